@@ -1,0 +1,46 @@
+# `make demo` and `make test` work on a fresh machine: they create .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+EXTRAS ?= dev,onnx,bench
+
+.PHONY: setup demo test test-all lint bench format clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make setup | demo | test | test-all | lint | bench | format | clean"
+
+setup: $(INSTALLED)
+
+# torch comes first and by its exact pin, see constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/layerwise demo --out demo-output
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/python -m pytest
+
+test-all: lint
+	$(BIN)/python -m pytest -m ''
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/embed.py
+	$(BIN)/python benchmarks/tables.py
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv demo-output build dist

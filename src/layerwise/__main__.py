@@ -1,0 +1,5 @@
+"""`python -m layerwise` is the command `layerwise`."""
+
+from layerwise.cli.app import main
+
+main()

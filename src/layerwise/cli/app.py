@@ -1,0 +1,51 @@
+"""The command `layerwise`: its commands, and what becomes of errors."""
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from layerwise.cli import cache, demo, embed, info
+from layerwise.cli.screen import say_error
+from layerwise.errors import LayerwiseError
+from layerwise.version import __version__
+
+app = typer.Typer(
+    name="layerwise",
+    help="Sentence embeddings from every layer of a transformer encoder.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("info")(info.info)
+app.command("embed")(embed.embed)
+app.command("demo")(demo.demo)
+app.add_typer(cache.app, name="cache")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"layerwise {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[  # noqa: ARG001 - handled by its callback
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+
+
+def main() -> None:
+    """Run a command; a user's mistake is one line and exit code 2."""
+    try:
+        app()
+    except LayerwiseError as error:
+        say_error(str(error))
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output went away, e.g. `| head`
+        sys.stderr.close()
+        sys.exit(1)

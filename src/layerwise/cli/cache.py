@@ -1,0 +1,54 @@
+"""`layerwise cache`: what is kept on disk, and clearing it."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from layerwise.cli.options import AsJson
+from layerwise.cli.screen import human_bytes, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from layerwise.encoder.cache import CacheEntry
+
+app = typer.Typer(help="Show or clear the layer views kept on disk.", invoke_without_command=True)
+
+
+@app.callback()
+def show(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show the layer views kept on disk."""
+    if context.invoked_subcommand:
+        return
+    from layerwise.encoder.cache import ViewCache
+
+    cache = ViewCache()
+    entries = list(cache.entries())
+    total = sum(entry.bytes for entry in entries)
+    if as_json:
+        rows = [{"name": e.name, "bytes": e.bytes, **e.manifest} for e in entries]
+        print_json({"folder": str(cache.folder), "bytes": total, "entries": rows})
+        return
+    if entries:
+        print_table(("entry", "model", "pooling", "sentences", "size"), [_row(entry) for entry in entries])
+    print_line(f"{len(entries)} entries, {human_bytes(total)} in {cache.folder}")
+
+
+@app.command("clear")
+def clear(
+    prefix: Annotated[str, typer.Argument(help="Only entries whose name starts so; without, all.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Remove layer views; they are built again when needed."""
+    from layerwise.encoder.cache import ViewCache
+
+    freed = ViewCache().clear(prefix)
+    if as_json:
+        print_json({"freed_bytes": freed})
+    else:
+        print_line(f"{human_bytes(freed)} freed")
+
+
+def _row(entry: "CacheEntry") -> tuple[str, ...]:
+    key = entry.manifest.get("key", {})
+    shape = key.get("shape", ["unfinished"])
+    label = str(entry.manifest.get("label", ""))
+    return entry.name[:12], label, key.get("pooling", ""), str(shape[0]), human_bytes(entry.bytes)

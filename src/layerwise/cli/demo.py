@@ -1,0 +1,87 @@
+"""`layerwise demo`: the main job on the embedded default encoder, from layers to a saved model and a search."""
+
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from layerwise.cli.options import AsJson, Device, Model
+from layerwise.cli.screen import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from layerwise.evaluate.demo import DemoScores
+    from layerwise.model.layer_model import LayerModel
+
+_QUERIES = ("How do I get my money back?", "Why is it dark at night?")
+
+
+def demo(
+    model: Model = "default",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the model and the corpus go.")] = Path("demo-output"),
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score every layer and mix, save the better model, embed a small corpus and search it."""
+    from layerwise.encoder.layer_encoder import LayerEncoder
+    from layerwise.evaluate.demo import score_demo_pairs
+    from layerwise.model.layer_model import LayerModel
+
+    encoder = LayerEncoder(model, device=device)
+    scores = score_demo_pairs(encoder)
+    best = LayerModel(encoder, scores.best.mix, chosen=scores.how)
+    best.save(out / "model", overwrite=True)
+    answers = _search(LayerModel.load(out / "model", device=device), out)
+    if as_json:
+        print_json(scores.as_dict() | {"saved": str(out / "model"), "answers": answers})
+        return
+    _show(scores)
+    print_line(f"Saved the model of layers {scores.best.mix} in {out / 'model'}; its corpus is in {out / 'corpus'}.\n")
+    for query, found in answers.items():
+        rows = [(f"{hit['score']:.3f}", hit["text"]) for hit in found]
+        print_table(("cosine", query), rows)
+
+
+def _show(scores: "DemoScores") -> None:
+    columns = ("layers", *scores.poolings)
+    rows = [(name, *(_points(row[p]) for p in scores.poolings)) for name, row in scores.table().items()]
+    print_table(columns, rows, title=f"{scores.encoder}: Spearman x 100 on {scores.dev_pairs} pairs, which choose")
+    if scores.best == scores.last:
+        verdict = "no other layer or mix leads the last layer by more than a standard error, so the last layer stays"
+    else:
+        verdict = f"chosen: {scores.best.mix}, {100 * scores.best.test:.1f}"
+    print_line(
+        f"On {scores.test_pairs} other pairs: last layer {100 * scores.last.test:.1f}; {verdict}. "
+        "A demonstration on pairs written for it, not a benchmark.\n"
+    )
+
+
+def _points(score: float) -> str:
+    return "-" if isnan(score) else f"{100 * score:.1f}"
+
+
+def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:
+    """Embed the corpus as any other file, and look for the queries' nearest passages in it."""
+    from importlib import resources
+
+    import numpy as np
+    import pyarrow.parquet as pq
+    import torch
+    from sentence_transformers.util import semantic_search
+
+    from layerwise.data.rows import RowSource
+    from layerwise.embed.job import EmbedJob, ModelChoice
+    from layerwise.embed.run import run_embed
+
+    with resources.as_file(resources.files("layerwise.data") / "demo_corpus.txt") as path:
+        job = EmbedJob(RowSource.of(str(path), ("text", "text")))
+        choice = ModelChoice(str(out / "model"), options={"device": str(model.encoder.device)})
+        run_embed(job, choice, out / "corpus", overwrite=True)
+    table = pq.read_table(out / "corpus", columns=["text", "embedding"])
+    texts = table["text"].to_pylist()
+    corpus = torch.from_numpy(np.stack(table["embedding"].to_numpy()))
+    found = semantic_search(model.encode_query(list(_QUERIES), convert_to_tensor=True).cpu(), corpus, top_k=3)
+    return {
+        query: [{"score": round(hit["score"], 4), "text": texts[hit["corpus_id"]]} for hit in hits]
+        for query, hits in zip(_QUERIES, found, strict=True)
+    }

@@ -1,0 +1,82 @@
+"""`layerwise embed MODEL INPUT -o OUT`: embed any number of rows."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from layerwise.cli.options import AsJson, Device, Dtype, MaxLength, Mix, Model, Revision, TrustRemoteCode
+from layerwise.cli.screen import counting, print_json, print_line, say_error
+
+
+def embed(
+    model: Model,
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="Text, CSV, TSV, JSONL, Parquet, or - for stdin.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A folder for shards, or one file *.parquet or *.npy.")],
+    column: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
+    keep: Annotated[list[str] | None, typer.Option(help="A column to carry along (repeat; Parquet only).")] = None,
+    mix: Mix = None,
+    input_format: Annotated[str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending.")] = None,
+    output_format: Annotated[str | None, typer.Option("--format", help="Of the shards: parquet or npy.")] = None,
+    prompt: Annotated[str, typer.Option(help="A text to put before each sentence.")] = "",
+    empty: Annotated[str, typer.Option(help="Rows without text: error, skip or keep.")] = "error",
+    normalize: Annotated[bool, typer.Option("--normalize", help="Make every embedding's length 1.")] = False,
+    truncate_dim: Annotated[int | None, typer.Option(help="Keep only the first so many dimensions.")] = None,
+    number_type: Annotated[str, typer.Option(help="Numbers in the output: float32 or float16.")] = "float32",
+    shard_rows: Annotated[int, typer.Option(help="Rows a shard; a stopped run loses at most a few of them.")] = 8192,
+    processes: Annotated[int, typer.Option(help="Processes that share the work.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew although OUT exists.")] = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    max_length: MaxLength = None,
+    tokens_per_batch: Annotated[int | None, typer.Option(help="Token budget of a batch.")] = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Embed any number of rows, streaming. Stopped in any way, the same command goes on where it was."""
+    from layerwise.data.rows import RowSource
+    from layerwise.embed.job import EmbedJob, ModelChoice, split_out
+    from layerwise.embed.run import run_embed
+
+    shards, joined, shard_format = split_out(out, output_format)
+    devices = tuple(device.split(",")) if device else ()
+    job = EmbedJob(
+        source=RowSource.of(source, (column, *(keep or ())), format=input_format),
+        format=shard_format,
+        shard_rows=shard_rows,
+        empty=empty,
+        normalize=normalize,
+        truncate_dim=truncate_dim,
+        prompt=prompt,
+        number_type=number_type,
+    )
+    options = {
+        "device": devices[0] if devices else None,
+        "dtype": dtype,
+        "max_length": max_length,
+        "tokens_per_batch": tokens_per_batch,
+        "revision": revision,
+        "trust_remote_code": trust_remote_code,
+    }
+    try:
+        with counting("Embedding") as progress:
+            result = run_embed(
+                job,
+                ModelChoice(model, mix, options),
+                shards,
+                joined=joined,
+                processes=processes,
+                devices=devices,
+                overwrite=overwrite,
+                progress=progress,
+            )
+    except KeyboardInterrupt as stopped:
+        say_error("interrupted; what was written is kept: run the same command again to go on")
+        raise typer.Exit(130) from stopped
+    if as_json:
+        print_json(asdict(result))
+        return
+    before = f" ({result.resumed:,} were there already)" if result.resumed else ""
+    print_line(f"{result.rows:,} rows of {result.width} numbers in {result.seconds:.1f} s{before}: {result.out}")

@@ -1,0 +1,64 @@
+"""`layerwise info MODEL`: what an encoder is, before any sentence is encoded."""
+
+from typing import Any
+
+from layerwise.cli.options import AsJson, Device, Dtype, MaxLength, Model, Revision, TrustRemoteCode
+from layerwise.cli.screen import human_bytes, print_json, print_table
+
+
+def info(
+    model: Model = "default",
+    device: Device = None,
+    dtype: Dtype = "float32",
+    max_length: MaxLength = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a model's layers, sizes, mix, and how its layers are read."""
+    from layerwise.model.layer_model import LayerModel
+
+    loaded = LayerModel.load(
+        model,
+        device=device,
+        dtype=dtype,
+        max_length=max_length,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+    )
+    facts = _facts(loaded)
+    if as_json:
+        print_json(facts)
+    else:
+        print_table(("", loaded.encoder.name), [(name.replace("_", " "), str(value)) for name, value in facts.items()])
+
+
+def _facts(model: Any) -> dict[str, Any]:
+    from layerwise.encoder.taps import TappedLayers
+    from layerwise.model.native import is_native
+
+    encoder = model.encoder
+    tapped = isinstance(encoder.reader, TappedLayers)
+    saved = encoder.folder.read_json("layerwise.json")
+    return {
+        "name": encoder.name,
+        "architecture": type(encoder.model).__name__,
+        "layers": f"0 to {encoder.depth}",
+        "depth": encoder.depth,
+        "width": encoder.width,
+        "parameters": sum(parameter.numel() for parameter in encoder.model.parameters()),
+        "vocabulary": len(encoder.tokenizer),
+        "max_length": encoder.max_length,
+        "mix": str(model.mix),
+        "mix_chosen": model.chosen,
+        "embedding_width": model.width,
+        "normalized": model.normalize,
+        "prompts": ", ".join(sorted(model.prompts)) or "none",
+        "blocks_kept": saved.get("blocks", {}).get("kept", encoder.depth),
+        "blocks_of": saved.get("blocks", {}).get("of", encoder.depth),
+        "loads_in_sentence_transformers": is_native(model.mix),
+        "layers_read_by": "taps (pooled inside the pass)" if tapped else "keeping all hidden states",
+        "views_of_1000_sentences": human_bytes(4000 * (encoder.depth + 1) * encoder.width),
+        "device": str(encoder.device),
+        "dtype": encoder.dtype,
+    }

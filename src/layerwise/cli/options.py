@@ -1,0 +1,19 @@
+"""Options that several commands take."""
+
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str, typer.Argument(help="A model folder, a hub name, or 'default' for the embedded all-MiniLM-L6-v2.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Mix = Annotated[
+    str | None,
+    typer.Option(help="A layer mix such as 'last', 'last-4', '0,1,12', '1-3,12 @ cls'; without, the model's own."),
+]
+Device = Annotated[str | None, typer.Option(help="Such as cpu, cuda, cuda:1, mps; without, a GPU if there is one.")]
+Dtype = Annotated[str, typer.Option(help="Numbers inside the encoder: float32, bfloat16 or float16.")]
+MaxLength = Annotated[int | None, typer.Option(help="Cut sentences to so many tokens.")]
+Revision = Annotated[str | None, typer.Option(help="A branch, tag or commit of a hub model.")]
+TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]

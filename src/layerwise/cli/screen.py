@@ -1,0 +1,63 @@
+"""What all commands share of the screen: tables, sizes, JSON, errors, progress. Imports of rich wait until needed."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def say_error(text: str) -> None:
+    """One line on standard error."""
+    print("error: " + " ".join(text.split()), file=sys.stderr)  # noqa: T201
+
+
+def print_json(value: Any) -> None:
+    """A result for programs."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))  # noqa: T201
+
+
+def print_line(text: str = "") -> None:
+    """A line for people."""
+    from rich import print as rich_print
+
+    rich_print(text)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
+    """A table for people; columns after the first are right-aligned where they hold numbers."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    for place, column in enumerate(columns):
+        numeric = all(row[place][:1].isdigit() or row[place][:1] in "-+" for row in rows if row[place])
+        table.add_column(column, justify="right" if place and numeric else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def human_bytes(count: float) -> str:
+    """Such as "3.2 MB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return ""
+
+
+@contextmanager
+def counting(label: str, *, total: int | None = None) -> Iterator["Callable[[int], None]"]:
+    """A bar on standard error, moved on by calling what is yielded with a number of rows."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TextColumn("rows"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda rows: progress.advance(task, rows)

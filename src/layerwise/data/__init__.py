@@ -1,0 +1,1 @@
+"""Files to rows, and the data that comes with the package."""

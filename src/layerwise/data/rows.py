@@ -1,0 +1,186 @@
+"""Files to rows, streaming: text, CSV, TSV, JSONL, Parquet and standard input, with the row named in every error.
+
+Memory does not grow with the file. What can't be used (not UTF-8, a missing column, a value that is no text) is one
+error that names the file and the row, and says what to do.
+"""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from layerwise.errors import InputError
+from layerwise.registry import Registry
+
+STDIN = "-"
+_SUFFIXES = {
+    **dict.fromkeys((".txt", ".text"), "text"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    ".csv": "csv",
+    ".tsv": "tsv",
+}
+_PARQUET_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row: where it stands (for errors: the line in a text file, else the row), and its columns' values."""
+
+    place: int
+    values: tuple[Any, ...]
+
+
+RowReader = Callable[["RowSource"], Iterator[Row]]
+FORMATS: Registry[RowReader] = Registry("input format")
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """A file (or "-"), its format, and the columns wanted. A text file has one column, whatever its name."""
+
+    path: str
+    format: str
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: str, columns: Sequence[str], *, format: str | None = None) -> "RowSource":
+        """Know the format by the file's ending, unless it is given."""
+        if path != STDIN and not Path(path).is_file():
+            raise InputError(f"{path}: no such file")
+        known = format or _SUFFIXES.get(Path(path).suffix.lower(), "text" if path == STDIN else "")
+        if not known:
+            raise InputError(
+                f"{path}: its format can't be told by its ending {Path(path).suffix!r}; "
+                f"say which: --input-format {'|'.join(FORMATS)}"
+            )
+        FORMATS[known]
+        return cls(path, known, tuple(columns))
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return "standard input" if self.path == STDIN else self.path
+
+    def __iter__(self) -> Iterator[Row]:
+        return FORMATS[self.format](self)
+
+    def fail(self, place: int, message: str) -> InputError:
+        """An error at a row."""
+        return InputError(f"{self.name}:{place}: {message}")
+
+
+def text_of(source: RowSource, row: Row, column: int) -> str:
+    """A column's value, which must be a text."""
+    value = row.values[column]
+    if isinstance(value, str):
+        return value
+    shown = "null" if value is None else repr(value)
+    raise source.fail(row.place, f"column {source.columns[column]!r} is {shown}, expected a text")
+
+
+@FORMATS.register("text")
+def _read_text(source: RowSource) -> Iterator[Row]:
+    with _open_text(source) as lines:
+        for place, line in _numbered(source, lines):
+            yield Row(place, (line.rstrip("\r\n"),) * len(source.columns))
+
+
+@FORMATS.register("csv")
+def _read_csv(source: RowSource) -> Iterator[Row]:
+    return _read_delimited(source, ",")
+
+
+@FORMATS.register("tsv")
+def _read_tsv(source: RowSource) -> Iterator[Row]:
+    return _read_delimited(source, "\t")
+
+
+def _read_delimited(source: RowSource, delimiter: str) -> Iterator[Row]:
+    with _open_text(source) as lines:
+        plain = (line for _, line in _numbered(source, lines))
+        reader = csv.reader(plain, delimiter=delimiter, strict=True)
+        try:
+            header = next(reader, None)
+            if header is None:
+                raise InputError(f"{source.name}: the file is empty; expected a header row")
+            places = _places(source, header)
+            for record in reader:
+                if not record:
+                    continue
+                if len(record) != len(header):
+                    raise source.fail(reader.line_num, f"{len(record)} columns, but the header has {len(header)}")
+                yield Row(reader.line_num, tuple(record[place] for place in places))
+        except csv.Error as error:
+            raise source.fail(reader.line_num, f"not valid CSV: {error}") from error
+
+
+@FORMATS.register("jsonl")
+def _read_jsonl(source: RowSource) -> Iterator[Row]:
+    with _open_text(source) as lines:
+        for place, line in _numbered(source, lines):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise source.fail(place, f"not valid JSON: {error.msg}") from error
+            if not isinstance(record, dict):
+                raise source.fail(place, f"expected a JSON object, found {type(record).__name__}")
+            _places(source, list(record), at=place)
+            yield Row(place, tuple(record[column] for column in source.columns))
+
+
+@FORMATS.register("parquet")
+def _read_parquet(source: RowSource) -> Iterator[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(io.BytesIO(sys.stdin.buffer.read()) if source.path == STDIN else source.path)
+        _places(source, file.schema_arrow.names)
+        place = 0
+        wanted = list(dict.fromkeys(source.columns))
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=wanted):
+            columns = [batch.column(name).to_pylist() for name in source.columns]
+            for values in zip(*columns, strict=True):
+                place += 1
+                yield Row(place, values)
+    except pa.ArrowException as error:
+        raise InputError(f"{source.name}: not a readable Parquet file: {str(error).splitlines()[0]}") from error
+
+
+def _places(source: RowSource, header: Sequence[str], at: int | None = None) -> list[int]:
+    for column in source.columns:
+        if column not in header:
+            where = source.name if at is None else f"{source.name}:{at}"
+            raise InputError(f"{where}: no column {column!r}; it has {', '.join(map(repr, header))}")
+    return [list(header).index(column) for column in source.columns]
+
+
+@contextmanager
+def _open_text(source: RowSource) -> Iterator[BinaryIO]:
+    if source.path == STDIN:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(source.path).open("rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise InputError(f"{source.name}: can't be opened: {error.strerror}") from error
+    with file:
+        yield file
+
+
+def _numbered(source: RowSource, lines: BinaryIO) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers, decoded one by one so that a bad one can be named."""
+    for place, line in enumerate(lines, start=1):
+        try:
+            text = line.decode("utf-8-sig" if place == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise source.fail(place, f"not UTF-8 ({error.reason}); save the file as UTF-8") from error
+        yield place, text

@@ -1,0 +1,144 @@
+"""What an embedding job is, and how its input is cut into chunks, one for each shard of the output."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from layerwise.data.rows import Row, RowSource, text_of
+from layerwise.encoder.fingerprint import text_fingerprint
+from layerwise.errors import InputError
+from layerwise.model.layer_model import LayerModel
+
+EMPTY_CHOICES = ("error", "skip", "keep")
+FORMAT_CHOICES = ("parquet", "npy")
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which model to load, in this process or in others: the arguments of `LayerModel.load`."""
+
+    name: str
+    mix: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def load(self, device: str | None = None) -> LayerModel:
+        """Load it, on another device if one is given."""
+        options = self.options if device is None else self.options | {"device": device}
+        return LayerModel.load(self.name, mix=self.mix, **options)
+
+
+@dataclass(frozen=True)
+class EmbedJob:
+    """What to embed and how. The source's first column is the text, the others are carried along.
+
+    `empty` says what becomes of rows without text: "error", "skip" (left out; the column `row` keeps the others'
+    numbers), or "keep" (embedded as the model's special tokens alone).
+    """
+
+    source: RowSource
+    format: str = "parquet"
+    shard_rows: int = 8192
+    empty: str = "error"
+    normalize: bool = False
+    truncate_dim: int | None = None
+    prompt: str = ""
+    number_type: str = "float32"
+
+    def __post_init__(self) -> None:
+        _one_of("format", self.format, FORMAT_CHOICES)
+        _one_of("empty", self.empty, EMPTY_CHOICES)
+        _one_of("number_type", self.number_type, ("float32", "float16"))
+        if self.shard_rows < 1:
+            raise InputError(f"shard_rows must be 1 or more, not {self.shard_rows}")
+        if self.format == "npy" and len(self.source.columns) > 1:
+            raise InputError("NPY files hold numbers only, so no columns can be kept; write Parquet")
+
+    def settings(self, model: LayerModel) -> dict[str, Any]:
+        """Everything that decides the output beside the input's rows; a run is resumed only by its equal."""
+        own = {key: value for key, value in asdict(self).items() if key != "source"}
+        return own | {
+            "columns": list(self.source.columns),
+            "mix": str(model.mix),
+            "model": model_digest(model),
+        }
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The rows of one shard: their numbers in the input (from 0), texts, and the columns carried along."""
+
+    number: int
+    rows: list[int]
+    texts: list[str]
+    kept: list[tuple[Any, ...]]
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells on resuming whether a shard was made of these rows."""
+        digest = hashlib.sha256(text_fingerprint(self.texts).encode())
+        digest.update(repr((self.rows[0], self.rows[-1], len(self.rows))).encode())
+        digest.update(text_fingerprint([repr(values) for values in self.kept]).encode())
+        return digest.hexdigest()
+
+
+def chunks(job: EmbedJob) -> Iterator[Chunk]:
+    """Read the source and cut it into chunks of `shard_rows` rows."""
+    rows: list[int] = []
+    texts: list[str] = []
+    kept: list[tuple[Any, ...]] = []
+    number = 0
+    for index, row in enumerate(job.source):
+        text = _text(job, row)
+        if text is None:
+            continue
+        rows.append(index)
+        texts.append(job.prompt + text)
+        kept.append(row.values[1:])
+        if len(rows) == job.shard_rows:
+            yield Chunk(number, rows, texts, kept)
+            rows, texts, kept, number = [], [], [], number + 1
+    if rows:
+        yield Chunk(number, rows, texts, kept)
+    elif not number:
+        raise InputError(f"{job.source.name}: no rows to embed")
+
+
+def model_digest(model: LayerModel) -> str:
+    """A hash of everything in a model that decides an embedding."""
+    digest = hashlib.sha256()
+    encoder = model.encoder
+    for part in (*encoder.fingerprint(), str(model.mix), model.normalize, encoder.max_length, encoder.dtype):
+        digest.update(f"{part}\n".encode())
+    for head in model.heads:
+        for name, tensor in head.state_dict().items():
+            digest.update(f"{name} {head.activation}".encode() + tensor.cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _text(job: EmbedJob, row: Row) -> str | None:
+    text = text_of(job.source, row, 0)
+    if text.strip() or job.empty == "keep":
+        return text
+    if job.empty == "skip":
+        return None
+    raise job.source.fail(row.place, "the text is empty; fill it in, or pass --empty skip or --empty keep")
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
+
+
+def split_out(out: Path, format: str | None) -> tuple[Path, Path | None, str]:
+    """Where shards go, the one file to join them into (or None), and their format.
+
+    `out` is a folder for shards, unless its ending asks for one file.
+    """
+    by_ending = {".parquet": "parquet", ".npy": "npy"}.get(out.suffix.lower())
+    if by_ending is None:
+        return out, None, format or "parquet"
+    if format not in (None, by_ending):
+        raise InputError(f"{out}: the ending says {by_ending} but --format says {format}")
+    return out.with_name(out.name + ".shards"), out, by_ending

@@ -1,0 +1,68 @@
+"""Batches by token budget over length-sorted sentences, so that little is padded and memory stays level."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some sentences of a window: which rows they are, and their tokens one after the other, longest first."""
+
+    rows: Rows
+    lengths: Rows
+    tokens: Rows
+
+    @property
+    def size(self) -> int:
+        """How many tokens the model will see, padding included."""
+        return int(self.lengths[0]) * len(self.rows)
+
+    def split(self) -> tuple["Batch", "Batch"]:
+        """Two halves, for a machine that has not the memory for the whole."""
+        half = len(self.rows) // 2
+        cut = int(self.lengths[:half].sum())
+        return (
+            Batch(self.rows[:half], self.lengths[:half], self.tokens[:cut]),
+            Batch(self.rows[half:], self.lengths[half:], self.tokens[cut:]),
+        )
+
+    def padded(self, pad_id: int) -> tuple[Tensor, Tensor]:
+        """Token numbers and mask, both (batch, longest)."""
+        mask = np.arange(self.lengths[0]) < self.lengths[:, None]
+        tokens = np.full(mask.shape, pad_id, dtype=np.int64)
+        tokens[mask] = self.tokens
+        return torch.from_numpy(tokens), torch.from_numpy(mask.astype(np.int64))
+
+
+def batches(ids: Sequence[Sequence[int]], *, budget: int, slack: float = 0.1) -> Iterator[Batch]:
+    """Cut sentences into batches of at most `budget` tokens, the longest first.
+
+    A batch that is at least a quarter full also ends where the next sentence is shorter than its longest by more
+    than `slack`: then less than that share of the work is padding, and short sentences still travel together.
+    """
+    lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
+    order = np.argsort(-lengths, kind="stable")
+    sorted_lengths = lengths[order]
+    flat = np.fromiter(chain.from_iterable(ids[row] for row in order), dtype=np.int64, count=int(lengths.sum()))
+    ends = np.concatenate([[0], np.cumsum(sorted_lengths)])
+    start = 0
+    while start < len(order):
+        stop = _end_of_batch(sorted_lengths, start, budget, slack)
+        yield Batch(order[start:stop], sorted_lengths[start:stop], flat[ends[start] : ends[stop]])
+        start = stop
+
+
+def _end_of_batch(lengths: Rows, start: int, budget: int, slack: float) -> int:
+    longest = int(lengths[start])
+    stop = start + max(1, budget // longest)
+    quarter = start + max(1, budget // (4 * longest))
+    shorter = int(np.searchsorted(-lengths, -longest / (1 + slack), side="right"))
+    return min(stop, max(quarter, shorter), len(lengths))

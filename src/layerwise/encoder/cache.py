@@ -1,0 +1,178 @@
+"""Layer views on disk: memory-mapped, keyed by everything that they depend on, checked when read.
+
+An entry is a folder of one `views.npy` and one `manifest.json`. It is built under another name and renamed when
+complete, so an interrupted run leaves nothing that could be taken for an entry. What does not match its manifest, down
+to a checksum of the content, is refused, removed and built again.
+"""
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+
+from layerwise.encoder.stream import Array
+from layerwise.errors import InputError
+
+log = logging.getLogger(__name__)
+
+_FORMAT = 1
+_CHUNK = 1 << 24
+
+
+@dataclass(frozen=True)
+class ViewKey:
+    """Everything that decides the numbers in an entry."""
+
+    model: str
+    tokenizer: str
+    texts: str
+    pooling: str
+    max_length: int
+    dtype: str
+    shape: tuple[int, int, int]
+
+    @property
+    def digest(self) -> str:
+        """The entry's name."""
+        facts = json.dumps({"format": _FORMAT, **asdict(self)}, sort_keys=True)
+        return sha256(facts.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """What the command line shows of an entry."""
+
+    name: str
+    bytes: int
+    manifest: dict[str, Any]
+
+
+class ViewCache:
+    """A folder of layer views; `$LAYERWISE_CACHE` or the user's cache folder unless told otherwise."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.folder = Path(folder) if folder is not None else default_cache_folder() / "views"
+
+    def get(self, key: ViewKey) -> Array | None:
+        """The views of a key, memory-mapped and read-only; None if they are not there or are damaged."""
+        entry = self.folder / key.digest
+        if not entry.exists():
+            return None
+        fault = _fault(entry, key)
+        if fault is None:
+            views: Array = np.load(entry / "views.npy", mmap_mode="r")
+            return views
+        log.warning("%s: cached views are refused and built again: %s", entry, fault)
+        shutil.rmtree(entry, ignore_errors=True)
+        return None
+
+    def put_all(self, keys: Sequence[ViewKey], fill: Callable[[Sequence[Array]], None], *, label: str) -> None:
+        """Let `fill` write the views of some keys, one memory-mapped array each, and keep them."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._check_room(keys)
+            with tempfile.TemporaryDirectory(prefix="building-", dir=self.folder) as building:
+                folders = [Path(building) / key.digest for key in keys]
+                fill([_new_views(folder, key) for folder, key in zip(folders, keys, strict=True)])
+                for folder, key in zip(folders, keys, strict=True):
+                    _write_manifest(folder, key, label)
+                    self._keep(folder, key)
+        except OSError as error:
+            raise InputError(
+                f"{self.folder}: views can't be cached here: {error.strerror or error}; "
+                f"set LAYERWISE_CACHE to another folder"
+            ) from error
+
+    def entries(self) -> Iterator[CacheEntry]:
+        """Every entry, the unfinished ones of interrupted runs too (their manifest is empty)."""
+        for folder in sorted(self.folder.glob("*")):
+            if folder.is_dir():
+                size = sum(file.stat().st_size for file in folder.rglob("*"))
+                yield CacheEntry(folder.name, size, _read_manifest(folder) or {})
+
+    def clear(self, prefix: str = "") -> int:
+        """Remove the entries whose name starts with `prefix`; the bytes that became free."""
+        freed = 0
+        for entry in list(self.entries()):
+            if entry.name.startswith(prefix):
+                shutil.rmtree(self.folder / entry.name, ignore_errors=True)
+                freed += entry.bytes
+        return freed
+
+    def _check_room(self, keys: Sequence[ViewKey]) -> None:
+        """Before hours of work: a full disk under a memory map would kill the process without a word."""
+        needed, free = sum(4 * int(np.prod(key.shape)) for key in keys), shutil.disk_usage(self.folder).free
+        if needed > free:
+            raise InputError(
+                f"{self.folder}: {needed:,} bytes are needed to cache these views and {free:,} are free; "
+                f"make room with `layerwise cache clear`, or set LAYERWISE_CACHE to another disk"
+            )
+
+    def _keep(self, building: Path, key: ViewKey) -> None:
+        try:
+            building.rename(self.folder / key.digest)
+        except OSError:  # another process was faster: its views are the same
+            if not (self.folder / key.digest / "manifest.json").is_file():
+                raise
+
+
+def default_cache_folder() -> Path:
+    """Where everything goes that can be made again."""
+    given = os.environ.get("LAYERWISE_CACHE")
+    return Path(given).expanduser() if given else Path(platformdirs.user_cache_dir("layerwise"))
+
+
+def _new_views(folder: Path, key: ViewKey) -> Array:
+    folder.mkdir()
+    views: Array = np.lib.format.open_memmap(folder / "views.npy", mode="w+", dtype=np.float32, shape=key.shape)
+    return views
+
+
+def _write_manifest(folder: Path, key: ViewKey, label: str) -> None:
+    facts = {"format": _FORMAT, "label": label, "key": asdict(key), "crc32": _crc32(folder / "views.npy")}
+    (folder / "manifest.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+
+
+def _read_manifest(folder: Path) -> dict[str, Any] | None:
+    try:
+        facts = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) else None
+
+
+def _fault(entry: Path, key: ViewKey) -> str | None:
+    """Why an entry can't be used, or None."""
+    facts = _read_manifest(entry)
+    if facts is None:
+        return "its manifest is missing or damaged"
+    try:
+        saved = replace(ViewKey(**facts["key"]), shape=tuple(facts["key"]["shape"]))
+    except (KeyError, TypeError):
+        return "its manifest lacks facts"
+    if saved != key or facts.get("format") != _FORMAT:
+        return "it was made for another model, text or setting"
+    path = entry / "views.npy"
+    if not path.is_file():
+        return "its views are missing"
+    if _crc32(path) != facts.get("crc32"):
+        return "its checksum differs from the manifest's"
+    return None
+
+
+def _crc32(path: Path) -> int:
+    total = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            total = zlib.crc32(chunk, total)
+    return total

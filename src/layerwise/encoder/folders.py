@@ -1,0 +1,109 @@
+"""Where a model's files are: a folder, a hub name, or the embedded default; and what a folder says of itself."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from layerwise.encoder.embedded import DEFAULT, NAME, embedded_folder
+from layerwise.errors import ModelError
+
+_WANTED = ["*.json", "*.txt", "*.model", "*.safetensors", "*.md", "*.jinja"]
+_UNWANTED = ["onnx/*", "openvino/*", "*.bin", "*.h5", "*.msgpack", "*.ot", "*.pt", "*.pkl", "*.pickle"]
+_VOCABULARIES = (
+    *("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model"),
+    *("spiece.model", "spm.model", "sentencepiece.bpe.model"),
+)
+_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model's folder on this disk, the name it was asked for by, and its encoder's part of it."""
+
+    name: str
+    root: Path
+    modules: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def encoder(self) -> Path:
+        """Where config, weights and tokenizer of the transformer lie (old models keep them in a subfolder)."""
+        return self.root / self.modules[0].get("path", "") if self.modules else self.root
+
+    @property
+    def is_sentence_transformer(self) -> bool:
+        """Whether the folder says how its encoder's states become an embedding."""
+        return bool(self.modules)
+
+    def read_json(self, *parts: str) -> dict[str, Any]:
+        """A JSON object of the folder; empty where the file is not there."""
+        path = self.root.joinpath(*parts)
+        if not path.is_file():
+            return {}
+        found = _parse_json(path)
+        if not isinstance(found, dict):
+            raise ModelError(f"{path}: expected a JSON object, found {type(found).__name__}")
+        return found
+
+
+def find_model(
+    name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False
+) -> ModelFolder:
+    """The folder of a model, downloaded from the hub if `name` is no folder."""
+    text = os.fspath(name)
+    if text in (DEFAULT, NAME, f"sentence-transformers/{NAME}") and revision is None and not Path(text).exists():
+        return _described(NAME, embedded_folder())
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return _described(text, path)
+    if path.exists() or path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
+        raise ModelError(f"{text}: no such model folder; give a folder with a config.json, or a hub name")
+    return _described(text, _download(text, revision, trust_remote_code))
+
+
+def _download(name: str, revision: str | None, trust_remote_code: bool) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    patterns = [*_WANTED, "*.py"] if trust_remote_code else _WANTED
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, ignore_patterns=_UNWANTED))
+    except (OSError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(
+            f"{name}: not a folder here, and the hub gave no model of that name ({reason}); "
+            f"check the name and the network, or give a folder"
+        ) from error
+
+
+def _described(name: str, root: Path) -> ModelFolder:
+    modules_file = root / "modules.json"
+    modules = _parse_json(modules_file) if modules_file.is_file() else []
+    if not isinstance(modules, list) or not all(isinstance(m, dict) and "type" in m for m in modules):
+        raise ModelError(f"{modules_file}: expected a list of modules with a type each")
+    folder = ModelFolder(name, root, modules)
+    _check_complete(folder.encoder)
+    return folder
+
+
+def _check_complete(folder: Path) -> None:
+    """Say which piece is missing before transformers makes up for it: it would start with random or empty ones."""
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder}: no config.json; give the folder of a transformers or sentence-transformers model")
+    if not any(folder.glob("*.safetensors")):
+        if any((folder / pickled).is_file() for pickled in _PICKLES):
+            raise ModelError(
+                f"{folder}: the weights are pickled (pytorch_model.bin), which can run code when loaded; "
+                f"save them as model.safetensors first (save_pretrained does)"
+            )
+        raise ModelError(f"{folder}: no model.safetensors; the folder is incomplete, copy or download it again")
+    if not any((folder / vocabulary).is_file() for vocabulary in _VOCABULARIES):
+        raise ModelError(f"{folder}: no tokenizer (tokenizer.json, vocab.txt, …); save the tokenizer there too")
+
+
+def _parse_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path}: not valid JSON ({error}); copy or download the folder again") from error

@@ -1,0 +1,239 @@
+"""LayerEncoder: an encoder whose every layer can be read in one pass."""
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from layerwise.encoder.cache import ViewCache, ViewKey
+from layerwise.encoder.embedded import DEFAULT
+from layerwise.encoder.fingerprint import model_fingerprint, text_fingerprint, tokenizer_fingerprint
+from layerwise.encoder.folders import ModelFolder, find_model
+from layerwise.encoder.load import load_encoder, pick_device
+from layerwise.encoder.numbering import resolve_layer
+from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder.stream import Array, Forward, Progress, TokenBudget, no_progress, stream, window_rows, windows_of
+from layerwise.encoder.taps import LayerReader, layer_reader
+from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.errors import InputError
+
+log = logging.getLogger(__name__)
+
+_CPU_BUDGET, _GPU_BUDGET = 512, 65_536  # tokens a batch: where the measured speed levels off
+
+
+class LayerEncoder:
+    """A transformer encoder with access to all its layers.
+
+    Args:
+        name_or_folder: A folder, a hub name, or nothing for the embedded default, all-MiniLM-L6-v2.
+        device: Such as "cpu", "cuda:1", "mps"; without it a GPU where there is one.
+        dtype: "float32", "bfloat16" or "float16" for weights and states; pooled vectors are float32 always.
+        max_length: Tokens beyond this are cut; at most, and without it, what the model was made for.
+        tokens_per_batch: The token budget of a batch; halved by itself when memory runs short.
+        revision: A branch, tag or commit of a hub model.
+        trust_remote_code: Run Python code that comes with the model. Off: such a model is refused.
+
+    >>> encoder = LayerEncoder()
+    >>> encoder.depth, encoder.width
+    (6, 384)
+    """
+
+    def __init__(
+        self,
+        name_or_folder: str | os.PathLike[str] = DEFAULT,
+        *,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+        max_length: int | None = None,
+        tokens_per_batch: int | None = None,
+        revision: str | None = None,
+        trust_remote_code: bool = False,
+    ) -> None:
+        self.folder: ModelFolder = find_model(name_or_folder, revision=revision, trust_remote_code=trust_remote_code)
+        self.device = pick_device(device)
+        self.dtype = dtype
+        loaded = load_encoder(self.folder, dtype=dtype, device=self.device, trust_remote_code=trust_remote_code)
+        self.model: nn.Module = loaded.model
+        self.tokenizer: Any = loaded.tokenizer
+        self.max_length = _checked_length(max_length, loaded.max_length)
+        self.budget = TokenBudget(_checked_budget(tokens_per_batch, self.device))
+        self._sentences = SentenceTokenizer(self.tokenizer, max_length=self.max_length)
+
+    @property
+    def name(self) -> str:
+        """What the encoder was asked for by."""
+        return self.folder.name
+
+    @cached_property
+    def reader(self) -> LayerReader:
+        """How layers are read: tapped where that provably equals the model's hidden states."""
+        return layer_reader(self.model)
+
+    @property
+    def depth(self) -> int:
+        """The number of the last layer; there are depth + 1 of them."""
+        return self.reader.depth
+
+    @property
+    def width(self) -> int:
+        """The length of a layer's vectors."""
+        return int(self.model.config.hidden_size)  # type: ignore[union-attr, arg-type]
+
+    @overload
+    def encode_layers(  # type: ignore[overload-overlap] # a str is a sequence of str too
+        self,
+        sentences: Sequence[str],
+        pooling: str = ...,
+        *,
+        layers: Sequence[int] | None = ...,
+        cache: ViewCache | bool = ...,
+        show_progress_bar: bool = ...,
+    ) -> Array: ...
+
+    @overload
+    def encode_layers(
+        self,
+        sentences: Sequence[str],
+        pooling: Sequence[str],
+        *,
+        layers: Sequence[int] | None = ...,
+        cache: ViewCache | bool = ...,
+        show_progress_bar: bool = ...,
+    ) -> dict[str, Array]: ...
+
+    def encode_layers(
+        self,
+        sentences: Sequence[str],
+        pooling: str | Sequence[str] = "mean",
+        *,
+        layers: Sequence[int] | None = None,
+        cache: ViewCache | bool = False,
+        show_progress_bar: bool = False,
+    ) -> Array | dict[str, Array]:
+        """The pooled vectors of every layer: (sentences, layers + 1, width), float32.
+
+        Args:
+            sentences: The texts. Empty ones are encoded as the model's special tokens alone, with a warning.
+            pooling: "mean", "cls" or "max"; several names give a dict of arrays, from the same one pass.
+            layers: Only these layers, in this order; negative numbers count from the last. The blocks above the
+                highest are not run.
+            cache: True, or a `ViewCache`, to keep the views of all layers on disk and read them from there.
+            show_progress_bar: Show one.
+        """
+        texts = check_sentences(sentences)
+        names = [pooling] if isinstance(pooling, str) else list(pooling)
+        picked = [resolve_layer(layer, self.depth) for layer in (range(self.depth + 1) if layers is None else layers)]
+        if cache:
+            store = cache if isinstance(cache, ViewCache) else ViewCache()
+            views = self._cached_views(texts, names, store, show_progress_bar)
+            if picked != list(range(self.depth + 1)):
+                views = {name: np.asarray(array[:, picked]) for name, array in views.items()}
+        else:
+            views = {n: np.empty((len(texts), len(picked), self.width), dtype=np.float32) for n in names}
+            self._fill(views, texts, picked, show_progress_bar)
+        return views[pooling] if isinstance(pooling, str) else views
+
+    def stream(
+        self, windows: Iterable[Sequence[str]], forward: Forward, *, progress: Progress = no_progress
+    ) -> Iterator[Array]:
+        """Run `forward(tokens, mask)` over windows of sentences: one array each, rows in the sentences' order."""
+        yield from stream(
+            windows,
+            tokenizer=self._sentences,
+            pad_id=int(self.tokenizer.pad_token_id or 0),
+            forward=forward,
+            device=self.device,
+            budget=self.budget,
+            progress=progress,
+        )
+
+    def read(self, tokens: Tensor, mask: Tensor, layers: Collection[int], poolings: Sequence[str]) -> Tensor:
+        """One batch's views, as the model's device has them: (batch, poolings, layers, width)."""
+        functions = [POOLINGS[name] for name in poolings]
+
+        def pool(states: Tensor) -> Tensor:
+            return torch.stack([function(states, mask) for function in functions], dim=1)
+
+        pooled = self.reader.read({"input_ids": tokens, "attention_mask": mask}, set(layers), pool)
+        return torch.stack([pooled[layer] for layer in layers], dim=2)
+
+    def fingerprint(self) -> tuple[str, str]:
+        """Hashes of the weights as they are now and of the tokenizer."""
+        return model_fingerprint(self.model), tokenizer_fingerprint(self.tokenizer)
+
+    def _fill(self, views: dict[str, Array], texts: Sequence[str], layers: Sequence[int], bar: bool) -> None:
+        """Write the views of all poolings, from one pass, into arrays in memory or on disk."""
+        names = list(views)
+        for name in names:
+            POOLINGS[name]  # an unknown name is refused before any work
+        rows = window_rows(4 * len(names) * len(layers) * self.width)
+        start = 0
+        with tqdm(total=len(texts), unit="sentence", desc="Layers") if bar else nullcontext() as shown:
+            for part in self.stream(
+                windows_of(texts, rows),
+                lambda tokens, mask: self.read(tokens, mask, layers, names).float(),
+                progress=no_progress if shown is None else shown.update,
+            ):
+                for number, name in enumerate(names):
+                    views[name][start : start + len(part)] = part[:, number]
+                start += len(part)
+
+    def _cached_views(
+        self, texts: Sequence[str], names: Sequence[str], store: ViewCache, bar: bool
+    ) -> dict[str, Array]:
+        model, tokenizer = self.fingerprint()
+        shape = (len(texts), self.depth + 1, self.width)
+        key = {
+            name: ViewKey(model, tokenizer, text_fingerprint(texts), name, self.max_length, self.dtype, shape)
+            for name in names
+        }
+        found = {name: store.get(key[name]) for name in names}
+        missing = [name for name in names if found[name] is None]
+        if missing:
+            store.put_all([key[name] for name in missing], self._filler(missing, texts, bar), label=self.name)
+            found |= {name: store.get(key[name]) for name in missing}
+        return {name: views for name, views in found.items() if views is not None}
+
+    def _filler(self, names: Sequence[str], texts: Sequence[str], bar: bool) -> Any:
+        def fill(arrays: Sequence[Array]) -> None:
+            self._fill(dict(zip(names, arrays, strict=True)), texts, range(self.depth + 1), bar)
+
+        return fill
+
+
+def check_sentences(sentences: Sequence[str]) -> list[str]:
+    """The sentences as a list, after a look at each: texts only; empty ones are let through with a warning."""
+    if isinstance(sentences, str):
+        raise InputError("sentences is one string; give a list of them")
+    texts = list(sentences)
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"sentence {row} is {text!r}, not a text")
+    empty = sum(not text.strip() for text in texts)
+    if empty:
+        log.warning("%d of %d sentences are empty; they are encoded as special tokens alone", empty, len(texts))
+    return texts
+
+
+def _checked_length(asked: int | None, most: int) -> int:
+    if asked is None:
+        return most
+    if not 1 <= asked <= most:
+        raise InputError(f"max_length {asked} is not possible: this encoder takes 1 to {most} tokens")
+    return asked
+
+
+def _checked_budget(asked: int | None, device: torch.device) -> int:
+    if asked is None:
+        return _CPU_BUDGET if device.type == "cpu" else _GPU_BUDGET
+    if asked < 1:
+        raise InputError(f"tokens_per_batch must be 1 or more, not {asked}")
+    return asked

@@ -1,0 +1,205 @@
+"""The loop that everything goes through: windows of sentences in, one array a window out, in order.
+
+While the model works on one window, the next is tokenised in a thread. On a GPU, results are copied back while the
+next batches run. When memory runs short, the token budget is halved and the work goes on.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerwise.encoder.batches import Batch, Rows, batches
+from layerwise.encoder.tokens import SentenceTokenizer, Tokens
+from layerwise.errors import ModelError
+
+Array = NDArray[np.float32]
+Forward = Callable[[Tensor, Tensor], Tensor]
+Progress = Callable[[int], object]
+S = TypeVar("S")
+R = TypeVar("R")
+
+log = logging.getLogger(__name__)
+_IN_FLIGHT = 3
+_WINDOW_BYTES = 64 << 20
+_MOST_ROWS = 16_384
+
+
+class TokenBudget:
+    """How many tokens a batch may hold; halved for good when the machine has not the memory for it."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+
+    def halve_below(self, size: int) -> None:
+        """Make the budget smaller than a batch that did not fit."""
+        self.tokens = max(1, min(self.tokens, size) // 2)
+        log.warning("Out of memory: going on with at most %d tokens a batch", self.tokens)
+
+
+@dataclass
+class _Window:
+    """A window's result as it fills: the array is made when the first batch tells the shape of a row."""
+
+    rows: int
+    left: int
+    filled: Array | None = None
+
+    def put(self, rows: Rows, values: Array) -> None:
+        if self.filled is None:
+            self.filled = np.empty((self.rows, *values.shape[1:]), dtype=values.dtype)
+        self.filled[rows] = values
+        self.left -= len(rows)
+
+
+@dataclass(frozen=True)
+class _OnItsWay:
+    """A batch's result that a GPU may still be copying to this machine's memory."""
+
+    window: _Window
+    rows: Rows
+    values: Tensor
+    copied: "torch.cuda.Event | None"
+
+    def land(self) -> int:
+        """Wait for the copy, put it into its window, and say how many rows it has."""
+        if self.copied is not None:
+            self.copied.synchronize()
+        self.window.put(self.rows, self.values.numpy())
+        return len(self.rows)
+
+
+def no_progress(_rows: int) -> None:
+    """Tell nobody."""
+
+
+def stream(
+    windows: Iterable[Sequence[str]],
+    *,
+    tokenizer: SentenceTokenizer,
+    pad_id: int,
+    forward: Forward,
+    device: torch.device,
+    budget: TokenBudget,
+    progress: Progress = no_progress,
+) -> Iterator[Array]:
+    """Yield `forward` of each window's sentences, rows in the order of the sentences. No window may be empty."""
+    unfinished: deque[_Window] = deque()
+    on_their_way: deque[_OnItsWay] = deque()
+    for tokens in ahead(tokenizer, windows):
+        _log_truncated(tokens, tokenizer.max_length)
+        window = _Window(len(tokens.ids), len(tokens.ids))
+        unfinished.append(window)
+        todo = deque(batches(tokens.ids, budget=budget.tokens))
+        while todo:
+            batch = todo.popleft()
+            values = _run(batch, todo, pad_id=pad_id, forward=forward, device=device, budget=budget)
+            if values is None:
+                continue
+            on_their_way.append(_send_home(window, batch.rows, values))
+            if len(on_their_way) >= _IN_FLIGHT:
+                progress(on_their_way.popleft().land())
+        yield from _finished(unfinished)
+    while on_their_way:
+        progress(on_their_way.popleft().land())
+    yield from _finished(unfinished)
+
+
+def windows_of(texts: Sequence[str], most: int) -> Iterator[Sequence[str]]:
+    """Slices of the texts, small at first so that the model need not wait long for its first tokens."""
+    start, size = 0, min(512, most)
+    while start < len(texts):
+        yield texts[start : start + size]
+        start += size
+        size = min(2 * size, most)
+
+
+def window_rows(bytes_per_row: int) -> int:
+    """How many rows make a window: the result of one must not take much memory."""
+    return max(64, min(_MOST_ROWS, _WINDOW_BYTES // bytes_per_row))
+
+
+def ahead(function: Callable[[S], R], items: Iterable[S]) -> Iterator[R]:
+    """`map(function, items)`, computed one item ahead in a thread."""
+    source = iter(items)
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        waiting = deque(thread.submit(function, item) for item in islice(source, 1))
+        while waiting:
+            result = waiting.popleft().result()
+            waiting.extend(thread.submit(function, item) for item in islice(source, 1))
+            yield result
+
+
+def _run(
+    batch: Batch,
+    todo: deque[Batch],
+    *,
+    pad_id: int,
+    forward: Forward,
+    device: torch.device,
+    budget: TokenBudget,
+) -> Tensor | None:
+    """The batch's result, or None after putting its halves back because it did not fit into memory."""
+    if batch.size > budget.tokens and len(batch.rows) > 1:
+        todo.extendleft(reversed(batch.split()))
+        return None
+    tokens, mask = batch.padded(pad_id)
+    try:
+        with torch.inference_mode():
+            return forward(_to(device, tokens), _to(device, mask))
+    except (RuntimeError, MemoryError) as error:
+        if not is_memory_shortage(error):
+            raise
+        if len(batch.rows) == 1:
+            raise ModelError(
+                f"Not enough memory on {device} for one sentence of {batch.size} tokens; lower max_length"
+            ) from error
+    budget.halve_below(batch.size)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    todo.appendleft(batch)
+    return None
+
+
+def is_memory_shortage(error: BaseException) -> bool:
+    """Whether an exception of torch says that there was no memory (on a CPU it is a plain RuntimeError)."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error)
+    return "not enough memory" in text or "can't allocate memory" in text or "out of memory" in text
+
+
+def _to(device: torch.device, tensor: Tensor) -> Tensor:
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def _send_home(window: _Window, rows: Rows, values: Tensor) -> _OnItsWay:
+    if values.device.type != "cuda":
+        return _OnItsWay(window, rows, values.cpu(), None)
+    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    here.copy_(values, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record()
+    return _OnItsWay(window, rows, here, copied)
+
+
+def _finished(windows: deque[_Window]) -> Iterator[Array]:
+    while windows and not windows[0].left:
+        array = windows.popleft().filled
+        if array is not None:
+            yield array
+
+
+def _log_truncated(tokens: Tokens, max_length: int) -> None:
+    if tokens.truncated:
+        log.warning("%d sentences were longer than %d tokens and were cut there", tokens.truncated, max_length)

@@ -1,0 +1,136 @@
+"""Reading every layer in one forward pass, without keeping the tokens of any.
+
+Layer i (0 = embeddings) is what block i receives; the last layer is the model's `last_hidden_state`. Taking the
+blocks' inputs rather than their outputs is what makes one rule fit all: DeBERTa's convolution behind its first block,
+ALBERT's one block called twelve times, ModernBERT's norm after the last one.
+
+Models are tapped by hooks; none of their methods is replaced, and the hooks are gone whatever happens.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+Pool = Callable[[Tensor], Any]
+Inputs = Mapping[str, Tensor]
+
+log = logging.getLogger(__name__)
+
+
+class _Reached(Exception):  # noqa: N818 - a signal, not an error
+    """Raised in a hook when no layer above is wanted: the blocks above are not run."""
+
+
+class LayerReader(Protocol):
+    """Runs a model once and gives `pool(states)` for each wanted layer."""
+
+    depth: int
+
+    def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
+        """Layer -> pooled states."""
+
+
+class TappedLayers:
+    """Reads layers through hooks on the blocks, and stops after the highest that is wanted."""
+
+    def __init__(self, model: nn.Module, blocks: Sequence[nn.Module], depth: int) -> None:
+        self.model = model
+        self.blocks = list(dict.fromkeys(blocks))
+        self.depth = depth
+
+    def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
+        """Layer -> pooled states, pooled while the model runs."""
+        pooled: dict[int, Any] = {}
+        top = max(wanted)
+        calls = count()
+
+        def before_block(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            layer = next(calls)
+            if layer in wanted:
+                pooled[layer] = pool(args[0] if args else kwargs["hidden_states"])
+            if layer == top:
+                raise _Reached
+
+        with suppress(_Reached), _hooked(self.blocks, before_block):
+            output = self.model(**inputs, output_hidden_states=False, return_dict=True)
+            if self.depth in wanted:
+                pooled[self.depth] = pool(output.last_hidden_state)
+        return pooled
+
+
+class KeptLayers:
+    """The slow way for models whose blocks can't be found: all hidden states are kept, then pooled."""
+
+    def __init__(self, model: nn.Module, depth: int) -> None:
+        self.model = model
+        self.depth = depth
+
+    def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
+        """Layer -> pooled states."""
+        output = self.model(**inputs, output_hidden_states=True, return_dict=True)
+        states = [*output.hidden_states[:-1], output.last_hidden_state]
+        return {layer: pool(states[layer]) for layer in wanted}
+
+
+def layer_reader(model: nn.Module) -> LayerReader:
+    """Tapped layers where they provably equal the model's own hidden states, else all hidden states kept.
+
+    Both ways are run on a few made-up tokens and compared, so that an unknown architecture costs memory but never
+    gives a wrong number.
+    """
+    probe = probe_inputs(model)
+    with torch.inference_mode():
+        output = model(**probe, output_hidden_states=True, return_dict=True)
+        states = [*output.hidden_states[:-1], output.last_hidden_state]
+        kept = KeptLayers(model, depth=len(states) - 1)
+        blocks = find_blocks(model, depth=kept.depth)
+        if blocks is not None:
+            tapped = TappedLayers(model, blocks, depth=kept.depth)
+            read = tapped.read(probe, range(len(states)), Tensor.clone)
+            if len(read) == len(states) and all(_same(read[i], states[i]) for i in range(len(states))):
+                return tapped
+    log.warning(
+        "%s: its blocks could not be found, so every layer's tokens are kept until they are pooled "
+        "(right, but needs more memory and never stops early)",
+        type(model).__name__,
+    )
+    return kept
+
+
+def find_blocks(model: nn.Module, *, depth: int) -> list[nn.Module] | None:
+    """The modules that make up the stack of layers, or None. ALBERT's groups of shared blocks count as its stack."""
+    groups = getattr(getattr(model, "config", None), "num_hidden_groups", None)
+    for length in (depth, groups):
+        for module in model.modules():
+            if isinstance(module, nn.ModuleList) and len(module) == length and length:
+                return list(module)
+    return None
+
+
+@contextmanager
+def _hooked(blocks: Sequence[nn.Module], hook: Callable[..., None]) -> Iterator[None]:
+    handles = [block.register_forward_pre_hook(hook, with_kwargs=True) for block in blocks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def probe_inputs(model: nn.Module) -> dict[str, Tensor]:
+    """Two sequences of unlike length: tokens are made up, for only the layers' equality matters."""
+    device = next(model.parameters()).device
+    vocabulary = int(model.config.vocab_size)  # type: ignore[union-attr, arg-type]
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(min(5, vocabulary - 1), vocabulary, (2, 7), generator=generator)
+    mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
+    return {"input_ids": tokens.to(device), "attention_mask": mask.to(device)}
+
+
+def _same(tapped: Tensor, kept: Tensor) -> bool:
+    return tapped.shape == kept.shape and torch.allclose(tapped, kept, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,1 @@
+"""Scores: how well embeddings agree with people."""

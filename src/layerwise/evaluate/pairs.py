@@ -1,0 +1,34 @@
+"""Graded sentence pairs: the correlation of cosine similarity with the grades."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from layerwise.errors import InputError
+
+Vectors = NDArray[np.floating[Any]]
+
+
+def cosine(left: Vectors, right: Vectors) -> Vectors:
+    """Row by row: (n, d), (n, d) -> (n,), in float64."""
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    similarity: Vectors = np.einsum("nd,nd->n", a, b) / np.maximum(lengths, np.finfo(np.float64).tiny)
+    return similarity
+
+
+def spearman(left: Vectors, right: Vectors, gold: Vectors) -> float:
+    """Spearman's rank correlation of the pairs' cosine with their grades, ties by average ranks.
+
+    NaN where all pairs are equally similar (such as the first token of layer 0, the same in every sentence).
+    """
+    if not len(left) == len(right) == len(gold):
+        raise InputError(f"{len(left)} and {len(right)} embeddings for {len(gold)} scores: the lengths differ")
+    if len(gold) < 2 or np.ptp(gold) == 0:
+        raise InputError(f"{len(gold)} pairs with {len(set(gold))} different scores: a correlation needs 2 or more")
+    if not np.isfinite(gold).all():
+        raise InputError(f"score {int(np.flatnonzero(~np.isfinite(gold))[0])} is not a finite number")
+    similarity = cosine(left, right)
+    return float(spearmanr(similarity, gold).statistic) if np.ptp(similarity) > 0 else float("nan")

@@ -1,0 +1,23 @@
+"""Layer mixes: how the views of a sentence's layers become one embedding.
+
+A mix is a small value: it prints, parses, compares, and says which layers it needs.
+
+>>> mix = parse_mix("1-3,12 @ mean")
+>>> mix
+LayerSet('1-3,12 @ mean')
+>>> mix.resolve(12).layers
+(1, 2, 3, 12)
+>>> str(parse_mix("last-4").resolve(12))
+'9-12 @ mean'
+"""
+
+from typing import TypeAlias
+
+from layerwise.mixes.concat import LayerConcat
+from layerwise.mixes.layer_set import LayerSet
+from layerwise.mixes.parse import parse_mix
+from layerwise.mixes.weights import LayerWeights
+
+LayerMix: TypeAlias = LayerSet | LayerWeights | LayerConcat
+
+__all__ = ["LayerConcat", "LayerMix", "LayerSet", "LayerWeights", "parse_mix"]

@@ -1,0 +1,55 @@
+"""What every mix can do, whatever its kind."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from layerwise.encoder.pooling import POOLINGS
+
+Views = TypeVar("Views", Tensor, np.ndarray[Any, Any])
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Mix(ABC):
+    """A way from layer views to an embedding. Layers may count from the last until `resolve` is given a depth."""
+
+    pooling: str = "mean"
+
+    def __post_init__(self) -> None:
+        POOLINGS[self.pooling]  # an unknown pooling is refused, with the known ones
+
+    @property
+    @abstractmethod
+    def layers(self) -> tuple[int, ...]:
+        """The layers that a resolved mix needs, in the order in which `combine` takes them."""
+
+    @abstractmethod
+    def resolve(self, depth: int) -> Self:
+        """The same mix in layer numbers from 0, for an encoder whose last layer is `depth`."""
+
+    @abstractmethod
+    def combine(self, picked: Views) -> Views:
+        """The views of `layers` to embeddings: (..., len(layers), width) -> (..., any width)."""
+
+    @property
+    @abstractmethod
+    def expression(self) -> str:
+        """The text of the mix without its pooling."""
+
+    def width(self, width: int) -> int:
+        """How long an embedding is, for layers of this width."""
+        return width
+
+    def __call__(self, views: Views) -> Views:
+        """The views of all layers to embeddings: (..., layers + 1, width) -> (..., any width)."""
+        resolved = self.resolve(views.shape[-2] - 1)
+        return resolved.combine(views[..., list(resolved.layers), :])
+
+    def __str__(self) -> str:
+        return f"{self.expression} @ {self.pooling}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"

@@ -1,0 +1,72 @@
+"""From the text of a mix to the mix.
+
+    last | last-4 | first-last | 0+last | all            names
+    0,1,12 | 1-3,12 | -4..-2                             a set, averaged; negative numbers count from the last
+    1:0.25,12:0.75                                       weights
+    concat(1,12)                                         side by side
+
+with ` @ mean`, ` @ cls` or ` @ max` behind it for the token pooling; without, mean.
+"""
+
+import re
+
+from layerwise.errors import MixError
+from layerwise.mixes.concat import LayerConcat
+from layerwise.mixes.layer_set import LayerSet
+from layerwise.mixes.spans import NAMED, Span
+from layerwise.mixes.weights import LayerWeights
+
+_LAST_K = re.compile(r"last-(\d+)")
+_CONCAT = re.compile(r"concat\((.*)\)")
+_RANGE = re.compile(r"(\d+)\s*-\s*(\d+)|(-?\d+)\s*\.\.\s*(-?\d+)")
+_NUMBER = re.compile(r"[-+]?\d+")
+_HELP = (
+    "a mix is layers such as 'last', 'last-4', 'first-last', '0+last', 'all', '0,1,12', '1-3,12', '1:0.25,12:0.75' "
+    "or 'concat(1,12)', and '@ mean', '@ cls' or '@ max' behind them"
+)
+
+
+def parse_mix(text: str, *, pooling: str = "mean") -> LayerSet | LayerWeights | LayerConcat:
+    """Read a mix; `pooling` is taken where the text names none."""
+    expression, _, named = (part.strip() for part in text.partition("@"))
+    pooling = named or pooling
+    if "@" in text and not named:
+        raise MixError(f"{text!r}: no pooling behind '@'; {_HELP}")
+    if expression in NAMED:
+        return LayerSet(NAMED[expression], pooling=pooling)
+    if found := _LAST_K.fullmatch(expression):
+        if not int(found[1]):
+            raise MixError(f"{text!r}: last-k needs a k of 1 or more")
+        return LayerSet(((-int(found[1]), -1),), pooling=pooling)
+    if found := _CONCAT.fullmatch(expression):
+        return LayerConcat(tuple(_number(part, text) for part in found[1].split(",")), pooling=pooling)
+    parts = [part.strip() for part in expression.split(",")]
+    if any(":" in part for part in parts):
+        return LayerWeights(tuple(_weight(part, text) for part in parts), pooling=pooling)
+    return LayerSet(tuple(_span(part, text) for part in parts), pooling=pooling)
+
+
+def _span(part: str, text: str) -> Span:
+    if found := _RANGE.fullmatch(part):
+        first, last = (int(number) for number in found.groups() if number is not None)
+        if first > last and (first < 0) == (last < 0):
+            raise MixError(f"{text!r}: the range {part} runs backwards")
+        return first, last
+    number = _number(part, text)
+    return number, number
+
+
+def _weight(part: str, text: str) -> tuple[int, float]:
+    name, _, weight = part.partition(":")
+    layer = _number(name, text)
+    try:
+        return layer, float(weight)
+    except ValueError as error:
+        raise MixError(f"{text!r}: {weight!r} is not a weight; {_HELP}") from error
+
+
+def _number(part: str, text: str) -> int:
+    part = part.strip()
+    if not _NUMBER.fullmatch(part):
+        raise MixError(f"{text!r}: {part!r} is not a layer; {_HELP}")
+    return int(part)

@@ -1,0 +1,64 @@
+"""Layer numbers as the user writes them: single ones and ranges, counted from either end.
+
+A span is (first, last), both included; negative numbers count from the last layer, so `(-4, -1)` is the last four of
+any encoder. Spans become layer numbers when the encoder's depth is known.
+"""
+
+from collections.abc import Iterable
+
+from layerwise.encoder.numbering import resolve_layer, valid_range
+from layerwise.errors import MixError
+
+Span = tuple[int, int]
+Spans = tuple[Span, ...]
+
+# The names of the papers. `first-last` is layers 1 and L, as SimCSE defines it; `0+last` starts at the embeddings.
+NAMED: dict[str, Spans] = {
+    "last": ((-1, -1),),
+    "first-last": ((1, 1), (-1, -1)),
+    "0+last": ((0, 0), (-1, -1)),
+    "all": ((0, -1),),
+}
+
+
+def expand(spans: Spans, depth: int) -> tuple[int, ...]:
+    """The layers of some spans, sorted, each once."""
+    layers: set[int] = set()
+    for first, last in spans:
+        low, high = resolve_layer(first, depth), resolve_layer(last, depth)
+        if low > high:
+            raise MixError(f"The range {print_span((first, last))} is empty: {valid_range(depth)}")
+        layers.update(range(low, high + 1))
+    return tuple(sorted(layers))
+
+
+def merge(spans: Iterable[Span]) -> Spans:
+    """The same layers in the one way that compares equal: spans from the front merged, then the others, sorted."""
+    front = sorted({number for a, b in spans if 0 <= a <= b for number in range(a, b + 1)})
+    merged: list[Span] = []
+    for number in front:
+        if merged and merged[-1][1] == number - 1:
+            merged[-1] = (merged[-1][0], number)
+        else:
+            merged.append((number, number))
+    return (*merged, *sorted({span for span in spans if not 0 <= span[0] <= span[1]}))
+
+
+def print_spans(spans: Spans) -> str:
+    """The text that parses to these spans, a name where there is one."""
+    for name, known in NAMED.items():
+        if spans == known:
+            return name
+    if len(spans) == 1 and spans[0][1] == -1 and spans[0][0] < -1:
+        return f"last-{-spans[0][0]}"
+    return ",".join(map(print_span, spans))
+
+
+def print_span(span: Span) -> str:
+    """`3`, `1-3`, or `-4..-2` where a minus could be taken for a dash."""
+    first, last = span
+    if first == last:
+        return str(first)
+    if first >= 0 and last == first + 1:
+        return f"{first},{last}"
+    return f"{first}-{last}" if first >= 0 and last >= 0 else f"{first}..{last}"

@@ -1,0 +1,92 @@
+"""A mix as sentence-transformers modules, its own wherever they can express it."""
+
+import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from layerwise.mixes import LayerConcat, LayerMix, LayerSet, LayerWeights
+from layerwise.model.head import Head
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+def is_native(mix: LayerMix) -> bool:
+    """Whether plain sentence-transformers can compute a mix: it mixes tokens, then pools them."""
+    if isinstance(mix, LayerConcat):
+        return False
+    return mix.pooling in ("mean", "cls") or len(mix.layers) == 1
+
+
+def layer_weights(mix: LayerMix) -> dict[int, float]:
+    """A set or weights as a weight for each layer."""
+    if isinstance(mix, LayerWeights):
+        return dict(mix.weights)
+    return dict.fromkeys(mix.layers, 1.0)
+
+
+def mix_modules(mix: LayerMix, *, blocks: int, width: int) -> list[nn.Module]:
+    """From an encoder of `blocks` blocks to one embedding; `mix` is resolved."""
+    from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+
+    if not is_native(mix):
+        from layerwise.model.modules import LayerMixPooling
+
+        return [LayerMixPooling(str(mix), width)]
+    pooling = Pooling(width, pooling_mode=mix.pooling)
+    if isinstance(mix, LayerSet) and mix.layers == (blocks,):
+        return [pooling]
+    weights = layer_weights(mix)
+    lowest = min(mix.layers)
+    values = torch.tensor([weights.get(layer, 0.0) for layer in range(lowest, blocks + 1)])
+    mixing = WeightedLayerPooling(
+        width, num_hidden_layers=blocks, layer_start=lowest, layer_weights=nn.Parameter(values)
+    )
+    return [mixing, pooling]
+
+
+def build_sentence_transformer(
+    model: Any,
+    tokenizer: Any,
+    *,
+    mix: LayerMix,
+    blocks: int,
+    max_length: int,
+    heads: Sequence[Head],
+    normalize: bool,
+    device: torch.device,
+    **options: Any,
+) -> "SentenceTransformer":
+    """A SentenceTransformer with a copy of the model; `options` go to its constructor (prompts, …)."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Transformer
+
+    with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        modules = mix_modules(mix, blocks=blocks, width=int(model.config.hidden_size))
+        needs_layers = type(modules[0]).__name__ != "Pooling"
+        transformer = Transformer(
+            folder,
+            config_kwargs={"output_hidden_states": needs_layers},
+            model_kwargs={"dtype": model.dtype, "use_safetensors": True},
+        )
+        transformer.max_seq_length = max_length
+    for head in heads:
+        linear = head.linear
+        modules.append(
+            Dense(
+                linear.in_features,
+                linear.out_features,
+                bias=linear.bias is not None,
+                activation_function=type(head._function)(),
+                init_weight=linear.weight.detach().cpu(),
+                init_bias=None if linear.bias is None else linear.bias.detach().cpu(),
+            )
+        )
+    if normalize:
+        modules.append(Normalize())
+    return SentenceTransformer(modules=[transformer, *modules], device=str(device), **options)

@@ -1,0 +1,119 @@
+"""What a sentence-transformers folder says of itself: its mix, heads and prompts, read without running any of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from layerwise.encoder.folders import ModelFolder
+from layerwise.encoder.pooling import POOLINGS
+from layerwise.errors import ModelError
+from layerwise.mixes import LayerMix, LayerSet, LayerWeights, parse_mix
+from layerwise.model.head import ACTIVATIONS, Head
+
+_OLD_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """Everything behind the encoder. An encoder on its own is read as the mean of its last layer."""
+
+    mix: LayerMix = field(default_factory=lambda: LayerSet.of(-1))
+    heads: tuple[Head, ...] = ()
+    normalize: bool = False
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    similarity: str = "cosine"
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def read_saved(folder: ModelFolder) -> SavedModel:
+    """Read a folder's modules in their order."""
+    settings = folder.read_json("config_sentence_transformers.json")
+    saved = SavedModel(
+        prompts={name: text for name, text in (settings.get("prompts") or {}).items() if text is not None},
+        default_prompt_name=settings.get("default_prompt_name"),
+        similarity=settings.get("similarity_fn_name") or "cosine",
+        facts=folder.read_json("layerwise.json"),
+    )
+    for module in folder.modules[1:]:
+        name = str(module["type"]).rsplit(".", 1)[-1]
+        if name not in _READERS:
+            raise ModelError(
+                f"{folder.root}: its module {module['type']} is not known here; known: {', '.join(sorted(_READERS))}"
+            )
+        saved = _READERS[name](saved, folder, str(module.get("path", "")))
+    return saved
+
+
+def _read_layer_weights(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
+    start = int(folder.read_json(path, "config.json").get("layer_start", 4))
+    values = _tensors(folder.root / path)["layer_weights"].tolist()
+    weights = {start + number: value for number, value in enumerate(values) if value}
+    if len(set(weights.values())) == 1:
+        return replace(saved, mix=LayerSet.of(*weights))
+    return replace(saved, mix=LayerWeights.of(weights))
+
+
+def _read_pooling(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
+    config = folder.read_json(path, "config.json")
+    mode = config.get("pooling_mode") or [new for old, new in _OLD_MODES.items() if config.get(old)]
+    modes = [mode] if isinstance(mode, str) else list(mode)
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise ModelError(f"{folder.root / path}: pooling {'+'.join(modes)} is not one of {', '.join(POOLINGS)}")
+    if config.get("include_prompt") is False:
+        raise ModelError(f"{folder.root / path}: pooling without the prompt's tokens is not supported")
+    return replace(saved, mix=replace(saved.mix, pooling=modes[0]))
+
+
+def _read_our_mix(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
+    config = folder.read_json(path, "config.json")
+    if "mix" not in config:
+        raise ModelError(f"{folder.root / path / 'config.json'}: no mix; the folder is incomplete, save it again")
+    return replace(saved, mix=parse_mix(config["mix"]))
+
+
+def _read_dense(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
+    config = folder.read_json(path, "config.json")
+    named = str(config.get("activation_function", "Tanh")).rsplit(".", 1)[-1]
+    known = {kind.__name__: name for name, kind in ACTIVATIONS.items()}
+    plain = config.get("module_input_name", "sentence_embedding") == "sentence_embedding"
+    if named not in known or not plain or config.get("use_residual"):
+        raise ModelError(f"{folder.root / path}: only Dense on the embedding with {', '.join(known)} is supported")
+    tensors = _tensors(folder.root / path)
+    head = Head(tensors["linear.weight"], tensors.get("linear.bias"), activation=known[named])
+    return replace(saved, heads=(*saved.heads, head))
+
+
+def _read_normalize(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:  # noqa: ARG001
+    return replace(saved, normalize=True)
+
+
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise ModelError(f"{path}: missing; the folder is incomplete or pickled, save it again with safetensors")
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ModelError(f"{path}: can't be read ({error}); copy or download it again") from error
+
+
+_READERS: dict[str, Callable[[SavedModel, ModelFolder, str], SavedModel]] = {
+    "WeightedLayerPooling": _read_layer_weights,
+    "Pooling": _read_pooling,
+    "LayerMixPooling": _read_our_mix,
+    "Dense": _read_dense,
+    "Normalize": _read_normalize,
+}

@@ -1,0 +1,43 @@
+"""Tiny encoders of every architecture, made from their configs; nothing is downloaded."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import ARCHITECTURES, SENTENCES, save_tiny
+
+torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def sentences() -> list[str]:
+    return SENTENCES
+
+
+@pytest.fixture(scope="session")
+def tiny_folders(tmp_path_factory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("tiny")
+    return {name: save_tiny(name, root / name) for name in ARCHITECTURES}
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tiny_folders) -> Path:
+    return tiny_folders["bert"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch) -> Path:
+    """No test reads or leaves anything in the user's cache, and none reaches for the hub."""
+    monkeypatch.setenv("LAYERWISE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data and models; tests that take it carry the marker `shared`."""
+    folder = Path(os.environ.get("LAYERWISE_SHARED", Path(__file__).parents[2] / "shared"))
+    if not (folder / "data").is_dir():
+        pytest.skip(f"{folder} is not there: set LAYERWISE_SHARED to the folder with data/ and models/")
+    return folder
