@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from tiny import ARCHITECTURES, SENTENCES, save_tiny
 
 torch.set_num_threads(2)

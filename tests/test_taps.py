@@ -4,12 +4,12 @@ import logging
 
 import pytest
 import torch
-from tiny import ARCHITECTURES, DEPTH, tiny_model
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from layerwise.encoder.pooling import POOLINGS
 from layerwise.encoder.taps import KeptLayers, TappedLayers, find_blocks, layer_reader
+from tiny import ARCHITECTURES, DEPTH, tiny_model
 
 MASK = torch.tensor([[1] * 9, [1] * 5 + [0] * 4, [1] * 2 + [0] * 7])
 

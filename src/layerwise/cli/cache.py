@@ -8,6 +8,8 @@ from layerwise.cli.options import AsJson
 from layerwise.cli.screen import human_bytes, print_json, print_line, print_table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from layerwise.encoder.cache import CacheEntry
 
 app = typer.Typer(help="Show or clear the layer views kept on disk.", invoke_without_command=True)
@@ -22,14 +24,17 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
 
     cache = ViewCache()
     entries = list(cache.entries())
-    total = sum(entry.bytes for entry in entries)
+    views = sum(entry.bytes for entry in entries)
+    graphs = sum(path.stat().st_size for path in _graphs())
     if as_json:
         rows = [{"name": e.name, "bytes": e.bytes, **e.manifest} for e in entries]
-        print_json({"folder": str(cache.folder), "bytes": total, "entries": rows})
+        print_json({"folder": str(cache.folder), "bytes": views, "onnx_bytes": graphs, "entries": rows})
         return
     if entries:
         print_table(("entry", "model", "pooling", "sentences", "size"), [_row(entry) for entry in entries])
-    print_line(f"{len(entries)} entries, {human_bytes(total)} in {cache.folder}")
+    print_line(f"{len(entries)} entries, {human_bytes(views)} in {cache.folder}")
+    if graphs:
+        print_line(f"ONNX graphs: {human_bytes(graphs)}")
 
 
 @app.command("clear")
@@ -37,14 +42,23 @@ def clear(
     prefix: Annotated[str, typer.Argument(help="Only entries whose name starts so; without, all.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Remove layer views; they are built again when needed."""
+    """Remove layer views (and, without a prefix, exported graphs); they are built again when needed."""
     from layerwise.encoder.cache import ViewCache
 
     freed = ViewCache().clear(prefix)
+    for path in [] if prefix else _graphs():
+        freed += path.stat().st_size
+        path.unlink()
     if as_json:
         print_json({"freed_bytes": freed})
     else:
         print_line(f"{human_bytes(freed)} freed")
+
+
+def _graphs() -> "list[Path]":
+    from layerwise.encoder.onnx import graphs_folder
+
+    return sorted(graphs_folder().glob("*.onnx"))
 
 
 def _row(entry: "CacheEntry") -> tuple[str, ...]:

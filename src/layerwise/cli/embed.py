@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from layerwise.cli.options import AsJson, Device, Dtype, MaxLength, Mix, Model, Revision, TrustRemoteCode
+from layerwise.cli.options import AsJson, Backend, Device, Dtype, MaxLength, Mix, Model, Revision, TrustRemoteCode
 from layerwise.cli.screen import counting, print_json, print_line, say_error
 
 
@@ -31,6 +31,7 @@ def embed(
     dtype: Dtype = "float32",
     max_length: MaxLength = None,
     tokens_per_batch: Annotated[int | None, typer.Option(help="Token budget of a batch.")] = None,
+    backend: Backend = "torch",
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -57,6 +58,7 @@ def embed(
         "dtype": dtype,
         "max_length": max_length,
         "tokens_per_batch": tokens_per_batch,
+        "backend": backend,
         "revision": revision,
         "trust_remote_code": trust_remote_code,
     }

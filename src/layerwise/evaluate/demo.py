@@ -49,7 +49,8 @@ class DemoScores:
         return (
             f"of {len(self.scores)} layers and mixes the best on {self.dev_pairs} of layerwise's demonstration pairs "
             f"(Spearman x 100 {100 * self.best.dev:.1f}; the last layer unless another leads by more than its "
-            f"standard error); on {self.test_pairs} other pairs {100 * self.best.test:.1f}, last layer {100 * self.last.test:.1f}"
+            f"standard error); on {self.test_pairs} other pairs {100 * self.best.test:.1f}, "
+            f"last layer {100 * self.last.test:.1f}"
         )
 
     def table(self) -> dict[str, dict[str, float]]:
