@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
@@ -129,7 +128,11 @@ class ViewCache:
 def default_cache_folder() -> Path:
     """Where everything goes that can be made again."""
     given = os.environ.get("LAYERWISE_CACHE")
-    return Path(given).expanduser() if given else Path(platformdirs.user_cache_dir("layerwise"))
+    if given:
+        return Path(given).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("layerwise"))
 
 
 def _new_views(folder: Path, key: ViewKey) -> Array:

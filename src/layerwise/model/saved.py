@@ -54,7 +54,18 @@ def read_saved(folder: ModelFolder) -> SavedModel:
                 f"{folder.root}: its module {module['type']} is not known here; known: {', '.join(sorted(_READERS))}"
             )
         saved = _READERS[name](saved, folder, str(module.get("path", "")))
-    return saved
+    return replace(saved, mix=_exact(saved.mix, str(saved.facts.get("mix", ""))))
+
+
+def _exact(mix: LayerMix, written: str) -> LayerMix:
+    """The mix as our own file has it, where the modules hold the same but for float32's rounding of the weights."""
+    if not isinstance(mix, LayerWeights) or ":" not in written:
+        return mix
+    exact = parse_mix(written)
+    if not isinstance(exact, LayerWeights) or (exact.layers, exact.pooling) != (mix.layers, mix.pooling):
+        return mix
+    same = all(abs(a - b) < 1e-6 for (_, a), (_, b) in zip(mix.weights, exact.weights, strict=True))
+    return exact if same else mix
 
 
 def _read_layer_weights(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:

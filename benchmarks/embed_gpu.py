@@ -1,0 +1,140 @@
+"""Sentences per second on a GPU, end to end (tokenising included): layerwise against sentence-transformers.
+
+    python benchmarks/embed_gpu.py --texts FILE --tokenizer FOLDER --out results.json
+
+The model is a BERT of base shape (12 x 768) with random weights in bfloat16: speed does not depend on their values.
+sentence-transformers runs at its best batch size of those tried. Repeats are interleaved; medians are reported.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import AutoTokenizer, BertConfig, BertModel
+
+BATCH_SIZES = (32, 128, 256, 512, 1024, 2048)
+
+
+def base_shape_folder(tokenizer_folder: Path, folder: Path) -> Path:
+    """A BERT of base shape with random weights, saved with a real tokenizer."""
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    torch.manual_seed(0)
+    model = BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=512))
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def seconds(function) -> float:
+    """How long a call takes, all GPU work included."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    function()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def bare_forward(model, repeats: int) -> float:
+    """Sentences per second of the forward pass alone at 1,024 x 32 tokens."""
+    tokens = torch.randint(1000, 20000, (1024, 32), device="cuda")
+    mask = torch.ones_like(tokens)
+    with torch.inference_mode():
+        for _ in range(5):
+            model(input_ids=tokens, attention_mask=mask)
+        taken = [
+            seconds(lambda: [model(input_ids=tokens, attention_mask=mask) for _ in range(10)]) for _ in range(repeats)
+        ]
+    return 10 * 1024 / statistics.median(taken)
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--texts", type=Path, required=True)
+    parser.add_argument("--tokenizer", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--budgets", type=int, nargs="*", default=[16_384, 32_768, 65_536])
+    options = parser.parse_args()
+
+    import sentence_transformers
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    from layerwise import LayerModel
+
+    texts = options.texts.read_text(encoding="utf-8").splitlines()[: options.rows]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = base_shape_folder(options.tokenizer, Path(scratch) / "base")
+        ours = LayerModel.load(folder, dtype="bfloat16", device="cuda", max_length=256)
+        transformer = Transformer(str(folder), model_kwargs={"dtype": torch.bfloat16}, max_seq_length=256)
+        theirs = SentenceTransformer(modules=[transformer, Pooling(768)], device="cuda")
+        few = texts[:2000]
+        difference = abs(ours.encode(few) - theirs.encode(few, batch_size=256).astype("float32")).max()
+
+        runs = {f"sentence-transformers, batch {size}": size for size in BATCH_SIZES}
+        calls = {name: (lambda size=size: theirs.encode(texts, batch_size=size)) for name, size in runs.items()}
+        for budget in options.budgets:
+
+            def with_budget(budget=budget):
+                ours.encoder.budget.tokens = budget
+                ours.encode(texts)
+
+            calls[f"layerwise, {budget} tokens"] = with_budget
+
+        def all_layers():
+            ours.encoder.budget.tokens = 32_768
+            for _ in ours.encoder.stream(
+                (texts[i : i + 2048] for i in range(0, len(texts), 2048)),
+                lambda tokens, mask: ours.encoder.read(tokens, mask, range(13), ("mean",)),
+            ):
+                pass
+
+        calls["layerwise, all 13 layers"] = all_layers
+        half = LayerModel(ours.encoder, "6")
+        calls["layerwise, layer 6 of 12"] = lambda: half.encode(texts)
+        for call in calls.values():
+            call()  # warm up
+        taken: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(options.repeats):
+            for name, call in calls.items():
+                taken[name].append(seconds(call))
+        speeds = {name: len(texts) / statistics.median(values) for name, values in taken.items()}
+        tokens = sum(map(len, ours.encoder._sentences(texts).ids)) / len(texts)
+        best_theirs = max(speed for name, speed in speeds.items() if name.startswith("sentence"))
+        default = speeds[f"layerwise, {32_768} tokens"] if 32_768 in options.budgets else max(speeds.values())
+        result = {
+            "what": "sentences/s end to end, tokenising included, BERT 12 x 768, bfloat16",
+            "device": torch.cuda.get_device_name(),
+            "versions": {
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+                "sentence_transformers": sentence_transformers.__version__,
+                "python": sys.version.split()[0],
+            },
+            "rows": len(texts),
+            "mean_tokens": tokens,
+            "largest_difference_between_the_two": float(difference),
+            "bare_forward_1024x32": bare_forward(ours.encoder.model, options.repeats),
+            "sentences_per_second": speeds,
+            "seconds": taken,
+            "ratio_to_best_sentence_transformers": default / best_theirs,
+        }
+    options.out.write_text(json.dumps(result, indent=1))
+    for name, speed in speeds.items():
+        print(f"{speed:12,.0f}  {name}")
+    print(f"{result['bare_forward_1024x32']:12,.0f}  bare forward, 1,024 x 32 tokens")
+    print(
+        f"ratio {result['ratio_to_best_sentence_transformers']:.2f}, mean tokens {tokens:.1f}, differ {difference:.1e}"
+    )
+
+
+if __name__ == "__main__":
+    main()
