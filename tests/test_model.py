@@ -149,7 +149,7 @@ def _content(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def prompted(tiny_bert) -> tuple[LayerModel, SentenceTransformer]:
-    prompts = {"query": "who ", "passage": "the river "}
+    prompts = {"query": "who ", "document": "a clock ", "passage": "the river "}
     model = LayerModel(tiny_bert, "1,4", prompts=prompts, default_prompt_name="passage")
     return model, model.to_sentence_transformer()
 
@@ -283,8 +283,8 @@ def test_what_does_not_fit_is_refused(tiny_bert):
         LayerModel(tiny_bert, "1", heads=[head(99)])
     with pytest.raises(LayerwiseError, match=r"no layer 9: this encoder has layers 0 to 4"):
         LayerModel(tiny_bert, "1,9")
-    with pytest.raises(InputError, match=r"Unknown prompt 'document'. Known: query"):
-        LayerModel(tiny_bert, prompts={"query": "q"}, default_prompt_name="document")
+    with pytest.raises(InputError, match=r"Unknown prompt 'passage'. Known: document, query"):
+        LayerModel(tiny_bert, prompts={"query": "q"}, default_prompt_name="passage")
     with pytest.raises(InputError, match="truncate_dim 33 is not possible: embeddings have 32"):
         LayerModel(tiny_bert).encode(["a"], truncate_dim=33)
     with pytest.raises(ModelError, match=r"Unknown activation 'tan'. Known: tanh"):

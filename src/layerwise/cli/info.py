@@ -53,7 +53,7 @@ def _facts(model: Any) -> dict[str, Any]:
         "mix_chosen": model.chosen,
         "embedding_width": model.width,
         "normalized": model.normalize,
-        "prompts": ", ".join(sorted(model.prompts)) or "none",
+        "prompts": ", ".join(sorted(name for name, text in model.prompts.items() if text)) or "none",
         "blocks_kept": saved.get("blocks", {}).get("kept", encoder.depth),
         "blocks_of": saved.get("blocks", {}).get("of", encoder.depth),
         "loads_in_sentence_transformers": is_native(model.mix),

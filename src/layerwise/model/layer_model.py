@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
-_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+_NO_PROMPTS = {"query": "", "document": ""}  # as in sentence-transformers, both names are always there
 
 
 class LayerModel:
@@ -61,7 +61,7 @@ class LayerModel:
         self.mix: LayerMix = (parse_mix(mix) if isinstance(mix, str) else mix).resolve(self.encoder.depth)
         self.heads = tuple(head.to(self.encoder.device) for head in heads)
         self.normalize = normalize
-        self.prompts = dict(prompts or {})
+        self.prompts = _NO_PROMPTS | (prompts or {})
         self.default_prompt_name = default_prompt_name
         self.similarity_fn_name = similarity
         self.chosen = chosen
@@ -153,12 +153,12 @@ class LayerModel:
         return _converted(found, single, precision, convert_to_tensor or not convert_to_numpy, self.encoder.device)
 
     def encode_query(self, inputs: str | Sequence[str], **options: Any) -> Any:
-        """`encode` with the prompt named "query" where there is one."""
-        return self.encode(inputs, **self._with_prompt(("query",), options))
+        """`encode` with the prompt named "query", unless another is given."""
+        return self.encode(inputs, **_with_prompt("query", options))
 
     def encode_document(self, inputs: str | Sequence[str], **options: Any) -> Any:
-        """`encode` with the prompt named "document", "passage" or "corpus" where there is one."""
-        return self.encode(inputs, **self._with_prompt(_DOCUMENT_PROMPTS, options))
+        """`encode` with the prompt named "document", unless another is given."""
+        return self.encode(inputs, **_with_prompt("document", options))
 
     def stream(
         self,
@@ -221,14 +221,8 @@ class LayerModel:
         if name is None:
             return ""
         if name not in self.prompts:
-            raise InputError(f"Unknown prompt {name!r}. Known: {', '.join(sorted(self.prompts)) or 'none'}")
+            raise InputError(f"Unknown prompt {name!r}. Known: {', '.join(sorted(self.prompts))}")
         return self.prompts[name]
-
-    def _with_prompt(self, names: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
-        if options.get("prompt") is not None or options.get("prompt_name") is not None:
-            return options
-        known = next((name for name in names if name in self.prompts), None)
-        return options | ({"prompt": ""} if known is None else {"prompt_name": known})
 
     def kept_width(self, truncate_dim: int | None) -> int:
         """How long an embedding is after truncation."""
@@ -240,6 +234,11 @@ class LayerModel:
 
     def __repr__(self) -> str:
         return f"LayerModel({self.encoder.name!r}, {str(self.mix)!r}, width={self.width})"
+
+
+def _with_prompt(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    given = options.get("prompt") is not None or options.get("prompt_name") is not None
+    return options if given else options | {"prompt_name": name}
 
 
 def _check_widths(width: int, heads: Sequence[Head]) -> None:

@@ -73,7 +73,7 @@ def _built(model: "LayerModel") -> tuple["SentenceTransformer", int]:
             heads=model.heads,
             normalize=model.normalize,
             device=encoder.device,
-            prompts=model.prompts or None,
+            prompts=model.prompts,
             default_prompt_name=model.default_prompt_name,
             similarity_fn_name=model.similarity_fn_name,
         )
