@@ -39,17 +39,18 @@ def bert_views(encoders) -> np.ndarray:
     return encoders["bert"].encode_layers(SENTENCES)
 
 
-def plain_views(folder, sentences: list[str], pooling: str) -> np.ndarray:
+def plain_views(folder, sentences: list[str]) -> dict[str, np.ndarray]:
     """What anybody would write: one sentence at a time, all hidden states kept, no padding."""
     model, tokenizer = hf.AutoModel.from_pretrained(folder).eval(), hf.AutoTokenizer.from_pretrained(folder)
-    rows = []
+    rows: dict[str, list] = {pooling: [] for pooling in NUMPY_POOLINGS}
     for sentence in sentences:
         ids = tokenizer(sentence, return_tensors="pt")["input_ids"]
         with torch.no_grad():
             output = model(input_ids=ids, output_hidden_states=True)
         states = [*output.hidden_states[:-1], output.last_hidden_state]
-        rows.append([NUMPY_POOLINGS[pooling](layer[0].numpy()) for layer in states])
-    return np.array(rows)
+        for pooling, pool in NUMPY_POOLINGS.items():
+            rows[pooling].append([pool(layer[0].numpy()) for layer in states])
+    return {pooling: np.array(vectors) for pooling, vectors in rows.items()}
 
 
 def count_passes(encoder: LayerEncoder) -> list[tuple[int, ...]]:
@@ -62,14 +63,14 @@ def count_passes(encoder: LayerEncoder) -> list[tuple[int, ...]]:
     return shapes
 
 
-@pytest.mark.parametrize("pooling", NUMPY_POOLINGS)
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_views_equal_a_plain_loop(name, pooling, encoders, tiny_folders):
-    views = encoders[name].encode_layers(SENTENCES, pooling)
-    assert views.shape == (len(SENTENCES), DEPTH + 1, WIDTH)
-    assert views.dtype == np.float32
-    np.testing.assert_allclose(views, plain_views(tiny_folders[name], SENTENCES, pooling), rtol=0, atol=TOLERANCE)
-    assert np.abs(views[0] - views[1]).max() > 0.1, "sentences must differ, or the test shows nothing"
+def test_views_equal_a_plain_loop(name, encoders, tiny_folders):
+    for pooling, expected in plain_views(tiny_folders[name], SENTENCES).items():
+        views = encoders[name].encode_layers(SENTENCES, pooling)
+        assert views.shape == (len(SENTENCES), DEPTH + 1, WIDTH)
+        assert views.dtype == np.float32
+        np.testing.assert_allclose(views, expected, rtol=0, atol=TOLERANCE)
+        assert np.abs(views[0, -1] - views[1, -1]).max() > 0.1, "sentences must differ, or the test shows nothing"
 
 
 def test_depth_width_and_length_are_the_models(encoders):
@@ -91,11 +92,11 @@ def test_several_poolings_come_from_one_pass(bert, bert_views):
 
 
 @given(
-    st.lists(st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join), min_size=1, max_size=12),
+    st.lists(st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join), min_size=1, max_size=8),
     st.integers(1, 4096),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_neither_batch_nor_padding_nor_order_changes_a_vector(encoders, sentences, budget, random):
     encoder = encoders["bert"]
     alone = np.concatenate([encoder.encode_layers([sentence]) for sentence in sentences])
@@ -109,20 +110,22 @@ def test_neither_batch_nor_padding_nor_order_changes_a_vector(encoders, sentence
     np.testing.assert_allclose(together, alone[order], rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("budget", [1, 37, 4096])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_batches_change_no_vector_of_any_architecture(name, budget, encoders, tiny_folders):
-    views = encoders[name].encode_layers(SENTENCES, ["mean", "max"])
-    other = LayerEncoder(tiny_folders[name], device="cpu", tokens_per_batch=budget)
-    passes = count_passes(other)
-    for pooling, found in other.encode_layers(SENTENCES[::-1], ["mean", "max"]).items():
-        np.testing.assert_allclose(found[::-1], views[pooling], rtol=0, atol=TOLERANCE)
-    assert all(rows * tokens <= budget or rows == 1 for rows, tokens in passes)
-    assert len(passes) == (len(SENTENCES) if budget == 1 else len(passes))
+def test_batches_change_no_vector_of_any_architecture(name, tiny_folders):
+    encoder = LayerEncoder(tiny_folders[name], device="cpu", tokens_per_batch=1)
+    passes = count_passes(encoder)
+    alone = encoder.encode_layers(SENTENCES, ["mean", "max"])
+    assert [rows for rows, _ in passes] == [1] * len(SENTENCES)
+    for budget in (37, 60, 4096):
+        encoder.budget.tokens, passes[:] = budget, []
+        for pooling, found in encoder.encode_layers(SENTENCES[::-1], ["mean", "max"]).items():
+            np.testing.assert_allclose(found[::-1], alone[pooling], rtol=0, atol=TOLERANCE)
+        assert all(rows * tokens <= budget for rows, tokens in passes)
+        assert max(rows for rows, _ in passes) > 1, "something must have been padded"
 
 
 def test_many_windows_come_back_in_order(bert, bert_views):
-    times = 300  # 2100 sentences: windows of 512 and 1024 rows and a rest
+    times = 250  # 1750 sentences: windows of 512 and 1024 rows and a rest
     found = bert.encode_layers(SENTENCES * times, layers=[0, -1])
     np.testing.assert_allclose(found, np.tile(bert_views[:, [0, -1]], (times, 1, 1)), rtol=0, atol=TOLERANCE)
 
@@ -233,7 +236,7 @@ def test_the_longest_sentence_fits_the_position_table(name, most, tmp_path):
     assert encoder.max_length == most
     found = encoder.encode_layers([LONG, "Rain."])
     cut = " ".join((WORDS * 4)[: most - 2])
-    np.testing.assert_allclose(found, plain_views(folder, [cut, "Rain."], "mean"), rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(found, plain_views(folder, [cut, "Rain."])["mean"], rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("length", [0, -1, 61])
@@ -264,7 +267,7 @@ def test_what_is_no_list_of_texts_is_refused(encoders):
     with pytest.raises(InputError, match="sentences is one string; give a list of them"):
         encoders["bert"].encode_layers("Rain.")
     for wrong in (None, 3.5, float("nan"), b"Rain.", ["Rain."]):
-        with pytest.raises(InputError, match="sentence 1 is .*, not a text"):
+        with pytest.raises(InputError, match=r"sentence 1 is .*, not a text"):
             encoders["bert"].encode_layers(["Rain.", wrong])
     assert np.array_equal(
         encoders["bert"].encode_layers(np.array(SENTENCES)), encoders["bert"].encode_layers(tuple(SENTENCES))
@@ -278,16 +281,16 @@ def test_half_a_surrogate_pair_is_refused_with_its_row(cache, encoders):
         encoders["bert"].encode_layers(["Rain.", "ra\udce4in"], cache=cache)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.1), ("float16", 0.01)])
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+@pytest.mark.parametrize(("dtype", "share"), [("bfloat16", 0.03), ("float16", 0.003)])
 @pytest.mark.parametrize("name", ["bert", "mpnet", "deberta-v2", "modernbert"])
-def test_half_precision_gives_float32_close_to_float32s(name, dtype, tolerance, encoders, tiny_folders):
+def test_half_precision_gives_float32_close_to_float32s(name, dtype, share, encoders, tiny_folders):
     encoder = LayerEncoder(tiny_folders[name], device="cpu", dtype=dtype)
     assert {str(parameter.dtype) for parameter in encoder.model.parameters()} == {f"torch.{dtype}"}
     exact = encoders[name].encode_layers(SENTENCES, list(NUMPY_POOLINGS))
     for pooling, found in encoder.encode_layers(SENTENCES, list(NUMPY_POOLINGS)).items():
         assert found.dtype == np.float32
-        difference = np.abs(found - exact[pooling]).max()
-        assert 0 < difference < tolerance
+        assert 0 < np.abs(found - exact[pooling]).max() < share * np.abs(exact[pooling]).max()
 
 
 def test_dropout_is_off(bert, bert_views):
@@ -342,7 +345,7 @@ def test_short_memory_halves_the_budget_and_changes_nothing(error, tiny_bert, mo
 
 def test_a_sentence_too_long_for_the_memory_is_refused(bert, monkeypatch):
     short_of_memory(bert, monkeypatch, torch.OutOfMemoryError("out of memory"), most=10)
-    with pytest.raises(ModelError, match="Not enough memory on cpu for one sentence of 22 tokens; lower max_length"):
+    with pytest.raises(ModelError, match="Not enough memory on cpu for one sentence of 23 tokens; lower max_length"):
         bert.encode_layers(SENTENCES)
 
 

@@ -1,0 +1,72 @@
+"""Measuring on a noisy machine: calls interleaved, medians, and what the numbers were measured with."""
+
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def interleaved(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of every call, `repeats` times each, in turn, so that a slow minute slows all of them."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for repeat in range(repeats):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            taken[name].append(time.perf_counter() - began)
+            print(f"  {repeat + 1}/{repeats} {name}: {taken[name][-1]:.2f} s", flush=True)
+    return taken
+
+
+def medians(taken: Mapping[str, list[float]]) -> dict[str, float]:
+    """The median of each call's seconds."""
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def paired_ratio(taken: Mapping[str, list[float]], one: str, other: str) -> float:
+    """The median over repeats of `one`'s time divided by `other`'s in the same repeat."""
+    return statistics.median(a / b for a, b in zip(taken[one], taken[other], strict=True))
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured with; no name or path of the machine."""
+    packages = ("torch", "transformers", "sentence-transformers", "tokenizers", "onnxruntime", "numpy")
+    return {
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "python": sys.version.split()[0],
+        **{name: version(name) for name in packages},
+    }
+
+
+def write_result(name: str, result: Mapping[str, Any]) -> None:
+    """Put raw results where the tables are made from."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n", encoding="utf-8")
+    print(f"wrote {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path.name}")
+
+
+def shared_folder() -> Path:
+    """The folder of real data and models."""
+    default = Path(__file__).resolve().parents[2] / "shared"
+    folder = Path(os.environ.get("LAYERWISE_SHARED", default))
+    if not (folder / "data").is_dir():
+        sys.exit("set LAYERWISE_SHARED to the folder with data/ and models/")
+    return folder
+
+
+def model_folder(name: str) -> Path:
+    """A model built by shared/tools/get-models."""
+    root = Path(os.environ.get("LAYERWISE_MODELS", Path.home() / ".cache" / "layerwise-models"))
+    if not (root / name).is_dir():
+        sys.exit(f"build {name} with shared/tools/get-models, or set LAYERWISE_MODELS to the folder that holds it")
+    return root / name
