@@ -82,6 +82,7 @@ def test_picked_layers_come_from_the_views_of_all(bert, passes, cache, entry):
 
 def test_only_missing_poolings_are_built_and_in_one_pass(bert, passes, cache, entry):
     built = (entry / "views.npy").stat().st_mtime_ns
+    passes.clear()
     fresh = bert.encode_layers(SENTENCES, ["max", "mean", "cls"])
     alone = len(passes)
     passes.clear()
@@ -157,19 +158,19 @@ def test_other_texts_have_their_own_entry(texts, bert, cache, entry):
 def test_weights_changed_in_place_are_seen(bert, cache, entry):
     before = bert.encode_layers(SENTENCES, cache=cache)
     with torch.no_grad():
-        bert.model.encoder.layer[0].output.dense.bias.add_(0.5)
+        bert.model.encoder.layer[0].output.dense.weight.mul_(2)
     after = bert.encode_layers(SENTENCES, cache=cache)
     assert np.abs(after - before).max() > 0.1
     assert np.array_equal(after, bert.encode_layers(SENTENCES))
     with torch.no_grad():
-        bert.model.encoder.layer[0].output.dense.bias.sub_(0.5)
+        bert.model.encoder.layer[0].output.dense.weight.div_(2)
+    assert np.array_equal(bert.encode_layers(SENTENCES, cache=cache), before)
     assert len(names(cache)) == 2
 
 
 def test_texts_are_told_apart_where_they_end():
     assert text_fingerprint(["ab", "c"]) != text_fingerprint(["a", "bc"]) != text_fingerprint(["abc"])
     assert text_fingerprint([]) != text_fingerprint([""])
-    assert text_fingerprint(["é"]) == text_fingerprint(["\u00e9"])
 
 
 def test_a_tokenizers_fingerprint_is_of_its_settings_not_of_its_last_call():

@@ -19,7 +19,8 @@ def embed(
     mix: Mix = None,
     input_format: Annotated[str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending.")] = None,
     output_format: Annotated[str | None, typer.Option("--format", help="Of the shards: parquet or npy.")] = None,
-    prompt: Annotated[str, typer.Option(help="A text to put before each sentence.")] = "",
+    prompt: Annotated[str | None, typer.Option(help="A text to put before each sentence.")] = None,
+    prompt_name: Annotated[str | None, typer.Option(help="The name of one of the model's prompts.")] = None,
     empty: Annotated[str, typer.Option(help="Rows without text: error, skip or keep.")] = "error",
     normalize: Annotated[bool, typer.Option("--normalize", help="Make every embedding's length 1.")] = False,
     truncate_dim: Annotated[int | None, typer.Option(help="Keep only the first so many dimensions.")] = None,
@@ -51,6 +52,7 @@ def embed(
         normalize=normalize,
         truncate_dim=truncate_dim,
         prompt=prompt,
+        prompt_name=prompt_name,
         number_type=number_type,
     )
     options = {

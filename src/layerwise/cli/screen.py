@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,15 +17,23 @@ def say_error(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """A result for programs."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))  # noqa: T201
+    """A result for programs; what is not a number is null, for JSON knows no NaN."""
+    print(json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False))  # noqa: T201
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def print_line(text: str = "") -> None:
-    """A line for people."""
-    from rich import print as rich_print
+    """A line for people. Nothing in it is markup: a folder may well be called run[old]."""
+    from rich.console import Console
 
-    rich_print(text)
+    Console().print(text, markup=False, highlight=False)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
@@ -32,13 +41,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=Text(title) if title else None, title_justify="left", box=box.SIMPLE_HEAD)
     for place, column in enumerate(columns):
         numeric = all(row[place][:1].isdigit() or row[place][:1] in "-+" for row in rows if row[place])
-        table.add_column(column, justify="right" if place and numeric else "left")
+        table.add_column(Text(column), justify="right" if place and numeric else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     Console().print(table)
 
 
@@ -53,11 +63,12 @@ def human_bytes(count: float) -> str:
 
 @contextmanager
 def counting(label: str, *, total: int | None = None) -> Iterator["Callable[[int], None]"]:
-    """A bar on standard error, moved on by calling what is yielded with a number of rows."""
+    """A bar on standard error, moved on by calling what is yielded with a number of rows; none in a log file."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TextColumn("rows"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(label, total=total)
         yield lambda rows: progress.advance(task, rows)

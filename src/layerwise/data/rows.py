@@ -84,6 +84,13 @@ def text_of(source: RowSource, row: Row, column: int) -> str:
     raise source.fail(row.place, f"column {source.columns[column]!r} is {shown}, expected a text")
 
 
+def column_type(source: RowSource, name: str) -> Any:
+    """The Arrow type of a Parquet file's column; None for standard input, which can be read only once."""
+    import pyarrow.parquet as pq
+
+    return None if source.path == STDIN else pq.read_schema(source.path).field(name).type
+
+
 @FORMATS.register("text")
 def _read_text(source: RowSource) -> Iterator[Row]:
     with _open_text(source) as lines:

@@ -34,7 +34,8 @@ class EmbedJob:
     """What to embed and how. The source's first column is the text, the others are carried along.
 
     `empty` says what becomes of rows without text: "error", "skip" (left out; the column `row` keeps the others'
-    numbers), or "keep" (embedded as the model's special tokens alone).
+    numbers), or "keep" (embedded as the model's special tokens alone). Without `prompt` and `prompt_name`, the
+    model's default prompt is taken, as `encode` does.
     """
 
     source: RowSource
@@ -43,7 +44,8 @@ class EmbedJob:
     empty: str = "error"
     normalize: bool = False
     truncate_dim: int | None = None
-    prompt: str = ""
+    prompt: str | None = None
+    prompt_name: str | None = None
     number_type: str = "float32"
 
     def __post_init__(self) -> None:
@@ -52,6 +54,9 @@ class EmbedJob:
         _one_of("number_type", self.number_type, ("float32", "float16"))
         if self.shard_rows < 1:
             raise InputError(f"shard_rows must be 1 or more, not {self.shard_rows}")
+        for name in self.source.columns[1:]:
+            if name in ("row", "embedding"):
+                raise InputError(f"column {name!r} can't be kept: the output has its own of that name; rename it")
         if self.format == "npy" and len(self.source.columns) > 1:
             raise InputError("NPY files hold numbers only, so no columns can be kept; write Parquet")
 
@@ -94,7 +99,7 @@ def chunks(job: EmbedJob) -> Iterator[Chunk]:
         if text is None:
             continue
         rows.append(index)
-        texts.append(job.prompt + text)
+        texts.append((job.prompt or "") + text)
         kept.append(row.values[1:])
         if len(rows) == job.shard_rows:
             yield Chunk(number, rows, texts, kept)

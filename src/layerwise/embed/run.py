@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from layerwise.embed.job import Chunk, EmbedJob, ModelChoice, chunks
@@ -59,6 +59,7 @@ def run_embed(
     began = time.perf_counter()
     model = choice.load(devices[0] if devices else None)
     width = model.kept_width(job.truncate_dim)
+    job = replace(job, prompt=model.prompt(job.prompt_name, job.prompt), prompt_name=None)
     folder = ShardFolder(shard_folder, job)
     with folder.opened(job.settings(model), overwrite=overwrite):
         count = _Count(progress)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from layerwise.data.rows import column_type
 from layerwise.embed.job import Chunk, EmbedJob
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
@@ -142,7 +143,7 @@ def _write_parquet(path: Path, job: EmbedJob, chunk: Chunk, embeddings: Array) -
     numbers = embeddings.astype(job.number_type)
     columns: dict[str, Any] = {"row": pa.array(chunk.rows, pa.int64())}
     for place, name in enumerate(job.source.columns[1:]):
-        columns[name] = _kept_column(job, [values[place] for values in chunk.kept])
+        columns[name] = _kept_column(job, name, [values[place] for values in chunk.kept])
     columns["embedding"] = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), numbers.shape[1])
     table = pa.table(columns).replace_schema_metadata({"layerwise.rows": chunk.fingerprint})
     with path.open("wb") as file:
@@ -150,12 +151,12 @@ def _write_parquet(path: Path, job: EmbedJob, chunk: Chunk, embeddings: Array) -
         _to_disk(file.fileno(), file)
 
 
-def _kept_column(job: EmbedJob, values: list[Any]) -> Any:
+def _kept_column(job: EmbedJob, name: str, values: list[Any]) -> Any:
     """A carried column; JSON's loose types become text, for every shard must have the same type."""
     import pyarrow as pa
 
     if job.source.format == "parquet":
-        return pa.array(values)
+        return pa.array(values, column_type(job.source, name))
     return pa.array([v if isinstance(v, str) or v is None else json.dumps(v) for v in values], pa.string())
 
 

@@ -72,6 +72,8 @@ class ViewCache:
             views: Array = np.load(entry / "views.npy", mmap_mode="r")
             return views
         log.warning("%s: cached views are refused and built again: %s", entry, fault)
+        if entry.is_file():
+            entry.unlink()
         shutil.rmtree(entry, ignore_errors=True)
         return None
 

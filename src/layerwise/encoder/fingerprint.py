@@ -36,11 +36,14 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
     """A hash of everything that decides how a text is cut into tokens."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        return hashlib.sha256(json.dumps(tokenizer.get_vocab(), sort_keys=True).encode()).hexdigest()
-    plain = Tokenizer.from_str(backend.to_str())  # every call leaves its truncation and padding in the backend
-    plain.no_truncation()
-    plain.no_padding()
-    return hashlib.sha256(plain.to_str().encode()).hexdigest()
+        settings = {key: value for key, value in tokenizer.init_kwargs.items() if not key.endswith(("_file", "_path"))}
+        rules = json.dumps([type(tokenizer).__name__, settings, tokenizer.get_vocab()], sort_keys=True, default=str)
+    else:
+        plain = Tokenizer.from_str(backend.to_str())  # every call leaves its truncation and padding in the backend
+        plain.no_truncation()
+        plain.no_padding()
+        rules = plain.to_str()
+    return hashlib.sha256(f"{tokenizer.truncation_side} {rules}".encode()).hexdigest()
 
 
 def text_fingerprint(texts: Sequence[str]) -> str:

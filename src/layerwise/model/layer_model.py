@@ -67,7 +67,7 @@ class LayerModel:
         self.chosen = chosen
         _check_widths(self.mix.width(self.encoder.width), self.heads)
         if default_prompt_name is not None:
-            self._prompt(None, None)
+            self.prompt(None, None)
 
     @classmethod
     def load(
@@ -137,7 +137,7 @@ class LayerModel:
         """
         single = isinstance(inputs, str)
         texts = check_sentences([inputs] if isinstance(inputs, str) else inputs)
-        before = self._prompt(prompt_name, prompt)
+        before = self.prompt(prompt_name, prompt)
         texts = [before + text for text in texts] if before else texts
         found = np.empty((len(texts), self.kept_width(truncate_dim)), dtype=np.float32)
         start = 0
@@ -214,7 +214,8 @@ class LayerModel:
 
         return push_to_hub(self, repo_id, **options)
 
-    def _prompt(self, name: str | None, prompt: str | None) -> str:
+    def prompt(self, name: str | None = None, prompt: str | None = None) -> str:
+        """The text to put before a sentence: a prompt itself, a named one, or the default."""
         if prompt is not None:
             return prompt
         name = name if name is not None else self.default_prompt_name
