@@ -71,7 +71,8 @@ def embed_table() -> str:
         f"writing shards. GPU: {gpu['what']}; {gpu['rows']:,} sentences of {gpu['mean_tokens']:.0f} tokens on average; "
         f"the bare forward pass at 1,024 × 32 tokens runs at {gpu['bare_forward_1024x32']:,.0f} sentences/s there. The "
         f"run of {million['compared']['rows']:,} rows (mix of layer 0) was repeated with {kills} SIGKILLs at random "
-        f"moments: largest difference of any number to the undisturbed run {million['compared']['largest_difference']:.1g}.\n"
+        f"moments: largest difference of any number to the undisturbed run "
+        f"{million['compared']['largest_difference']:.1g}.\n"
     )
     return head + "".join(f"| {a} | {b} | {c} |\n" for a, b, c in rows) + notes
 

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports the hub's client: no test reaches for it
+
 import pytest
 import torch
 
@@ -29,9 +31,8 @@ def tiny_bert(tiny_folders) -> Path:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch) -> Path:
-    """No test reads or leaves anything in the user's cache, and none reaches for the hub."""
+    """No test reads or leaves anything in the user's cache."""
     monkeypatch.setenv("LAYERWISE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return tmp_path / "cache"
 
 

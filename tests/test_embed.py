@@ -393,6 +393,19 @@ def test_half_written_files_are_no_shards_and_are_cleaned_up(tmp_path, tiny_bert
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
+def test_a_shard_gets_its_name_once_it_is_on_the_disk(tmp_path, monkeypatch, tiny_bert, text_file):
+    """So that a kill or a power cut leaves a whole shard or none."""
+    seen, real = [], os.fsync
+
+    def fsync(number):
+        seen.append(len(shards(tmp_path / "out")))
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    embed(tiny_bert, text_file, tmp_path / "out")
+    assert seen == [0, 0, 1, 2, 3, 4], "the manifest, then each shard while only those before it are there"
+
+
 def test_killed_before_its_manifest_was_there_it_starts(tmp_path, tiny_bert, text_file):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "._embed.json.4711").write_bytes(b'{"format"')
@@ -695,7 +708,9 @@ def test_two_processes_killed_leave_no_worker_and_two_more_give_what_one_gives(t
     assert len(children) >= 2, "two workers, and perhaps Python's own resource tracker"
     kill_after(process, tmp_path / "out", 30, 0.0)
     _, alive = psutil.wait_procs(children, timeout=5)
-    assert alive == []
+    for child in alive:
+        child.kill()
+    assert alive == [], "workers end with their parent"
     kept, told = states(tmp_path / "out"), []
     assert 30 <= len(kept) < 160
     run = {"processes": 2, "progress": told.append}

@@ -153,9 +153,9 @@ def test_a_config_with_wrong_values_is_refused(wrong, folder):
     [
         ("{", "modules.json: not valid JSON"),
         ("\xff", "modules.json: not valid JSON"),
-        ("{}", "modules.json: expected a list of modules with a type each"),
-        ("[1]", "modules.json: expected a list of modules with a type each"),
-        ('[{"path": ""}]', "modules.json: expected a list of modules with a type each"),
+        ("{}", "modules.json: expected a list of modules with a type and a path each"),
+        ("[1]", "modules.json: expected a list of modules with a type and a path each"),
+        ('[{"path": ""}]', "modules.json: expected a list of modules with a type and a path each"),
         ('[{"type": "sentence_transformers.models.Transformer", "path": "0_Gone"}]', "0_Gone: no config.json"),
         ('[{"type": "sentence_transformers.models.Transformer", "path": null}]', "modules.json: "),
     ],
@@ -296,7 +296,7 @@ def marker(folder, tmp_path, monkeypatch) -> Path:
 def test_remote_code_runs_only_if_asked_for(folder, marker):
     auto_map = {"AutoConfig": "evil.EvilConfig", "AutoModel": "evil.EvilModel"}
     edit_json(folder / "config.json", auto_map=auto_map, model_type="evil", architectures=["EvilModel"])
-    with pytest.raises(ModelError, match="contains custom code"):
+    with pytest.raises(ModelError, match="brings its own code"):
         load(folder)
     assert not marker.exists()
     trusted = LayerEncoder(folder, device="cpu", trust_remote_code=True)
@@ -306,7 +306,7 @@ def test_remote_code_runs_only_if_asked_for(folder, marker):
 
 def test_a_model_that_needs_remote_code_is_refused_with_the_remedy(folder, marker):
     edit_json(folder / "config.json", auto_map={"AutoConfig": "evil.EvilConfig"}, model_type="evil")
-    with pytest.raises(ModelError, match=r"contains custom code.*trust_remote_code"):
+    with pytest.raises(ModelError, match=r"brings its own code.*trust_remote_code=True"):
         load(folder)
 
 

@@ -53,6 +53,7 @@ def test_equals_scipy_with_ties_on_both_sides(pairs):
     assert spearman(*at_angles(angles), gold) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.filterwarnings("error")
 def test_equal_similarities_have_no_correlation():
     left, right = at_angles([30, 30, 30])
     assert np.isnan(spearman(left, right, np.array([1.0, 2.0, 3.0])))

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from layerwise.errors import InputError
 from layerwise.registry import Registry
+from layerwise.text import has_lone_surrogate
 
 STDIN = "-"
 _SUFFIXES = {
@@ -26,6 +27,7 @@ _SUFFIXES = {
     ".tsv": "tsv",
 }
 _PARQUET_ROWS = 4096
+_LONGEST_FIELD = 2**31 - 1  # the csv module's own limit is 128 KiB: a text may be longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ def text_of(source: RowSource, row: Row, column: int) -> str:
     """A column's value, which must be a text."""
     value = row.values[column]
     if isinstance(value, str):
+        if has_lone_surrogate(value):
+            raise source.fail(row.place, f"column {source.columns[column]!r} holds half a surrogate pair, no text")
         return value
     shown = "null" if value is None else repr(value)
     raise source.fail(row.place, f"column {source.columns[column]!r} is {shown}, expected a text")
@@ -109,6 +113,7 @@ def _read_tsv(source: RowSource) -> Iterator[Row]:
 
 
 def _read_delimited(source: RowSource, delimiter: str) -> Iterator[Row]:
+    csv.field_size_limit(_LONGEST_FIELD)
     with _open_text(source) as lines:
         plain = (line for _, line in _numbered(source, lines))
         reader = csv.reader(plain, delimiter=delimiter, strict=True)
@@ -135,8 +140,8 @@ def _read_jsonl(source: RowSource) -> Iterator[Row]:
                 continue
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise source.fail(place, f"not valid JSON: {error.msg}") from error
+            except (ValueError, RecursionError) as error:
+                raise source.fail(place, f"not valid JSON: {str(error).splitlines()[0]}") from error
             if not isinstance(record, dict):
                 raise source.fail(place, f"expected a JSON object, found {type(record).__name__}")
             _places(source, list(record), at=place)
@@ -158,7 +163,7 @@ def _read_parquet(source: RowSource) -> Iterator[Row]:
             for values in zip(*columns, strict=True):
                 place += 1
                 yield Row(place, values)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
         raise InputError(f"{source.name}: not a readable Parquet file: {str(error).splitlines()[0]}") from error
 
 

@@ -83,7 +83,7 @@ class Chunk:
     def fingerprint(self) -> str:
         """Tells on resuming whether a shard was made of these rows."""
         digest = hashlib.sha256(text_fingerprint(self.texts).encode())
-        digest.update(repr((self.rows[0], self.rows[-1], len(self.rows))).encode())
+        digest.update(repr(self.rows).encode())
         digest.update(text_fingerprint([repr(values) for values in self.kept]).encode())
         return digest.hexdigest()
 

@@ -1,11 +1,16 @@
-"""The output: a folder of shards and a manifest. A shard is whole or not there; a run goes on where one stopped."""
+"""The output: a folder of shards and a manifest. A shard is whole or not there; a run goes on where one stopped.
+
+Files are built under a name that begins with a dot and renamed when they are on the disk. Readers of a Parquet folder
+pass over names that begin with a dot or an underscore, so the folder reads as one table at any moment.
+"""
 
 import json
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -15,8 +20,10 @@ from layerwise.embed.job import Chunk, EmbedJob
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
 
-_MANIFEST = "_embed.json"  # readers of a Parquet folder pass over names that begin with _ or .
+_MANIFEST = "_embed.json"
 _LOCK = ".lock"
+_OURS = ("part-", "_part-", ".part-", "._part-", _MANIFEST, f".{_MANIFEST}")
+_UNFINISHED = (".part-", "._part-", f".{_MANIFEST}")
 
 
 class ShardFolder:
@@ -29,47 +36,54 @@ class ShardFolder:
     @contextmanager
     def opened(self, settings: dict[str, Any], *, overwrite: bool) -> Iterator[None]:
         """Take the folder for this job alone: made, emptied if `overwrite`, or continued if it is of the same job."""
+        lock = FileLock(self.folder / _LOCK, timeout=0)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.folder / _LOCK, timeout=0)
-            with lock:
-                self._prepare(settings, overwrite)
-                yield
+            lock.acquire()
+            self._prepare(settings, overwrite)
         except Timeout as error:
             raise InputError(f"{self.folder}: another run is writing there; wait for it or stop it") from error
         except (FileExistsError, NotADirectoryError) as error:
             raise InputError(
                 f"{self.folder}: is a file; give a folder, or a name ending in .parquet or .npy"
             ) from error
+        except OSError as error:
+            raise InputError(f"{self.folder}: can't be written to: {error.strerror or error}") from error
+        else:
+            yield
+        finally:
+            lock.release()
 
     def path(self, number: int) -> Path:
         """Where a shard lies."""
         return self.folder / f"part-{number:06d}.{self.job.format}"
 
     def has(self, chunk: Chunk) -> bool:
-        """Whether a chunk's shard is written; one made of other rows is an error, not a reason to mix the two."""
-        if not self.path(chunk.number).is_file():
+        """Whether a chunk's shard is written. One that is damaged, or of other rows, is an error: nothing is mixed."""
+        path = self.path(chunk.number)
+        if not path.is_file():
             return False
-        if self._fingerprint(chunk.number) == chunk.fingerprint:
-            return True
-        raise InputError(
-            f"{self.path(chunk.number)}: was made of other rows than the input has now; "
-            f"give the same input, another output, or --overwrite"
-        )
+        recorded = _rows_of_npy(path, self._sidecar(chunk.number)) if path.suffix == ".npy" else _rows_of_parquet(path)
+        if recorded is None:
+            raise InputError(f"{path}: is damaged; delete it and run the same command again, or pass --overwrite")
+        if recorded != chunk.fingerprint:
+            raise InputError(
+                f"{path}: was made of other rows than the input has now; "
+                f"give the same input, another output, or --overwrite"
+            )
+        return True
 
     def write(self, chunk: Chunk, embeddings: Array) -> None:
-        """Write a chunk's shard under another name, then give it its own."""
-        path = self.path(chunk.number)
-        building = path.with_name(f".{path.name}.{os.getpid()}")
+        """Write a chunk's shard, whole or not at all."""
+        path, numbers = self.path(chunk.number), embeddings.astype(self.job.number_type)
         try:
-            if self.job.format == "npy":
-                _write_npy(building, embeddings.astype(self.job.number_type))
-                _write_bytes(self._sidecar(chunk.number), chunk.fingerprint.encode())
+            if path.suffix == ".npy":
+                record = f"{chunk.fingerprint} {_npy_checksum(numbers)}"
+                _write(self._sidecar(chunk.number), lambda file: file.write(record.encode()))
+                _write(path, lambda file: np.save(file, numbers, allow_pickle=False))
             else:
-                _write_parquet(building, self.job, chunk, embeddings)
-            building.replace(path)
+                _write(path, lambda file: _write_parquet(file, self.job, chunk, numbers))
         except OSError as error:
-            building.unlink(missing_ok=True)
             raise InputError(
                 f"{path}: can't be written: {error.strerror or error}; what was written before is kept: "
                 f"make room and run the same command again"
@@ -85,70 +99,61 @@ class ShardFolder:
 
     def _prepare(self, settings: dict[str, Any], overwrite: bool) -> None:
         manifest = self.folder / _MANIFEST
-        found = [path for path in self.folder.iterdir() if path.name != _LOCK]
-        if found and not manifest.is_file():
-            raise InputError(f"{self.folder}: holds other files, e.g. {found[0].name}; give an empty or new folder")
-        if found and not overwrite:
-            _check_same(self.folder, json.loads(manifest.read_text(encoding="utf-8")), settings)
-        for path in found:
-            if overwrite or path.name.startswith(".part-"):
+        ours = [path for path in self.folder.iterdir() if path.name.startswith(_OURS) and path.is_file()]
+        others = sorted(path.name for path in set(self.folder.iterdir()) - set(ours) if path.name != _LOCK)
+        if others and not manifest.is_file():
+            raise InputError(f"{self.folder}: holds other files, e.g. {others[0]}; give an empty or new folder")
+        begun = any(path.name.startswith("part-") for path in ours)
+        if begun and not overwrite:
+            _check_same(manifest, settings)
+        for path in ours:
+            if path.name.startswith(_UNFINISHED) or (overwrite and path != manifest):
                 path.unlink()
-        _write_bytes(manifest, json.dumps(settings, indent=1).encode())
-
-    def _fingerprint(self, number: int) -> str | None:
-        if self.job.format == "npy":
-            sidecar = self._sidecar(number)
-            return sidecar.read_text() if sidecar.is_file() else None
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            metadata = pq.read_metadata(self.path(number)).metadata or {}
-        except pa.ArrowException:
-            return None
-        return metadata.get(b"layerwise.rows", b"").decode() or None
+        _write(manifest, lambda file: file.write(json.dumps(settings, indent=1).encode()))
 
     def _sidecar(self, number: int) -> Path:
-        return self.path(number).with_name(f"_part-{number:06d}.rows")
+        return self.folder / f"_part-{number:06d}.rows"
 
 
-def _check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    differing = [key for key in now if before.get(key) != now[key]]
-    if differing:
-        key = differing[0]
-        raise InputError(
-            f"{folder}: was begun with {key} = {before.get(key)!r}, now it is {now[key]!r}; "
-            f"give the same settings, another output, or --overwrite"
-        )
+def _check_same(manifest: Path, now: dict[str, Any]) -> None:
+    try:
+        before = json.loads(manifest.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        before = None
+    if not isinstance(before, dict):
+        raise InputError(f"{manifest}: is missing or damaged; give another output, or --overwrite")
+    for key in now:
+        if before.get(key) != now[key]:
+            raise InputError(
+                f"{manifest.parent}: was begun with {key} = {before.get(key)!r}, now it is {now[key]!r}; "
+                f"give the same settings, another output, or --overwrite"
+            )
 
 
-def _write_npy(path: Path, embeddings: Array) -> None:
-    with path.open("wb") as file:
-        np.save(file, embeddings, allow_pickle=False)
-        _to_disk(file.fileno(), file)
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
+def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
+    """Let `fill` write a file under another name; give it its own when it is on the disk."""
     building = path.with_name(f".{path.name}.{os.getpid()}")
-    with building.open("wb") as file:
-        file.write(data)
-        _to_disk(file.fileno(), file)
-    building.replace(path)
+    try:
+        with building.open("wb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        building.replace(path)
+    finally:
+        building.unlink(missing_ok=True)
 
 
-def _write_parquet(path: Path, job: EmbedJob, chunk: Chunk, embeddings: Array) -> None:
+def _write_parquet(file: BinaryIO, job: EmbedJob, chunk: Chunk, numbers: Array) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    numbers = embeddings.astype(job.number_type)
     columns: dict[str, Any] = {"row": pa.array(chunk.rows, pa.int64())}
     for place, name in enumerate(job.source.columns[1:]):
         columns[name] = _kept_column(job, name, [values[place] for values in chunk.kept])
     columns["embedding"] = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), numbers.shape[1])
     table = pa.table(columns).replace_schema_metadata({"layerwise.rows": chunk.fingerprint})
-    with path.open("wb") as file:
-        pq.write_table(table, file, compression="none", use_dictionary=False)  # embeddings do not compress
-        _to_disk(file.fileno(), file)
+    # Embeddings do not compress; checksums tell a damaged shard when a run goes on.
+    pq.write_table(table, file, compression="none", use_dictionary=False, write_page_checksum=True)
 
 
 def _kept_column(job: EmbedJob, name: str, values: list[Any]) -> Any:
@@ -160,6 +165,27 @@ def _kept_column(job: EmbedJob, name: str, values: list[Any]) -> Any:
     return pa.array([v if isinstance(v, str) or v is None else json.dumps(v) for v in values], pa.string())
 
 
-def _to_disk(number: int, file: Any) -> None:
-    file.flush()
-    os.fsync(number)
+def _rows_of_parquet(path: Path) -> str | None:
+    """The fingerprint of the rows that a shard was made of; None where it is damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError):
+        return None
+    return (table.schema.metadata or {}).get(b"layerwise.rows", b"").decode() or None
+
+
+def _rows_of_npy(path: Path, sidecar: Path) -> str | None:
+    """The same of a plain array, whose rows' fingerprint and checksum stand beside it."""
+    try:
+        rows, checksum = sidecar.read_text().split()
+        same = int(checksum) == _npy_checksum(np.load(path, allow_pickle=False))
+    except (OSError, ValueError, EOFError):
+        return None
+    return rows if same else None
+
+
+def _npy_checksum(numbers: Array) -> int:
+    return zlib.crc32(np.ascontiguousarray(numbers).data.cast("B"), zlib.crc32(repr(numbers.shape).encode()))

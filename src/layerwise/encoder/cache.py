@@ -38,6 +38,7 @@ class ViewKey:
     pooling: str
     max_length: int
     dtype: str
+    backend: str
     shape: tuple[int, int, int]
 
     @property

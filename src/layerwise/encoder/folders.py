@@ -80,11 +80,15 @@ def _download(name: str, revision: str | None, trust_remote_code: bool) -> Path:
 def _described(name: str, root: Path) -> ModelFolder:
     modules_file = root / "modules.json"
     modules = _parse_json(modules_file) if modules_file.is_file() else []
-    if not isinstance(modules, list) or not all(isinstance(m, dict) and "type" in m for m in modules):
-        raise ModelError(f"{modules_file}: expected a list of modules with a type each")
+    if not isinstance(modules, list) or not all(map(_is_module, modules)):
+        raise ModelError(f"{modules_file}: expected a list of modules with a type and a path each")
     folder = ModelFolder(name, root, modules)
     _check_complete(folder.encoder)
     return folder
+
+
+def _is_module(entry: Any) -> bool:
+    return isinstance(entry, dict) and "type" in entry and isinstance(entry.get("path", ""), str)
 
 
 def _check_complete(folder: Path) -> None:

@@ -24,6 +24,7 @@ from layerwise.encoder.stream import Array, Forward, Progress, TokenBudget, no_p
 from layerwise.encoder.taps import LayerReader, layer_reader
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
+from layerwise.text import has_lone_surrogate
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +67,16 @@ class LayerEncoder:
         loaded = load_encoder(self.folder, dtype=dtype, device=self.device, trust_remote_code=trust_remote_code)
         self.model: nn.Module = loaded.model
         self.tokenizer: Any = loaded.tokenizer
-        self.max_length = _checked_length(max_length, loaded.max_length)
+        self._max_length = _checked_length(max_length, self.tokenizer, loaded.max_length)
         self.budget = _token_budget(tokens_per_batch, self.device)
         self._sentences = SentenceTokenizer(self.tokenizer, max_length=self.max_length)
         self.backend = backend
         self._onnx = self._onnx_reader() if _checked_backend(backend, self.device, dtype) == "onnx" else None
+
+    @property
+    def max_length(self) -> int:
+        """Tokens beyond this are cut. Fixed when the encoder is made, for cached views are known by it."""
+        return self._max_length
 
     @property
     def name(self) -> str:
@@ -134,7 +140,9 @@ class LayerEncoder:
             show_progress_bar: Show one.
         """
         texts = check_sentences(sentences)
-        names = [pooling] if isinstance(pooling, str) else list(pooling)
+        names = [pooling] if isinstance(pooling, str) else list(dict.fromkeys(pooling))
+        if not names or (layers is not None and not len(layers)):
+            raise InputError("encode_layers needs at least one pooling and one layer")
         picked = [resolve_layer(layer, self.depth) for layer in (range(self.depth + 1) if layers is None else layers)]
         if cache:
             store = cache if isinstance(cache, ViewCache) else ViewCache()
@@ -205,7 +213,9 @@ class LayerEncoder:
         model, tokenizer = self.fingerprint()
         shape = (len(texts), self.depth + 1, self.width)
         key = {
-            name: ViewKey(model, tokenizer, text_fingerprint(texts), name, self.max_length, self.dtype, shape)
+            name: ViewKey(
+                model, tokenizer, text_fingerprint(texts), name, self.max_length, self.dtype, self.backend, shape
+            )
             for name in names
         }
         found = {name: store.get(key[name]) for name in names}
@@ -230,17 +240,20 @@ def check_sentences(sentences: Sequence[str]) -> list[str]:
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"sentence {row} is {text!r}, not a text")
+        if has_lone_surrogate(text):
+            raise InputError(f"sentence {row} holds half a surrogate pair, which is no text; decode it as UTF-8")
     empty = sum(not text.strip() for text in texts)
     if empty:
         log.warning("%d of %d sentences are empty; they are encoded as special tokens alone", empty, len(texts))
     return texts
 
 
-def _checked_length(asked: int | None, most: int) -> int:
+def _checked_length(asked: int | None, tokenizer: Any, most: int) -> int:
+    least = max(1, int(tokenizer.num_special_tokens_to_add()))
     if asked is None:
         return most
-    if not 1 <= asked <= most:
-        raise InputError(f"max_length {asked} is not possible: this encoder takes 1 to {most} tokens")
+    if not least <= asked <= most:
+        raise InputError(f"max_length {asked} is not possible: this encoder takes {least} to {most} tokens")
     return asked
 
 

@@ -1,6 +1,5 @@
 """Model and tokenizer from a folder: safetensors only, no remote code unless asked, nothing made up silently."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +50,7 @@ def pick_device(device: str | torch.device | None) -> torch.device:
 
 
 def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
     from transformers import AutoModel
 
@@ -66,7 +66,11 @@ def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.M
             )
     except SafetensorError as error:
         raise ModelError(f"{path}: the weights can't be read ({error}); copy or download them again") from error
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, StrictDataclassError) as error:
+        if "trust_remote_code" in str(error):
+            raise ModelError(
+                f"{path}: this model brings its own code, which is not run unless you trust it: trust_remote_code=True"
+            ) from error
         raise ModelError(f"{path}: transformers can't load this model: {_first_line(error)}") from error
     missing = sorted(key for key in report["missing_keys"] if not _is_pooler(key))
     if missing:
@@ -86,7 +90,7 @@ def _load_tokenizer(path: Path, trust_remote_code: bool) -> Any:
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError, json.JSONDecodeError) as error:
+    except Exception as error:
         raise ModelError(f"{path}: the tokenizer can't be loaded: {_first_line(error)}") from error
 
 
@@ -105,8 +109,11 @@ def _max_length(model: nn.Module, tokenizer: Any, folder: ModelFolder) -> int:
     """The smallest of what model, tokenizer and folder say; RoBERTa-like models lose places to padding."""
     limits = [int(tokenizer.model_max_length)]
     saved = folder.read_json(str(folder.encoder.relative_to(folder.root)), "sentence_bert_config.json")
-    if saved.get("max_seq_length"):
-        limits.append(int(saved["max_seq_length"]))
+    length = saved.get("max_seq_length")
+    if not isinstance(length, int | None):
+        raise ModelError(f"{folder.encoder / 'sentence_bert_config.json'}: max_seq_length is {length!r}, no number")
+    if length:
+        limits.append(length)
     positions = int(getattr(model.config, "max_position_embeddings", 0) or 0)
     if positions > 0:
         limits.append(positions - _places_lost(model))

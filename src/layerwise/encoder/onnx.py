@@ -9,7 +9,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,15 @@ class OnnxReader:
         self._model = model
         self._read = read
         self._fingerprint = fingerprint
-        self._sessions: dict[tuple[tuple[int, ...], tuple[str, ...]], Any] = {}
+        self._sessions: dict[tuple[tuple[int, ...], tuple[str, ...], int], Any] = {}
 
     def read(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
         """Views (batch, poolings, layers, width)."""
-        key = (tuple(layers), tuple(poolings))
+        # torch counts every change of a tensor in place, so that a model trained on is exported anew
+        state = sum(parameter._version for parameter in self._model.parameters())
+        key = (tuple(layers), tuple(poolings), state)
         if key not in self._sessions:
-            self._sessions[key] = self._session(*key)
+            self._sessions[key] = self._session(tuple(layers), tuple(poolings))
         (views,) = self._sessions[key].run(None, {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()})
         return torch.from_numpy(views)
 
@@ -72,7 +74,10 @@ class OnnxReader:
         graph = _Graph(self._model, lambda tokens, mask: self._read(tokens, mask, layers, poolings)).eval()
         probe = probe_inputs(self._model)
         axes = {"input_ids": {0: "batch", 1: "tokens"}, "attention_mask": {0: "batch", 1: "tokens"}}
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ModelError(f"{path.parent}: {error.strerror}; set LAYERWISE_CACHE to another folder") from error
         with tempfile.TemporaryDirectory(dir=path.parent) as folder, warnings.catch_warnings(), quiet():
             warnings.simplefilter("ignore")  # about its own deprecation and about traced sizes, which are checked
             building = Path(folder) / "graph.onnx"
@@ -91,6 +96,7 @@ class OnnxReader:
             except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
                 reason = str(error).strip().splitlines()[0]
                 raise ModelError(f"This encoder can't be exported to ONNX ({reason}); use the torch backend") from error
+            _checksum_file(path).write_text(_sha256(building))
             building.replace(path)
 
     def _check(self, session: Any, layers: tuple[int, ...], poolings: tuple[str, ...]) -> None:
@@ -119,17 +125,25 @@ class _Graph(nn.Module):
         return self._run(input_ids, attention_mask)
 
 
+def _checksum_file(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
 def _open(path: Path) -> Any:
     """A session, or None where the file is damaged."""
     import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
 
+    beside = _checksum_file(path)
+    if not beside.is_file() or beside.read_text() != _sha256(path):
+        log.warning("%s: the kept graph is refused and exported again: its checksum differs", path)
+        return None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     # Spinning threads would take the cores from the tokenizer and from torch.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
-    except (state.Fail, state.InvalidProtobuf, state.InvalidGraph) as error:
-        log.warning("%s: the kept graph is refused and exported again: %s", path, str(error).splitlines()[0])
-        return None
+    return onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])

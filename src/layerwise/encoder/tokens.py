@@ -37,11 +37,16 @@ class SentenceTokenizer:
             ids = self._slow_ids(texts)
             full = [text for text, row in zip(texts, ids, strict=True) if len(row) == self.max_length]
             whole = self.tokenizer(full, truncation=False, verbose=False)["input_ids"] if full else []
-            return Tokens(ids, sum(len(row) > self.max_length for row in whole))
+            return Tokens(self._filled(ids), sum(len(row) > self.max_length for row in whole))
         encodings = self._fast.encode_batch_fast(list(texts))
         ids = [encoding.ids for encoding in encodings]
         cut = (len(row) == self.max_length and bool(e.overflowing) for row, e in zip(ids, encodings, strict=True))
-        return Tokens(ids, sum(cut))
+        return Tokens(self._filled(ids), sum(cut))
+
+    def _filled(self, ids: list[list[int]]) -> list[list[int]]:
+        """A sentence without any token (a tokenizer may add no special ones) becomes one unknown token."""
+        nothing = [int(self.tokenizer.unk_token_id or self.tokenizer.pad_token_id or 0)]
+        return [row or nothing for row in ids]
 
     def _slow_ids(self, texts: Sequence[str]) -> list[list[int]]:
         found: list[list[int]] = self.tokenizer(

@@ -1,11 +1,11 @@
 """A set of layers, averaged: BERT-LC's combination, and with it `last`, `last-4`, `first-last` and `0+last`."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, SupportsIndex
 
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views
-from layerwise.mixes.spans import Span, Spans, expand, merge, print_spans
+from layerwise.mixes.spans import Span, Spans, expand, is_backwards, merge, print_span, print_spans
 
 
 @dataclass(frozen=True, repr=False)
@@ -22,12 +22,15 @@ class LayerSet(Mix):
         super().__post_init__()
         if not self.spans:
             raise MixError("A set of layers needs at least one layer")
+        for span in self.spans:
+            if is_backwards(span):
+                raise MixError(f"The range {print_span(span)} runs backwards")
         object.__setattr__(self, "spans", merge(self.spans))
 
     @classmethod
-    def of(cls, *layers: int | Span, pooling: str = "mean") -> Self:
+    def of(cls, *layers: SupportsIndex | Span, pooling: str = "mean") -> Self:
         """A set from layer numbers and (first, last) ranges."""
-        spans = tuple((item, item) if isinstance(item, int) else item for item in layers)
+        spans = tuple((int(item), int(item)) if isinstance(item, SupportsIndex) else item for item in layers)
         return cls(spans, pooling=pooling)
 
     @property

@@ -13,7 +13,7 @@ import re
 from layerwise.errors import MixError
 from layerwise.mixes.concat import LayerConcat
 from layerwise.mixes.layer_set import LayerSet
-from layerwise.mixes.spans import NAMED, Span
+from layerwise.mixes.spans import NAMED, Span, is_backwards
 from layerwise.mixes.weights import LayerWeights
 
 _LAST_K = re.compile(r"last-(\d+)")
@@ -49,7 +49,7 @@ def parse_mix(text: str, *, pooling: str = "mean") -> LayerSet | LayerWeights | 
 def _span(part: str, text: str) -> Span:
     if found := _RANGE.fullmatch(part):
         first, last = (int(number) for number in found.groups() if number is not None)
-        if first > last and (first < 0) == (last < 0):
+        if is_backwards((first, last)):
             raise MixError(f"{text!r}: the range {part} runs backwards")
         return first, last
     number = _number(part, text)

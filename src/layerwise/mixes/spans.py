@@ -4,8 +4,6 @@ A span is (first, last), both included; negative numbers count from the last lay
 any encoder. Spans become layer numbers when the encoder's depth is known.
 """
 
-from collections.abc import Iterable
-
 from layerwise.encoder.numbering import resolve_layer, valid_range
 from layerwise.errors import MixError
 
@@ -21,6 +19,12 @@ NAMED: dict[str, Spans] = {
 }
 
 
+def is_backwards(span: Span) -> bool:
+    """Whether a range ends before it begins, as far as that can be told without the depth."""
+    first, last = span
+    return first > last and (first < 0) == (last < 0)
+
+
 def expand(spans: Spans, depth: int) -> tuple[int, ...]:
     """The layers of some spans, sorted, each once."""
     layers: set[int] = set()
@@ -32,15 +36,14 @@ def expand(spans: Spans, depth: int) -> tuple[int, ...]:
     return tuple(sorted(layers))
 
 
-def merge(spans: Iterable[Span]) -> Spans:
+def merge(spans: Spans) -> Spans:
     """The same layers in the one way that compares equal: spans from the front merged, then the others, sorted."""
-    front = sorted({number for a, b in spans if 0 <= a <= b for number in range(a, b + 1)})
     merged: list[Span] = []
-    for number in front:
-        if merged and merged[-1][1] == number - 1:
-            merged[-1] = (merged[-1][0], number)
+    for first, last in sorted(span for span in spans if 0 <= span[0] <= span[1]):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
         else:
-            merged.append((number, number))
+            merged.append((first, last))
     return (*merged, *sorted({span for span in spans if not 0 <= span[0] <= span[1]}))
 
 

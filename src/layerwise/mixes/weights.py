@@ -29,10 +29,11 @@ class LayerWeights(Mix):
         numbers = [layer for layer, _ in self.weights]
         if len(set(numbers)) < len(numbers):
             raise MixError(f"A layer has two weights: {numbers}")
-        total = math.fsum(weight for _, weight in self.weights)
+        total = sum(weight for _, weight in self.weights)
         if not math.isfinite(total) or total <= 0:
             raise MixError(f"Layer weights must be finite and have a positive sum; this sum is {total}")
-        kept = sorted((layer, weight / total) for layer, weight in self.weights if weight)
+        scale = 1.0 if math.isclose(total, 1.0, rel_tol=1e-12) else total  # what was normalised stays as it is
+        kept = sorted((int(layer), float(weight) / scale) for layer, weight in self.weights if weight)
         object.__setattr__(self, "weights", tuple(kept))
 
     @classmethod
