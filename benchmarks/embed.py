@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from measure import interleaved, medians, model_folder, paired_ratio, shared_folder, write_result
 
 MODEL = "all-mpnet-base-v2"
-BATCH_SIZES = (4, 8, 16, 32, 64)
+BATCH_SIZES = (4, 8, 16, 32)
 PEAKS = ("loaded", "last layer", "tapped, all layers", "kept hidden states")
 
 
@@ -144,7 +144,7 @@ def against_sentence_transformers(texts: list[str], repeats: int) -> dict:
 def main() -> None:
     """Measure everything and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sentences", type=int, default=256)
+    parser.add_argument("--sentences", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--peak", choices=PEAKS, help=argparse.SUPPRESS)
     options = parser.parse_args()

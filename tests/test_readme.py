@@ -1,0 +1,63 @@
+"""What the README shows is what happens: its Python lines print what it prints, its commands run."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from layerwise.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_python_lines_print_what_the_readme_says(tmp_path):
+    (code,) = blocks("python")
+    printed = blocks("")[0]
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == printed
+    assert (tmp_path / "my-model" / "modules.json").is_file()
+    assert len(code.strip().splitlines()) <= 11, "ten lines and a blank one"
+
+
+def test_the_commands_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus.txt").write_text("The cat sat on the mat.\nShares fell.\n")
+    (tmp_path / "corpus.csv").write_text("id,body\n1,The cat sat on the mat.\n2,Shares fell.\n")
+    lines = [line.split("#")[0] for block in blocks("bash") for line in block.splitlines()]
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("layerwise ")]
+    assert [command[0] for command in commands] == ["info", "embed", "embed", "cache", "demo"]
+    for command in commands:
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, (command, result.output, result.exception)
+    assert (tmp_path / "vectors" / "part-000000.parquet").is_file()
+    assert (tmp_path / "vectors.npy").is_file()
+
+
+def test_make_targets_of_the_readme_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"make ([\w-]+)", README):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+def test_tables_are_those_of_the_results():
+    done = subprocess.run(
+        [sys.executable, "benchmarks/tables.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_links_lead_somewhere(page):
+    for path, text in ((ROOT, README), (page.parent, page.read_text(encoding="utf-8"))):
+        for link in re.findall(r"\]\(([^)#]+)\)", text):
+            assert link.startswith("http") or (path / link).exists(), link
