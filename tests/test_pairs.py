@@ -106,3 +106,14 @@ def test_demo_corpus_is_fit_to_search_in():
     assert len(corpus) >= 50
     assert len({text.casefold() for text in corpus}) == len(corpus)
     assert all(text == text.strip() != "" for text in corpus)
+
+
+def test_embeddings_that_are_no_numbers_are_refused():
+    left = np.array([[1.0, 0.0], [np.nan, 1.0], [0.5, 0.5]])
+    with pytest.raises(InputError, match="pair 1 has an embedding with NaN"):
+        spearman(left, np.ones((3, 2)), np.array([1.0, 2.0, 3.0]))
+
+
+def test_pairs_of_equal_sentences_have_no_correlation():
+    vectors = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
+    assert np.isnan(spearman(vectors, vectors, np.arange(50.0))), "not that of rounding errors"

@@ -53,8 +53,8 @@ class RowSource:
     @classmethod
     def of(cls, path: str, columns: Sequence[str], *, format: str | None = None) -> "RowSource":
         """Know the format by the file's ending, unless it is given."""
-        if path != STDIN and not Path(path).is_file():
-            raise InputError(f"{path}: no such file")
+        if path != STDIN and (not Path(path).exists() or Path(path).is_dir()):
+            raise InputError(f"{path}: no such file; check the path, or give - for standard input")
         known = format or _SUFFIXES.get(Path(path).suffix.lower(), "text" if path == STDIN else "")
         if not known:
             raise InputError(
@@ -129,7 +129,7 @@ def _read_delimited(source: RowSource, delimiter: str) -> Iterator[Row]:
                     raise source.fail(reader.line_num, f"{len(record)} columns, but the header has {len(header)}")
                 yield Row(reader.line_num, tuple(record[place] for place in places))
         except csv.Error as error:
-            raise source.fail(reader.line_num, f"not valid CSV: {error}") from error
+            raise source.fail(reader.line_num, f"not valid CSV: {error}; put quotes around the whole field") from error
 
 
 @FORMATS.register("jsonl")

@@ -70,7 +70,7 @@ def run_embed(
             from layerwise.embed.workers import deal_out
 
             deal_out(todo, choice, job, shard_folder, processes, devices, count.written)
-        folder.finish(count.shards)
+        folder.check_end(count.shards)
     if joined is not None:
         join_shards([folder.path(number) for number in range(count.shards)], joined)
     seconds = time.perf_counter() - began

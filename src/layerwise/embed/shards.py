@@ -89,13 +89,13 @@ class ShardFolder:
                 f"make room and run the same command again"
             ) from error
 
-    def finish(self, shards: int) -> None:
-        """Remove shards beyond the last, which an earlier and longer input left."""
-        number = shards
-        while self.path(number).exists():
-            self.path(number).unlink()
-            self._sidecar(number).unlink(missing_ok=True)
-            number += 1
+    def check_end(self, shards: int) -> None:
+        """Refuse an input that ends before the shards do: it may be a pipe that broke, so nothing is removed."""
+        if self.path(shards).exists():
+            raise InputError(
+                f"{self.path(shards)}: was made of rows beyond the end of the input; "
+                f"give the same input, another output, or --overwrite"
+            )
 
     def _prepare(self, settings: dict[str, Any], overwrite: bool) -> None:
         manifest = self.folder / _MANIFEST

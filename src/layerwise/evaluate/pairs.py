@@ -8,6 +8,7 @@ from scipy.stats import spearmanr
 
 from layerwise.errors import InputError
 
+_ROUNDING = 1e-12  # similarities that differ by less are equal
 Vectors = NDArray[np.floating[Any]]
 
 
@@ -31,4 +32,7 @@ def spearman(left: Vectors, right: Vectors, gold: Vectors) -> float:
     if not np.isfinite(gold).all():
         raise InputError(f"score {int(np.flatnonzero(~np.isfinite(gold))[0])} is not a finite number")
     similarity = cosine(left, right)
-    return float(spearmanr(similarity, gold).statistic) if np.ptp(similarity) > 0 else float("nan")
+    if not np.isfinite(similarity).all():
+        row = int(np.flatnonzero(~np.isfinite(similarity))[0])
+        raise InputError(f"pair {row} has an embedding with NaN or infinite numbers; a score of it would mean nothing")
+    return float(spearmanr(similarity, gold).statistic) if np.ptp(similarity) > _ROUNDING else float("nan")
