@@ -1,6 +1,6 @@
 """Time and memory of layer access and embedding on a CPU, at the shape of all-mpnet-base-v2 (12 x 768), in one run.
 
-    python benchmarks/embed.py [--sentences 256] [--repeats 5]
+    python benchmarks/embed.py [--sentences 200] [--repeats 5]
 
 - every layer against the last layer alone, and a mix of layers up to 6 of 12 against the full depth: time;
 - tapped layers against kept hidden states at 64 x 256 tokens: peak memory, each in a process of its own;

@@ -1,6 +1,6 @@
 """A million sentences through `layerwise embed`: memory over time, and kills at random points.
 
-    python benchmarks/embed_million.py [--rows 1000000] [--kills 5] [--mix 0,1]
+    python benchmarks/embed_million.py [--rows 1000000] [--kills 5] [--mix 0]
 
 The command runs once undisturbed while its memory is sampled, and once more while it is killed with SIGKILL at random
 moments and started again until it is done. Both outputs are compared row for row.

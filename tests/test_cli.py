@@ -156,11 +156,11 @@ def test_embed_passes_its_options_on(tmp_path, tiny_bert):
     path = tmp_path / "rows.data"
     path.write_text("sentence\n" + "".join(f'"{text}"\n' for text in SENTENCES[:3]) + '" "\n')
     options = "--input-format csv --column sentence --mix 1,3@max --prompt so --empty skip --normalize --truncate-dim 8"
-    numbers = "--number-type float16 --dtype float32 --max-length 7 --tokens-per-batch 20 --device cpu --format npy"
+    numbers = "--number-type float16 --dtype float32 --max-length 7 --tokens-per-batch 20 --device cpu --format parquet"
     call("embed", tiny_bert, path, "-o", tmp_path / "out", *options.split(), *numbers.split())
     model = LayerModel(LayerEncoder(tiny_bert, max_length=7), "1,3 @ max")
     expected = model.encode(SENTENCES[:3], prompt="so", normalize_embeddings=True, truncate_dim=8)
-    found = np.load(tmp_path / "out" / "part-000000.npy")
+    found = np.stack(pq.read_table(tmp_path / "out")["embedding"].to_numpy())
     assert found.dtype == np.float16
     assert np.abs(found - expected).max() < 1e-3
 

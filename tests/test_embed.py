@@ -265,7 +265,7 @@ def test_bad_settings_are_refused_before_anything_is_written(tmp_path, tiny_bert
 
 def test_npy_keeps_no_columns(tmp_path, tiny_bert, text_file):
     with pytest.raises(InputError, match="NPY files hold numbers only, so no columns can be kept; write Parquet"):
-        embed(tiny_bert, text_file, tmp_path / "out", "text", "id", format="npy")
+        embed(tiny_bert, text_file, tmp_path / "out", "text", "text", format="npy")
 
 
 def test_a_layer_that_is_not_there_is_refused(tmp_path, tiny_bert, text_file):
@@ -447,7 +447,7 @@ def test_other_settings_are_refused(tmp_path, tiny_bert, text_file, changed, mes
 
 def test_another_model_is_refused(tmp_path, tiny_folders, text_file):
     embed(tiny_folders["bert"], text_file, tmp_path / "out")
-    refused(tiny_folders["electra"], text_file, tmp_path / "out", f"was begun with model = .*; {REMEDY}")
+    refused(tiny_folders["electra"], text_file, tmp_path / "out", "out: was begun with another model; give that one")
 
 
 @pytest.mark.parametrize("row", [0, 7, 22])
@@ -742,3 +742,49 @@ def test_an_error_in_a_worker_is_passed_on(tmp_path, tiny_bert, text_file):
     with pytest.raises(LayerwiseError, match=r"part-000001\.parquet: can't be written: .*; what was written before is"):
         _take(reports, pending, written.append, wait=0.0)
     assert [chunk.number for chunk in written] == [0]
+
+
+def test_npy_has_no_row_numbers_so_nothing_is_skipped(tmp_path, tiny_bert, text_file):
+    with pytest.raises(InputError, match="NPY files have no row numbers"):
+        embed(tiny_bert, text_file, tmp_path / "out", format="npy", empty="skip")
+
+
+def test_another_backend_is_another_run(tmp_path, tiny_bert, text_file):
+    embed(tiny_bert, text_file, tmp_path / "out")
+    job = EmbedJob(RowSource.of(str(text_file), ("text",)), shard_rows=5)
+    choice = ModelChoice(str(tiny_bert), options={"device": "cpu", "backend": "onnx"})
+    with pytest.raises(InputError, match="was begun with backend = 'torch', now it is 'onnx'"):
+        run_embed(job, choice, tmp_path / "out")
+
+
+def test_files_that_only_look_like_shards_are_nobodys_to_remove(tmp_path, tiny_bert, text_file):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "part-00000-spark.parquet").write_bytes(b"precious")
+    with pytest.raises(InputError, match=r"holds other files, e\.g\. part-00000-spark\.parquet"):
+        embed(tiny_bert, text_file, tmp_path / "out", run={"overwrite": True})
+    assert (tmp_path / "out" / "part-00000-spark.parquet").read_bytes() == b"precious"
+
+
+BIG_CHUNKS_THEN_A_BAD_ROW = """
+import sys
+from pathlib import Path
+from layerwise.data.rows import RowSource
+from layerwise.embed.job import EmbedJob, ModelChoice
+from layerwise.embed.run import run_embed
+from layerwise.errors import InputError
+if __name__ == "__main__":
+    job = EmbedJob(RowSource.of(sys.argv[2], ("text",)), shard_rows=2000)
+    try:
+        run_embed(job, ModelChoice(sys.argv[1], options={"device": "cpu"}), Path(sys.argv[3]), processes=2)
+    except InputError as error:
+        print(error)
+"""
+
+
+def test_several_processes_end_although_large_chunks_were_never_taken(tmp_path, tiny_bert):
+    """Chunks beyond a pipe's buffer, then a bad row: the process must not wait for readers that are gone."""
+    path = lines(tmp_path / "rows.txt", ["the river rose after three days of rain " * 4] * 7000 + [""])
+    (tmp_path / "script.py").write_text(BIG_CHUNKS_THEN_A_BAD_ROW)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tiny_bert), str(path), str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert "rows.txt:7001: the text is empty" in done.stdout

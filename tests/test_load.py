@@ -60,7 +60,7 @@ def test_a_folder_that_is_not_there(name, folder):
     ("file", "message"),
     [
         ("config.json", "no config.json; give the folder of a transformers or sentence-transformers model"),
-        ("model.safetensors", "no model.safetensors; the folder is incomplete, copy or download it again"),
+        ("model.safetensors", "no model.safetensors; the folder is incomplete, or the model has only pickled weights"),
         ("tokenizer.json", r"no tokenizer \(tokenizer.json, vocab.txt, …\); save the tokenizer there too"),
     ],
 )
@@ -389,7 +389,7 @@ def test_an_old_sentence_transformers_folder_keeps_its_encoder_in_a_subfolder(ti
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     encoder = load(tmp_path)
     assert encoder.max_length == 16
-    assert encoder.folder.is_sentence_transformer
+    assert encoder.folder.encoder != encoder.folder.root
     short = [sentence for sentence in SENTENCES if len(sentence) < 60]
     assert np.array_equal(encoder.encode_layers(short), load(tiny_bert).encode_layers(short))
     (tmp_path / "0_Transformer" / "model.safetensors").unlink()

@@ -164,6 +164,7 @@ def prompted(tiny_bert) -> tuple[LayerModel, SentenceTransformer]:
         {"prompt_name": "query"},
         {"prompt": "an old "},
         {"convert_to_tensor": True},
+        {"convert_to_numpy": False},
         {"precision": "binary"},
         {"batch_size": 2},
     ],
@@ -174,8 +175,9 @@ def test_encode_takes_the_options_of_sentence_transformers(prompted, sentences, 
     for call in ("encode", "encode_query", "encode_document"):
         ours, theirs = getattr(model, call)(sentences, **options), getattr(plain, call)(sentences, **options)
         assert type(ours) is type(theirs)
-        assert ours.dtype == theirs.dtype
-        assert np.abs(np.asarray(ours, dtype=float) - np.asarray(theirs, dtype=float)).max() < 1e-5, call
+        assert ours[0].dtype == theirs[0].dtype
+        for one, other in zip(ours, theirs, strict=True):
+            assert np.abs(np.asarray(one, dtype=float) - np.asarray(other, dtype=float)).max() < 1e-5, call
 
 
 def test_prompts_change_embeddings_and_the_default_one_is_used(prompted, sentences):
@@ -250,7 +252,7 @@ def test_push_to_hub_uploads_what_save_writes(tiny_bert, monkeypatch):
 def test_a_folder_with_content_is_kept_unless_overwritten(tiny_bert, tmp_path):
     model = LayerModel(tiny_bert, "1")
     target = tmp_path / "model"
-    target.mkdir()
+    LayerModel(tiny_bert, "2").save(target)
     (target / "notes.txt").write_text("mine")
     with pytest.raises(ModelError, match=r"model: the folder is not empty"):
         model.save(target)
@@ -315,3 +317,81 @@ def test_poolings_that_are_not_known_are_named(saved, tmp_path):
     path.write_text(json.dumps({"embedding_dimension": WIDTH, "pooling_mode": "lasttoken"}))
     with pytest.raises(ModelError, match="pooling lasttoken is not one of cls, max, mean"):
         LayerModel.load(folder)
+
+
+@pytest.mark.parametrize("order", [["Pooling", "Normalize", "Dense"], ["Pooling", "Pooling"], ["Normalize"], []])
+def test_modules_in_another_order_are_refused(order, tiny_bert, tmp_path):
+    """Rather than computed in ours."""
+    import shutil
+
+    folder = shutil.copytree(tiny_bert, tmp_path / "copy")
+    kinds = ["Transformer", *order]
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": ""} for kind in kinds]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ModelError, match=r"its modules come as .*; supported are"):
+        LayerModel.load(folder)
+
+
+def test_old_models_that_ask_for_lower_case_get_it(tmp_path, sentences):
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from tokenizers import normalizers
+
+    from tiny import tiny_model, tiny_tokenizer
+
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    tiny_model("bert").save_pretrained(tmp_path / "cased")
+    tokenizer.save_pretrained(tmp_path / "cased")
+    cased = LayerModel.load(tmp_path / "cased").encode(sentences)
+    transformer = Transformer(str(tmp_path / "cased"), do_lower_case=True)
+    lowered = SentenceTransformer(modules=[transformer, Pooling(WIDTH)], device="cpu").encode(sentences)
+    (tmp_path / "cased" / "sentence_bert_config.json").write_text('{"max_seq_length": 60, "do_lower_case": true}')
+    assert np.abs(LayerModel.load(tmp_path / "cased").encode(sentences) - lowered).max() < 1e-5
+    assert np.abs(cased - lowered).max() > 1e-3, "or the test shows nothing"
+
+
+@pytest.mark.parametrize("mix", ["last", "1,3"])
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+def test_a_head_behind_half_precision_works_here_and_there(mix, tiny_bert, sentences, tmp_path):
+    model = LayerModel(LayerEncoder(tiny_bert, dtype="bfloat16"), mix, heads=[head()])
+    full = LayerModel(tiny_bert, mix, heads=[head()])
+    model.save(tmp_path / "model")
+    plain = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(sentences)
+    for found in (
+        model.encode(sentences),
+        plain,
+        LayerModel.load(tmp_path / "model", dtype="bfloat16").encode(sentences),
+    ):
+        assert found.shape == (len(sentences), 8)
+        assert np.abs(found - full.encode(sentences)).max() < 0.15
+
+
+def test_only_models_are_overwritten(tiny_bert, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
+    with pytest.raises(ModelError, match="photos: holds no model, so it is not overwritten"):
+        LayerModel(tiny_bert, "1").save(tmp_path / "photos", overwrite=True)
+    assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
+
+
+def test_a_model_that_can_not_be_put_in_place_leaves_the_old_one(tiny_bert, tmp_path, monkeypatch):
+    LayerModel(tiny_bert, "1").save(tmp_path / "model")
+    before, rename = _content(tmp_path / "model"), Path.rename
+
+    def broken(self, target):
+        if self.name == "new":
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", broken)
+    with pytest.raises(ModelError, match="nothing was changed there"):
+        LayerModel(tiny_bert, "2").save(tmp_path / "model", overwrite=True)
+    assert _content(tmp_path / "model") == before
+
+
+def test_similarity_has_a_known_name_and_a_pairwise_form(tiny_bert, sentences):
+    with pytest.raises(InputError, match=r"Unknown similarity 'cosin'. Known: cosine"):
+        LayerModel(tiny_bert, similarity="cosin")
+    model = LayerModel(tiny_bert, similarity="dot")
+    left, right = model.encode(sentences), model.encode(sentences[::-1])
+    assert np.abs(model.similarity_pairwise(left, right).numpy() - (left * right).sum(1)).max() < 1e-4

@@ -12,7 +12,7 @@ from layerwise import LayerEncoder
 from layerwise.encoder import layer_encoder
 from layerwise.encoder import onnx as backend
 from layerwise.encoder.onnx import graphs_folder
-from layerwise.errors import InputError, LayerwiseError, MissingExtraError
+from layerwise.errors import InputError, LayerwiseError, MissingExtraError, ModelError
 from tiny import DEPTH, SENTENCES, WIDTH, WORDS
 
 onnx = pytest.importorskip("onnx")
@@ -174,7 +174,7 @@ def test_an_interrupted_export_leaves_nothing(tiny_bert, monkeypatch):
     monkeypatch.setattr(torch.onnx, "export", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load(tiny_bert).encode_layers(SENTENCES)
-    assert list(graphs_folder().iterdir()) == []
+    assert [path for path in graphs_folder().iterdir() if path.suffix != ".lock"] == []
 
 
 def test_a_folder_that_can_not_be_written_is_refused(tiny_bert, tmp_path, monkeypatch):
@@ -204,3 +204,23 @@ def test_other_devices_are_refused(tiny_bert, monkeypatch):
     monkeypatch.setattr(layer_encoder, "pick_device", lambda _: torch.device("meta"))
     with pytest.raises(InputError, match="The ONNX backend runs float32 on the CPU, not float32 on meta"):
         LayerEncoder(tiny_bert, backend="onnx")
+
+
+def test_a_shortage_of_memory_is_known_as_one():
+    from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
+
+    from layerwise.encoder.onnx import _run
+
+    class Full:
+        def run(self, *_):
+            raise RuntimeException("[ONNXRuntimeError] : 6 : Failed to allocate memory for requested buffer")
+
+    class Broken:
+        def run(self, *_):
+            raise RuntimeException("[ONNXRuntimeError] : 6 : something else")
+
+    tokens = torch.ones(1, 2, dtype=torch.long)
+    with pytest.raises(MemoryError, match="Failed to allocate"):
+        _run(Full(), tokens, tokens)
+    with pytest.raises(ModelError, match=r"ONNX Runtime failed: .*; use the torch backend"):
+        _run(Broken(), tokens, tokens)

@@ -95,11 +95,19 @@ def test_blank_lines_of_csv_and_jsonl_are_no_rows(tmp_path):
     assert read(tmp_path / "rows.jsonl") == ["one"]
 
 
-@pytest.mark.parametrize("format", ["text", "csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("format", ["text", "csv", "tsv", "jsonl"])
 def test_standard_input(tmp_path, monkeypatch, format):
     data = b"one\ntwo\n" if format == "text" else write(tmp_path / f"rows.{format}", ["one", "two"]).read_bytes()
     give_stdin(monkeypatch, data)
     assert read("-", format=format) == ["one", "two"]
+
+
+def test_what_can_not_be_read_is_said_at_once(tmp_path):
+    with pytest.raises(InputError, match=r"Parquet can't be read from standard input, .*; give the file"):
+        RowSource.of("-", ("text",), format="parquet")
+    (tmp_path / "rows.txt").write_text("one\n")
+    with pytest.raises(InputError, match=r"rows\.txt: a text file has no column 'id'; give CSV, JSONL or Parquet"):
+        RowSource.of(str(tmp_path / "rows.txt"), ("text", "id"))
 
 
 def test_standard_input_is_text_unless_said_and_has_its_name_in_errors(monkeypatch):

@@ -1,6 +1,7 @@
 """Tapped layers equal the model's own hidden states, for every architecture, and leave nothing behind."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from layerwise.encoder.pooling import POOLINGS
-from layerwise.encoder.taps import KeptLayers, TappedLayers, find_blocks, layer_reader
+from layerwise.encoder.taps import KeptLayers, TappedLayers, block_lists, layer_reader
 from tiny import ARCHITECTURES, DEPTH, tiny_model
 
 MASK = torch.tensor([[1] * 9, [1] * 5 + [0] * 4, [1] * 2 + [0] * 7])
@@ -56,7 +57,7 @@ def test_stops_after_the_highest_wanted_layer(name):
     expected = reference(model, inputs)
     reader = layer_reader(model)
     ran = []
-    blocks = find_blocks(model, depth=DEPTH)
+    blocks = next(block_lists(model, depth=DEPTH))
     handles = [block.register_forward_hook(lambda *_: ran.append(1)) for block in dict.fromkeys(blocks)]
     with torch.inference_mode():
         pooled = reader.read(inputs, {0, 2}, Tensor.clone)
@@ -124,8 +125,7 @@ def test_a_list_that_only_looks_like_the_blocks_is_not_believed(caplog):
     model = nn.Module()
     model.config = inner.config
     model.decoy = nn.ModuleList(nn.Linear(4, 4) for _ in range(DEPTH))
-    model.inner = inner
-    model.forward = inner.forward
+    model.forward = inner.forward  # whose own blocks are no modules of this one
     reader = layer_reader(model)
     assert isinstance(reader, KeptLayers), "hooks that never fire must not be taken for layers"
     assert "blocks could not be found" in caplog.text
@@ -156,3 +156,51 @@ def test_layer_i_returning_the_constant_i_is_read_as_i():
     assert {layer: v.item() for layer, v in reader.read(inputs, range(6), torch.mean).items()} == {
         i: float(i) for i in range(6)
     }
+
+
+class Stack(nn.Module):
+    """Three blocks that add 1, called as `call` says, behind a list of equal length that is none."""
+
+    def __init__(self, call) -> None:
+        super().__init__()
+        self.config = type("Config", (), {"vocab_size": 10})()
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.decoy = nn.ModuleList(nn.Identity() for _ in range(3))
+        self.blocks = nn.ModuleList(nn.Identity() for _ in range(3))
+        self.call = call
+
+    def forward(self, input_ids, attention_mask, output_hidden_states=False, return_dict=True):
+        states = [input_ids.unsqueeze(-1).float()]
+        for block in self.blocks:
+            states.append(self.call(block, states[-1]) + 1)
+        return BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states))
+
+
+def test_a_list_of_equal_length_does_not_hide_the_blocks():
+    reader = layer_reader(Stack(lambda block, states: block(states)))
+    assert isinstance(reader, TappedLayers)
+
+
+def test_blocks_called_in_an_unknown_way_are_not_tapped(caplog):
+    reader = layer_reader(Stack(lambda block, states: block(input=states)))
+    assert isinstance(reader, KeptLayers)
+    assert "blocks could not be found" in caplog.text
+
+
+def test_two_threads_may_read_one_model():
+    model = tiny_model("bert")
+    reader = layer_reader(model)
+    inputs = inputs_for(model)
+    other = {"input_ids": inputs["input_ids"][:2, :5] + 1, "attention_mask": MASK[:2, :5]}
+
+    def read(which) -> list[Tensor]:
+        with torch.inference_mode():
+            pooled = reader.read(which, range(DEPTH + 1), lambda states: states.mean(1))
+        return [pooled[layer] for layer in range(DEPTH + 1)]
+
+    expected = {0: read(inputs), 1: read(other)}
+    with ThreadPoolExecutor(max_workers=2) as threads:
+        found = list(threads.map(lambda turn: read((inputs, other)[turn % 2]), range(60)))
+    for turn, layers in enumerate(found):
+        for layer, vectors in enumerate(layers):
+            assert torch.allclose(vectors, expected[turn % 2][layer], atol=1e-6), (turn, layer)

@@ -37,6 +37,7 @@ def _common(
     ] = False,
 ) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("layerwise").setLevel(logging.INFO)
 
 
 def main() -> None:

@@ -43,12 +43,15 @@ def clear(
     as_json: AsJson = False,
 ) -> None:
     """Remove layer views (and, without a prefix, exported graphs); they are built again when needed."""
+    import shutil
+
     from layerwise.encoder.cache import ViewCache
+    from layerwise.encoder.onnx import graphs_folder
 
     freed = ViewCache().clear(prefix)
-    for path in [] if prefix else _graphs():
-        freed += path.stat().st_size
-        path.unlink()
+    if not prefix:
+        freed += sum(path.stat().st_size for path in _graphs())
+        shutil.rmtree(graphs_folder(), ignore_errors=True)
     if as_json:
         print_json({"freed_bytes": freed})
     else:

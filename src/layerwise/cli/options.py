@@ -10,7 +10,10 @@ Model = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Mix = Annotated[
     str | None,
-    typer.Option(help="A layer mix such as 'last', 'last-4', '0,1,12', '1-3,12 @ cls'; without, the model's own."),
+    typer.Option(
+        help="A layer mix such as 'last', 'last-4', '0,1,12', '1-3,12 @ cls'; without, the model's own. "
+        "What stands behind the model's own mix (heads, normalising) is left out with another."
+    ),
 ]
 Device = Annotated[str | None, typer.Option(help="Such as cpu, cuda, cuda:1, mps; without, a GPU if there is one.")]
 Dtype = Annotated[str, typer.Option(help="Numbers inside the encoder: float32, bfloat16 or float16.")]

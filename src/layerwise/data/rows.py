@@ -5,7 +5,6 @@ error that names the file and the row, and says what to do.
 """
 
 import csv
-import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -62,6 +61,10 @@ class RowSource:
                 f"say which: --input-format {'|'.join(FORMATS)}"
             )
         FORMATS[known]
+        if known == "text" and len(set(columns)) > 1:
+            raise InputError(f"{path}: a text file has no column {columns[1]!r}; give CSV, JSONL or Parquet")
+        if known == "parquet" and path == STDIN:
+            raise InputError("Parquet can't be read from standard input, for it is read from its end; give the file")
         return cls(path, known, tuple(columns))
 
     @property
@@ -89,10 +92,10 @@ def text_of(source: RowSource, row: Row, column: int) -> str:
 
 
 def column_type(source: RowSource, name: str) -> Any:
-    """The Arrow type of a Parquet file's column; None for standard input, which can be read only once."""
+    """The Arrow type of a Parquet file's column."""
     import pyarrow.parquet as pq
 
-    return None if source.path == STDIN else pq.read_schema(source.path).field(name).type
+    return pq.read_schema(source.path).field(name).type
 
 
 @FORMATS.register("text")
@@ -154,7 +157,7 @@ def _read_parquet(source: RowSource) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(io.BytesIO(sys.stdin.buffer.read()) if source.path == STDIN else source.path)
+        file = pq.ParquetFile(source.path)
         _places(source, file.schema_arrow.names)
         place = 0
         wanted = list(dict.fromkeys(source.columns))

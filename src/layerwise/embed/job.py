@@ -59,6 +59,8 @@ class EmbedJob:
                 raise InputError(f"column {name!r} can't be kept: the output has its own of that name; rename it")
         if self.format == "npy" and len(self.source.columns) > 1:
             raise InputError("NPY files hold numbers only, so no columns can be kept; write Parquet")
+        if self.format == "npy" and self.empty == "skip":
+            raise InputError("NPY files have no row numbers, so no row may be skipped; write Parquet, or keep the rows")
 
     def settings(self, model: LayerModel) -> dict[str, Any]:
         """Everything that decides the output beside the input's rows; a run is resumed only by its equal."""
@@ -67,6 +69,7 @@ class EmbedJob:
             "columns": list(self.source.columns),
             "mix": str(model.mix),
             "model": model_digest(model),
+            "backend": model.encoder.backend,
         }
 
 
@@ -100,7 +103,7 @@ def chunks(job: EmbedJob) -> Iterator[Chunk]:
             continue
         rows.append(index)
         texts.append((job.prompt or "") + text)
-        kept.append(row.values[1:])
+        kept.append(_kept(job, row))
         if len(rows) == job.shard_rows:
             yield Chunk(number, rows, texts, kept)
             rows, texts, kept, number = [], [], [], number + 1
@@ -120,6 +123,13 @@ def model_digest(model: LayerModel) -> str:
         for name, tensor in head.state_dict().items():
             digest.update(f"{name} {head.activation}".encode() + tensor.cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+def _kept(job: EmbedJob, row: Row) -> tuple[Any, ...]:
+    for column, value in enumerate(row.values[1:], start=1):
+        if isinstance(value, str):
+            text_of(job.source, row, column)  # refuses what can't be written
+    return row.values[1:]
 
 
 def _text(job: EmbedJob, row: Row) -> str | None:

@@ -25,13 +25,14 @@ def join_shards(shards: Sequence[Path], out: Path) -> None:
 
 
 def _join_npy(shards: Sequence[Path], building: Path) -> None:
-    parts = [np.load(shard, mmap_mode="r", allow_pickle=False) for shard in shards]
-    shape = (sum(len(part) for part in parts), parts[0].shape[1])
-    if 4 * shape[0] * shape[1] > shutil.disk_usage(building.parent).free:
+    first = np.load(shards[0], mmap_mode="r", allow_pickle=False)
+    shape = (sum(len(np.load(shard, mmap_mode="r", allow_pickle=False)) for shard in shards), first.shape[1])
+    if first.dtype.itemsize * shape[0] * shape[1] > shutil.disk_usage(building.parent).free:
         raise OSError(28, "No space left on device")  # a memory map would die without a word
-    joined = np.lib.format.open_memmap(building, mode="w+", dtype=parts[0].dtype, shape=shape)
+    joined = np.lib.format.open_memmap(building, mode="w+", dtype=first.dtype, shape=shape)
     start = 0
-    for part in parts:
+    for shard in shards:
+        part = np.load(shard, allow_pickle=False)
         joined[start : start + len(part)] = part
         start += len(part)
     joined.flush()

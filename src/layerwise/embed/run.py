@@ -69,6 +69,7 @@ def run_embed(
         else:
             from layerwise.embed.workers import deal_out
 
+            del model  # the workers load their own
             deal_out(todo, choice, job, shard_folder, processes, devices, count.written)
         folder.check_end(count.shards)
     if joined is not None:

@@ -6,6 +6,7 @@ pass over names that begin with a dot or an underscore, so the folder reads as o
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +23,9 @@ from layerwise.errors import InputError
 
 _MANIFEST = "_embed.json"
 _LOCK = ".lock"
-_OURS = ("part-", "_part-", ".part-", "._part-", _MANIFEST, f".{_MANIFEST}")
-_UNFINISHED = (".part-", "._part-", f".{_MANIFEST}")
+_SHARD = re.compile(r"part-\d{6}\.(parquet|npy)")
+_BESIDE = re.compile(r"_part-\d{6}\.rows")
+_UNFINISHED = re.compile(r"\.(part-\d{6}\.(parquet|npy)|_part-\d{6}\.rows|_embed\.json)\.\d+")
 
 
 class ShardFolder:
@@ -99,16 +101,17 @@ class ShardFolder:
 
     def _prepare(self, settings: dict[str, Any], overwrite: bool) -> None:
         manifest = self.folder / _MANIFEST
-        ours = [path for path in self.folder.iterdir() if path.name.startswith(_OURS) and path.is_file()]
-        others = sorted(path.name for path in set(self.folder.iterdir()) - set(ours) if path.name != _LOCK)
-        if others and not manifest.is_file():
-            raise InputError(f"{self.folder}: holds other files, e.g. {others[0]}; give an empty or new folder")
-        begun = any(path.name.startswith("part-") for path in ours)
-        if begun and not overwrite:
+        names = sorted(path.name for path in self.folder.iterdir() if path.name != _LOCK)
+        unfinished = [name for name in names if _UNFINISHED.fullmatch(name)]
+        if set(names) - set(unfinished) and not manifest.is_file():
+            other = next(name for name in names if name not in unfinished)
+            raise InputError(f"{self.folder}: holds other files, e.g. {other}; give an empty or new folder")
+        shards = [name for name in names if _SHARD.fullmatch(name)]
+        if shards and not overwrite:
             _check_same(manifest, settings)
-        for path in ours:
-            if path.name.startswith(_UNFINISHED) or (overwrite and path != manifest):
-                path.unlink()
+        beside = [name for name in names if _BESIDE.fullmatch(name)]
+        for name in unfinished + (shards + beside if overwrite else []):
+            (self.folder / name).unlink()
         _write(manifest, lambda file: file.write(json.dumps(settings, indent=1).encode()))
 
     def _sidecar(self, number: int) -> Path:
@@ -124,6 +127,10 @@ def _check_same(manifest: Path, now: dict[str, Any]) -> None:
         raise InputError(f"{manifest}: is missing or damaged; give another output, or --overwrite")
     for key in now:
         if before.get(key) != now[key]:
+            if key == "model":
+                raise InputError(
+                    f"{manifest.parent}: was begun with another model; give that one, another output, or --overwrite"
+                )
             raise InputError(
                 f"{manifest.parent}: was begun with {key} = {before.get(key)!r}, now it is {now[key]!r}; "
                 f"give the same settings, another output, or --overwrite"

@@ -4,9 +4,11 @@ Processes are spawned, not forked (CUDA and tokenizer threads do not survive a f
 ends itself; shards that it had begun are not there, so the next run makes them.
 """
 
+import logging
 import multiprocessing as mp
 import os
 import queue
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.process import BaseProcess
@@ -54,8 +56,10 @@ def deal_out(
         for worker in workers:
             worker.join()
     finally:
+        tasks.cancel_join_thread()  # chunks that nobody will read must not keep this process from ending
         for worker in workers:
             worker.terminate()
+            worker.join()
 
 
 def _with_ends(todo: Iterable[Chunk], processes: int) -> Iterator[Chunk | None]:
@@ -108,6 +112,8 @@ def _work(
     """A worker's life."""
     import torch
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one answers for all
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     threading.Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     try:

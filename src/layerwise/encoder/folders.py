@@ -31,11 +31,6 @@ class ModelFolder:
         """Where config, weights and tokenizer of the transformer lie (old models keep them in a subfolder)."""
         return self.root / self.modules[0].get("path", "") if self.modules else self.root
 
-    @property
-    def is_sentence_transformer(self) -> bool:
-        """Whether the folder says how its encoder's states become an embedding."""
-        return bool(self.modules)
-
     def read_json(self, *parts: str) -> dict[str, Any]:
         """A JSON object of the folder; empty where the file is not there."""
         path = self.root.joinpath(*parts)
@@ -101,7 +96,10 @@ def _check_complete(folder: Path) -> None:
                 f"{folder}: the weights are pickled (pytorch_model.bin), which can run code when loaded; "
                 f"save them as model.safetensors first (save_pretrained does)"
             )
-        raise ModelError(f"{folder}: no model.safetensors; the folder is incomplete, copy or download it again")
+        raise ModelError(
+            f"{folder}: no model.safetensors; the folder is incomplete, or the model has only pickled weights, "
+            f"which are not downloaded or loaded: save it with safetensors"
+        )
     if not any((folder / vocabulary).is_file() for vocabulary in _VOCABULARIES):
         raise ModelError(f"{folder}: no tokenizer (tokenizer.json, vocab.txt, …); save the tokenizer there too")
 

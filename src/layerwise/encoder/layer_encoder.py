@@ -188,7 +188,8 @@ class LayerEncoder:
         return model_fingerprint(self.model), tokenizer_fingerprint(self.tokenizer)
 
     def _onnx_reader(self) -> OnnxReader:
-        return OnnxReader(self.model, self._read_torch, lambda: model_fingerprint(self.model))
+        fingerprint = lambda: model_fingerprint(self.model)  # noqa: E731 - only needed when a graph is exported
+        return OnnxReader(self.model, self._read_torch, fingerprint, max_length=self.max_length)
 
     def _fill(self, views: dict[str, Array], texts: Sequence[str], layers: Sequence[int], bar: bool) -> None:
         """Write the views of all poolings, from one pass, into arrays in memory or on disk."""

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import normalizers
 from torch import nn
 
 from layerwise.encoder.folders import ModelFolder
 from layerwise.encoder.quiet import quiet
 from layerwise.errors import ModelError
 
+_LONGEST = 1_000_000  # for tokenizers and models that name no limit
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -29,6 +31,8 @@ def load_encoder(folder: ModelFolder, *, dtype: str, device: torch.device, trust
         raise ModelError(f"Unknown dtype {dtype!r}. Known: {', '.join(DTYPES)}")
     model = _load_model(folder.encoder, DTYPES[dtype], trust_remote_code)
     tokenizer = _load_tokenizer(folder.encoder, trust_remote_code)
+    if _sentence_bert_config(folder).get("do_lower_case"):
+        _lower_case(tokenizer)
     _check_fit(folder.encoder, model, tokenizer)
     length = _max_length(model, tokenizer, folder)
     return LoadedEncoder(model.to(device).eval(), tokenizer, length)
@@ -107,9 +111,8 @@ def _check_fit(path: Path, model: nn.Module, tokenizer: Any) -> None:
 
 def _max_length(model: nn.Module, tokenizer: Any, folder: ModelFolder) -> int:
     """The smallest of what model, tokenizer and folder say; RoBERTa-like models lose places to padding."""
-    limits = [int(tokenizer.model_max_length)]
-    saved = folder.read_json(str(folder.encoder.relative_to(folder.root)), "sentence_bert_config.json")
-    length = saved.get("max_seq_length")
+    limits = [int(tokenizer.model_max_length), _LONGEST]
+    length = _sentence_bert_config(folder).get("max_seq_length")
     if not isinstance(length, int | None):
         raise ModelError(f"{folder.encoder / 'sentence_bert_config.json'}: max_seq_length is {length!r}, no number")
     if length:
@@ -118,6 +121,17 @@ def _max_length(model: nn.Module, tokenizer: Any, folder: ModelFolder) -> int:
     if positions > 0:
         limits.append(positions - _places_lost(model))
     return max(1, min(limits))
+
+
+def _sentence_bert_config(folder: ModelFolder) -> dict[str, Any]:
+    return folder.read_json(str(folder.encoder.relative_to(folder.root)), "sentence_bert_config.json")
+
+
+def _lower_case(tokenizer: Any) -> None:
+    """As sentence-transformers does for old models whose config, not their tokenizer, asks for lower case."""
+    backend = tokenizer.backend_tokenizer
+    before = [] if backend.normalizer is None else [backend.normalizer]
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
 
 
 def _places_lost(model: nn.Module) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
 from layerwise.encoder.cache import default_cache_folder
@@ -25,7 +26,8 @@ from layerwise.errors import MissingExtraError, ModelError
 Read = Callable[[Tensor, Tensor, Sequence[int], Sequence[str]], Tensor]
 log = logging.getLogger(__name__)
 _OPSET = 17
-_TOLERANCE = 1e-4
+_TOLERANCE = 1e-4  # of the largest number
+_CHECKED_LENGTH = 200  # beyond ModernBERT's window and MPNet's last distance bucket
 
 
 def graphs_folder() -> Path:
@@ -42,8 +44,9 @@ def check_installed() -> None:
 class OnnxReader:
     """Reads layers like the torch reader it was made from. One graph for each choice of layers and poolings."""
 
-    def __init__(self, model: nn.Module, read: Read, fingerprint: Callable[[], str]) -> None:
+    def __init__(self, model: nn.Module, read: Read, fingerprint: Callable[[], str], *, max_length: int) -> None:
         check_installed()
+        self._max_length = max_length
         self._model = model
         self._read = read
         self._fingerprint = fingerprint
@@ -55,17 +58,24 @@ class OnnxReader:
         state = sum(parameter._version for parameter in self._model.parameters())
         key = (tuple(layers), tuple(poolings), state)
         if key not in self._sessions:
+            self._sessions = {other: kept for other, kept in self._sessions.items() if other[2] == state}
             self._sessions[key] = self._session(tuple(layers), tuple(poolings))
-        (views,) = self._sessions[key].run(None, {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()})
-        return torch.from_numpy(views)
+        return _run(self._sessions[key], tokens, mask)
 
     def _session(self, layers: tuple[int, ...], poolings: tuple[str, ...]) -> Any:
         facts = f"{self._fingerprint()} {layers} {poolings} {_OPSET} {torch.__version__}"
         path = graphs_folder() / f"{sha256(facts.encode()).hexdigest()[:32]}.onnx"
-        session = _open(path) if path.is_file() else None
-        if session is None:
-            self._export(path, layers, poolings)
-            session = _open(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(path.with_suffix(".lock")):  # of several processes, one exports
+                session = _open(path) if path.is_file() else None
+                if session is None:
+                    self._export(path, layers, poolings)
+                    session = _open(path)
+        except OSError as error:
+            raise ModelError(
+                f"{path.parent}: {error.strerror or error}; make room, or set LAYERWISE_CACHE to another folder"
+            ) from error
         self._check(session, layers, poolings)
         return session
 
@@ -74,10 +84,6 @@ class OnnxReader:
         graph = _Graph(self._model, lambda tokens, mask: self._read(tokens, mask, layers, poolings)).eval()
         probe = probe_inputs(self._model)
         axes = {"input_ids": {0: "batch", 1: "tokens"}, "attention_mask": {0: "batch", 1: "tokens"}}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ModelError(f"{path.parent}: {error.strerror}; set LAYERWISE_CACHE to another folder") from error
         with tempfile.TemporaryDirectory(dir=path.parent) as folder, warnings.catch_warnings(), quiet():
             warnings.simplefilter("ignore")  # about its own deprecation and about traced sizes, which are checked
             building = Path(folder) / "graph.onnx"
@@ -96,18 +102,20 @@ class OnnxReader:
             except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
                 reason = str(error).strip().splitlines()[0]
                 raise ModelError(f"This encoder can't be exported to ONNX ({reason}); use the torch backend") from error
-            _checksum_file(path).write_text(_sha256(building))
+            digest = _sha256(building)
             building.replace(path)
+            _checksum_file(path).write_text(digest)
 
     def _check(self, session: Any, layers: tuple[int, ...], poolings: tuple[str, ...]) -> None:
-        """Compare with torch on a shape that was not traced."""
-        tokens = probe_inputs(self._model)["input_ids"][:1, :5].repeat(3, 1)
-        mask = torch.tensor([[1] * 5, [1] * 3 + [0] * 2, [1] * 5])
+        """Compare with torch on shapes that were not traced: more sentences, and longer ones."""
+        length = min(self._max_length, _CHECKED_LENGTH)
+        tokens = probe_inputs(self._model)["input_ids"][:1].repeat(3, length)[:, :length]
+        mask = torch.ones_like(tokens)
+        mask[1, length // 2 :] = 0
         with torch.inference_mode():
             expected = self._read(tokens, mask, layers, poolings)
-        (found,) = session.run(None, {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()})
-        difference = (torch.from_numpy(found) - expected).abs().max().item()
-        if not difference <= _TOLERANCE:
+        difference = (_run(session, tokens, mask) - expected).abs().max().item()
+        if not difference <= _TOLERANCE * max(1.0, expected.abs().max().item()):
             raise ModelError(
                 f"The ONNX graph of this encoder differs from torch by {difference:.1e}; use the torch backend"
             )
@@ -123,6 +131,18 @@ class _Graph(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         return self._run(input_ids, attention_mask)
+
+
+def _run(session: Any, tokens: Tensor, mask: Tensor) -> Tensor:
+    from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
+
+    try:
+        (views,) = session.run(None, {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()})
+    except (Fail, RuntimeException) as error:
+        if "alloc" in str(error).lower():  # the loop above halves its budget on this
+            raise MemoryError(str(error)) from error
+        raise ModelError(f"ONNX Runtime failed: {str(error).splitlines()[0]}; use the torch backend") from error
+    return torch.from_numpy(views)
 
 
 def _checksum_file(path: Path) -> Path:

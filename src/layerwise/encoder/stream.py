@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.encoder.batches import Batch, Rows, batches
-from layerwise.encoder.tokens import SentenceTokenizer, Tokens
+from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import ModelError
 
 Array = NDArray[np.float32]
@@ -99,8 +99,9 @@ def stream(
     """Yield `forward` of each window's sentences, rows in the order of the sentences. No window may be empty."""
     unfinished: deque[_Window] = deque()
     on_their_way: deque[_OnItsWay] = deque()
+    truncated = 0
     for tokens in ahead(tokenizer, windows):
-        _log_truncated(tokens, tokenizer.max_length)
+        truncated += tokens.truncated
         window = _Window(len(tokens.ids), len(tokens.ids))
         unfinished.append(window)
         todo = deque(batches(tokens.ids, budget=budget.tokens, slack=budget.slack))
@@ -115,6 +116,8 @@ def stream(
         yield from _finished(unfinished)
     while on_their_way:
         progress(on_their_way.popleft().land())
+    if truncated:
+        log.warning("%d sentences were longer than %d tokens and were cut there", truncated, tokenizer.max_length)
     yield from _finished(unfinished)
 
 
@@ -203,8 +206,3 @@ def _finished(windows: deque[_Window]) -> Iterator[Array]:
         array = windows.popleft().filled
         if array is not None:
             yield array
-
-
-def _log_truncated(tokens: Tokens, max_length: int) -> None:
-    if tokens.truncated:
-        log.warning("%d sentences were longer than %d tokens and were cut there", tokens.truncated, max_length)

@@ -8,9 +8,10 @@ Models are tapped by hooks; none of their methods is replaced, and the hooks are
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
+from threading import get_ident
 from typing import Any, Protocol
 
 import torch
@@ -38,7 +39,7 @@ class LayerReader(Protocol):
 class TappedLayers:
     """Reads layers through hooks on the blocks, and stops after the highest that is wanted."""
 
-    def __init__(self, model: nn.Module, blocks: Sequence[nn.Module], depth: int) -> None:
+    def __init__(self, model: nn.Module, blocks: Iterable[nn.Module], depth: int) -> None:
         self.model = model
         self.blocks = list(dict.fromkeys(blocks))
         self.depth = depth
@@ -48,11 +49,14 @@ class TappedLayers:
         pooled: dict[int, Any] = {}
         top = max(wanted)
         calls = count()
+        thread = get_ident()
 
         def before_block(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            layer = next(calls)
-            if layer in wanted:
-                pooled[layer] = pool(args[0] if args else kwargs["hidden_states"])
+            if get_ident() != thread:  # another thread's pass through the same model
+                return
+            layer, states = next(calls), args[0] if args else kwargs.get("hidden_states")
+            if layer in wanted and isinstance(states, Tensor):
+                pooled[layer] = pool(states)
             if layer == top:
                 raise _Reached
 
@@ -72,8 +76,7 @@ class KeptLayers:
 
     def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
         """Layer -> pooled states."""
-        output = self.model(**inputs, output_hidden_states=True, return_dict=True)
-        states = [*output.hidden_states[:-1], output.last_hidden_state]
+        states = all_states(self.model, inputs)
         return {layer: pool(states[layer]) for layer in wanted}
 
 
@@ -85,31 +88,34 @@ def layer_reader(model: nn.Module) -> LayerReader:
     """
     probe = probe_inputs(model)
     with torch.inference_mode():
-        output = model(**probe, output_hidden_states=True, return_dict=True)
-        states = [*output.hidden_states[:-1], output.last_hidden_state]
-        kept = KeptLayers(model, depth=len(states) - 1)
-        blocks = find_blocks(model, depth=kept.depth)
-        if blocks is not None:
-            tapped = TappedLayers(model, blocks, depth=kept.depth)
-            read = tapped.read(probe, range(len(states)), Tensor.clone)
-            if len(read) == len(states) and all(_same(read[i], states[i]) for i in range(len(states))):
+        states = all_states(model, probe)
+        depth = len(states) - 1
+        for blocks in block_lists(model, depth=depth):
+            tapped = TappedLayers(model, blocks, depth=depth)
+            read = tapped.read(probe, range(depth + 1), Tensor.clone)
+            if len(read) == len(states) and all(_same(read[i], states[i]) for i in range(depth + 1)):
                 return tapped
     log.warning(
         "%s: its blocks could not be found, so every layer's tokens are kept until they are pooled "
         "(right, but needs more memory and never stops early)",
         type(model).__name__,
     )
-    return kept
+    return KeptLayers(model, depth)
 
 
-def find_blocks(model: nn.Module, *, depth: int) -> list[nn.Module] | None:
-    """The modules that make up the stack of layers, or None. ALBERT's groups of shared blocks count as its stack."""
+def all_states(model: nn.Module, inputs: Inputs) -> list[Tensor]:
+    """Every layer's token states as the model itself gives them, (batch, tokens, width) each."""
+    output = model(**inputs, output_hidden_states=True, return_dict=True)
+    return [*output.hidden_states[:-1], output.last_hidden_state]
+
+
+def block_lists(model: nn.Module, *, depth: int) -> Iterator[nn.ModuleList]:
+    """The lists of modules that may be the stack of layers. ALBERT's groups of shared blocks count as one."""
     groups = getattr(getattr(model, "config", None), "num_hidden_groups", None)
     for length in (depth, groups):
         for module in model.modules():
             if isinstance(module, nn.ModuleList) and len(module) == length and length:
-                return list(module)
-    return None
+                yield module
 
 
 @contextmanager

@@ -1,12 +1,14 @@
 """Sentences to token numbers: fast, truncated to the model's length, without padding."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer
 
-_PROBES = ["a", "The river rose by 12.5 cm; nobody was hurt!", "long words " * 600, " Ünïcode — 漢字 "]
+log = logging.getLogger(__name__)
+_PROBES = ["", "a", "The river rose by 12.5 cm; nobody was hurt!", "long words " * 600, " Ünïcode — 漢字 "]
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class SentenceTokenizer:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self._fast = _direct(tokenizer, max_length)
-        if self._fast is not None and self._slow_ids(_PROBES) != [e.ids for e in self._fast.encode_batch(_PROBES)]:
+        if self._fast is not None and self._slow_ids(_PROBES) != [e.ids for e in self._fast.encode_batch_fast(_PROBES)]:
+            log.warning("The tokenizer can't be called directly without a difference; the slower way is taken")
             self._fast = None
 
     def __call__(self, texts: Sequence[str]) -> Tokens:

@@ -102,4 +102,5 @@ def _noise(views: dict[str, Array], one: MixScore, other: MixScore, gold: Vector
 
 def _usable(depth: int) -> list[str]:
     """The named mixes that an encoder of few layers has too."""
-    return [name for name in _NAMED if name != "last-4" or depth >= 3]
+    needed = {"last-4": 3, "concat(1,-1)": 2}
+    return [name for name in _NAMED if depth >= needed.get(name, 1)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from layerwise.encoder.taps import KeptLayers, find_blocks, probe_inputs
+from layerwise.encoder.taps import KeptLayers, block_lists, probe_inputs
 
 
 def cut_to_fit(model: nn.Module, layers: Sequence[int], depth: int) -> tuple[nn.Module, int]:
@@ -32,10 +32,9 @@ def with_blocks(model: nn.Module, blocks: int, depth: int) -> nn.Module:
     """A copy of the model with the first `blocks` of its blocks, and a config that says so."""
     cut = copy.deepcopy(model)
     config = cut.config
-    stack = find_blocks(cut, depth=depth)
+    stack = next(block_lists(cut, depth=depth), None)
     if stack is not None and len(stack) == depth:
-        parent = next(m for m in cut.modules() if isinstance(m, nn.ModuleList) and list(m) == stack)
-        del parent[blocks:]
+        del stack[blocks:]
     for name, value in config.to_dict().items():  # type: ignore[union-attr, operator]
         if isinstance(value, list) and len(value) == depth:  # one value a block, e.g. `layer_types`
             setattr(config, name, value[:blocks])

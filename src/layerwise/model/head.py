@@ -18,7 +18,7 @@ class Head(nn.Module):
 
     Args:
         weight: (out, in).
-        bias: (out,), or nothing.
+        bias: (out,), or nothing. Both are kept in float32, as pooled vectors are.
         activation: One of `ACTIVATIONS`.
     """
 
@@ -29,8 +29,9 @@ class Head(nn.Module):
         if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
             shapes = f"{tuple(weight.shape)} and {None if bias is None else tuple(bias.shape)}"
             raise ModelError(f"A head needs a weight (out, in) and a bias (out,); these are {shapes}")
+        weight, bias = weight.float(), None if bias is None else bias.float()
         self.activation = activation
-        self.linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=weight.dtype)
+        self.linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
         self.linear.weight = nn.Parameter(weight.detach().clone())
         if bias is not None:
             self.linear.bias = nn.Parameter(bias.detach().clone())

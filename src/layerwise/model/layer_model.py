@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
+_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 _NO_PROMPTS = {"query": "", "document": ""}  # as in sentence-transformers, both names are always there
 
 
@@ -65,6 +66,8 @@ class LayerModel:
         self.default_prompt_name = default_prompt_name
         self.similarity_fn_name = similarity
         self.chosen = chosen
+        if similarity not in _SIMILARITIES:
+            raise InputError(f"Unknown similarity {similarity!r}. Known: {', '.join(_SIMILARITIES)}")
         _check_widths(self.mix.width(self.encoder.width), self.heads)
         if default_prompt_name is not None:
             self.prompt(None, None)
@@ -87,7 +90,13 @@ class LayerModel:
         encoder = LayerEncoder(name_or_folder, **options)
         saved = read_saved(encoder.folder)
         if mix is not None:
-            return cls(encoder, mix, prompts=saved.prompts, default_prompt_name=saved.default_prompt_name)
+            return cls(
+                encoder,
+                mix,
+                prompts=saved.prompts,
+                default_prompt_name=saved.default_prompt_name,
+                similarity=saved.similarity,
+            )
         return cls(
             encoder,
             saved.mix,
@@ -130,7 +139,7 @@ class LayerModel:
             batch_size: Taken for compatibility and not used: batches are made by tokens, see `LayerEncoder`.
             show_progress_bar: Show one.
             precision: "float32", or one of sentence-transformers' quantised kinds.
-            convert_to_numpy: A numpy array; otherwise, as with `convert_to_tensor`, a tensor.
+            convert_to_numpy: A numpy array; without it and `convert_to_tensor`, a list of tensors.
             convert_to_tensor: A tensor on the encoder's device.
             normalize_embeddings: Make every embedding's length 1.
             truncate_dim: Keep only so many of the first dimensions.
@@ -150,7 +159,8 @@ class LayerModel:
             ):
                 found[start : start + len(part)] = part
                 start += len(part)
-        return _converted(found, single, precision, convert_to_tensor or not convert_to_numpy, self.encoder.device)
+        result = _converted(found, single, precision, convert_to_tensor or not convert_to_numpy, self.encoder.device)
+        return list(result) if not (convert_to_numpy or convert_to_tensor or single) else result
 
     def encode_query(self, inputs: str | Sequence[str], **options: Any) -> Any:
         """`encode` with the prompt named "query", unless another is given."""
@@ -190,6 +200,13 @@ class LayerModel:
         from sentence_transformers.util import SimilarityFunction
 
         compare: Callable[..., Tensor] = SimilarityFunction.to_similarity_fn(self.similarity_fn_name)
+        return compare(left, right)
+
+    def similarity_pairwise(self, left: NDArray[Any] | Tensor, right: NDArray[Any] | Tensor) -> Tensor:
+        """Each embedding of `left` against the one of `right` in its row: (n, d), (n, d) -> (n,)."""
+        from sentence_transformers.util import SimilarityFunction
+
+        compare: Callable[..., Tensor] = SimilarityFunction.to_similarity_pairwise_fn(self.similarity_fn_name)
         return compare(left, right)
 
     def to_sentence_transformer(self) -> "SentenceTransformer":

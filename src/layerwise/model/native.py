@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from layerwise.mixes import LayerConcat, LayerMix, LayerSet, LayerWeights
-from layerwise.model.head import Head
+from layerwise.model.head import ACTIVATIONS, Head
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -64,7 +64,7 @@ def build_sentence_transformer(
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Transformer
 
-    with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
+    with tempfile.TemporaryDirectory(prefix="layerwise-", ignore_cleanup_errors=True) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         modules = mix_modules(mix, blocks=blocks, width=int(model.config.hidden_size))
@@ -75,18 +75,19 @@ def build_sentence_transformer(
             model_kwargs={"dtype": model.dtype, "use_safetensors": True},
         )
         transformer.max_seq_length = max_length
+    # Layer weights are float32 and make everything behind them so; plain pooling keeps the encoder's type.
+    number_type = torch.float32 if type(modules[0]).__name__ == "WeightedLayerPooling" else model.dtype
     for head in heads:
         linear = head.linear
-        modules.append(
-            Dense(
-                linear.in_features,
-                linear.out_features,
-                bias=linear.bias is not None,
-                activation_function=type(head._function)(),
-                init_weight=linear.weight.detach().cpu(),
-                init_bias=None if linear.bias is None else linear.bias.detach().cpu(),
-            )
+        dense = Dense(
+            linear.in_features,
+            linear.out_features,
+            bias=linear.bias is not None,
+            activation_function=ACTIVATIONS[head.activation](),
+            init_weight=linear.weight.detach().cpu(),
+            init_bias=None if linear.bias is None else linear.bias.detach().cpu(),
         )
+        modules.append(dense.to(number_type))
     if normalize:
         modules.append(Normalize())
     return SentenceTransformer(modules=[transformer, *modules], device=str(device), **options)

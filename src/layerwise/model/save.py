@@ -29,8 +29,11 @@ def save(model: "LayerModel", folder: str | os.PathLike[str], *, overwrite: bool
     target = Path(folder).expanduser()
     if target.exists() and not target.is_dir():
         raise ModelError(f"{target}: is a file; give a folder")
-    if target.is_dir() and any(target.iterdir()) and not overwrite:
-        raise ModelError(f"{target}: the folder is not empty; give another one, or overwrite it")
+    if target.is_dir() and any(target.iterdir()):
+        if not overwrite:
+            raise ModelError(f"{target}: the folder is not empty; give another one, or overwrite it")
+        if not (target / "config.json").is_file():
+            raise ModelError(f"{target}: holds no model, so it is not overwritten; give another folder")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as beside:
@@ -38,7 +41,12 @@ def save(model: "LayerModel", folder: str | os.PathLike[str], *, overwrite: bool
             _write(model, new)
             if target.exists():
                 target.rename(old)
-            new.rename(target)
+            try:
+                new.rename(target)
+            except OSError:
+                if old.exists():
+                    old.rename(target)
+                raise
     except OSError as error:
         raise ModelError(f"{target}: can't be written: {error.strerror or error}; nothing was changed there") from error
 

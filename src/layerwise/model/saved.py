@@ -1,5 +1,6 @@
 """What a sentence-transformers folder says of itself: its mix, heads and prompts, read without running any of it."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from layerwise.errors import ModelError
 from layerwise.mixes import LayerMix, LayerSet, LayerWeights, parse_mix
 from layerwise.model.head import ACTIVATIONS, Head
 
+_ORDER = re.compile(r"((WeightedLayerPooling )?Pooling|LayerMixPooling)( Dense)*( Normalize)?")
 _OLD_MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -47,14 +49,30 @@ def read_saved(folder: ModelFolder) -> SavedModel:
         similarity=settings.get("similarity_fn_name") or "cosine",
         facts=folder.read_json("layerwise.json"),
     )
+    _check_order(folder)
     for module in folder.modules[1:]:
-        name = str(module["type"]).rsplit(".", 1)[-1]
+        name = _kind(module)
         if name not in _READERS:
             raise ModelError(
                 f"{folder.root}: its module {module['type']} is not known here; known: {', '.join(sorted(_READERS))}"
             )
         saved = _READERS[name](saved, folder, str(module.get("path", "")))
     return replace(saved, mix=_exact(saved.mix, str(saved.facts.get("mix", ""))))
+
+
+def _kind(module: dict[str, Any]) -> str:
+    return str(module["type"]).rsplit(".", 1)[-1]
+
+
+def _check_order(folder: ModelFolder) -> None:
+    """Refuse what we would compute in another order than the folder says."""
+    kinds = " ".join(map(_kind, folder.modules[1:]))
+    known = all(_kind(module) in _READERS for module in folder.modules[1:])
+    if folder.modules and known and not _ORDER.fullmatch(kinds):
+        raise ModelError(
+            f"{folder.root}: its modules come as {kinds or 'nothing'}; supported are [WeightedLayerPooling] Pooling, "
+            f"or LayerMixPooling, then any Dense, then [Normalize]"
+        )
 
 
 def _exact(mix: LayerMix, written: str) -> LayerMix:
