@@ -36,6 +36,8 @@ test-all: lint
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/embed.py
+	$(BIN)/python benchmarks/embed_million.py
+	$(BIN)/python benchmarks/layers.py
 	$(BIN)/python benchmarks/tables.py
 
 format: $(INSTALLED)

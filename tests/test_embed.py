@@ -788,3 +788,9 @@ def test_several_processes_end_although_large_chunks_were_never_taken(tmp_path, 
     command = [sys.executable, str(tmp_path / "script.py"), str(tiny_bert), str(path), str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     assert "rows.txt:7001: the text is empty" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["vectors.csv", "vectors.JSONL", "vectors.npz"])
+def test_files_that_are_not_written_are_refused_by_their_ending(tmp_path, name):
+    with pytest.raises(InputError, match=rf"{name}: only \.parquet and \.npy files are written; give one of these"):
+        split_out(tmp_path / name, None)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from layerwise.evaluate.demo import DemoScores
     from layerwise.model.layer_model import LayerModel
 
-_QUERIES = ("How do I get my money back?", "Why is it dark at night?")
+_QUERIES = ("Can I get a refund?", "Why is space dark although there are so many stars?")
 
 
 def demo(

@@ -13,6 +13,7 @@ from layerwise.model.layer_model import LayerModel
 
 EMPTY_CHOICES = ("error", "skip", "keep")
 FORMAT_CHOICES = ("parquet", "npy")
+_OTHER_FILES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".npz", ".pt", ".safetensors", ".arrow", ".feather")
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,8 @@ def split_out(out: Path, format: str | None) -> tuple[Path, Path | None, str]:
 
     `out` is a folder for shards, unless its ending asks for one file.
     """
+    if out.suffix.lower() in _OTHER_FILES:
+        raise InputError(f"{out}: only .parquet and .npy files are written; give one of these, or a folder for shards")
     by_ending = {".parquet": "parquet", ".npy": "npy"}.get(out.suffix.lower())
     if by_ending is None:
         return out, None, format or "parquet"
