@@ -70,16 +70,15 @@ class ViewCache:
             return None
         fault = _fault(entry, key)
         if fault is None:
-            views: Array = np.load(entry / "views.npy", mmap_mode="r")
-            return views
+            return self._open(key)
         log.warning("%s: cached views are refused and built again: %s", entry, fault)
         if entry.is_file():
             entry.unlink()
         shutil.rmtree(entry, ignore_errors=True)
         return None
 
-    def put_all(self, keys: Sequence[ViewKey], fill: Callable[[Sequence[Array]], None], *, label: str) -> None:
-        """Let `fill` write the views of some keys, one memory-mapped array each, and keep them."""
+    def put_all(self, keys: Sequence[ViewKey], fill: Callable[[Sequence[Array]], None], *, label: str) -> list[Array]:
+        """Let `fill` write the views of some keys, one memory-mapped array each; keep them and give them back."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._check_room(keys)
@@ -89,11 +88,16 @@ class ViewCache:
                 for folder, key in zip(folders, keys, strict=True):
                     _write_manifest(folder, key, label)
                     self._keep(folder, key)
+            return [self._open(key) for key in keys]
         except OSError as error:
             raise InputError(
                 f"{self.folder}: views can't be cached here: {error.strerror or error}; "
                 f"set LAYERWISE_CACHE to another folder"
             ) from error
+
+    def _open(self, key: ViewKey) -> Array:
+        views: Array = np.load(self.folder / key.digest / "views.npy", mmap_mode="r")
+        return views
 
     def entries(self) -> Iterator[CacheEntry]:
         """Every entry, the unfinished ones of interrupted runs too (their manifest is empty)."""

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, overload
 
@@ -211,26 +212,31 @@ class LayerEncoder:
     def _cached_views(
         self, texts: Sequence[str], names: Sequence[str], store: ViewCache, bar: bool
     ) -> dict[str, Array]:
-        model, tokenizer = self.fingerprint()
-        shape = (len(texts), self.depth + 1, self.width)
-        key = {
-            name: ViewKey(
-                model, tokenizer, text_fingerprint(texts), name, self.max_length, self.dtype, self.backend, shape
-            )
-            for name in names
-        }
-        found = {name: store.get(key[name]) for name in names}
-        missing = [name for name in names if found[name] is None]
-        if missing:
-            store.put_all([key[name] for name in missing], self._filler(missing, texts, bar), label=self.name)
-            found |= {name: store.get(key[name]) for name in missing}
-        return {name: views for name, views in found.items() if views is not None}
+        keys = self._view_keys(names, texts)
+        found = {name: views for name, key in keys.items() if (views := store.get(key)) is not None}
+        missing = [name for name in names if name not in found]
 
-    def _filler(self, names: Sequence[str], texts: Sequence[str], bar: bool) -> Any:
         def fill(arrays: Sequence[Array]) -> None:
-            self._fill(dict(zip(names, arrays, strict=True)), texts, range(self.depth + 1), bar)
+            self._fill(dict(zip(missing, arrays, strict=True)), texts, range(self.depth + 1), bar)
 
-        return fill
+        if missing:
+            built = store.put_all([keys[name] for name in missing], fill, label=self.name)
+            found |= dict(zip(missing, built, strict=True))
+        return {name: found[name] for name in names}
+
+    def _view_keys(self, names: Sequence[str], texts: Sequence[str]) -> dict[str, ViewKey]:
+        model, tokenizer = self.fingerprint()
+        common = ViewKey(
+            model=model,
+            tokenizer=tokenizer,
+            texts=text_fingerprint(texts),
+            pooling="",
+            max_length=self.max_length,
+            dtype=self.dtype,
+            backend=self.backend,
+            shape=(len(texts), self.depth + 1, self.width),
+        )
+        return {name: replace(common, pooling=name) for name in names}
 
 
 def check_sentences(sentences: Sequence[str]) -> list[str]:
