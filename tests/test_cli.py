@@ -265,7 +265,7 @@ MISTAKES = {
     "embed {bert} {txt} --input-format cvs -o {out}": ("Unknown input format 'cvs'. Did you mean 'csv'?",),
     "embed {bert} {tmp}/rows.xlsx -o {out}": ("rows.xlsx", "--input-format csv|jsonl|parquet|text|tsv"),
     "embed {bert} {txt} -o {tmp}": ("holds other files", "give an empty or new folder"),
-    "embed {bert} {txt} -o {txt}": ("rows.txt: is a file; give a folder",),
+    "embed {bert} {txt} -o {txt}": ("rows.txt: only .parquet and .npy files are written",),
     "embed {bert} {txt} --max-length 99 -o {out}": ("max_length 99 is not possible", "2 to 60 tokens"),
     "embed {bert} {txt} --truncate-dim 99 -o {out}": ("truncate_dim 99 is not possible", "32 dimensions"),
     "embed {bert} {tmp}/latin.txt -o {out}": ("latin.txt:2: not UTF-8", "save the file as UTF-8"),
