@@ -89,7 +89,7 @@ def test_parquet_shards_hold_what_encode_gives(tmp_path, tiny_bert, text_file, e
     assert table.column_names == ["row", "embedding"]
     assert table["row"].to_pylist() == list(range(23))
     assert table.schema.field("embedding").type == pa.list_(pa.float32(), WIDTH)
-    assert np.abs(embeddings(table) - expected).max() < 1e-5
+    assert np.abs(embeddings(table) - expected).max() < 1e-6
     assert np.abs(expected[1:] - expected[:-1]).max(axis=1).min() > 1e-2, "rows must differ, or nothing is shown"
 
 
@@ -98,7 +98,7 @@ def test_npy_shards_hold_what_encode_gives(tmp_path, tiny_bert, text_file, expec
     parts = [np.load(path, allow_pickle=False) for path in shards(tmp_path / "out")]
     assert result.shards == len(parts) == 5
     assert {part.dtype for part in parts} == {np.dtype("float32")}
-    assert np.abs(np.concatenate(parts) - expected).max() < 1e-5
+    assert np.abs(np.concatenate(parts) - expected).max() < 1e-6
 
 
 @pytest.mark.parametrize("name", ["one.parquet", "one.npy"])
@@ -112,7 +112,7 @@ def test_joined_into_one_file(tmp_path, tiny_bert, text_file, expected, name):
     else:
         assert pq.read_table(joined)["row"].to_pylist() == list(range(23))
         found = embeddings(pq.read_table(joined))
-    assert np.abs(found - expected).max() < 1e-5
+    assert np.abs(found - expected).max() < 1e-6
 
 
 def test_a_joined_file_is_not_overwritten_unless_asked(tmp_path, tiny_bert, text_file, expected):
@@ -122,7 +122,7 @@ def test_a_joined_file_is_not_overwritten_unless_asked(tmp_path, tiny_bert, text
         embed(tiny_bert, text_file, tmp_path / "shards", run={"joined": joined})
     assert joined.read_bytes() == b"precious"
     embed(tiny_bert, text_file, tmp_path / "shards", run={"joined": joined, "overwrite": True})
-    assert np.abs(embeddings(pq.read_table(joined)) - expected).max() < 1e-5
+    assert np.abs(embeddings(pq.read_table(joined)) - expected).max() < 1e-6
 
 
 def test_out_names_a_folder_or_one_file(tmp_path):
@@ -142,7 +142,7 @@ def test_columns_are_carried_along_in_csv(tmp_path, tiny_bert, expected):
     assert table["id"].to_pylist() == [f"n{i}" for i in range(23)]
     assert table["note"].to_pylist() == [f"a, {i}" for i in range(23)]
     assert table["text"].to_pylist() == TEXTS
-    assert np.abs(embeddings(table) - expected).max() < 1e-5
+    assert np.abs(embeddings(table) - expected).max() < 1e-6
 
 
 def test_columns_of_json_become_text(tmp_path, tiny_bert):
@@ -187,7 +187,7 @@ def test_empty_rows_are_skipped_and_row_numbers_tell(tmp_path, tiny_bert):
     table = pq.read_table(tmp_path / "out")
     assert (result.rows, result.shards) == (6, 2)
     assert table["row"].to_pylist() == [1, 2, 3, 4, 6, 8]
-    assert np.abs(embeddings(table) - LayerModel.load(tiny_bert).encode(TEXTS[:6])).max() < 1e-5
+    assert np.abs(embeddings(table) - LayerModel.load(tiny_bert).encode(TEXTS[:6])).max() < 1e-6
 
 
 def test_empty_rows_are_kept_as_special_tokens(tmp_path, tiny_bert):
@@ -195,7 +195,7 @@ def test_empty_rows_are_kept_as_special_tokens(tmp_path, tiny_bert):
     embed(tiny_bert, lines(tmp_path / "rows.txt", texts), tmp_path / "out", empty="keep")
     table = pq.read_table(tmp_path / "out")
     assert table["row"].to_pylist() == [0, 1, 2]
-    assert np.abs(embeddings(table) - LayerModel.load(tiny_bert).encode(texts)).max() < 1e-5
+    assert np.abs(embeddings(table) - LayerModel.load(tiny_bert).encode(texts)).max() < 1e-6
 
 
 @pytest.mark.parametrize("texts", [[], ["", " "]])
@@ -235,11 +235,11 @@ def test_a_mix_and_a_models_own_prompt_are_taken(tmp_path, tiny_bert, text_file,
     model.save(tmp_path / "saved")
     embed(tmp_path / "saved", text_file, tmp_path / "own")
     own = LayerModel.load(tmp_path / "saved").encode(TEXTS)
-    assert np.abs(embeddings(pq.read_table(tmp_path / "own")) - own).max() < 1e-5
+    assert np.abs(embeddings(pq.read_table(tmp_path / "own")) - own).max() < 1e-6
     embed(tiny_bert, text_file, tmp_path / "mixed", mix="concat(1,-1) @ max")
     mixed = LayerModel(tiny_bert, "concat(1,-1) @ max").encode(TEXTS)
     assert mixed.shape == (23, 2 * WIDTH)
-    assert np.abs(embeddings(pq.read_table(tmp_path / "mixed")) - mixed).max() < 1e-5
+    assert np.abs(embeddings(pq.read_table(tmp_path / "mixed")) - mixed).max() < 1e-6
 
 
 # Bad settings
@@ -356,7 +356,7 @@ def test_more_rows_at_the_end_go_on_behind_full_shards(tmp_path, tiny_bert, text
     result = embed(tiny_bert, lines(text_file), tmp_path / "out")
     assert (result.rows, result.resumed) == (13, 10)
     assert kept.items() <= states(tmp_path / "out").items()
-    assert np.abs(embeddings(pq.read_table(tmp_path / "out")) - expected).max() < 1e-5
+    assert np.abs(embeddings(pq.read_table(tmp_path / "out")) - expected).max() < 1e-6
 
 
 def test_an_input_that_ends_before_the_shards_do_is_refused(tmp_path, tiny_bert, text_file):
@@ -373,7 +373,7 @@ def test_a_joined_run_that_was_stopped_goes_on(tmp_path, tiny_bert, text_file, e
     shards(tmp_path / "one.npy.shards")[2].unlink()
     result = embed(tiny_bert, text_file, tmp_path / "one.npy.shards", format="npy", run={"joined": joined})
     assert (result.rows, result.resumed) == (5, 18)
-    assert np.abs(np.load(joined) - expected).max() < 1e-5
+    assert np.abs(np.load(joined) - expected).max() < 1e-6
     assert sorted(path.name for path in tmp_path.glob("*one.npy*")) == ["one.npy"]
 
 
@@ -517,7 +517,7 @@ def test_overwrite_begins_anew(tmp_path, tiny_bert, text_file):
     assert (result.rows, result.resumed, result.shards) == (6, 0, 2)
     assert [path.name for path in shards(tmp_path / "out")] == ["part-000000.npy", "part-000001.npy"]
     found = np.concatenate([np.load(path) for path in shards(tmp_path / "out")])
-    assert np.abs(found - LayerModel(tiny_bert, "1").encode(TEXTS[3:9])).max() < 1e-5
+    assert np.abs(found - LayerModel(tiny_bert, "1").encode(TEXTS[3:9])).max() < 1e-6
 
 
 def test_overwrite_with_a_folder_inside_is_no_crash(tmp_path, tiny_bert, text_file):
@@ -634,7 +634,7 @@ def test_disk_full_while_joining_keeps_the_shards(tmp_path, monkeypatch, tiny_be
     result = embed(tiny_bert, text_file, folder, format=format, run={"joined": joined})
     assert result.resumed == 23
     found = np.load(joined) if format == "npy" else embeddings(pq.read_table(joined))
-    assert np.abs(found - expected).max() < 1e-5
+    assert np.abs(found - expected).max() < 1e-6
 
 
 # Several processes, and SIGKILL
@@ -661,6 +661,7 @@ def assert_whole(out: Path, expected: np.ndarray) -> None:
     table = pq.read_table(out)
     assert table["row"].to_pylist() == list(range(len(MANY)))
     assert table["text"].to_pylist() == MANY
+    # Killed runs have one thread, the others two: torch then adds in another order. The promise is 1e-5.
     assert np.abs(embeddings(table) - expected).max() < 1e-5
     assert [path.name for path in shards(out)] == [f"part-{n:06d}.parquet" for n in range(len(MANY) // 10)]
     assert not list(out.glob(".part*"))

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, overload
 
 import numpy as np
@@ -189,7 +189,7 @@ class LayerEncoder:
         return model_fingerprint(self.model), tokenizer_fingerprint(self.tokenizer)
 
     def _onnx_reader(self) -> OnnxReader:
-        fingerprint = lambda: model_fingerprint(self.model)  # noqa: E731 - only needed when a graph is exported
+        fingerprint = partial(model_fingerprint, self.model)  # taken when a graph is looked up, not before
         return OnnxReader(self.model, self._read_torch, fingerprint, max_length=self.max_length)
 
     def _fill(self, views: dict[str, Array], texts: Sequence[str], layers: Sequence[int], bar: bool) -> None:
