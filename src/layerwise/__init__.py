@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from layerwise.mixes import LayerConcat, LayerMix, LayerSet, LayerWeights, parse_mix
     from layerwise.model.head import Head
     from layerwise.model.layer_model import LayerModel
+    from layerwise.search.layer_search import LayerSearch
 
 _HOMES = {
     "Head": "layerwise.model.head",
@@ -27,6 +28,7 @@ _HOMES = {
     "LayerEncoder": "layerwise.encoder.layer_encoder",
     "LayerMix": "layerwise.mixes",
     "LayerModel": "layerwise.model.layer_model",
+    "LayerSearch": "layerwise.search.layer_search",
     "LayerSet": "layerwise.mixes",
     "LayerWeights": "layerwise.mixes",
     "LayerwiseError": "layerwise.errors",
@@ -40,6 +42,7 @@ __all__ = [
     "LayerEncoder",
     "LayerMix",
     "LayerModel",
+    "LayerSearch",
     "LayerSet",
     "LayerWeights",
     "LayerwiseError",

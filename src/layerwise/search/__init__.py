@@ -1,0 +1,1 @@
+"""Which layers: the best combination of them, found exactly and reported honestly."""

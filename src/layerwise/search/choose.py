@@ -1,0 +1,103 @@
+"""The best mix by one problem for each token pooling: the choice that splits and resamples repeat."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerwise.errors import InputError
+from layerwise.mixes import LayerSet, LayerWeights
+from layerwise.search.beam import beam_search
+from layerwise.search.problems import Problem, Rows
+from layerwise.search.scan import Progress, no_progress
+from layerwise.search.spaces import Space, mask_of, membership
+from layerwise.search.table import ScoreTable
+from layerwise.search.weights import search_weights
+
+Problems = Mapping[str, Problem]  # by token pooling
+METHODS = ("auto", "exhaustive", "beam", "greedy", "weights")
+EXHAUSTIVE = 2**26  # sets; more are searched by a beam unless the user insists
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A mix with its scores: on the pairs that chose it (`dev`) and, where some were kept apart, on others (`test`)."""
+
+    mix: LayerSet | LayerWeights
+    dev: float
+    test: float | None = None
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers of the mix."""
+        return self.mix.layers
+
+    @property
+    def pooling(self) -> str:
+        """The token pooling of the mix."""
+        return self.mix.pooling
+
+    def weights(self, layers: int) -> NDArray[np.float64]:
+        """The mix as one row of weights: (1, layers)"""
+        row = np.zeros((1, layers))
+        if isinstance(self.mix, LayerWeights):
+            for layer, weight in self.mix.weights:
+                row[0, layer] = weight
+        else:
+            row[0, list(self.layers)] = 1
+        return row
+
+    def on(self, problems: Problems) -> float:
+        """The score of the mix on some pairs, in float64 and not by halves."""
+        problem = problems[self.pooling]
+        return float(problem.scores(self.weights(problem.layers))[0])
+
+
+def pick(problems: Problems, rows: Rows) -> dict[str, Problem]:
+    """The problems on some of their pairs."""
+    return {pooling: problem.pick(rows) for pooling, problem in problems.items()}
+
+
+def make_table(problems: Problems, space: Space, method: str, *, progress: Progress = no_progress) -> ScoreTable:
+    """Every set scored, or those that a beam looks at."""
+    parts = {}
+    for pooling, problem in problems.items():
+        if method == "exhaustive" or (method in ("auto", "weights") and space.count(problem.layers) <= EXHAUSTIVE):
+            parts[pooling] = problem.scan(space, progress=progress)
+        else:
+            width = 1 if method == "greedy" else 32
+            parts[pooling] = beam_search(problem, space, width=width, progress=progress)
+    return ScoreTable(parts)
+
+
+def best_of(problems: Problems, table: ScoreTable, method: str) -> Choice:
+    """The best set of the table; with the method `weights`, what it becomes by moving the weights."""
+    best = table.best
+    choice = Choice(best.mix, best.score)
+    if method == "weights":
+        return max((_weighted(problems, table, pooling) for pooling in problems), key=lambda found: found.dev)
+    return replace(choice, dev=choice.on(problems))
+
+
+def last_layer(problems: Problems) -> Choice:
+    """The baseline: the mean of the last layer, or what is nearest to it among the poolings."""
+    pooling = "mean" if "mean" in problems else next(iter(problems))
+    choice = Choice(LayerSet.of(problems[pooling].layers - 1, pooling=pooling), np.nan)
+    return replace(choice, dev=choice.on(problems))
+
+
+def check_method(method: str) -> None:
+    """Refuse an unknown method."""
+    if method not in METHODS:
+        raise InputError(f"Unknown method {method!r}. Known: {', '.join(METHODS)}")
+
+
+def _weighted(problems: Problems, table: ScoreTable, pooling: str) -> Choice:
+    problem = problems[pooling]
+    part = np.arange(len(table))[table.rows_of(pooling)]
+    start = table.at(table.best_row(part))
+    masks = np.array([mask_of(start.layers), 2**problem.layers - 1, 1 << problem.layers - 1], dtype=np.uint64)
+    found = search_weights(problem, membership(masks, problem.layers))
+    weights = {layer: weight for layer, weight in enumerate(map(float, found.weights)) if weight}
+    return Choice(LayerWeights.of(weights, pooling=pooling), found.score)

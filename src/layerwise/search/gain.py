@@ -1,0 +1,51 @@
+"""The gain of a mix over the last layer, by the paired bootstrap: both on the same drawn pairs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from layerwise.search.choose import Choice, Problems
+from layerwise.search.problems import Rows
+from layerwise.search.scan import Scores
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The gain over the last layer on unseen pairs: estimate, 95 % interval, two-sided p-value of no gain."""
+
+    mean: float
+    low: float
+    high: float
+    p_value: float
+
+
+def bootstrap_gain(
+    problems: Problems,
+    choices: Sequence[tuple[Choice, Choice]],
+    tests: Sequence[Rows],
+    *,
+    seed: int = 0,
+    resamples: int = 2000,
+) -> Gain:
+    """The paired bootstrap: all pairs are drawn anew, and every split's gain is taken on its test pairs among them."""
+    size = len(next(iter(problems.values())))
+    random = np.random.default_rng(seed)
+    draws = [random.integers(size, size=size) for _ in range(resamples)]
+    estimates, redrawn = [], []
+    for (best, last), test in zip(choices, tests, strict=True):
+        kept = np.zeros(size, dtype=bool)
+        kept[test] = True
+        inside = [draw[kept[draw]] for draw in draws]
+        estimates.append(_scores(problems, best, [test])[0] - _scores(problems, last, [test])[0])
+        redrawn.append(_scores(problems, best, inside) - _scores(problems, last, inside))
+    gains = np.nanmean(redrawn, axis=0)
+    gains = gains[~np.isnan(gains)]
+    low, high = (float(value) for value in np.quantile(gains, (0.025, 0.975)))
+    tail = min(int((gains <= 0).sum()), int((gains >= 0).sum()))
+    return Gain(float(np.mean(estimates)), low, high, min(1.0, 2 * (tail + 1) / (len(gains) + 1)))
+
+
+def _scores(problems: Problems, choice: Choice, draws: Sequence[Rows]) -> Scores:
+    problem = problems[choice.pooling]
+    return problem.redrawn(choice.weights(problem.layers), draws)[:, 0]

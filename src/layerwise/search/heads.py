@@ -1,0 +1,84 @@
+"""The MLP head behind a mix (BERT-LC, section 3): average, head, cosine, for every set of layers, exactly.
+
+A head is not linear, so Gram matrices are no help; but its linear part distributes over the layers. Every layer goes
+through the head's matrix once; a set costs an average of the results, the activation and the cosine.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerwise.errors import InputError
+from layerwise.model.head import ACTIVATIONS, Head
+from layerwise.search.sources import Views, Walk, as_float64, check_views, plain_sweep
+from layerwise.search.spaces import Space
+
+_BLOCK = {"cpu": 2**20, "cuda": 2**27}  # numbers behind the head at once
+
+
+@dataclass(frozen=True)
+class HeadPairs:
+    """Pairs of sentences whose layers have gone through a head's linear part, bias excepted: (pairs, layers, out)"""
+
+    left: Tensor
+    right: Tensor
+    bias: Tensor
+    activation: str
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return int(self.left.shape[1])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the vectors are."""
+        return self.left.device
+
+    @classmethod
+    def of(cls, left: Views, right: Views, head: Head, *, device: torch.device | str = "cpu") -> "HeadPairs":
+        """From views (pairs, layers, width) of either side."""
+        check_views(left, right)
+        weight = head.linear.weight.detach().to(device, torch.float64)
+        if weight.shape[1] != left.shape[2]:
+            raise InputError(f"The head takes {weight.shape[1]} numbers, but the views have {left.shape[2]}")
+        bias = weight.new_zeros(len(weight)) if head.linear.bias is None else head.linear.bias.detach().to(weight)
+        a, b = (as_float64(views, device) @ weight.T for views in (left, right))
+        for side in (a, b):
+            if not bool(torch.isfinite(side).all()):
+                raise InputError("The views hold NaN or infinite numbers")
+        return cls(a, b, bias, head.activation)
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def pick(self, pairs: NDArray[np.integer[Any]]) -> "HeadPairs":
+        """Some of the pairs."""
+        picked = torch.from_numpy(np.asarray(pairs)).to(self.device)
+        return HeadPairs(self.left[picked], self.right[picked], self.bias, self.activation)
+
+    def similarities(self, weights: Tensor) -> Tensor:
+        """Cosines behind the head for any weights, which count by their share: (rows, layers) -> (rows, pairs)"""
+        shares = (weights / weights.sum(1, keepdim=True)).to(self.left)
+        rows = max(1, self._block // self.left[:, 0].numel())
+        parts = [self._cosines(part) for part in torch.split(shares, rows)]
+        return torch.cat(parts) if parts else shares.new_zeros(0, len(self))
+
+    def sweep(self, space: Space) -> Iterator[Walk]:
+        """All sets of a space."""
+        return plain_sweep(self, space, rows=max(1, self._block // self.left[:, 0].numel()))
+
+    @property
+    def _block(self) -> int:
+        return _BLOCK.get(self.device.type, _BLOCK["cuda"])
+
+    def _cosines(self, shares: Tensor) -> Tensor:
+        activate = ACTIVATIONS[self.activation]()
+        a, b = (activate(torch.einsum("rl,plo->rpo", shares, side) + self.bias) for side in (self.left, self.right))
+        return F.cosine_similarity(a, b, dim=-1, eps=1e-300)

@@ -1,0 +1,228 @@
+"""LayerSearch: the best combination of an encoder's layers for some pairs, in scikit-learn's manner."""
+
+import logging
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from layerwise.encoder.pooling import POOLINGS
+from layerwise.errors import InputError, LayerwiseError
+from layerwise.model.head import Head
+from layerwise.search.choose import Choice, best_of, check_method, last_layer, make_table
+from layerwise.search.heads import HeadPairs
+from layerwise.search.metrics import Metric, UserMetric, as_metric, check_gold
+from layerwise.search.problems import PairProblem, Problem
+from layerwise.search.retrieval import RetrievalMetric, RetrievalProblem
+from layerwise.search.scan import Progress, no_progress
+from layerwise.search.select import Report, nested, random_splits
+from layerwise.search.sources import PairGrams, Views
+from layerwise.search.spaces import Space
+from layerwise.search.stability import Stability, stability
+from layerwise.search.table import ScoredSet, ScoreTable
+
+log = logging.getLogger(__name__)
+
+FEW_PAIRS = 100  # fewer pairs than this choose little better than chance
+UNSTABLE = 0.5  # agreement of halves of the pairs below which a choice is called unstable
+_NESTED_SPLITS, _NESTED_DEV = 5, 0.5
+
+
+class LayerSearch:
+    """Searches combinations of layers by their scores on sentence pairs.
+
+    Args:
+        metric: "spearman", "pearson", "average-precision", "accuracy" (labels 0 and 1), "mrr@10", "recall@5",
+            "ndcg@10" or any other cut-off (queries and candidates), or a function of (similarities, scores).
+        space: Which sets may be chosen, a `Space` or its text; every set without it.
+        method: "auto" searches every set where there are at most 2^26, else by a beam; "exhaustive", "beam" and
+            "greedy" are what they say; "weights" moves from the best set to continuous layer weights.
+        head: An MLP head behind the mix, e.g. SimCSE's.
+        dev: How many pairs (or, below 1, which share of them) choose; the others report. Without it all pairs choose,
+            and `report_` shows by nested halves what such a choice is worth on unseen pairs.
+        splits: How many random splits; the paper's protocol is `dev=350, splits=5`.
+        seed: Of splits and resamples.
+        resamples: Of the paired bootstrap.
+        device: Where to search, such as "cuda"; the CPU without it.
+        progress: Called with the number of sets done.
+
+    Attributes:
+        best_: The choice: `best_.layers`, `best_.pooling`, `best_.mix`, `best_.dev` and, with `dev`, `best_.test`.
+        last_: The last layer's scores on the same pairs.
+        table_: Every set's score on the pairs that chose, mean of the splits; `table_[0]` is the best.
+        front_: The best sets by highest layer: quality against cost.
+        report_: Scores on unseen pairs, split by split, and the gain over the last layer with its interval.
+        stability_: Layer -> how often random halves of the pairs choose it; `stability_.agreement`.
+        warnings_: What a careful reader of the result should know.
+
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> left = random.normal(size=(200, 4, 8))
+    >>> noise, gold = random.normal(size=(200, 4, 8)), random.random(200)
+    >>> noise[:, 2] *= gold[:, None]
+    >>> LayerSearch().fit(left, left + noise, -gold).best_.layers
+    (2,)
+    """
+
+    def __init__(
+        self,
+        *,
+        metric: str | Metric | UserMetric = "spearman",
+        space: Space | str | None = None,
+        method: str = "auto",
+        head: Head | None = None,
+        dev: int | float | None = None,
+        splits: int | None = None,
+        seed: int = 0,
+        resamples: int = 2000,
+        device: str | torch.device = "cpu",
+        progress: Progress | None = None,
+    ) -> None:
+        self.metric = metric
+        self.space = space
+        self.method = method
+        self.head = head
+        self.dev = dev
+        self.splits = splits
+        self.seed = seed
+        self.resamples = resamples
+        self.device = device
+        self.progress = progress
+
+    def fit(self, views_a: Views | Mapping[str, Views], views_b: Views | Mapping[str, Views], gold: object) -> Self:
+        """Choose layers.
+
+        Args:
+            views_a: Views of the pairs' first sentences, (pairs, layers, width), or a mapping from token poolings to
+                such views, all of which are searched. For retrieval, the queries.
+            views_b: The same of the second sentences; for retrieval, the candidates.
+            gold: The pairs' scores or labels; for retrieval, each query's relevant candidates.
+        """
+        check_method(self.method)
+        self._space = self.space if isinstance(self.space, Space) else Space.parse(self.space or "all")
+        self._problems = self._make_problems(_by_pooling(views_a), _by_pooling(views_b), gold)
+        self.__dict__.pop("report_", None)
+        self.__dict__.pop("stability_", None)
+        if self.dev is None:
+            self.table_ = make_table(self._problems, self._space, self.method, progress=self._progress)
+            self.best_ = best_of(self._problems, self.table_, self.method)
+            self.last_ = last_layer(self._problems)
+        else:
+            parts = random_splits(self._pairs, self.dev, self.splits or 1, self.seed)
+            self.report_, self.table_ = self._nested(parts)
+            self._choose_by_splits(self.report_)
+        self._warn_early()
+        return self
+
+    @cached_property
+    def report_(self) -> Report:
+        """What the search is worth on unseen pairs."""
+        parts = random_splits(self._pairs, _NESTED_DEV, self.splits or _NESTED_SPLITS, self.seed)
+        return self._nested(parts)[0]
+
+    @cached_property
+    def stability_(self) -> Stability:
+        """Which layers random halves of the pairs choose."""
+        return stability(self._problems, self.table_, seed=self.seed)
+
+    @property
+    def front_(self) -> list[ScoredSet]:
+        """The best sets by highest layer, each better than all that need fewer blocks."""
+        return self.table_.front()
+
+    @property
+    def warnings_(self) -> list[str]:
+        """What a careful reader of the result should know."""
+        found = [self._few_pairs()] if self._few_pairs() else []
+        if self.stability_.agreement < UNSTABLE:
+            found.append(
+                f"the choice is unstable: the sets that two halves of the pairs choose share only "
+                f"{self.stability_.agreement:.0%} of their layers; other sets may be as good"
+            )
+        if self.report_.gain.low <= 0 and self.best_.layers != self.last_.layers:
+            found.append("the gain over the last layer is within its noise: the last layer may be as good")
+        return found
+
+    def score(self, views_a: Views | Mapping[str, Views], views_b: Views | Mapping[str, Views], gold: object) -> float:
+        """The score of the chosen mix on other pairs."""
+        return self.best_.on(self._make_problems(_by_pooling(views_a), _by_pooling(views_b), gold))
+
+    def transform(self, views: Any) -> Any:
+        """Views (..., layers, width) to embeddings (..., width) by the chosen mix."""
+        return self.best_.mix(views[self.best_.pooling] if isinstance(views, Mapping) else views)
+
+    @property
+    def _progress(self) -> Progress:
+        return self.progress or no_progress
+
+    @property
+    def _pairs(self) -> int:
+        return len(next(iter(self._problems.values())))
+
+    def _nested(self, parts: Any) -> tuple[Report, ScoreTable]:
+        return nested(
+            self._problems,
+            self._space,
+            self.method,
+            parts,
+            seed=self.seed,
+            resamples=self.resamples,
+            progress=self._progress,
+        )
+
+    def _choose_by_splits(self, report: Report) -> None:
+        """One split: its choice. Several: the set with the best mean over their dev pairs, with their mean scores."""
+        best, last = self.table_.best, last_layer(self._problems)
+        mix = best.mix
+        if self.method == "weights":
+            mix = best_of(self._problems, self.table_, self.method).mix  # type: ignore[assignment]
+        self.best_ = Choice(mix, report.mean("dev"), report.mean("test"))
+        self.last_ = Choice(last.mix, report.mean("last_dev"), report.mean("last_test"))
+
+    def _make_problems(self, left: dict[str, Views], right: dict[str, Views], gold: object) -> dict[str, Problem]:
+        if list(left) != list(right):
+            raise InputError(f"The two sides' poolings differ: {', '.join(left)} and {', '.join(right)}")
+        return {pooling: self._problem(left[pooling], right[pooling], gold) for pooling in left}
+
+    def _problem(self, left: Views, right: Views, gold: object) -> Problem:
+        retrieval = RetrievalMetric.parse(self.metric) if isinstance(self.metric, str) else None
+        if retrieval is not None:
+            if self.head is not None:
+                raise LayerwiseError("A head is searched with pair metrics, not with retrieval")
+            return RetrievalProblem.of(left, right, gold, retrieval, device=self.device)
+        metric = as_metric(self.metric)
+        values = check_gold(gold, metric)
+        if not len(left) == len(right) == len(values):
+            raise InputError(f"{len(left)} and {len(right)} sentences for {len(values)} scores: the lengths differ")
+        if self.head is not None:
+            return PairProblem(HeadPairs.of(left, right, self.head, device=self.device), values, metric)
+        return PairProblem(PairGrams.of(left, right, device=self.device), values, metric)
+
+    def _few_pairs(self) -> str:
+        choosing = self._pairs if self.dev is None else self.report_.dev_pairs
+        if choosing >= FEW_PAIRS:
+            return ""
+        return (
+            f"{choosing} pairs choose among {len(self.table_):,} sets: with fewer than {FEW_PAIRS} the best of them "
+            f"is little more than luck"
+        )
+
+    def _warn_early(self) -> None:
+        if self._few_pairs():
+            log.warning("%s", self._few_pairs())
+
+
+def _by_pooling(views: Views | Mapping[str, Views]) -> dict[str, Views]:
+    if not isinstance(views, Mapping):
+        return {"mean": _array(views)}
+    if not views:
+        raise InputError("No views: give an array, or a mapping from token poolings to arrays")
+    for pooling in views:
+        POOLINGS[pooling]
+    return {pooling: _array(array) for pooling, array in views.items()}
+
+
+def _array(views: Views) -> Views:
+    return views if isinstance(views, torch.Tensor) else np.asarray(views)

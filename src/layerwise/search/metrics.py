@@ -1,0 +1,168 @@
+"""Scores of many sets of layers at once: similarities (sets, pairs) to scores (sets,).
+
+A metric is prepared once with the grades or labels and then called with blocks of similarities, on any device. It may
+use the block as scratch space.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from torch import Tensor
+
+from layerwise.errors import InputError
+from layerwise.registry import Registry
+from layerwise.search.redraw import Redraw, redraw_pearson, redraw_spearman
+from layerwise.search.sorting import Sorted, Ties, sort_carrying
+
+Gold = NDArray[np.floating[Any]]
+BatchMetric = Callable[[Tensor], Tensor]
+UserMetric = Callable[[NDArray[np.float64], Gold], float]
+FEWEST_PAIRS = 5
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score by name: how it is prepared for grades on a device, whether grades must be 0 and 1, and a fast way to
+    its values on many resamples, where there is one.
+    """
+
+    name: str
+    prepare: Callable[[Gold, torch.device], BatchMetric]
+    binary: bool = False
+    redraw: Redraw | None = None
+
+    def __call__(self, gold: Gold, device: torch.device | str = "cpu") -> BatchMetric:
+        """The metric for these pairs."""
+        return self.prepare(gold, torch.device(device))
+
+
+METRICS: Registry[Metric] = Registry("metric")
+
+
+def as_metric(metric: "str | Metric | UserMetric") -> Metric:
+    """A metric by its name, or a user's function of (similarities, grades)."""
+    if isinstance(metric, Metric):
+        return metric
+    if isinstance(metric, str):
+        return METRICS[metric]
+    if not callable(metric):
+        raise InputError(f"A metric is a name ({', '.join(METRICS)}) or a function, not {metric!r}")
+    return Metric(getattr(metric, "__name__", "function"), _prepare_function(metric))
+
+
+def check_gold(gold: object, metric: Metric) -> Gold:
+    """Grades as numbers, after a look at each."""
+    try:
+        values = np.asarray(gold, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The scores are not numbers: {error}") from error
+    if values.ndim != 1:
+        raise InputError(f"Scores have the shape {values.shape}; expected one number for each pair")
+    if len(values) < FEWEST_PAIRS:
+        raise InputError(f"{len(values)} pairs are too few to choose layers by; give {FEWEST_PAIRS} at the very least")
+    if not np.isfinite(values).all():
+        place = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise InputError(f"Score {place} is {values[place]}, not a finite number; mend or drop it")
+    if np.ptp(values) == 0:
+        raise InputError(f"All {len(values)} scores are {values[0]:g}: constant scores say nothing about layers")
+    if metric.binary and not np.isin(values, (0, 1)).all():
+        place = int(np.flatnonzero(~np.isin(values, (0, 1)))[0])
+        raise InputError(f"Score {place} is {values[place]:g}, but {metric.name} needs labels 0 and 1")
+    return values
+
+
+def spearman(gold: Gold, device: torch.device) -> BatchMetric:
+    """Spearman's rank correlation, ties by average ranks; NaN where all similarities are equal."""
+    doubled = np.rint(2 * rankdata(gold)).astype(np.int64)  # average ranks may be halves
+    n, bits = len(gold), int(doubled.max()).bit_length()
+    ranks = torch.from_numpy(doubled).to(device)
+    places = torch.arange(n, dtype=torch.float64, device=device) - (n - 1) / 2
+    spread = float(np.square(doubled - doubled.mean()).sum())
+
+    def score(similarities: Tensor) -> Tensor:
+        found = sort_carrying(similarities, ranks, bits)
+        product, variance = found.carried @ places, torch.full_like(found.carried[:, 0], n**3 - n)
+        if found.tied is not None:
+            more, less = Ties.of(found.tied).correction(found.carried)
+            product, variance = product + more, variance - less
+        return product / (variance / 12 * spread).sqrt()
+
+    return score
+
+
+def pearson(gold: Gold, device: torch.device) -> BatchMetric:
+    """Pearson's correlation; NaN where all similarities are equal."""
+    centred = torch.from_numpy(gold - gold.mean()).to(device, torch.float64)
+    centred = centred / centred.norm()
+
+    def score(similarities: Tensor) -> Tensor:
+        deviations = similarities - similarities.mean(1, keepdim=True)
+        lengths = deviations.norm(dim=1)
+        return torch.where(lengths > _FLAT * similarities.shape[1] ** 0.5, deviations @ centred / lengths, torch.nan)
+
+    return score
+
+
+def average_precision(gold: Gold, device: torch.device) -> BatchMetric:
+    """The mean precision at the recall of each positive pair, as in scikit-learn: tied pairs come together."""
+    found_labels = torch.from_numpy(gold.astype(np.int64)).to(device)
+    places = torch.arange(1, len(gold) + 1, dtype=torch.float64, device=device)
+
+    def score(similarities: Tensor) -> Tensor:
+        ends, hits = _from_the_top(sort_carrying(similarities, found_labels, 1))
+        counted = torch.where(ends, hits, 0.0).cummax(1).values
+        before = torch.cat([torch.zeros_like(counted[:, :1]), counted[:, :-1]], dim=1)
+        gained = torch.where(ends, hits - before, 0.0)
+        return (gained * hits / places).sum(1) / hits[:, -1]
+
+    return score
+
+
+def best_accuracy(gold: Gold, device: torch.device) -> BatchMetric:
+    """The accuracy at the threshold that is best for these pairs."""
+    found_labels = torch.from_numpy(gold.astype(np.int64)).to(device)
+    places = torch.arange(1, len(gold) + 1, dtype=torch.float64, device=device)
+    negatives = float((gold == 0).sum())
+
+    def score(similarities: Tensor) -> Tensor:
+        ends, hits = _from_the_top(sort_carrying(similarities, found_labels, 1))
+        right = torch.where(ends, 2 * hits - places, 0.0) + negatives
+        return right.amax(1).clamp_min(negatives) / len(gold)
+
+    return score
+
+
+_FLAT = 1e-12  # similarities that differ by less are equal
+
+
+def _from_the_top(found: Sorted) -> tuple[Tensor, Tensor]:
+    """Most similar pair first: which pairs are the last of their ties, and the positives so far. (rows, n) twice"""
+    begins = torch.ones_like(found.carried, dtype=torch.bool)
+    if found.tied is not None:
+        begins[:, 1:] = ~found.tied
+    return begins.flip(1), found.carried.flip(1).cumsum(1)
+
+
+def _prepare_function(function: UserMetric) -> Callable[[Gold, torch.device], BatchMetric]:
+    def prepare(gold: Gold, device: torch.device) -> BatchMetric:
+        def score(similarities: Tensor) -> Tensor:
+            rows = similarities.cpu().numpy()
+            return torch.tensor([float(function(row, gold)) for row in rows], dtype=torch.float64, device=device)
+
+        return score
+
+    return prepare
+
+
+for _metric in (
+    Metric("spearman", spearman, redraw=redraw_spearman),
+    Metric("pearson", pearson, redraw=redraw_pearson),
+    Metric("average-precision", average_precision, binary=True),
+    Metric("accuracy", best_accuracy, binary=True),
+):
+    METRICS.register(_metric.name)(_metric)

@@ -1,0 +1,108 @@
+"""What is searched: pairs with a metric. Problems are what the search, its statistics and the ablations work on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerwise.search.metrics import Gold, Metric
+from layerwise.search.redraw import counts_of
+from layerwise.search.scan import Progress, Scores, no_progress, scan
+from layerwise.search.sources import PairSource
+from layerwise.search.spaces import Masks, Space
+from layerwise.search.threads import share
+
+Rows = NDArray[np.integer[Any]]
+Weights = NDArray[np.floating[Any]]
+_AT_ONCE = 2**23  # similarities in memory when given sets are scored
+_FEW_ROWS = 16  # sets up to which resamples are scored by counting
+_BLOCK = 2**16  # similarities that a metric gets at once, for a core's cache
+
+
+class Problem(Protocol):
+    """Something that scores weights of layers, on all of its pairs (or queries) or on some."""
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+
+    def __len__(self) -> int: ...
+
+    def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
+        """Every set of a space."""
+
+    def scores(self, weights: Weights) -> Scores:
+        """Given weights or sets: (rows, layers) -> (rows,)"""
+
+    def pick(self, rows: Rows) -> "Problem":
+        """The same on some of the pairs."""
+
+    def redrawn(self, weights: Weights, draws: Sequence[Rows]) -> Scores:
+        """Scores on resamples of the pairs: (rows, layers), draws of pairs -> (draws, rows)"""
+
+
+@dataclass(frozen=True)
+class PairProblem:
+    """Graded or labelled pairs."""
+
+    source: PairSource
+    gold: Gold
+    metric: Metric
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return self.source.layers
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
+        """Every set of a space."""
+        return scan(self.source, self.metric(self.gold, self.source.device), space, progress=progress)
+
+    def scores(self, weights: Weights) -> Scores:
+        """Given weights or sets."""
+        metric = self.metric(self.gold, self.source.device)
+        return torch.cat([metric(self.source.similarities(part)).cpu() for part in self._rows(weights)]).numpy()
+
+    def pick(self, rows: Rows) -> "PairProblem":
+        """The same on some of the pairs."""
+        return PairProblem(self.source.pick(rows), self.gold[rows], self.metric)
+
+    def redrawn(self, weights: Weights, draws: Sequence[Rows]) -> Scores:
+        """Scores on resamples of the pairs; NaN where a resample's grades are all equal."""
+        similarities = torch.cat([self.source.similarities(part).cpu() for part in self._rows(weights)])
+        if self.metric.redraw is not None and len(weights) <= _FEW_ROWS:
+            return self._redrawn_by_counts(similarities.numpy(), draws)
+        found = np.full((len(draws), len(weights)), np.nan)
+
+        def work(number: int) -> None:
+            draw = draws[number]
+            gold = self.gold[draw]
+            if len(draw) > 1 and np.ptp(gold) > 0:
+                metric, picked = self.metric(gold), torch.from_numpy(draw)
+                blocks = torch.split(similarities, max(1, _BLOCK // len(draw)))
+                found[number] = torch.cat([metric(block[:, picked]) for block in blocks]).numpy()
+
+        share(range(len(draws)), work)
+        return found
+
+    def _redrawn_by_counts(self, similarities: Weights, draws: Sequence[Rows]) -> Scores:
+        redraw, size = self.metric.redraw, max(1, _AT_ONCE // len(self) // 8)
+        if redraw is None:
+            raise TypeError(f"{self.metric.name} has no fast way")
+        found = []
+        for start in range(0, len(draws), size):
+            counts = counts_of(draws[start : start + size], len(self))
+            found.append(np.stack([redraw(row, self.gold, counts) for row in similarities], axis=1))
+        return np.concatenate(found)
+
+    def _rows(self, weights: Weights) -> Sequence[Tensor]:
+        """Weights on the source's device, in parts whose similarities fit into memory."""
+        rows = torch.from_numpy(np.asarray(weights, dtype=np.float64)).to(self.source.device)
+        return torch.split(rows, max(1, _AT_ONCE // len(self)))

@@ -1,0 +1,256 @@
+"""Retrieval: which layers bring a query's relevant candidates to the top.
+
+Only candidates of one query are compared with each other, and only the places of the relevant ones matter, which are
+counted (how many candidates are more similar?), not sorted. Queries come in blocks, so that memory is bounded; each
+block walks through the whole space, and the blocks' scores are added.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerwise.errors import InputError, LayerwiseError
+from layerwise.search.forms import Halves, symmetric, triangle, weighted
+from layerwise.search.scan import Progress, Scores, no_progress, scan
+from layerwise.search.sources import Piece, Views, Walk, as_float64, lower_bits, upper_sets, walk_halves
+from layerwise.search.spaces import Masks, Space
+
+_NAME = re.compile(r"(mrr|recall|ndcg)@(\d+)")
+_ITEMS = 2**15  # query-candidate pairs in a block of queries
+_STEPS = 2.0**40  # similarities closer than 1 / this are equal; then the earlier candidate comes first
+_ROWS = 64
+
+
+@dataclass(frozen=True)
+class RetrievalMetric:
+    """MRR, recall or NDCG at a cut-off.
+
+    >>> RetrievalMetric.parse("ndcg@10")
+    RetrievalMetric(kind='ndcg', cutoff=10)
+    """
+
+    kind: str
+    cutoff: int
+
+    @classmethod
+    def parse(cls, name: str) -> "RetrievalMetric | None":
+        """Such as `mrr@10`; None where the name is no retrieval metric's."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            return None
+        if not int(found[2]):
+            raise LayerwiseError(f"{name!r}: the cut-off must be 1 or more")
+        return cls(found[1], int(found[2]))
+
+    @property
+    def name(self) -> str:
+        """Such as `mrr@10`."""
+        return f"{self.kind}@{self.cutoff}"
+
+    def __call__(self, places: Tensor, grades: Tensor) -> Tensor:
+        """Places of the relevant candidates from 1 (infinite: none) and their grades to scores of each query.
+
+        (rows, queries, relevant), (queries, relevant) -> (rows, queries)
+        """
+        seen = places <= self.cutoff
+        if self.kind == "mrr":
+            return torch.where(seen, 1 / places, 0.0).amax(-1)
+        if self.kind == "recall":
+            return (seen & (grades > 0)).sum(-1).double() / (grades > 0).sum(-1)
+        gains = torch.where(seen, grades / torch.log2(places + 1), 0.0).sum(-1)
+        ideal = grades.sort(dim=-1, descending=True).values[:, : self.cutoff]
+        discounts = torch.log2(torch.arange(2, ideal.shape[1] + 2, dtype=ideal.dtype, device=ideal.device))
+        return gains / (ideal / discounts).sum(-1)
+
+
+@dataclass(frozen=True)
+class RetrievalProblem:
+    """Queries, candidates, and which candidates are relevant to which query."""
+
+    queries: Tensor  # (queries, layers, width), float64
+    candidates: Tensor
+    relevant: Tensor  # (queries, most relevant): candidates, -1 where there are no more
+    grades: Tensor  # the same shape, 0 there
+    metric: RetrievalMetric
+
+    @classmethod
+    def of(
+        cls,
+        queries: Views,
+        candidates: Views,
+        relevance: object,
+        metric: RetrievalMetric,
+        *,
+        device: torch.device | str = "cpu",
+    ) -> "RetrievalProblem":
+        """From views of both sides. `relevance`: for each query the number of its candidate, a list of them, or a
+        mapping from them to grades; or a matrix (queries, candidates) of grades.
+        """
+        for views in (queries, candidates):
+            if views.ndim != 3:
+                raise InputError(f"Views have the shape (sentences, layers, width), not {tuple(views.shape)}")
+        if queries.shape[1:] != candidates.shape[1:]:
+            raise InputError(f"Queries and candidates differ: {tuple(queries.shape)} and {tuple(candidates.shape)}")
+        grades = read_relevance(relevance, len(queries), len(candidates))
+        most = max(map(len, grades))
+        numbers = torch.full((len(grades), most), -1)
+        values = torch.zeros(len(grades), most, dtype=torch.float64)
+        for row, given in enumerate(grades):
+            numbers[row, : len(given)] = torch.tensor(list(given))
+            values[row, : len(given)] = torch.tensor(list(given.values()), dtype=torch.float64)
+        a, b = (as_float64(views, device) for views in (queries, candidates))
+        for side in (a, b):
+            if not bool(torch.isfinite(side).all()):
+                raise InputError("The views hold NaN or infinite numbers")
+        return cls(a, b, numbers.to(device), values.to(device), metric)
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return int(self.queries.shape[1])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the views are."""
+        return self.queries.device
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def pick(self, rows: NDArray[np.integer[Any]]) -> "RetrievalProblem":
+        """The same for some of the queries, all candidates."""
+        picked = torch.from_numpy(np.asarray(rows)).to(self.device)
+        return replace(self, queries=self.queries[picked], relevant=self.relevant[picked], grades=self.grades[picked])
+
+    def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
+        """Every set of a space, a block of queries after the other; progress counts sets of the last block."""
+        total: Scores = np.zeros(0)
+        masks: Masks = np.zeros(0, dtype=np.uint64)
+        blocks = list(self._blocks())
+        for number, block in enumerate(blocks, start=1):
+            shown = progress if number == len(blocks) else no_progress
+            masks, scores = scan(block, block.total, space, progress=shown)
+            total = scores if number == 1 else total + scores
+        return masks, total / len(self)
+
+    def scores(self, weights: NDArray[np.floating[Any]]) -> Scores:
+        """Given weights or sets: (rows, layers) -> (rows,)"""
+        found: Scores = self._by_query(weights).mean(1)
+        return found
+
+    def redrawn(self, weights: NDArray[np.floating[Any]], draws: Sequence[NDArray[np.integer[Any]]]) -> Scores:
+        """Scores on resamples of the queries: (rows, layers), draws of queries -> (draws, rows)"""
+        by_query = self._by_query(weights)
+        return np.stack([by_query[:, draw].mean(1) for draw in draws])
+
+    def _by_query(self, weights: NDArray[np.floating[Any]]) -> Scores:
+        rows = torch.from_numpy(np.asarray(weights, dtype=np.float64)).to(self.device)
+        return torch.cat([block.scores(rows) for block in self._blocks()], dim=1).cpu().numpy()
+
+    def _blocks(self) -> Iterator["QueryBlock"]:
+        size = max(1, _ITEMS // len(self.candidates))
+        for start in range(0, len(self), size):
+            few = self.pick(np.arange(start, min(start + size, len(self))))
+            yield QueryBlock.of(few.queries, few.candidates, few.relevant, few.grades, self.metric)
+
+
+@dataclass(frozen=True)
+class QueryBlock:
+    """Some queries with all candidates, as Gram matrices: query-candidate pairs, then queries, then candidates."""
+
+    grams: Tensor  # (queries x candidates + queries + candidates, layers, layers)
+    relevant: Tensor
+    grades: Tensor
+    metric: RetrievalMetric
+    candidates: int
+
+    @classmethod
+    def of(
+        cls, queries: Tensor, candidates: Tensor, relevant: Tensor, grades: Tensor, metric: RetrievalMetric
+    ) -> "QueryBlock":
+        """From views."""
+        between = torch.einsum("qlw,cmw->qclm", queries, candidates)
+        parts = [symmetric(between).flatten(0, 1), queries @ queries.mT, candidates @ candidates.mT]
+        return cls(torch.cat(parts), relevant, grades, metric, len(candidates))
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return int(self.grams.shape[-1])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the Gram matrices are."""
+        return self.grams.device
+
+    def similarities(self, weights: Tensor) -> Tensor:
+        """Forms for any weights, from which `by_query` makes scores."""
+        return weighted(weights.to(self.grams), triangle(self.grams))
+
+    def sweep(self, space: Space) -> Iterator[Walk]:
+        """All sets of a space, by halves."""
+        forced, free = space.bits(self.layers)
+        lower = free[: lower_bits(len(self.grams), len(free), self.device)]
+        halves = Halves.of(self.grams, (*forced, *free[len(lower) :]), lower)
+        walk: Callable[..., Iterator[Piece]] = walk_halves
+        for uppers in upper_sets(len(free) - len(lower)):
+            yield partial(walk, halves, uppers, len(forced), space)
+
+    def scores(self, weights: Tensor) -> Tensor:
+        """Each query's score for any weights: (rows, layers) -> (rows, queries)"""
+        return torch.cat([self.by_query(self.similarities(part)) for part in torch.split(weights, _ROWS)])
+
+    def total(self, forms: Tensor) -> Tensor:
+        """The sum over the queries: (rows, items) -> (rows,)"""
+        return self.by_query(forms).sum(1)
+
+    def by_query(self, forms: Tensor) -> Tensor:
+        """Each query's score: (rows, items) -> (rows, queries)"""
+        queries, pairs = len(self.relevant), len(self.relevant) * self.candidates
+        lengths = forms[:, pairs:].clamp_min(1e-300).sqrt()
+        steps = forms[:, :pairs].reshape(len(forms), queries, self.candidates)
+        steps = steps / lengths[:, :queries, None] / lengths[:, None, queries:]
+        return self.metric(self._places((steps * _STEPS).round_()), self.grades)
+
+    def _places(self, similarities: Tensor) -> Tensor:
+        """Where the relevant candidates come, from 1: (rows, queries, candidates) -> (rows, queries, relevant)"""
+        numbers = torch.arange(self.candidates, device=similarities.device)
+        places = []
+        for relevant in self.relevant.T:
+            there = relevant.clamp_min(0)[None, :, None].expand(len(similarities), -1, 1)
+            own = similarities.gather(2, there)
+            ahead = (similarities > own) | ((similarities == own) & (numbers < relevant[:, None]))
+            place = (1 + ahead.sum(-1)).double()
+            places.append(torch.where(relevant >= 0, place, torch.inf))
+        return torch.stack(places, dim=-1)
+
+
+def read_relevance(relevance: object, queries: int, candidates: int) -> list[dict[int, float]]:
+    """For each query its candidates with their grades, after a look at each."""
+    rows = list(relevance)  # type: ignore[call-overload]
+    if len(rows) != queries:
+        raise InputError(f"{queries} queries, but relevant candidates for {len(rows)}")
+    if queries == 0 or candidates < 2:
+        raise InputError(f"{queries} queries and {candidates} candidates are too few to choose layers by")
+    matrix = isinstance(relevance, np.ndarray) and relevance.ndim == 2
+    found = []
+    for number, row in enumerate(rows):
+        given = _grades(dict(enumerate(row)) if matrix else row)
+        if not given or min(given) < 0 or max(given) >= candidates or not np.isfinite(list(given.values())).all():
+            raise InputError(f"Query {number} needs candidates of 0 to {candidates - 1} with grades above 0: {row!r}")
+        found.append(given)
+    return found
+
+
+def _grades(row: Any) -> dict[int, float]:
+    if isinstance(row, Mapping):
+        return {int(number): float(grade) for number, grade in row.items() if grade > 0}
+    numbers = [row] if isinstance(row, int | np.integer) else row
+    return dict.fromkeys(map(int, numbers), 1.0)

@@ -1,0 +1,119 @@
+"""Selection you can trust: some pairs choose, others report; intervals, p-values, stability.
+
+The best of thousands of sets looks better on the pairs that chose it than it is. So the pairs are split, once or
+several times (BERT-LC: 350 dev pairs, 5 random splits), each split's dev pairs choose and its other pairs report. The
+gain over the last layer is resampled in pairs: both mixes on the same drawn pairs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from layerwise.errors import InputError
+from layerwise.search.choose import Problems, best_of, last_layer, make_table, pick
+from layerwise.search.gain import Gain, bootstrap_gain
+from layerwise.search.metrics import FEWEST_PAIRS
+from layerwise.search.problems import Rows
+from layerwise.search.scan import Progress, Scores, no_progress
+from layerwise.search.spaces import Masks, Space
+from layerwise.search.table import ScoreTable
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """One split: what its dev pairs chose, and how that and the last layer score on its dev and test pairs."""
+
+    layers: tuple[int, ...]
+    mix: str
+    dev: float
+    test: float
+    last_dev: float
+    last_test: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the search is worth on pairs that it has not seen."""
+
+    splits: tuple[SplitResult, ...]
+    gain: Gain
+    dev_pairs: int
+    test_pairs: int
+    seed: int
+
+    def mean(self, name: str) -> float:
+        """The mean over the splits of `dev`, `test`, `last_dev` or `last_test`."""
+        return float(np.mean([getattr(split, name) for split in self.splits]))
+
+    def sd(self, name: str) -> float:
+        """The standard deviation over the splits; NaN for one split."""
+        values = [getattr(split, name) for split in self.splits]
+        return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def random_splits(pairs: int, dev: int | float, splits: int, seed: int) -> list[tuple[Rows, Rows]]:
+    """(dev, test) rows of each split. `dev` is a number of pairs, or a share of them below 1."""
+    chosen = round(dev * pairs) if isinstance(dev, float) and dev < 1 else int(dev)
+    if splits < 1:
+        raise InputError(f"{splits} splits are not possible; 1 or more are")
+    if chosen < FEWEST_PAIRS or pairs - chosen < FEWEST_PAIRS:
+        raise InputError(
+            f"{pairs} pairs, {chosen} of which choose, are too few: {FEWEST_PAIRS} at least must choose and as many "
+            f"must be left to report; give more pairs or another number of dev pairs"
+        )
+    random = np.random.default_rng(seed)
+    orders = [random.permutation(pairs) for _ in range(splits)]
+    return [(order[:chosen], order[chosen:]) for order in orders]
+
+
+def nested(
+    problems: Problems,
+    space: Space,
+    method: str,
+    parts: Sequence[tuple[Rows, Rows]],
+    *,
+    seed: int = 0,
+    resamples: int = 2000,
+    progress: Progress = no_progress,
+) -> tuple[Report, ScoreTable]:
+    """Each split's dev pairs choose, its test pairs report. Also the sets' scores on dev pairs, mean of the splits."""
+    results, choices, tables = [], [], []
+    for dev, test in parts:
+        choosing, reporting = pick(problems, dev), pick(problems, test)
+        table = make_table(choosing, space, method, progress=progress)
+        best, last = best_of(choosing, table, method), last_layer(choosing)
+        results.append(
+            SplitResult(best.layers, str(best.mix), best.dev, best.on(reporting), last.dev, last.on(reporting))
+        )
+        choices.append((best, last))
+        tables.append(table)
+    gain = bootstrap_gain(problems, choices, [test for _, test in parts], seed=seed, resamples=resamples)
+    report = Report(tuple(results), gain, len(parts[0][0]), len(parts[0][1]), seed)
+    return report, average_table(tables)
+
+
+def average_table(tables: Sequence[ScoreTable]) -> ScoreTable:
+    """The mean of the scores over tables. Beams look at different sets: only those that all of them saw count."""
+    if len(tables) == 1:
+        return tables[0]
+    parts = {}
+    for pooling in tables[0].poolings:
+        columns = [table.column(pooling) for table in tables]
+        masks = columns[0][0]
+        if not all(np.array_equal(masks, others) for others, _ in columns):
+            for others, _ in columns:
+                masks = np.intersect1d(masks, others)
+            columns = [(masks, scores[np.isin(others, masks)]) for others, scores in map(_by_mask, columns)]
+        parts[pooling] = masks, np.mean([scores for _, scores in columns], axis=0)
+    return ScoreTable(parts)
+
+
+def _by_mask(column: tuple[Masks, Scores]) -> tuple[Masks, Scores]:
+    order = np.argsort(column[0])
+    return column[0][order], column[1][order]

@@ -1,0 +1,179 @@
+"""Where similarities come from: pairs of sentences, by the Gram matrices of their views.
+
+A source knows the similarities of all pairs for any weights of the layers (`similarities`), and walks through a space
+of sets in pieces of bounded memory (`sweep`).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, takewhile
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerwise.errors import InputError
+from layerwise.search.forms import Halves, scatter_bits, symmetric, triangle, weighted
+from layerwise.search.spaces import Masks, Space, membership
+
+Views = NDArray[np.floating[Any]] | Tensor
+Piece = tuple[Masks, Tensor]  # some sets, and their similarities (sets, pairs)
+Walk = Callable[[], Iterator[Piece]]  # a part of a space, to be walked through by any thread
+_GRAM_NUMBERS = 2**24  # numbers of the views that become Gram matrices at once
+_CPU_BLOCK, _GPU_BLOCK = 2**17, 2**26  # numbers in a block: what a core's cache holds; what keeps a GPU busy
+_UPPER_SETS = 64  # upper sets a walk
+_TINY = 1e-300
+_MOST_FREE = 34  # layers that may be in a set or not, beyond which halves are no help
+
+
+class Source(Protocol):
+    """Similarities by layer weights."""
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+
+    def similarities(self, weights: Tensor) -> Tensor:
+        """Any weights of the layers: (rows, layers) -> (rows, pairs), float64, differentiable"""
+
+    def sweep(self, space: Space) -> Iterator[Walk]:
+        """All sets of a space."""
+
+
+class PairSource(Source, Protocol):
+    """Similarities of pairs, of which some can be picked."""
+
+    def pick(self, pairs: NDArray[np.integer[Any]]) -> "PairSource":
+        """The same for some of the pairs."""
+
+
+@dataclass(frozen=True)
+class PairGrams:
+    """Pairs of sentences as Gram matrices: left with right, left with left, right with right. (3, pairs, l, l)"""
+
+    grams: Tensor
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return int(self.grams.shape[-1])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the Gram matrices are."""
+        return self.grams.device
+
+    @classmethod
+    def of(cls, left: Views, right: Views, *, device: torch.device | str = "cpu") -> "PairGrams":
+        """From views (pairs, layers, width) of either side, in float64 a part at a time."""
+        check_views(left, right)
+        rows = max(1, _GRAM_NUMBERS // max(1, left.shape[1] * left.shape[2]))
+        parts = []
+        for start in range(0, len(left), rows):
+            a, b = (as_float64(views[start : start + rows], device) for views in (left, right))
+            parts.append(torch.stack([symmetric(a @ b.mT), a @ a.mT, b @ b.mT]))
+        grams = torch.cat(parts, dim=1)
+        bad = ~torch.isfinite(grams).all(dim=-1).all(dim=-1).all(dim=0)
+        if bool(bad.any()):
+            raise InputError(f"The views of pair {int(bad.nonzero()[0])} hold NaN or infinite numbers")
+        return cls(grams)
+
+    def __len__(self) -> int:
+        return int(self.grams.shape[1])
+
+    def pick(self, pairs: NDArray[np.integer[Any]]) -> "PairGrams":
+        """Some of the pairs."""
+        return PairGrams(self.grams[:, torch.from_numpy(np.asarray(pairs)).to(self.device)])
+
+    def similarities(self, weights: Tensor) -> Tensor:
+        """Cosines for any weights: (rows, layers) -> (rows, pairs)"""
+        forms = weighted(weights.to(self.grams), triangle(self.grams.flatten(0, 1)))
+        dots, left, right = torch.split(forms, len(self), dim=1)
+        return dots / (left * right).clamp_min(_TINY).sqrt()
+
+    def sweep(self, space: Space) -> Iterator[Walk]:
+        """All sets of a space, by halves."""
+        forced, free = space.bits(self.layers)
+        if len(free) > _MOST_FREE:
+            yield from plain_sweep(self, space, rows=max(1, _CPU_BLOCK // len(self)))
+            return
+        lower = free[: lower_bits(3 * len(self), len(free), self.device)]
+        halves = Halves.of(self.grams.flatten(0, 1), (*forced, *free[len(lower) :]), lower)
+        for uppers in upper_sets(len(free) - len(lower)):
+            yield partial(_walk, halves, uppers, len(forced), space, len(self))
+
+
+def _walk(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: Space, pairs: int) -> Iterator[Piece]:
+    for masks, forms in walk_halves(halves, uppers, forced, space):
+        yield masks, cosines(forms, pairs)
+
+
+def walk_halves(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: Space) -> Iterator[Piece]:
+    """The allowed sets with some of the upper sets, and their forms (sets, items), an upper set at a time.
+
+    The first `forced` upper layers are in every set; a bit of an upper set's number says so of each of the others.
+    """
+    numbers = uppers << np.uint64(forced) | np.uint64(2**forced - 1)
+    members = torch.from_numpy(membership(numbers, len(halves.upper))).to(halves.table)
+    lower_masks = halves.lower_masks
+    columns = halves.columns(members)
+    for place, upper_mask in enumerate(scatter_bits(numbers, halves.upper)):
+        masks = lower_masks | upper_mask
+        if upper_mask and space.takes_all_sizes:
+            yield masks, halves.block(columns[place])
+        elif len(kept := np.flatnonzero(space.allows(masks))):
+            rows = torch.from_numpy(kept).to(halves.table.device)
+            yield masks[kept], halves.block(columns[place], rows)
+
+
+def cosines(forms: Tensor, pairs: int) -> Tensor:
+    """Forms of left-right, left-left, right-right, side by side, to cosines in their place.
+
+    (rows, 3 pairs) -> (rows, pairs)
+    """
+    dots, left, right = torch.split(forms, pairs, dim=1)
+    return dots.div_(left.mul_(right).clamp_min_(_TINY).sqrt_())
+
+
+def plain_sweep(source: Source, space: Space, *, rows: int) -> Iterator[Walk]:
+    """All sets of a space, each block of them by `similarities`."""
+
+    def walk(masks: Masks) -> Iterator[Piece]:
+        yield masks, source.similarities(torch.from_numpy(membership(masks, source.layers)).to(source.device))
+
+    for masks in space.masks(source.layers, rows):
+        yield partial(walk, masks)
+
+
+def lower_bits(items: int, free: int, device: torch.device) -> int:
+    """How many layers are lower ones, so that a block has the right size for the device."""
+    target = _CPU_BLOCK if device.type == "cpu" else _GPU_BLOCK
+    return min(free, max(3, (target // max(1, items)).bit_length() - 1))
+
+
+def upper_sets(bits: int) -> Iterator[NDArray[np.uint64]]:
+    """All numbers of so many bits, in batches."""
+    for start in takewhile(lambda first: first < 2**bits, count(0, _UPPER_SETS)):
+        yield np.arange(start, min(start + _UPPER_SETS, 2**bits), dtype=np.uint64)
+
+
+def as_float64(views: Views, device: torch.device | str) -> Tensor:
+    """Views as a float64 tensor on a device."""
+    tensor = views if isinstance(views, Tensor) else torch.from_numpy(np.array(views))
+    return tensor.to(device, torch.float64)
+
+
+def check_views(left: Views, right: Views) -> None:
+    """Both sides must be views, of the same pairs, layers and width."""
+    for views in (left, right):
+        if views.ndim != 3 or 0 in views.shape[1:]:
+            raise InputError(f"Views have the shape (pairs, layers, width), not {tuple(views.shape)}")
+    if left.shape != right.shape:
+        raise InputError(f"The two sides' views differ: {tuple(left.shape)} and {tuple(right.shape)}")

@@ -1,0 +1,166 @@
+"""The scores of all sets that were searched, best first on request."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from layerwise.errors import InputError
+from layerwise.mixes import LayerSet
+from layerwise.search.scan import Scores
+from layerwise.search.spaces import Masks, highest_layers, layers_of, mask_of
+
+_SAME = 1e-12  # scores that differ by less are equal: then fewer and lower layers win
+_FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
+
+
+@dataclass(frozen=True)
+class ScoredSet:
+    """A set of layers with its token pooling and score."""
+
+    layers: tuple[int, ...]
+    pooling: str
+    score: float
+
+    @property
+    def mix(self) -> LayerSet:
+        """As a layer mix."""
+        return LayerSet.of(*self.layers, pooling=self.pooling)
+
+
+class ScoreTable(Sequence[ScoredSet]):
+    """Every set that was scored; `table[0]` is the best, and the order is only made when asked for.
+
+    Args:
+        parts: Token pooling -> (masks, scores).
+    """
+
+    def __init__(self, parts: Mapping[str, tuple[Masks, Scores]]) -> None:
+        self.poolings = tuple(parts)
+        self._offsets = np.cumsum([0, *(len(masks) for masks, _ in parts.values())])
+        self.masks = _joined([masks for masks, _ in parts.values()])
+        self.scores = _joined([scores for _, scores in parts.values()])
+        self._order: np.ndarray[Any, np.dtype[np.int64]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.masks)
+
+    @overload
+    def __getitem__(self, place: int) -> ScoredSet: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[ScoredSet]: ...
+
+    def __getitem__(self, place: int | slice) -> ScoredSet | list[ScoredSet]:
+        if isinstance(place, slice):
+            return [self.at(int(row)) for row in self._ordered[place]]
+        return self.at(int(self._ordered[place]))
+
+    def __iter__(self) -> Iterator[ScoredSet]:
+        return (self.at(int(row)) for row in self._ordered)
+
+    @property
+    def best(self) -> ScoredSet:
+        """The best set; of equally good ones that with the fewest, then the lowest layers."""
+        if not len(self) or np.isnan(self.scores).all():
+            raise InputError("No set has a score: all pairs are equally similar in every layer")
+        return self.at(self.best_row(np.arange(len(self))))
+
+    def best_row(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> int:
+        """The best of some rows."""
+        scores = np.where(np.isnan(self.scores[rows]), -np.inf, self.scores[rows])
+        equal = rows[scores >= scores.max() - _SAME]
+        sizes, masks = np.bitwise_count(self.masks[equal]), self.masks[equal]
+        return int(equal[np.lexsort((masks, highest_layers(masks), sizes))[0]])
+
+    def at(self, row: int) -> ScoredSet:
+        """A row as it was searched, in no particular order."""
+        pooling = self.poolings[int(np.searchsorted(self._offsets, row, side="right")) - 1]
+        return ScoredSet(layers_of(int(self.masks[row])), pooling, float(self.scores[row]))
+
+    def score_of(self, layers: Sequence[int], pooling: str | None = None) -> float:
+        """The score of one set."""
+        name = pooling or self.poolings[0]
+        if name not in self.poolings:
+            raise InputError(f"{name!r} was not searched; these were: {', '.join(self.poolings)}")
+        masks, scores = self.column(name)
+        found = np.flatnonzero(masks == np.uint64(mask_of(layers)))
+        if not len(found):
+            raise InputError(f"Layers {','.join(map(str, layers))} are not in the space that was searched")
+        return float(scores[found[0]])
+
+    def rows_of(self, pooling: str) -> slice:
+        """The rows of one token pooling."""
+        place = self.poolings.index(pooling)
+        return slice(int(self._offsets[place]), int(self._offsets[place + 1]))
+
+    def column(self, pooling: str) -> tuple[Masks, Scores]:
+        """The sets of one token pooling and their scores."""
+        part = self.rows_of(pooling)
+        return self.masks[part], self.scores[part]
+
+    def front(self) -> list[ScoredSet]:
+        """The Pareto front of score against highest layer: each is better than all sets that need fewer blocks."""
+        highest, found, bar = highest_layers(self.masks), list[ScoredSet](), -np.inf
+        for layer in range(int(highest.max()) + 1):
+            rows = np.flatnonzero((highest == layer) & ~np.isnan(self.scores))
+            if len(rows) and self.scores[rows].max() > bar + _SAME:
+                best = self.at(self.best_row(rows))
+                bar = best.score
+                found.append(best)
+        return found
+
+    def write(self, path: str | Path) -> None:
+        """All sets, best first, as CSV, TSV, JSONL or Parquet by the file's ending."""
+        target = Path(path)
+        check_table_path(target)
+        columns = {
+            "layers": [",".join(map(str, layers_of(int(mask)))) for mask in self.masks[self._ordered]],
+            "pooling": [self.at(int(row)).pooling for row in self._ordered],
+            "score": self.scores[self._ordered].tolist(),
+        }
+        try:
+            _write(target, columns)
+        except OSError as error:
+            raise InputError(f"{target}: can't be written: {error.strerror}") from error
+
+    @property
+    def _ordered(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        if self._order is None:
+            keys = (self.masks, np.bitwise_count(self.masks), np.where(np.isnan(self.scores), np.inf, -self.scores))
+            self._order = np.lexsort(keys)
+        return self._order
+
+
+def check_table_path(target: Path) -> None:
+    """Refuse an ending that says no format, before any work is done."""
+    if target.suffix.lower() not in _FORMATS:
+        raise InputError(f"{target}: a table is written as {', '.join(_FORMATS)}, told by the file's ending")
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: there is no folder {target.parent}; make it first")
+
+
+def _joined(arrays: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _write(target: Path, columns: dict[str, list[Any]]) -> None:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    table = pa.table(columns)
+    kind = target.suffix.lower()
+    building = target.with_name(target.name + ".part")
+    if kind == ".parquet":
+        pyarrow.parquet.write_table(table, building)
+    elif kind == ".jsonl":
+        with building.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in table.to_pylist())
+    else:
+        options = pyarrow.csv.WriteOptions(delimiter="," if kind == ".csv" else "\t")
+        pyarrow.csv.write_csv(table, building, options)
+    building.replace(target)

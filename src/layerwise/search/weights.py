@@ -1,0 +1,64 @@
+"""Continuous layer weights by optimisation, an alternative to sets.
+
+Rank correlation has no gradient, so the weights are moved uphill on the correlation of the cosines with the grades'
+ranks (with the grades themselves for Pearson, with the labels for classification), from several starts at once; the
+real metric then decides, the starts themselves included. Weights are positive and sum to 1.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from torch import Tensor
+
+from layerwise.errors import InputError
+from layerwise.search.problems import PairProblem, Problem
+
+_STEPS, _RATE = 300, 0.1
+_FLOOR = 1e-3  # the weight from which a layer outside the starting set begins; a smaller one in the end is dropped
+
+
+@dataclass(frozen=True)
+class FoundWeights:
+    """Weights of all layers, with their score by the problem's metric."""
+
+    weights: NDArray[np.float64]
+    score: float
+
+
+def search_weights(problem: Problem, starts: NDArray[np.floating]) -> FoundWeights:
+    """The best weights found from some starts (rows, layers), which are weights or sets themselves."""
+    if not isinstance(problem, PairProblem):
+        raise InputError("Layer weights are found for pairs with scores or labels, not for retrieval; search for a set")
+    shares = torch.from_numpy(np.asarray(starts, dtype=np.float64)).clamp_min(_FLOOR).to(problem.source.device)
+    logits = shares.log().requires_grad_()
+    target = _target(problem).to(logits.device)
+    optimiser = torch.optim.Adam([logits], lr=_RATE)
+    for _ in range(_STEPS):
+        optimiser.zero_grad()
+        similarities = problem.source.similarities(logits.softmax(1))
+        loss = -_correlation(similarities, target).nan_to_num().sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    found = logits.detach().softmax(1).cpu().numpy()
+    found = np.where(found < _FLOOR, 0.0, found)
+    rows = np.concatenate([found, starts]) / np.concatenate([found, starts]).sum(1, keepdims=True)
+    scores = problem.scores(rows)
+    best = int(np.nanargmax(scores))
+    return FoundWeights(rows[best], float(scores[best]))
+
+
+def _target(problem: PairProblem) -> Tensor:
+    gold = rankdata(problem.gold) if problem.metric.name == "spearman" else problem.gold
+    centred = torch.from_numpy(np.asarray(gold - gold.mean(), dtype=np.float64))
+    unit: Tensor = centred / centred.norm()
+    return unit
+
+
+def _correlation(similarities: Tensor, target: Tensor) -> Tensor:
+    """(rows, n), (n,) of mean 0 and length 1 -> (rows,)"""
+    centred = similarities - similarities.mean(1, keepdim=True)
+    correlation: Tensor = centred @ target / centred.norm(dim=1).clamp_min(1e-12)
+    return correlation
