@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, overload
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from layerwise.encoder.cache import ViewCache, ViewKey
+from layerwise.encoder.dropout import dropout_on
 from layerwise.encoder.embedded import DEFAULT
 from layerwise.encoder.fingerprint import model_fingerprint, text_fingerprint, tokenizer_fingerprint
 from layerwise.encoder.folders import ModelFolder, find_model
@@ -107,6 +108,7 @@ class LayerEncoder:
         *,
         layers: Sequence[int] | None = ...,
         cache: ViewCache | bool = ...,
+        dropout_seed: int | None = ...,
         show_progress_bar: bool = ...,
     ) -> Array: ...
 
@@ -118,6 +120,7 @@ class LayerEncoder:
         *,
         layers: Sequence[int] | None = ...,
         cache: ViewCache | bool = ...,
+        dropout_seed: int | None = ...,
         show_progress_bar: bool = ...,
     ) -> dict[str, Array]: ...
 
@@ -128,6 +131,7 @@ class LayerEncoder:
         *,
         layers: Sequence[int] | None = None,
         cache: ViewCache | bool = False,
+        dropout_seed: int | None = None,
         show_progress_bar: bool = False,
     ) -> Array | dict[str, Array]:
         """The pooled vectors of every layer: (sentences, layers + 1, width), float32.
@@ -138,6 +142,7 @@ class LayerEncoder:
             layers: Only these layers, in this order; negative numbers count from the last. The blocks above the
                 highest are not run.
             cache: True, or a `ViewCache`, to keep the views of all layers on disk and read them from there.
+            dropout_seed: Run with the encoder's dropout on, by this seed; such views are not cached.
             show_progress_bar: Show one.
         """
         texts = check_sentences(sentences)
@@ -145,14 +150,15 @@ class LayerEncoder:
         if not names or (layers is not None and not len(layers)):
             raise InputError("encode_layers needs at least one pooling and one layer")
         picked = [resolve_layer(layer, self.depth) for layer in (range(self.depth + 1) if layers is None else layers)]
-        if cache:
+        if cache and dropout_seed is None:
             store = cache if isinstance(cache, ViewCache) else ViewCache()
             views = self._cached_views(texts, names, store, show_progress_bar)
             if picked != list(range(self.depth + 1)):
                 views = {name: np.asarray(array[:, picked]) for name, array in views.items()}
         else:
             views = {n: np.empty((len(texts), len(picked), self.width), dtype=np.float32) for n in names}
-            self._fill(views, texts, picked, show_progress_bar)
+            with nullcontext() if dropout_seed is None else self._dropout_on(dropout_seed):
+                self._fill(views, texts, picked, show_progress_bar)
         return views[pooling] if isinstance(pooling, str) else views
 
     def stream(
@@ -191,6 +197,11 @@ class LayerEncoder:
     def _onnx_reader(self) -> OnnxReader:
         fingerprint = partial(model_fingerprint, self.model)  # taken when a graph is looked up, not before
         return OnnxReader(self.model, self._read_torch, fingerprint, max_length=self.max_length)
+
+    def _dropout_on(self, seed: int) -> AbstractContextManager[None]:
+        if self._onnx is not None:
+            raise InputError("Dropout runs with the torch backend only, not with ONNX")
+        return dropout_on(self.model, seed)
 
     def _fill(self, views: dict[str, Array], texts: Sequence[str], layers: Sequence[int], bar: bool) -> None:
         """Write the views of all poolings, from one pass, into arrays in memory or on disk."""

@@ -99,5 +99,9 @@ def _weighted(problems: Problems, table: ScoreTable, pooling: str) -> Choice:
     start = table.at(table.best_row(part))
     masks = np.array([mask_of(start.layers), 2**problem.layers - 1, 1 << problem.layers - 1], dtype=np.uint64)
     found = search_weights(problem, membership(masks, problem.layers))
-    weights = {layer: weight for layer, weight in enumerate(map(float, found.weights)) if weight}
-    return Choice(LayerWeights.of(weights, pooling=pooling), found.score)
+    return Choice(weights_mix(found.weights, pooling), found.score)
+
+
+def weights_mix(weights: NDArray[np.float64], pooling: str) -> LayerWeights:
+    """A row of weights as a mix: (layers,) -> the layers whose weight is not 0"""
+    return LayerWeights.of({layer: float(weight) for layer, weight in enumerate(weights) if weight}, pooling=pooling)

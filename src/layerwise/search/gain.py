@@ -22,18 +22,20 @@ class Gain:
 
 def bootstrap_gain(
     problems: Problems,
-    choices: Sequence[tuple[Choice, Choice]],
-    tests: Sequence[Rows],
+    choices: Sequence[tuple[Choice, Choice, Rows]],
     *,
     seed: int = 0,
     resamples: int = 2000,
 ) -> Gain:
-    """The paired bootstrap: all pairs are drawn anew, and every split's gain is taken on its test pairs among them."""
+    """The paired bootstrap over splits, each with its choice, the last layer and its test pairs.
+
+    All pairs are drawn anew, and every split's gain is taken on those of its test pairs that were drawn.
+    """
     size = len(next(iter(problems.values())))
     random = np.random.default_rng(seed)
     draws = [random.integers(size, size=size) for _ in range(resamples)]
     estimates, redrawn = [], []
-    for (best, last), test in zip(choices, tests, strict=True):
+    for best, last, test in choices:
         kept = np.zeros(size, dtype=bool)
         kept[test] = True
         inside = [draw[kept[draw]] for draw in draws]

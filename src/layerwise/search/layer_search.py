@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -11,17 +12,18 @@ import torch
 from layerwise.encoder.pooling import POOLINGS
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.model.head import Head
-from layerwise.search.choose import Choice, best_of, check_method, last_layer, make_table
+from layerwise.search.choose import Choice, best_of, check_method, last_layer, make_table, weights_mix
 from layerwise.search.heads import HeadPairs
 from layerwise.search.metrics import Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Problem
 from layerwise.search.retrieval import RetrievalMetric, RetrievalProblem
 from layerwise.search.scan import Progress, no_progress
-from layerwise.search.select import Report, nested, random_splits
+from layerwise.search.select import Part, Report, SplitChoice, choose_by_splits, make_report, random_splits
 from layerwise.search.sources import PairGrams, Views
 from layerwise.search.spaces import Space
 from layerwise.search.stability import Stability, stability
 from layerwise.search.table import ScoredSet, ScoreTable
+from layerwise.search.unlabelled import without_labels
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +36,9 @@ class LayerSearch:
     """Searches combinations of layers by their scores on sentence pairs.
 
     Args:
-        metric: "spearman", "pearson", "average-precision", "accuracy" (labels 0 and 1), "mrr@10", "recall@5",
-            "ndcg@10" or any other cut-off (queries and candidates), or a function of (similarities, scores).
+        metric: "spearman" (the default), "pearson", "average-precision", "accuracy" (labels 0 and 1), "mrr@10",
+            "recall@5", "ndcg@10" or any other cut-off (queries and candidates), or a function of (similarities,
+            scores). Without labels "separation" (the default then) or "align-uniform".
         space: Which sets may be chosen, a `Space` or its text; every set without it.
         method: "auto" searches every set where there are at most 2^26, else by a beam; "exhaustive", "beam" and
             "greedy" are what they say; "weights" moves from the best set to continuous layer weights.
@@ -55,6 +58,8 @@ class LayerSearch:
         front_: The best sets by highest layer: quality against cost.
         report_: Scores on unseen pairs, split by split, and the gain over the last layer with its interval.
         stability_: Layer -> how often random halves of the pairs choose it; `stability_.agreement`.
+        parts_: The splits, as rows of the pairs that choose and that report.
+        problems_, space_: What was searched, by token pooling, and where.
         warnings_: What a careful reader of the result should know.
 
     >>> import numpy as np
@@ -69,7 +74,7 @@ class LayerSearch:
     def __init__(
         self,
         *,
-        metric: str | Metric | UserMetric = "spearman",
+        metric: str | Metric | UserMetric | None = None,
         space: Space | str | None = None,
         method: str = "auto",
         head: Head | None = None,
@@ -91,41 +96,57 @@ class LayerSearch:
         self.device = device
         self.progress = progress
 
-    def fit(self, views_a: Views | Mapping[str, Views], views_b: Views | Mapping[str, Views], gold: object) -> Self:
+    def fit(
+        self, views_a: Views | Mapping[str, Views], views_b: Views | Mapping[str, Views], gold: object = None
+    ) -> Self:
         """Choose layers.
 
         Args:
             views_a: Views of the pairs' first sentences, (pairs, layers, width), or a mapping from token poolings to
                 such views, all of which are searched. For retrieval, the queries.
             views_b: The same of the second sentences; for retrieval, the candidates.
-            gold: The pairs' scores or labels; for retrieval, each query's relevant candidates.
+            gold: The pairs' scores or labels; for retrieval, each query's relevant candidates. Without it, nothing is
+                labelled: the two sentences of a row are taken for alike (two dropout passes, or sentences that stand
+                together in a text), those of different rows for unlike, and the metric is "separation".
         """
         check_method(self.method)
-        self._space = self.space if isinstance(self.space, Space) else Space.parse(self.space or "all")
-        self._problems = self._make_problems(_by_pooling(views_a), _by_pooling(views_b), gold)
-        self.__dict__.pop("report_", None)
-        self.__dict__.pop("stability_", None)
+        self.space_ = self.space if isinstance(self.space, Space) else Space.parse(self.space or "all")
+        left, right = _by_pooling(views_a), _by_pooling(views_b)
+        self._default_metric = "spearman" if gold is not None else "separation"
+        if gold is None:
+            left, right, gold = without_labels(left, right, seed=self.seed)
+        self.problems_ = self._make_problems(left, right, gold)
+        for lazy in ("parts_", "report_", "stability_"):
+            self.__dict__.pop(lazy, None)
         if self.dev is None:
-            self.table_ = make_table(self._problems, self._space, self.method, progress=self._progress)
-            self.best_ = best_of(self._problems, self.table_, self.method)
-            self.last_ = last_layer(self._problems)
+            self._choices = None
+            self.table_ = make_table(self.problems_, self.space_, self.method, progress=self._progress)
+            self.best_ = best_of(self.problems_, self.table_, self.method)
+            self.last_ = last_layer(self.problems_)
         else:
-            parts = random_splits(self._pairs, self.dev, self.splits or 1, self.seed)
-            self.report_, self.table_ = self._nested(parts)
-            self._choose_by_splits(self.report_)
-        self._warn_early()
+            self._choices, self.table_ = self._split_choices()
+            self._choose_by_mean(self._choices)
+        if few := self._few_pairs():
+            log.warning("%s", few)
         return self
+
+    @cached_property
+    def parts_(self) -> list[Part]:
+        """The splits: rows of the pairs that choose, and of those that report."""
+        if self.dev is None:
+            return random_splits(self._pairs, _NESTED_DEV, self.splits or _NESTED_SPLITS, self.seed)
+        return random_splits(self._pairs, self.dev, self.splits or 1, self.seed)
 
     @cached_property
     def report_(self) -> Report:
         """What the search is worth on unseen pairs."""
-        parts = random_splits(self._pairs, _NESTED_DEV, self.splits or _NESTED_SPLITS, self.seed)
-        return self._nested(parts)[0]
+        choices = self._choices or self._split_choices()[0]
+        return make_report(self.problems_, choices, seed=self.seed, resamples=self.resamples)
 
     @cached_property
     def stability_(self) -> Stability:
         """Which layers random halves of the pairs choose."""
-        return stability(self._problems, self.table_, seed=self.seed)
+        return stability(self.problems_, self.table_, seed=self.seed)
 
     @property
     def front_(self) -> list[ScoredSet]:
@@ -159,27 +180,29 @@ class LayerSearch:
 
     @property
     def _pairs(self) -> int:
-        return len(next(iter(self._problems.values())))
+        return len(next(iter(self.problems_.values())))
 
-    def _nested(self, parts: Any) -> tuple[Report, ScoreTable]:
-        return nested(
-            self._problems,
-            self._space,
-            self.method,
-            parts,
-            seed=self.seed,
-            resamples=self.resamples,
-            progress=self._progress,
-        )
+    def _split_choices(self) -> tuple[list[SplitChoice], ScoreTable]:
+        return choose_by_splits(self.problems_, self.space_, self.method, self.parts_, progress=self._progress)
 
-    def _choose_by_splits(self, report: Report) -> None:
+    def _choose_by_mean(self, choices: list[SplitChoice]) -> None:
         """One split: its choice. Several: the set with the best mean over their dev pairs, with their mean scores."""
-        best, last = self.table_.best, last_layer(self._problems)
-        mix = best.mix
-        if self.method == "weights":
-            mix = best_of(self._problems, self.table_, self.method).mix  # type: ignore[assignment]
-        self.best_ = Choice(mix, report.mean("dev"), report.mean("test"))
-        self.last_ = Choice(last.mix, report.mean("last_dev"), report.mean("last_test"))
+        best = choices[0].best if len(choices) == 1 else self._best_of_all(choices)
+        results = [choice.result for choice in choices]
+        dev, test, last_dev, last_test = np.mean([[r.dev, r.test, r.last_dev, r.last_test] for r in results], axis=0)
+        self.best_ = Choice(best.mix, float(dev), float(test))
+        self.last_ = Choice(choices[0].last.mix, float(last_dev), float(last_test))
+
+    def _best_of_all(self, choices: list[SplitChoice]) -> Choice:
+        if self.method != "weights":
+            best = self.table_.best
+            return Choice(best.mix, best.score)
+        rows = np.concatenate([choice.best.weights(self._layers) for choice in choices])
+        return replace(choices[0].best, mix=weights_mix(rows.mean(0), choices[0].best.pooling))
+
+    @property
+    def _layers(self) -> int:
+        return next(iter(self.problems_.values())).layers
 
     def _make_problems(self, left: dict[str, Views], right: dict[str, Views], gold: object) -> dict[str, Problem]:
         if list(left) != list(right):
@@ -192,7 +215,7 @@ class LayerSearch:
             if self.head is not None:
                 raise LayerwiseError("A head is searched with pair metrics, not with retrieval")
             return RetrievalProblem.of(left, right, gold, retrieval, device=self.device)
-        metric = as_metric(self.metric)
+        metric = as_metric(self.metric or self._default_metric)
         values = check_gold(gold, metric)
         if not len(left) == len(right) == len(values):
             raise InputError(f"{len(left)} and {len(right)} sentences for {len(values)} scores: the lengths differ")
@@ -201,17 +224,13 @@ class LayerSearch:
         return PairProblem(PairGrams.of(left, right, device=self.device), values, metric)
 
     def _few_pairs(self) -> str:
-        choosing = self._pairs if self.dev is None else self.report_.dev_pairs
+        choosing = self._pairs if self.dev is None else len(self.parts_[0][0])
         if choosing >= FEW_PAIRS:
             return ""
         return (
             f"{choosing} pairs choose among {len(self.table_):,} sets: with fewer than {FEW_PAIRS} the best of them "
             f"is little more than luck"
         )
-
-    def _warn_early(self) -> None:
-        if self._few_pairs():
-            log.warning("%s", self._few_pairs())
 
 
 def _by_pooling(views: Views | Mapping[str, Views]) -> dict[str, Views]:

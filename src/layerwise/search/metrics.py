@@ -137,6 +137,33 @@ def best_accuracy(gold: Gold, device: torch.device) -> BatchMetric:
     return score
 
 
+def separation(gold: Gold, device: torch.device) -> BatchMetric:
+    """How many standard deviations the similarities of positive and of other pairs lie apart (d'), for no labels.
+
+    Alignment (positive pairs close) and uniformity (others spread) in one number that no scale can blow up.
+    """
+    positive, other = (torch.from_numpy(np.flatnonzero(gold == label)).to(device) for label in (1, 0))
+
+    def score(similarities: Tensor) -> Tensor:
+        close, far = similarities[:, positive], similarities[:, other]
+        spread = ((close.var(1) + far.var(1)) / 2).sqrt()
+        return torch.where(spread > _FLAT, (close.mean(1) - far.mean(1)) / spread, torch.nan)
+
+    return score
+
+
+def align_uniform(gold: Gold, device: torch.device) -> BatchMetric:
+    """Minus the sum of Wang and Isola's alignment of positive pairs and uniformity of others, on unit vectors."""
+    positive, other = (torch.from_numpy(np.flatnonzero(gold == label)).to(device) for label in (1, 0))
+
+    def score(similarities: Tensor) -> Tensor:
+        alignment = 2 - 2 * similarities[:, positive].mean(1)
+        uniformity = torch.exp(-4 * (1 - similarities[:, other])).mean(1).log()
+        return -(alignment + uniformity)
+
+    return score
+
+
 _FLAT = 1e-12  # similarities that differ by less are equal
 
 
@@ -164,5 +191,7 @@ for _metric in (
     Metric("pearson", pearson, redraw=redraw_pearson),
     Metric("average-precision", average_precision, binary=True),
     Metric("accuracy", best_accuracy, binary=True),
+    Metric("separation", separation, binary=True),
+    Metric("align-uniform", align_uniform, binary=True),
 ):
     METRICS.register(_metric.name)(_metric)

@@ -6,19 +6,21 @@ gain over the last layer is resampled in pairs: both mixes on the same drawn pai
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from layerwise.errors import InputError
-from layerwise.search.choose import Problems, best_of, last_layer, make_table, pick
+from layerwise.search.choose import Choice, Problems, best_of, last_layer, make_table, pick
 from layerwise.search.gain import Gain, bootstrap_gain
 from layerwise.search.metrics import FEWEST_PAIRS
 from layerwise.search.problems import Rows
 from layerwise.search.scan import Progress, Scores, no_progress
 from layerwise.search.spaces import Masks, Space
 from layerwise.search.table import ScoreTable
+
+Part = tuple[Rows, Rows]  # the pairs that choose, and those that report
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,22 @@ class SplitResult:
     test: float
     last_dev: float
     last_test: float
+
+
+@dataclass(frozen=True)
+class SplitChoice:
+    """One split's choice and the last layer, both with dev and test scores, and the rows of its test pairs."""
+
+    best: Choice
+    last: Choice
+    test: Rows
+
+    @property
+    def result(self) -> SplitResult:
+        """As plain values."""
+        best, last = self.best, self.last
+        scores = (best.dev, best.test, last.dev, last.test)
+        return SplitResult(best.layers, str(best.mix), *(float("nan") if s is None else s for s in scores))
 
 
 @dataclass(frozen=True)
@@ -57,7 +75,7 @@ class Report:
         return asdict(self)
 
 
-def random_splits(pairs: int, dev: int | float, splits: int, seed: int) -> list[tuple[Rows, Rows]]:
+def random_splits(pairs: int, dev: int | float, splits: int, seed: int) -> list[Part]:
     """(dev, test) rows of each split. `dev` is a number of pairs, or a share of them below 1."""
     chosen = round(dev * pairs) if isinstance(dev, float) and dev < 1 else int(dev)
     if splits < 1:
@@ -72,30 +90,28 @@ def random_splits(pairs: int, dev: int | float, splits: int, seed: int) -> list[
     return [(order[:chosen], order[chosen:]) for order in orders]
 
 
-def nested(
-    problems: Problems,
-    space: Space,
-    method: str,
-    parts: Sequence[tuple[Rows, Rows]],
-    *,
-    seed: int = 0,
-    resamples: int = 2000,
-    progress: Progress = no_progress,
-) -> tuple[Report, ScoreTable]:
+def choose_by_splits(
+    problems: Problems, space: Space, method: str, parts: Sequence[Part], *, progress: Progress = no_progress
+) -> tuple[list[SplitChoice], ScoreTable]:
     """Each split's dev pairs choose, its test pairs report. Also the sets' scores on dev pairs, mean of the splits."""
-    results, choices, tables = [], [], []
+    choices, tables = [], []
     for dev, test in parts:
         choosing, reporting = pick(problems, dev), pick(problems, test)
         table = make_table(choosing, space, method, progress=progress)
         best, last = best_of(choosing, table, method), last_layer(choosing)
-        results.append(
-            SplitResult(best.layers, str(best.mix), best.dev, best.on(reporting), last.dev, last.on(reporting))
-        )
-        choices.append((best, last))
+        best, last = replace(best, test=best.on(reporting)), replace(last, test=last.on(reporting))
+        choices.append(SplitChoice(best, last, test))
         tables.append(table)
-    gain = bootstrap_gain(problems, choices, [test for _, test in parts], seed=seed, resamples=resamples)
-    report = Report(tuple(results), gain, len(parts[0][0]), len(parts[0][1]), seed)
-    return report, average_table(tables)
+    return choices, average_table(tables)
+
+
+def make_report(problems: Problems, choices: Sequence[SplitChoice], *, seed: int, resamples: int) -> Report:
+    """Scores split by split, and the gain with its interval."""
+    pairs, test = len(next(iter(problems.values()))), len(choices[0].test)
+    gain = bootstrap_gain(
+        problems, [(choice.best, choice.last, choice.test) for choice in choices], seed=seed, resamples=resamples
+    )
+    return Report(tuple(choice.result for choice in choices), gain, pairs - test, test, seed)
 
 
 def average_table(tables: Sequence[ScoreTable]) -> ScoreTable:

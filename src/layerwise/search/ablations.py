@@ -1,0 +1,128 @@
+"""The paper's ablations, each one call on a fitted `LayerSearch`: its dev pairs choose, its test pairs report.
+
+Scores are means over the search's splits (`parts_`), with their standard deviation.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from layerwise.errors import InputError
+from layerwise.mixes import parse_mix
+from layerwise.search.choose import Choice, Problems, best_of, last_layer, make_table, pick
+from layerwise.search.layer_search import LayerSearch
+from layerwise.search.metrics import FEWEST_PAIRS
+from layerwise.search.problems import Rows
+from layerwise.search.spaces import layers_of, mask_of
+from layerwise.search.table import ScoreTable
+
+FIXED = ("last", "last-4", "first-last", "0+last", "all")
+FRACTIONS = tuple(2.0**-power for power in range(9))  # 1 to 1/256
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A line of an ablation: test scores over the splits, and the mixes they are of."""
+
+    name: str
+    mean: float
+    sd: float
+    mixes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, scores: Sequence[float], mixes: Sequence[str]) -> "Ablation":
+        """From the scores of each split (or draw)."""
+        spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else float("nan")
+        return cls(name, float(np.mean(scores)), spread, tuple(mixes))
+
+
+def by_size(search: LayerSearch) -> list[Ablation]:
+    """The best of exactly N layers, for each N."""
+    sizes = np.unique(np.bitwise_count(search.table_.masks))
+    return _best_among(search, {f"{size} layers": _has_size(int(size)) for size in sizes})
+
+
+def without_each(search: LayerSearch) -> list[Ablation]:
+    """The best without layer i, for each i."""
+    used = layers_of(int(np.bitwise_or.reduce(search.table_.masks)))
+    return _best_among(search, {f"without {layer}": _lacks(layer) for layer in used})
+
+
+def fixed_mixes(search: LayerSearch, mixes: Sequence[str] = FIXED, *, pooling: str = "mean") -> list[Ablation]:
+    """Mixes that nobody chose: the last layer, the last 4, …"""
+    problems = search.problems_
+    depth = next(iter(problems.values())).layers - 1
+    found = []
+    for name in mixes:
+        if name == "last-4" and depth < 3:
+            continue
+        mix = parse_mix(name, pooling=pooling).resolve(depth)
+        choice = Choice(mix, np.nan)  # type: ignore[arg-type]
+        found.append(Ablation.of(name, [choice.on(pick(problems, test)) for _, test in search.parts_], [str(mix)]))
+    return found
+
+
+def random_sets(search: LayerSearch, *, count: int = 100, seed: int = 0) -> Ablation:
+    """Sets drawn from the space at random: mean and standard deviation over them."""
+    rows = np.random.default_rng(seed).choice(len(search.table_), min(count, len(search.table_)), replace=False)
+    drawn = [search.table_.at(int(row)) for row in rows]
+    tests = [pick(search.problems_, test) for _, test in search.parts_]
+    scores = [float(np.mean([Choice(found.mix, np.nan).on(test) for test in tests])) for found in drawn]
+    return Ablation.of(f"{len(drawn)} random sets", scores, [str(found.mix) for found in drawn])
+
+
+def by_training_size(
+    search: LayerSearch, fractions: Sequence[float] = FRACTIONS, *, draws: int = 3, seed: int = 0
+) -> list[tuple[int, Ablation, Ablation]]:
+    """Fewer and fewer pairs choose, the test pairs stay: (pairs, chosen, last layer) for each size that is possible."""
+    random = np.random.default_rng(seed)
+    found = []
+    for fraction in fractions:
+        size = round(fraction * len(search.parts_[0][0]))
+        if not size >= FEWEST_PAIRS:
+            break
+        chosen, last, mixes = [], [], []
+        for dev, test in search.parts_:
+            reporting = pick(search.problems_, test)
+            for _ in range(draws if size < len(dev) else 1):
+                choice = _choose(search, random.permutation(dev)[:size])
+                chosen.append(choice.on(reporting))
+                last.append(last_layer(reporting).dev)
+                mixes.append(str(choice.mix))
+        label = f"{size} pairs choose"
+        found.append((size, Ablation.of(label, chosen, mixes), Ablation.of("last layer", last, ["last"])))
+    if not found:
+        raise InputError(f"No size of {len(search.parts_[0][0])} dev pairs is large enough: {FEWEST_PAIRS} must choose")
+    return found
+
+
+def _choose(search: LayerSearch, rows: Rows) -> Choice:
+    choosing = pick(search.problems_, rows)
+    return best_of(choosing, make_table(choosing, search.space_, search.method), search.method)
+
+
+def _best_among(search: LayerSearch, filters: dict[str, Callable[[ScoreTable], Rows]]) -> list[Ablation]:
+    scores: dict[str, list[float]] = {name: [] for name in filters}
+    mixes: dict[str, list[str]] = {name: [] for name in filters}
+    for dev, test in search.parts_:
+        choosing, reporting = pick(search.problems_, dev), pick(search.problems_, test)
+        table = make_table(choosing, search.space_, search.method)
+        for name, rows_of in filters.items():
+            _add_best(table, rows_of(table), reporting, scores[name], mixes[name])
+    return [Ablation.of(name, scores[name], mixes[name]) for name in filters if scores[name]]
+
+
+def _add_best(table: ScoreTable, rows: Rows, reporting: Problems, scores: list[float], mixes: list[str]) -> None:
+    if len(rows) and not np.isnan(table.scores[rows]).all():
+        best = table.at(table.best_row(rows.astype(np.int64)))
+        scores.append(Choice(best.mix, best.score).on(reporting))
+        mixes.append(str(best.mix))
+
+
+def _has_size(size: int) -> Callable[[ScoreTable], Rows]:
+    return lambda table: np.flatnonzero(np.bitwise_count(table.masks) == size)
+
+
+def _lacks(layer: int) -> Callable[[ScoreTable], Rows]:
+    return lambda table: np.flatnonzero((table.masks & np.uint64(mask_of([layer]))) == 0)

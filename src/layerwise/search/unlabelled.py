@@ -1,0 +1,50 @@
+"""Choosing layers without labels: what should be alike and what should not, from text alone.
+
+Row i of both sides is alike: the same sentence through two passes with dropout, or two sentences that stand together
+in the user's text (neighbours, a title and its body). Sentences of different rows, drawn at random, are unlike. Good
+layers keep the two kinds apart.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder.stream import Array
+from layerwise.errors import InputError
+from layerwise.search.metrics import FEWEST_PAIRS, Gold
+from layerwise.search.sources import Views
+
+_UNLIKE = 5  # pairs of unlike sentences for each alike one
+_SEEDS = (1, 2)  # of the two passes
+
+
+def without_labels(
+    left: Mapping[str, Views], right: Mapping[str, Views], *, seed: int = 0
+) -> tuple[dict[str, Views], dict[str, Views], Gold]:
+    """Alike pairs as they are, then unlike ones drawn at random, and labels 1 and 0 for them."""
+    sizes = {len(views) for side in (left, right) for views in side.values()}
+    if len(sizes) > 1:
+        raise InputError(f"The two sides' lengths differ: {', '.join(map(str, sorted(sizes)))}")
+    (size,) = sizes
+    if size < FEWEST_PAIRS:
+        raise InputError(f"{size} sentences are too few to choose layers by; give {FEWEST_PAIRS} at the very least")
+    random = np.random.default_rng(seed)
+    first = np.tile(np.arange(size), _UNLIKE)
+    second = (first + random.integers(1, size, len(first))) % size  # never the row itself
+    rows = [np.concatenate([np.arange(size), drawn]) for drawn in (first, second)]
+    labels = np.concatenate([np.ones(size), np.zeros(len(first))])
+    return (
+        {name: views[rows[0]] for name, views in left.items()},
+        {name: views[rows[1]] for name, views in right.items()},
+        labels,
+    )
+
+
+def dropout_passes(
+    encoder: LayerEncoder, sentences: Sequence[str], poolings: Sequence[str]
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The views of two passes with dropout over the different ones of some sentences."""
+    texts = list(dict.fromkeys(sentences))
+    one, other = (encoder.encode_layers(texts, list(poolings), dropout_seed=seed) for seed in _SEEDS)
+    return one, other
