@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from layerwise.cli import cache, demo, embed, info
+from layerwise.cli import cache, demo, embed, info, search
 from layerwise.cli.screen import say_error
 from layerwise.errors import LayerwiseError
 from layerwise.version import __version__
@@ -19,6 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("info")(info.info)
+app.command("search")(search.search)
 app.command("embed")(embed.embed)
 app.command("demo")(demo.demo)
 app.add_typer(cache.app, name="cache")

@@ -62,13 +62,19 @@ def human_bytes(count: float) -> str:
 
 
 @contextmanager
-def counting(label: str, *, total: int | None = None) -> Iterator["Callable[[int], None]"]:
+def counting(label: str, total: int | None = None, *, unit: str = "rows") -> Iterator["Callable[[int], None]"]:
     """A bar on standard error, moved on by calling what is yielded with a number of rows; none in a log file."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TextColumn("rows"), TimeElapsedColumn())
+    columns = (
+        TextColumn(label),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}"),
+        TimeElapsedColumn(),
+    )
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(label, total=total)
+        task = progress.add_task(label, total=total, unit=unit)
         yield lambda rows: progress.advance(task, rows)

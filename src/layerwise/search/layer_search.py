@@ -154,6 +154,13 @@ class LayerSearch:
         return self.table_.front()
 
     @property
+    def metric_name_(self) -> str:
+        """The name of the metric."""
+        metric = self.metric or self._default_metric
+        retrieval = RetrievalMetric.parse(metric) if isinstance(metric, str) else None
+        return retrieval.name if retrieval else as_metric(metric).name
+
+    @property
     def warnings_(self) -> list[str]:
         """What a careful reader of the result should know."""
         found = [self._few_pairs()] if self._few_pairs() else []

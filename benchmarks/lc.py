@@ -1,0 +1,94 @@
+"""Layer combination on the seven STS sets under the paper's protocol, and the choice without labels beside it.
+
+    python benchmarks/lc.py [ENCODER ...]
+
+Each set's test split (SentEval form), Spearman x 100 over all its pairs ("all"). 350 random pairs choose among every
+set of layers, the others report; 5 random splits. Without labels: the set's own sentences (at most 1,000) twice
+through the encoder with dropout; the choice is scored on the same test pairs. The criterion "separation" was preferred
+to "align-uniform" by looking at STS-B train and dev and SICK train, never at these test splits. Results of an encoder
+are added to those of others in benchmarks/results/lc_sts.json.
+"""
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from layerwise import LayerEncoder, LayerSearch
+from layerwise.search.ablations import fixed_mixes
+from layerwise.search.unlabelled import dropout_passes
+from layers import encoders
+from measure import RESULTS, shared_folder, write_result
+
+SETS = {"sts12": None, "sts13": None, "sts14": None, "sts15": None, "sts16": None, "stsb": "test", "sick": "test"}
+DEV, SPLITS, SENTENCES = 350, 5, 1000
+
+
+def read_set(name: str, split: str | None) -> dict[str, list]:
+    """The pairs of a set's test split."""
+    filters = [("split", "=", split)] if split else None
+    return pq.read_table(shared_folder() / "data" / "sts" / f"{name}.parquet", filters=filters).to_pydict()
+
+
+def measure_set(encoder: LayerEncoder, pairs: dict[str, list]) -> dict[str, Any]:
+    """Everything about one encoder on one set."""
+    gold, texts = np.array(pairs["score"]), pairs["sentence1"] + pairs["sentence2"]
+    views = encoder.encode_layers(texts, cache=True)
+    left, right = views[: len(gold)], views[len(gold) :]
+    search = LayerSearch(dev=DEV, splits=SPLITS).fit(left, right, gold)
+    whole = LayerSearch().fit(left, right, gold)
+    report = search.report_
+    fixed = {line.name: 100 * line.mean for line in fixed_mixes(search, ("last", "last-4", "all"))}
+    return {
+        "pairs": len(gold),
+        "lc": {"test": [100 * split.test for split in report.splits], "layers": [s.layers for s in report.splits]},
+        "last": {"test": [100 * split.last_test for split in report.splits], "all_pairs": 100 * whole.last_.dev},
+        "fixed": fixed,
+        "gain": {name: value if name == "p_value" else 100 * value for name, value in vars(report.gain).items()},
+        "agreement": search.stability_.agreement,
+        "shares": search.stability_.shares,
+        "all_pairs_choose": {"layers": whole.best_.layers, "score": 100 * whole.best_.dev},
+        "unlabelled": unlabelled(encoder, texts, search),
+    }
+
+
+def unlabelled(encoder: LayerEncoder, texts: list[str], search: LayerSearch) -> dict[str, Any]:
+    """The choices without labels, scored on every split's test pairs."""
+    different = list(dict.fromkeys(texts))
+    order = np.random.default_rng(0).permutation(len(different))[:SENTENCES]
+    passes = dropout_passes(encoder, [different[place] for place in order], ["mean"])
+    found = {}
+    for metric in ("separation", "align-uniform"):
+        choice = LayerSearch(metric=metric).fit(*passes).best_
+        tests = [{"mean": search.problems_["mean"].pick(test)} for _, test in search.parts_]
+        found[metric] = {"layers": choice.layers, "test": [100 * choice.on(test) for test in tests]}
+    return found
+
+
+def main() -> None:
+    """Measure the named encoders, or all."""
+    path = RESULTS / "lc_sts.json"
+    known = json.loads(path.read_text())["encoders"] if path.exists() else {}
+    chosen = sys.argv[1:] or list(encoders())
+    for name in chosen:
+        encoder = LayerEncoder(encoders()[name])
+        known[name] = {}
+        for task, split in SETS.items():
+            found = known[name][task] = measure_set(encoder, read_set(task, split))
+            lc, last = np.mean(found["lc"]["test"]), np.mean(found["last"]["test"])
+            free = np.mean(found["unlabelled"]["separation"]["test"])
+            print(f"{name} {task}: last {last:.2f}, LC {lc:.2f}, without labels {free:.2f}", flush=True)
+        write_result(
+            "lc_sts",
+            {
+                "what": "Spearman x 100 on the test split of each STS set; 350 dev pairs choose, the rest reports",
+                "protocol": {"dev": DEV, "splits": SPLITS, "pooling": "mean", "aggregation": "all", "seed": 0},
+                "encoders": known,
+            },
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""`layerwise search MODEL PAIRS`: the best combination of the encoder's layers, with what it is worth."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from layerwise.cli.options import AsJson, Backend, Device, Dtype, MaxLength, Model, Revision, TrustRemoteCode
+from layerwise.cli.screen import counting, print_json, print_line, print_table
+from layerwise.errors import InputError
+
+if TYPE_CHECKING:
+    from layerwise.data.pairs import PairRows
+    from layerwise.encoder.layer_encoder import LayerEncoder
+    from layerwise.search.layer_search import LayerSearch
+    from layerwise.search.run import SearchResult
+
+_POINTS = 100  # correlations and rates are shown times 100
+
+
+def search(
+    model: Model,
+    pairs: Annotated[str, typer.Argument(metavar="PAIRS", help="CSV, TSV, JSONL or Parquet with named columns.")],
+    left: Annotated[str, typer.Option(help="The column of the first sentence (the query).")] = "sentence1",
+    right: Annotated[str, typer.Option(help="The column of the second sentence (the passage).")] = "sentence2",
+    score: Annotated[
+        str | None, typer.Option(help="The column of the score or label: 'score', but none for retrieval.")
+    ] = None,
+    where: Annotated[str | None, typer.Option(help="COLUMN=VALUE: take only such rows, e.g. split=test.")] = None,
+    input_format: Annotated[str | None, typer.Option(help="csv, tsv, jsonl, parquet or text; else by ending.")] = None,
+    metric: Annotated[
+        str,
+        typer.Option(help="spearman, pearson; average-precision, accuracy (labels 0, 1); mrr@10, recall@5, ndcg@10."),
+    ] = "spearman",
+    layers: Annotated[
+        str,
+        typer.Option(
+            help="Which sets: all, 'up to 4', 'exactly 3', contiguous, 'with 0,1', 'without 12', or the layers to "
+            "use such as 0-6,12; several joined by ';'."
+        ),
+    ] = "all",
+    max_layer: Annotated[int | None, typer.Option(help="No layer above this one: cheaper embeddings.")] = None,
+    method: Annotated[str, typer.Option(help="auto, exhaustive, beam, greedy, or weights (continuous).")] = "auto",
+    pooling: Annotated[str, typer.Option(help="Token poolings to search: mean, cls, max; several by commas.")] = "mean",
+    dev: Annotated[float | None, typer.Option(help="Pairs that choose, or their share below 1; else half.")] = None,
+    splits: Annotated[int, typer.Option(help="Random splits into dev and test; scores are their means.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of splits and resamples.")] = 0,
+    no_labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Choose without scores: dropout (two passes), pairs (the two columns) or neighbours (lines)."
+        ),
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the model with the chosen layers here.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at --save.")] = False,
+    table: Annotated[
+        Path | None, typer.Option(help="Write every set's dev score: *.csv, .tsv, .jsonl, .parquet.")
+    ] = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    max_length: MaxLength = None,
+    backend: Backend = "torch",
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Search every combination of layers: some pairs choose, others report. No training."""
+    from layerwise.encoder.layer_encoder import LayerEncoder
+    from layerwise.search.layer_search import LayerSearch
+    from layerwise.search.run import search_pairs
+    from layerwise.search.spaces import Space
+    from layerwise.search.table import check_table_path
+
+    if table is not None:
+        check_table_path(table)
+    if save is not None:
+        _check_save(save, overwrite)
+    space = Space.parse(layers, highest=max_layer)
+    rows = _read(pairs, left, right, score, where, input_format, metric, no_labels)
+    encoder = LayerEncoder(
+        model,
+        device=device,
+        dtype=dtype,
+        max_length=max_length,
+        backend=backend,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+    )
+    names = [name.strip() for name in pooling.split(",")]
+    search_device = "cuda" if encoder.device.type == "cuda" else "cpu"
+    if no_labels:
+        _search_without_labels(encoder, rows, names, LayerSearch(space=space, method=method, seed=seed), no_labels,
+                               save=save, overwrite=overwrite, table=table, as_json=as_json)  # fmt: skip
+        return
+    chosen = LayerSearch(
+        metric=metric,
+        space=space,
+        method=method,
+        dev=0.5 if dev is None else dev if dev < 1 else int(dev),
+        splits=splits,
+        seed=seed,
+        device=search_device,
+    )
+    result = search_pairs(encoder, rows, names, chosen, counting)
+    _keep(encoder, chosen, how_chosen(result), save=save, overwrite=overwrite, table=table)
+    if as_json:
+        print_json(result.as_dict() | {"saved": str(save) if save else None})
+        return
+    _show(result)
+    if save is not None:
+        print_line(f"Saved the model of layers {chosen.best_.mix} in {save}.")
+
+
+def how_chosen(result: "SearchResult") -> str:
+    """For the model card."""
+    search, report = result.search, result.search.report_
+    return (
+        f"the best of {len(search.table_):,} sets by {search.metric_name_} on {report.dev_pairs:,} pairs "
+        f"({len(report.splits)} random split(s)); on {report.test_pairs:,} unseen pairs "
+        f"{_points(search.best_.test)}, last layer {_points(search.last_.test)} (x 100)"
+    )
+
+
+def _read(
+    path: str,
+    left: str,
+    right: str,
+    score: str | None,
+    where: str | None,
+    input_format: str | None,
+    metric: str,
+    no_labels: str | None,
+) -> "PairRows":
+    from layerwise.data.pairs import PairRows, read_pairs
+    from layerwise.search.retrieval import RetrievalMetric
+
+    if where is not None and "=" not in where:
+        raise InputError(f"--where {where!r} is not COLUMN=VALUE")
+    if no_labels not in (None, "dropout", "pairs", "neighbours"):
+        raise InputError(f"--no-labels {no_labels!r}: known are dropout, pairs and neighbours")
+    kept = tuple(where.split("=", 1)) if where else None
+    both = (left, left) if no_labels in ("dropout", "neighbours") else (left, right)
+    graded = score or (None if RetrievalMetric.parse(metric) else "score")
+    rows = read_pairs(path, both, None if no_labels else graded, where=kept, format=input_format)  # type: ignore[arg-type]
+    return PairRows(rows.left[:-1], rows.left[1:], []) if no_labels == "neighbours" else rows
+
+
+def _check_save(folder: Path, overwrite: bool) -> None:
+    if folder.exists() and not overwrite and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: is not empty; give another folder, or --overwrite")
+
+
+def _keep(
+    encoder: "LayerEncoder",
+    search: "LayerSearch",
+    chosen: str,
+    *,
+    save: Path | None,
+    overwrite: bool,
+    table: Path | None,
+) -> None:
+    from layerwise.model.layer_model import LayerModel
+
+    if table is not None:
+        search.table_.write(table)
+    if save is not None:
+        LayerModel(encoder, search.best_.mix, chosen=chosen).save(save, overwrite=overwrite)
+
+
+def _search_without_labels(
+    encoder: "LayerEncoder",
+    rows: "PairRows",
+    poolings: list[str],
+    search: "LayerSearch",
+    kind: str,
+    *,
+    save: Path | None,
+    overwrite: bool,
+    table: Path | None,
+    as_json: bool,
+) -> None:
+    from layerwise.search.run import search_text
+
+    search_text(encoder, rows.left, None if kind == "dropout" else rows.right, poolings, search, counting)
+    best = search.best_
+    how = f"without labels, by {kind}: the best of {len(search.table_):,} sets in telling alike from unlike sentences"
+    _keep(encoder, search, how, save=save, overwrite=overwrite, table=table)
+    if as_json:
+        layers = {"layers": list(best.layers), "pooling": best.pooling, "mix": str(best.mix), "separation": best.dev}
+        print_json({"best": layers, "subsets": len(search.table_), "saved": str(save) if save else None})
+        return
+    print_line(
+        f"Chosen without labels among {len(search.table_):,} sets: {best.mix} (separation {best.dev:.2f}, last layer "
+        f"{search.last_.dev:.2f}). No score can be given; with 100 or more graded pairs one can."
+    )
+
+
+def _show(result: "SearchResult") -> None:
+    from layerwise.search.run import front_with_tests
+
+    search, report = result.search, result.search.report_
+    best, last, gain = search.best_, search.last_, report.gain
+    many = f", means of {len(report.splits)} splits" if len(report.splits) > 1 else ""
+    title = (
+        f"{len(search.table_):,} sets of layers, {search.metric_name_} x 100; {report.dev_pairs:,} pairs choose, "
+        f"{report.test_pairs:,} others report{many}"
+    )
+    rows = [
+        ("best set", str(best.mix), _points(best.dev), _points(best.test)),
+        ("last layer", str(last.mix), _points(last.dev), _points(last.test)),
+    ]
+    if result.unlabelled is not None:
+        rows.append(("chosen without labels", str(result.unlabelled.mix), "", _points(result.unlabelled.test)))
+    print_table(("", "layers @ pooling", "dev", "unseen"), rows, title=title)
+    print_line(
+        f"Gain over the last layer on unseen pairs: {_POINTS * gain.mean:+.1f} "
+        f"[{_POINTS * gain.low:+.1f}, {_POINTS * gain.high:+.1f}] (95 %), p = {gain.p_value:.2g}.\n"
+    )
+    front = [(str(c.layers[-1]), str(c.mix), _points(c.dev), _points(c.test)) for c in front_with_tests(search)]
+    print_table(("blocks", "best set that needs no more", "dev", "unseen"), front, title="Quality against cost")
+    shares = ", ".join(f"{layer}: {share:.0%}" for layer, share in search.stability_.items() if share >= 0.1)
+    print_line(f"Chosen by halves of the pairs: layer {shares} (agreement {search.stability_.agreement:.0%}).")
+    for warning in search.warnings_:
+        print_line(f"Note: {warning}.")
+    print_line(f"Views {result.seconds['views']:.1f} s, search {result.seconds['search']:.2f} s.")
+
+
+def _points(score: float | None) -> str:
+    return "" if score is None else f"{_POINTS * score:.1f}"
