@@ -20,6 +20,8 @@ def beam_search(
 ) -> tuple[Masks, Scores]:
     """The sets that were looked at, and their scores."""
     space.count(problem.layers)
+    if space.contiguous:  # few sets, which do not grow out of each other
+        return problem.scan(space, progress=progress)
     forced, free = space.bits(problem.layers)
     seen: dict[int, float] = {}
     beam, best, patience = [mask_of(forced)], -np.inf, _PATIENCE

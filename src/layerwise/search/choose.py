@@ -11,7 +11,7 @@ from layerwise.mixes import LayerSet, LayerWeights
 from layerwise.search.beam import beam_search
 from layerwise.search.problems import Problem, Rows
 from layerwise.search.scan import Progress, no_progress
-from layerwise.search.spaces import Space, mask_of, membership
+from layerwise.search.spaces import Space, layers_of, mask_of, membership
 from layerwise.search.table import ScoreTable
 from layerwise.search.weights import search_weights
 
@@ -50,7 +50,13 @@ class Choice:
 
     def on(self, problems: Problems) -> float:
         """The score of the mix on some pairs, in float64 and not by halves."""
+        if self.pooling not in problems:
+            raise InputError(
+                f"The mix {self.mix} needs {self.pooling} views; given are {', '.join(problems)}"
+            )
         problem = problems[self.pooling]
+        if self.layers[-1] >= problem.layers:
+            raise InputError(f"The mix {self.mix} needs layer {self.layers[-1]}; the views end at {problem.layers - 1}")
         return float(problem.scores(self.weights(problem.layers))[0])
 
 
@@ -97,8 +103,9 @@ def _weighted(problems: Problems, table: ScoreTable, pooling: str) -> Choice:
     problem = problems[pooling]
     part = np.arange(len(table))[table.rows_of(pooling)]
     start = table.at(table.best_row(part))
-    masks = np.array([mask_of(start.layers), 2**problem.layers - 1, 1 << problem.layers - 1], dtype=np.uint64)
-    found = search_weights(problem, membership(masks, problem.layers))
+    usable = layers_of(int(np.bitwise_or.reduce(table.masks[part])))
+    masks = np.array([mask_of(start.layers), mask_of(usable), mask_of(usable[-1:])], dtype=np.uint64)
+    found = search_weights(problem, membership(masks, problem.layers), usable)
     return Choice(weights_mix(found.weights, pooling), found.score)
 
 

@@ -22,14 +22,14 @@ def symmetric(grams: Tensor) -> Tensor:
 
 def triangle(grams: Tensor) -> Tensor:
     """Symmetric matrices as the coefficients of products of weights: (items, l, l) -> (l (l + 1) / 2, items)"""
-    rows, columns = torch.triu_indices(grams.shape[-1], grams.shape[-1])
+    rows, columns = _upper(grams.shape[-1])
     factor = torch.where(rows == columns, 1.0, 2.0).to(grams)
     return (grams[:, rows, columns] * factor).T.contiguous()
 
 
 def products(weights: Tensor) -> Tensor:
     """The products of weights that go with `triangle`: (rows, l) -> (rows, l (l + 1) / 2)"""
-    rows, columns = torch.triu_indices(weights.shape[-1], weights.shape[-1])
+    rows, columns = _upper(weights.shape[-1])
     return weights[:, rows] * weights[:, columns]
 
 
@@ -65,7 +65,7 @@ class Halves:
             tuple(upper),
             tuple(lower),
             weighted(members, triangle(grams[:, list(lower)][:, :, list(lower)])),
-            torch.cat([members, torch.ones_like(members[:, :1])], dim=1),
+            torch.cat([members, members.new_ones(len(members), 1)], dim=1),
             triangle(grams[:, list(upper)][:, :, list(upper)]),
             cross.permute(1, 2, 0).reshape(len(upper), len(lower) * len(grams)),
         )
@@ -91,6 +91,12 @@ class Halves:
         if rows is None:
             return torch.addmm(self.table, self.rows, columns)
         return torch.addmm(self.table[rows], self.rows[rows], columns)
+
+
+def _upper(layers: int) -> tuple[Tensor, Tensor]:
+    """Rows and columns of a matrix's upper triangle, also of one without rows."""
+    rows, columns = np.triu_indices(layers)
+    return torch.from_numpy(rows), torch.from_numpy(columns)
 
 
 def scatter_bits(numbers: NDArray[np.uint64], layers: Sequence[int]) -> NDArray[np.uint64]:

@@ -41,8 +41,10 @@ def bootstrap_gain(
         inside = [draw[kept[draw]] for draw in draws]
         estimates.append(_scores(problems, best, [test])[0] - _scores(problems, last, [test])[0])
         redrawn.append(_scores(problems, best, inside) - _scores(problems, last, inside))
-    gains = np.nanmean(redrawn, axis=0)
+    gains = np.mean(redrawn, axis=0)
     gains = gains[~np.isnan(gains)]
+    if not len(gains):
+        return Gain(*[float("nan")] * 4)
     low, high = (float(value) for value in np.quantile(gains, (0.025, 0.975)))
     tail = min(int((gains <= 0).sum()), int((gains >= 0).sum()))
     return Gain(float(np.mean(estimates)), low, high, min(1.0, 2 * (tail + 1) / (len(gains) + 1)))

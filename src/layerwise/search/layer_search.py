@@ -14,7 +14,7 @@ from layerwise.errors import InputError, LayerwiseError
 from layerwise.model.head import Head
 from layerwise.search.choose import Choice, best_of, check_method, last_layer, make_table, weights_mix
 from layerwise.search.heads import HeadPairs
-from layerwise.search.metrics import Metric, UserMetric, as_metric, check_gold
+from layerwise.search.metrics import FEWEST_PAIRS, Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Problem
 from layerwise.search.retrieval import RetrievalMetric, RetrievalProblem
 from layerwise.search.scan import Progress, no_progress
@@ -169,7 +169,8 @@ class LayerSearch:
                 f"the choice is unstable: the sets that two halves of the pairs choose share only "
                 f"{self.stability_.agreement:.0%} of their layers; other sets may be as good"
             )
-        if self.report_.gain.low <= 0 and self.best_.layers != self.last_.layers:
+        enough = self.dev is not None or self._pairs >= 2 * FEWEST_PAIRS
+        if enough and self.best_.layers != self.last_.layers and self.report_.gain.low <= 0:
             found.append("the gain over the last layer is within its noise: the last layer may be as good")
         return found
 
@@ -212,7 +213,7 @@ class LayerSearch:
         return next(iter(self.problems_.values())).layers
 
     def _make_problems(self, left: dict[str, Views], right: dict[str, Views], gold: object) -> dict[str, Problem]:
-        if list(left) != list(right):
+        if set(left) != set(right):
             raise InputError(f"The two sides' poolings differ: {', '.join(left)} and {', '.join(right)}")
         return {pooling: self._problem(left[pooling], right[pooling], gold) for pooling in left}
 

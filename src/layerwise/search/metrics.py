@@ -6,6 +6,7 @@ use the block as scratch space.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,11 @@ def as_metric(metric: "str | Metric | UserMetric") -> Metric:
     """A metric by its name, or a user's function of (similarities, grades)."""
     if isinstance(metric, Metric):
         return metric
+    if isinstance(metric, str) and metric not in METRICS:
+        close = get_close_matches(metric, METRICS, n=1)
+        guess = f" Did you mean {close[0]!r}?" if close else ""
+        known = f"{', '.join(METRICS)}; for retrieval mrr@10, recall@5, ndcg@10 or another cut-off"
+        raise InputError(f"Unknown metric {metric!r}.{guess} Known: {known}")
     if isinstance(metric, str):
         return METRICS[metric]
     if not callable(metric):

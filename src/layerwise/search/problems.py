@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerwise.errors import InputError
 from layerwise.search.metrics import Gold, Metric
 from layerwise.search.redraw import counts_of
 from layerwise.search.scan import Progress, Scores, no_progress, scan
@@ -40,6 +41,9 @@ class Problem(Protocol):
 
     def pick(self, rows: Rows) -> "Problem":
         """The same on some of the pairs."""
+
+    def check(self) -> None:
+        """Refuse what no metric can score, such as pairs of one label only."""
 
     def redrawn(self, weights: Weights, draws: Sequence[Rows]) -> Scores:
         """Scores on resamples of the pairs: (rows, layers), draws of pairs -> (draws, rows)"""
@@ -73,6 +77,14 @@ class PairProblem:
     def pick(self, rows: Rows) -> "PairProblem":
         """The same on some of the pairs."""
         return PairProblem(self.source.pick(rows), self.gold[rows], self.metric)
+
+    def check(self) -> None:
+        """Refuse pairs whose scores are all the same."""
+        if np.ptp(self.gold) == 0:
+            raise InputError(
+                f"A split's {len(self)} pairs all have the score {self.gold[0]:g}: constant scores say nothing about "
+                f"layers; give more pairs, or more of them to this side of the split"
+            )
 
     def redrawn(self, weights: Weights, draws: Sequence[Rows]) -> Scores:
         """Scores on resamples of the pairs; NaN where a resample's grades are all equal."""

@@ -140,6 +140,9 @@ class RetrievalProblem:
             total = scores if number == 1 else total + scores
         return masks, total / len(self)
 
+    def check(self) -> None:
+        """Every query has a relevant candidate already."""
+
     def scores(self, weights: NDArray[np.floating[Any]]) -> Scores:
         """Given weights or sets: (rows, layers) -> (rows,)"""
         found: Scores = self._by_query(weights).mean(1)
@@ -234,7 +237,11 @@ class QueryBlock:
 
 def read_relevance(relevance: object, queries: int, candidates: int) -> list[dict[int, float]]:
     """For each query its candidates with their grades, after a look at each."""
-    rows = list(relevance)  # type: ignore[call-overload]
+    if isinstance(relevance, Tensor):
+        relevance = relevance.cpu().numpy()
+    if not isinstance(relevance, Sequence | np.ndarray) or isinstance(relevance, str):
+        raise InputError(f"For each query its relevant candidates are needed, not {relevance!r}")
+    rows = list(relevance)
     if len(rows) != queries:
         raise InputError(f"{queries} queries, but relevant candidates for {len(rows)}")
     if queries == 0 or candidates < 2:
@@ -242,15 +249,20 @@ def read_relevance(relevance: object, queries: int, candidates: int) -> list[dic
     matrix = isinstance(relevance, np.ndarray) and relevance.ndim == 2
     found = []
     for number, row in enumerate(rows):
-        given = _grades(dict(enumerate(row)) if matrix else row)
+        given = _grades(dict(enumerate(row)) if matrix else row, number)
         if not given or min(given) < 0 or max(given) >= candidates or not np.isfinite(list(given.values())).all():
             raise InputError(f"Query {number} needs candidates of 0 to {candidates - 1} with grades above 0: {row!r}")
         found.append(given)
     return found
 
 
-def _grades(row: Any) -> dict[int, float]:
+def _grades(row: Any, query: int) -> dict[int, float]:
+    """Candidates with grades above 0; one that is not a number stays, to be refused."""
     if isinstance(row, Mapping):
-        return {int(number): float(grade) for number, grade in row.items() if grade > 0}
+        return {int(number): float(grade) for number, grade in row.items() if not grade <= 0}
     numbers = [row] if isinstance(row, int | np.integer) else row
+    if not isinstance(numbers, Sequence | np.ndarray | set | frozenset) or not all(
+        isinstance(number, int | np.integer) for number in numbers
+    ):
+        raise InputError(f"Query {query}: its relevant candidates are numbers of candidates, not {row!r}")
     return dict.fromkeys(map(int, numbers), 1.0)

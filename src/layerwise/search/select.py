@@ -16,8 +16,8 @@ from layerwise.search.choose import Choice, Problems, best_of, last_layer, make_
 from layerwise.search.gain import Gain, bootstrap_gain
 from layerwise.search.metrics import FEWEST_PAIRS
 from layerwise.search.problems import Rows
-from layerwise.search.scan import Progress, Scores, no_progress
-from layerwise.search.spaces import Masks, Space
+from layerwise.search.scan import Progress, no_progress
+from layerwise.search.spaces import Space, membership
 from layerwise.search.table import ScoreTable
 
 Part = tuple[Rows, Rows]  # the pairs that choose, and those that report
@@ -77,7 +77,7 @@ class Report:
 
 def random_splits(pairs: int, dev: int | float, splits: int, seed: int) -> list[Part]:
     """(dev, test) rows of each split. `dev` is a number of pairs, or a share of them below 1."""
-    chosen = round(dev * pairs) if isinstance(dev, float) and dev < 1 else int(dev)
+    chosen = round(float(dev) * pairs) if 0 < dev < 1 else int(dev)
     if splits < 1:
         raise InputError(f"{splits} splits are not possible; 1 or more are")
     if chosen < FEWEST_PAIRS or pairs - chosen < FEWEST_PAIRS:
@@ -94,15 +94,18 @@ def choose_by_splits(
     problems: Problems, space: Space, method: str, parts: Sequence[Part], *, progress: Progress = no_progress
 ) -> tuple[list[SplitChoice], ScoreTable]:
     """Each split's dev pairs choose, its test pairs report. Also the sets' scores on dev pairs, mean of the splits."""
-    choices, tables = [], []
+    choices, tables, choosers = [], [], []
     for dev, test in parts:
         choosing, reporting = pick(problems, dev), pick(problems, test)
+        for some in (*choosing.values(), *reporting.values()):
+            some.check()
         table = make_table(choosing, space, method, progress=progress)
         best, last = best_of(choosing, table, method), last_layer(choosing)
         best, last = replace(best, test=best.on(reporting)), replace(last, test=last.on(reporting))
         choices.append(SplitChoice(best, last, test))
         tables.append(table)
-    return choices, average_table(tables)
+        choosers.append(choosing)
+    return choices, average_table(tables, choosers)
 
 
 def make_report(problems: Problems, choices: Sequence[SplitChoice], *, seed: int, resamples: int) -> Report:
@@ -114,22 +117,16 @@ def make_report(problems: Problems, choices: Sequence[SplitChoice], *, seed: int
     return Report(tuple(choice.result for choice in choices), gain, pairs - test, test, seed)
 
 
-def average_table(tables: Sequence[ScoreTable]) -> ScoreTable:
-    """The mean of the scores over tables. Beams look at different sets: only those that all of them saw count."""
+def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) -> ScoreTable:
+    """The mean of the scores over splits. Beams look at different sets: what one saw is then scored by all splits."""
     if len(tables) == 1:
         return tables[0]
     parts = {}
     for pooling in tables[0].poolings:
         columns = [table.column(pooling) for table in tables]
-        masks = columns[0][0]
+        masks, scores = columns[0][0], [column[1] for column in columns]
         if not all(np.array_equal(masks, others) for others, _ in columns):
-            for others, _ in columns:
-                masks = np.intersect1d(masks, others)
-            columns = [(masks, scores[np.isin(others, masks)]) for others, scores in map(_by_mask, columns)]
-        parts[pooling] = masks, np.mean([scores for _, scores in columns], axis=0)
+            masks = np.unique(np.concatenate([others for others, _ in columns]))
+            scores = [some[pooling].scores(membership(masks, some[pooling].layers)) for some in problems]
+        parts[pooling] = masks, np.mean(scores, axis=0)
     return ScoreTable(parts)
-
-
-def _by_mask(column: tuple[Masks, Scores]) -> tuple[Masks, Scores]:
-    order = np.argsort(column[0])
-    return column[0][order], column[1][order]

@@ -6,7 +6,7 @@ of sets in pieces of bounded memory (`sweep`).
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import count, takewhile
 from typing import Any, Protocol
 
@@ -18,14 +18,18 @@ from torch import Tensor
 from layerwise.errors import InputError
 from layerwise.search.forms import Halves, scatter_bits, symmetric, triangle, weighted
 from layerwise.search.spaces import Masks, Space, membership
+from layerwise.search.threads import share
 
 Views = NDArray[np.floating[Any]] | Tensor
 Piece = tuple[Masks, Tensor]  # some sets, and their similarities (sets, pairs)
 Walk = Callable[[], Iterator[Piece]]  # a part of a space, to be walked through by any thread
-_GRAM_NUMBERS = 2**24  # numbers of the views that become Gram matrices at once
+_GRAM_NUMBERS = 2**26  # numbers of the views that become Gram matrices at once on a GPU
+_GRAM_PAIRS = 16  # pairs a core multiplies at once
 _CPU_BLOCK, _GPU_BLOCK = 2**17, 2**26  # numbers in a block: what a core's cache holds; what keeps a GPU busy
 _UPPER_SETS = 64  # upper sets a walk
 _TINY = 1e-300
+_CANCELLED = 1e-13  # a squared length, relative to the longest layer's, that is nothing but rounding
+_SPARSE = 256  # one set in so many is in a space: then its sets are listed instead
 _MOST_FREE = 34  # layers that may be in a set or not, beyond which halves are no help
 
 
@@ -74,12 +78,7 @@ class PairGrams:
     def of(cls, left: Views, right: Views, *, device: torch.device | str = "cpu") -> "PairGrams":
         """From views (pairs, layers, width) of either side, in float64 a part at a time."""
         check_views(left, right)
-        rows = max(1, _GRAM_NUMBERS // max(1, left.shape[1] * left.shape[2]))
-        parts = []
-        for start in range(0, len(left), rows):
-            a, b = (as_float64(views[start : start + rows], device) for views in (left, right))
-            parts.append(torch.stack([symmetric(a @ b.mT), a @ a.mT, b @ b.mT]))
-        grams = torch.cat(parts, dim=1)
+        grams = _grams_on_cpu(left, right) if torch.device(device).type == "cpu" else _grams_on(device, left, right)
         bad = ~torch.isfinite(grams).all(dim=-1).all(dim=-1).all(dim=0)
         if bool(bad.any()):
             raise InputError(f"The views of pair {int(bad.nonzero()[0])} hold NaN or infinite numbers")
@@ -87,6 +86,12 @@ class PairGrams:
 
     def __len__(self) -> int:
         return int(self.grams.shape[1])
+
+    @cached_property
+    def vanishing(self) -> Tensor:
+        """The product of two squared lengths below which layers have cancelled out and only rounding is left."""
+        longest = self.grams[1:].diagonal(dim1=-2, dim2=-1).amax(-1)
+        return (_CANCELLED * longest[0] * longest[1]).clamp_min(_TINY)
 
     def pick(self, pairs: NDArray[np.integer[Any]]) -> "PairGrams":
         """Some of the pairs."""
@@ -96,23 +101,54 @@ class PairGrams:
         """Cosines for any weights: (rows, layers) -> (rows, pairs)"""
         forms = weighted(weights.to(self.grams), triangle(self.grams.flatten(0, 1)))
         dots, left, right = torch.split(forms, len(self), dim=1)
-        return dots / (left * right).clamp_min(_TINY).sqrt()
+        lengths = left * right
+        gone = lengths <= self.vanishing * _share(weights.to(self.grams))
+        return torch.where(gone, 0.0, dots / torch.where(gone, 1.0, lengths).sqrt())
 
     def sweep(self, space: Space) -> Iterator[Walk]:
         """All sets of a space, by halves."""
         forced, free = space.bits(self.layers)
-        if len(free) > _MOST_FREE:
+        if len(free) > _MOST_FREE or space.count(self.layers) < 2 ** len(free) // _SPARSE:
             yield from plain_sweep(self, space, rows=max(1, _CPU_BLOCK // len(self)))
             return
         lower = free[: lower_bits(3 * len(self), len(free), self.device)]
         halves = Halves.of(self.grams.flatten(0, 1), (*forced, *free[len(lower) :]), lower)
         for uppers in upper_sets(len(free) - len(lower)):
-            yield partial(_walk, halves, uppers, len(forced), space, len(self))
+            yield partial(_walk, halves, uppers, len(forced), space, self.vanishing)
 
 
-def _walk(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: Space, pairs: int) -> Iterator[Piece]:
+def _grams_on_cpu(left: Views, right: Views) -> Tensor:
+    """NumPy multiplies stacks of small float64 matrices faster than torch does, a few pairs at a time on each core."""
+    layers = left.shape[1]
+    left, right = (
+        views.detach().cpu().double().numpy() if isinstance(views, Tensor) else views for views in (left, right)
+    )
+    grams = np.empty((3, len(left), layers, layers))
+
+    def work(start: int) -> None:
+        part = slice(start, start + _GRAM_PAIRS)
+        sides = np.concatenate([np.asarray(views[part], dtype=np.float64) for views in (left, right)], axis=1)
+        products = np.matmul(sides, sides.transpose(0, 2, 1))
+        mixed = products[:, :layers, layers:]
+        grams[0, part] = (mixed + mixed.transpose(0, 2, 1)) / 2
+        grams[1, part], grams[2, part] = products[:, :layers, :layers], products[:, layers:, layers:]
+
+    share(range(0, len(left), _GRAM_PAIRS), work)
+    return torch.from_numpy(grams)
+
+
+def _grams_on(device: torch.device | str, left: Views, right: Views) -> Tensor:
+    rows = max(1, _GRAM_NUMBERS // (left.shape[1] * left.shape[2]))
+    parts = []
+    for start in range(0, len(left), rows):
+        a, b = (as_float64(views[start : start + rows], device) for views in (left, right))
+        parts.append(torch.stack([symmetric(a @ b.mT), a @ a.mT, b @ b.mT]))
+    return torch.cat(parts, dim=1)
+
+
+def _walk(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: Space, vanishing: Tensor) -> Iterator[Piece]:
     for masks, forms in walk_halves(halves, uppers, forced, space):
-        yield masks, cosines(forms, pairs)
+        yield masks, cosines(forms, vanishing)
 
 
 def walk_halves(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: Space) -> Iterator[Piece]:
@@ -133,13 +169,23 @@ def walk_halves(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: 
             yield masks[kept], halves.block(columns[place], rows)
 
 
-def cosines(forms: Tensor, pairs: int) -> Tensor:
-    """Forms of left-right, left-left, right-right, side by side, to cosines in their place.
+def cosines(forms: Tensor, vanishing: Tensor) -> Tensor:
+    """Forms of left-right, left-left, right-right, side by side, to cosines in their place; 0 with a vector of 0.
 
-    (rows, 3 pairs) -> (rows, pairs)
+    (rows, 3 pairs), (pairs,) -> (rows, pairs)
     """
-    dots, left, right = torch.split(forms, pairs, dim=1)
-    return dots.div_(left.mul_(right).clamp_min_(_TINY).sqrt_())
+    dots, left, right = torch.split(forms, len(vanishing), dim=1)
+    lengths = left.mul_(right)
+    if bool(lengths.amin() <= vanishing.max()):  # mostly not so, and looked at closely only then
+        gone = lengths <= vanishing
+        dots.masked_fill_(gone, 0.0)
+        lengths.masked_fill_(gone, 1.0)
+    return dots.div_(lengths.sqrt_())
+
+
+def _share(weights: Tensor) -> Tensor:
+    """What the squares of the weights' sum are to those of a set, whose weights are 1: (rows, layers) -> (rows, 1)"""
+    return weights.abs().amax(1, keepdim=True) ** 4
 
 
 def plain_sweep(source: Source, space: Space, *, rows: int) -> Iterator[Walk]:
@@ -167,7 +213,7 @@ def upper_sets(bits: int) -> Iterator[NDArray[np.uint64]]:
 def as_float64(views: Views, device: torch.device | str) -> Tensor:
     """Views as a float64 tensor on a device."""
     tensor = views if isinstance(views, Tensor) else torch.from_numpy(np.array(views))
-    return tensor.to(device, torch.float64)
+    return tensor.to(device).double()  # moved as it is, for float64 would be twice as much to move
 
 
 def check_views(left: Views, right: Views) -> None:

@@ -9,10 +9,10 @@ several of them joined by `;`, such as `up to 4; without 0`.
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from math import comb
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,10 +63,10 @@ class Space:
     @classmethod
     def parse(cls, text: str, *, highest: int | None = None) -> Self:
         """Read the text of a space."""
-        settings: dict[str, object] = {}
-        for term in (part.strip().lower() for part in text.replace("-to-", " to ").split(";")):
-            settings |= _parse_term(term, text)
-        return cls(highest=highest, **settings)  # type: ignore[arg-type]
+        space = cls(highest=highest)
+        for term in (part.strip() for part in text.lower().replace("-to-", " to ").split(";")):
+            space = space._with(**_parse_term(term, text))
+        return space
 
     @classmethod
     def exactly(cls, size: int) -> Self:
@@ -130,6 +130,28 @@ class Space:
         parts += [f"none above {self.highest}"] * (self.highest is not None)
         return ", ".join(parts) or "all sets"
 
+    def _with(
+        self,
+        *,
+        smallest: int = 1,
+        largest: int | None = None,
+        contiguous: bool = False,
+        include: tuple[int, ...] = (),
+        exclude: tuple[int, ...] = (),
+        only: tuple[int, ...] | None = None,
+    ) -> Self:
+        """This space under further conditions."""
+        sizes = [size for size in (self.largest, largest) if size is not None]
+        return replace(
+            self,
+            smallest=max(self.smallest, smallest),
+            largest=min(sizes, default=None),
+            contiguous=self.contiguous or contiguous,
+            include=self.include + include,
+            exclude=self.exclude + exclude,
+            only=only if self.only is None else tuple(layer for layer in self.only if only is None or layer in only),
+        )
+
     def _sizes(self, forced: tuple[int, ...], free: tuple[int, ...]) -> range:
         most = len(forced) + len(free)
         return range(max(self.smallest, len(forced)), min(self.largest or most, most) + 1)
@@ -179,7 +201,7 @@ def highest_layers(masks: Masks) -> NDArray[np.int64]:
     return found
 
 
-def _parse_term(term: str, text: str) -> dict[str, object]:
+def _parse_term(term: str, text: str) -> dict[str, Any]:
     if term == "all":
         return {}
     if term == "contiguous":
@@ -195,6 +217,8 @@ def _parse_term(term: str, text: str) -> dict[str, object]:
 
 
 def _parse_layers(term: str, text: str) -> tuple[int, ...]:
+    if "@" in term:
+        raise MixError(f"{text!r}: a space has no token pooling; {_HELP}")
     try:
         mix = parse_mix(term)
     except MixError as error:

@@ -28,6 +28,8 @@ class Stability(Mapping[int, float]):
     agreement: float
 
     def __getitem__(self, layer: int) -> float:
+        if layer not in range(len(self.shares)):
+            raise KeyError(layer)
         return self.shares[layer]
 
     def __iter__(self) -> Iterator[int]:

@@ -13,7 +13,8 @@ from layerwise.mixes import LayerSet
 from layerwise.search.scan import Scores
 from layerwise.search.spaces import Masks, highest_layers, layers_of, mask_of
 
-_SAME = 1e-12  # scores that differ by less are equal: then fewer and lower layers win
+_DIGITS = 12  # scores that agree in so many are equal: then fewer and lower layers win
+_SAME = 1e-12
 _FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
@@ -71,8 +72,8 @@ class ScoreTable(Sequence[ScoredSet]):
 
     def best_row(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> int:
         """The best of some rows."""
-        scores = np.where(np.isnan(self.scores[rows]), -np.inf, self.scores[rows])
-        equal = rows[scores >= scores.max() - _SAME]
+        scores = np.where(np.isnan(self.scores[rows]), -np.inf, np.round(self.scores[rows], _DIGITS))
+        equal = rows[scores == scores.max()]
         sizes, masks = np.bitwise_count(self.masks[equal]), self.masks[equal]
         return int(equal[np.lexsort((masks, highest_layers(masks), sizes))[0]])
 
@@ -117,10 +118,10 @@ class ScoreTable(Sequence[ScoredSet]):
         """All sets, best first, as CSV, TSV, JSONL or Parquet by the file's ending."""
         target = Path(path)
         check_table_path(target)
-        columns = {
+        columns: dict[str, list[Any]] = {
             "layers": [",".join(map(str, layers_of(int(mask)))) for mask in self.masks[self._ordered]],
             "pooling": [self.at(int(row)).pooling for row in self._ordered],
-            "score": self.scores[self._ordered].tolist(),
+            "score": [None if np.isnan(score) else float(score) for score in self.scores[self._ordered]],
         }
         try:
             _write(target, columns)
@@ -130,8 +131,9 @@ class ScoreTable(Sequence[ScoredSet]):
     @property
     def _ordered(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         if self._order is None:
-            keys = (self.masks, np.bitwise_count(self.masks), np.where(np.isnan(self.scores), np.inf, -self.scores))
-            self._order = np.lexsort(keys)
+            falling = np.where(np.isnan(self.scores), np.inf, -np.round(self.scores, _DIGITS))
+            sizes = np.bitwise_count(self.masks)
+            self._order = np.lexsort((self.masks, highest_layers(self.masks), sizes, falling))
         return self._order
 
 
@@ -139,6 +141,8 @@ def check_table_path(target: Path) -> None:
     """Refuse an ending that says no format, before any work is done."""
     if target.suffix.lower() not in _FORMATS:
         raise InputError(f"{target}: a table is written as {', '.join(_FORMATS)}, told by the file's ending")
+    if target.is_dir():
+        raise InputError(f"{target}: can't be written, for it is a folder; give the name of a file")
     if not target.parent.is_dir():
         raise InputError(f"{target}: there is no folder {target.parent}; make it first")
 

@@ -5,7 +5,9 @@ ranks (with the grades themselves for Pearson, with the labels for classificatio
 real metric then decides, the starts themselves included. Weights are positive and sum to 1.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,11 +30,16 @@ class FoundWeights:
     score: float
 
 
-def search_weights(problem: Problem, starts: NDArray[np.floating]) -> FoundWeights:
-    """The best weights found from some starts (rows, layers), which are weights or sets themselves."""
+def search_weights(
+    problem: Problem, starts: NDArray[np.floating[Any]], usable: Sequence[int] | None = None
+) -> FoundWeights:
+    """The best weights of usable layers found from some starts (rows, layers), which are weights or sets themselves."""
     if not isinstance(problem, PairProblem):
         raise InputError("Layer weights are found for pairs with scores or labels, not for retrieval; search for a set")
     shares = torch.from_numpy(np.asarray(starts, dtype=np.float64)).clamp_min(_FLOOR).to(problem.source.device)
+    if usable is not None:
+        banned = [layer for layer in range(problem.layers) if layer not in set(usable)]
+        shares[:, banned] = 0.0  # a logit of minus infinity stays there
     logits = shares.log().requires_grad_()
     target = _target(problem).to(logits.device)
     optimiser = torch.optim.Adam([logits], lr=_RATE)
@@ -41,6 +48,8 @@ def search_weights(problem: Problem, starts: NDArray[np.floating]) -> FoundWeigh
         similarities = problem.source.similarities(logits.softmax(1))
         loss = -_correlation(similarities, target).nan_to_num().sum()
         loss.backward()  # type: ignore[no-untyped-call]
+        if logits.grad is not None:
+            logits.grad.nan_to_num_(0.0)
         optimiser.step()
     found = logits.detach().softmax(1).cpu().numpy()
     found = np.where(found < _FLOOR, 0.0, found)

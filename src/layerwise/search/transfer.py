@@ -1,0 +1,407 @@
+"""Layers for a classification task: BERT-LC's search by logistic regression, under the paper's protocol.
+
+Outer random splits keep 15 % of the rows for the test. In the rest, ten random inner splits (82 % to train, 18 % to
+score) choose the layers; the chosen set is then trained on the whole rest and scored on the test rows, and so is the
+last layer. Nothing is stratified: the paper says random.
+
+The inner regressions, for all sets and splits, are solved together by `fit_like_saga`. Those that are reported
+are scikit-learn's SAGA itself, with the paper's C = 10, tolerance 0.01 and 200 epochs.
+"""
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerwise.encoder.load import pick_device
+from layerwise.errors import InputError
+from layerwise.search.logistic import fit_like_saga, sets_at_once
+from layerwise.search.threads import share
+
+Layers = tuple[int, ...]
+Views = NDArray[np.floating[Any]]
+Rows = NDArray[np.intp]
+Sets = Iterable[Sequence[int]]
+Progress = Callable[[int], None]
+SIZES = tuple(2.0**-halvings for halvings in range(9))  # the paper's figure 1: from all training rows to 1/256 of them
+
+
+@dataclass(frozen=True)
+class TransferProtocol:
+    """How rows are split and regressions are made; the defaults are the paper's for base models.
+
+    Args:
+        outer: Random splits, each with a test.
+        test: The share of the rows that test, rounded up as scikit-learn does.
+        inner: Random splits of the remaining rows, by which the layers are chosen.
+        dev: The share of the remaining rows that score a set of layers, rounded up.
+        C: scikit-learn's C of the regressions.
+        tolerance: SAGA's.
+        epochs: SAGA's.
+        largest: The most layers in a set (the paper: 4, and 3 for large models).
+        seed: Of the splits and of SAGA.
+    """
+
+    outer: int = 10
+    test: float = 0.15
+    inner: int = 10
+    dev: float = 0.18
+    C: float = 10.0
+    tolerance: float = 0.01
+    epochs: int = 200
+    largest: int = 4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks: dict[str, Callable[[float], bool]] = {
+            "1 or more": lambda value: value >= 1,
+            "a share of the rows, between 0 and 1": lambda value: 0 < value < 1,
+            "above 0": lambda value: 0 < value < math.inf,
+            "0 or more": lambda value: value >= 0,
+        }
+        names = (("outer", "inner", "epochs", "largest"), ("test", "dev"), ("C", "tolerance"), ("seed",))
+        for (wanted, allows), group in zip(checks.items(), names, strict=True):
+            for name in group:
+                if not allows(getattr(self, name)):
+                    raise InputError(f"{name} is {getattr(self, name)}; it must be {wanted}")
+
+
+@dataclass(frozen=True)
+class OuterSplit:
+    """One test, the rest, and the rest's inner splits: rows that train, rows that score."""
+
+    test: Rows
+    rest: Rows
+    inner: tuple[tuple[Rows, Rows], ...]
+
+
+def draw_splits(rows: int, protocol: TransferProtocol, *, size: float = 1.0) -> list[OuterSplit]:
+    """The outer splits, each from its own seed. With a size below 1 only that share of the rest is kept."""
+    splits = []
+    for number in range(protocol.outer):
+        random = np.random.default_rng([protocol.seed, number])
+        rest, test = _hold_out(random.permutation(rows), protocol.test)
+        rest = rest[: round(size * len(rest))]
+        inner = tuple(_hold_out(random.permutation(rest), protocol.dev) for _ in range(protocol.inner))
+        if len(inner[0][0]) < 2:
+            raise InputError(
+                f"{rows} rows are too few: a split leaves {len(rest)} of them to train and to choose by, "
+                f"of which {len(inner[0][0])} train; 2 or more must"
+            )
+        splits.append(OuterSplit(test, rest, inner))
+    return splits
+
+
+def _hold_out(rows: Rows, held_out: float) -> tuple[Rows, Rows]:
+    kept = len(rows) - math.ceil(held_out * len(rows))
+    return rows[:kept], rows[kept:]
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """What one outer split chose, and accuracies: mean of its inner splits (`dev`), and on its test rows."""
+
+    layers: Layers
+    dev: float
+    test: float
+    last_dev: float
+    last_test: float
+
+
+@dataclass(frozen=True)
+class TransferReport:
+    """Accuracies of the chosen layers and of the last layer on rows that had no part in the choice.
+
+    `mean`, `sd` (over the splits): of the chosen layers; `last_mean`, `last_sd`: of the last; `gain`, `gain_sd`: of
+    their difference; `error_reduction`: the gain as a share of the last layer's error, as the paper gives it;
+    `times_chosen`: layer -> splits that chose it; `rows`: how many trained each reported regression.
+    """
+
+    mean: float
+    sd: float
+    last_mean: float
+    last_sd: float
+    gain: float
+    gain_sd: float
+    error_reduction: float
+    times_chosen: dict[int, int]
+    rows: int
+    splits: tuple[SplitResult, ...]
+    protocol: TransferProtocol
+
+    @classmethod
+    def of(cls, splits: Sequence[SplitResult], rows: int, protocol: TransferProtocol) -> Self:
+        """The figures of some splits."""
+        test = np.array([[split.test, split.last_test, split.test - split.last_test] for split in splits])
+        mean, last, gain = (float(value) for value in test.mean(0))
+        sd, last_sd, gain_sd = (float(value) for value in (test.std(0, ddof=1) if len(splits) > 1 else np.zeros(3)))
+        chosen = Counter(layer for split in splits for layer in split.layers)
+        reduction = gain / (1 - last) if last < 1 else 0.0
+        figures = (mean, sd, last, last_sd, gain, gain_sd, reduction)
+        return cls(*figures, dict(sorted(chosen.items())), rows, tuple(splits), protocol)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+class TransferSearch:
+    """The best layers for a classification task.
+
+    Args:
+        protocol: How to split and to regress.
+        sets: The sets of layers to choose from; every set of up to `protocol.largest` layers without it.
+        device: Where to solve, such as "cuda"; without it a GPU where there is one.
+        progress: Called with the number of sets just finished.
+
+    Attributes:
+        layers_: The set with the best mean over all inner splits: the one to build a model with.
+        splits_: What each outer split chose.
+        report_: Their test accuracies against the last layer's.
+        table_: Set -> mean accuracy over all inner splits.
+        classes_: The labels, sorted.
+
+    >>> random = np.random.default_rng(0)
+    >>> labels = random.integers(0, 2, 200)
+    >>> views = random.normal(size=(200, 3, 4))
+    >>> views[:, 1] += labels[:, None]
+    >>> TransferSearch(protocol=TransferProtocol(outer=2, inner=3), device="cpu").fit(views, labels).layers_
+    (1,)
+    """
+
+    def __init__(
+        self,
+        *,
+        protocol: TransferProtocol | None = None,
+        sets: Sets | None = None,
+        device: str | torch.device | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.protocol = protocol
+        self.sets = sets
+        self.device = device
+        self.progress = progress
+
+    def fit(self, views: Views, labels: Any, *, pair_views: Views | None = None) -> Self:
+        """Search.
+
+        Args:
+            views: (n, layers, width): every row's sentence.
+            labels: (n,): its class.
+            pair_views: Of the second sentences where rows are pairs, in the views' shape. The features of a pair u, v
+                are then [|u - v|; u * v], as in SentEval.
+        """
+        protocol = self.protocol or TransferProtocol()
+        task = _Task.of(views, pair_views, labels, self.device)
+        candidates = _candidates(self.sets, task.layers, protocol)
+        splits = draw_splits(len(task.labels), protocol)
+        _check_classes(task, splits)
+        correct = _count_correct(task, candidates, splits, protocol, self.progress)
+        report = _report(task, candidates, splits, protocol, correct)
+        total = correct.sum(1)
+        scored = sum(len(rows) for split in splits for _, rows in split.inner)
+        self.table_ = {layers: int(right) / scored for layers, right in zip(candidates, total, strict=False)}
+        self.layers_ = _best(candidates, total)
+        self.report_, self.splits_, self.classes_ = report, report.splits, task.classes
+        return self
+
+
+def training_size_ablation(
+    views: Views,
+    labels: Any,
+    *,
+    pair_views: Views | None = None,
+    sizes: Sequence[float] = SIZES,
+    protocol: TransferProtocol | None = None,
+    sets: Sets | None = None,
+    device: str | torch.device | None = None,
+    progress: Progress | None = None,
+) -> dict[float, TransferReport]:
+    """The paper's experiment with little data: the rest is cut to each size, the test rows are left as they are.
+
+    The seeds are the protocol's outer splits. A smaller size keeps a part of what a larger one keeps. Rows that train
+    may lack a class here, which is then never predicted. Other arguments as `TransferSearch`.
+    """
+    protocol = protocol or TransferProtocol()
+    if not sizes or not all(0 < size <= 1 for size in sizes):
+        raise InputError(f"sizes are {tuple(sizes)}; they are shares of the rows that train, above 0 and at most 1")
+    task = _Task.of(views, pair_views, labels, device)
+    candidates = _candidates(sets, task.layers, protocol)
+    drawn = [draw_splits(len(task.labels), protocol, size=size) for size in sizes]
+    correct = _count_correct(task, candidates, [split for splits in drawn for split in splits], protocol, progress)
+    parts = zip(sizes, drawn, np.split(correct, len(sizes), axis=1), strict=True)
+    return {size: _report(task, candidates, splits, protocol, part) for size, splits, part in parts}
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Checked rows, where they are solved."""
+
+    views: Tensor
+    pair_views: Tensor | None
+    labels: Tensor
+    classes: NDArray[Any]
+
+    @classmethod
+    def of(cls, views: Views, pairs: Views | None, labels: Any, device: str | torch.device | None) -> Self:
+        views, labels = np.asarray(views), np.asarray(labels)
+        if views.ndim != 3:
+            raise InputError(f"views have the shape {views.shape}; expected (rows, layers, width)")
+        if labels.shape != views.shape[:1]:
+            raise InputError(f"{len(views)} rows of views but labels of shape {labels.shape}: the lengths differ")
+        if pairs is not None and np.shape(pairs) != views.shape:
+            raise InputError(f"pair_views have the shape {np.shape(pairs)} but views {views.shape}: they must agree")
+        classes, codes = np.unique(labels, return_inverse=True)
+        if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+            raise InputError(f"label {int(np.flatnonzero(~np.isfinite(labels))[0])} is not a finite number")
+        if len(classes) < 2:
+            raise InputError(f"{len(labels)} rows of {len(classes)} class: a classification needs 2 classes or more")
+        place = pick_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        second = None if pairs is None else _moved(np.asarray(pairs), "pair_views", place)
+        return cls(_moved(views, "views", place), second, torch.as_tensor(codes, device=place), classes)
+
+    @property
+    def layers(self) -> int:
+        return self.views.shape[1]
+
+    def features(self, sets: Sequence[Layers]) -> Tensor:
+        """(sets, n, width), and twice the width for pairs"""
+        weights = torch.zeros(len(sets), self.layers, device=self.views.device)
+        for row, layers in enumerate(sets):
+            weights[row, list(layers)] = 1 / len(layers)
+        u = torch.einsum("sl,nlw->snw", weights, self.views)
+        if self.pair_views is None:
+            return u
+        v = torch.einsum("sl,nlw->snw", weights, self.pair_views)
+        return torch.cat([(u - v).abs(), u * v], -1)
+
+
+def _moved(views: Views, name: str, device: torch.device) -> Tensor:
+    """The views as float32 on the device, after a look at each row."""
+    finite = np.isfinite(views).all((1, 2))
+    if not finite.all():
+        row = int(np.flatnonzero(~finite)[0])
+        raise InputError(f"row {row} of {name} has NaN or infinite numbers; leave it out or encode it again")
+    return torch.as_tensor(np.array(views, dtype=np.float32), device=device)
+
+
+def _candidates(sets: Sets | None, layers: int, protocol: TransferProtocol) -> list[Layers]:
+    """The sets to choose from, in sorted numbers from 0, each once."""
+    if sets is None:
+        sizes = range(1, min(protocol.largest, layers) + 1)
+        return [chosen for size in sizes for chosen in combinations(range(layers), size)]
+    found: dict[Layers, None] = {}
+    for given in map(tuple, sets):
+        if not given:
+            raise InputError("a set of layers is empty; give it at least one layer")
+        for layer in given:
+            if not -layers <= layer < layers:
+                raise InputError(f"There is no layer {layer} in set {given}: the views have layers 0 to {layers - 1}")
+        found[tuple(sorted({int(layer) % layers for layer in given}))] = None
+    if not found:
+        raise InputError("sets is empty; give at least one set of layers")
+    return list(found)
+
+
+def _check_classes(task: _Task, splits: Sequence[OuterSplit]) -> None:
+    """Every class in every training part."""
+    codes = task.labels.cpu().numpy()
+    for number, split in enumerate(splits):
+        for trained, _ in split.inner:
+            counts = np.bincount(codes[trained], minlength=len(task.classes))
+            if not counts.all():
+                rare = int(np.flatnonzero(counts == 0)[0])
+                raise InputError(
+                    f"class {task.classes[rare].item()!r} ({(codes == rare).sum()} of {len(codes)} rows) is in no "
+                    f"training row of an inner split of split {number}; give more rows of it, or leave it out"
+                )
+
+
+def _count_correct(
+    task: _Task,
+    candidates: Sequence[Layers],
+    splits: Sequence[OuterSplit],
+    protocol: TransferProtocol,
+    progress: Progress | None,
+) -> NDArray[np.int64]:
+    """Right answers over the inner splits, by the candidates and, last, the last layer: (sets + 1, splits)"""
+    folds = [fold for split in splits for fold in split.inner]
+    trained, scored = (_mask([fold[part] for fold in folds], task.labels) for part in (0, 1))
+    sets = [*candidates, (task.layers - 1,)]
+    n, width = task.features(sets[:1])[0].shape
+    batch = sets_at_once(n, width, len(folds), len(task.classes), task.labels.device)
+    options = {"c": protocol.C, "tolerance": protocol.tolerance}
+    counts = []
+    for start in range(0, len(sets), batch):
+        features = task.features(sets[start : start + batch])
+        fits = fit_like_saga(features, task.labels, trained, epochs=protocol.epochs, **options)
+        right = [((fits[i].predict(rows) == task.labels) & scored).sum(-1) for i, rows in enumerate(features)]
+        counts.append(torch.stack(right).reshape(len(right), len(splits), protocol.inner).sum(-1).cpu().numpy())
+        if progress:
+            progress(min(batch, len(candidates) - start))
+    return np.concatenate(counts)
+
+
+def _mask(parts: Sequence[Rows], labels: Tensor) -> Tensor:
+    """Rows of each fold -> (folds, n) bool"""
+    mask = np.zeros((len(parts), len(labels)), dtype=np.bool_)
+    for own, rows in zip(mask, parts, strict=True):
+        own[rows] = True
+    return torch.as_tensor(mask, device=labels.device)
+
+
+def _best(candidates: Sequence[Layers], correct: NDArray[np.int64]) -> Layers:
+    """The set with the most right answers; of equals the one with fewer layers, then with the lower highest layer."""
+    return min(zip(candidates, correct, strict=False), key=lambda one: (-one[1], len(one[0]), max(one[0]), one[0]))[0]
+
+
+def _report(
+    task: _Task,
+    candidates: Sequence[Layers],
+    splits: Sequence[OuterSplit],
+    protocol: TransferProtocol,
+    correct: NDArray[np.int64],
+) -> TransferReport:
+    """Choose by the inner splits, train on the rest, test."""
+    last = (task.layers - 1,)
+    chosen = [_best(candidates, correct[:, number]) for number in range(len(splits))]
+    tested = _test_all(task, [*zip(splits, chosen, strict=True), *((split, last) for split in splits)], protocol)
+    of_set = {layers: row for row, layers in enumerate(candidates)}
+    results = []
+    for number, (split, layers) in enumerate(zip(splits, chosen, strict=True)):
+        scored = sum(len(rows) for _, rows in split.inner)
+        dev, last_dev = (int(correct[row, number]) / scored for row in (of_set[layers], -1))
+        results.append(SplitResult(layers, dev, tested[number], last_dev, tested[number + len(splits)]))
+    return TransferReport.of(results, len(splits[0].rest), protocol)
+
+
+def _test_all(task: _Task, jobs: Sequence[tuple[OuterSplit, Layers]], protocol: TransferProtocol) -> list[float]:
+    """Test accuracies by scikit-learn's SAGA, on all cores."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    labels, found = task.labels.cpu().numpy(), [0.0] * len(jobs)
+
+    def test(number: int) -> None:
+        split, layers = jobs[number]
+        features = task.features([layers])[0].cpu().numpy()
+        own = labels[split.rest]
+        if len(set(own)) == 1:
+            found[number] = float(np.mean(labels[split.test] == own[0]))
+            return
+        options = {"C": protocol.C, "tol": protocol.tolerance, "max_iter": protocol.epochs}
+        model = LogisticRegression(solver="saga", random_state=protocol.seed, **options)
+        found[number] = float(model.fit(features[split.rest], own).score(features[split.test], labels[split.test]))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # to stop after so many epochs is the protocol
+        share(range(len(jobs)), test)
+    return found
