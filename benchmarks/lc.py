@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from layers import encoders
 from layerwise import LayerEncoder, LayerSearch
 from layerwise.search.ablations import fixed_mixes
 from layerwise.search.unlabelled import dropout_passes
-from layers import encoders
 from measure import RESULTS, shared_folder, write_result
 
 SETS = {"sts12": None, "sts13": None, "sts14": None, "sts15": None, "sts16": None, "stsb": "test", "sick": "test"}

@@ -51,9 +51,7 @@ class Choice:
     def on(self, problems: Problems) -> float:
         """The score of the mix on some pairs, in float64 and not by halves."""
         if self.pooling not in problems:
-            raise InputError(
-                f"The mix {self.mix} needs {self.pooling} views; given are {', '.join(problems)}"
-            )
+            raise InputError(f"The mix {self.mix} needs {self.pooling} views; given are {', '.join(problems)}")
         problem = problems[self.pooling]
         if self.layers[-1] >= problem.layers:
             raise InputError(f"The mix {self.mix} needs layer {self.layers[-1]}; the views end at {problem.layers - 1}")

@@ -1,6 +1,7 @@
 """LayerSearch: the best combination of an encoder's layers for some pairs, in scikit-learn's manner."""
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -109,6 +110,8 @@ class LayerSearch:
                 labelled: the two sentences of a row are taken for alike (two dropout passes, or sentences that stand
                 together in a text), those of different rows for unlike, and the metric is "separation".
         """
+        for fitted in ("best_", "last_", "table_", "parts_", "report_", "stability_"):  # of an earlier fit
+            self.__dict__.pop(fitted, None)
         check_method(self.method)
         self.space_ = self.space if isinstance(self.space, Space) else Space.parse(self.space or "all")
         left, right = _by_pooling(views_a), _by_pooling(views_b)
@@ -116,8 +119,6 @@ class LayerSearch:
         if gold is None:
             left, right, gold = without_labels(left, right, seed=self.seed)
         self.problems_ = self._make_problems(left, right, gold)
-        for lazy in ("parts_", "report_", "stability_"):
-            self.__dict__.pop(lazy, None)
         if self.dev is None:
             self._choices = None
             self.table_ = make_table(self.problems_, self.space_, self.method, progress=self._progress)
@@ -205,8 +206,9 @@ class LayerSearch:
         if self.method != "weights":
             best = self.table_.best
             return Choice(best.mix, best.score)
-        rows = np.concatenate([choice.best.weights(self._layers) for choice in choices])
-        return replace(choices[0].best, mix=weights_mix(rows.mean(0), choices[0].best.pooling))
+        (pooling, _), *_ = Counter(choice.best.pooling for choice in choices).most_common()
+        own = [choice.best.weights(self._layers) for choice in choices if choice.best.pooling == pooling]
+        return replace(choices[0].best, mix=weights_mix(np.concatenate(own).mean(0), pooling))
 
     @property
     def _layers(self) -> int:

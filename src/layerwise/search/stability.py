@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from layerwise.errors import InputError
 from layerwise.search.choose import Problems
 from layerwise.search.problems import Rows
 from layerwise.search.spaces import membership
@@ -55,12 +56,20 @@ def stability(problems: Problems, table: ScoreTable, *, seed: int = 0) -> Stabil
         own = np.flatnonzero((rows >= part.start) & (rows < part.stop))
         if len(own):
             scores[:, own] = problem.redrawn(membership(table.masks[rows[own]], layers), halves)
-    winners = [table.at(int(rows[np.nanargmax(row)])) for row in scores if not np.isnan(row).all()]
-    chosen = [frozenset(winner.layers) for winner in winners]
-    shares = tuple(float(np.mean([layer in found for found in chosen])) for layer in range(layers))
-    pairs = [len(a & b) / len(a | b) for a, b in zip(chosen[::2], chosen[1::2], strict=False)]
-    poolings = {name: float(np.mean([winner.pooling == name for winner in winners])) for name in table.poolings}
-    return Stability(shares, tuple(winner.layers for winner in winners), poolings, float(np.mean(pairs)))
+    winners = [None if np.isnan(row).all() else table.at(int(rows[np.nanargmax(row)])) for row in scores]
+    both = [(one, other) for one, other in zip(winners[::2], winners[1::2], strict=True) if one and other]
+    if not both:
+        raise InputError("Halves of the pairs can't choose, for their scores are all equal; give more pairs")
+    found = [winner for pair in both for winner in pair]
+    shares = tuple(float(np.mean([layer in winner.layers for winner in found])) for layer in range(layers))
+    agreement = float(np.mean([_overlap(one.layers, other.layers) for one, other in both]))
+    poolings = {name: float(np.mean([winner.pooling == name for winner in found])) for name in table.poolings}
+    return Stability(shares, tuple(winner.layers for winner in found), poolings, agreement)
+
+
+def _overlap(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """Layers in both as a share of those in either."""
+    return len({*one} & {*other}) / len({*one} | {*other})
 
 
 def _best_rows(table: ScoreTable, count: int) -> Rows:
