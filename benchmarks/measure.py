@@ -7,7 +7,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,12 @@ def paired_ratio(taken: Mapping[str, list[float]], one: str, other: str) -> floa
 
 def machine() -> dict[str, Any]:
     """What the numbers were measured with; no name or path of the machine."""
-    packages = ("torch", "transformers", "sentence-transformers", "tokenizers", "onnxruntime", "numpy")
-    return {
-        "processor": platform.machine(),
-        "cores": os.cpu_count(),
-        "python": sys.version.split()[0],
-        **{name: version(name) for name in packages},
-    }
+    packages = ("torch", "transformers", "sentence-transformers", "tokenizers", "onnxruntime", "numpy", "scipy")
+    found = {}
+    for name in packages:
+        with suppress(PackageNotFoundError):  # the GPU machine has few
+            found[name] = version(name)
+    return {"processor": platform.machine(), "cores": os.cpu_count(), "python": sys.version.split()[0], **found}
 
 
 def write_result(name: str, result: Mapping[str, Any]) -> None:

@@ -150,6 +150,29 @@ def test_spaces_are_respected():
     assert found == pytest.approx({chosen: everything[chosen] for chosen in found}, abs=1e-12)
 
 
+def test_a_small_space_of_many_layers_costs_no_walk_through_all_sets(monkeypatch):
+    queries, candidates, relevance = random_search(layers=18)
+    asked, allows = [], Space.allows
+    monkeypatch.setattr(Space, "allows", lambda self, masks: asked.append(len(masks)) or allows(self, masks))
+    assert len(scanned(queries, candidates, relevance, "mrr@10", Space(largest=1))) == 18
+    assert sum(asked) < 2**14  # of 2^18 sets, 18 are in the space
+
+
+def test_a_layer_of_short_vectors_is_no_zero_vector():
+    queries, candidates, relevance = random_search()
+    queries[:, 0] *= 1e-6
+    candidates[:, 0] *= 1e-6
+    found = scanned(queries, candidates, relevance, "ndcg@10")
+    assert found == pytest.approx(brute_force(queries, candidates, relevance, "ndcg@10"), abs=1e-12)
+
+
+def test_layers_that_cancel_out_are_a_zero_vector():
+    queries, candidates, relevance = random_search()
+    candidates[::3, 2] = -candidates[::3, 1]
+    found = scanned(queries, candidates, relevance, "ndcg@10")
+    assert found == pytest.approx(brute_force(queries, candidates, relevance, "ndcg@10"), abs=1e-12)
+
+
 def test_ndcg_without_a_cut_off_is_scikit_learns():
     queries, candidates, relevance = random_search()
     matrix = np.array([[grades.get(number, 0.0) for number in range(25)] for grades in relevance])

@@ -275,6 +275,15 @@ def test_scaling_the_views_changes_no_score(scale, seed, metric):
     assert_same(scanned(left * scale, right, gold, metric), scanned(left, right, gold, metric))
 
 
+@pytest.mark.parametrize("scale", [1e-2, 1e-4, 1e-6, 1e-9])
+def test_a_layer_of_short_vectors_is_no_zero_vector(scale):
+    """Where every block adds to a residual stream, the first layers are much shorter than the last."""
+    left, right, grades, _ = random_pairs(31, 4)
+    left[:, :2] *= scale
+    right[:, :2] *= scale
+    assert_same(scanned(left, right, grades, "spearman"), brute_force(left, right, grades, "spearman"))
+
+
 @given(st.integers(1, 8), st.integers(0, 8), st.integers(1, 5), st.integers(0, 10**6), st.randoms())
 @settings(max_examples=60, deadline=None)
 def test_halves_are_the_forms_of_all_sets(layers, lower, items, seed, shuffle):

@@ -15,8 +15,9 @@ Vectors = NDArray[np.floating[Any]]
 def cosine(left: Vectors, right: Vectors) -> Vectors:
     """Row by row: (n, d), (n, d) -> (n,), in float64."""
     a, b = left.astype(np.float64), right.astype(np.float64)
-    lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-    similarity: Vectors = np.einsum("nd,nd->n", a, b) / np.maximum(lengths, np.finfo(np.float64).tiny)
+    dots, left_squares, right_squares = (np.einsum("nd,nd->n", x, y) for x, y in ((a, b), (a, a), (b, b)))
+    lengths = np.sqrt(left_squares * right_squares)  # by one root, so that equal vectors have exactly 1
+    similarity: Vectors = dots / np.maximum(lengths, np.finfo(np.float64).tiny)
     return similarity
 
 

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
@@ -15,7 +16,7 @@ from layerwise.errors import InputError, LayerwiseError
 from layerwise.model.head import Head
 from layerwise.search.choose import Choice, best_of, check_method, last_layer, make_table, weights_mix
 from layerwise.search.heads import HeadPairs
-from layerwise.search.metrics import FEWEST_PAIRS, Metric, UserMetric, as_metric, check_gold
+from layerwise.search.metrics import Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Problem
 from layerwise.search.retrieval import RetrievalMetric, RetrievalProblem
 from layerwise.search.scan import Progress, no_progress
@@ -24,7 +25,7 @@ from layerwise.search.sources import PairGrams, Views
 from layerwise.search.spaces import Space
 from layerwise.search.stability import Stability, stability
 from layerwise.search.table import ScoredSet, ScoreTable
-from layerwise.search.unlabelled import without_labels
+from layerwise.search.unlabelled import GUARDED, GUARDS, GuardedProblem, without_labels
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,8 @@ class LayerSearch:
     Args:
         metric: "spearman" (the default), "pearson", "average-precision", "accuracy" (labels 0 and 1), "mrr@10",
             "recall@5", "ndcg@10" or any other cut-off (queries and candidates), or a function of (similarities,
-            scores). Without labels "separation" (the default then) or "align-uniform".
+            scores), which several threads may call at once. Without labels "guarded-separation" (the default then),
+            "separation" or "align-uniform".
         space: Which sets may be chosen, a `Space` or its text; every set without it.
         method: "auto" searches every set where there are at most 2^26, else by a beam; "exhaustive", "beam" and
             "greedy" are what they say; "weights" moves from the best set to continuous layer weights.
@@ -115,7 +117,7 @@ class LayerSearch:
         check_method(self.method)
         self.space_ = self.space if isinstance(self.space, Space) else Space.parse(self.space or "all")
         left, right = _by_pooling(views_a), _by_pooling(views_b)
-        self._default_metric = "spearman" if gold is not None else "separation"
+        self._default_metric = "spearman" if gold is not None else GUARDED
         if gold is None:
             left, right, gold = without_labels(left, right, seed=self.seed)
         self.problems_ = self._make_problems(left, right, gold)
@@ -158,6 +160,8 @@ class LayerSearch:
     def metric_name_(self) -> str:
         """The name of the metric."""
         metric = self.metric or self._default_metric
+        if metric == GUARDED:
+            return GUARDED
         retrieval = RetrievalMetric.parse(metric) if isinstance(metric, str) else None
         return retrieval.name if retrieval else as_metric(metric).name
 
@@ -170,9 +174,9 @@ class LayerSearch:
                 f"the choice is unstable: the sets that two halves of the pairs choose share only "
                 f"{self.stability_.agreement:.0%} of their layers; other sets may be as good"
             )
-        enough = self.dev is not None or self._pairs >= 2 * FEWEST_PAIRS
-        if enough and self.best_.layers != self.last_.layers and self.report_.gain.low <= 0:
-            found.append("the gain over the last layer is within its noise: the last layer may be as good")
+        with suppress(InputError):  # pairs that are too few for nested halves have been warned of above
+            if self.best_.layers != self.last_.layers and self.report_.gain.low <= 0:
+                found.append("the gain over the last layer is within its noise: the last layer may be as good")
         return found
 
     def score(self, views_a: Views | Mapping[str, Views], views_b: Views | Mapping[str, Views], gold: object) -> float:
@@ -225,7 +229,11 @@ class LayerSearch:
             if self.head is not None:
                 raise LayerwiseError("A head is searched with pair metrics, not with retrieval")
             return RetrievalProblem.of(left, right, gold, retrieval, device=self.device)
-        metric = as_metric(self.metric or self._default_metric)
+        if (self.metric or self._default_metric) == GUARDED:
+            return GuardedProblem(*(self._pairs_by(as_metric(name), left, right, gold) for name in GUARDS))
+        return self._pairs_by(as_metric(self.metric or self._default_metric), left, right, gold)
+
+    def _pairs_by(self, metric: Metric, left: Views, right: Views, gold: object) -> PairProblem:
         values = check_gold(gold, metric)
         if not len(left) == len(right) == len(values):
             raise InputError(f"{len(left)} and {len(right)} sentences for {len(values)} scores: the lengths differ")

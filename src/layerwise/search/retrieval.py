@@ -19,13 +19,24 @@ from torch import Tensor
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.search.forms import Halves, symmetric, triangle, weighted
 from layerwise.search.scan import Progress, Scores, no_progress, scan
-from layerwise.search.sources import Piece, Views, Walk, as_float64, lower_bits, upper_sets, walk_halves
+from layerwise.search.sources import (
+    Piece,
+    Views,
+    Walk,
+    as_float64,
+    lower_bits,
+    plain_sweep,
+    too_sparse,
+    upper_sets,
+    walk_halves,
+)
 from layerwise.search.spaces import Masks, Space
 
 _NAME = re.compile(r"(mrr|recall|ndcg)@(\d+)")
 _ITEMS = 2**15  # query-candidate pairs in a block of queries
 _STEPS = 2.0**40  # similarities closer than 1 / this are equal; then the earlier candidate comes first
 _ROWS = 64
+_CANCELLED = 1e-14  # a squared length, relative to the layers', that is nothing but rounding
 
 
 @dataclass(frozen=True)
@@ -200,6 +211,9 @@ class QueryBlock:
     def sweep(self, space: Space) -> Iterator[Walk]:
         """All sets of a space, by halves."""
         forced, free = space.bits(self.layers)
+        if too_sparse(space, self.layers):
+            yield from plain_sweep(self, space, rows=_ROWS)
+            return
         lower = free[: lower_bits(len(self.grams), len(free), self.device)]
         halves = Halves.of(self.grams, (*forced, *free[len(lower) :]), lower)
         walk: Callable[..., Iterator[Piece]] = walk_halves
@@ -217,7 +231,8 @@ class QueryBlock:
     def by_query(self, forms: Tensor) -> Tensor:
         """Each query's score: (rows, items) -> (rows, queries)"""
         queries, pairs = len(self.relevant), len(self.relevant) * self.candidates
-        lengths = forms[:, pairs:].clamp_min(1e-300).sqrt()
+        squares, longest = forms[:, pairs:], self.grams[pairs:].diagonal(dim1=-2, dim2=-1).sum(-1)
+        lengths = torch.where(squares > _CANCELLED * longest, squares, torch.inf).sqrt()  # a vector of 0 is like none
         steps = forms[:, :pairs].reshape(len(forms), queries, self.candidates)
         steps = steps / lengths[:, :queries, None] / lengths[:, None, queries:]
         return self.metric(self._places((steps * _STEPS).round_()), self.grades)

@@ -106,11 +106,12 @@ def front_with_tests(search: LayerSearch) -> list[Choice]:
 def encode_sides(
     encoder: LayerEncoder, left: Sequence[str], right: Sequence[str], poolings: Sequence[str], watch: Watch
 ) -> ViewsOf:
-    """The views of either side, cached on disk."""
+    """The views of either side, each different text once, cached on disk."""
+    texts = {text: number for number, text in enumerate(dict.fromkeys([*left, *right]))}
+    rows = [np.array([texts[text] for text in side]) for side in (left, right)]
     with watch("Layers", None):
-        views = encoder.encode_layers([*left, *right], list(poolings), cache=True)
-    middle = len(left)
-    return {n: v[:middle] for n, v in views.items()}, {n: v[middle:] for n, v in views.items()}
+        views = encoder.encode_layers(list(texts), list(poolings), cache=True)
+    return {n: v[rows[0]] for n, v in views.items()}, {n: v[rows[1]] for n, v in views.items()}
 
 
 def _without_labels(

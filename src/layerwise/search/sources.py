@@ -28,7 +28,7 @@ _GRAM_PAIRS = 16  # pairs a core multiplies at once
 _CPU_BLOCK, _GPU_BLOCK = 2**17, 2**26  # numbers in a block: what a core's cache holds; what keeps a GPU busy
 _UPPER_SETS = 64  # upper sets a walk
 _TINY = 1e-300
-_CANCELLED = 1e-13  # a squared length, relative to the longest layer's, that is nothing but rounding
+_CANCELLED = 1e-13  # of what it could be at most: a product of squared lengths that is nothing but rounding
 _SPARSE = 256  # one set in so many is in a space: then its sets are listed instead
 _MOST_FREE = 34  # layers that may be in a set or not, beyond which halves are no help
 
@@ -88,10 +88,9 @@ class PairGrams:
         return int(self.grams.shape[1])
 
     @cached_property
-    def vanishing(self) -> Tensor:
-        """The product of two squared lengths below which layers have cancelled out and only rounding is left."""
-        longest = self.grams[1:].diagonal(dim1=-2, dim2=-1).amax(-1)
-        return (_CANCELLED * longest[0] * longest[1]).clamp_min(_TINY)
+    def lengths(self) -> Tensor:
+        """Of every layer's vectors, left then right: (2, layers, pairs)"""
+        return self.grams[1:].diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt().mT.contiguous()
 
     def pick(self, pairs: NDArray[np.integer[Any]]) -> "PairGrams":
         """Some of the pairs."""
@@ -101,20 +100,20 @@ class PairGrams:
         """Cosines for any weights: (rows, layers) -> (rows, pairs)"""
         forms = weighted(weights.to(self.grams), triangle(self.grams.flatten(0, 1)))
         dots, left, right = torch.split(forms, len(self), dim=1)
-        lengths = left * right
-        gone = lengths <= self.vanishing * _share(weights.to(self.grams))
-        return torch.where(gone, 0.0, dots / torch.where(gone, 1.0, lengths).sqrt())
+        squares = left * right
+        gone = squares <= _vanishing(weights.detach().to(self.grams), self.lengths)
+        return torch.where(gone, 0.0, dots / torch.where(gone, 1.0, squares).sqrt())
 
     def sweep(self, space: Space) -> Iterator[Walk]:
         """All sets of a space, by halves."""
         forced, free = space.bits(self.layers)
-        if len(free) > _MOST_FREE or space.count(self.layers) < 2 ** len(free) // _SPARSE:
+        if too_sparse(space, self.layers):
             yield from plain_sweep(self, space, rows=max(1, _CPU_BLOCK // len(self)))
             return
         lower = free[: lower_bits(3 * len(self), len(free), self.device)]
         halves = Halves.of(self.grams.flatten(0, 1), (*forced, *free[len(lower) :]), lower)
         for uppers in upper_sets(len(free) - len(lower)):
-            yield partial(_walk, halves, uppers, len(forced), space, self.vanishing)
+            yield partial(_walk, halves, uppers, len(forced), space, self.lengths)
 
 
 def _grams_on_cpu(left: Views, right: Views) -> Tensor:
@@ -146,9 +145,10 @@ def _grams_on(device: torch.device | str, left: Views, right: Views) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def _walk(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: Space, vanishing: Tensor) -> Iterator[Piece]:
+def _walk(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: Space, lengths: Tensor) -> Iterator[Piece]:
+    suspicious = float(_vanishing(torch.ones_like(lengths[0, :, :1]).mT, lengths).max())
     for masks, forms in walk_halves(halves, uppers, forced, space):
-        yield masks, cosines(forms, vanishing)
+        yield masks, cosines(forms, masks, lengths, suspicious)
 
 
 def walk_halves(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: Space) -> Iterator[Piece]:
@@ -169,23 +169,29 @@ def walk_halves(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: 
             yield masks[kept], halves.block(columns[place], rows)
 
 
-def cosines(forms: Tensor, vanishing: Tensor) -> Tensor:
+def cosines(forms: Tensor, masks: Masks, lengths: Tensor, suspicious: float) -> Tensor:
     """Forms of left-right, left-left, right-right, side by side, to cosines in their place; 0 with a vector of 0.
 
-    (rows, 3 pairs), (pairs,) -> (rows, pairs)
+    (sets, 3 pairs), (sets,), (2, layers, pairs) -> (sets, pairs)
     """
-    dots, left, right = torch.split(forms, len(vanishing), dim=1)
-    lengths = left.mul_(right)
-    if bool(lengths.amin() <= vanishing.max()):  # mostly not so, and looked at closely only then
-        gone = lengths <= vanishing
+    dots, left, right = torch.split(forms, lengths.shape[-1], dim=1)
+    squares = left.mul_(right)
+    if bool(squares.amin() <= suspicious):  # mostly not so; a close look costs more
+        members = torch.from_numpy(membership(masks, lengths.shape[1])).to(lengths)
+        gone = squares <= _vanishing(members, lengths)
         dots.masked_fill_(gone, 0.0)
-        lengths.masked_fill_(gone, 1.0)
-    return dots.div_(lengths.sqrt_())
+        squares.masked_fill_(gone, 1.0)
+    return dots.div_(squares.sqrt_())
 
 
-def _share(weights: Tensor) -> Tensor:
-    """What the squares of the weights' sum are to those of a set, whose weights are 1: (rows, layers) -> (rows, 1)"""
-    return weights.abs().amax(1, keepdim=True) ** 4
+def _vanishing(weights: Tensor, lengths: Tensor) -> Tensor:
+    """The product of two squared lengths below which layers have cancelled out, and nothing but rounding is left.
+
+    (rows, layers), (2, layers, pairs) -> (rows, pairs)
+    """
+    left, right = weights.abs() @ lengths
+    bound: Tensor = (_CANCELLED * (left * right) ** 2).clamp_min(_TINY)
+    return bound
 
 
 def plain_sweep(source: Source, space: Space, *, rows: int) -> Iterator[Walk]:
@@ -196,6 +202,12 @@ def plain_sweep(source: Source, space: Space, *, rows: int) -> Iterator[Walk]:
 
     for masks in space.masks(source.layers, rows):
         yield partial(walk, masks)
+
+
+def too_sparse(space: Space, layers: int) -> bool:
+    """Whether so few of all sets are in a space that listing them beats walking through halves."""
+    free = len(space.bits(layers)[1])
+    return free > _MOST_FREE or space.count(layers) < 2**free // _SPARSE
 
 
 def lower_bits(items: int, free: int, device: torch.device) -> int:

@@ -68,7 +68,8 @@ class ScoreTable(Sequence[ScoredSet]):
         """The best set; of equally good ones that with the fewest, then the lowest layers."""
         if not len(self) or np.isnan(self.scores).all():
             raise InputError("No set has a score: all pairs are equally similar in every layer")
-        return self.at(self.best_row(np.arange(len(self))))
+        near = np.flatnonzero(self.scores >= np.nanmax(self.scores) - 2 * _SAME)  # before the finer look
+        return self.at(self.best_row(near))
 
     def best_row(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> int:
         """The best of some rows."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 
 T = TypeVar("T")
+_MOST_THREADS = 8  # beyond which they wait for Python's lock more than they work
 
 
 def share(tasks: Iterable[T], work: Callable[[T], None], *, threads: int | None = None) -> None:
@@ -32,7 +33,8 @@ def share(tasks: Iterable[T], work: Callable[[T], None], *, threads: int | None 
                 stop.set()
                 raise
 
-    count = threads or max(1, min(torch.get_num_threads(), os.cpu_count() or 1))
+    before = _Searches.threads if _Searches.running else torch.get_num_threads()
+    count = threads or max(1, min(before, os.cpu_count() or 1, _MOST_THREADS))
     with _one_thread_each(), ThreadPoolExecutor(count) as pool:
         try:
             for done in [pool.submit(worker) for _ in range(count)]:
@@ -41,11 +43,25 @@ def share(tasks: Iterable[T], work: Callable[[T], None], *, threads: int | None 
             stop.set()
 
 
+class _Searches:
+    """How many searches run at the moment, and how many threads torch had before the first of them."""
+
+    lock = Lock()
+    running = 0
+    threads = 1
+
+
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    with _Searches.lock:
+        if not _Searches.running:
+            _Searches.threads = torch.get_num_threads()
+        _Searches.running += 1
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with _Searches.lock:
+            _Searches.running -= 1
+            if not _Searches.running:
+                torch.set_num_threads(_Searches.threads)

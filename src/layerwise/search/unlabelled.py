@@ -6,6 +6,7 @@ layers keep the two kinds apart.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,10 +14,66 @@ from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
 from layerwise.search.metrics import FEWEST_PAIRS, Gold
+from layerwise.search.problems import Problem, Rows, Weights
+from layerwise.search.scan import Progress, Scores, no_progress
 from layerwise.search.sources import Views
+from layerwise.search.spaces import Masks, Space
 
 _UNLIKE = 5  # pairs of unlike sentences for each alike one
 _SEEDS = (1, 2)  # of the two passes
+_SLACK = 1e-9  # of the guard, for rounding
+
+
+GUARDED = "guarded-separation"
+GUARDS = ("separation", "align-uniform")
+
+
+@dataclass(frozen=True)
+class GuardedProblem:
+    """Separation, but only of mixes that are no worse than the last layer by alignment and uniformity; NaN of others.
+
+    Dropout leaves some layers almost as they are (the embeddings, in some encoders). Those separate well however
+    little they mean; the guard keeps them from being chosen where the last layer is a good one.
+    """
+
+    separation: Problem
+    guard: Problem
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return self.separation.layers
+
+    def __len__(self) -> int:
+        return len(self.separation)
+
+    def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
+        """Every set of a space."""
+        masks, scores = self.separation.scan(space, progress=progress)
+        return masks, np.where(self.guard.scan(space)[1] >= self._bar(), scores, np.nan)
+
+    def scores(self, weights: Weights) -> Scores:
+        """Given weights or sets."""
+        return np.where(self.guard.scores(weights) >= self._bar(), self.separation.scores(weights), np.nan)
+
+    def pick(self, rows: Rows) -> "GuardedProblem":
+        """The same on some of the pairs."""
+        return GuardedProblem(self.separation.pick(rows), self.guard.pick(rows))
+
+    def check(self) -> None:
+        """Refuse pairs of one kind only."""
+        self.separation.check()
+
+    def redrawn(self, weights: Weights, draws: Sequence[Rows]) -> Scores:
+        """Scores on resamples of the pairs."""
+        guards = self.guard.redrawn(np.concatenate([weights, self._last()]), draws)
+        return np.where(guards[:, :-1] >= guards[:, -1:] - _SLACK, self.separation.redrawn(weights, draws), np.nan)
+
+    def _last(self) -> Weights:
+        return np.eye(self.layers)[-1:]
+
+    def _bar(self) -> float:
+        return float(self.guard.scores(self._last())[0]) - _SLACK
 
 
 def without_labels(
