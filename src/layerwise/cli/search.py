@@ -1,5 +1,6 @@
 """`layerwise search MODEL PAIRS`: the best combination of the encoder's layers, with what it is worth."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,8 @@ from layerwise.cli.screen import counting, print_json, print_line, print_table
 from layerwise.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from layerwise.data.pairs import PairRows
     from layerwise.encoder.layer_encoder import LayerEncoder
     from layerwise.search.layer_search import LayerSearch
@@ -67,7 +70,7 @@ def search(
     """Search every combination of layers: some pairs choose, others report. No training."""
     from layerwise.encoder.layer_encoder import LayerEncoder
     from layerwise.search.layer_search import LayerSearch
-    from layerwise.search.run import search_pairs
+    from layerwise.search.run import check_request, search_pairs
     from layerwise.search.spaces import Space
     from layerwise.search.table import check_table_path
 
@@ -77,6 +80,17 @@ def search(
         _check_save(save, overwrite)
     space = Space.parse(layers, highest=max_layer)
     rows = _read(pairs, left, right, score, where, input_format, metric, no_labels)
+    names = [name.strip() for name in pooling.split(",")]
+    chosen = LayerSearch(
+        metric=None if no_labels else metric,
+        space=space,
+        method=method,
+        dev=None if no_labels else 0.5 if dev is None else dev if dev < 1 else int(dev),
+        splits=splits,
+        seed=seed,
+    )
+    if not no_labels:
+        check_request(pairs, rows, names, chosen)
     encoder = LayerEncoder(
         model,
         device=device,
@@ -86,23 +100,13 @@ def search(
         revision=revision,
         trust_remote_code=trust_remote_code,
     )
-    names = [name.strip() for name in pooling.split(",")]
-    search_device = "cuda" if encoder.device.type == "cuda" else "cpu"
+    chosen.device = "cuda" if encoder.device.type == "cuda" else "cpu"
+    keep = partial(_keep, encoder, chosen, save=save, overwrite=overwrite, table=table)
     if no_labels:
-        _search_without_labels(encoder, rows, names, LayerSearch(space=space, method=method, seed=seed), no_labels,
-                               save=save, overwrite=overwrite, table=table, as_json=as_json)  # fmt: skip
+        _search_without_labels(encoder, rows, names, chosen, no_labels, keep, as_json=as_json)
         return
-    chosen = LayerSearch(
-        metric=metric,
-        space=space,
-        method=method,
-        dev=0.5 if dev is None else dev if dev < 1 else int(dev),
-        splits=splits,
-        seed=seed,
-        device=search_device,
-    )
     result = search_pairs(encoder, rows, names, chosen, counting)
-    _keep(encoder, chosen, how_chosen(result), save=save, overwrite=overwrite, table=table)
+    keep(how_chosen(result))
     if as_json:
         print_json(result.as_dict() | {"saved": str(save) if save else None})
         return
@@ -173,10 +177,8 @@ def _search_without_labels(
     poolings: list[str],
     search: "LayerSearch",
     kind: str,
+    keep: "Callable[[str], None]",
     *,
-    save: Path | None,
-    overwrite: bool,
-    table: Path | None,
     as_json: bool,
 ) -> None:
     from layerwise.search.run import search_text
@@ -184,10 +186,10 @@ def _search_without_labels(
     search_text(encoder, rows.left, None if kind == "dropout" else rows.right, poolings, search, counting)
     best = search.best_
     how = f"without labels, by {kind}: the best of {len(search.table_):,} sets in telling alike from unlike sentences"
-    _keep(encoder, search, how, save=save, overwrite=overwrite, table=table)
+    keep(how)
     if as_json:
         layers = {"layers": list(best.layers), "pooling": best.pooling, "mix": str(best.mix), "separation": best.dev}
-        print_json({"best": layers, "subsets": len(search.table_), "saved": str(save) if save else None})
+        print_json({"best": layers, "subsets": len(search.table_)})
         return
     print_line(
         f"Chosen without labels among {len(search.table_):,} sets: {best.mix} (separation {best.dev:.2f}, last layer "

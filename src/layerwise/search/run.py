@@ -10,11 +10,14 @@ import numpy as np
 
 from layerwise.data.pairs import PairRows
 from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder.pooling import POOLINGS
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError, ModelError
-from layerwise.search.choose import Choice
+from layerwise.search.choose import Choice, check_method
 from layerwise.search.layer_search import LayerSearch
+from layerwise.search.metrics import as_metric, check_gold
 from layerwise.search.retrieval import RetrievalMetric
+from layerwise.search.select import random_splits
 from layerwise.search.unlabelled import dropout_passes
 
 _UNLABELLED_SENTENCES = 512  # that are encoded twice with dropout, to show what a choice without labels would be
@@ -76,6 +79,21 @@ def search_pairs(
     found = time.perf_counter()
     unlabelled, note = _without_labels(encoder, [*left, *right], poolings, search)
     return SearchResult(search, unlabelled, note, {"views": seen - began, "search": found - seen})
+
+
+def check_request(path: str, pairs: PairRows, poolings: Sequence[str], search: LayerSearch) -> None:
+    """Refuse what can't be searched before a model is loaded, and name the file where it is at fault."""
+    check_method(search.method)
+    for pooling in poolings:
+        POOLINGS[pooling]
+    retrieval = isinstance(search.metric, str) and RetrievalMetric.parse(search.metric)
+    metric = None if retrieval or search.metric is None else as_metric(search.metric)
+    try:
+        if metric is not None:
+            check_gold(pairs.scores, metric)
+        random_splits(len(pairs), 0.5 if search.dev is None else search.dev, search.splits or 1, search.seed)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def search_text(
