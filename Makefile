@@ -38,6 +38,11 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/embed.py
 	$(BIN)/python benchmarks/embed_million.py
 	$(BIN)/python benchmarks/layers.py
+	$(BIN)/python benchmarks/search.py --part methods
+	$(BIN)/python benchmarks/search.py --part large
+	$(BIN)/python benchmarks/search.py --part cost
+	$(BIN)/python benchmarks/lc.py
+	$(BIN)/python benchmarks/transfer.py --part speed --out benchmarks/results/transfer_speed_cpu.json
 	$(BIN)/python benchmarks/tables.py
 
 format: $(INSTALLED)

@@ -85,7 +85,7 @@ def search(
         metric=None if no_labels else metric,
         space=space,
         method=method,
-        dev=None if no_labels else 0.5 if dev is None else dev if dev < 1 else int(dev),
+        dev=None if no_labels else 0.5 if dev is None else dev,
         splits=splits,
         seed=seed,
     )

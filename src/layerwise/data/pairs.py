@@ -66,7 +66,7 @@ def _number(source: RowSource, row: Row) -> float:
     value = row.values[2]
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         shown = "null" if value is None else repr(value)

@@ -87,9 +87,13 @@ def by_training_size(
             reporting = pick(search.problems_, test)
             for _ in range(draws if size < len(dev) else 1):
                 choice = _choose(search, random.permutation(dev)[:size])
+                if choice is None:
+                    continue
                 chosen.append(choice.on(reporting))
                 last.append(last_layer(reporting).dev)
                 mixes.append(str(choice.mix))
+        if not chosen:
+            break
         label = f"{size} pairs choose"
         found.append((size, Ablation.of(label, chosen, mixes), Ablation.of("last layer", last, ["last"])))
     if not found:
@@ -97,8 +101,14 @@ def by_training_size(
     return found
 
 
-def _choose(search: LayerSearch, rows: Rows) -> Choice:
+def _choose(search: LayerSearch, rows: Rows) -> Choice | None:
+    """What some pairs choose; nothing where their labels are all the same."""
     choosing = pick(search.problems_, rows)
+    try:
+        for problem in choosing.values():
+            problem.check()
+    except InputError:
+        return None
     return best_of(choosing, make_table(choosing, search.space_, search.method), search.method)
 
 

@@ -137,8 +137,10 @@ class LayerSearch:
     def parts_(self) -> list[Part]:
         """The splits: rows of the pairs that choose, and of those that report."""
         if self.dev is None:
-            return random_splits(self._pairs, _NESTED_DEV, self.splits or _NESTED_SPLITS, self.seed)
-        return random_splits(self._pairs, self.dev, self.splits or 1, self.seed)
+            return random_splits(
+                self._pairs, _NESTED_DEV, _NESTED_SPLITS if self.splits is None else self.splits, self.seed
+            )
+        return random_splits(self._pairs, self.dev, 1 if self.splits is None else self.splits, self.seed)
 
     @cached_property
     def report_(self) -> Report:

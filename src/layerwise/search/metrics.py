@@ -82,6 +82,12 @@ def check_gold(gold: object, metric: Metric) -> Gold:
     return values
 
 
+def check_seed(seed: int) -> None:
+    """Refuse what NumPy's generators do."""
+    if seed < 0:
+        raise InputError(f"The seed {seed} is negative; it must be 0 or more")
+
+
 def spearman(gold: Gold, device: torch.device) -> BatchMetric:
     """Spearman's rank correlation, ties by average ranks; NaN where all similarities are equal."""
     doubled = np.rint(2 * rankdata(gold)).astype(np.int64)  # average ranks may be halves

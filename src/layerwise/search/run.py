@@ -15,7 +15,7 @@ from layerwise.encoder.stream import Array
 from layerwise.errors import InputError, ModelError
 from layerwise.search.choose import Choice, check_method
 from layerwise.search.layer_search import LayerSearch
-from layerwise.search.metrics import as_metric, check_gold
+from layerwise.search.metrics import FEWEST_PAIRS, as_metric, check_gold
 from layerwise.search.retrieval import RetrievalMetric
 from layerwise.search.select import random_splits
 from layerwise.search.unlabelled import dropout_passes
@@ -91,7 +91,11 @@ def check_request(path: str, pairs: PairRows, poolings: Sequence[str], search: L
     try:
         if metric is not None:
             check_gold(pairs.scores, metric)
-        random_splits(len(pairs), 0.5 if search.dev is None else search.dev, search.splits or 1, search.seed)
+        units = len(_as_retrieval(pairs)[0]) if retrieval else len(pairs)
+        if not units:
+            raise InputError("no row is relevant, for no score is above 0; a query needs a relevant passage")
+        splits = 1 if search.splits is None else search.splits
+        random_splits(units, 0.5 if search.dev is None else search.dev, splits, search.seed)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
@@ -105,6 +109,10 @@ def search_text(
     watch: Watch,
 ) -> LayerSearch:
     """A choice without labels: by two dropout passes over sentences, or by pairs of text that belong together."""
+    if len(left) < FEWEST_PAIRS:
+        raise InputError(
+            f"{len(left)} sentences are too few to choose layers by; give {FEWEST_PAIRS} at the very least"
+        )
     if right is None:
         views: ViewsOf = dropout_passes(encoder, left, poolings)
     else:
@@ -139,9 +147,9 @@ def _without_labels(
     order = np.random.default_rng(search.seed).permutation(len(different))[:_UNLABELLED_SENTENCES]
     try:
         passes = dropout_passes(encoder, [different[place] for place in order], poolings)
+        chosen = LayerSearch(space=search.space, seed=search.seed).fit(*passes).best_
     except (ModelError, InputError) as error:
         return None, str(error)
-    chosen = LayerSearch(space=search.space, seed=search.seed).fit(*passes).best_
     tests = [{name: problem.pick(test) for name, problem in search.problems_.items()} for _, test in search.parts_]
     return Choice(chosen.mix, chosen.dev, float(np.mean([chosen.on(test) for test in tests]))), ""
 

@@ -14,7 +14,7 @@ import numpy as np
 from layerwise.errors import InputError
 from layerwise.search.choose import Choice, Problems, best_of, last_layer, make_table, pick
 from layerwise.search.gain import Gain, bootstrap_gain
-from layerwise.search.metrics import FEWEST_PAIRS
+from layerwise.search.metrics import FEWEST_PAIRS, check_seed
 from layerwise.search.problems import Rows
 from layerwise.search.scan import Progress, no_progress
 from layerwise.search.spaces import Space, membership
@@ -77,6 +77,9 @@ class Report:
 
 def random_splits(pairs: int, dev: int | float, splits: int, seed: int) -> list[Part]:
     """(dev, test) rows of each split. `dev` is a number of pairs, or a share of them below 1."""
+    if not np.isfinite(dev) or (dev >= 1 and dev != int(dev)):
+        raise InputError(f"{dev} dev pairs are not possible; give a whole number, or a share below 1")
+    check_seed(seed)
     chosen = round(float(dev) * pairs) if 0 < dev < 1 else int(dev)
     if splits < 1:
         raise InputError(f"{splits} splits are not possible; 1 or more are")

@@ -274,9 +274,10 @@ class _Task:
 
     def features(self, sets: Sequence[Layers]) -> Tensor:
         """(sets, n, width), and twice the width for pairs"""
-        weights = torch.zeros(len(sets), self.layers, device=self.views.device)
+        weights = torch.zeros(len(sets), self.layers)
         for row, layers in enumerate(sets):
             weights[row, list(layers)] = 1 / len(layers)
+        weights = weights.to(self.views.device)
         u = torch.einsum("sl,nlw->snw", weights, self.views)
         if self.pair_views is None:
             return u
@@ -345,7 +346,7 @@ def _count_correct(
         fits = fit_like_saga(features, task.labels, trained, epochs=protocol.epochs, **options)
         right = [((fits[i].predict(rows) == task.labels) & scored).sum(-1) for i, rows in enumerate(features)]
         counts.append(torch.stack(right).reshape(len(right), len(splits), protocol.inner).sum(-1).cpu().numpy())
-        if progress:
+        if progress and start < len(candidates):
             progress(min(batch, len(candidates) - start))
     return np.concatenate(counts)
 

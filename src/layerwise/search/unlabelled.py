@@ -13,7 +13,7 @@ import numpy as np
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
-from layerwise.search.metrics import FEWEST_PAIRS, Gold
+from layerwise.search.metrics import FEWEST_PAIRS, Gold, check_seed
 from layerwise.search.problems import Problem, Rows, Weights
 from layerwise.search.scan import Progress, Scores, no_progress
 from layerwise.search.sources import Views
@@ -50,7 +50,13 @@ class GuardedProblem:
     def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
         """Every set of a space."""
         masks, scores = self.separation.scan(space, progress=progress)
-        return masks, np.where(self.guard.scan(space)[1] >= self._bar(), scores, np.nan)
+        allowed = self.guard.scan(space)[1] >= self._bar()
+        if not allowed.any():
+            raise InputError(
+                "No set of the space is as good as the last layer by alignment and uniformity, so none is chosen "
+                "without labels; widen the space, or take the metric 'separation', which has no such guard"
+            )
+        return masks, np.where(allowed, scores, np.nan)
 
     def scores(self, weights: Weights) -> Scores:
         """Given weights or sets."""
@@ -86,9 +92,10 @@ def without_labels(
     (size,) = sizes
     if size < FEWEST_PAIRS:
         raise InputError(f"{size} sentences are too few to choose layers by; give {FEWEST_PAIRS} at the very least")
+    check_seed(seed)
     random = np.random.default_rng(seed)
     first = np.tile(np.arange(size), _UNLIKE)
-    second = (first + random.integers(1, size, len(first))) % size  # never the row itself
+    second = (first + random.integers(2, size - 1, len(first))) % size  # never a row with itself or its neighbours
     rows = [np.concatenate([np.arange(size), drawn]) for drawn in (first, second)]
     labels = np.concatenate([np.ones(size), np.zeros(len(first))])
     return (
