@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -77,23 +77,20 @@ def saga_score(features: np.ndarray, labels: np.ndarray, fold: tuple[np.ndarray,
     return float(model.fit(features[fold[0]], labels[fold[0]]).score(features[fold[1]], labels[fold[1]]))
 
 
-def by_scikit_learn(task: Task, folds: list, seed: int) -> np.ndarray:
+def by_scikit_learn(rows: _Task, folds: list, seed: int) -> np.ndarray:
     """Accuracies of the compared sets, a process for each core: (sets, folds)"""
     from joblib import Parallel, delayed
 
-    views, second, labels = task
-    features = _Task.of(views, second, labels, "cpu").features(SETS).numpy()
+    features, labels = rows.features(SETS).cpu().numpy(), rows.labels.cpu().numpy()
     jobs = (delayed(saga_score)(own, labels, fold, seed) for own in features for fold in folds)
     return np.reshape(Parallel(n_jobs=os.cpu_count())(jobs), (len(SETS), len(folds)))
 
 
-def by_us(solve: Callable[..., Any], task: Task, folds: list, sets: list, device: str) -> np.ndarray:
+def by_us(solve: Callable[..., Any], rows: _Task, folds: list, sets: Sequence[tuple[int, ...]]) -> np.ndarray:
     """Accuracies of some sets by a batched solver, as the search gets them: (sets, folds)"""
-    views, second, labels = task
-    rows = _Task.of(views, second, labels, device)
     trained, scored = (_mask([fold[part] for fold in folds], rows.labels) for part in (0, 1))
     width = rows.features(sets[:1]).shape[-1]
-    together = logistic.sets_at_once(len(labels), width, len(folds), len(rows.classes), rows.labels.device)
+    together = logistic.sets_at_once(len(rows.labels), width, len(folds), len(rows.classes), rows.labels.device)
     found = []
     for start in range(0, len(sets), together):
         features = rows.features(sets[start : start + together])
@@ -107,35 +104,34 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     """Both solvers on the same folds."""
     found = {}
     for name in options.names:
-        task = read_task(name, options)
-        folds = [fold for split in draw_splits(len(task[2]), TransferProtocol()) for fold in split.inner]
+        views, second, labels = read_task(name, options)
+        rows = _Task.of(views, second, labels, options.device)
+        folds = [fold for split in draw_splits(len(labels), TransferProtocol()) for fold in split.inner]
         few = folds[:: len(folds) // options.folds][: options.folds]
-        found[name] = compare(name, task, folds if options.device != "cpu" else few, few, options)
+        found[name] = compare(name, rows, folds if rows.labels.is_cuda else few, few, options)
     return found
 
 
-def compare(name: str, task: Task, folds: list, few: list, options: argparse.Namespace) -> dict[str, Any]:
-    """`few` folds by scikit-learn; the folds of the search by us, and of them the few for the accuracies."""
-    device = options.device
-    gpu = device.startswith("cuda")
-    many = [*SETS, *((a, b) for a in range(13) for b in range(a))][: GPU_SETS if gpu else len(SETS)]
-    by_scikit_learn(task, few[:1], 0)  # start the processes
-    by_us(logistic.fit_like_saga, task, few, list(SETS), device)
+def compare(name: str, rows: _Task, folds: list, few: list, options: argparse.Namespace) -> dict[str, Any]:
+    """`few` folds by scikit-learn and by us; where a GPU is timed, it solves the folds of the search, many sets of them."""
+    many = [*SETS, *((a, b) for a in range(13) for b in range(a))][: GPU_SETS if rows.labels.is_cuda else len(SETS)]
+    by_scikit_learn(rows, few[:1], 0)  # start the processes
+    ours = by_us(logistic.fit_like_saga, rows, few, SETS)
     times: dict[str, list[float]] = {"saga": [], "ours": []}
+    runs = []
     for repeat in range(options.repeats):
-        taken, saga = seconds(lambda repeat=repeat: by_scikit_learn(task, few, repeat), "cpu")
+        taken, saga = seconds(lambda repeat=repeat: by_scikit_learn(rows, few, repeat), "cpu")
+        runs.append(saga)
         times["saga"].append(taken / saga.size)
-        taken, every = seconds(lambda: by_us(logistic.fit_like_saga, task, folds, many, device), device)
+        taken, every = seconds(lambda: by_us(logistic.fit_like_saga, rows, folds, many), options.device)
         times["ours"].append(taken / every.size)
         print(
             f"  {name} {repeat + 1}/{options.repeats}: {times['saga'][-1]:.3f} s, {times['ours'][-1]:.5f} s", flush=True
         )
-    ours = by_us(logistic.fit_like_saga, task, few, list(SETS), device)
-    optimum_time, optimum = seconds(lambda: by_us(logistic.fit_optimum, task, few, list(SETS), device), device)
-    again = by_scikit_learn(task, few, options.repeats)
-    saga = by_scikit_learn(task, few, 0) if options.repeats > 1 else saga
+    optimum_time, optimum = seconds(lambda: by_us(logistic.fit_optimum, rows, few, SETS), options.device)
+    saga, again = runs[0], by_scikit_learn(rows, few, options.repeats)
     return {
-        "rows": len(task[2]),
+        "rows": len(rows.labels),
         "folds_compared": len(few),
         "sets_compared": SETS,
         "ours_together": [len(many), len(folds)],

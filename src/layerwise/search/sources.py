@@ -25,8 +25,9 @@ Piece = tuple[Masks, Tensor]  # some sets, and their similarities (sets, pairs)
 Walk = Callable[[], Iterator[Piece]]  # a part of a space, to be walked through by any thread
 _GRAM_NUMBERS = 2**26  # numbers of the views that become Gram matrices at once on a GPU
 _GRAM_PAIRS = 16  # pairs a core multiplies at once
-_CPU_BLOCK, _GPU_BLOCK = 2**17, 2**26  # numbers in a block: what a core's cache holds; what keeps a GPU busy
-_UPPER_SETS = 64  # upper sets a walk
+_CPU_BLOCK, _GPU_BLOCK = 2**21, 2**26  # numbers in a block, where the measured speed levels off
+_UPPER_SETS = 64  # upper sets a walk at most
+_WALKS = 16  # at least, if there are so many upper sets: work for every core
 _TINY = 1e-300
 _CANCELLED = 1e-13  # of what it could be at most: a product of squared lengths that is nothing but rounding
 _SPARSE = 256  # one set in so many is in a space: then its sets are listed instead
@@ -53,6 +54,21 @@ class Source(Protocol):
 
 class PairSource(Source, Protocol):
     """Similarities of pairs, of which some can be picked."""
+
+    @cached_property
+    def may_cancel(self) -> bool:
+        """Whether some set's layers could cancel out: not if every pair's layers are clearly independent.
+
+        With the layers' correlations C, the square of a sum's length is at least C's least eigenvalue times the sum of
+        the layers' squares; a Cholesky factor of C less a little shows that this eigenvalue is larger than that.
+        """
+        scales = self.lengths.mT
+        if not bool((scales > _TINY**0.5).all()):
+            return True
+        correlations = self.grams[1:] / (scales[..., :, None] * scales[..., None, :])
+        margin = self.layers * _CANCELLED**0.5
+        little = margin * torch.eye(self.layers, dtype=self.grams.dtype, device=self.device)
+        return bool(torch.linalg.cholesky_ex(correlations - little).info.any())
 
     def pick(self, pairs: NDArray[np.integer[Any]]) -> "PairSource":
         """The same for some of the pairs."""
@@ -92,6 +108,21 @@ class PairGrams:
         """Of every layer's vectors, left then right: (2, layers, pairs)"""
         return self.grams[1:].diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt().mT.contiguous()
 
+    @cached_property
+    def may_cancel(self) -> bool:
+        """Whether some set's layers could cancel out: not if every pair's layers are clearly independent.
+
+        With the layers' correlations C, the square of a sum's length is at least C's least eigenvalue times the sum of
+        the layers' squares; a Cholesky factor of C less a little shows that this eigenvalue is larger than that.
+        """
+        scales = self.lengths.mT
+        if not bool((scales > _TINY**0.5).all()):
+            return True
+        correlations = self.grams[1:] / (scales[..., :, None] * scales[..., None, :])
+        margin = self.layers * _CANCELLED**0.5
+        little = margin * torch.eye(self.layers, dtype=self.grams.dtype, device=self.device)
+        return bool(torch.linalg.cholesky_ex(correlations - little).info.any())
+
     def pick(self, pairs: NDArray[np.integer[Any]]) -> "PairGrams":
         """Some of the pairs."""
         return PairGrams(self.grams[:, torch.from_numpy(np.asarray(pairs)).to(self.device)])
@@ -108,12 +139,12 @@ class PairGrams:
         """All sets of a space, by halves."""
         forced, free = space.bits(self.layers)
         if too_sparse(space, self.layers):
-            yield from plain_sweep(self, space, rows=max(1, _CPU_BLOCK // len(self)))
+            yield from plain_sweep(self, space, rows=max(1, _CPU_BLOCK // len(self) // 8))
             return
         lower = free[: lower_bits(3 * len(self), len(free), self.device)]
         halves = Halves.of(self.grams.flatten(0, 1), (*forced, *free[len(lower) :]), lower)
         for uppers in upper_sets(len(free) - len(lower)):
-            yield partial(_walk, halves, uppers, len(forced), space, self.lengths)
+            yield partial(_walk, halves, uppers, len(forced), space, self.lengths, self.may_cancel)
 
 
 def _grams_on_cpu(left: Views, right: Views) -> Tensor:
@@ -145,10 +176,11 @@ def _grams_on(device: torch.device | str, left: Views, right: Views) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def _walk(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: Space, lengths: Tensor) -> Iterator[Piece]:
-    suspicious = float(_vanishing(torch.ones_like(lengths[0, :, :1]).mT, lengths).max())
+def _walk(
+    halves: Halves, uppers: NDArray[np.uint64], forced: int, space: Space, lengths: Tensor, may_cancel: bool
+) -> Iterator[Piece]:
     for masks, forms in walk_halves(halves, uppers, forced, space):
-        yield masks, cosines(forms, masks, lengths, suspicious)
+        yield masks, cosines(forms, masks, lengths, may_cancel=may_cancel)
 
 
 def walk_halves(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: Space) -> Iterator[Piece]:
@@ -169,14 +201,14 @@ def walk_halves(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: 
             yield masks[kept], halves.block(columns[place], rows)
 
 
-def cosines(forms: Tensor, masks: Masks, lengths: Tensor, suspicious: float) -> Tensor:
+def cosines(forms: Tensor, masks: Masks, lengths: Tensor, *, may_cancel: bool) -> Tensor:
     """Forms of left-right, left-left, right-right, side by side, to cosines in their place; 0 with a vector of 0.
 
     (sets, 3 pairs), (sets,), (2, layers, pairs) -> (sets, pairs)
     """
     dots, left, right = torch.split(forms, lengths.shape[-1], dim=1)
     squares = left.mul_(right)
-    if bool(squares.amin() <= suspicious):  # mostly not so; a close look costs more
+    if may_cancel:
         members = torch.from_numpy(membership(masks, lengths.shape[1])).to(lengths)
         gone = squares <= _vanishing(members, lengths)
         dots.masked_fill_(gone, 0.0)
@@ -218,8 +250,9 @@ def lower_bits(items: int, free: int, device: torch.device) -> int:
 
 def upper_sets(bits: int) -> Iterator[NDArray[np.uint64]]:
     """All numbers of so many bits, in batches."""
-    for start in takewhile(lambda first: first < 2**bits, count(0, _UPPER_SETS)):
-        yield np.arange(start, min(start + _UPPER_SETS, 2**bits), dtype=np.uint64)
+    size = max(1, min(_UPPER_SETS, 2**bits // _WALKS))
+    for start in takewhile(lambda first: first < 2**bits, count(0, size)):
+        yield np.arange(start, min(start + size, 2**bits), dtype=np.uint64)
 
 
 def as_float64(views: Views, device: torch.device | str) -> Tensor:

@@ -8,11 +8,9 @@ The inner regressions, for all sets and splits, are solved together by `fit_like
 are scikit-learn's SAGA itself, with the paper's C = 10, tolerance 0.01 and 200 epochs.
 """
 
-import math
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Self
 
@@ -25,132 +23,20 @@ from layerwise.encoder.load import pick_device
 from layerwise.errors import InputError
 from layerwise.search.logistic import fit_like_saga, sets_at_once
 from layerwise.search.threads import share
+from layerwise.search.transfer_protocol import (
+    Layers,
+    OuterSplit,
+    Rows,
+    SplitResult,
+    TransferProtocol,
+    TransferReport,
+    draw_splits,
+)
 
-Layers = tuple[int, ...]
 Views = NDArray[np.floating[Any]]
-Rows = NDArray[np.intp]
 Sets = Iterable[Sequence[int]]
 Progress = Callable[[int], None]
 SIZES = tuple(2.0**-halvings for halvings in range(9))  # the paper's figure 1: from all training rows to 1/256 of them
-
-
-@dataclass(frozen=True)
-class TransferProtocol:
-    """How rows are split and regressions are made; the defaults are the paper's for base models.
-
-    Args:
-        outer: Random splits, each with a test.
-        test: The share of the rows that test, rounded up as scikit-learn does.
-        inner: Random splits of the remaining rows, by which the layers are chosen.
-        dev: The share of the remaining rows that score a set of layers, rounded up.
-        C: scikit-learn's C of the regressions.
-        tolerance: SAGA's.
-        epochs: SAGA's.
-        largest: The most layers in a set (the paper: 4, and 3 for large models).
-        seed: Of the splits and of SAGA.
-    """
-
-    outer: int = 10
-    test: float = 0.15
-    inner: int = 10
-    dev: float = 0.18
-    C: float = 10.0
-    tolerance: float = 0.01
-    epochs: int = 200
-    largest: int = 4
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        checks: dict[str, Callable[[float], bool]] = {
-            "1 or more": lambda value: value >= 1,
-            "a share of the rows, between 0 and 1": lambda value: 0 < value < 1,
-            "above 0": lambda value: 0 < value < math.inf,
-            "0 or more": lambda value: value >= 0,
-        }
-        names = (("outer", "inner", "epochs", "largest"), ("test", "dev"), ("C", "tolerance"), ("seed",))
-        for (wanted, allows), group in zip(checks.items(), names, strict=True):
-            for name in group:
-                if not allows(getattr(self, name)):
-                    raise InputError(f"{name} is {getattr(self, name)}; it must be {wanted}")
-
-
-@dataclass(frozen=True)
-class OuterSplit:
-    """One test, the rest, and the rest's inner splits: rows that train, rows that score."""
-
-    test: Rows
-    rest: Rows
-    inner: tuple[tuple[Rows, Rows], ...]
-
-
-def draw_splits(rows: int, protocol: TransferProtocol, *, size: float = 1.0) -> list[OuterSplit]:
-    """The outer splits, each from its own seed. With a size below 1 only that share of the rest is kept."""
-    splits = []
-    for number in range(protocol.outer):
-        random = np.random.default_rng([protocol.seed, number])
-        rest, test = _hold_out(random.permutation(rows), protocol.test)
-        rest = rest[: round(size * len(rest))]
-        inner = tuple(_hold_out(random.permutation(rest), protocol.dev) for _ in range(protocol.inner))
-        if len(inner[0][0]) < 2:
-            raise InputError(
-                f"{rows} rows are too few: a split leaves {len(rest)} of them to train and to choose by, "
-                f"of which {len(inner[0][0])} train; 2 or more must"
-            )
-        splits.append(OuterSplit(test, rest, inner))
-    return splits
-
-
-def _hold_out(rows: Rows, held_out: float) -> tuple[Rows, Rows]:
-    kept = len(rows) - math.ceil(held_out * len(rows))
-    return rows[:kept], rows[kept:]
-
-
-@dataclass(frozen=True)
-class SplitResult:
-    """What one outer split chose, and accuracies: mean of its inner splits (`dev`), and on its test rows."""
-
-    layers: Layers
-    dev: float
-    test: float
-    last_dev: float
-    last_test: float
-
-
-@dataclass(frozen=True)
-class TransferReport:
-    """Accuracies of the chosen layers and of the last layer on rows that had no part in the choice.
-
-    `mean`, `sd` (over the splits): of the chosen layers; `last_mean`, `last_sd`: of the last; `gain`, `gain_sd`: of
-    their difference; `error_reduction`: the gain as a share of the last layer's error, as the paper gives it;
-    `times_chosen`: layer -> splits that chose it; `rows`: how many trained each reported regression.
-    """
-
-    mean: float
-    sd: float
-    last_mean: float
-    last_sd: float
-    gain: float
-    gain_sd: float
-    error_reduction: float
-    times_chosen: dict[int, int]
-    rows: int
-    splits: tuple[SplitResult, ...]
-    protocol: TransferProtocol
-
-    @classmethod
-    def of(cls, splits: Sequence[SplitResult], rows: int, protocol: TransferProtocol) -> Self:
-        """The figures of some splits."""
-        test = np.array([[split.test, split.last_test, split.test - split.last_test] for split in splits])
-        mean, last, gain = (float(value) for value in test.mean(0))
-        sd, last_sd, gain_sd = (float(value) for value in (test.std(0, ddof=1) if len(splits) > 1 else np.zeros(3)))
-        chosen = Counter(layer for split in splits for layer in split.layers)
-        reduction = gain / (1 - last) if last < 1 else 0.0
-        figures = (mean, sd, last, last_sd, gain, gain_sd, reduction)
-        return cls(*figures, dict(sorted(chosen.items())), rows, tuple(splits), protocol)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 class TransferSearch:
@@ -274,14 +160,10 @@ class _Task:
 
     def features(self, sets: Sequence[Layers]) -> Tensor:
         """(sets, n, width), and twice the width for pairs"""
-        weights = torch.zeros(len(sets), self.layers)
-        for row, layers in enumerate(sets):
-            weights[row, list(layers)] = 1 / len(layers)
-        weights = weights.to(self.views.device)
-        u = torch.einsum("sl,nlw->snw", weights, self.views)
+        u = torch.stack([self.views[:, list(layers)].mean(1) for layers in sets])
         if self.pair_views is None:
             return u
-        v = torch.einsum("sl,nlw->snw", weights, self.pair_views)
+        v = torch.stack([self.pair_views[:, list(layers)].mean(1) for layers in sets])
         return torch.cat([(u - v).abs(), u * v], -1)
 
 
