@@ -81,7 +81,7 @@ def methods(options: argparse.Namespace) -> dict[str, Any]:
     pooled, few = lc.layers_first(*data[:2]), [part[:CHECKED_PAIRS] for part in data]
     agree = lc.agreement(pooled[:, :, :CHECKED_PAIRS], few[2], our_scores(ours(*few)))
     sets = lc.sample_sets(layers, options.sample)
-    entries = sorted({lc.memory_entries(pooled, size, options.memory_gib) for size in (3, 4)})
+    entries = sorted({lc.memory_entries(pooled, size, options.memory_gib) for size in (3,)})
     calls = {f"method 4, maxMem {count}": partial(lc.method_4, pooled, count) for count in entries}
     calls |= {f"method 3, maxMem {count}": partial(lc.method_3, pooled, count) for count in entries}
     calls["method 2, tuned"] = partial(lc.method_2, pooled)

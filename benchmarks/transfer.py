@@ -113,7 +113,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def compare(name: str, rows: _Task, folds: list, few: list, options: argparse.Namespace) -> dict[str, Any]:
-    """`few` folds by scikit-learn and by us; where a GPU is timed, it solves the folds of the search, many sets of them."""
+    """A few folds by scikit-learn and by us; the time of a GPU is that of many sets with all folds, as in a search."""
     many = [*SETS, *((a, b) for a in range(13) for b in range(a))][: GPU_SETS if rows.labels.is_cuda else len(SETS)]
     by_scikit_learn(rows, few[:1], 0)  # start the processes
     ours = by_us(logistic.fit_like_saga, rows, few, SETS)

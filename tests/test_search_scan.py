@@ -168,7 +168,8 @@ def test_only_the_sets_that_know_nothing_have_no_score():
 
 
 @pytest.mark.parametrize("metric", ["spearman", "average-precision"])
-def test_more_pairs_than_a_block_holds(metric):
+def test_more_pairs_than_a_block_holds(metric, monkeypatch):
+    monkeypatch.setattr("layerwise.search.sources._CPU_BLOCK", 2**17)
     left, right, grades, labels = random_pairs(6001, 5, width=4)
     assert lower_bits(3 * len(left), 5, torch.device("cpu")) == 3  # the fewest
     gold = grades if metric == "spearman" else labels
