@@ -55,21 +55,6 @@ class Source(Protocol):
 class PairSource(Source, Protocol):
     """Similarities of pairs, of which some can be picked."""
 
-    @cached_property
-    def may_cancel(self) -> bool:
-        """Whether some set's layers could cancel out: not if every pair's layers are clearly independent.
-
-        With the layers' correlations C, the square of a sum's length is at least C's least eigenvalue times the sum of
-        the layers' squares; a Cholesky factor of C less a little shows that this eigenvalue is larger than that.
-        """
-        scales = self.lengths.mT
-        if not bool((scales > _TINY**0.5).all()):
-            return True
-        correlations = self.grams[1:] / (scales[..., :, None] * scales[..., None, :])
-        margin = self.layers * _CANCELLED**0.5
-        little = margin * torch.eye(self.layers, dtype=self.grams.dtype, device=self.device)
-        return bool(torch.linalg.cholesky_ex(correlations - little).info.any())
-
     def pick(self, pairs: NDArray[np.integer[Any]]) -> "PairSource":
         """The same for some of the pairs."""
 
