@@ -32,7 +32,7 @@ POINTS = {"pairs": (100, 300, 1000, 3000), "layers": (7, 10, 13, 16, 19), "width
 SMALL_SIZES = {"methods": (7, 100, 64), "large": (12, 100, 64), "cost": (7, 100, 64)}
 SMALL_POINTS = {"pairs": (50, 100, 200), "layers": (5, 7, 9), "width": (32, 64, 128)}
 TOKENS = 12  # of the made-up token states: SICK's mean, special tokens included
-MOST_LAYERS = 13  # up to which Method 4 is measured, on every set
+MOST_LAYERS, MOST_PAIRS = 13, 1000  # up to which Method 4 is measured, on every set
 CHECKED_PAIRS = 100  # on which all methods must agree in float64
 FIGURE = Path(__file__).parents[1] / "docs" / "search-cost.svg"
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]  # views of the left and the right sentences, scores
@@ -203,7 +203,7 @@ def cost_at(at: dict[str, int], options: argparse.Namespace) -> dict[str, list[f
     """Seconds of ours and, where it takes minutes at most, of Method 4."""
     left, right, gold = made_up_views(**at)
     calls = {"ours": lambda: ours(left, right, gold)}
-    if at["layers"] <= MOST_LAYERS:
+    if at["layers"] <= MOST_LAYERS and at["pairs"] <= MOST_PAIRS:
         pooled = lc.layers_first(left, right)
         entries = lc.memory_entries(pooled, 4, options.memory_gib)
         calls["method 4"] = lambda: lc.evaluate(lc.method_4(pooled, entries), gold)
