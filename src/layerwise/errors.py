@@ -9,6 +9,10 @@ class InputError(LayerwiseError):
     """A file, row or value given by the user can't be used."""
 
 
+class MissingColumnError(InputError):
+    """A file has no column of the name asked for."""
+
+
 class MixError(LayerwiseError):
     """A layer mix that can't be read, or that names layers which the encoder has not."""
 

@@ -43,13 +43,16 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title) if title else None, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
     for place, column in enumerate(columns):
         numeric = all(row[place][:1].isdigit() or row[place][:1] in "-+" for row in rows if row[place])
         table.add_column(Text(column), justify="right" if place and numeric else "left")
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    console = Console()
+    if title:
+        console.print(Text(title))  # over the table, not in it, where it would be broken to the table's width
+    console.print(table)
 
 
 def human_bytes(count: float) -> str:

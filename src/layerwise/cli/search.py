@@ -8,7 +8,7 @@ import typer
 
 from layerwise.cli.options import AsJson, Backend, Device, Dtype, MaxLength, Model, Revision, TrustRemoteCode
 from layerwise.cli.screen import counting, print_json, print_line, print_table
-from layerwise.errors import InputError
+from layerwise.errors import InputError, MissingColumnError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,6 +136,7 @@ def _read(
     no_labels: str | None,
 ) -> "PairRows":
     from layerwise.data.pairs import PairRows, read_pairs
+    from layerwise.data.rows import guess_format
     from layerwise.search.retrieval import RetrievalMetric
 
     if where is not None and "=" not in where:
@@ -144,8 +145,13 @@ def _read(
         raise InputError(f"--no-labels {no_labels!r}: known are dropout, pairs and neighbours")
     kept = tuple(where.split("=", 1)) if where else None
     both = (left, left) if no_labels in ("dropout", "neighbours") else (left, right)
-    graded = score or (None if RetrievalMetric.parse(metric) else "score")
-    rows = read_pairs(path, both, None if no_labels else graded, where=kept, format=input_format)  # type: ignore[arg-type]
+    graded = None if no_labels else score or (None if RetrievalMetric.parse(metric) else "score")
+    if not no_labels and (input_format or guess_format(path)) == "text":
+        raise InputError(f"{path}: a text file has no pairs; give CSV, TSV, JSONL or Parquet, or --no-labels dropout")
+    try:
+        rows = read_pairs(path, both, graded, where=kept, format=input_format)  # type: ignore[arg-type]
+    except MissingColumnError as error:
+        raise InputError(f"{error}; name the columns by --left, --right and --score") from error
     return PairRows(rows.left[:-1], rows.left[1:], []) if no_labels == "neighbours" else rows
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from layerwise.errors import InputError
+from layerwise.errors import InputError, MissingColumnError
 from layerwise.registry import Registry
 from layerwise.text import has_lone_surrogate
 
@@ -54,7 +54,7 @@ class RowSource:
         """Know the format by the file's ending, unless it is given."""
         if path != STDIN and (not Path(path).exists() or Path(path).is_dir()):
             raise InputError(f"{path}: no such file; check the path, or give - for standard input")
-        known = format or _SUFFIXES.get(Path(path).suffix.lower(), "text" if path == STDIN else "")
+        known = format or guess_format(path)
         if not known:
             raise InputError(
                 f"{path}: its format can't be told by its ending {Path(path).suffix!r}; "
@@ -78,6 +78,11 @@ class RowSource:
     def fail(self, place: int, message: str) -> InputError:
         """An error at a row."""
         return InputError(f"{self.name}:{place}: {message}")
+
+
+def guess_format(path: str) -> str:
+    """The format of a file by its ending, or nothing; standard input is text."""
+    return _SUFFIXES.get(Path(path).suffix.lower(), "text" if path == STDIN else "")
 
 
 def text_of(source: RowSource, row: Row, column: int) -> str:
@@ -174,7 +179,7 @@ def _places(source: RowSource, header: Sequence[str], at: int | None = None) -> 
     for column in source.columns:
         if column not in header:
             where = source.name if at is None else f"{source.name}:{at}"
-            raise InputError(f"{where}: no column {column!r}; it has {', '.join(map(repr, header))}")
+            raise MissingColumnError(f"{where}: no column {column!r}; it has {', '.join(map(repr, header))}")
     return [list(header).index(column) for column in source.columns]
 
 

@@ -162,7 +162,8 @@ class RetrievalProblem:
     def redrawn(self, weights: NDArray[np.floating[Any]], draws: Sequence[NDArray[np.integer[Any]]]) -> Scores:
         """Scores on resamples of the queries: (rows, layers), draws of queries -> (draws, rows)"""
         by_query = self._by_query(weights)
-        return np.stack([by_query[:, draw].mean(1) for draw in draws])
+        nothing = np.full(len(by_query), np.nan)  # a resample without any of the queries
+        return np.stack([by_query[:, draw].mean(1) if len(draw) else nothing for draw in draws])
 
     def _by_query(self, weights: NDArray[np.floating[Any]]) -> Scores:
         rows = torch.from_numpy(np.asarray(weights, dtype=np.float64)).to(self.device)
