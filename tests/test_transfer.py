@@ -15,9 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from layerwise import LayerEncoder
+from layerwise.classify import logistic
+from layerwise.classify.logistic import fit_like_saga, fit_optimum
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.search import logistic, transfer
-from layerwise.search.logistic import fit_like_saga, fit_optimum
+from layerwise.search import transfer
 from layerwise.search.transfer import (
     SplitResult,
     TransferProtocol,

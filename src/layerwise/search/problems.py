@@ -15,7 +15,7 @@ from layerwise.search.redraw import counts_of
 from layerwise.search.scan import Progress, Scores, no_progress, scan
 from layerwise.search.sources import PairSource
 from layerwise.search.spaces import Masks, Space
-from layerwise.search.threads import share
+from layerwise.threads import share
 
 Rows = NDArray[np.integer[Any]]
 Weights = NDArray[np.floating[Any]]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from layerwise.search.metrics import BatchMetric
 from layerwise.search.sources import Source, Walk
 from layerwise.search.spaces import Masks, Space
-from layerwise.search.threads import share
+from layerwise.threads import share
 
 Progress = Callable[[int], None]
 Scores = NDArray[np.float64]

@@ -18,7 +18,7 @@ from torch import Tensor
 from layerwise.errors import InputError
 from layerwise.search.forms import Halves, scatter_bits, symmetric, triangle, weighted
 from layerwise.search.spaces import Masks, Space, membership
-from layerwise.search.threads import share
+from layerwise.threads import share
 
 Views = NDArray[np.floating[Any]] | Tensor
 Piece = tuple[Masks, Tensor]  # some sets, and their similarities (sets, pairs)

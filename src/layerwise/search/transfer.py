@@ -19,10 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerwise.classify.logistic import fit_like_saga, sets_at_once
 from layerwise.encoder.load import pick_device
 from layerwise.errors import InputError
-from layerwise.search.logistic import fit_like_saga, sets_at_once
-from layerwise.search.threads import share
 from layerwise.search.transfer_protocol import (
     Layers,
     OuterSplit,
@@ -32,6 +31,7 @@ from layerwise.search.transfer_protocol import (
     TransferReport,
     draw_splits,
 )
+from layerwise.threads import share
 
 Views = NDArray[np.floating[Any]]
 Sets = Iterable[Sequence[int]]

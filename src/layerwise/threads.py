@@ -33,9 +33,9 @@ def share(tasks: Iterable[T], work: Callable[[T], None], *, threads: int | None 
                 stop.set()
                 raise
 
-    before = _Searches.threads if _Searches.running else torch.get_num_threads()
+    before = _Running.threads if _Running.running else torch.get_num_threads()
     count = threads or max(1, min(before, os.cpu_count() or 1, _MOST_THREADS))
-    with _one_thread_each(), ThreadPoolExecutor(count) as pool:
+    with one_thread_each(), ThreadPoolExecutor(count) as pool:
         try:
             for done in [pool.submit(worker) for _ in range(count)]:
                 done.result()
@@ -43,8 +43,8 @@ def share(tasks: Iterable[T], work: Callable[[T], None], *, threads: int | None 
             stop.set()
 
 
-class _Searches:
-    """How many searches run at the moment, and how many threads torch had before the first of them."""
+class _Running:
+    """How many users of one thread run at the moment, and how many threads torch had before the first of them."""
 
     lock = Lock()
     running = 0
@@ -52,16 +52,17 @@ class _Searches:
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
-    with _Searches.lock:
-        if not _Searches.running:
-            _Searches.threads = torch.get_num_threads()
-        _Searches.running += 1
+def one_thread_each() -> Iterator[None]:
+    """Torch works by one thread inside; when the last user leaves, it has its threads again."""
+    with _Running.lock:
+        if not _Running.running:
+            _Running.threads = torch.get_num_threads()
+        _Running.running += 1
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        with _Searches.lock:
-            _Searches.running -= 1
-            if not _Searches.running:
-                torch.set_num_threads(_Searches.threads)
+        with _Running.lock:
+            _Running.running -= 1
+            if not _Running.running:
+                torch.set_num_threads(_Running.threads)

@@ -1,0 +1,1 @@
+"""Linear classifiers on fixed embeddings, many at once."""

@@ -1,0 +1,1 @@
+"""What is fitted on embeddings and changes them: whitening, flow, removed components."""
