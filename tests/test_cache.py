@@ -13,7 +13,7 @@ import torch
 import transformers as hf
 
 from layerwise import LayerEncoder, ViewCache
-from layerwise.encoder.cache import default_cache_folder
+from layerwise.places import default_cache_folder
 from layerwise.encoder.fingerprint import text_fingerprint, tokenizer_fingerprint
 from layerwise.errors import InputError
 from tiny import DEPTH, SENTENCES, VOCABULARY, WIDTH, tiny_tokenizer

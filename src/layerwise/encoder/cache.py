@@ -21,6 +21,7 @@ import numpy as np
 
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
+from layerwise.places import default_cache_folder
 
 log = logging.getLogger(__name__)
 
@@ -130,16 +131,6 @@ class ViewCache:
         except OSError:  # another process was faster: its views are the same
             if not (self.folder / key.digest / "manifest.json").is_file():
                 raise
-
-
-def default_cache_folder() -> Path:
-    """Where everything goes that can be made again."""
-    given = os.environ.get("LAYERWISE_CACHE")
-    if given:
-        return Path(given).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("layerwise"))
 
 
 def _new_views(folder: Path, key: ViewKey) -> Array:

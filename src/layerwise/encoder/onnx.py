@@ -18,7 +18,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
-from layerwise.encoder.cache import default_cache_folder
+from layerwise.places import default_cache_folder
 from layerwise.encoder.quiet import quiet
 from layerwise.encoder.taps import probe_inputs
 from layerwise.errors import MissingExtraError, ModelError
