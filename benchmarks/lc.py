@@ -66,8 +66,8 @@ def unlabelled(encoder: LayerEncoder, texts: list[str], search: LayerSearch) -> 
     found = {}
     for metric in ("guarded-separation", "separation", "align-uniform"):
         choice = LayerSearch(metric=metric).fit(*passes).best_
-        tests = [{"mean": search.problems_["mean"].pick(test)} for _, test in search.parts_]
-        found[metric] = {"layers": choice.layers, "test": [100 * choice.on(test) for test in tests]}
+        (tests,) = 100 * search.unseen_scores([choice.mix])
+        found[metric] = {"layers": choice.layers, "test": tests.tolist()}
     return found
 
 

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -23,9 +24,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerwise.search import logistic
-from layerwise.search.transfer import TransferProtocol, TransferReport, TransferSearch, _mask, _Task, draw_splits
+from layerwise.classify import logistic
+from layerwise.search.transfer import TransferSearch, TransferTask, fold_masks
 from layerwise.search.transfer import training_size_ablation as cut_training
+from layerwise.search.transfer_protocol import TransferProtocol, TransferReport, draw_splits
 from measure import RESULTS, shared_folder
 
 NAMES = {
@@ -77,7 +79,7 @@ def saga_score(features: np.ndarray, labels: np.ndarray, fold: tuple[np.ndarray,
     return float(model.fit(features[fold[0]], labels[fold[0]]).score(features[fold[1]], labels[fold[1]]))
 
 
-def by_scikit_learn(rows: _Task, folds: list, seed: int) -> np.ndarray:
+def by_scikit_learn(rows: TransferTask, folds: list, seed: int) -> np.ndarray:
     """Accuracies of the compared sets, a process for each core: (sets, folds)"""
     from joblib import Parallel, delayed
 
@@ -86,9 +88,9 @@ def by_scikit_learn(rows: _Task, folds: list, seed: int) -> np.ndarray:
     return np.reshape(Parallel(n_jobs=os.cpu_count())(jobs), (len(SETS), len(folds)))
 
 
-def by_us(solve: Callable[..., Any], rows: _Task, folds: list, sets: Sequence[tuple[int, ...]]) -> np.ndarray:
+def by_us(solve: Callable[..., Any], rows: TransferTask, folds: list, sets: Sequence[tuple[int, ...]]) -> np.ndarray:
     """Accuracies of some sets by a batched solver, as the search gets them: (sets, folds)"""
-    trained, scored = (_mask([fold[part] for fold in folds], rows.labels) for part in (0, 1))
+    trained, scored = (fold_masks([fold[part] for fold in folds], rows.labels) for part in (0, 1))
     width = rows.features(sets[:1]).shape[-1]
     together = logistic.sets_at_once(len(rows.labels), width, len(folds), len(rows.classes), rows.labels.device)
     found = []
@@ -105,14 +107,14 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     found = {}
     for name in options.names:
         views, second, labels = read_task(name, options)
-        rows = _Task.of(views, second, labels, options.device)
+        rows = TransferTask.of(views, second, labels, options.device)
         folds = [fold for split in draw_splits(len(labels), TransferProtocol()) for fold in split.inner]
         few = folds[:: len(folds) // options.folds][: options.folds]
         found[name] = compare(name, rows, folds if rows.labels.is_cuda else few, few, options)
     return found
 
 
-def compare(name: str, rows: _Task, folds: list, few: list, options: argparse.Namespace) -> dict[str, Any]:
+def compare(name: str, rows: TransferTask, folds: list, few: list, options: argparse.Namespace) -> dict[str, Any]:
     """A few folds by scikit-learn and by us; the time of a GPU is that of many sets with all folds, as in a search."""
     many = [*SETS, *((a, b) for a in range(13) for b in range(a))][: GPU_SETS if rows.labels.is_cuda else len(SETS)]
     by_scikit_learn(rows, few[:1], 0)  # start the processes
@@ -251,6 +253,12 @@ def summary(part: str, found: dict[str, Any]) -> str:
     )
 
 
+def as_json(result: dict[str, Any]) -> str:
+    """Indented for people, but each long table of sets on one line."""
+    text = json.dumps(result, indent=1) + "\n"
+    return re.sub(r'(?<="table": )\[.*?\n   \]', lambda table: re.sub(r"\s+", "", table[0]), text, flags=re.DOTALL)
+
+
 def main() -> None:
     """Measure, write, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -282,7 +290,7 @@ def main() -> None:
         "results": found,
     }
     out = options.out or RESULTS / f"transfer_{options.part}.json"
-    out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    out.write_text(as_json(result), encoding="utf-8")
     print(summary(options.part, found))
 
 

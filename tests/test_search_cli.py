@@ -364,16 +364,26 @@ def test_overwrite_replaces_a_folder_and_nothing_else_does(monkeypatch, capfd, t
 # Without labels
 
 
-def unlabelled(best, subsets=31):
-    layers = {"layers": list(best.layers), "pooling": best.pooling, "mix": str(best.mix)}
-    return {"best": layers | {"separation": pytest.approx(best.dev, rel=1e-4)}, "subsets": subsets}
+def assert_unlabelled(said, search, *, pairs=PAIRS, saved=None):
+    """All that the JSON says, against LayerSearch on the same views."""
+    for name, choice in (("best", search.best_), ("last", search.last_)):
+        layers = {"layers": list(choice.layers), "pooling": choice.pooling, "mix": str(choice.mix)}
+        assert said[name] == layers | {"separation": pytest.approx(choice.dev, rel=1e-4)}
+    assert said["last"]["mix"] == "4 @ mean"
+    assert said["seconds"].keys() == {"views", "search"}
+    assert min(said["seconds"].values()) > 0
+    few = f"{pairs} pairs choose among {len(search.table_)} sets: with fewer than 100 the best of them is little more"
+    assert [warning[: len(few)] for warning in said["warnings"]] == [few]
+    assert (said["subsets"], said["saved"]) == (len(search.table_), saved)
+    assert (said["prompts"], said["head"]) == (["", ""], False)
+    assert len(said) == 8
 
 
 def test_without_labels_by_dropout(made, tiny_bert, pairs, tmp_path):
     rows = [{"sentence1": row["sentence1"]} for row in made.rows]
     said = call_json("search", tiny_bert, write(tmp_path / "a.csv", rows), "--no-labels", "dropout", "--seed", 2)
     expected = LayerSearch(seed=2).fit(*dropout_passes(made.encoder, made.left, ["mean"]))
-    assert said == unlabelled(expected.best_)
+    assert_unlabelled(said, expected)
 
 
 def test_without_labels_by_pairs(made, tiny_bert, tmp_path):
@@ -383,12 +393,14 @@ def test_without_labels_by_pairs(made, tiny_bert, tmp_path):
     said = call_json("search", tiny_bert, path, *options, "--save", out, "--table", table)
     sides = [{name: side[name] for name in ("mean", "max")} for side in made.views]
     expected = LayerSearch().fit(*sides)
-    assert said == unlabelled(expected.best_, 62)
+    assert_unlabelled(said, expected, saved=str(out))
     assert str(LayerModel.load(out).mix) == said["best"]["mix"]
     chosen = "without labels, by pairs: the best of 62 sets in telling alike from unlike sentences"
     assert f"| how it was chosen | {chosen} |" in (out / "README.md").read_text()
     assert pq.read_table(table).num_rows == 62
-    told = " ".join(call("search", tiny_bert, path, *options).split())
+    told = " ".join(call("search", tiny_bert, path, *options, "--save", tmp_path / "other").split())
+    assert f"Saved the model of layers {said['best']['mix']} in " in told
+    assert f"Note: {said['warnings'][0]}." in told
     assert f"Chosen without labels among 62 sets: {said['best']['mix']} (separation " in told
 
 
@@ -397,7 +409,7 @@ def test_without_labels_by_neighbouring_lines(made, tiny_bert, tmp_path):
     path.write_text("\n".join(made.left))
     said = call_json("search", tiny_bert, path, "--no-labels", "neighbours")
     views = made.views[0]["mean"]
-    assert said == unlabelled(LayerSearch().fit(views[:-1], views[1:]).best_)
+    assert_unlabelled(said, LayerSearch().fit(views[:-1], views[1:]), pairs=PAIRS - 1)
 
 
 # Mistakes
@@ -441,7 +453,15 @@ NOWHERE = {  # refused before a model is looked for
     "{csv} --save {full}": ("full: is not empty; give another folder, or --overwrite",),
     "{csv} --save {csv}": ("pairs.csv: is not empty; give another folder",),
     "{csv} --no-labels magic": ("--no-labels 'magic': known are dropout, pairs and neighbours",),
+    "{csv} --no-labels pairs --method magic": ("Unknown method 'magic'. Known: auto",),
+    "{csv} --no-labels pairs --method weights": ("Layer weights are found for pairs with scores or labels only",),
+    "{csv} --metric mrr@10 --method weights": ("Layer weights are found for pairs with scores or labels only",),
+    "{csv} --no-labels dropout --pooling men": ("Unknown token pooling 'men'. Did you mean 'mean'?",),
+    "{csv} --no-labels neighbours --seed -1": ("The seed -1 is negative",),
+    "{tmp}/few.csv --no-labels dropout": ("few.csv: 4 sentences are too few to choose layers by; give 5 or more",),
+    "{csv} --metric recall@3 --head": ("A head is searched with pair metrics, not with recall@3; leave --head out",),
     "{csv}": ("nowhere: no such model folder",),
+    "{csv} --no-labels pairs": ("nowhere: no such model folder",),
 }
 TINY = {  # refused by what the model is, or by what the search meets
     "{csv} --layers at-least-6": ("No set of layers 0 to 4 fits the space: 6 or more layers; loosen",),
@@ -458,6 +478,8 @@ TINY = {  # refused by what the model is, or by what the search meets
     "{tmp}/one.csv --no-labels neighbours": ("too few",),
     "{csv} --no-labels pairs --method magic": ("Unknown method 'magic'",),
     "{csv} --no-labels dropout --pooling men": ("Unknown token pooling 'men'",),
+    "{csv} --head": ("bert: has no head behind its mix; --head needs just one, so leave it out",),
+    "{csv} --no-labels pairs --head": ("bert: has no head behind its mix",),
     "{csv} --no-labels dropout --backend onnx": ("Dropout runs with the torch backend only",),
 }
 

@@ -897,6 +897,51 @@ def test_an_interrupt_stops_cleanly_and_the_next_search_works():
     assert len(LayerSearch().fit(left, right, gold).table_) == 4095
 
 
+@pytest.mark.parametrize(
+    ("options", "gold"),
+    [
+        ({}, True),
+        ({"dev": 0.5}, True),
+        ({"dev": 40, "splits": 3, "space": "up to 2"}, True),
+        ({"method": "exhaustive", "space": Space(contiguous=True)}, True),
+        ({"method": "weights"}, True),
+        ({"space": "without 1"}, False),
+        ({"metric": "mrr@3", "dev": 0.5, "splits": 2}, True),
+    ],
+)
+def test_progress_is_told_of_as_many_sets_as_were_announced(options, gold):
+    left, right, grades = noise_pairs(80, 4)
+    grades = None if not gold else np.arange(80) if "metric" in options else grades
+    done = []
+    search = LayerSearch(**options, progress=done.append)
+    announced = search.sets_to_score(4, 2)
+    search.fit({"mean": left, "cls": right}, {"mean": right, "cls": left}, grades)
+    assert sum(done) == announced
+
+
+@pytest.mark.parametrize(("method", "layers"), [("beam", 5), ("greedy", 5), ("auto", 30)])
+def test_a_beam_can_not_say_how_many_sets_it_will_look_at(method, layers):
+    assert LayerSearch(method=method).sets_to_score(layers) is None
+
+
+@pytest.mark.parametrize("options", [{}, {"dev": 60}, {"dev": 0.4, "splits": 3}])
+def test_any_mixes_are_scored_on_the_pairs_that_were_kept_apart(options):
+    left, right, gold = noise_pairs(120, 4)
+    sides = {"mean": left, "cls": right}, {"mean": right, "cls": left}
+    search = LayerSearch(**options).fit(*sides, gold)
+    mixes = [LayerSet.of(1), LayerSet.of(0, 3, pooling="cls"), LayerWeights.of({0: 0.25, 2: 0.75})]
+    expected = [
+        [spearmanr(cosine(*(mix(side[mix.pooling][test]) for side in sides)), gold[test]).statistic]
+        for mix in mixes
+        for _, test in search.parts_
+    ]
+    found = search.unseen_scores(mixes)
+    assert found == pytest.approx(np.array(expected).reshape(3, -1), abs=1e-9)
+    assert search.unseen_scores([]).shape == (0, len(search.parts_))
+    with pytest.raises(InputError, match="needs layer 9; the views end at 3"):
+        search.unseen_scores([LayerSet.of(9)])
+
+
 def test_progress_counts_all_sets():
     done = []
     LayerSearch(progress=done.append).fit(*noise_pairs(120, 7))

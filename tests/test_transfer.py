@@ -20,10 +20,10 @@ from layerwise.classify.logistic import fit_like_saga, fit_optimum
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.search import transfer
 from layerwise.search.transfer import (
-    SplitResult,
     TransferProtocol,
     TransferReport,
     TransferSearch,
+    TransferSplit,
     draw_splits,
     training_size_ablation,
 )
@@ -270,14 +270,14 @@ def test_pairs_are_compared_by_difference_and_product():
 
 
 def test_figures_of_a_report_by_hand():
-    splits = [SplitResult((1,), 0.8, 0.9, 0.7, 0.8), SplitResult((1, 3), 0.8, 0.7, 0.7, 0.6)]
+    splits = [TransferSplit((1,), 0.8, 0.9, 0.7, 0.8), TransferSplit((1, 3), 0.8, 0.7, 0.7, 0.6)]
     report = TransferReport.of(splits, 85, TransferProtocol(outer=2))
     assert report.mean == pytest.approx(0.8)
     assert report.sd == pytest.approx(0.2 / 2**0.5)
     assert (report.gain, report.gain_sd) == pytest.approx((0.1, 0))
     assert report.error_reduction == pytest.approx(0.1 / 0.3)
     assert report.times_chosen == {1: 2, 3: 1}
-    perfect = TransferReport.of([SplitResult((1,), 1, 1, 1, 1)], 85, TransferProtocol(outer=1))
+    perfect = TransferReport.of([TransferSplit((1,), 1, 1, 1, 1)], 85, TransferProtocol(outer=1))
     assert (perfect.error_reduction, perfect.sd) == (0, 0)
 
 

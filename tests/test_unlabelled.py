@@ -1,5 +1,6 @@
 """Choosing without labels: dropout passes, pairs that are alike and unlike, their measures, and the guard."""
 
+import logging
 from itertools import combinations
 
 import numpy as np
@@ -269,7 +270,7 @@ def naive_guarded(left, right, labels, rows):
 def guarded():
     """A problem, its parts, and its sets as rows of weights."""
     parts = alike_and_unlike(seed=5)
-    problem = GuardedProblem(*(problem_of(*parts, name) for name in ("separation", "align-uniform")))
+    problem = GuardedProblem(problem_of(*parts, "separation"))
     return problem, parts, np.array([[float(layer in chosen) for layer in range(4)] for chosen in SETS])
 
 
@@ -307,6 +308,27 @@ def test_a_guard_on_resamples_has_its_bar_in_each(guarded):
     assert found.shape == (6, len(SETS))
     assert found == pytest.approx(np.array(expected), rel=1e-6, nan_ok=True)
     assert problem.redrawn(rows[:3], draws) == pytest.approx(np.array(expected)[:, :3], rel=1e-6, nan_ok=True)
+
+
+def test_separation_and_guard_share_their_gram_matrices(guarded, monkeypatch):
+    problem, _, _ = guarded
+    for some in (problem, problem.pick(np.arange(70))):
+        assert some.guard.source is some.separation.source
+        assert some.guard.gold is some.separation.gold
+    made, of = [], PairGrams.of
+    monkeypatch.setattr(PairGrams, "of", lambda *views, **options: made.append(of(*views, **options)) or made[-1])
+    left, right = two_passes()
+    LayerSearch().fit({"mean": left, "cls": left}, {"mean": right, "cls": right})
+    assert len(made) == 2, "once for each token pooling"
+
+
+def test_a_guarded_scan_walks_through_the_space_once(guarded, monkeypatch):
+    problem, _, _ = guarded
+    swept, sweep = [], PairGrams.sweep
+    monkeypatch.setattr(PairGrams, "sweep", lambda source, space: swept.append(space) or sweep(source, space))
+    counted = []
+    problem.scan(Space(), progress=counted.append)
+    assert (len(swept), sum(counted)) == (1, 15)
 
 
 def test_a_guard_refuses_pairs_of_one_kind(guarded):
@@ -402,3 +424,20 @@ def test_a_space_in_which_the_guard_refuses_all_says_so():
     left, right = meaningless_first_layer()
     with pytest.raises(InputError, match=r"(?i)last layer|guard|uniform"):
         LayerSearch(space="0").fit(left, right)
+
+
+@pytest.mark.parametrize("size", [30, 99, 100, 150])
+def test_only_what_was_given_counts_as_pairs_that_choose(size, caplog):
+    """Five unlike pairs are drawn for each alike one; nobody gave them."""
+    with caplog.at_level(logging.WARNING, logger="layerwise"):
+        search = LayerSearch().fit(*two_passes(size))
+    told = [f"{size} pairs choose among 15 sets"] * (size < 100)
+    assert [message.split(":")[0] for message in caplog.messages] == told
+    assert [warning.split(":")[0] for warning in [search.few_pairs_] if warning] == told
+
+
+def test_only_what_was_given_counts_in_a_split_too():
+    search = LayerSearch(dev=0.5, seed=3).fit(*two_passes(60))
+    alike = sum(row < 60 for row in search.parts_[0][0])
+    assert search.few_pairs_.startswith(f"{alike} pairs choose")
+    assert 0 < alike < 60 < len(search.parts_[0][0])

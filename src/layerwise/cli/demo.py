@@ -22,14 +22,15 @@ def demo(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score every layer and mix, save the better model, embed a small corpus and search it."""
-    from layerwise.encoder.layer_encoder import LayerEncoder
+    """Score every layer and set of layers, save the model of the best, embed a small corpus and search it."""
     from layerwise.evaluate.demo import score_demo_pairs
+    from layerwise.mixes import parse_mix
     from layerwise.model.layer_model import LayerModel
+    from layerwise.search.run import chosen_model
 
-    encoder = LayerEncoder(model, device=device)
-    scores = score_demo_pairs(encoder)
-    best = LayerModel(encoder, scores.best.mix, chosen=scores.how)
+    loaded = LayerModel.load(model, device=device)
+    scores = score_demo_pairs(loaded)
+    best = chosen_model(loaded, parse_mix(scores.best.mix), scores.how)
     best.save(out / "model", overwrite=True)
     answers = _search(LayerModel.load(out / "model", device=device), out)
     if as_json:
@@ -45,15 +46,17 @@ def demo(
 def _show(scores: "DemoScores") -> None:
     columns = ("layers", *scores.poolings)
     rows = [(name, *(_points(row[p]) for p in scores.poolings)) for name, row in scores.table().items()]
-    print_table(columns, rows, title=f"{scores.encoder}: Spearman x 100 on {scores.dev_pairs} pairs, which choose")
-    if scores.best == scores.last:
-        verdict = "no other layer or mix leads the last layer by more than a standard error, so the last layer stays"
-    else:
-        verdict = f"chosen: {scores.best.mix}, {100 * scores.best.test:.1f}"
+    splits = f"means of {scores.splits} random splits"
+    print_table(columns, rows, title=f"{scores.encoder}: Spearman x 100 on {scores.dev_pairs} pairs, {splits}")
+    gain = f"{100 * scores.gain.mean:+.1f} [{100 * scores.gain.low:+.1f}, {100 * scores.gain.high:+.1f}]"
     print_line(
-        f"On {scores.test_pairs} other pairs: last layer {100 * scores.last.test:.1f}; {verdict}. "
-        "A demonstration on pairs written for it, not a benchmark.\n"
+        f"These pairs choose {scores.best.mix} among {scores.sets} sets of layers. On the {scores.test_pairs} others "
+        f"such choices reach {100 * scores.best.test:.1f}, last layer {100 * scores.last.test:.1f}: "
+        f"gain {gain} (95 %)."
     )
+    for warning in scores.warnings:
+        print_line(f"Note: {warning}.")
+    print_line("A demonstration on pairs written for it, not a benchmark.\n")
 
 
 def _points(score: float) -> str:

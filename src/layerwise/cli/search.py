@@ -1,5 +1,8 @@
 """`layerwise search MODEL PAIRS`: the best combination of the encoder's layers, with what it is worth."""
 
+import logging
+import sys
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,12 +14,12 @@ from layerwise.cli.screen import counting, print_json, print_line, print_table
 from layerwise.errors import InputError, MissingColumnError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from layerwise.data.pairs import PairRows
-    from layerwise.encoder.layer_encoder import LayerEncoder
+    from layerwise.model.layer_model import LayerModel
     from layerwise.search.layer_search import LayerSearch
-    from layerwise.search.run import SearchResult
+    from layerwise.search.run import SearchResult, TextResult
 
 _POINTS = 100  # correlations and rates are shown times 100
 
@@ -48,6 +51,9 @@ def search(
     dev: Annotated[float | None, typer.Option(help="Pairs that choose, or their share below 1; else half.")] = None,
     splits: Annotated[int, typer.Option(help="Random splits into dev and test; scores are their means.")] = 1,
     seed: Annotated[int, typer.Option(help="Of splits and resamples.")] = 0,
+    head: Annotated[
+        bool, typer.Option("--head", help="Keep the model's own head (one linear layer) behind every set.")
+    ] = False,
     no_labels: Annotated[
         str | None,
         typer.Option(
@@ -68,9 +74,9 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Search every combination of layers: some pairs choose, others report. No training."""
-    from layerwise.encoder.layer_encoder import LayerEncoder
+    from layerwise.model.layer_model import LayerModel
     from layerwise.search.layer_search import LayerSearch
-    from layerwise.search.run import check_request, search_pairs
+    from layerwise.search.request import check_request, only_head
     from layerwise.search.spaces import Space
     from layerwise.search.table import check_table_path
 
@@ -89,9 +95,8 @@ def search(
         splits=splits,
         seed=seed,
     )
-    if not no_labels:
-        check_request(pairs, rows, names, chosen)
-    encoder = LayerEncoder(
+    check_request(pairs, rows, names, chosen, head=head)
+    loaded = LayerModel.load(
         model,
         device=device,
         dtype=dtype,
@@ -100,13 +105,13 @@ def search(
         revision=revision,
         trust_remote_code=trust_remote_code,
     )
-    chosen.device = "cuda" if encoder.device.type == "cuda" else "cpu"
-    keep = partial(_keep, encoder, chosen, save=save, overwrite=overwrite, table=table)
-    if no_labels:
-        _search_without_labels(encoder, rows, names, chosen, no_labels, keep, as_json=as_json)
-        return
-    result = search_pairs(encoder, rows, names, chosen, counting)
-    keep(how_chosen(result))
+    chosen.device = loaded.encoder.device if loaded.encoder.device.type == "cuda" else "cpu"
+    chosen.head = only_head(loaded) if head else None
+    result, how = _run(loaded, rows, names, chosen, no_labels)
+    if table is not None:
+        chosen.table_.write(table)
+    if save is not None:
+        _save(loaded, chosen, how, save, overwrite)
     if as_json:
         print_json(result.as_dict() | {"saved": str(save) if save else None})
         return
@@ -125,6 +130,35 @@ def how_chosen(result: "SearchResult") -> str:
     )
 
 
+def _run(
+    model: "LayerModel", rows: "PairRows", poolings: list[str], search: "LayerSearch", no_labels: str | None
+) -> "tuple[SearchResult | TextResult, str]":
+    """The result, and how the layers were chosen, for the model card."""
+    from layerwise.search.run import search_pairs, search_text
+
+    watch, bar = partial(counting, unit="sets"), sys.stderr.isatty()
+    with _muted("layerwise.search"):
+        if no_labels is None:
+            result = search_pairs(model, rows, poolings, search, watch, show_progress_bar=bar)
+            return result, how_chosen(result)
+        second = None if no_labels == "dropout" else rows.right
+        found = search_text(model, rows.left, second, poolings, search, watch, show_progress_bar=bar)
+    sets = f"{len(search.table_):,} sets"
+    return found, f"without labels, by {no_labels}: the best of {sets} in telling alike from unlike sentences"
+
+
+@contextmanager
+def _muted(name: str) -> "Iterator[None]":
+    """Without the warnings of a logger, which are shown as notes to the result."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def _read(
     path: str,
     left: str,
@@ -137,7 +171,7 @@ def _read(
 ) -> "PairRows":
     from layerwise.data.pairs import PairRows, read_pairs
     from layerwise.data.rows import guess_format
-    from layerwise.search.retrieval import RetrievalMetric
+    from layerwise.search.relevance import RetrievalMetric
 
     if where is not None and "=" not in where:
         raise InputError(f"--where {where!r} is not COLUMN=VALUE")
@@ -160,50 +194,38 @@ def _check_save(folder: Path, overwrite: bool) -> None:
         raise InputError(f"{folder}: is not empty; give another folder, or --overwrite")
 
 
-def _keep(
-    encoder: "LayerEncoder",
-    search: "LayerSearch",
-    chosen: str,
-    *,
-    save: Path | None,
-    overwrite: bool,
-    table: Path | None,
-) -> None:
-    from layerwise.model.layer_model import LayerModel
+def _save(model: "LayerModel", search: "LayerSearch", how: str, folder: Path, overwrite: bool) -> None:
+    from layerwise.search.run import chosen_model
 
-    if table is not None:
-        search.table_.write(table)
-    if save is not None:
-        LayerModel(encoder, search.best_.mix, chosen=chosen).save(save, overwrite=overwrite)
+    chosen = chosen_model(model, search.best_.mix, how, keep_heads=search.head is not None)
+    chosen.save(folder, overwrite=overwrite)
 
 
-def _search_without_labels(
-    encoder: "LayerEncoder",
-    rows: "PairRows",
-    poolings: list[str],
-    search: "LayerSearch",
-    kind: str,
-    keep: "Callable[[str], None]",
-    *,
-    as_json: bool,
-) -> None:
-    from layerwise.search.run import search_text
+def _show(result: "SearchResult | TextResult") -> None:
+    from layerwise.search.run import SearchResult
 
-    search_text(encoder, rows.left, None if kind == "dropout" else rows.right, poolings, search, counting)
-    best = search.best_
-    how = f"without labels, by {kind}: the best of {len(search.table_):,} sets in telling alike from unlike sentences"
-    keep(how)
-    if as_json:
-        layers = {"layers": list(best.layers), "pooling": best.pooling, "mix": str(best.mix), "separation": best.dev}
-        print_json({"best": layers, "subsets": len(search.table_)})
-        return
+    if isinstance(result, SearchResult):
+        _show_scores(result)
+        prompts = result.prompts
+    else:
+        _show_choice(result.search)
+        prompts = (result.prompt, result.prompt)
+    if any(prompts):
+        print_line(f"Put before the texts: {' and '.join(repr(prompt) for prompt in dict.fromkeys(prompts))}.")
+    for warning in result.warnings:
+        print_line(f"Note: {warning}.")
+    print_line(f"Views {result.seconds['views']:.1f} s, search {result.seconds['search']:.2f} s.")
+
+
+def _show_choice(search: "LayerSearch") -> None:
+    best, last = search.best_, search.last_
     print_line(
         f"Chosen without labels among {len(search.table_):,} sets: {best.mix} (separation {best.dev:.2f}, last layer "
-        f"{search.last_.dev:.2f}). No score can be given; with 100 or more graded pairs one can."
+        f"{last.dev:.2f}). No score can be given; with 100 or more graded pairs one can."
     )
 
 
-def _show(result: "SearchResult") -> None:
+def _show_scores(result: "SearchResult") -> None:
     from layerwise.search.run import front_with_tests
 
     search, report = result.search, result.search.report_
@@ -228,9 +250,6 @@ def _show(result: "SearchResult") -> None:
     print_table(("blocks", "best set that needs no more", "dev", "unseen"), front, title="Quality against cost")
     shares = ", ".join(f"{layer}: {share:.0%}" for layer, share in search.stability_.items() if share >= 0.1)
     print_line(f"Chosen by halves of the pairs: layer {shares} (agreement {search.stability_.agreement:.0%}).")
-    for warning in search.warnings_:
-        print_line(f"Note: {warning}.")
-    print_line(f"Views {result.seconds['views']:.1f} s, search {result.seconds['search']:.2f} s.")
 
 
 def _points(score: float | None) -> str:

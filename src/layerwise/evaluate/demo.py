@@ -1,4 +1,4 @@
-"""Every layer and named mix of an encoder on the demonstration pairs: half of them choose, the other half report."""
+"""The demonstration pairs: every layer and named mix of an encoder on them, and the search of all sets of layers."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,21 +6,24 @@ from typing import Any
 import numpy as np
 
 from layerwise.data.demo import demo_pairs
-from layerwise.encoder.batches import Rows
-from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.encoder.stream import Array
 from layerwise.evaluate.pairs import Vectors, spearman
 from layerwise.mixes import parse_mix
+from layerwise.model.layer_model import LayerModel
+from layerwise.search.choose import Choice
+from layerwise.search.gain import Gain
+from layerwise.search.layer_search import LayerSearch
+from layerwise.search.select import Part
 
 _POOLINGS = ("mean", "cls", "max")
 _NAMED = ("last-2", "last-4", "first-last", "0+last", "all", "concat(1,-1)")
-_SEED = 0
-_RESAMPLES = 200
+_DEV, _SPLITS = 0.5, 5
+Sides = tuple[dict[str, Array], dict[str, Array]]
 
 
 @dataclass(frozen=True)
 class MixScore:
-    """A mix, its layers as they were named, and its correlation on either half of the pairs."""
+    """A mix, its layers as they were named, and its correlation on the pairs that choose and that report."""
 
     layers: str
     pooling: str
@@ -31,30 +34,35 @@ class MixScore:
 
 @dataclass(frozen=True)
 class DemoScores:
-    """All scores. `last` is the mean of the last layer; `best` is the best on the half that chooses, unless it leads
-    `last` there by no more than one standard error: then the last layer stays.
+    """Scores are means over random splits into pairs that choose (`dev`) and others that report (`test`).
+
+    `scores` are the layers and named mixes; `best` is what `LayerSearch` chose among all `sets` of all poolings, `last`
+    the mean of the last layer, and `gain` how far the one is above the other on the pairs that report.
     """
 
     encoder: str
     dev_pairs: int
     test_pairs: int
+    splits: int
+    sets: int
     scores: tuple[MixScore, ...]
     best: MixScore
     last: MixScore
+    gain: Gain
+    warnings: tuple[str, ...]
     poolings: tuple[str, ...] = _POOLINGS
 
     @property
     def how(self) -> str:
         """For the model card."""
         return (
-            f"of {len(self.scores)} layers and mixes the best on {self.dev_pairs} of layerwise's demonstration pairs "
-            f"(Spearman x 100 {100 * self.best.dev:.1f}; the last layer unless another leads by more than its "
-            f"standard error); on {self.test_pairs} other pairs {100 * self.best.test:.1f}, "
-            f"last layer {100 * self.last.test:.1f}"
+            f"the best of {self.sets} sets by spearman on {self.dev_pairs} of layerwise's demonstration pairs "
+            f"({self.splits} random splits); on {self.test_pairs} others {100 * self.best.test:.1f}, "
+            f"last layer {100 * self.last.test:.1f} (x 100)"
         )
 
     def table(self) -> dict[str, dict[str, float]]:
-        """Layers -> pooling -> score on the half that chooses."""
+        """Layers -> pooling -> score on the pairs that choose."""
         rows: dict[str, dict[str, float]] = {}
         for score in self.scores:
             rows.setdefault(score.layers, {})[score.pooling] = score.dev
@@ -65,39 +73,44 @@ class DemoScores:
         return asdict(self)
 
 
-def score_demo_pairs(encoder: LayerEncoder) -> DemoScores:
-    """One pass over the sentences (none, if their views are cached), then every layer, mix and pooling."""
-    pairs = demo_pairs()
-    texts = [pair.sentence1 for pair in pairs] + [pair.sentence2 for pair in pairs]
-    views = encoder.encode_layers(texts, _POOLINGS, cache=True)
-    gold = np.array([pair.score for pair in pairs])
-    order = np.random.default_rng(_SEED).permutation(len(pairs))
-    dev, test = order[: len(pairs) // 2], order[len(pairs) // 2 :]
-    found = []
-    for layers in [*map(str, range(encoder.depth + 1)), *_usable(encoder.depth)]:
-        for pooling in _POOLINGS:
-            mix = parse_mix(layers, pooling=pooling)
-            vectors = mix(views[pooling])
-            left, right = vectors[: len(pairs)], vectors[len(pairs) :]
-            scores = [spearman(left[half], right[half], gold[half]) for half in (dev, test)]
-            found.append(MixScore(layers, pooling, str(mix.resolve(encoder.depth)), *scores))
-    last = next(score for score in found if score.layers == str(encoder.depth) and score.pooling == "mean")
-    best = max((score for score in found if not np.isnan(score.dev)), key=lambda score: score.dev)
-    if best.dev - last.dev <= _noise(views, best, last, gold, dev):
-        best = last
-    return DemoScores(encoder.name, len(dev), len(test), tuple(found), best, last)
+def score_demo_pairs(model: LayerModel) -> DemoScores:
+    """One pass over the sentences (none, if their views are cached), then every layer, mix, set and pooling."""
+    pairs, prompt = demo_pairs(), model.prompt()
+    texts = [prompt + text for side in ("sentence1", "sentence2") for text in (getattr(pair, side) for pair in pairs)]
+    views = model.encoder.encode_layers(texts, _POOLINGS, cache=True)
+    halves = (slice(len(pairs)), slice(len(pairs), None))
+    left, right = ({name: array[half] for name, array in views.items()} for half in halves)
+    gold, depth = np.array([pair.score for pair in pairs]), model.encoder.depth
+    search = LayerSearch(dev=_DEV, splits=_SPLITS).fit(left, right, gold)
+    named = [
+        _score(layers, pooling, (left, right), gold, search.parts_, depth)
+        for layers in [*map(str, range(depth + 1)), *_usable(depth)]
+        for pooling in _POOLINGS
+    ]
+    return DemoScores(
+        encoder=model.encoder.name,
+        dev_pairs=search.report_.dev_pairs,
+        test_pairs=search.report_.test_pairs,
+        splits=_SPLITS,
+        sets=len(search.table_),
+        scores=tuple(named),
+        best=_as_score(search.best_),
+        last=next(score for score in named if (score.layers, score.pooling) == (str(depth), "mean")),
+        gain=search.report_.gain,
+        warnings=tuple(search.warnings_),
+    )
 
 
-def _noise(views: dict[str, Array], one: MixScore, other: MixScore, gold: Vectors, pairs: Rows) -> float:
-    """The standard error of the difference between two mixes' scores, by resampling the pairs."""
-    both = [parse_mix(score.mix)(views[score.pooling]) for score in (one, other)]
-    random = np.random.default_rng(_SEED)
-    gains = []
-    for _ in range(_RESAMPLES):
-        drawn = random.choice(pairs, len(pairs))
-        first, second = (spearman(v[: len(gold)][drawn], v[len(gold) :][drawn], gold[drawn]) for v in both)
-        gains.append(first - second)
-    return float(np.std(gains))
+def _score(layers: str, pooling: str, sides: Sides, gold: Vectors, parts: list[Part], depth: int) -> MixScore:
+    mix = parse_mix(layers, pooling=pooling)
+    left, right = (np.asarray(mix(side[pooling])) for side in sides)
+    scores = [[spearman(left[rows], right[rows], gold[rows]) for rows in part] for part in parts]
+    return MixScore(layers, pooling, str(mix.resolve(depth)), *map(float, np.mean(scores, axis=0)))
+
+
+def _as_score(choice: Choice) -> MixScore:
+    test = np.nan if choice.test is None else choice.test
+    return MixScore(",".join(map(str, choice.layers)), choice.pooling, str(choice.mix), choice.dev, test)
 
 
 def _usable(depth: int) -> list[str]:

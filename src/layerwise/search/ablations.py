@@ -14,6 +14,7 @@ from layerwise.search.choose import Choice, Problems, best_of, last_layer, make_
 from layerwise.search.layer_search import LayerSearch
 from layerwise.search.metrics import FEWEST_PAIRS
 from layerwise.search.problems import Rows
+from layerwise.search.scan import Scores
 from layerwise.search.spaces import layers_of, mask_of
 from layerwise.search.table import ScoreTable
 
@@ -31,7 +32,7 @@ class Ablation:
     mixes: tuple[str, ...]
 
     @classmethod
-    def of(cls, name: str, scores: Sequence[float], mixes: Sequence[str]) -> "Ablation":
+    def of(cls, name: str, scores: Sequence[float] | Scores, mixes: Sequence[str]) -> "Ablation":
         """From the scores of each split (or draw)."""
         spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else float("nan")
         return cls(name, float(np.mean(scores)), spread, tuple(mixes))
@@ -51,25 +52,17 @@ def without_each(search: LayerSearch) -> list[Ablation]:
 
 def fixed_mixes(search: LayerSearch, mixes: Sequence[str] = FIXED, *, pooling: str = "mean") -> list[Ablation]:
     """Mixes that nobody chose: the last layer, the last 4, …"""
-    problems = search.problems_
-    depth = next(iter(problems.values())).layers - 1
-    found = []
-    for name in mixes:
-        if name == "last-4" and depth < 3:
-            continue
-        mix = parse_mix(name, pooling=pooling).resolve(depth)
-        choice = Choice(mix, np.nan)  # type: ignore[arg-type]
-        found.append(Ablation.of(name, [choice.on(pick(problems, test)) for _, test in search.parts_], [str(mix)]))
-    return found
+    depth = next(iter(search.problems_.values())).layers - 1
+    named = {name: parse_mix(name, pooling=pooling).resolve(depth) for name in mixes if name != "last-4" or depth >= 3}
+    scores = search.unseen_scores(list(named.values()))  # type: ignore[arg-type]
+    return [Ablation.of(name, row, [str(mix)]) for (name, mix), row in zip(named.items(), scores, strict=True)]
 
 
 def random_sets(search: LayerSearch, *, count: int = 100, seed: int = 0) -> Ablation:
     """Sets drawn from the space at random: mean and standard deviation over them."""
     rows = np.random.default_rng(seed).choice(len(search.table_), min(count, len(search.table_)), replace=False)
-    drawn = [search.table_.at(int(row)) for row in rows]
-    tests = [pick(search.problems_, test) for _, test in search.parts_]
-    scores = [float(np.mean([Choice(found.mix, np.nan).on(test) for test in tests])) for found in drawn]
-    return Ablation.of(f"{len(drawn)} random sets", scores, [str(found.mix) for found in drawn])
+    drawn = [search.table_.at(int(row)).mix for row in rows]
+    return Ablation.of(f"{len(drawn)} random sets", search.unseen_scores(drawn).mean(1), list(map(str, drawn)))
 
 
 def by_training_size(

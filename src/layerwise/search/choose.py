@@ -67,12 +67,17 @@ def make_table(problems: Problems, space: Space, method: str, *, progress: Progr
     """Every set scored, or those that a beam looks at."""
     parts = {}
     for pooling, problem in problems.items():
-        if method == "exhaustive" or (method in ("auto", "weights") and space.count(problem.layers) <= EXHAUSTIVE):
+        if scores_every_set(space, method, problem.layers):
             parts[pooling] = problem.scan(space, progress=progress)
         else:
             width = 1 if method == "greedy" else 32
             parts[pooling] = beam_search(problem, space, width=width, progress=progress)
     return ScoreTable(parts)
+
+
+def scores_every_set(space: Space, method: str, layers: int) -> bool:
+    """Whether a method scores the whole of a space, or only what a beam looks at."""
+    return method == "exhaustive" or (method in ("auto", "weights") and space.count(layers) <= EXHAUSTIVE)
 
 
 def best_of(problems: Problems, table: ScoreTable, method: str) -> Choice:

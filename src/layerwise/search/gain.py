@@ -7,6 +7,7 @@ import numpy as np
 
 from layerwise.search.choose import Choice, Problems
 from layerwise.search.problems import Rows
+from layerwise.search.redraw import Numbers
 from layerwise.search.scan import Scores
 
 
@@ -41,13 +42,17 @@ def bootstrap_gain(
         inside = [draw[kept[draw]] for draw in draws]
         estimates.append(_scores(problems, best, [test])[0] - _scores(problems, last, [test])[0])
         redrawn.append(_scores(problems, best, inside) - _scores(problems, last, inside))
-    gains = np.mean(redrawn, axis=0)
-    gains = gains[~np.isnan(gains)]
+    return summarise(float(np.mean(estimates)), np.mean(redrawn, axis=0))
+
+
+def summarise(estimate: float, redrawn: Numbers) -> Gain:
+    """An estimate with what its resamples say of it; resamples where it is not defined (NaN) don't count."""
+    gains = redrawn[~np.isnan(redrawn)]
     if not len(gains):
         return Gain(*[float("nan")] * 4)
     low, high = (float(value) for value in np.quantile(gains, (0.025, 0.975)))
     tail = min(int((gains <= 0).sum()), int((gains >= 0).sum()))
-    return Gain(float(np.mean(estimates)), low, high, min(1.0, 2 * (tail + 1) / (len(gains) + 1)))
+    return Gain(estimate, low, high, min(1.0, 2 * (tail + 1) / (len(gains) + 1)))
 
 
 def _scores(problems: Problems, choice: Choice, draws: Sequence[Rows]) -> Scores:

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -11,21 +11,28 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from layerwise.encoder.pooling import POOLINGS
-from layerwise.errors import InputError, LayerwiseError
+from layerwise.errors import InputError
+from layerwise.mixes import LayerSet, LayerWeights
 from layerwise.model.head import Head
-from layerwise.search.choose import Choice, best_of, check_method, last_layer, make_table, weights_mix
-from layerwise.search.heads import HeadPairs
-from layerwise.search.metrics import Metric, UserMetric, as_metric, check_gold
-from layerwise.search.problems import PairProblem, Problem
-from layerwise.search.retrieval import RetrievalMetric, RetrievalProblem
-from layerwise.search.scan import Progress, no_progress
+from layerwise.search.choose import (
+    Choice,
+    best_of,
+    check_method,
+    last_layer,
+    make_table,
+    pick,
+    scores_every_set,
+    weights_mix,
+)
+from layerwise.search.make_problems import AnyMetric, by_pooling, make_problems, metric_name
+from layerwise.search.problems import Problem
+from layerwise.search.scan import Progress, Scores, no_progress
 from layerwise.search.select import Part, Report, SplitChoice, choose_by_splits, make_report, random_splits
-from layerwise.search.sources import PairGrams, Views
+from layerwise.search.sources import Views
 from layerwise.search.spaces import Space
 from layerwise.search.stability import Stability, stability
 from layerwise.search.table import ScoredSet, ScoreTable
-from layerwise.search.unlabelled import GUARDED, GUARDS, GuardedProblem, without_labels
+from layerwise.search.unlabelled import GUARDED, without_labels
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +70,7 @@ class LayerSearch:
         stability_: Layer -> how often random halves of the pairs choose it; `stability_.agreement`.
         parts_: The splits, as rows of the pairs that choose and that report.
         problems_, space_: What was searched, by token pooling, and where.
-        warnings_: What a careful reader of the result should know.
+        warnings_: What a careful reader of the result should know; `few_pairs_` is the first of them.
 
     >>> import numpy as np
     >>> random = np.random.default_rng(0)
@@ -77,7 +84,7 @@ class LayerSearch:
     def __init__(
         self,
         *,
-        metric: str | Metric | UserMetric | None = None,
+        metric: AnyMetric | None = None,
         space: Space | str | None = None,
         method: str = "auto",
         head: Head | None = None,
@@ -115,12 +122,15 @@ class LayerSearch:
         for fitted in ("best_", "last_", "table_", "parts_", "report_", "stability_"):  # of an earlier fit
             self.__dict__.pop(fitted, None)
         check_method(self.method)
-        self.space_ = self.space if isinstance(self.space, Space) else Space.parse(self.space or "all")
-        left, right = _by_pooling(views_a), _by_pooling(views_b)
+        self.space_ = _as_space(self.space)
+        left, right = by_pooling(views_a), by_pooling(views_b)
         self._default_metric = "spearman" if gold is not None else GUARDED
+        alike = None
         if gold is None:
+            alike = len(next(iter(left.values())))
             left, right, gold = without_labels(left, right, seed=self.seed)
         self.problems_ = self._make_problems(left, right, gold)
+        self._given = self._pairs if alike is None else alike  # unlike pairs come after them, drawn and not given
         if self.dev is None:
             self._choices = None
             self.table_ = make_table(self.problems_, self.space_, self.method, progress=self._progress)
@@ -129,8 +139,8 @@ class LayerSearch:
         else:
             self._choices, self.table_ = self._split_choices()
             self._choose_by_mean(self._choices)
-        if few := self._few_pairs():
-            log.warning("%s", few)
+        if self.few_pairs_:
+            log.warning("%s", self.few_pairs_)
         return self
 
     @cached_property
@@ -161,16 +171,24 @@ class LayerSearch:
     @property
     def metric_name_(self) -> str:
         """The name of the metric."""
-        metric = self.metric or self._default_metric
-        if metric == GUARDED:
-            return GUARDED
-        retrieval = RetrievalMetric.parse(metric) if isinstance(metric, str) else None
-        return retrieval.name if retrieval else as_metric(metric).name
+        return metric_name(self.metric or self._default_metric)
+
+    @property
+    def few_pairs_(self) -> str:
+        """A warning where too few pairs choose, or nothing."""
+        rows = np.arange(self._pairs) if self.dev is None else self.parts_[0][0]
+        choosing = int((rows < self._given).sum())
+        if choosing >= FEW_PAIRS:
+            return ""
+        return (
+            f"{choosing} pairs choose among {len(self.table_):,} sets: with fewer than {FEW_PAIRS} the best of them "
+            f"is little more than luck"
+        )
 
     @property
     def warnings_(self) -> list[str]:
         """What a careful reader of the result should know."""
-        found = [self._few_pairs()] if self._few_pairs() else []
+        found = [self.few_pairs_] if self.few_pairs_ else []
         if self.stability_.agreement < UNSTABLE:
             found.append(
                 f"the choice is unstable: the sets that two halves of the pairs choose share only "
@@ -183,7 +201,24 @@ class LayerSearch:
 
     def score(self, views_a: Views | Mapping[str, Views], views_b: Views | Mapping[str, Views], gold: object) -> float:
         """The score of the chosen mix on other pairs."""
-        return self.best_.on(self._make_problems(_by_pooling(views_a), _by_pooling(views_b), gold))
+        return self.best_.on(self._make_problems(by_pooling(views_a), by_pooling(views_b), gold))
+
+    def unseen_scores(self, mixes: Sequence[LayerSet | LayerWeights]) -> Scores:
+        """Any mixes on the pairs that each split keeps apart: (mixes, splits)"""
+        found = []
+        for _, test in self.parts_:
+            reporting = pick(self.problems_, test)
+            found.append([Choice(mix, np.nan).on(reporting) for mix in mixes])
+        return np.array(found).reshape(len(self.parts_), len(mixes)).T
+
+    def sets_to_score(self, layers: int, poolings: int = 1) -> int | None:
+        """How many sets `fit` scores in views of so many layers, which `progress` is told of; None where a beam finds
+        out only as it goes.
+        """
+        space = _as_space(self.space)
+        if not scores_every_set(space, self.method, layers):
+            return None
+        return space.count(layers) * poolings * (1 if self.dev is None else self.splits or 1)
 
     def transform(self, views: Any) -> Any:
         """Views (..., layers, width) to embeddings (..., width) by the chosen mix."""
@@ -221,47 +256,9 @@ class LayerSearch:
         return next(iter(self.problems_.values())).layers
 
     def _make_problems(self, left: dict[str, Views], right: dict[str, Views], gold: object) -> dict[str, Problem]:
-        if set(left) != set(right):
-            raise InputError(f"The two sides' poolings differ: {', '.join(left)} and {', '.join(right)}")
-        return {pooling: self._problem(left[pooling], right[pooling], gold) for pooling in left}
-
-    def _problem(self, left: Views, right: Views, gold: object) -> Problem:
-        retrieval = RetrievalMetric.parse(self.metric) if isinstance(self.metric, str) else None
-        if retrieval is not None:
-            if self.head is not None:
-                raise LayerwiseError("A head is searched with pair metrics, not with retrieval")
-            return RetrievalProblem.of(left, right, gold, retrieval, device=self.device)
-        if (self.metric or self._default_metric) == GUARDED:
-            return GuardedProblem(*(self._pairs_by(as_metric(name), left, right, gold) for name in GUARDS))
-        return self._pairs_by(as_metric(self.metric or self._default_metric), left, right, gold)
-
-    def _pairs_by(self, metric: Metric, left: Views, right: Views, gold: object) -> PairProblem:
-        values = check_gold(gold, metric)
-        if not len(left) == len(right) == len(values):
-            raise InputError(f"{len(left)} and {len(right)} sentences for {len(values)} scores: the lengths differ")
-        if self.head is not None:
-            return PairProblem(HeadPairs.of(left, right, self.head, device=self.device), values, metric)
-        return PairProblem(PairGrams.of(left, right, device=self.device), values, metric)
-
-    def _few_pairs(self) -> str:
-        choosing = self._pairs if self.dev is None else len(self.parts_[0][0])
-        if choosing >= FEW_PAIRS:
-            return ""
-        return (
-            f"{choosing} pairs choose among {len(self.table_):,} sets: with fewer than {FEW_PAIRS} the best of them "
-            f"is little more than luck"
-        )
+        metric = self.metric or self._default_metric
+        return make_problems(left, right, gold, metric, head=self.head, device=self.device)
 
 
-def _by_pooling(views: Views | Mapping[str, Views]) -> dict[str, Views]:
-    if not isinstance(views, Mapping):
-        return {"mean": _array(views)}
-    if not views:
-        raise InputError("No views: give an array, or a mapping from token poolings to arrays")
-    for pooling in views:
-        POOLINGS[pooling]
-    return {pooling: _array(array) for pooling, array in views.items()}
-
-
-def _array(views: Views) -> Views:
-    return views if isinstance(views, torch.Tensor) else np.asarray(views)
+def _as_space(space: Space | str | None) -> Space:
+    return space if isinstance(space, Space) else Space.parse(space or "all")

@@ -1,7 +1,7 @@
-"""From an encoder and a file's pairs to a report and a model: what `layerwise search` does, without the printing."""
+"""From a model and a file's pairs to a report and another model: what `layerwise search` does, without the printing."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +10,15 @@ import numpy as np
 
 from layerwise.data.pairs import PairRows
 from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.pooling import POOLINGS
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError, ModelError
-from layerwise.search.choose import Choice, check_method
+from layerwise.mixes import LayerMix
+from layerwise.model.layer_model import LayerModel
+from layerwise.postprocess.fitted_on import ENCODER
+from layerwise.search.choose import Choice
 from layerwise.search.layer_search import LayerSearch
-from layerwise.search.metrics import FEWEST_PAIRS, as_metric, check_gold
-from layerwise.search.retrieval import RetrievalMetric
-from layerwise.search.select import random_splits
+from layerwise.search.make_problems import retrieval_metric
+from layerwise.search.request import as_retrieval
 from layerwise.search.unlabelled import dropout_passes
 
 _UNLABELLED_SENTENCES = 512  # that are encoded twice with dropout, to show what a choice without labels would be
@@ -27,12 +28,22 @@ ViewsOf = tuple[dict[str, Array], dict[str, Array]]
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A fitted search, what a choice without labels would have been, and how long things took."""
+    """A fitted search, what a choice without labels would have been, and how long things took.
+
+    `prompts` are what was put before the texts of either side; `notes` are about the model.
+    """
 
     search: LayerSearch
     unlabelled: Choice | None
     unlabelled_note: str
     seconds: dict[str, float]
+    prompts: tuple[str, str]
+    notes: tuple[str, ...]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a careful reader should know."""
+        return [*self.search.warnings_, *self.notes]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON. Scores are as the metric gives them: correlations from -1 to 1."""
@@ -59,110 +70,161 @@ class SearchResult:
                 "splits": len(report.splits),
                 "seed": search.seed,
             },
+            "prompts": list(self.prompts),
+            "head": search.head is not None,
             "splits": [vars(split) for split in report.splits],
-            "warnings": search.warnings_,
+            "warnings": self.warnings,
+        }
+
+
+@dataclass(frozen=True)
+class TextResult:
+    """A search fitted without labels, and how long things took."""
+
+    search: LayerSearch
+    seconds: dict[str, float]
+    prompt: str
+    notes: tuple[str, ...]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a careful reader should know; halves of the pairs are not asked, for that takes longer than the rest."""
+        return [*([self.search.few_pairs_] if self.search.few_pairs_ else []), *self.notes]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON. `separation`: how many standard deviations alike and unlike sentences lie apart."""
+        best, last = (
+            {"layers": list(choice.layers), "pooling": choice.pooling, "mix": str(choice.mix), "separation": choice.dev}
+            for choice in (self.search.best_, self.search.last_)
+        )
+        return {
+            "best": best,
+            "last": last,
+            "subsets": len(self.search.table_),
+            "seconds": self.seconds,
+            "prompts": [self.prompt] * 2,
+            "head": self.search.head is not None,
+            "warnings": self.warnings,
         }
 
 
 def search_pairs(
-    encoder: LayerEncoder, pairs: PairRows, poolings: Sequence[str], search: LayerSearch, watch: Watch
+    model: LayerModel,
+    pairs: PairRows,
+    poolings: Sequence[str],
+    search: LayerSearch,
+    watch: Watch,
+    *,
+    show_progress_bar: bool = False,
 ) -> SearchResult:
-    """Views (from the cache, if they are there), the search, and a choice without labels to compare with."""
+    """Views (from the cache, if they are there), the search, and a choice without labels to compare with.
+
+    Texts get the prompts that the model would put before them: for retrieval those of queries and documents, else the
+    default one. `show_progress_bar` shows one of the sentences, `watch` is told of the sets.
+    """
     began = time.perf_counter()
-    is_retrieval = isinstance(search.metric, str) and RetrievalMetric.parse(search.metric) is not None
-    left, right, gold = _as_retrieval(pairs) if is_retrieval else (pairs.left, pairs.right, pairs.scores)
-    views = encode_sides(encoder, left, right, poolings, watch)
+    retrieval = retrieval_metric(search.metric) is not None
+    left, right, gold = as_retrieval(pairs) if retrieval else (pairs.left, pairs.right, pairs.scores)
+    prompts = (model.prompt("query"), model.prompt("document")) if retrieval else (model.prompt(), model.prompt())
+    left, right = ([prompt + text for text in side] for prompt, side in zip(prompts, (left, right), strict=True))
+    views = encode_sides(model.encoder, left, right, poolings, show_progress_bar=show_progress_bar)
     seen = time.perf_counter()
-    with watch("Searching", None) as progress:
-        search.progress = progress
-        search.fit(*views, gold)
-    found = time.perf_counter()
-    unlabelled, note = _without_labels(encoder, [*left, *right], poolings, search)
-    return SearchResult(search, unlabelled, note, {"views": seen - began, "search": found - seen})
-
-
-def check_request(path: str, pairs: PairRows, poolings: Sequence[str], search: LayerSearch) -> None:
-    """Refuse what can't be searched before a model is loaded, and name the file where it is at fault."""
-    check_method(search.method)
-    for pooling in poolings:
-        POOLINGS[pooling]
-    retrieval = isinstance(search.metric, str) and RetrievalMetric.parse(search.metric)
-    metric = None if retrieval or search.metric is None else as_metric(search.metric)
-    try:
-        if metric is not None:
-            check_gold(pairs.scores, metric)
-        units = len(_as_retrieval(pairs)[0]) if retrieval else len(pairs)
-        if not units:
-            raise InputError("no row is relevant, for no score is above 0; a query needs a relevant passage")
-        splits = 1 if search.splits is None else search.splits
-        random_splits(units, 0.5 if search.dev is None else search.dev, splits, search.seed)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    _fit(model, views, gold, search, watch)
+    seconds = {"views": seen - began, "search": time.perf_counter() - seen}
+    unlabelled, note = _without_labels(model.encoder, [*left, *right], poolings, search, show_progress_bar)
+    return SearchResult(search, unlabelled, note, seconds, prompts, model_notes(model, search))
 
 
 def search_text(
-    encoder: LayerEncoder,
+    model: LayerModel,
     left: Sequence[str],
     right: Sequence[str] | None,
     poolings: Sequence[str],
     search: LayerSearch,
     watch: Watch,
-) -> LayerSearch:
+    *,
+    show_progress_bar: bool = False,
+) -> TextResult:
     """A choice without labels: by two dropout passes over sentences, or by pairs of text that belong together."""
-    if len(left) < FEWEST_PAIRS:
-        raise InputError(
-            f"{len(left)} sentences are too few to choose layers by; give {FEWEST_PAIRS} at the very least"
-        )
+    began, prompt = time.perf_counter(), model.prompt()
+    first = [prompt + text for text in left]
     if right is None:
-        views: ViewsOf = dropout_passes(encoder, left, poolings)
+        views: ViewsOf = dropout_passes(model.encoder, first, poolings, show_progress_bar=show_progress_bar)
     else:
-        views = encode_sides(encoder, left, right, poolings, watch)
-    with watch("Searching", None) as progress:
-        search.progress = progress
-        return search.fit(*views)
+        second = [prompt + text for text in right]
+        views = encode_sides(model.encoder, first, second, poolings, show_progress_bar=show_progress_bar)
+    seen = time.perf_counter()
+    _fit(model, views, None, search, watch)
+    seconds = {"views": seen - began, "search": time.perf_counter() - seen}
+    return TextResult(search, seconds, prompt, model_notes(model, search))
 
 
 def front_with_tests(search: LayerSearch) -> list[Choice]:
     """The Pareto front with scores on the test pairs, mean of the splits."""
-    tests = [{name: problem.pick(test) for name, problem in search.problems_.items()} for _, test in search.parts_]
-    choices = [Choice(found.mix, found.score) for found in search.front_]
-    return [Choice(c.mix, c.dev, float(np.mean([c.on(test) for test in tests]))) for c in choices]
+    front = search.front_
+    tests = search.unseen_scores([found.mix for found in front]).mean(1)
+    return [Choice(found.mix, found.score, float(test)) for found, test in zip(front, tests, strict=True)]
 
 
 def encode_sides(
-    encoder: LayerEncoder, left: Sequence[str], right: Sequence[str], poolings: Sequence[str], watch: Watch
+    encoder: LayerEncoder,
+    left: Sequence[str],
+    right: Sequence[str],
+    poolings: Sequence[str],
+    *,
+    show_progress_bar: bool = False,
 ) -> ViewsOf:
     """The views of either side, each different text once, cached on disk."""
     texts = {text: number for number, text in enumerate(dict.fromkeys([*left, *right]))}
-    rows = [np.array([texts[text] for text in side]) for side in (left, right)]
-    with watch("Layers", None):
-        views = encoder.encode_layers(list(texts), list(poolings), cache=True)
+    rows = [np.array([texts[text] for text in side], dtype=np.intp) for side in (left, right)]
+    views = encoder.encode_layers(list(texts), list(poolings), cache=True, show_progress_bar=show_progress_bar)
     return {n: v[rows[0]] for n, v in views.items()}, {n: v[rows[1]] for n, v in views.items()}
 
 
+def chosen_model(model: LayerModel, mix: LayerMix, chosen: str, *, keep_heads: bool = False) -> LayerModel:
+    """The model with another mix: its prompts, similarity and normalising stay, its heads only where asked for."""
+    fitted_on = [record for record in model.fitted_on if keep_heads or record.what == ENCODER]
+    return LayerModel(
+        model.encoder,
+        mix,
+        heads=model.heads if keep_heads else (),
+        normalize=model.normalize,
+        prompts=model.prompts,
+        default_prompt_name=model.default_prompt_name,
+        similarity=model.similarity_fn_name,
+        chosen=chosen,
+        fitted_on=fitted_on,
+    )
+
+
+def model_notes(model: LayerModel, search: LayerSearch) -> tuple[str, ...]:
+    """Where the search looks at other embeddings than the model gives, or compares them in another way."""
+    notes = []
+    if model.heads and search.head is None:
+        notes.append(f"the model's own {len(model.heads)} head(s) behind the mix are left out")
+    if model.similarity_fn_name != "cosine" and not model.normalize:
+        notes.append(f"layers are chosen by cosine, but the model compares by {model.similarity_fn_name}")
+    return tuple(notes)
+
+
+def _fit(model: LayerModel, views: ViewsOf, gold: object, search: LayerSearch, watch: Watch) -> None:
+    with watch("Searching", search.sets_to_score(model.encoder.depth + 1, len(views[0]))) as progress:
+        search.progress = progress
+        search.fit(*views, gold)
+
+
 def _without_labels(
-    encoder: LayerEncoder, texts: Sequence[str], poolings: Sequence[str], search: LayerSearch
+    encoder: LayerEncoder, texts: Sequence[str], poolings: Sequence[str], search: LayerSearch, bar: bool
 ) -> tuple[Choice | None, str]:
     different = list(dict.fromkeys(texts))
     order = np.random.default_rng(search.seed).permutation(len(different))[:_UNLABELLED_SENTENCES]
+    free = LayerSearch(space=search.space, seed=search.seed, head=search.head, device=search.device)
     try:
-        passes = dropout_passes(encoder, [different[place] for place in order], poolings)
-        chosen = LayerSearch(space=search.space, seed=search.seed).fit(*passes).best_
+        passes = dropout_passes(encoder, [different[place] for place in order], poolings, show_progress_bar=bar)
+        chosen = free.fit(*passes).best_
     except (ModelError, InputError) as error:
         return None, str(error)
-    tests = [{name: problem.pick(test) for name, problem in search.problems_.items()} for _, test in search.parts_]
-    return Choice(chosen.mix, chosen.dev, float(np.mean([chosen.on(test) for test in tests]))), ""
-
-
-def _as_retrieval(pairs: PairRows) -> tuple[list[str], list[str], list[Mapping[int, float]]]:
-    """First texts are queries, second texts candidates; the rows say which belong together, graded by their scores."""
-    candidates = {text: number for number, text in enumerate(dict.fromkeys(pairs.right))}
-    relevance: dict[str, dict[int, float]] = {}
-    for row, (query, candidate) in enumerate(zip(pairs.left, pairs.right, strict=True)):
-        grade = pairs.scores[row] if pairs.scores else 1.0
-        if grade > 0:
-            relevance.setdefault(query, {})[candidates[candidate]] = grade
-    return list(relevance), list(candidates), list(relevance.values())
+    return Choice(chosen.mix, chosen.dev, float(search.unseen_scores([chosen.mix]).mean())), ""
 
 
 def _choice(choice: Choice) -> dict[str, Any]:

@@ -60,8 +60,8 @@ class PairSource(Source, Protocol):
 
 
 @dataclass(frozen=True)
-class PairGrams:
-    """Pairs of sentences as Gram matrices: left with right, left with left, right with right. (3, pairs, l, l)"""
+class Grams:
+    """Gram matrices of some views, whatever they are of: (..., layers, layers)"""
 
     grams: Tensor
 
@@ -74,6 +74,11 @@ class PairGrams:
     def device(self) -> torch.device:
         """Where the Gram matrices are."""
         return self.grams.device
+
+
+@dataclass(frozen=True)
+class PairGrams(Grams):
+    """Pairs of sentences as Gram matrices: left with right, left with left, right with right. (3, pairs, l, l)"""
 
     @classmethod
     def of(cls, left: Views, right: Views, *, device: torch.device | str = "cpu") -> "PairGrams":

@@ -14,7 +14,7 @@ from layerwise.search.scan import Scores
 from layerwise.search.spaces import Masks, highest_layers, layers_of, mask_of
 
 _DIGITS = 12  # scores that agree in so many are equal: then fewer and lower layers win
-_SAME = 1e-12
+_SAME = 10.0**-_DIGITS
 _FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 

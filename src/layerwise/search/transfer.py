@@ -9,7 +9,7 @@ are scikit-learn's SAGA itself, with the paper's C = 10, tolerance 0.01 and 200 
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Self
@@ -22,20 +22,20 @@ from torch import Tensor
 from layerwise.classify.logistic import fit_like_saga, sets_at_once
 from layerwise.encoder.load import pick_device
 from layerwise.errors import InputError
+from layerwise.search.scan import Progress
+from layerwise.search.sources import Views
 from layerwise.search.transfer_protocol import (
     Layers,
     OuterSplit,
     Rows,
-    SplitResult,
     TransferProtocol,
     TransferReport,
+    TransferSplit,
     draw_splits,
 )
 from layerwise.threads import share
 
-Views = NDArray[np.floating[Any]]
 Sets = Iterable[Sequence[int]]
-Progress = Callable[[int], None]
 SIZES = tuple(2.0**-halvings for halvings in range(9))  # the paper's figure 1: from all training rows to 1/256 of them
 
 
@@ -86,7 +86,7 @@ class TransferSearch:
                 are then [|u - v|; u * v], as in SentEval.
         """
         protocol = self.protocol or TransferProtocol()
-        task = _Task.of(views, pair_views, labels, self.device)
+        task = TransferTask.of(views, pair_views, labels, self.device)
         candidates = _candidates(self.sets, task.layers, protocol)
         splits = draw_splits(len(task.labels), protocol)
         _check_classes(task, splits)
@@ -119,7 +119,7 @@ def training_size_ablation(
     protocol = protocol or TransferProtocol()
     if not sizes or not all(0 < size <= 1 for size in sizes):
         raise InputError(f"sizes are {tuple(sizes)}; they are shares of the rows that train, above 0 and at most 1")
-    task = _Task.of(views, pair_views, labels, device)
+    task = TransferTask.of(views, pair_views, labels, device)
     candidates = _candidates(sets, task.layers, protocol)
     drawn = [draw_splits(len(task.labels), protocol, size=size) for size in sizes]
     correct = _count_correct(task, candidates, [split for splits in drawn for split in splits], protocol, progress)
@@ -128,8 +128,8 @@ def training_size_ablation(
 
 
 @dataclass(frozen=True)
-class _Task:
-    """Checked rows, where they are solved."""
+class TransferTask:
+    """The rows of a classification task, checked, where they are solved."""
 
     views: Tensor
     pair_views: Tensor | None
@@ -138,6 +138,7 @@ class _Task:
 
     @classmethod
     def of(cls, views: Views, pairs: Views | None, labels: Any, device: str | torch.device | None) -> Self:
+        """From views (n, layers, width) and labels (n,), after a look at each."""
         views, labels = np.asarray(views), np.asarray(labels)
         if views.ndim != 3:
             raise InputError(f"views have the shape {views.shape}; expected (rows, layers, width)")
@@ -156,6 +157,7 @@ class _Task:
 
     @property
     def layers(self) -> int:
+        """How many layers there are."""
         return self.views.shape[1]
 
     def features(self, sets: Sequence[Layers]) -> Tensor:
@@ -167,7 +169,7 @@ class _Task:
         return torch.cat([(u - v).abs(), u * v], -1)
 
 
-def _moved(views: Views, name: str, device: torch.device) -> Tensor:
+def _moved(views: NDArray[Any], name: str, device: torch.device) -> Tensor:
     """The views as float32 on the device, after a look at each row."""
     finite = np.isfinite(views).all((1, 2))
     if not finite.all():
@@ -194,7 +196,7 @@ def _candidates(sets: Sets | None, layers: int, protocol: TransferProtocol) -> l
     return list(found)
 
 
-def _check_classes(task: _Task, splits: Sequence[OuterSplit]) -> None:
+def _check_classes(task: TransferTask, splits: Sequence[OuterSplit]) -> None:
     """Every class in every training part."""
     codes = task.labels.cpu().numpy()
     for number, split in enumerate(splits):
@@ -209,7 +211,7 @@ def _check_classes(task: _Task, splits: Sequence[OuterSplit]) -> None:
 
 
 def _count_correct(
-    task: _Task,
+    task: TransferTask,
     candidates: Sequence[Layers],
     splits: Sequence[OuterSplit],
     protocol: TransferProtocol,
@@ -217,7 +219,7 @@ def _count_correct(
 ) -> NDArray[np.int64]:
     """Right answers over the inner splits, by the candidates and, last, the last layer: (sets + 1, splits)"""
     folds = [fold for split in splits for fold in split.inner]
-    trained, scored = (_mask([fold[part] for fold in folds], task.labels) for part in (0, 1))
+    trained, scored = (fold_masks([fold[part] for fold in folds], task.labels) for part in (0, 1))
     sets = [*candidates, (task.layers - 1,)]
     n, width = task.features(sets[:1])[0].shape
     batch = sets_at_once(n, width, len(folds), len(task.classes), task.labels.device)
@@ -233,7 +235,7 @@ def _count_correct(
     return np.concatenate(counts)
 
 
-def _mask(parts: Sequence[Rows], labels: Tensor) -> Tensor:
+def fold_masks(parts: Sequence[Rows], labels: Tensor) -> Tensor:
     """Rows of each fold -> (folds, n) bool"""
     mask = np.zeros((len(parts), len(labels)), dtype=np.bool_)
     for own, rows in zip(mask, parts, strict=True):
@@ -247,7 +249,7 @@ def _best(candidates: Sequence[Layers], correct: NDArray[np.int64]) -> Layers:
 
 
 def _report(
-    task: _Task,
+    task: TransferTask,
     candidates: Sequence[Layers],
     splits: Sequence[OuterSplit],
     protocol: TransferProtocol,
@@ -262,11 +264,11 @@ def _report(
     for number, (split, layers) in enumerate(zip(splits, chosen, strict=True)):
         scored = sum(len(rows) for _, rows in split.inner)
         dev, last_dev = (int(correct[row, number]) / scored for row in (of_set[layers], -1))
-        results.append(SplitResult(layers, dev, tested[number], last_dev, tested[number + len(splits)]))
+        results.append(TransferSplit(layers, dev, tested[number], last_dev, tested[number + len(splits)]))
     return TransferReport.of(results, len(splits[0].rest), protocol)
 
 
-def _test_all(task: _Task, jobs: Sequence[tuple[OuterSplit, Layers]], protocol: TransferProtocol) -> list[float]:
+def _test_all(task: TransferTask, jobs: Sequence[tuple[OuterSplit, Layers]], protocol: TransferProtocol) -> list[float]:
     """Test accuracies by scikit-learn's SAGA, on all cores."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression

@@ -87,7 +87,7 @@ def _hold_out(rows: Rows, held_out: float) -> tuple[Rows, Rows]:
 
 
 @dataclass(frozen=True)
-class SplitResult:
+class TransferSplit:
     """What one outer split chose, and accuracies: mean of its inner splits (`dev`), and on its test rows."""
 
     layers: Layers
@@ -115,11 +115,11 @@ class TransferReport:
     error_reduction: float
     times_chosen: dict[int, int]
     rows: int
-    splits: tuple[SplitResult, ...]
+    splits: tuple[TransferSplit, ...]
     protocol: TransferProtocol
 
     @classmethod
-    def of(cls, splits: Sequence[SplitResult], rows: int, protocol: TransferProtocol) -> Self:
+    def of(cls, splits: Sequence[TransferSplit], rows: int, protocol: TransferProtocol) -> Self:
         """The figures of some splits."""
         test = np.array([[split.test, split.last_test, split.test - split.last_test] for split in splits])
         mean, last, gain = (float(value) for value in test.mean(0))

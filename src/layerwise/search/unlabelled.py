@@ -6,16 +6,18 @@ layers keep the two kinds apart.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
-from layerwise.search.metrics import FEWEST_PAIRS, Gold, check_seed
-from layerwise.search.problems import Problem, Rows, Weights
-from layerwise.search.scan import Progress, Scores, no_progress
+from layerwise.search.metrics import FEWEST_PAIRS, METRICS, BatchMetric, Gold, check_seed
+from layerwise.search.problems import PairProblem, Rows, Weights
+from layerwise.search.scan import Progress, Scores, no_progress, scan
 from layerwise.search.sources import Views
 from layerwise.search.spaces import Masks, Space
 
@@ -25,7 +27,6 @@ _SLACK = 1e-9  # of the guard, for rounding
 
 
 GUARDED = "guarded-separation"
-GUARDS = ("separation", "align-uniform")
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,12 @@ class GuardedProblem:
     little they mean; the guard keeps them from being chosen where the last layer is a good one.
     """
 
-    separation: Problem
-    guard: Problem
+    separation: PairProblem
+
+    @property
+    def guard(self) -> PairProblem:
+        """The same pairs by alignment and uniformity."""
+        return replace(self.separation, metric=METRICS["align-uniform"])
 
     @property
     def layers(self) -> int:
@@ -49,14 +54,13 @@ class GuardedProblem:
 
     def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
         """Every set of a space."""
-        masks, scores = self.separation.scan(space, progress=progress)
-        allowed = self.guard.scan(space)[1] >= self._bar()
-        if not allowed.any():
+        masks, scores = scan(self.separation.source, self._metric(), space, progress=progress)
+        if np.isnan(scores).all() and not (self.guard.scan(space)[1] >= self._bar()).any():
             raise InputError(
                 "No set of the space is as good as the last layer by alignment and uniformity, so none is chosen "
                 "without labels; widen the space, or take the metric 'separation', which has no such guard"
             )
-        return masks, np.where(allowed, scores, np.nan)
+        return masks, scores
 
     def scores(self, weights: Weights) -> Scores:
         """Given weights or sets."""
@@ -64,7 +68,7 @@ class GuardedProblem:
 
     def pick(self, rows: Rows) -> "GuardedProblem":
         """The same on some of the pairs."""
-        return GuardedProblem(self.separation.pick(rows), self.guard.pick(rows))
+        return GuardedProblem(self.separation.pick(rows))
 
     def check(self) -> None:
         """Refuse pairs of one kind only."""
@@ -74,6 +78,18 @@ class GuardedProblem:
         """Scores on resamples of the pairs."""
         guards = self.guard.redrawn(np.concatenate([weights, self._last()]), draws)
         return np.where(guards[:, :-1] >= guards[:, -1:] - _SLACK, self.separation.redrawn(weights, draws), np.nan)
+
+    def _metric(self) -> BatchMetric:
+        """Both metrics of the same similarities, so that a space is walked through once."""
+        separation, guard = (
+            problem.metric(problem.gold, problem.source.device) for problem in (self.separation, self.guard)
+        )
+        bar = self._bar()
+
+        def score(similarities: Tensor) -> Tensor:
+            return torch.where(guard(similarities) >= bar, separation(similarities), torch.nan)
+
+        return score
 
     def _last(self) -> Weights:
         return np.eye(self.layers)[-1:]
@@ -106,9 +122,12 @@ def without_labels(
 
 
 def dropout_passes(
-    encoder: LayerEncoder, sentences: Sequence[str], poolings: Sequence[str]
+    encoder: LayerEncoder, sentences: Sequence[str], poolings: Sequence[str], *, show_progress_bar: bool = False
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """The views of two passes with dropout over the different ones of some sentences."""
     texts = list(dict.fromkeys(sentences))
-    one, other = (encoder.encode_layers(texts, list(poolings), dropout_seed=seed) for seed in _SEEDS)
+    one, other = (
+        encoder.encode_layers(texts, list(poolings), dropout_seed=seed, show_progress_bar=show_progress_bar)
+        for seed in _SEEDS
+    )
     return one, other

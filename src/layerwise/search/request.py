@@ -1,0 +1,80 @@
+"""What is asked for, looked at before any work: refused in one line, or read as queries with their candidates."""
+
+from collections.abc import Mapping, Sequence
+
+from layerwise.data.pairs import PairRows
+from layerwise.encoder.pooling import POOLINGS
+from layerwise.errors import InputError
+from layerwise.model.head import Head
+from layerwise.model.layer_model import LayerModel
+from layerwise.search.choose import check_method
+from layerwise.search.layer_search import LayerSearch
+from layerwise.search.make_problems import retrieval_metric
+from layerwise.search.metrics import FEWEST_PAIRS, as_metric, check_gold, check_seed
+from layerwise.search.select import random_splits
+
+
+def check_request(
+    path: str, pairs: PairRows, poolings: Sequence[str], search: LayerSearch, *, head: bool = False
+) -> None:
+    """Refuse what can't be searched before a model is loaded, and name the file where it is at fault.
+
+    A search without a metric is one without labels.
+    """
+    check_method(search.method)
+    for pooling in poolings:
+        POOLINGS[pooling]
+    retrieval = retrieval_metric(search.metric)
+    if head and retrieval:
+        raise InputError(f"A head is searched with pair metrics, not with {retrieval.name}; leave --head out")
+    if search.method == "weights" and (retrieval or search.metric is None):
+        raise InputError("Layer weights are found for pairs with scores or labels only; take another --method")
+    if search.metric is not None and not retrieval:
+        as_metric(search.metric)
+    check_seed(search.seed)
+    try:
+        _check_rows(pairs, search)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def as_retrieval(pairs: PairRows) -> tuple[list[str], list[str], list[Mapping[int, float]]]:
+    """First texts are queries, second texts candidates; the rows say which belong together, graded by their scores."""
+    candidates = {text: number for number, text in enumerate(dict.fromkeys(pairs.right))}
+    relevance: dict[str, dict[int, float]] = {}
+    for row, (query, candidate) in enumerate(zip(pairs.left, pairs.right, strict=True)):
+        grade = pairs.scores[row] if pairs.scores else 1.0
+        if grade > 0:
+            relevance.setdefault(query, {})[candidates[candidate]] = grade
+    return list(relevance), list(candidates), list(relevance.values())
+
+
+def only_head(model: LayerModel) -> Head:
+    """The model's one head, to search with; none or several are refused."""
+    if len(model.heads) != 1:
+        count = "no head" if not model.heads else f"{len(model.heads)} heads"
+        raise InputError(f"{model.encoder.name}: has {count} behind its mix; --head needs just one, so leave it out")
+    (head,) = model.heads
+    if not isinstance(head, Head):
+        raise InputError(f"{model.encoder.name}: its head is no linear layer, which --head needs; leave --head out")
+    if head.linear.in_features != model.encoder.width:
+        raise InputError(
+            f"{model.encoder.name}: its head takes {head.linear.in_features} numbers, but a mean of layers has "
+            f"{model.encoder.width}; leave --head out"
+        )
+    return head
+
+
+def _check_rows(pairs: PairRows, search: LayerSearch) -> None:
+    if search.metric is None:
+        if len(pairs) < FEWEST_PAIRS:
+            raise InputError(f"{len(pairs)} sentences are too few to choose layers by; give {FEWEST_PAIRS} or more")
+        return
+    retrieval = retrieval_metric(search.metric)
+    if not retrieval:
+        check_gold(pairs.scores, as_metric(search.metric))
+    units = len(as_retrieval(pairs)[0]) if retrieval else len(pairs)
+    if not units:
+        raise InputError("no row is relevant, for no score is above 0; a query needs a relevant passage")
+    splits = 1 if search.splits is None else search.splits
+    random_splits(units, 0.5 if search.dev is None else search.dev, splits, search.seed)
