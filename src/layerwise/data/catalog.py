@@ -32,7 +32,7 @@ def read_task_file(path: str | Path) -> list[Task]:
     if not path.is_file():
         raise InputError(f"{path}: no such task file; a task file is TOML with a [[task]] table for each task")
     tasks = _parse(path.read_bytes(), str(path))
-    return [replace(task, file=str(path.parent / task.file)) for task in tasks]
+    return [replace(task, file=str((path.parent / task.file).absolute())) for task in tasks]
 
 
 def find_tasks(names: Iterable[str] = (), suites: Iterable[str] = ()) -> list[Task]:
@@ -83,21 +83,24 @@ def _parse(text: bytes, name: str) -> list[Task]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{name}: not TOML: {error}") from error
     tables = declared.get("task")
-    if not isinstance(tables, list) or not tables:
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise InputError(f"{name}: no [[task]] table; each task is one, with name, kind and file")
     defaults = declared.get("defaults", {})
-    return [_task(_with_defaults(table, defaults), f"{name}: task {number}") for number, table in enumerate(tables, 1)]
+    return [_task(table, defaults, f"{name}: task {number}") for number, table in enumerate(tables, 1)]
 
 
-def _with_defaults(table: dict[str, Any], defaults: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _with_defaults(table: dict[str, Any], defaults: dict[str, dict[str, Any]], where: str) -> dict[str, Any]:
     """A table `like` some defaults, its own words first."""
     like = table.get("like")
-    return (
-        {**defaults.get(like, {}), **{key: value for key, value in table.items() if key != "like"}} if like else table
-    )
+    if like is None:
+        return table
+    if like not in list(defaults):
+        raise InputError(f"{where} is like {like!r}; the defaults there are {', '.join(defaults) or 'none'}")
+    return {**defaults[like], **{key: value for key, value in table.items() if key != "like"}}
 
 
-def _task(table: dict[str, Any], where: str) -> Task:
+def _task(table: dict[str, Any], defaults: dict[str, dict[str, Any]], where: str) -> Task:
+    table = _with_defaults(table, defaults, where)
     if unknown := sorted(set(table) - _KNOWN):
         raise InputError(f"{where} has {unknown[0]!r}; known are {', '.join(sorted(_KNOWN))}")
     if missing := [key for key in ("name", "kind", "file") if not isinstance(table.get(key), str)]:

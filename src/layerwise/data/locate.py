@@ -1,4 +1,4 @@
-"""Where a task's rows are on this machine: a data folder, else what was fetched before, else where they are published."""
+"""Where a task's rows are: in a data folder, else among what was fetched before, else where they are published."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ def fetched_folder() -> Path:
 
 def find_file(task: Task, folder: str | os.PathLike[str] | None = None) -> Path | None:
     """The file of a task, or None where this machine has none. A task file's own path comes first."""
-    if Path(task.file).is_absolute() or task.suite == "own":
+    if _is_own(task):
         own = Path(task.file)
         return own if own.is_file() else None
     given = data_folder(folder)
@@ -42,12 +42,18 @@ def find_file(task: Task, folder: str | os.PathLike[str] | None = None) -> Path 
     return next((place / task.file for place in places if (place / task.file).is_file()), None)
 
 
+def require(task: Task, folder: str | os.PathLike[str] | None = None) -> Path | None:
+    """The file of a task; None where it has to be fetched; an error where it can't be."""
+    path = find_file(task, folder)
+    if path is None and task.source is None:
+        raise InputError(f"{task.file}: no such file of task {task.name!r}; {_remedy(task)}")
+    return path
+
+
 def load_task(task: Task, folder: str | os.PathLike[str] | None = None) -> TaskRows:
     """A task's rows, fetched if they are nowhere on this machine."""
-    path = find_file(task, folder)
+    path = require(task, folder)
     if path is None:
-        if task.source is None:
-            raise InputError(f"{task.file}: no such file of task {task.name!r}; {_remedy(task)}")
         from layerwise.data.fetch import fetch
 
         log.info("%s is not on this machine: fetching it from %s", task.name, task.source)
@@ -55,7 +61,12 @@ def load_task(task: Task, folder: str | os.PathLike[str] | None = None) -> TaskR
     return read_task(task, path)
 
 
+def _is_own(task: Task) -> bool:
+    """Declared by a user: its file is where the declaration says, whatever its suite."""
+    return task.suite == "own" or Path(task.file).is_absolute()
+
+
 def _remedy(task: Task) -> str:
-    if task.suite == "own":
+    if _is_own(task):
         return "check the path in its task file, which is relative to that file"
     return "put it into the folder that --data or LAYERWISE_DATA names"

@@ -23,12 +23,16 @@ Rows = NDArray[np.intp]
 EMPTY = "."  # what SentEval's own examples encode in place of an empty sentence
 
 
+class NoSubsetError(InputError):
+    """A file that several tasks share holds nothing of this one."""
+
+
 @dataclass(frozen=True)
 class TaskRows:
     """Everything that a task's file holds.
 
-    `labels` are grades (sts), names of classes (classification) or 0 and 1 (retrieval); `right` is empty for single texts.
-    `splits` has the rows of each role, and "test" always; `empty` counts the empty texts, which became ".".
+    `labels` are grades (sts), names of classes (classification) or 0 and 1 (retrieval); `right` is empty for single
+    texts. `splits` has the rows of each role, and "test" always; `empty` counts the empty texts, which became ".".
     """
 
     task: Task
@@ -45,8 +49,8 @@ class TaskRows:
     @cached_property
     def digest(self) -> str:
         """A hash of the rows in their order, whatever file format they came in."""
-        hashed, texts = sha256(), [self.left, self.right] if self.right else [self.left]
-        for row in zip(*texts, self.labels, strict=True):
+        hashed, columns = sha256(), [column for column in (self.left, self.right, self.labels) if column]
+        for row in zip(*columns, strict=True):
             hashed.update(json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass"))
         for role, rows in sorted(self.splits.items()):
             hashed.update(role.encode() + rows.astype("<i8").tobytes())
@@ -56,6 +60,12 @@ class TaskRows:
     def counts(self) -> dict[str, int]:
         """Role -> its rows; "all" for folded rows."""
         return {role if self.task.splits else "all": len(rows) for role, rows in self.splits.items()}
+
+    def pick(self, rows: Rows) -> "TaskRows":
+        """Only these rows, all of which are tested."""
+        columns = (self.left, self.right, self.labels, self.subsets)
+        left, right, labels, subsets = ([column[row] for row in rows] if column else [] for column in columns)
+        return TaskRows(self.task, left, right, labels, subsets, {"test": np.arange(len(rows))}, self.empty)
 
     @property
     def texts(self) -> list[str]:
@@ -78,8 +88,9 @@ def read_task(task: Task, path: str | Path) -> TaskRows:
                 filled, empty = EMPTY, empty + 1
             found[place].append(filled)
     if not found["left"]:
-        kept = f" of the subset {task.only!r}" if task.only else ""
-        raise InputError(f"{path}: no rows{kept}; task {task.name!r} needs {_listed(columns)}")
+        if task.only:
+            raise NoSubsetError(f"{path}: no rows of the subset {task.only!r}, which is all of task {task.name!r}")
+        raise InputError(f"{path}: no rows; task {task.name!r} needs {_listed(columns)}")
     if empty:
         log.info("%s: %d empty texts are encoded as %r, as SentEval does", task.name, empty, EMPTY)
     splits = _splits(task, found.get("split", []), len(found["left"]), str(path))

@@ -89,20 +89,20 @@ class Task:
         if self.kind not in KINDS:
             raise InputError(f"task {self.name!r} is of the kind {self.kind!r}; known are {', '.join(KINDS)}")
         if not self.name or any(mark in self.name for mark in "/\\ ,"):
-            raise InputError(
-                f"task name {self.name!r} is empty or has a slash, a comma or a space; give it a plain one"
-            )
+            raise InputError(f"task name {self.name!r} has a slash, a comma or a space, or is empty; rename it")
         object.__setattr__(self, "metric", self.metric or _METRICS[self.kind][0])
         if self.metric not in _METRICS[self.kind]:
-            known = ", ".join(_METRICS[self.kind])
-            raise InputError(f"task {self.name!r} has the metric {self.metric!r}; tasks of its kind have {known}")
+            metrics = ", ".join(_METRICS[self.kind])
+            raise InputError(f"task {self.name!r} has the metric {self.metric!r}; tasks of its kind have {metrics}")
         for given, known in ((self.columns, _PLACES), (self.splits, ROLES)):
             if unknown := sorted(set(given) - set(known)):
                 raise InputError(f"task {self.name!r} names {unknown[0]!r}; known there are {', '.join(known)}")
-        defaults = _COLUMNS[self.kind] | ({"right": ""} if self.kind == "classification" else {})
-        columns = {"subset": "", "split": "split" if self.splits else "", "label": ""} | defaults | self.columns
+        columns = dict.fromkeys(_PLACES, "") | {"split": "split" if self.splits else ""}
+        columns |= _COLUMNS[self.kind] | self.columns
         object.__setattr__(self, "columns", columns)
-        object.__setattr__(self, "splits", {role: tuple(names) for role, names in self.splits.items()})
+        object.__setattr__(self, "splits", {role: _names(given) for role, given in self.splits.items()})
+        if self.only and not columns["subset"]:
+            raise InputError(f"task {self.name!r} is only {self.only!r}; say which column that is in: columns.subset")
         if self.duplicates and not columns["label"]:
             raise InputError(f"task {self.name!r} is of duplicates and needs a column of labels, 1 for a duplicate")
 
@@ -110,3 +110,8 @@ class Task:
     def is_pair(self) -> bool:
         """Whether a row has two texts."""
         return bool(self.columns["right"])
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    """One name, or several: "test" is what is meant, not its letters."""
+    return (given,) if isinstance(given, str) else tuple(given)

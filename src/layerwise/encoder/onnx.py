@@ -18,10 +18,10 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
-from layerwise.places import default_cache_folder
 from layerwise.encoder.quiet import quiet
 from layerwise.encoder.taps import probe_inputs
 from layerwise.errors import MissingExtraError, ModelError
+from layerwise.places import default_cache_folder
 
 Read = Callable[[Tensor, Tensor, Sequence[int], Sequence[str]], Tensor]
 log = logging.getLogger(__name__)

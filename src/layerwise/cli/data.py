@@ -1,0 +1,124 @@
+"""`layerwise data`: which tasks are known, fetching their rows, and checking those that are here."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from layerwise.cli.options import AsJson
+from layerwise.cli.screen import print_json, print_line, print_table, say_error
+
+if TYPE_CHECKING:
+    from layerwise.data.tasks import Task
+
+app = typer.Typer(help="List, fetch and check the data of evaluation tasks.", no_args_is_help=True)
+
+Names = Annotated[list[str] | None, typer.Argument(help="Tasks by name, or task files (TOML).")]
+Suite = Annotated[list[str] | None, typer.Option("--suite", help="Every task of this suite, or all; may be repeated.")]
+Data = Annotated[
+    str | None, typer.Option("--data", help="The data folder; without, $LAYERWISE_DATA, then what was fetched.")
+]
+
+
+@app.command("list")
+def list_tasks(names: Names = None, suite: Suite = None, data: Data = None, as_json: AsJson = False) -> None:
+    """Show the known tasks, and where their rows are."""
+    facts = [_facts(task, data) for task in _tasks(names, suite)]
+    if as_json:
+        print_json(facts)
+        return
+    columns = ("name", "suite", "kind", "metric", "rows", "where", "source", "licence")
+    print_table(columns, [[_shown(fact[column]) for column in columns] for fact in facts])
+    here = sum(fact["where"] != "not here" for fact in facts)
+    print_line(f"{here} of {len(facts)} tasks are here")
+
+
+@app.command("fetch")
+def fetch_tasks(
+    names: Names = None,
+    suite: Suite = None,
+    to: Annotated[
+        str | None, typer.Option("--to", "--data", help="Into this folder (later --data); without, the user's cache.")
+    ] = None,
+) -> None:
+    """Fetch tasks from where they are published; what is here already stays."""
+    from layerwise.data.fetch import fetch
+    from layerwise.data.locate import fetched_folder, find_file
+    from layerwise.errors import InputError, LayerwiseError
+
+    if not names and not suite:
+        raise InputError("no task to fetch; name some, or a suite: layerwise data fetch --suite sts")
+    folder = Path(to).expanduser() if to else fetched_folder()
+    failures = []
+    for task in _tasks(names, suite):
+        here = find_file(task) if to is None else folder / task.file
+        if here and here.is_file():
+            print_line(f"{task.name}: is here, {here}")
+            continue
+        print_line(f"{task.name}: from {task.source or 'nowhere'}")
+        try:
+            print_line(f"{task.name}: fetched, {fetch(task, folder)}")
+        except LayerwiseError as error:
+            failures.append(f"{task.name}: {error}")
+    for failure in failures:
+        say_error(failure)
+    if failures:
+        raise typer.Exit(2)
+
+
+@app.command("check")
+def check_tasks(names: Names = None, suite: Suite = None, data: Data = None, as_json: AsJson = False) -> None:
+    """Read every task that is here, and compare it with the rows that published figures were made on."""
+    checks = [_check(task, data) for task in _tasks(names, suite)]
+    if as_json:
+        print_json(checks)
+    else:
+        rows = [(check["name"], _shown(check["rows"]), check["state"], check["why"]) for check in checks]
+        print_table(("name", "rows", "state", ""), rows)
+    if any(check["state"] in ("differs", "unreadable") for check in checks):
+        raise typer.Exit(2)
+
+
+def _tasks(names: list[str] | None, suites: list[str] | None) -> "list[Task]":
+    from layerwise.data.catalog import find_tasks, known_tasks
+
+    return find_tasks(names or (), suites or ()) if names or suites else list(known_tasks().values())
+
+
+def _facts(task: "Task", data: str | None) -> dict[str, Any]:
+    from layerwise.data.locate import fetched_folder, find_file
+
+    path = find_file(task, data)
+    where = "not here" if path is None else "fetched" if path.is_relative_to(fetched_folder()) else "folder"
+    facts = {name: getattr(task, name) for name in ("name", "suite", "kind", "metric", "rows", "licence", "note")}
+    source = str(task.source) if task.source else None
+    return facts | {"where": where, "path": str(path) if path else None, "source": source}
+
+
+def _check(task: "Task", data: str | None) -> dict[str, Any]:
+    """A task's rows against its declaration: ok, differs, missing, unreadable; undeclared if it states no digest."""
+    from layerwise.data.fetch import differences
+    from layerwise.data.locate import find_file
+    from layerwise.data.task_rows import NoSubsetError, read_task
+    from layerwise.errors import LayerwiseError
+
+    found: dict[str, Any] = {"name": task.name, "state": "missing", "rows": {}, "digest": None, "path": None, "why": ""}
+    path = find_file(task, data)
+    if path is None:
+        return found
+    found["path"] = str(path)
+    try:
+        rows = read_task(task, path)
+    except NoSubsetError as error:
+        return found | {"why": str(error)}
+    except LayerwiseError as error:
+        return found | {"state": "unreadable", "why": str(error)}
+    why = differences(rows)
+    state = "differs" if why else "ok" if task.digest else "undeclared"
+    return found | {"state": state, "rows": rows.counts, "digest": rows.digest, "why": "; ".join(why)}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{count:,} {role}" if role != "all" else f"{count:,}" for role, count in value.items())
+    return str(value or "")

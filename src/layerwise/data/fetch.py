@@ -1,0 +1,163 @@
+"""A task's rows from where they are published, into one Parquet file, which is written whole or not at all.
+
+Sources are pinned to a commit. Rows that are others than those our figures were made on are kept, with a warning.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from http.client import HTTPException
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
+
+from layerwise.data.published import READERS
+from layerwise.data.task_rows import TaskRows, read_task
+from layerwise.data.tasks import Source, Task
+from layerwise.errors import InputError
+
+log = logging.getLogger(__name__)
+
+GITHUB = "https://raw.githubusercontent.com"
+_TIMEOUT_S = 60
+
+Rows = Iterator[dict[str, Any]]
+
+
+def fetch(task: Task, folder: str | os.PathLike[str], *, base: str = GITHUB) -> Path:
+    """Write a task's rows to `folder / task.file`, with every subset that its source has, and check them.
+
+    Args:
+        task: Any task with a source.
+        folder: Where fetched tasks are kept; made if needed.
+        base: Where repositories are: {base}/{owner/name}/{commit}/{path}, by https, or by file for a mirror.
+    """
+    source = task.source
+    if source is None:
+        raise InputError(f"task {task.name!r} has no source to be fetched from; put {task.file} into a data folder")
+    path = Path(folder).expanduser() / task.file
+    if path.suffix != ".parquet":
+        raise InputError(f"task {task.name!r} is fetched, so its file is Parquet; name it {path.stem}.parquet")
+    try:
+        rows = list(_hub_rows(task, source) if source.kind == "hub" else _github_rows(task, source, base))
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+    for difference in differences(_write(rows, path, task)):
+        log.warning("%s: %s; published figures need not agree", task.name, difference)
+    return path
+
+
+def differences(rows: TaskRows) -> list[str]:
+    """What sets rows apart from those that the task declares: counts, else the digest; nothing where they agree."""
+    task = rows.task
+    counts = [
+        f"{rows.counts.get(role, 0):,} rows ({role}), not {count:,}"
+        for role, count in task.rows.items()
+        if rows.counts.get(role, 0) != count
+    ]
+    if not counts and task.digest and rows.digest != task.digest:
+        return ["as many rows, but other texts, labels or another order (digest)"]
+    return counts
+
+
+def _call(reader: Callable[..., Rows], options: Mapping[str, Any], /, **given: Any) -> Rows:
+    """Call a reader with its source's options, and say which it knows where they don't fit."""
+    try:
+        signature(reader).bind(**given, **options)
+    except TypeError as error:
+        known = [name for name in signature(reader).parameters if name not in given]
+        raise InputError(f"options of its source: {error}; it takes {', '.join(known)}") from error
+    return reader(**given, **options)
+
+
+def _github_rows(task: Task, source: Source, base: str) -> Rows:
+    if not base.startswith(("https://", "file://")):
+        raise InputError(f"{base}: repositories are read by https:// (or file:// for a mirror)")
+    options = dict(source.options)
+    root = "/".join(filter(None, (source.repo, source.revision, options.pop("folder", ""))))
+
+    def read(path: str) -> bytes:
+        url = f"{base}/{quote(f'{root}/{path}')}"
+        try:
+            with urlopen(url, timeout=_TIMEOUT_S) as response:  # noqa: S310 - the scheme is checked above
+                if not response.url.startswith(base.partition("//")[0]):
+                    raise InputError(f"{path}: led to {response.url}, which is not what was asked for")
+                content: bytes = response.read()
+        except (OSError, HTTPException) as error:
+            raise InputError(f"{path}: can't be fetched: {_reason(error)}; {_remedy(task)}") from error
+        return content
+
+    return _call(READERS[source.reader], options, read=read)
+
+
+def _hub_rows(task: Task, source: Source) -> Rows:
+    return _call(_datasets_rows, source.options, task=task, source=source)
+
+
+def _datasets_rows(
+    task: Task,
+    source: Source,
+    *,
+    splits: Mapping[str, str],
+    configs: Mapping[str, str] | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Rows:
+    """Rows of a hub's data set. `configs` names each one's subset ("" for none), `splits` and `columns` are ours ->
+    theirs.
+    """
+    try:
+        datasets = import_module("datasets")
+    except ModuleNotFoundError as error:
+        raise InputError("reading it needs the package datasets: pip install datasets") from error
+    names = [task.columns[place] for place in ("left", "right", "label") if task.columns[place]]
+    wanted = {name: (columns or {}).get(name, name) for name in names}
+    for config, subset in (configs or {"default": ""}).items():
+        for split, theirs in splits.items():
+            try:
+                data = datasets.load_dataset(source.repo, config, split=theirs, revision=source.revision)
+            except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+                raise InputError(f"{config}, {theirs}: can't be fetched: {_reason(error)}; {_remedy(task)}") from error
+            if missing := set(wanted.values()) - set(data.column_names):
+                raise InputError(f"no column {min(missing)!r}; it has {', '.join(data.column_names)}")
+            for row in data:
+                values = {name: _stripped(row[theirs]) for name, theirs in wanted.items()}
+                yield values | ({"subset": subset} if subset else {}) | {"split": split}
+
+
+def _stripped(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _remedy(task: Task) -> str:
+    return f"with a network run `layerwise data fetch`, or put {task.file} into a data folder (--data, LAYERWISE_DATA)"
+
+
+def _reason(error: Exception) -> str:
+    """Why, in one line."""
+    return " ".join(str(getattr(error, "reason", None) or error or type(error).__name__).split())
+
+
+def _write(rows: list[dict[str, Any]], path: Path, task: Task) -> TaskRows:
+    """Write rows and read them back as the task's; only then does the file get its name."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not rows:
+        raise InputError(f"{task.source}: no rows; is what is published there still whole?")
+    building = path.with_name(f".{path.stem}.{os.getpid()}.parquet")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            pq.write_table(pa.Table.from_pylist(rows), building)
+            checked = read_task(task, building)
+            building.replace(path)
+        finally:
+            building.unlink(missing_ok=True)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{path}: can't be written: {_reason(error)}") from error
+    except InputError as error:
+        raise InputError(f"{task.source}{str(error).removeprefix(str(building))}") from error
+    return checked
