@@ -1,0 +1,85 @@
+"""The classifiers of SentEval's protocol: what is asked of one, and the logistic regression."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from layerwise.classify.grid import Guide
+from layerwise.classify.problems import Rows, predictions
+from layerwise.registry import Registry
+
+
+class GridClassifier(Protocol):
+    """A classifier with one setting, tried on some folds and settings at once."""
+
+    def accuracies(self, train: Tensor, scored: Tensor) -> Tensor:
+        """Train on the rows of each fold with each setting and score on others: (folds, n) both -> (folds, settings)"""
+        ...
+
+    def predictions(self, train: Tensor, setting: Tensor, dev: Tensor | None) -> Tensor:
+        """Train each fold with the setting of this number, (folds,), and predict every row's class: (folds, n)
+
+        `dev`, (n,) bool, are rows that may say when to stop.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ClassRows:
+    """What a classifier is made for."""
+
+    features: Tensor
+    """(n, width)"""
+    labels: Tensor
+    """(n,) whole numbers from 0; -1 for a class that no training row has."""
+    classes: int
+    settings: tuple[float, ...]
+    """To choose from."""
+    seed: int
+
+
+CLASSIFIERS: Registry[Callable[[ClassRows], GridClassifier]] = Registry("classifier")
+
+
+@CLASSIFIERS.register("logistic")
+class LogisticClassifier:
+    """Logistic regression at its optimum, by C; see `grid`."""
+
+    def __init__(self, task: ClassRows) -> None:
+        self.rows = Rows.of(task.features, task.labels, task.classes)
+        self.cs = sorted(task.settings)
+        self._number = torch.tensor([self.cs.index(value) for value in task.settings], device=task.labels.device)
+        self._guide: tuple[Tensor, Guide] | None = None
+
+    def accuracies(self, train: Tensor, scored: Tensor) -> Tensor:
+        """Of every fold and C."""
+        fold = torch.arange(len(train), device=train.device).repeat_interleave(len(self._number))
+        found = self._predictions(train, fold, self._number.repeat(len(train)))
+        right = torch.stack(
+            [(row == self.rows.labels)[held].double().mean() for row, held in zip(found, scored[fold], strict=True)]
+        )
+        return right.view(len(train), -1)
+
+    def predictions(self, train: Tensor, setting: Tensor, dev: Tensor | None) -> Tensor:  # noqa: ARG002
+        """Of every row; nothing needs to say when to stop."""
+        return self._predictions(train, torch.arange(len(train), device=train.device), self._number[setting])
+
+    def _predictions(self, train: Tensor, fold: Tensor, c: Tensor) -> Tensor:
+        pool = train.any(0)
+        guide = self._guided(pool)
+        weights = guide.fit(train[:, pool], fold, c).weights
+        return predictions(self.rows.features, weights, guide.problems(train[:, pool], fold, c).absent)
+
+    def _guided(self, pool: Tensor) -> Guide:
+        """Guides are kept: the refit trains on the rows that the folds were taken from."""
+        if self._guide is None or not torch.equal(self._guide[0], pool):
+            rows = (
+                self.rows
+                if bool(pool.all())
+                else Rows(self.rows.features[pool], self.rows.labels[pool], self.rows.classes)
+            )
+            self._guide = pool, Guide.of(rows, self.cs)
+        return self._guide[1]

@@ -1,0 +1,113 @@
+"""Every fold with every C of a grid: all regressions that a cross-validation needs, solved together.
+
+First the regression on all training rows is solved for each C, from the smallest to the largest. It is the guide of
+the folds with that C: they start from its weights, and step by its curvature; as a fold differs from the whole by a
+tenth or a fifth of the rows, a handful of rounds brings it to its own optimum.
+
+The guide has seen the rows that a fold holds out. That leaks nothing: an objective is strictly convex, so it has one
+optimum, and a fold halts where the gradient of its own objective, on its own rows, is zero to the tolerance, wherever
+it came from. Only the number of rounds depends on the guide.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from layerwise.classify.metric import Metric, curvature, inverted
+from layerwise.classify.problems import Problems, Rows
+from layerwise.classify.quasi_newton import Minima, minimise
+
+log = logging.getLogger(__name__)
+
+_MEASURE_AGAIN = 15  # rounds of a guide after which its curvature has become another
+_FLOATS = 2**26  # of working space
+_KEPT = 30  # copies of the weights that a path works with
+
+
+@dataclass(frozen=True)
+class Guide:
+    """The regressions on all rows, one for each C."""
+
+    rows: Rows
+    cs: tuple[float, ...]
+    weights: Tensor
+    """(Cs, columns, d)"""
+    metric: Metric
+    tolerance: float
+    rounds: int
+
+    @classmethod
+    def of(cls, rows: Rows, cs: Sequence[float], *, tolerance: float = 1e-5, rounds: int = 500) -> Self:
+        """Solve them, each from the last.
+
+        Args:
+            rows: The rows that train in any fold.
+            cs: scikit-learn's C, from small to large.
+            tolerance: A regression halts when no entry of the gradient of mean log loss + ½‖w‖² / (C · rows) is above
+                this, times the root mean square of the features.
+            rounds: The most gradients.
+        """
+        weights = rows.features.new_zeros(1, rows.columns, rows.features.shape[1])
+        bent = curvature(rows, weights[0])
+        found, inverses = [], []
+        for c in cs:
+            weights, bent = _whole(rows, c, weights, bent, tolerance * rows.size, rounds)
+            found.append(weights[0])
+            inverses.append(inverted(bent, 1 / (c * len(rows.labels))))
+        return cls(rows, tuple(cs), torch.stack(found), Metric(torch.stack(inverses)), tolerance, rounds)
+
+    def fit(self, folds: Tensor, fold: Tensor, c: Tensor, *, start: Tensor | None = None) -> Minima:
+        """Any regressions: folds (folds, n) bool; of each its fold and its C's number, (problems,) both."""
+        at_once = max(1, _FLOATS // (_KEPT * self.weights[0].numel()))
+        parts = [slice(first, first + at_once) for first in range(0, len(fold), at_once)]
+        start = self.weights[c] if start is None else start
+        found = [self._fit(folds, fold[part], c[part], start[part]) for part in parts]
+        return Minima(*(torch.cat(values) for values in zip(*(one.values() for one in found), strict=True)))
+
+    def problems(self, folds: Tensor, fold: Tensor, c: Tensor) -> Problems:
+        """Those that `fit` solves."""
+        values = torch.tensor(self.cs, dtype=torch.float64, device=fold.device)
+        return Problems.of(self.rows, folds, fold, values[c])
+
+    def _fit(self, folds: Tensor, fold: Tensor, c: Tensor, start: Tensor) -> Minima:
+        found = _solve(
+            self.problems(folds, fold, c), self.metric, c, start, self.tolerance * self.rows.size, self.rounds
+        )
+        left = (~found.converged).nonzero()[:, 0]
+        if len(left) and start.dtype == torch.float32:  # rounding may hold a gradient above the tolerance
+            precise = replace(self, rows=self.rows.double(), metric=self.metric.double())
+            again = precise._fit(folds, fold[left], c[left], found.weights[left].double())
+            found.weights[left] = again.weights.float()
+            found.rounds[left] += again.rounds
+            found.converged[left] = again.converged
+        elif len(left):
+            log.warning("%d of %d regressions did not converge in %d rounds", len(left), len(fold), self.rounds)
+        return found
+
+
+def _whole(rows: Rows, c: float, weights: Tensor, bent: Tensor, tolerance: float, rounds: int) -> tuple[Tensor, Tensor]:
+    """From weights (1, columns, d) and their curvature to those of the regression on all rows."""
+    first = torch.zeros(1, dtype=torch.int64, device=weights.device)
+    everything = torch.ones(1, len(rows.labels), dtype=torch.bool, device=weights.device)
+    problem = Problems.of(rows, everything, first, torch.tensor([c], dtype=torch.float64, device=weights.device))
+    for _ in range(0, rounds, _MEASURE_AGAIN):
+        metric = Metric(inverted(bent, 1 / (c * len(rows.labels)))[None])
+        found = _solve(problem, metric, first, weights, tolerance, _MEASURE_AGAIN)
+        weights, bent = found.weights, curvature(rows, found.weights[0])
+        if bool(found.converged):
+            break
+    return weights, bent
+
+
+def _solve(problems: Problems, metric: Metric, c: Tensor, start: Tensor, tolerance: float, rounds: int) -> Minima:
+    return minimise(
+        lambda weights, number: problems[number].gradient(weights),
+        lambda slopes, number: problems[number].centred(metric(slopes, c[number])),
+        problems.centred(start),
+        tolerance=tolerance,
+        rounds=rounds,
+    )
