@@ -18,7 +18,15 @@ def cosine(left: Vectors, right: Vectors) -> Vectors:
     dots, left_squares, right_squares = (np.einsum("nd,nd->n", x, y) for x, y in ((a, b), (a, a), (b, b)))
     lengths = np.sqrt(left_squares * right_squares)  # by one root, so that equal vectors have exactly 1
     similarity: Vectors = dots / np.maximum(lengths, np.finfo(np.float64).tiny)
+    if not np.isfinite(similarity).all():
+        row = int(np.flatnonzero(~np.isfinite(similarity))[0])
+        raise InputError(f"pair {row} has an embedding with NaN or infinite numbers; a score of it would mean nothing")
     return similarity
+
+
+def flat(similarity: Vectors) -> bool:
+    """Whether all pairs are equally similar, but for rounding."""
+    return bool(np.ptp(similarity) <= _ROUNDING)
 
 
 def spearman(left: Vectors, right: Vectors, gold: Vectors) -> float:
@@ -33,7 +41,4 @@ def spearman(left: Vectors, right: Vectors, gold: Vectors) -> float:
     if not np.isfinite(gold).all():
         raise InputError(f"score {int(np.flatnonzero(~np.isfinite(gold))[0])} is not a finite number")
     similarity = cosine(left, right)
-    if not np.isfinite(similarity).all():
-        row = int(np.flatnonzero(~np.isfinite(similarity))[0])
-        raise InputError(f"pair {row} has an embedding with NaN or infinite numbers; a score of it would mean nothing")
-    return float(spearmanr(similarity, gold).statistic) if np.ptp(similarity) > _ROUNDING else float("nan")
+    return float("nan") if flat(similarity) else float(spearmanr(similarity, gold).statistic)

@@ -1,0 +1,152 @@
+"""`layerwise evaluate MODEL`: scores with their protocol."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from layerwise.cli.options import AsJson, Backend, Device, Dtype, MaxLength, Model, Revision, TrustRemoteCode
+from layerwise.cli.screen import print_json, print_line, print_table, say_error
+from layerwise.errors import InputError
+
+if TYPE_CHECKING:
+    from layerwise.data.tasks import Task
+    from layerwise.evaluate.results import Evaluation, TaskResult
+    from layerwise.evaluate.subjects import Variant
+
+DataFolder = Annotated[
+    str | None, typer.Option("--data", help="The data folder; without, $LAYERWISE_DATA, then what was fetched.")
+]
+
+
+def evaluate(
+    model: Model,
+    suite: Annotated[
+        str | None, typer.Option(help="sts, transfer, probing, retrieval, multilingual or all (sts-raw too).")
+    ] = None,
+    tasks: Annotated[
+        list[str] | None, typer.Option("--tasks", "--task", help="Names, or task files *.toml (repeat, or commas).")
+    ] = None,
+    layers: Annotated[
+        list[str] | None,
+        typer.Option(help="A mix instead of the model's own (repeat); 'search' with --protocol lc."),
+    ] = None,
+    every_layer: Annotated[bool, typer.Option("--every-layer", help="Every layer by every pooling.")] = False,
+    poolings: Annotated[
+        str | None, typer.Option("--pooling", help="For --every-layer and search: of mean, cls, max.")
+    ] = None,
+    protocol: Annotated[str, typer.Option(help="senteval, senteval-mlp or lc.")] = "senteval",
+    aggregate: Annotated[str, typer.Option(help="Headline of STS over subsets: all, mean or wmean.")] = "all",
+    split: Annotated[str, typer.Option(help="Which rows of STS are scored: test, dev or train.")] = "test",
+    seeds: Annotated[str | None, typer.Option(help="Of what is random, such as 1,2,3.")] = None,
+    data: DataFolder = None,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", "-o", help="Write *.json (for compare), *.md or *.csv (repeat)."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Score anew what was stored before.")] = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    max_length: MaxLength = None,
+    backend: Backend = "torch",
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a model on STS, transfer, probing, search or your own tasks. Stopped, the same command goes on."""
+    from layerwise.data.catalog import find_tasks
+    from layerwise.evaluate.load import load_subject
+    from layerwise.evaluate.protocols import Protocol
+    from layerwise.evaluate.store import ResultStore
+    from layerwise.evaluate.suite import evaluate as run
+
+    names = [name for given in tasks or () for name in given.split(",") if name]
+    chosen = find_tasks(names, suite.split(",") if suite else () if names else ("sts",))
+    how = Protocol(protocol, aggregate, split, _seeds(seeds))
+    _check_out(out or [])
+    _check_data(chosen, data)
+    subject = load_subject(
+        model,
+        layers=layers or (),
+        every_layer=every_layer,
+        poolings=(poolings or ("mean,cls,max" if every_layer else "mean")).split(","),
+        show_progress_bar=sys.stderr.isatty(),
+        device=device,
+        dtype=dtype,
+        max_length=max_length,
+        backend=backend,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+    )
+    store = ResultStore(fresh=fresh)
+    total = len(chosen) * len(subject.variants)
+    try:
+        found = run(subject, chosen, protocol=how, data=data, store=store, progress=_Watch(total))
+    except KeyboardInterrupt as stopped:
+        say_error("interrupted; what was scored is kept: run the same command again to go on")
+        raise typer.Exit(130) from stopped
+    _write(found, out or [])
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        _show(found)
+
+
+def _seeds(text: str | None) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",")) if text else ()
+    except ValueError as error:
+        raise InputError(f"--seeds {text!r}: give whole numbers with commas between, such as 1,2,3") from error
+
+
+def _check_out(paths: list[Path]) -> None:
+    for path in paths:
+        if path.suffix not in (".json", ".md", ".csv"):
+            raise InputError(f"{path}: its ending {path.suffix!r} is none of .json, .md, .csv")
+
+
+def _check_data(tasks: "list[Task]", data: str | None) -> None:
+    """Refuse what is missing before a model is loaded."""
+    from layerwise.data.locate import require
+
+    for task in tasks:
+        require(task, data)
+
+
+class _Watch:
+    """A line for each result, on standard error, where it is a terminal."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0
+
+    def __call__(self, task: "Task", variant: "Variant", result: "TaskResult") -> None:
+        self.done += 1
+        if sys.stderr.isatty():
+            from layerwise.evaluate.formats import shown
+
+            score = shown(result.score, result.sd.get(result.metric))
+            sys.stderr.write(f"[{self.done}/{self.total}] {task.name} by {variant.label}: {result.metric} {score}\n")
+
+
+def _write(found: "Evaluation", paths: list[Path]) -> None:
+    from layerwise.evaluate.formats import to_csv, to_markdown
+    from layerwise.evaluate.results import write_text
+
+    for path in paths:
+        if path.suffix == ".json":
+            found.save(path)
+        else:
+            write_text(path, to_markdown(found) if path.suffix == ".md" else to_csv(found))
+
+
+def _show(found: "Evaluation") -> None:
+    from layerwise.evaluate.formats import how, leakage, table
+
+    columns, rows = table(found.runs)
+    if len(rows) == 1:  # a task a line is easier to read than a wide table
+        print_table(("task", rows[0][0]), list(zip(columns[1:], rows[0][1:], strict=True)), title=how(found))
+    else:
+        print_table(columns, rows, title=how(found))
+    if seen := leakage(list(found)):
+        print_line(seen)

@@ -1,0 +1,146 @@
+"""Bridges: our models in `mteb.evaluate`, and any of our tasks as a sentence-transformers evaluator."""
+
+import csv
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers.evaluation import SentenceEvaluator
+
+from layerwise.data.catalog import find_tasks
+from layerwise.data.locate import load_task
+from layerwise.data.tasks import Task
+from layerwise.encoder.stream import Array
+from layerwise.errors import InputError
+from layerwise.evaluate.protocols import Protocol
+from layerwise.evaluate.subjects import HostSubject, LayerSubject
+from layerwise.evaluate.suite import headline
+from layerwise.model.layer_model import LayerModel
+
+
+class MtebEncoder:
+    """A `LayerModel` as mteb's encoder: `mteb.evaluate(MtebEncoder(model), tasks)`.
+
+    Queries and documents get the model's prompts of these names, everything else its default prompt.
+
+    Args:
+        model: The model, or what `LayerModel.load` takes.
+        name: owner/name, as mteb calls it.
+    """
+
+    def __init__(self, model: LayerModel | str, name: str = "") -> None:
+        self.model = LayerModel.load(model) if isinstance(model, str) else model
+        self._name = name or f"layerwise/{Path(self.model.encoder.name).name}"
+
+    @cached_property
+    def mteb_model_meta(self) -> Any:
+        """What mteb writes into its results; the mix and the weights' hash stand for the revision."""
+        try:
+            from mteb.models import ModelMeta
+        except ImportError as error:
+            raise InputError("mteb is not installed: pip install mteb") from error
+        weights, _ = self.model.encoder.fingerprint()
+        known = {
+            "name": self._name,
+            "revision": f"{weights[:12]} {self.model.mix}",
+            "max_tokens": self.model.encoder.max_length,
+            "embed_dim": self.model.width,
+            "similarity_fn_name": self.model.similarity_fn_name,
+            "framework": ["PyTorch"],
+        }
+        return ModelMeta.create_empty(overwrites=known)
+
+    def encode(
+        self,
+        inputs: Iterable[Mapping[str, Any]],
+        *,
+        task_metadata: Any,  # noqa: ARG002 - mteb's contract
+        hf_split: str,  # noqa: ARG002
+        hf_subset: str,  # noqa: ARG002
+        prompt_type: Any = None,
+        **options: Any,
+    ) -> Array:
+        """Batches with the key "text" to embeddings (texts, width)."""
+        texts = [text for batch in inputs for text in batch["text"]]
+        name = getattr(prompt_type, "value", prompt_type)
+        found: Array = self.model.encode(
+            texts,
+            prompt_name=name if name in self.model.prompts else None,
+            show_progress_bar=bool(options.get("show_progress_bar")),
+        )
+        return found
+
+    def similarity(self, left: Any, right: Any) -> Any:
+        """Every embedding of `left` against every one of `right`."""
+        return self.model.similarity(left, right)
+
+    def similarity_pairwise(self, left: Any, right: Any) -> Any:
+        """Row by row."""
+        return self.model.similarity_pairwise(left, right)
+
+
+class TaskEvaluator(SentenceEvaluator):  # type: ignore[misc]
+    """Any task as an evaluator for sentence-transformers' trainer: `TaskEvaluator("stsb", split="dev")`.
+
+    Args:
+        task: A task or its name.
+        protocol: How it is scored; SentEval's without it.
+        split: Of STS: "dev" while training, "test" at the end.
+        data: The data folder, as for `evaluate`.
+        name: Before the metrics' names; the task's without it.
+    """
+
+    def __init__(
+        self,
+        task: Task | str,
+        *,
+        protocol: Protocol | None = None,
+        split: str = "test",
+        data: str | None = None,
+        name: str = "",
+    ) -> None:
+        super().__init__()
+        self.task = find_tasks([task])[0] if isinstance(task, str) else task
+        self.protocol = protocol or Protocol(split=split, seeds=(1111,))
+        self.name = name or self.task.name
+        self.rows = load_task(self.task, data)
+        self.greater_is_better = True
+        self.primary_metric = f"{self.name}_{headline(self.task, self.protocol)}"
+
+    @property
+    def description(self) -> str:
+        """For the trainer's log and the model card."""
+        return f"{self.task.name} ({self.task.kind})"
+
+    def __call__(
+        self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Score a SentenceTransformer or a `LayerModel`: metric -> figure, as shares (correlations from -1 to 1).
+
+        As in sentence-transformers' own evaluators, a correlation of constant similarities is NaN.
+        """
+        subject = LayerSubject(model, cache=False) if isinstance(model, LayerModel) else HostSubject(model)
+        outcome = next(iter(subject.outcomes(self.rows, self.protocol, subject.variants)))
+        figures = {name: value / (100 if _is_share(name) else 1) for name, value in outcome.figures.items()}
+        metrics = {f"{self.name}_{name}": float(value) for name, value in figures.items()}
+        if output_path:
+            _append(Path(output_path) / f"{self.name}_results.csv", {"epoch": epoch, "steps": steps, **metrics})
+        if hasattr(model, "model_card_data"):
+            self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
+        return metrics
+
+
+def _is_share(metric: str) -> bool:
+    """Whether a figure is × 100; times and sizes are not."""
+    return not metric.endswith(("ms", "mb"))
+
+
+def _append(path: Path, row: Mapping[str, Any]) -> None:
+    begins = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        if begins:
+            writer.writerow(row)
+        writer.writerow(row.values())

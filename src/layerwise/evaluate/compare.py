@@ -1,0 +1,119 @@
+"""Two evaluations against each other, task by task and row by row: the paired bootstrap."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerwise.errors import InputError
+from layerwise.evaluate.results import Run, TaskResult
+from layerwise.search.gain import Gain, summarise
+from layerwise.search.redraw import redraw_pearson, redraw_spearman
+
+Numbers = NDArray[np.floating[Any]]
+_BLOCK = 2**22  # numbers of resamples that are drawn at once
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """B minus A on one task, or on the average of all; what can't be compared says why."""
+
+    task: str
+    metric: str
+    a: float
+    b: float
+    gain: Gain | None
+    note: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> list[Comparison]:
+    """Every task that both runs have, and the average of those that can be compared, last.
+
+    The rows of a task are drawn anew, the same ones for both runs, and the difference is taken on them: its 95 %
+    interval and two-sided p-value. Only STS by all pairs, accuracies and reciprocal ranks can be drawn so.
+    """
+    if resamples < 1:
+        raise InputError(f"{resamples} resamples are not possible; give 1 or more")
+    common = [name for name in a.results if name in b.results]
+    if not common:
+        raise InputError(f"no task in common: one has {_names(a)}, the other {_names(b)}")
+    lines, drawn, estimates = [], [], []
+    for name in common:
+        one, other = a.results[name], b.results[name]
+        if note := _mismatch(one, other):
+            lines.append(Comparison(name, one.metric, one.score, other.score, None, note))
+            continue
+        differences = _differences(one, other, np.random.default_rng([seed, len(lines)]), resamples)
+        gain = summarise(other.score - one.score, differences)
+        lines.append(Comparison(name, one.metric, one.score, other.score, gain))
+        drawn.append(differences)
+        estimates.append((one.score, other.score))
+    if len(drawn) > 1:
+        means = np.mean(estimates, axis=0)
+        gain = summarise(float(means[1] - means[0]), np.mean(drawn, axis=0))
+        lines.append(Comparison("average", "", float(means[0]), float(means[1]), gain, f"of {len(drawn)} tasks"))
+    return lines
+
+
+def _names(run: Run) -> str:
+    return ", ".join(run.results) or "none"
+
+
+def _mismatch(one: TaskResult, other: TaskResult) -> str:
+    """Why two results can't be compared row by row, or nothing."""
+    if one.stamp.get("rows_digest") != other.stamp.get("rows_digest"):
+        return "made on other rows"
+    if one.stamp.get("split") != other.stamp.get("split"):
+        return f"other splits: {one.stamp.get('split')} and {other.stamp.get('split')}"
+    if one.metric != other.metric:
+        return f"other metrics: {one.metric} and {other.metric}"
+    if one.stamp.get("protocol") != other.stamp.get("protocol"):
+        return f"other protocols: {one.stamp.get('protocol')} and {other.stamp.get('protocol')}"
+    if not len(one.items) or len(one.items) != len(other.items):
+        return "no scores of single rows are kept for this protocol"
+    if _plain(one.metric) not in _REDRAWN:
+        return f"{one.metric} can't be drawn anew; evaluate with --aggregate all"
+    return ""
+
+
+def _differences(one: TaskResult, other: TaskResult, random: np.random.Generator, resamples: int) -> Numbers:
+    """B minus A on resamples of the rows: (resamples,)"""
+    score = _REDRAWN[_plain(one.metric)]
+    parts = [
+        score(other.items, other.gold, counts) - score(one.items, one.gold, counts)
+        for counts in _counts(random, len(one.items), resamples)
+    ]
+    return 100 * np.concatenate(parts)
+
+
+def _counts(random: np.random.Generator, rows: int, resamples: int) -> Iterator[Numbers]:
+    """How often each resample holds each row, some resamples at a time: (draws, rows)"""
+    block = max(1, _BLOCK // rows)
+    for start in range(0, resamples, block):
+        draws = min(block, resamples - start)
+        drawn = random.integers(rows, size=(draws, rows)) + rows * np.arange(draws)[:, None]
+        yield np.bincount(drawn.ravel(), minlength=draws * rows).reshape(draws, rows).astype(np.float64)
+
+
+def _redraw_mean(items: Numbers, gold: Numbers, counts: Numbers) -> Numbers:  # noqa: ARG001 - as the correlations
+    found: Numbers = counts @ items / counts.sum(1)
+    return found
+
+
+_REDRAWN: dict[str, Callable[[Numbers, Numbers, Numbers], Numbers]] = {
+    "spearman": redraw_spearman,
+    "pearson": redraw_pearson,
+    "accuracy": _redraw_mean,
+    "mrr": _redraw_mean,
+}
+
+
+def _plain(metric: str) -> str:
+    """mrr@10 is an mrr, whatever its depth."""
+    return metric.partition("@")[0]

@@ -1,0 +1,65 @@
+"""From a name to what is evaluated: an encoder, a sentence-transformers model, or one of ours."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from layerwise.errors import InputError, ModelError
+from layerwise.evaluate.searched import SEARCH, SearchedSubject
+from layerwise.evaluate.subjects import HostSubject, LayerSubject, Subject, layer_mixes
+from layerwise.model.layer_model import LayerModel
+
+log = logging.getLogger(__name__)
+
+
+def load_subject(
+    name: str,
+    *,
+    layers: Sequence[str] = (),
+    every_layer: bool = False,
+    poolings: Sequence[str] = ("mean",),
+    show_progress_bar: bool = False,
+    **options: Any,
+) -> Subject:
+    """Load a model for evaluation.
+
+    Args:
+        name: A folder, a hub name, or "default". An encoder is read as the mean of its last layer.
+        layers: Mixes instead of the model's own, or "search" (with the protocol "lc").
+        every_layer: Every layer by every one of the poolings.
+        poolings: For `every_layer` and the search.
+        show_progress_bar: While encoding.
+        options: As for `LayerEncoder`.
+    """
+    try:
+        model = LayerModel.load(name, **options)
+    except ModelError as error:
+        if layers or every_layer:
+            raise
+        return _host(name, error, show_progress_bar, options)
+    if SEARCH in layers:
+        if len(layers) > 1 or every_layer:
+            raise InputError("--layers search stands alone: a search chooses other layers in each split")
+        return SearchedSubject(model, poolings, show_progress_bar=show_progress_bar)
+    mixes = [*layers, *(layer_mixes(model.encoder.depth, poolings) if every_layer else ())]
+    return LayerSubject(model, mixes, show_progress_bar=show_progress_bar)
+
+
+def _host(name: str, why: ModelError, bar: bool, options: dict[str, Any]) -> Subject:
+    """A sentence-transformers model whose modules we can't read layer by layer is evaluated as it is."""
+    from layerwise.encoder.folders import find_model
+
+    folder = find_model(name, revision=options.get("revision"), trust_remote_code=False)
+    if not folder.modules:
+        raise why
+    from sentence_transformers import SentenceTransformer
+
+    log.warning("%s; it is evaluated as sentence-transformers encodes, without its layers", why)
+    trust = bool(options.get("trust_remote_code"))
+    try:
+        model = SentenceTransformer(
+            str(folder.root), device=options.get("device"), trust_remote_code=trust, local_files_only=True
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(f"{name}: {why}; and sentence-transformers can't load it: {error}") from error
+    return HostSubject(model, name=name, show_progress_bar=bar)

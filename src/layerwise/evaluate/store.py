@@ -1,0 +1,54 @@
+"""Results on disk, known by everything that decides them, so that a stopped evaluation goes on where it was."""
+
+import json
+import logging
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from layerwise.errors import InputError
+from layerwise.evaluate.results import TaskResult, read_json, write_json
+from layerwise.places import default_cache_folder
+
+log = logging.getLogger(__name__)
+
+_FORMAT = 1  # raised whenever the same inputs would be scored otherwise
+
+
+class ResultStore:
+    """A folder of results, one file each.
+
+    Args:
+        folder: `$LAYERWISE_CACHE` or the user's cache folder unless told otherwise.
+        fresh: Look for nothing, only keep what is made.
+    """
+
+    def __init__(self, folder: Path | None = None, *, fresh: bool = False) -> None:
+        self.folder = folder or default_cache_folder() / "results"
+        self.fresh = fresh
+
+    def get(self, key: Mapping[str, Any]) -> TaskResult | None:
+        """The result of a key; None if it is not there. A damaged one is refused and made again."""
+        path = self._path(key)
+        if self.fresh or not path.is_file():
+            return None
+        try:
+            facts = read_json(path)
+            if facts.get("key") == _text(key):
+                return TaskResult.of(facts)
+            log.warning("%s: a stored result of another evaluation is not used", path)
+        except (InputError, KeyError, TypeError, ValueError, AttributeError):
+            log.warning("%s: a stored result is damaged and made again", path)
+        return None
+
+    def put(self, key: Mapping[str, Any], result: TaskResult) -> None:
+        """Keep a result."""
+        write_json(self._path(key), {"key": _text(key), **result.as_dict()})
+
+    def _path(self, key: Mapping[str, Any]) -> Path:
+        return self.folder / f"{sha256(_text(key).encode()).hexdigest()[:32]}.json"
+
+
+def _text(key: Mapping[str, Any]) -> str:
+    return json.dumps({"format": _FORMAT, **key}, sort_keys=True, default=str)

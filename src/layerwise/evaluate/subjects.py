@@ -1,0 +1,282 @@
+"""What is evaluated: a model with one or several of its layer mixes, or anything else that encodes sentences."""
+
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from layerwise.data.task_rows import TaskRows
+from layerwise.encoder.fingerprint import tokenizer_fingerprint
+from layerwise.encoder.stream import Array
+from layerwise.errors import InputError
+from layerwise.evaluate.outcomes import Outcome
+from layerwise.evaluate.protocols import Protocol
+from layerwise.evaluate.retrieval import score_retrieval, search_task
+from layerwise.evaluate.score import score_task, scored_rows
+from layerwise.mixes import LayerMix, LayerWk, parse_mix
+from layerwise.model.layer_model import LayerModel
+from layerwise.postprocess.fitted_on import ENCODER
+
+log = logging.getLogger(__name__)
+
+_LARGEST_VIEWS = 8 * 2**30  # bytes of views that are kept on disk for one task; beyond, embeddings are made directly
+_CHUNK = 8192
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to embed with a subject. `facts` go into the stamp and decide whether a stored result is the same."""
+
+    label: str
+    layers: tuple[int, ...] = ()
+    pooling: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Subject(ABC):
+    """What is evaluated; anything that embeds can be one: say its name and facts, and embed."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What results call it."""
+
+    @property
+    def variants(self) -> Sequence[Variant]:
+        """Its ways to embed, one result each."""
+        return [Variant("as it encodes")]
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """What is the same for all variants: hashes, settings."""
+
+    @abstractmethod
+    def embed(self, texts: Sequence[str], role: str, variants: Sequence[Variant]) -> Iterator[Array]:
+        """Embeddings (texts, width) by each of the variants; `role` is "query", "document" or nothing."""
+
+    def saw(self, texts: Sequence[str], variant: Variant) -> float | None:  # noqa: ARG002
+        """The share of these texts that a variant was fitted or trained on, None where that is not recorded."""
+        return None
+
+    def outcomes(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
+        """A task by each of the variants, from one pass over its texts."""
+        if rows.task.kind == "retrieval":
+            yield from self._searches(rows, protocol, variants)
+            return
+        needed = rows.pick(scored_rows(rows, protocol)) if rows.task.kind == "sts" else rows
+        texts = needed.texts
+        for variant, vectors in zip(variants, self.embed(texts, "", variants), strict=True):
+            check_finite(vectors, texts, f"{rows.task.name}, {self.name} by {variant.label}")
+            yield score_task(needed, vectors, protocol)
+
+    def _searches(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
+        """Queries and passages are embedded each by their own prompt; duplicates have no sides."""
+        task = search_task(rows)
+        roles = ("", "") if rows.task.duplicates else ("query", "document")
+        asked, corpus = ([task.texts[row] for row in own] for own in (task.queries, task.corpus))
+        for variant, queries, passages in zip(
+            variants, self.embed(asked, roles[0], variants), self.embed(corpus, roles[1], variants), strict=True
+        ):
+            for vectors, texts in ((queries, asked), (passages, corpus)):
+                check_finite(vectors, texts, f"{rows.task.name}, {self.name} by {variant.label}")
+            yield score_retrieval(queries, passages, task.relevant, own=task.own, setting=protocol.search)
+
+
+class LayerSubject(Subject):
+    """A `LayerModel` by its own mix, or by others of its encoder's layers, all from one cached pass.
+
+    Args:
+        model: The model. Heads and normalising behind its own mix are left out with another mix.
+        mixes: Other mixes than the model's own.
+        cache: Keep layer views on disk and read them from there.
+        show_progress_bar: While encoding.
+    """
+
+    def __init__(
+        self,
+        model: LayerModel,
+        mixes: Sequence[LayerMix | str] = (),
+        *,
+        cache: bool = True,
+        show_progress_bar: bool = False,
+    ) -> None:
+        parsed = [parse_mix(mix) if isinstance(mix, str) else mix for mix in mixes]
+        resolved = dict.fromkeys(mix.resolve(model.encoder.depth) for mix in parsed)
+        self.model = model
+        self.cache = cache
+        self.show_progress_bar = show_progress_bar
+        self._models = {str(mix): _with_mix(model, mix) for mix in resolved} or {str(model.mix): model}
+
+    @property
+    def name(self) -> str:
+        """The encoder's name."""
+        return self.model.encoder.name
+
+    @property
+    def variants(self) -> list[Variant]:
+        """One for each mix."""
+        return [
+            Variant(label, model.mix.layers, model.mix.pooling, _behind_mix(model))
+            for label, model in self._models.items()
+        ]
+
+    @cached_property
+    def _hashes(self) -> tuple[str, str]:
+        return self.model.encoder.fingerprint()
+
+    def facts(self) -> dict[str, Any]:
+        """What decides an embedding besides the mix."""
+        encoder, (weights, tokenizer) = self.model.encoder, self._hashes
+        return {
+            "model": self.name,
+            "model_hash": weights,
+            "tokenizer_hash": tokenizer,
+            "max_length": encoder.max_length,
+            "dtype": encoder.dtype,
+            "backend": encoder.backend,
+            "prompts": self.model.prompts if any(self.model.prompts.values()) else {},
+            "default_prompt": self.model.default_prompt_name,
+        }
+
+    def views(self, texts: Sequence[str], poolings: Sequence[str], role: str = "") -> dict[str, Array]:
+        """The layers' views by token pooling: (texts, layers + 1, width) each, from the cache if they are there."""
+        return self.model.encoder.encode_layers(
+            self._prompted(texts, role), list(poolings), cache=self.cache, show_progress_bar=self.show_progress_bar
+        )
+
+    def embed(self, texts: Sequence[str], role: str, variants: Sequence[Variant]) -> Iterator[Array]:
+        """One pass for all poolings that the mixes need, then each mix."""
+        models = [self._models[variant.label] for variant in variants]
+        poolings = list(dict.fromkeys(model.mix.pooling for model in models if _by_views(model)))
+        encoder = self.model.encoder
+        size = 4 * len(texts) * (encoder.depth + 1) * encoder.width * len(poolings)
+        views = self.views(texts, poolings, role) if poolings and size <= _LARGEST_VIEWS else {}
+        for model in models:
+            if _by_views(model) and views:
+                yield _finish(model, views[model.mix.pooling])
+            else:
+                yield model.encode(list(texts), prompt=self._prompt(role), show_progress_bar=self.show_progress_bar)
+
+    def saw(self, texts: Sequence[str], variant: Variant) -> float | None:
+        """By the records of what the model was fitted on; where one is of unknown text, no model is clean."""
+        records = self._models[variant.label].fitted_on
+        shares = [record.saw(texts) for record in records if record.digest]
+        return max(shares) if any(shares) or (shares and len(shares) == len(records)) else None
+
+    def _prompt(self, role: str) -> str:
+        return self.model.prompt(role or None)
+
+    def _prompted(self, texts: Sequence[str], role: str) -> list[str]:
+        before = self._prompt(role)
+        return [before + text for text in texts]
+
+
+class HostSubject(Subject):
+    """Anything with sentence-transformers' `encode`, whose layers can't be reached: one variant, no cached views."""
+
+    def __init__(self, model: Any, *, name: str = "", show_progress_bar: bool = False) -> None:
+        self._model = model
+        self._name = name or type(model).__name__
+        self.show_progress_bar = show_progress_bar
+
+    @property
+    def name(self) -> str:
+        """As given."""
+        return self._name
+
+    @cached_property
+    def _hash(self) -> str:
+        state = getattr(self._model, "state_dict", None)
+        digest = sha256(repr(self._model).encode())  # of a SentenceTransformer: its modules and their settings
+        digest.update(_rules(getattr(self._model, "tokenizer", None)).encode())
+        for key, value in sorted((state() if state else {}).items()):
+            digest.update(key.encode())
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest() if state else ""
+
+    def facts(self) -> dict[str, Any]:
+        """Its weights' hash and its settings; without weights nothing vouches that two runs are of the same model."""
+        named = ("max_seq_length", "prompts", "default_prompt_name", "truncate_dim")
+        facts = {"model": self.name, "model_hash": self._hash, "class": type(self._model).__name__}
+        return facts | {name: getattr(self._model, name) for name in named if hasattr(self._model, name)}
+
+    def embed(self, texts: Sequence[str], role: str, variants: Sequence[Variant]) -> Iterator[Array]:
+        """By `encode`, or `encode_query` and `encode_document` where it has them."""
+        encode = getattr(self._model, f"encode_{role}", None) or self._model.encode
+        for _ in variants:
+            yield np.asarray(encode(list(texts), show_progress_bar=self.show_progress_bar), dtype=np.float32)
+
+
+def _rules(tokenizer: Any) -> str:
+    """What decides how a tokenizer cuts texts; sentence-transformers' modules have several kinds of them."""
+    if hasattr(tokenizer, "truncation_side"):
+        return tokenizer_fingerprint(tokenizer)
+    return str(tokenizer.to_str()) if hasattr(tokenizer, "to_str") else repr(tokenizer)
+
+
+def layer_mixes(depth: int, poolings: Sequence[str] = ("mean", "cls", "max")) -> list[str]:
+    """Every single layer by every pooling."""
+    return [f"{layer} @ {pooling}" for pooling in poolings for layer in range(depth + 1)]
+
+
+def check_finite(vectors: Array, texts: Sequence[str], label: str) -> None:
+    """Refuse embeddings that a score would mean nothing of."""
+    broken = np.flatnonzero(~np.isfinite(vectors).all(1))
+    if len(broken):
+        text = texts[int(broken[0])]
+        shown = text if len(text) <= 60 else text[:57] + "..."
+        raise InputError(
+            f"{label}: {len(broken)} of {len(texts)} embeddings have NaN or infinite numbers, the first that of "
+            f"{shown!r}; check the weights, or evaluate in float32"
+        )
+
+
+def _with_mix(model: LayerModel, mix: LayerMix) -> LayerModel:
+    """The model by another mix of its layers; nothing stands behind it then. What the encoder saw stays."""
+    return LayerModel(
+        model.encoder,
+        mix,
+        prompts=model.prompts,
+        default_prompt_name=model.default_prompt_name,
+        similarity=model.similarity_fn_name,
+        fitted_on=[record for record in model.fitted_on if record.what == ENCODER],
+    )
+
+
+def _by_views(model: LayerModel) -> bool:
+    """Whether pooled views are enough for a mix."""
+    return not isinstance(model.mix, LayerWk)
+
+
+def _behind_mix(model: LayerModel) -> dict[str, Any]:
+    """What stands behind the mix, by content."""
+    if not model.heads:
+        return {"normalize": model.normalize}
+    digest = sha256()
+    for head in model.heads:
+        for key, value in sorted(head.state_dict().items()):
+            digest.update(f"{key} {tuple(value.shape)}".encode())
+            digest.update(np.ascontiguousarray(value.detach().cpu().numpy()).data)
+    heads = json.dumps([type(head).__name__ for head in model.heads])
+    return {"normalize": model.normalize, "heads": f"{heads} {digest.hexdigest()[:16]}"}
+
+
+@torch.inference_mode()
+def _finish(model: LayerModel, views: Array) -> Array:
+    """Views to embeddings, mix, heads and normalising, some rows at a time."""
+    found = np.empty((len(views), model.width), dtype=np.float32)
+    for start in range(0, len(views), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        mixed = torch.from_numpy(np.ascontiguousarray(model.mix(views[rows]))).to(model.encoder.device)
+        for head in model.heads:
+            mixed = head(mixed)
+        found[rows] = (F.normalize(mixed, dim=-1) if model.normalize else mixed).cpu().numpy()
+    return found

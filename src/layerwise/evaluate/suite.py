@@ -1,0 +1,173 @@
+"""The evaluation itself: tasks by mixes, each stored as soon as it is there."""
+
+import logging
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from layerwise.data.locate import load_task
+from layerwise.data.task_rows import TaskRows
+from layerwise.data.tasks import Task
+from layerwise.encoder.fingerprint import text_fingerprint
+from layerwise.errors import InputError
+from layerwise.evaluate.outcomes import Outcome
+from layerwise.evaluate.protocols import Protocol
+from layerwise.evaluate.results import Evaluation, Run, TaskResult
+from layerwise.evaluate.score import decides, scored_rows
+from layerwise.evaluate.store import ResultStore
+from layerwise.evaluate.subjects import Subject, Variant
+from layerwise.version import __version__
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[Task, Variant, TaskResult], None]
+
+
+def evaluate(
+    subject: Subject,
+    tasks: Sequence[Task],
+    *,
+    protocol: Protocol | None = None,
+    data: str | None = None,
+    store: ResultStore | None = None,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Score a subject on tasks by each of its mixes.
+
+    Args:
+        subject: A `LayerSubject`, a `HostSubject`, or anything like them.
+        tasks: See `layerwise.data.catalog.find_tasks`.
+        protocol: SentEval's without it.
+        data: The data folder; without it `$LAYERWISE_DATA`, what was fetched before, or the network.
+        store: Where results are kept and looked for; without it nothing is stored.
+        progress: Called after each result.
+    """
+    if not tasks:
+        raise InputError("no tasks; name some, or a suite")
+    protocol = protocol or Protocol()
+    facts = subject.facts()
+    if store and not facts.get("model_hash"):
+        log.info("%s has no weights to know it by: its results are not stored", subject.name)
+        store = None
+    found: dict[str, dict[str, TaskResult]] = {variant.label: {} for variant in subject.variants}
+    for task in tasks:
+        rows = load_task(task, data)
+        for variant, result in _evaluate_task(subject, facts, rows, protocol, store):
+            found[variant.label][task.name] = result
+            if progress:
+                progress(task, variant, result)
+    runs = [Run(one.label, one.layers, one.pooling, found[one.label]) for one in subject.variants]
+    return Evaluation(subject.name, {**facts, **protocol.facts(), "versions": versions()}, tuple(runs))
+
+
+def versions() -> dict[str, str]:
+    """What the numbers were made with."""
+    found = {"python": platform.python_version(), "layerwise": __version__}
+    for package in ("torch", "transformers", "sentence-transformers", "numpy", "scipy", "scikit-learn", "faiss-cpu"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _evaluate_task(
+    subject: Subject, facts: dict[str, Any], rows: TaskRows, protocol: Protocol, store: ResultStore | None
+) -> Iterable[tuple[Variant, TaskResult]]:
+    """Stored results first, then what is missing, from one pass over the texts.
+
+    A stored result gets its stamp anew, but for the versions that made it: aggregation, suite and what is known of the
+    text that a model saw don't decide a figure, and may be others today.
+    """
+    task = rows.task
+    keys = {variant.label: _key(facts, variant, rows, protocol) for variant in subject.variants}
+    missing = []
+    for variant in subject.variants:
+        stored = store.get(keys[variant.label]) if store else None
+        if stored is None:
+            missing.append(variant)
+        else:
+            stamp = _stamp(facts, subject, variant, rows, protocol) | {"versions": stored.stamp.get("versions")}
+            yield variant, replace(stored, suite=task.suite, metric=headline(task, protocol), stamp=stamp)
+    if not missing:
+        return
+    for variant, outcome in zip(missing, subject.outcomes(rows, protocol, missing), strict=True):
+        result = _result(outcome, _stamp(facts, subject, variant, rows, protocol), task, protocol)
+        if store:
+            store.put(keys[variant.label], result)
+        yield variant, result
+
+
+def _key(facts: dict[str, Any], variant: Variant, rows: TaskRows, protocol: Protocol) -> dict[str, Any]:
+    """Everything that decides a result; where the model was found is not part of it."""
+    task = rows.task
+    return {
+        "subject": {name: value for name, value in facts.items() if name != "model" or not facts.get("model_hash")},
+        "mix": [variant.label, variant.pooling],
+        "behind": variant.facts,
+        "rows": rows.digest,
+        "task": [task.name, task.kind, task.duplicates, text_fingerprint(rows.subsets)],
+        **decides(task.kind, protocol),
+    }
+
+
+def headline(task: Task, protocol: Protocol) -> str:
+    """The name of a task's main figure."""
+    if task.kind == "retrieval":
+        return f"mrr@{protocol.search.depth}"
+    plain = task.kind != "sts" or protocol.aggregation == "all" or protocol.name == "lc"
+    return task.metric if plain else f"{task.metric}_{protocol.aggregation}"
+
+
+def _split(task: Task, protocol: Protocol) -> str:
+    if protocol.name == "lc" and task.kind != "retrieval":
+        return "random splits of all rows"
+    if not task.splits:
+        return "folds of all rows" if task.kind == "classification" else "all rows"
+    return protocol.split if task.kind == "sts" else "test"
+
+
+def _result(outcome: Outcome, stamp: dict[str, Any], task: Task, protocol: Protocol) -> TaskResult:
+    return TaskResult(
+        task.name,
+        task.suite,
+        headline(task, protocol),
+        outcome.figures,
+        stamp,
+        outcome.sd,
+        outcome.details,
+        outcome.items,
+        outcome.gold,
+    )
+
+
+def _stamp(
+    facts: dict[str, Any], subject: Subject, variant: Variant, rows: TaskRows, protocol: Protocol
+) -> dict[str, Any]:
+    task = rows.task
+    test = scored_rows(rows, protocol)
+    tested = [rows.left[row] for row in test] + ([rows.right[row] for row in test] if rows.right else [])
+    return {
+        "task": task.name,
+        "suite": task.suite,
+        "kind": task.kind,
+        "split": _split(task, protocol),
+        "rows": rows.counts,
+        "scored": len(test),
+        "rows_digest": rows.digest,
+        "as_published": rows.digest == task.digest if task.digest else None,
+        "empty_texts": rows.empty,
+        "aggregation": protocol.aggregation if task.kind == "sts" and protocol.name != "lc" else None,
+        **{name: value for name, value in decides(task.kind, protocol).items() if name != "split"},
+        **facts,
+        "mix": variant.label,
+        "layers": list(variant.layers),
+        "pooling": variant.pooling,
+        **variant.facts,
+        "saw_test_text": subject.saw(tested, variant),
+        "versions": versions(),
+        "source": str(task.source) if task.source else "",
+        "note": task.note,
+    }
