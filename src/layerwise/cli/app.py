@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from layerwise.cli import cache, compare, data, demo, embed, evaluate, info, search
+from layerwise.cli import cache, compare, data, demo, embed, evaluate, fit, info, search
 from layerwise.cli.screen import say_error
 from layerwise.errors import LayerwiseError
 from layerwise.version import __version__
@@ -23,6 +23,7 @@ app.command("search")(search.search)
 app.command("embed")(embed.embed)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
+app.command("fit")(fit.fit)
 app.command("demo")(demo.demo)
 app.add_typer(cache.app, name="cache")
 app.add_typer(data.app, name="data")

@@ -8,7 +8,7 @@ from layerwise.data.task_rows import TaskRows
 from layerwise.encoder.stream import Array
 from layerwise.evaluate.outcomes import Outcome, over_seeds
 from layerwise.evaluate.protocols import Protocol
-from layerwise.search.transfer import TransferSearch
+from layerwise.search.transfer import fixed_accuracies
 from layerwise.search.transfer_protocol import TransferProtocol
 
 
@@ -32,8 +32,9 @@ def split_accuracies(rows: TaskRows, left: Array, right: Array | None, protocol:
     """BERT-LC's protocol for a mix that was chosen beforehand: all rows, 10 times 85 % train and 15 % test."""
     accuracies = []
     for seed in protocol.seeds:
-        search = TransferSearch(protocol=TransferProtocol(seed=seed, inner=1), sets=[(0,)])
-        search.fit(left[:, None], rows.labels, pair_views=None if right is None else right[:, None])
-        accuracies += [100 * split.test for split in search.report_.splits]
+        pairs = None if right is None else right[:, None]
+        how = TransferProtocol(seed=seed)
+        found = fixed_accuracies(left[:, None], np.asarray(rows.labels), (0,), pair_views=pairs, protocol=how)
+        accuracies += [100 * accuracy for accuracy in found]
     sd = float(np.std(accuracies, ddof=1))
     return Outcome({"accuracy": float(np.mean(accuracies))}, items=np.empty(0), sd={"accuracy": sd})

@@ -52,14 +52,21 @@ def _host(name: str, why: ModelError, bar: bool, options: dict[str, Any]) -> Sub
     folder = find_model(name, revision=options.get("revision"), trust_remote_code=False)
     if not folder.modules:
         raise why
+    if options.get("backend", "torch") != "torch":
+        raise ModelError(f"{why}; so the {options['backend']} backend can't run it: use torch")
     from sentence_transformers import SentenceTransformer
 
     log.warning("%s; it is evaluated as sentence-transformers encodes, without its layers", why)
-    trust = bool(options.get("trust_remote_code"))
     try:
         model = SentenceTransformer(
-            str(folder.root), device=options.get("device"), trust_remote_code=trust, local_files_only=True
+            str(folder.root),
+            device=options.get("device"),
+            trust_remote_code=bool(options.get("trust_remote_code")),
+            local_files_only=True,
+            model_kwargs={"dtype": options.get("dtype", "float32")},
         )
-    except (OSError, ValueError, ImportError) as error:
-        raise ModelError(f"{name}: {why}; and sentence-transformers can't load it: {error}") from error
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        raise ModelError(f"{why}; and sentence-transformers can't load it: {' '.join(str(error).split())}") from error
+    if options.get("max_length"):
+        model.max_seq_length = options["max_length"]
     return HostSubject(model, name=name, show_progress_bar=bar)

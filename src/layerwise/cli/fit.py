@@ -1,0 +1,111 @@
+"""`layerwise fit MODEL TEXT -o OUT`: whitening, flow or removed components, fitted on text and saved with the model."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from layerwise.cli.options import AsJson, Device, MaxLength, Mix, Model, Revision, TrustRemoteCode
+from layerwise.cli.screen import counting, print_json, print_line
+from layerwise.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from layerwise.model.layer_model import LayerModel
+    from layerwise.postprocess import Postprocess
+
+
+KINDS = ("whitening", "components", "flow")
+
+
+def fit(
+    model: Model,
+    source: Annotated[str, typer.Argument(metavar="TEXT", help="Sentences: text, CSV, TSV, JSONL, Parquet, or -.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A folder for the model.")],
+    kind: Annotated[str, typer.Option("--with", help="whitening, components (removed) or flow.")] = "whitening",
+    dimensions: Annotated[int | None, typer.Option(help="Whitening: keep so many dimensions.")] = None,
+    components: Annotated[int, typer.Option(help="Components: remove so many.")] = 1,
+    epochs: Annotated[int, typer.Option(help="Flow: how often each sentence is seen.")] = 5,
+    seed: Annotated[int, typer.Option(help="Flow: of its weights and batches.")] = 0,
+    column: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
+    input_format: Annotated[str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first so many sentences.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in OUT.")] = False,
+    mix: Mix = None,
+    device: Device = None,
+    max_length: MaxLength = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a baseline of this field on unlabelled sentences. What it was fitted on is recorded with the model."""
+    from layerwise.model.layer_model import LayerModel
+    from layerwise.postprocess import FittedOn
+
+    if kind not in KINDS:
+        raise InputError(f"--with {kind!r}: known are {', '.join(KINDS)}")
+    texts = _read(source, column, input_format, limit)
+    loaded = LayerModel.load(
+        model,
+        mix=mix,
+        device=device,
+        max_length=max_length,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+    )
+    base = _without_normalizing(loaded)
+    embeddings = base.encode(texts, show_progress_bar=sys.stderr.isatty())
+    record = FittedOn.of(texts, source=Path(source).name)
+    with counting("Fitting", epochs if kind == "flow" else None, unit="epochs") as progress:
+        fitted = _make(kind, dimensions, components, epochs, seed, progress).fit(embeddings, fitted_on=record)
+    finished = base.with_postprocess(fitted)
+    finished.save(out, overwrite=overwrite)
+    facts = {"saved": str(out), "fitted": fitted.fitted_on_.facts(), "width": finished.width}
+    if as_json:
+        print_json(facts)
+        return
+    print_line(f"{fitted.name} fitted on {record}; saved in {out}, embeddings of {facts['width']} numbers")
+
+
+def _read(source: str, column: str, input_format: str | None, limit: int | None) -> list[str]:
+    from itertools import islice
+
+    from layerwise.data.rows import RowSource, text_of
+
+    rows = RowSource.of(source, (column,), format=input_format)
+    texts = [text for row in islice(rows, limit) if (text := text_of(rows, row, 0)).strip()]
+    if len(texts) < 2:
+        raise InputError(f"{source}: {len(texts)} sentences are too few to fit on; give thousands")
+    return texts
+
+
+def _make(
+    kind: str, dimensions: int | None, components: int, epochs: int, seed: int, progress: "Callable[[int], None]"
+) -> "Postprocess":
+    from layerwise.postprocess import Flow, RemoveComponents, Whitening
+
+    if kind == "whitening":
+        return Whitening(dimensions)
+    if kind == "components":
+        return RemoveComponents(components)
+    return Flow(epochs=epochs, seed=seed, progress=lambda *_: progress(1))
+
+
+def _without_normalizing(model: "LayerModel") -> "LayerModel":
+    """Fitted is what comes before embeddings are cut to length 1; cosine similarity needs no such length."""
+    from layerwise.model.layer_model import LayerModel
+
+    if not model.normalize:
+        return model
+    return LayerModel(
+        model.encoder,
+        model.mix,
+        heads=model.heads,
+        prompts=model.prompts,
+        default_prompt_name=model.default_prompt_name,
+        similarity=model.similarity_fn_name,
+        chosen=model.chosen,
+        fitted_on=model.fitted_on,
+    )
