@@ -4,11 +4,11 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 EXTRAS ?= dev,onnx,bench
 
-.PHONY: setup demo test test-all lint bench format clean
+.PHONY: setup demo test test-all lint bench bench-quality format clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make setup | demo | test | test-all | lint | bench | format | clean"
+	@echo "make setup | demo | test | test-all | lint | bench | bench-quality | format | clean"
 
 setup: $(INSTALLED)
 
@@ -43,6 +43,16 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/search.py --part cost
 	$(BIN)/python benchmarks/lc.py
 	$(BIN)/python benchmarks/transfer.py --part speed --out benchmarks/results/transfer_speed_cpu.json
+	$(BIN)/python benchmarks/senteval.py --outer 1
+	$(BIN)/python benchmarks/suites.py --suite transfer
+	$(BIN)/python benchmarks/baselines.py
+	$(BIN)/python benchmarks/retrieval.py
+	$(BIN)/python benchmarks/tables.py
+
+# from scratch: stored results and cached views of other runs are not used
+bench-quality: $(INSTALLED)
+	rm -rf benchmarks/results/quality.json $${TMPDIR:-/tmp}/layerwise-bench-quality
+	LAYERWISE_CACHE=$${TMPDIR:-/tmp}/layerwise-bench-quality $(BIN)/python benchmarks/quality.py
 	$(BIN)/python benchmarks/tables.py
 
 format: $(INSTALLED)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
 
+from evaluation_tables import baselines_table, quality_table, retrieval_table, senteval_table, suites_table
+
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 
@@ -213,6 +215,11 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "search-results": (["docs/search.md"], search_table),
     "lc-results": (["docs/search.md"], lc_table),
     "transfer-results": (["docs/search.md"], transfer_table),
+    "quality-results": (["README.md"], quality_table),
+    "senteval-results": (["docs/evaluate.md"], senteval_table),
+    "suites-results": (["docs/evaluate.md"], suites_table),
+    "baselines-results": (["docs/evaluate.md"], baselines_table),
+    "retrieval-results": (["docs/evaluate.md"], retrieval_table),
 }
 
 

@@ -36,15 +36,20 @@ def test_the_commands_run(tmp_path, monkeypatch):
     (tmp_path / "corpus.txt").write_text("The cat sat on the mat.\nShares fell.\n")
     (tmp_path / "corpus.csv").write_text("id,body\n1,The cat sat on the mat.\n2,Shares fell.\n")
     (tmp_path / "pairs.csv").write_text((ROOT / "src/layerwise/data/demo_pairs.csv").read_text())
+    task = '[[task]]\nname = "mine"\nkind = "sts"\nfile = "pairs.csv"\n'
+    (tmp_path / "task.toml").write_text(task)
     lines = [line.split("#")[0] for block in blocks("bash") for line in block.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("layerwise ")]
-    assert [command[0] for command in commands] == ["info", "search", "embed", "embed", "cache", "demo"]
+    names = ["info", "search", "evaluate", "evaluate", "compare", "data", "fit", "embed", "embed", "cache", "demo"]
+    assert [command[0] for command in commands] == names
     for command in commands:
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 0, (command, result.output, result.exception)
     assert (tmp_path / "vectors" / "part-000000.parquet").is_file()
     assert (tmp_path / "vectors.npy").is_file()
     assert (tmp_path / "best" / "modules.json").is_file()
+    assert (tmp_path / "fitted" / "modules.json").is_file()
+    assert (tmp_path / "mix.json").is_file()
 
 
 def test_make_targets_of_the_readme_exist():

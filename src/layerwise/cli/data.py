@@ -27,10 +27,15 @@ def list_tasks(names: Names = None, suite: Suite = None, data: Data = None, as_j
     if as_json:
         print_json(facts)
         return
-    columns = ("name", "suite", "kind", "metric", "rows", "where", "source", "licence")
-    print_table(columns, [[_shown(fact[column]) for column in columns] for fact in facts])
+    if names:  # everything about a few
+        for fact in facts:
+            print_table(("", fact["name"]), [(key, _shown(value)) for key, value in fact.items() if key != "name"])
+        return
+    columns = ("name", "suite", "metric", "rows", "where")
+    short = [fact | {"rows": "/".join(f"{count:,}" for count in fact["rows"].values())} for fact in facts]
+    print_table(columns, [[str(fact[column]) for column in columns] for fact in short])
     here = sum(fact["where"] != "not here" for fact in facts)
-    print_line(f"{here} of {len(facts)} tasks are here")
+    print_line(f"{here} of {len(facts)} tasks are here; sources and licences: layerwise data list NAME, or --json")
 
 
 @app.command("fetch")
