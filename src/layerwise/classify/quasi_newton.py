@@ -68,15 +68,15 @@ def minimise(gradient: Gradient, metric: Metric, start: Tensor, *, tolerance: fl
     found = Minima(start.clone(), torch.zeros_like(number), torch.zeros_like(number, dtype=torch.bool))
     slope = gradient(start, number)
     state = _State(number, start, slope, -metric(slope, number), torch.ones_like(start[:, :1, :1]))
-    for round in range(1, rounds + 1):
-        open = state.slope.abs().amax((1, 2)) > tolerance
+    for taken in range(1, rounds + 1):
+        going = state.slope.abs().amax((1, 2)) > tolerance
         found.weights[state.number] = state.weights
-        found.rounds[state.number[open]] = round
-        found.converged[state.number] = ~open
-        if not bool(open.any()):
+        found.rounds[state.number[going]] = taken
+        found.converged[state.number] = ~going
+        if not bool(going.any()):
             break
-        if int(open.sum()) <= _SPARED * len(open):
-            state = state[open]
+        if int(going.sum()) <= _SPARED * len(going):
+            state = state[going]
         state = _advance(state, gradient, metric)
     return found
 

@@ -1,8 +1,10 @@
 """Bridges: our models in `mteb.evaluate`, and any of our tasks as a sentence-transformers evaluator."""
 
 import csv
+import json
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -35,21 +37,28 @@ class MtebEncoder:
 
     @cached_property
     def mteb_model_meta(self) -> Any:
-        """What mteb writes into its results; the mix and the weights' hash stand for the revision."""
+        """What mteb writes into its results."""
         try:
             from mteb.models import ModelMeta
         except ImportError as error:
             raise InputError("mteb is not installed: pip install mteb") from error
-        weights, _ = self.model.encoder.fingerprint()
         known = {
             "name": self._name,
-            "revision": f"{weights[:12]} {self.model.mix}",
+            "revision": self.revision,
             "max_tokens": self.model.encoder.max_length,
             "embed_dim": self.model.width,
             "similarity_fn_name": self.model.similarity_fn_name,
             "framework": ["PyTorch"],
         }
         return ModelMeta.create_empty(overwrites=known)
+
+    @cached_property
+    def revision(self) -> str:
+        """The mix, and a hash of all that decides an embedding: mteb takes results of an equal revision as its own."""
+        subject = LayerSubject(self.model, cache=False)
+        facts = {name: value for name, value in subject.facts().items() if name != "model"}
+        text = json.dumps([facts, subject.variants[0].facts], sort_keys=True, default=str)
+        return f"{sha256(text.encode()).hexdigest()[:12]} {self.model.mix}"
 
     def encode(
         self,
