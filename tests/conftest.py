@@ -5,10 +5,13 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports the hub's client: no test reaches for it
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tiny import ARCHITECTURES, SENTENCES, save_tiny
+from tiny import ARCHITECTURES, SENTENCES, WORDS, save_tiny
 
 torch.set_num_threads(2)
 
@@ -27,6 +30,36 @@ def tiny_folders(tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def tiny_bert(tiny_folders) -> Path:
     return tiny_folders["bert"]
+
+
+@pytest.fixture(scope="session")
+def tiny_layers(tiny_bert):
+    """A model by the mean of the last layer of the tiny BERT; nobody changes it."""
+    from layerwise.model.layer_model import LayerModel
+
+    return LayerModel.load(tiny_bert, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def pairs_task(tmp_path_factory):
+    """80 graded pairs of two subsets, 50 to test and 30 to choose by."""
+    from layerwise.data.tasks import Task
+
+    random = np.random.default_rng(7)
+    rows = [
+        {
+            "sentence1": " ".join(random.choice(WORDS, 4)),
+            "sentence2": " ".join(random.choice(WORDS, 5)),
+            "score": float(random.integers(0, 6)),
+            "subset": "xy"[row % 3 == 0],
+            "split": "test" if row < 50 else "dev",
+        }
+        for row in range(80)
+    ]
+    file = tmp_path_factory.mktemp("pairs") / "pairs.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    splits = {"dev": ("dev",), "test": ("test",)}
+    return Task("pairs", "sts", str(file), columns={"subset": "subset"}, splits=splits)
 
 
 @pytest.fixture(autouse=True)

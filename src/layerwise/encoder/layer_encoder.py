@@ -181,6 +181,12 @@ class LayerEncoder:
             return self._onnx.read(tokens, mask, layers, poolings)
         return self._read_torch(tokens, mask, layers, poolings)
 
+    def read_states(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], kept: Tensor) -> Tensor:
+        """One batch's states of the tokens that `kept` (batch, tokens) marks, by torch: (marked, layers, width)."""
+        inputs = {"input_ids": tokens, "attention_mask": mask}
+        states = self.reader.read(inputs, set(layers), lambda layer_states: layer_states[kept])
+        return torch.stack([states[layer] for layer in layers], dim=1)
+
     def _read_torch(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
         functions = [POOLINGS[name] for name in poolings]
 

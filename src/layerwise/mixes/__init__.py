@@ -17,7 +17,8 @@ from layerwise.mixes.concat import LayerConcat
 from layerwise.mixes.layer_set import LayerSet
 from layerwise.mixes.parse import parse_mix
 from layerwise.mixes.weights import LayerWeights
+from layerwise.mixes.wk import LayerWk
 
-LayerMix: TypeAlias = LayerSet | LayerWeights | LayerConcat
+LayerMix: TypeAlias = LayerSet | LayerWeights | LayerConcat | LayerWk
 
-__all__ = ["LayerConcat", "LayerMix", "LayerSet", "LayerWeights", "parse_mix"]
+__all__ = ["LayerConcat", "LayerMix", "LayerSet", "LayerWeights", "LayerWk", "parse_mix"]

@@ -4,29 +4,35 @@
     0,1,12 | 1-3,12 | -4..-2                             a set, averaged; negative numbers count from the last
     1:0.25,12:0.75                                       weights
     concat(1,12)                                         side by side
+    wk | wk(start=4,window=2)                            SBERT-WK, which takes no pooling
 
 with ` @ mean`, ` @ cls` or ` @ max` behind it for the token pooling; without, mean.
 """
 
 import re
+from dataclasses import replace
+from typing import Any
 
 from layerwise.errors import MixError
 from layerwise.mixes.concat import LayerConcat
 from layerwise.mixes.layer_set import LayerSet
 from layerwise.mixes.spans import NAMED, Span, is_backwards
 from layerwise.mixes.weights import LayerWeights
+from layerwise.mixes.wk import LayerWk
 
 _LAST_K = re.compile(r"last-(\d+)")
 _CONCAT = re.compile(r"concat\((.*)\)")
+_WK = re.compile(r"wk(?:\((.*)\))?")
+_WK_OPTION = re.compile(r"(start|window|last)\s*=\s*([-+]?\d+)")
 _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)|(-?\d+)\s*\.\.\s*(-?\d+)")
 _NUMBER = re.compile(r"[-+]?\d+")
 _HELP = (
     "a mix is layers such as 'last', 'last-4', 'first-last', '0+last', 'all', '0,1,12', '1-3,12', '1:0.25,12:0.75' "
-    "or 'concat(1,12)', and '@ mean', '@ cls' or '@ max' behind them"
+    "or 'concat(1,12)', and '@ mean', '@ cls' or '@ max' behind them; or 'wk'"
 )
 
 
-def parse_mix(text: str, *, pooling: str = "mean") -> LayerSet | LayerWeights | LayerConcat:
+def parse_mix(text: str, *, pooling: str = "mean") -> LayerSet | LayerWeights | LayerConcat | LayerWk:
     """Read a mix; `pooling` is taken where the text names none."""
     expression, _, named = (part.strip() for part in text.partition("@"))
     pooling = named or pooling
@@ -40,6 +46,10 @@ def parse_mix(text: str, *, pooling: str = "mean") -> LayerSet | LayerWeights | 
         return LayerSet(((-int(found[1]), -1),), pooling=pooling)
     if found := _CONCAT.fullmatch(expression):
         return LayerConcat(tuple(_number(part, text) for part in found[1].split(",")), pooling=pooling)
+    if found := _WK.fullmatch(expression):
+        if named:
+            raise MixError(f"{text!r}: wk weighs the tokens itself, so it takes no pooling; leave '@ {named}' out")
+        return _wk(found[1], text)
     parts = [part.strip() for part in expression.split(",")]
     if any(":" in part for part in parts):
         return LayerWeights(tuple(_weight(part, text) for part in parts), pooling=pooling)
@@ -70,3 +80,13 @@ def _number(part: str, text: str) -> int:
     if not _NUMBER.fullmatch(part):
         raise MixError(f"{text!r}: {part!r} is not a layer; {_HELP}")
     return int(part)
+
+
+def _wk(options: str | None, text: str) -> LayerWk:
+    found: dict[str, Any] = {}
+    for part in options.split(",") if options and options.strip() else ():
+        option = _WK_OPTION.fullmatch(part.strip())
+        if option is None or option[1] in found:
+            raise MixError(f"{text!r}: {part.strip()!r} is no option of wk, or comes twice; as in wk(start=4,window=2)")
+        found[option[1]] = int(option[2])
+    return replace(LayerWk(), **found)

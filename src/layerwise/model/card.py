@@ -19,14 +19,17 @@ class CardFacts:
     native: bool
     normalize: bool
     heads: int
+    flows: int = 0
+    fitted_on: tuple[str, ...] = ()
 
 
 def model_card(facts: CardFacts) -> str:
     """Markdown with the metadata that the hub reads."""
     cut = f"{facts.blocks} of {facts.depth}" if facts.blocks < facts.depth else f"all {facts.depth}"
     trust = "" if facts.native else ", trust_remote_code=True"
-    needs = "" if facts.native else "\nIts mix needs the package too: `pip install layerwise`.\n"
+    needs = "" if facts.native else "\nIt needs the package too: `pip install layerwise`.\n"
     extras = [f"{facts.heads} linear layer(s) behind the mix"] * bool(facts.heads)
+    extras += [f"{facts.flows} flow(s) behind the mix"] * bool(facts.flows)
     extras += ["embeddings of length 1"] * facts.normalize
     return f"""---
 library_name: sentence-transformers
@@ -48,7 +51,7 @@ tags:
 | blocks kept | {cut} |
 | embedding | {facts.width} numbers{"".join(f"; {extra}" for extra in extras)} |
 | longest input | {facts.max_length} tokens; longer text is cut there |
-
+{"".join(f"| fitted on | {_cell(text)} |{chr(10)}" for text in facts.fitted_on)}
 ## Use
 {needs}
 ```python
@@ -73,3 +76,8 @@ Made with layerwise {__version__}.
 def _base_model(encoder: str) -> str:
     """The metadata line, only for what can be a hub name: a path of this machine is nobody's business."""
     return f"base_model: {encoder}\n" if encoder.count("/") == 1 and not encoder.startswith((".", "/", "~")) else ""
+
+
+def _cell(text: str) -> str:
+    """A text of the user's in one cell of a table."""
+    return " ".join(text.replace("|", "/").split())

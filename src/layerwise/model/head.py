@@ -1,8 +1,12 @@
-"""A linear layer with an activation behind the mix: an MLP head, or (without activation) any linear map."""
+"""What comes behind the mix: a linear layer with an activation (or without: any linear map), or a flow."""
+
+from typing import TypeAlias
 
 from torch import Tensor, nn
 
 from layerwise.errors import ModelError
+from layerwise.postprocess.base import Postprocess
+from layerwise.postprocess.flow_network import FlowNetwork
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -38,6 +42,11 @@ class Head(nn.Module):
         self._function = ACTIVATIONS[activation]()
 
     @property
+    def in_features(self) -> int:
+        """The width of what goes in."""
+        return self.linear.in_features
+
+    @property
     def out_features(self) -> int:
         """The width of what comes out."""
         return self.linear.out_features
@@ -46,3 +55,41 @@ class Head(nn.Module):
         """(..., in) -> (..., out)"""
         outputs: Tensor = self._function(self.linear(embeddings))
         return outputs
+
+
+class FlowHead(nn.Module):
+    """A fitted flow, in float32. Its weights are never trained further."""
+
+    activation = "flow"
+
+    def __init__(self, network: FlowNetwork) -> None:
+        super().__init__()
+        self.network = network.float().requires_grad_(False).eval()
+
+    @property
+    def in_features(self) -> int:
+        """The width of what goes in."""
+        return self.network.width
+
+    @property
+    def out_features(self) -> int:
+        """The width of what comes out, the same."""
+        return self.network.width
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """(..., width) -> (..., width)"""
+        outputs: Tensor = self.network(embeddings)
+        return outputs
+
+
+AnyHead: TypeAlias = Head | FlowHead
+
+
+def head_of(fitted: Postprocess) -> AnyHead:
+    """What was fitted on embeddings as a head: native where it is linear."""
+    module = fitted.module()
+    if isinstance(module, nn.Linear):
+        return Head(module.weight, module.bias, activation="identity")
+    if isinstance(module, FlowNetwork):
+        return FlowHead(module)
+    raise ModelError(f"{type(fitted).__name__} gives a {type(module).__name__}; known are Linear and FlowNetwork")

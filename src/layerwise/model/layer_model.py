@@ -3,10 +3,9 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
@@ -15,15 +14,18 @@ from tqdm import tqdm
 from layerwise.encoder.embedded import DEFAULT
 from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences
 from layerwise.encoder.stream import Array, Progress, no_progress, window_rows, windows_of
-from layerwise.errors import InputError, ModelError
-from layerwise.mixes import LayerMix, parse_mix
-from layerwise.model.head import Head
+from layerwise.errors import InputError, MixError, ModelError
+from layerwise.mixes import LayerMix, LayerWk, parse_mix
+from layerwise.mixes.wk import without_last_token
+from layerwise.model.convert import Precision, converted
+from layerwise.model.head import AnyHead, head_of
 from layerwise.model.saved import read_saved
+from layerwise.postprocess.base import Postprocess
+from layerwise.postprocess.fitted_on import ENCODER, FittedOn
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 _NO_PROMPTS = {"query": "", "document": ""}  # as in sentence-transformers, both names are always there
 
@@ -34,12 +36,13 @@ class LayerModel:
     Args:
         encoder: A `LayerEncoder`, or what makes one: a folder, a hub name.
         mix: A layer mix or its text, such as "1,2,12 @ mean".
-        heads: Linear layers behind the mix, in order.
+        heads: What stands behind the mix, in order: linear layers, flows.
         normalize: Make every embedding's length 1.
         prompts: Texts put before a sentence, by name.
         default_prompt_name: The prompt for `encode` where the caller names none.
         similarity: How embeddings are compared: "cosine", "dot", "euclidean" or "manhattan".
         chosen: How the mix was chosen, for the model card.
+        fitted_on: The text that any part was fitted or trained on, for the model card and for honest evaluation.
 
     >>> model = LayerModel("default", "1,6 @ mean")
     >>> model.encode(["A cat sat.", "It rained."]).shape
@@ -51,12 +54,13 @@ class LayerModel:
         encoder: LayerEncoder | str | os.PathLike[str] = DEFAULT,
         mix: LayerMix | str = "last",
         *,
-        heads: Sequence[Head] = (),
+        heads: Sequence[AnyHead] = (),
         normalize: bool = False,
         prompts: dict[str, str] | None = None,
         default_prompt_name: str | None = None,
         similarity: str = "cosine",
         chosen: str = "by hand",
+        fitted_on: Sequence[FittedOn] = (),
     ) -> None:
         self.encoder = encoder if isinstance(encoder, LayerEncoder) else LayerEncoder(encoder)
         self.mix: LayerMix = (parse_mix(mix) if isinstance(mix, str) else mix).resolve(self.encoder.depth)
@@ -66,8 +70,11 @@ class LayerModel:
         self.default_prompt_name = default_prompt_name
         self.similarity_fn_name = similarity
         self.chosen = chosen
+        self.fitted_on = tuple(fitted_on)
         if similarity not in _SIMILARITIES:
             raise InputError(f"Unknown similarity {similarity!r}. Known: {', '.join(_SIMILARITIES)}")
+        if isinstance(self.mix, LayerWk) and self.encoder.backend == "onnx":
+            raise MixError(f"{self.mix} reads token states, which ONNX graphs don't give; use the torch backend")
         _check_widths(self.mix.width(self.encoder.width), self.heads)
         if default_prompt_name is not None:
             self.prompt(None, None)
@@ -96,6 +103,7 @@ class LayerModel:
                 prompts=saved.prompts,
                 default_prompt_name=saved.default_prompt_name,
                 similarity=saved.similarity,
+                fitted_on=[record for record in saved.fitted_on if record.what == ENCODER],
             )
         return cls(
             encoder,
@@ -106,6 +114,26 @@ class LayerModel:
             default_prompt_name=saved.default_prompt_name,
             similarity=saved.similarity,
             chosen=str(saved.facts.get("chosen", "as the model was saved")),
+            fitted_on=saved.fitted_on,
+        )
+
+    def with_postprocess(self, fitted: Postprocess) -> Self:
+        """A model with what was fitted on this model's embeddings behind it, and the record of that text.
+
+        Such as `Whitening(256).fit(model.encode(texts), fitted_on=FittedOn.of(texts, source="my texts"))`.
+        """
+        fitted.check_fitted()
+        if self.normalize:
+            raise ModelError("Nothing can stand behind embeddings of length 1; fit on a model with normalize=False")
+        return type(self)(
+            self.encoder,
+            self.mix,
+            heads=(*self.heads, head_of(fitted)),
+            prompts=self.prompts,
+            default_prompt_name=self.default_prompt_name,
+            similarity=self.similarity_fn_name,
+            chosen=self.chosen,
+            fitted_on=(*self.fitted_on, fitted.fitted_on_),
         )
 
     @property
@@ -159,7 +187,7 @@ class LayerModel:
             ):
                 found[start : start + len(part)] = part
                 start += len(part)
-        result = _converted(found, single, precision, convert_to_tensor or not convert_to_numpy, self.encoder.device)
+        result = converted(found, single, precision, convert_to_tensor or not convert_to_numpy, self.encoder.device)
         return list(result) if not (convert_to_numpy or convert_to_tensor or single) else result
 
     def encode_query(self, inputs: str | Sequence[str], **options: Any) -> Any:
@@ -189,11 +217,17 @@ class LayerModel:
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """One padded batch, (batch, tokens) twice, to embeddings (batch, width)."""
-        views = self.encoder.read(tokens, mask, self.mix.layers, (self.mix.pooling,))
-        embeddings = self.mix.combine(views[:, 0]).float()
+        embeddings = self._mixed(tokens, mask).float()
         for head in self.heads:
             embeddings = head(embeddings)
         return F.normalize(embeddings, dim=-1) if self.normalize else embeddings
+
+    def _mixed(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        if isinstance(self.mix, LayerWk):
+            kept = without_last_token(mask)
+            return self.mix.combine_tokens(self.encoder.read_states(tokens, mask, self.mix.layers, kept), kept)
+        views = self.encoder.read(tokens, mask, self.mix.layers, (self.mix.pooling,))
+        return self.mix.combine(views[:, 0])
 
     def similarity(self, left: NDArray[Any] | Tensor, right: NDArray[Any] | Tensor) -> Tensor:
         """Every embedding of `left` against every one of `right`: (n, d), (m, d) -> (n, m)."""
@@ -259,18 +293,8 @@ def _with_prompt(name: str, options: dict[str, Any]) -> dict[str, Any]:
     return options if given else options | {"prompt_name": name}
 
 
-def _check_widths(width: int, heads: Sequence[Head]) -> None:
+def _check_widths(width: int, heads: Sequence[AnyHead]) -> None:
     for head in heads:
-        if head.linear.in_features != width:
-            raise ModelError(f"A head takes {head.linear.in_features} numbers, but what comes before it gives {width}")
+        if head.in_features != width:
+            raise ModelError(f"A head takes {head.in_features} numbers, but what comes before it gives {width}")
         width = head.out_features
-
-
-def _converted(found: Array, single: bool, precision: Precision, tensor: bool, device: torch.device) -> Any:
-    result: Any = found
-    if precision != "float32":
-        from sentence_transformers.util.quantization import quantize_embeddings
-
-        result = quantize_embeddings(found, precision=precision)
-    result = result[0] if single else result
-    return torch.from_numpy(result).to(device) if tensor else result

@@ -1,17 +1,23 @@
-"""The one module of ours for sentence-transformers, for mixes that its own modules can't express.
+"""Our modules for sentence-transformers, for what its own can't express.
 
-It needs `layerwise` to be installed and `trust_remote_code=True`. Concatenations need it, and averages of several
-max-pooled layers (sentence-transformers averages tokens before pooling, which differs for the maximum).
+They need `layerwise` to be installed and `trust_remote_code=True`. Concatenations, SBERT-WK and averages of several
+max-pooled layers (sentence-transformers averages tokens before pooling, which differs for the maximum) need one, flows
+the other.
 """
 
+from pathlib import Path
 from typing import Any, Self
 
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers.base.modules.module import Module
 from torch import Tensor
 
 from layerwise.encoder.pooling import POOLINGS
-from layerwise.mixes import parse_mix
+from layerwise.errors import ModelError
+from layerwise.mixes import LayerWk, parse_mix
+from layerwise.mixes.wk import without_last_token
+from layerwise.postprocess.flow_network import Coupling, FlowNetwork
 
 
 class LayerMixPooling(Module):
@@ -27,12 +33,18 @@ class LayerMixPooling(Module):
         self._pool = POOLINGS[self._mix.pooling]
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Pool every needed layer, then mix."""
+        """Pool every needed layer, then mix; SBERT-WK mixes the tokens' layers themselves."""
         states: tuple[Tensor, ...] = features["all_layer_embeddings"]
-        mask = features["attention_mask"]
-        picked = torch.stack([self._pool(states[layer], mask) for layer in self._mix.layers], dim=1)
-        features["sentence_embedding"] = self._mix.combine(picked).to(states[-1].dtype)
+        features["sentence_embedding"] = self._mixed(states, features["attention_mask"]).to(states[-1].dtype)
         return features
+
+    def _mixed(self, states: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+        if isinstance(self._mix, LayerWk):
+            kept = without_last_token(mask)
+            tokens = torch.stack([states[layer][kept] for layer in self._mix.layers], dim=1)
+            return self._mix.combine_tokens(tokens, kept)
+        picked = torch.stack([self._pool(states[layer], mask) for layer in self._mix.layers], dim=1)
+        return self._mix.combine(picked)
 
     def get_embedding_dimension(self) -> int:
         """The width of an embedding."""
@@ -62,3 +74,56 @@ class LayerMixPooling(Module):
             local_files_only=local_files_only,
         )
         return cls(**config)
+
+
+class FlowTransform(Module):
+    """A fitted flow on the sentence embedding, computed in the type of its weights: the host's loading may halve it."""
+
+    config_keys: list[str] = ["width", "blocks", "hidden", "coupling"]  # noqa: RUF012 - as the host declares it
+
+    def __init__(self, width: int, blocks: int, hidden: int, coupling: Coupling) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.width, self.blocks, self.hidden, self.coupling = width, blocks, hidden, coupling
+        self.network = FlowNetwork(width, blocks=blocks, hidden=hidden, coupling=coupling).requires_grad_(False)
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """The embedding through the flow, in the type that it came in."""
+        embeddings: Tensor = features["sentence_embedding"]
+        weights = next(self.network.parameters())
+        features["sentence_embedding"] = self.network(embeddings.to(weights.dtype)).to(embeddings.dtype)
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        """The width of an embedding."""
+        return self.width
+
+    def save(self, output_path: str, *_: Any, **__: Any) -> None:
+        """Write the config and the weights."""
+        self.save_config(output_path)
+        weights = {name: tensor.contiguous().cpu() for name, tensor in self.network.state_dict().items()}
+        save_file(weights, Path(output_path) / "model.safetensors")
+
+    @classmethod
+    def load(  # type: ignore[override] # noqa: D102 - the host's contract
+        cls,
+        model_name_or_path: str,
+        subfolder: str = "",
+        token: bool | str | None = None,
+        cache_folder: str | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        **_: Any,
+    ) -> Self:
+        place: dict[str, Any] = {
+            "subfolder": subfolder,
+            "token": token,
+            "cache_folder": cache_folder,
+            "revision": revision,
+            "local_files_only": local_files_only,
+        }
+        flow = cls(**cls.load_config(model_name_or_path, **place))
+        path = cls.load_file_path(model_name_or_path, "model.safetensors", **place)
+        if path is None:
+            raise ModelError(f"{model_name_or_path}: no model.safetensors in {subfolder}; the folder is incomplete")
+        flow.network.load_state_dict(load_file(path))
+        return flow

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from layerwise.mixes import LayerConcat, LayerMix, LayerSet, LayerWeights
-from layerwise.model.head import ACTIVATIONS, Head
+from layerwise.mixes import LayerConcat, LayerMix, LayerSet, LayerWeights, LayerWk
+from layerwise.model.head import ACTIVATIONS, AnyHead, FlowHead, Head
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
-def is_native(mix: LayerMix) -> bool:
-    """Whether plain sentence-transformers can compute a mix: it mixes tokens, then pools them."""
-    if isinstance(mix, LayerConcat):
+def is_native(mix: LayerMix, heads: Sequence[AnyHead] = ()) -> bool:
+    """Whether plain sentence-transformers can compute a mix and what is behind it: it mixes tokens, then pools them."""
+    if isinstance(mix, LayerConcat | LayerWk) or any(isinstance(head, FlowHead) for head in heads):
         return False
     return mix.pooling in ("mean", "cls") or len(mix.layers) == 1
 
@@ -55,14 +55,14 @@ def build_sentence_transformer(
     mix: LayerMix,
     blocks: int,
     max_length: int,
-    heads: Sequence[Head],
+    heads: Sequence[AnyHead],
     normalize: bool,
     device: torch.device,
     **options: Any,
 ) -> "SentenceTransformer":
     """A SentenceTransformer with a copy of the model; `options` go to its constructor (prompts, …)."""
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Transformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Transformer
 
     with tempfile.TemporaryDirectory(prefix="layerwise-", ignore_cleanup_errors=True) as folder:
         model.save_pretrained(folder)
@@ -77,17 +77,30 @@ def build_sentence_transformer(
         transformer.max_seq_length = max_length
     # Layer weights are float32 and make everything behind them so; plain pooling keeps the encoder's type.
     number_type = torch.float32 if type(modules[0]).__name__ == "WeightedLayerPooling" else model.dtype
-    for head in heads:
-        linear = head.linear
-        dense = Dense(
-            linear.in_features,
-            linear.out_features,
-            bias=linear.bias is not None,
-            activation_function=ACTIVATIONS[head.activation](),
-            init_weight=linear.weight.detach().cpu(),
-            init_bias=None if linear.bias is None else linear.bias.detach().cpu(),
-        )
-        modules.append(dense.to(number_type))
+    modules += [_flow(head) if isinstance(head, FlowHead) else _dense(head).to(number_type) for head in heads]
     if normalize:
         modules.append(Normalize())
     return SentenceTransformer(modules=[transformer, *modules], device=str(device), **options)
+
+
+def _dense(head: Head) -> nn.Module:
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    linear = head.linear
+    dense: nn.Module = Dense(
+        linear.in_features,
+        linear.out_features,
+        bias=linear.bias is not None,
+        activation_function=ACTIVATIONS[head.activation](),
+        init_weight=linear.weight.detach().cpu(),
+        init_bias=None if linear.bias is None else linear.bias.detach().cpu(),
+    )
+    return dense
+
+
+def _flow(head: FlowHead) -> nn.Module:
+    from layerwise.model.modules import FlowTransform
+
+    flow = FlowTransform(**head.network.config())
+    flow.network.load_state_dict(head.network.state_dict())
+    return flow

@@ -10,7 +10,9 @@ from layerwise.encoder.quiet import quiet
 from layerwise.errors import ModelError
 from layerwise.model.card import CardFacts, model_card
 from layerwise.model.cut import cut_to_fit
+from layerwise.model.head import FlowHead
 from layerwise.model.native import build_sentence_transformer, is_native
+from layerwise.model.seen_text import write_seen_text
 from layerwise.version import __version__
 
 if TYPE_CHECKING:
@@ -63,7 +65,8 @@ def _write(model: "LayerModel", folder: Path) -> "SentenceTransformer":
     st, blocks = _built(model)
     with quiet():
         st.save_pretrained(str(folder), create_model_card=False)
-    (folder / "layerwise.json").write_text(json.dumps(_facts(model, blocks), indent=2), encoding="utf-8")
+    facts = _facts(model, blocks) | {"fitted_on": write_seen_text(folder, model.fitted_on)}
+    (folder / "layerwise.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
     (folder / "README.md").write_text(model_card(_card_facts(model, blocks)), encoding="utf-8")
     return st
 
@@ -107,9 +110,11 @@ def _card_facts(model: "LayerModel", blocks: int) -> CardFacts:
         depth=_original_depth(model),
         width=model.width,
         max_length=model.encoder.max_length,
-        native=is_native(model.mix),
+        native=is_native(model.mix, model.heads),
         normalize=model.normalize,
-        heads=len(model.heads),
+        heads=sum(not isinstance(head, FlowHead) for head in model.heads),
+        flows=sum(isinstance(head, FlowHead) for head in model.heads),
+        fitted_on=tuple(f"{record.what}: {record}" for record in model.fitted_on),
     )
 
 

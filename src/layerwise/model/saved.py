@@ -14,9 +14,12 @@ from layerwise.encoder.folders import ModelFolder
 from layerwise.encoder.pooling import POOLINGS
 from layerwise.errors import ModelError
 from layerwise.mixes import LayerMix, LayerSet, LayerWeights, parse_mix
-from layerwise.model.head import ACTIVATIONS, Head
+from layerwise.model.head import ACTIVATIONS, AnyHead, FlowHead, Head
+from layerwise.model.seen_text import read_seen_text
+from layerwise.postprocess.fitted_on import FittedOn
+from layerwise.postprocess.flow_network import FlowNetwork
 
-_ORDER = re.compile(r"((WeightedLayerPooling )?Pooling|LayerMixPooling)( Dense)*( Normalize)?")
+_ORDER = re.compile(r"((WeightedLayerPooling )?Pooling|LayerMixPooling)( Dense| FlowTransform)*( Normalize)?")
 _OLD_MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -32,12 +35,13 @@ class SavedModel:
     """Everything behind the encoder. An encoder on its own is read as the mean of its last layer."""
 
     mix: LayerMix = field(default_factory=lambda: LayerSet.of(-1))
-    heads: tuple[Head, ...] = ()
+    heads: tuple[AnyHead, ...] = ()
     normalize: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     similarity: str = "cosine"
     facts: dict[str, Any] = field(default_factory=dict)
+    fitted_on: tuple[FittedOn, ...] = ()
 
 
 def read_saved(folder: ModelFolder) -> SavedModel:
@@ -48,6 +52,7 @@ def read_saved(folder: ModelFolder) -> SavedModel:
         default_prompt_name=settings.get("default_prompt_name"),
         similarity=settings.get("similarity_fn_name") or "cosine",
         facts=folder.read_json("layerwise.json"),
+        fitted_on=read_seen_text(folder),
     )
     _check_order(folder)
     for module in folder.modules[1:]:
@@ -71,7 +76,7 @@ def _check_order(folder: ModelFolder) -> None:
     if folder.modules and known and not _ORDER.fullmatch(kinds):
         raise ModelError(
             f"{folder.root}: its modules come as {kinds or 'nothing'}; supported are [WeightedLayerPooling] Pooling, "
-            f"or LayerMixPooling, then any Dense, then [Normalize]"
+            f"or LayerMixPooling, then any Dense or FlowTransform, then [Normalize]"
         )
 
 
@@ -125,6 +130,17 @@ def _read_dense(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel
     return replace(saved, heads=(*saved.heads, head))
 
 
+def _read_flow(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
+    config, tensors = folder.read_json(path, "config.json"), _tensors(folder.root / path)
+    try:
+        network = FlowNetwork(**config)
+        network.load_state_dict(tensors)
+    except (TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"{folder.root / path}: not a flow of this version ({reason}); save it again") from error
+    return replace(saved, heads=(*saved.heads, FlowHead(network)))
+
+
 def _read_normalize(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:  # noqa: ARG001
     return replace(saved, normalize=True)
 
@@ -144,5 +160,6 @@ _READERS: dict[str, Callable[[SavedModel, ModelFolder, str], SavedModel]] = {
     "Pooling": _read_pooling,
     "LayerMixPooling": _read_our_mix,
     "Dense": _read_dense,
+    "FlowTransform": _read_flow,
     "Normalize": _read_normalize,
 }

@@ -1,0 +1,156 @@
+"""SBERT-WK (Wang & Kuo 2020): each token's layers weighted by how they align and what is new in them, then the tokens.
+
+For a token, layer k is compared with its neighbours, at most `window` on either side. With the QR decomposition of
+[neighbours, layer k], whose last column of R is r:
+
+    alignment  1 / (2 m cos), cos = the mean cosine of the neighbours with layer k's part in their span, m = columns
+    novelty    |r's last| / |r|, the share of layer k that no neighbour has
+
+Both are divided by their sums over the layers and added: the layers' weights. A token counts by the variance of the
+cosines of its layers with the next. R depends on inner products only, and is the Cholesky factor of their matrix (at
+most a few numbers square), so that all tokens of a batch are done at once. As in the authors' code, a left window that
+is not complete is empty, and the last token ([SEP]) is left out.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from layerwise.encoder.numbering import resolve_layer
+from layerwise.errors import MixError
+from layerwise.mixes.base import Mix, Views
+
+_JITTER = 1e-12  # added to squared lengths of 1: equal layers have no Cholesky factor without it
+
+
+@dataclass(frozen=True, repr=False)
+class LayerWk(Mix):
+    """SBERT-WK over the layers `start` to `last`. It reads token states, which pooled views have not.
+
+    Args:
+        start: The first layer, 4 in the paper. An encoder must have max(3, window + 1) layers from it on; one that
+            has fewer is refused rather than given another start.
+        window: How many neighbours on either side.
+        last: The last layer.
+
+    >>> LayerWk().resolve(12)
+    LayerWk('wk(start=4,window=2,last=12)')
+    """
+
+    start: int = 4
+    window: int = 2
+    last: int = -1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pooling != "mean":
+            raise MixError(f"wk weighs the tokens itself, so it takes no pooling; write it without '@ {self.pooling}'")
+        if self.window < 1:
+            raise MixError(f"{self}: the window must be 1 or more")
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers from `start` to `last`."""
+        if self.start < 0 or self.last < 0:
+            raise MixError(f"{self} counts from the last layer: call resolve(depth) first")
+        return tuple(range(self.start, self.last + 1))
+
+    def resolve(self, depth: int) -> Self:
+        """The same in layer numbers from 0; refused where too few layers are left."""
+        last, needed = resolve_layer(self.last, depth), max(3, self.window + 1)
+        start = self.start + depth + 1 if self.start < 0 else self.start
+        if start < 0 or last - start + 1 < needed:
+            most = last - needed + 1
+            advice = f"write wk(start={most})" if most >= 0 else "it can't be used here"
+            raise MixError(f"{self} needs {needed} layers from {start} on, but the last is {last}; {advice}")
+        return type(self)(start, self.window, last)
+
+    def combine(self, picked: Views) -> Views:
+        """Refused: pooled views have no tokens."""
+        raise MixError(
+            f"{self} reads token states, but these are pooled views {tuple(picked.shape)}; use LayerModel(…, 'wk')"
+        )
+
+    def combine_tokens(self, states: Tensor, kept: Tensor) -> Tensor:
+        """States (tokens, layers, width) of the tokens that `kept` (batch, longest) marks -> (batch, width)."""
+        return wk(states, kept, window=self.window)
+
+    @property
+    def expression(self) -> str:
+        """Such as `wk(start=4,window=2)`."""
+        last = "" if self.last == -1 else f",last={self.last}"
+        return f"wk(start={self.start},window={self.window}{last})"
+
+    def __str__(self) -> str:
+        return self.expression
+
+
+def without_last_token(mask: Tensor) -> Tensor:
+    """The mask without each sentence's last token, unless it is the only one: (batch, tokens) -> the same, bool."""
+    places = torch.arange(mask.shape[1], device=mask.device)
+    last = (mask * (places + 1)).argmax(dim=1, keepdim=True)
+    return mask.bool() & ((places != last) | (mask.sum(dim=1, keepdim=True) == 1))
+
+
+def wk(states: Tensor, kept: Tensor, *, window: int = 2) -> Tensor:
+    """SBERT-WK's sentence vectors.
+
+    Args:
+        states: (tokens, layers, width), the tokens of all sentences one after the other.
+        kept: (batch, longest), which places of the batch these tokens are; each sentence has one or more.
+        window: How many neighbours on either side.
+
+    Returns:
+        (batch, width) in float32; float64 stays.
+    """
+    exact = states.float() if states.device.type == "mps" else states.double()  # which has no float64
+    cosines = _cosines(exact)
+    weights = layer_weights(cosines, window=window).unsqueeze(1)
+    tokens = (weights @ exact).squeeze(1)
+    sentence = kept.nonzero()[:, 0]
+    shares = _shares(token_weights(cosines), sentence, len(kept)).unsqueeze(1)
+    pooled = tokens.new_zeros(len(kept), tokens.shape[1]).index_add_(0, sentence, shares * tokens)
+    return pooled if states.dtype == torch.float64 else pooled.float()
+
+
+def layer_weights(cosines: Tensor, *, window: int) -> Tensor:
+    """How much each layer counts: cosines of a token's layers (tokens, layers, layers) -> (tokens, layers)."""
+    alignment, novelty = [], []
+    for layer in range(cosines.shape[-1]):
+        near = _neighbours(layer, cosines.shape[-1], window)
+        order = [*near, layer]
+        picked = cosines[:, order][:, :, order] + _JITTER * torch.eye(len(order)).to(cosines)
+        r = torch.linalg.cholesky_ex(picked)[0][:, -1]  # the last column of R
+        aligned = picked[:, -1, :-1].mean(dim=1) / r[:, :-1].norm(dim=1)
+        alignment.append(1 / (aligned * len(order) * 2))
+        novelty.append(r[:, -1].abs() / r.norm(dim=1))
+    return _to_sum_one(_to_sum_one(torch.stack(alignment, dim=1)) + _to_sum_one(torch.stack(novelty, dim=1)))
+
+
+def token_weights(cosines: Tensor) -> Tensor:
+    """The variance of the cosines of each layer with the next: (tokens, layers, layers) -> (tokens,)."""
+    return cosines.diagonal(offset=-1, dim1=1, dim2=2).var(dim=1)
+
+
+def _to_sum_one(weights: Tensor) -> Tensor:
+    return weights / weights.sum(dim=1, keepdim=True)
+
+
+def _neighbours(layer: int, layers: int, window: int) -> list[int]:
+    left = range(layer - window, layer) if layer >= window else ()  # not complete is empty, as in the authors' slices
+    return [*left, *range(layer + 1, min(layers, layer + window + 1))]
+
+
+def _cosines(states: Tensor) -> Tensor:
+    """(tokens, layers, width) -> the layers' cosines (tokens, layers, layers)."""
+    unit = torch.nn.functional.normalize(states, dim=-1)
+    return unit @ unit.transpose(1, 2)
+
+
+def _shares(weights: Tensor, sentence: Tensor, sentences: int) -> Tensor:
+    """Each token's weight divided by its sentence's sum; where that is 0, all tokens count alike."""
+    sums = weights.new_zeros(sentences).index_add_(0, sentence, weights)[sentence]
+    counts = weights.new_zeros(sentences).index_add_(0, sentence, torch.ones_like(weights))[sentence]
+    return torch.where(sums > 0, weights / sums.clamp_min(torch.finfo(weights.dtype).tiny), 1 / counts)

@@ -1,0 +1,118 @@
+"""What something was fitted on: enough to tell later whether a test sentence was among it, without keeping any text.
+
+A sentence is remembered by 8 bytes of a hash of its letters and digits, so a million sentences take 8 MB. Case, spaces
+and punctuation make no difference: STS sets come tokenised ("did n't") and raw ("Didn't"), and either is the other.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerwise.errors import InputError
+
+Hashes = NDArray[np.uint64]
+ENCODER = "encoder"  # as `what`: the encoder's own weights saw the text, so it counts whatever the mix
+_HASH_BYTES = 8
+_BETWEEN = re.compile(r"[\W_]+")
+
+
+@dataclass(frozen=True, eq=False)
+class FittedOn:
+    """The text that something was fitted on.
+
+    Args:
+        source: What the text is called, such as "wiki1m, first 50,000".
+        sentences: How many sentences there were, repeated ones counted.
+        digest: SHA-256 over the sorted different sentences, see `text_digest`; empty where the text is not known.
+        hashes: A hash of each different sentence, sorted.
+        what: What was fitted: "whitening", "flow", …, or `ENCODER` for training text.
+
+    >>> fitted_on = FittedOn.of(["A cat sat.", "It rained."], source="two sentences")
+    >>> fitted_on.saw(["it rained .", "It snowed."])
+    0.5
+    """
+
+    source: str
+    sentences: int
+    digest: str
+    hashes: Hashes = field(repr=False)
+    what: str = ""
+
+    @classmethod
+    def of(cls, texts: Sequence[str], *, source: str, what: str = "") -> Self:
+        """From the sentences themselves, which are not kept."""
+        if isinstance(texts, str):
+            raise InputError("texts is one string; give a list of them")
+        return cls(source, len(texts), text_digest(texts), np.unique(_hashes(texts)), what)
+
+    @classmethod
+    def unknown(cls, sentences: int) -> Self:
+        """For embeddings whose text nobody named: what it saw can't be told."""
+        return cls("unknown text", sentences, "", np.empty(0, dtype=np.uint64))
+
+    @property
+    def different(self) -> int:
+        """How many different sentences there were."""
+        return len(self.hashes)
+
+    def seen(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """Which of these texts were among the sentences: (texts,)."""
+        if not self.digest:
+            raise InputError(
+                f"{self.source}: what was seen is not recorded; fit it again with fitted_on=FittedOn.of(…)"
+            )
+        return np.isin(_hashes(texts), self.hashes)
+
+    def saw(self, texts: Sequence[str]) -> float:
+        """The share of these texts that were among the sentences: 0 for a clean test; NaN where it is not known."""
+        return float(self.seen(texts).mean()) if self.digest and len(texts) else float("nan")
+
+    def named(self, what: str) -> Self:
+        """The same record, saying what was fitted."""
+        return replace(self, what=what)
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON, all but the hashes."""
+        return {
+            "what": self.what,
+            "source": self.source,
+            "sentences": self.sentences,
+            "different": self.different,
+            "digest": self.digest,
+        }
+
+    def __str__(self) -> str:
+        told = f", {self.different:,} of them different" if self.digest and self.different < self.sentences else ""
+        return f"{self.sentences:,} sentences of {self.source}{told}"
+
+    def __eq__(self, other: object) -> bool:
+        """Equal facts: the digest stands for the hashes."""
+        return isinstance(other, FittedOn) and self.facts() == other.facts()
+
+    def __hash__(self) -> int:
+        return hash((self.what, self.source, self.sentences, self.digest))
+
+
+def text_digest(texts: Iterable[str]) -> str:
+    """SHA-256 over the sorted different sentences, each with its length before it."""
+    digest = hashlib.sha256()
+    for data in sorted(set(map(_letters, texts))):
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _hashes(texts: Sequence[str]) -> Hashes:
+    data = b"".join(hashlib.blake2b(_letters(text), digest_size=_HASH_BYTES).digest() for text in texts)
+    return np.frombuffer(data, dtype="<u8").astype(np.uint64)
+
+
+def _letters(text: str) -> bytes:
+    """What makes two sentences the same; one without letters and digits is known by its marks."""
+    lower = text.lower()
+    return (_BETWEEN.sub("", lower) or " ".join(lower.split())).encode("utf-8", "surrogatepass")

@@ -1,0 +1,129 @@
+"""Linear maps fitted on embeddings: whitening, and the removal of the strongest directions.
+
+Both are `(x - mean) @ matrix`, so both become one linear layer, which plain sentence-transformers loads.
+"""
+
+import logging
+
+import numpy as np
+import torch
+from torch import nn
+
+from layerwise.errors import InputError
+from layerwise.postprocess.base import Exact, Postprocess
+
+log = logging.getLogger(__name__)
+_DROPPED = 1e-10  # of the largest variance: what is below it is rounding, and would be blown up to variance 1
+
+
+class LinearPostprocess(Postprocess):
+    """`(x - mean_) @ matrix_`, in float64.
+
+    Attributes:
+        mean_: (in,).
+        matrix_: (in, out).
+    """
+
+    mean_: Exact
+    matrix_: Exact
+
+    def module(self) -> nn.Linear:
+        """`weight = matrix_.T`, `bias = -mean_ @ matrix_`."""
+        self.check_fitted()
+        linear = nn.Linear(*self.matrix_.shape)
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(self.matrix_.T))
+            linear.bias.copy_(torch.from_numpy(-self.mean_ @ self.matrix_))
+        return linear
+
+    def _transform(self, embeddings: Exact) -> Exact:
+        return (embeddings - self.mean_) @ self.matrix_
+
+
+class Whitening(LinearPostprocess):
+    """Embeddings of mean 0 whose dimensions are uncorrelated and have variance 1 (Su et al. 2021).
+
+    `matrix_ = U Λ^(-1/2)` of the covariance `U Λ Uᵀ`, largest variance first. A direction whose variance is below
+    1e-10 of the largest is dropped, with a line in the log: fewer than width + 1 rows, or dimensions that depend on
+    each other, have such directions.
+
+    Args:
+        dimensions: Keep so many of the first directions; without it, all that are not dropped.
+
+    Attributes:
+        variances_: The variance along each kept direction, before.
+
+    >>> Whitening(dimensions=2).fit_transform(np.random.default_rng(0).normal(size=(50, 8))).shape
+    (50, 2)
+    """
+
+    name = "whitening"
+    variances_: Exact
+
+    def __init__(self, dimensions: int | None = None) -> None:
+        self.dimensions = dimensions
+
+    def _fit(self, embeddings: Exact) -> None:
+        rows, width = embeddings.shape
+        asked = self.dimensions
+        if asked is not None and not 1 <= asked <= width:
+            raise InputError(f"dimensions {asked} is not possible: the embeddings are {width} wide; give 1 to {width}")
+        mean = embeddings.mean(axis=0)
+        variances, directions = principal_directions(embeddings - mean)
+        kept = int((variances > _DROPPED * max(variances[0], np.finfo(np.float64).tiny)).sum())
+        if not kept:
+            raise InputError(f"{rows} embeddings without any difference can't be whitened; give more of them")
+        if asked is not None and asked > kept:
+            raise InputError(
+                f"{rows} embeddings vary in {kept} directions only, so whitening can't keep {asked} dimensions; give "
+                f"more of them, or at most dimensions={kept}"
+            )
+        if asked is None and kept < width:
+            log.info("Whitening keeps %d of %d directions: %d embeddings vary in no more", kept, width, rows)
+        kept = kept if asked is None else asked
+        self.mean_, self.variances_ = mean, variances[:kept]
+        self.matrix_ = directions[:, :kept] / np.sqrt(self.variances_)
+
+
+class RemoveComponents(LinearPostprocess):
+    """Embeddings without their strongest common directions (Mu & Viswanath 2018, "all-but-the-top").
+
+    The mean is subtracted, and the embeddings' part along the first principal directions. With `centre=False` the
+    mean stays and the directions are those of the embeddings as they are, as Arora et al. (2017) remove one.
+
+    Args:
+        count: How many directions; 0 subtracts the mean alone.
+        centre: Subtract the mean first.
+
+    Attributes:
+        directions_: What was removed, of length 1 each: (in, count).
+    """
+
+    name = "component removal"
+    directions_: Exact
+
+    def __init__(self, count: int = 1, *, centre: bool = True) -> None:
+        self.count = count
+        self.centre = centre
+
+    def _fit(self, embeddings: Exact) -> None:
+        rows, width = embeddings.shape
+        if not 0 <= self.count < width:
+            raise InputError(f"count {self.count} is not possible: the embeddings are {width} wide")
+        if self.count >= rows:
+            raise InputError(f"{rows} embeddings have less than {self.count} directions; give more of them")
+        mean = embeddings.mean(axis=0) if self.centre else np.zeros(width)
+        _, directions = principal_directions(embeddings - mean)
+        self.mean_, self.directions_ = mean, directions[:, : self.count]
+        self.matrix_ = np.eye(width) - self.directions_ @ self.directions_.T
+
+
+def principal_directions(centred: Exact) -> tuple[Exact, Exact]:
+    """Variances (width,), the largest first, and their directions (width, width), one a column.
+
+    A direction's sign is arbitrary; the largest number of each is made positive, so that a fit can be repeated.
+    """
+    variances, directions = np.linalg.eigh(centred.T @ centred / len(centred))
+    directions = directions[:, ::-1]
+    signs = np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(directions.shape[1])])
+    return np.maximum(variances[::-1], 0.0), directions * signs
