@@ -13,9 +13,9 @@ import torch
 import transformers as hf
 
 from layerwise import LayerEncoder, ViewCache
-from layerwise.places import default_cache_folder
 from layerwise.encoder.fingerprint import text_fingerprint, tokenizer_fingerprint
 from layerwise.errors import InputError
+from layerwise.places import default_cache_folder
 from tiny import DEPTH, SENTENCES, VOCABULARY, WIDTH, tiny_tokenizer
 
 SHAPE = (len(SENTENCES), DEPTH + 1, WIDTH)
