@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from layerwise.data.task_rows import TaskRows
 from layerwise.encoder.fingerprint import tokenizer_fingerprint
@@ -276,7 +275,5 @@ def _finish(model: LayerModel, views: Array) -> Array:
     for start in range(0, len(views), _CHUNK):
         rows = slice(start, start + _CHUNK)
         mixed = torch.from_numpy(np.ascontiguousarray(model.mix(views[rows]))).to(model.encoder.device)
-        for head in model.heads:
-            mixed = head(mixed)
-        found[rows] = (F.normalize(mixed, dim=-1) if model.normalize else mixed).cpu().numpy()
+        found[rows] = model.behind_mix(mixed).cpu().numpy()
     return found

@@ -1,5 +1,6 @@
 """What comes behind the mix: a linear layer with an activation (or without: any linear map), or a flow."""
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from torch import Tensor, nn
@@ -93,3 +94,11 @@ def head_of(fitted: Postprocess) -> AnyHead:
     if isinstance(module, FlowNetwork):
         return FlowHead(module)
     raise ModelError(f"{type(fitted).__name__} gives a {type(module).__name__}; known are Linear and FlowNetwork")
+
+
+def check_widths(width: int, heads: Sequence[AnyHead]) -> None:
+    """Refuse heads that don't fit together, behind a mix of this width."""
+    for head in heads:
+        if head.in_features != width:
+            raise ModelError(f"A head takes {head.in_features} numbers, but what comes before it gives {width}")
+        width = head.out_features

@@ -18,7 +18,7 @@ from layerwise.errors import InputError, MixError, ModelError
 from layerwise.mixes import LayerMix, LayerWk, parse_mix
 from layerwise.mixes.wk import without_last_token
 from layerwise.model.convert import Precision, converted
-from layerwise.model.head import AnyHead, head_of
+from layerwise.model.head import AnyHead, check_widths, head_of
 from layerwise.model.saved import read_saved
 from layerwise.postprocess.base import Postprocess
 from layerwise.postprocess.fitted_on import ENCODER, FittedOn
@@ -75,7 +75,7 @@ class LayerModel:
             raise InputError(f"Unknown similarity {similarity!r}. Known: {', '.join(_SIMILARITIES)}")
         if isinstance(self.mix, LayerWk) and self.encoder.backend == "onnx":
             raise MixError(f"{self.mix} reads token states, which ONNX graphs don't give; use the torch backend")
-        _check_widths(self.mix.width(self.encoder.width), self.heads)
+        check_widths(self.mix.width(self.encoder.width), self.heads)
         if default_prompt_name is not None:
             self.prompt(None, None)
 
@@ -217,7 +217,10 @@ class LayerModel:
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """One padded batch, (batch, tokens) twice, to embeddings (batch, width)."""
-        embeddings = self._mixed(tokens, mask).float()
+        return self.behind_mix(self._mixed(tokens, mask).float())
+
+    def behind_mix(self, embeddings: Tensor) -> Tensor:
+        """What the mix gave, through heads and normalising where the model has them: (n, any width) -> (n, width)"""
         for head in self.heads:
             embeddings = head(embeddings)
         return F.normalize(embeddings, dim=-1) if self.normalize else embeddings
@@ -291,10 +294,3 @@ class LayerModel:
 def _with_prompt(name: str, options: dict[str, Any]) -> dict[str, Any]:
     given = options.get("prompt") is not None or options.get("prompt_name") is not None
     return options if given else options | {"prompt_name": name}
-
-
-def _check_widths(width: int, heads: Sequence[AnyHead]) -> None:
-    for head in heads:
-        if head.in_features != width:
-            raise ModelError(f"A head takes {head.in_features} numbers, but what comes before it gives {width}")
-        width = head.out_features
