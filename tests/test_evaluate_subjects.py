@@ -227,3 +227,21 @@ def test_a_split_that_a_task_has_not(tiny_layers, pairs_task, caplog):
     caplog.set_level(logging.INFO)
     with pytest.raises(InputError, match=r"task 'pairs' has no train rows; it has dev, test"):
         evaluate(LayerSubject(tiny_layers), [pairs_task], protocol=Protocol(split="train"))
+
+
+class Plain:
+    """No progress bar, no prompts, no weights."""
+
+    def encode(self, texts):
+        return np.array([[len(text), text.count("a"), 1.0] for text in texts])
+
+
+def test_models_and_tasks_may_be_given_as_they_are(tiny_bert, tiny_layers, pairs_task, tmp_path):
+    toml = f'[[task]]\nname = "pairs"\nkind = "sts"\nfile = "{pairs_task.file}"\nsplits = {{ test = ["test"] }}\n'
+    (tmp_path / "task.toml").write_text(toml)
+    by_name = evaluate(str(tiny_bert), [str(tmp_path / "task.toml")])
+    by_model = evaluate(tiny_layers, [pairs_task])
+    by_subject = evaluate(LayerSubject(tiny_layers, "last"), [pairs_task])
+    scores = {found.runs[0].results["pairs"].score for found in (by_name, by_model, by_subject)}
+    assert len(scores) == 1
+    assert np.isfinite(evaluate(Plain(), [pairs_task]).runs[0].results["pairs"].score)

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -95,7 +96,7 @@ class TaskEvaluator(SentenceEvaluator):  # type: ignore[misc]
     Args:
         task: A task or its name.
         protocol: How it is scored; SentEval's without it.
-        split: Of STS: "dev" while training, "test" at the end.
+        split: Of STS: "dev" while training; without it the protocol's, "test".
         data: The data folder, as for `evaluate`.
         name: Before the metrics' names; the task's without it.
     """
@@ -105,13 +106,14 @@ class TaskEvaluator(SentenceEvaluator):  # type: ignore[misc]
         task: Task | str,
         *,
         protocol: Protocol | None = None,
-        split: str = "test",
+        split: str | None = None,
         data: str | None = None,
         name: str = "",
     ) -> None:
         super().__init__()
         self.task = find_tasks([task])[0] if isinstance(task, str) else task
-        self.protocol = protocol or Protocol(split=split, seeds=(1111,))
+        protocol = protocol or Protocol(seeds=(1111,))
+        self.protocol = replace(protocol, split=split) if split else protocol
         self.name = name or self.task.name
         self.rows = load_task(self.task, data)
         self.greater_is_better = True

@@ -34,7 +34,8 @@ def how(evaluation: Evaluation) -> str:
     metrics = dict.fromkeys(result.metric for result in results)
     said = [f"{evaluation.model}: {', '.join(metrics)} × 100", f"protocol {evaluation.protocol['name']}"]
     if any(result.suite in ("sts", "sts-raw", "multilingual") for result in results):
-        said.append(f"STS over {evaluation.protocol['aggregation']} pairs")
+        words = {"all": "over all pairs", "mean": "mean of subsets", "wmean": "mean of subsets by their size"}
+        said.append(f"STS {words[evaluation.protocol['aggregation']]}")
     if any(result.sd for result in results):
         said.append(f"seeds {', '.join(map(str, evaluation.protocol['seeds']))}")
     return "; ".join(said)

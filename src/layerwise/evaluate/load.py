@@ -1,6 +1,7 @@
 """From a name to what is evaluated: an encoder, a sentence-transformers model, or one of ours."""
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,15 @@ from layerwise.evaluate.subjects import HostSubject, LayerSubject, Subject, laye
 from layerwise.model.layer_model import LayerModel
 
 log = logging.getLogger(__name__)
+
+
+def as_subject(model: Any) -> Subject:
+    """A subject as it is, a `LayerModel`, a name or folder, or any object that encodes."""
+    if isinstance(model, Subject):
+        return model
+    if isinstance(model, str | os.PathLike):
+        return load_subject(os.fspath(model))
+    return LayerSubject(model) if isinstance(model, LayerModel) else HostSubject(model)
 
 
 def load_subject(

@@ -79,11 +79,13 @@ class Subject(ABC):
     def _searches(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
         """Queries and passages are embedded each by their own prompt; duplicates have no sides."""
         task = search_task(rows)
-        roles = ("", "") if rows.task.duplicates else ("query", "document")
         asked, corpus = ([task.texts[row] for row in own] for own in (task.queries, task.corpus))
-        for variant, queries, passages in zip(
-            variants, self.embed(asked, roles[0], variants), self.embed(corpus, roles[1], variants), strict=True
-        ):
+        if rows.task.duplicates:  # every query is in the corpus
+            both = self.embed(corpus, "", variants)
+            embedded: Iterator[tuple[Array, Array]] = ((vectors[task.own], vectors) for vectors in both)
+        else:
+            embedded = zip(self.embed(asked, "query", variants), self.embed(corpus, "document", variants), strict=True)
+        for variant, (queries, passages) in zip(variants, embedded, strict=True):
             for vectors, texts in ((queries, asked), (passages, corpus)):
                 check_finite(vectors, texts, f"{rows.task.name}, {self.name} by {variant.label}")
             yield score_retrieval(queries, passages, task.relevant, own=task.own, setting=protocol.search)
@@ -94,7 +96,7 @@ class LayerSubject(Subject):
 
     Args:
         model: The model. Heads and normalising behind its own mix are left out with another mix.
-        mixes: Other mixes than the model's own.
+        mixes: Other mixes than the model's own, or one.
         cache: Keep layer views on disk and read them from there.
         show_progress_bar: While encoding.
     """
@@ -102,12 +104,13 @@ class LayerSubject(Subject):
     def __init__(
         self,
         model: LayerModel,
-        mixes: Sequence[LayerMix | str] = (),
+        mixes: Sequence[LayerMix | str] | str = (),
         *,
         cache: bool = True,
         show_progress_bar: bool = False,
     ) -> None:
-        parsed = [parse_mix(mix) if isinstance(mix, str) else mix for mix in mixes]
+        several = [mixes] if isinstance(mixes, str) else mixes
+        parsed = [parse_mix(mix) if isinstance(mix, str) else mix for mix in several]
         resolved = dict.fromkeys(mix.resolve(model.encoder.depth) for mix in parsed)
         self.model = model
         self.cache = cache
@@ -210,8 +213,9 @@ class HostSubject(Subject):
     def embed(self, texts: Sequence[str], role: str, variants: Sequence[Variant]) -> Iterator[Array]:
         """By `encode`, or `encode_query` and `encode_document` where it has them."""
         encode = getattr(self._model, f"encode_{role}", None) or self._model.encode
+        options = {"show_progress_bar": True} if self.show_progress_bar else {}  # a plain encode(texts) knows none
         for _ in variants:
-            yield np.asarray(encode(list(texts), show_progress_bar=self.show_progress_bar), dtype=np.float32)
+            yield np.asarray(encode(list(texts), **options), dtype=np.float32)
 
 
 def _rules(tokenizer: Any) -> str:

@@ -7,11 +7,13 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from layerwise.data.catalog import find_tasks
 from layerwise.data.locate import load_task
 from layerwise.data.task_rows import TaskRows
 from layerwise.data.tasks import Task
 from layerwise.encoder.fingerprint import text_fingerprint
 from layerwise.errors import InputError
+from layerwise.evaluate.load import as_subject
 from layerwise.evaluate.outcomes import Outcome
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.results import Evaluation, Run, TaskResult
@@ -26,19 +28,19 @@ Progress = Callable[[Task, Variant, TaskResult], None]
 
 
 def evaluate(
-    subject: Subject,
-    tasks: Sequence[Task],
+    model: Any,
+    tasks: Sequence[Task | str],
     *,
     protocol: Protocol | None = None,
     data: str | None = None,
     store: ResultStore | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Score a subject on tasks by each of its mixes.
+    """Score a model on tasks, by each of its mixes where it is a subject with several.
 
     Args:
-        subject: A `LayerSubject`, a `HostSubject`, or anything like them.
-        tasks: See `layerwise.data.catalog.find_tasks`.
+        model: A name or folder, a `LayerModel`, any object that encodes, or a `Subject` made of one.
+        tasks: Tasks or their names; for suites see `layerwise.data.catalog.find_tasks`.
         protocol: SentEval's without it.
         data: The data folder; without it `$LAYERWISE_DATA`, what was fetched before, or the network.
         store: Where results are kept and looked for; without it nothing is stored.
@@ -46,13 +48,13 @@ def evaluate(
     """
     if not tasks:
         raise InputError("no tasks; name some, or a suite")
-    protocol = protocol or Protocol()
+    protocol, subject = protocol or Protocol(), as_subject(model)
     facts = subject.facts()
     if store and not facts.get("model_hash"):
         log.info("%s has no weights to know it by: its results are not stored", subject.name)
         store = None
     found: dict[str, dict[str, TaskResult]] = {variant.label: {} for variant in subject.variants}
-    for task in tasks:
+    for task in _resolved(tasks):
         rows = load_task(task, data)
         for variant, result in _evaluate_task(subject, facts, rows, protocol, store):
             found[variant.label][task.name] = result
@@ -60,6 +62,11 @@ def evaluate(
                 progress(task, variant, result)
     runs = [Run(one.label, one.layers, one.pooling, found[one.label]) for one in subject.variants]
     return Evaluation(subject.name, {**facts, **protocol.facts(), "versions": versions()}, tuple(runs))
+
+
+def _resolved(tasks: Sequence[Task | str]) -> list[Task]:
+    """Tasks, those too that are given by name or by a task file."""
+    return [found for task in tasks for found in (find_tasks([task]) if isinstance(task, str) else [task])]
 
 
 def versions() -> dict[str, str]:
