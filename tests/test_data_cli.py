@@ -65,9 +65,11 @@ def test_list_shows_every_task_and_where_it_is(tmp_path):
 def test_list_for_people(tmp_path):
     shown = call("list", "--suite", "transfer", "--data", tmp_path)
     assert "0 of 8 tasks are here" in shown
-    assert "67,349 train 872 dev 1,821 test" in shown
+    assert "67,349/872/1,821" in shown
     assert "sts12" not in shown
-    assert "hub:mteb/sts12-sts@a0d554a64d88" in call("list", "sts12-raw")
+    alone = call("list", "sts12-raw")
+    assert "hub:mteb/sts12-sts@a0d554a64d88" in alone
+    assert "3,108 test" in alone
 
 
 def test_list_of_a_user_task_file(tmp_path):

@@ -18,6 +18,7 @@ from layerwise.encoder.embedded import embedded_folder
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.results import Evaluation
 from layerwise.evaluate.store import ResultStore
+from layerwise.evaluate.sts import correlations
 from layerwise.evaluate.subjects import LayerSubject, layer_mixes
 from layerwise.evaluate.suite import evaluate
 from layerwise.model.layer_model import LayerModel
@@ -142,8 +143,9 @@ def test_minilm_on_stsb_dev_by_us_and_by_sentence_transformers(shared, name):
     assert result.score == pytest.approx(86.72, abs=0.05)
     assert (result.stamp["split"], result.stamp["scored"]) == ("dev", 1500)
     rows = load_task(tasks[0], data)
-    rows = rows.pick(rows.splits["dev"])
+    rows = rows.pick(rows.splits["dev"][: 300 if name == "stsb" else None])  # theirs takes a minute for all of them
+    ours = correlations(result.items[: len(rows)], result.gold[: len(rows)])
     theirs = EmbeddingSimilarityEvaluator(rows.left, rows.right, [label / 5 for label in rows.labels])
     expected = theirs(SentenceTransformer(str(embedded_folder()), device="cpu"))
-    assert result.figures["spearman"] / 100 == pytest.approx(expected["spearman_cosine"], abs=1e-4)
-    assert result.figures["pearson"] / 100 == pytest.approx(expected["pearson_cosine"], abs=1e-4)
+    assert ours["spearman"] / 100 == pytest.approx(expected["spearman_cosine"], abs=1e-4)
+    assert ours["pearson"] / 100 == pytest.approx(expected["pearson_cosine"], abs=1e-4)
