@@ -13,7 +13,6 @@ from layerwise.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from layerwise.model.layer_model import LayerModel
     from layerwise.postprocess import Postprocess
 
 
@@ -55,7 +54,7 @@ def fit(
         revision=revision,
         trust_remote_code=trust_remote_code,
     )
-    base = _without_normalizing(loaded)
+    base = loaded.replaced(normalize=False)  # fitted is what comes before; cosine needs no length of 1
     embeddings = base.encode(texts, show_progress_bar=sys.stderr.isatty())
     record = FittedOn.of(texts, source=Path(source).name)
     with counting("Fitting", epochs if kind == "flow" else None, unit="epochs") as progress:
@@ -91,21 +90,3 @@ def _make(
     if kind == "components":
         return RemoveComponents(components)
     return Flow(epochs=epochs, seed=seed, progress=lambda *_: progress(1))
-
-
-def _without_normalizing(model: "LayerModel") -> "LayerModel":
-    """Fitted is what comes before embeddings are cut to length 1; cosine similarity needs no such length."""
-    from layerwise.model.layer_model import LayerModel
-
-    if not model.normalize:
-        return model
-    return LayerModel(
-        model.encoder,
-        model.mix,
-        heads=model.heads,
-        prompts=model.prompts,
-        default_prompt_name=model.default_prompt_name,
-        similarity=model.similarity_fn_name,
-        chosen=model.chosen,
-        fitted_on=model.fitted_on,
-    )

@@ -243,15 +243,9 @@ def check_finite(vectors: Array, texts: Sequence[str], label: str) -> None:
 
 
 def _with_mix(model: LayerModel, mix: LayerMix) -> LayerModel:
-    """The model by another mix of its layers; nothing stands behind it then. What the encoder saw stays."""
-    return LayerModel(
-        model.encoder,
-        mix,
-        prompts=model.prompts,
-        default_prompt_name=model.default_prompt_name,
-        similarity=model.similarity_fn_name,
-        fitted_on=[record for record in model.fitted_on if record.what == ENCODER],
-    )
+    """The model by another mix of its layers; nothing stands behind it then."""
+    records = [record for record in model.fitted_on if record.what == ENCODER]
+    return model.replaced(mix=mix, heads=(), normalize=False, chosen="by hand", fitted_on=records)
 
 
 def _by_views(model: LayerModel) -> bool:

@@ -125,16 +125,13 @@ class LayerModel:
         fitted.check_fitted()
         if self.normalize:
             raise ModelError("Nothing can stand behind embeddings of length 1; fit on a model with normalize=False")
-        return type(self)(
-            self.encoder,
-            self.mix,
-            heads=(*self.heads, head_of(fitted)),
-            prompts=self.prompts,
-            default_prompt_name=self.default_prompt_name,
-            similarity=self.similarity_fn_name,
-            chosen=self.chosen,
-            fitted_on=(*self.fitted_on, fitted.fitted_on_),
-        )
+        return self.replaced(heads=(*self.heads, head_of(fitted)), fitted_on=(*self.fitted_on, fitted.fitted_on_))
+
+    def replaced(self, **parts: Any) -> Self:
+        """The same encoder with other parts, named as in the constructor; what is not named stays."""
+        own = {name: getattr(self, name) for name in ("mix", "heads", "normalize", "prompts", "chosen", "fitted_on")}
+        own |= {"default_prompt_name": self.default_prompt_name, "similarity": self.similarity_fn_name}
+        return type(self)(self.encoder, **own | parts)
 
     @property
     def width(self) -> int:

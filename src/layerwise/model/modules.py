@@ -56,24 +56,10 @@ class LayerMixPooling(Module):
 
     @classmethod
     def load(  # type: ignore[override] # noqa: D102 - the host's contract
-        cls,
-        model_name_or_path: str,
-        subfolder: str = "",
-        token: bool | str | None = None,
-        cache_folder: str | None = None,
-        revision: str | None = None,
-        local_files_only: bool = False,
-        **_: Any,
+        cls, model_name_or_path: str, subfolder: str = "", **options: Any
     ) -> Self:
-        config = cls.load_config(
-            model_name_or_path,
-            subfolder=subfolder,
-            token=token,
-            cache_folder=cache_folder,
-            revision=revision,
-            local_files_only=local_files_only,
-        )
-        return cls(**config)
+        place = _place(subfolder, options)
+        return cls(**cls.load_config(model_name_or_path, **place))
 
 
 class FlowTransform(Module):
@@ -105,25 +91,18 @@ class FlowTransform(Module):
 
     @classmethod
     def load(  # type: ignore[override] # noqa: D102 - the host's contract
-        cls,
-        model_name_or_path: str,
-        subfolder: str = "",
-        token: bool | str | None = None,
-        cache_folder: str | None = None,
-        revision: str | None = None,
-        local_files_only: bool = False,
-        **_: Any,
+        cls, model_name_or_path: str, subfolder: str = "", **options: Any
     ) -> Self:
-        place: dict[str, Any] = {
-            "subfolder": subfolder,
-            "token": token,
-            "cache_folder": cache_folder,
-            "revision": revision,
-            "local_files_only": local_files_only,
-        }
+        place = _place(subfolder, options)
         flow = cls(**cls.load_config(model_name_or_path, **place))
         path = cls.load_file_path(model_name_or_path, "model.safetensors", **place)
         if path is None:
             raise ModelError(f"{model_name_or_path}: no model.safetensors in {subfolder}; the folder is incomplete")
         flow.network.load_state_dict(load_file(path))
         return flow
+
+
+def _place(subfolder: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Of the host's options for loading, those that say where a file is."""
+    named = ("token", "cache_folder", "revision", "local_files_only")
+    return {"subfolder": subfolder, **{name: options[name] for name in named if name in options}}

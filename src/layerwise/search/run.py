@@ -184,17 +184,8 @@ def encode_sides(
 def chosen_model(model: LayerModel, mix: LayerMix, chosen: str, *, keep_heads: bool = False) -> LayerModel:
     """The model with another mix: its prompts, similarity and normalising stay, its heads only where asked for."""
     fitted_on = [record for record in model.fitted_on if keep_heads or record.what == ENCODER]
-    return LayerModel(
-        model.encoder,
-        mix,
-        heads=model.heads if keep_heads else (),
-        normalize=model.normalize,
-        prompts=model.prompts,
-        default_prompt_name=model.default_prompt_name,
-        similarity=model.similarity_fn_name,
-        chosen=chosen,
-        fitted_on=fitted_on,
-    )
+    heads = model.heads if keep_heads else ()
+    return model.replaced(mix=mix, heads=heads, chosen=chosen, fitted_on=fitted_on)
 
 
 def model_notes(model: LayerModel, search: LayerSearch) -> tuple[str, ...]:
