@@ -194,7 +194,8 @@ def test_interrupted_embed_says_how_to_go_on(tmp_path, monkeypatch, capfd, tiny_
 
 
 def test_cache_shows_and_clears(tiny_bert, own_cache):
-    assert call_json("cache") == {"folder": str(own_cache / "views"), "bytes": 0, "onnx_bytes": 0, "entries": []}
+    nothing = {"bytes": 0, "onnx_bytes": 0, "results": 0, "results_bytes": 0, "entries": []}
+    assert call_json("cache") == {"folder": str(own_cache / "views"), **nothing}
     assert call("cache") == f"0 entries, 0 B in {own_cache / 'views'}\n"
     LayerEncoder(tiny_bert).encode_layers(SENTENCES, ["mean", "cls"], cache=True)
     shown = call_json("cache")
@@ -220,6 +221,19 @@ def test_cache_counts_and_clears_graphs_too(own_cache):
     assert call_json("cache", "clear", "a") == {"freed_bytes": 0}, "a prefix names views"
     assert call_json("cache", "clear") == {"freed_bytes": 1234}
     assert call_json("cache")["onnx_bytes"] == 0
+
+
+def test_cache_counts_and_clears_results_too(own_cache):
+    (own_cache / "results").mkdir(parents=True)
+    (own_cache / "results" / "abc.json").write_text("{}")
+    (own_cache / "data").mkdir()
+    found = call_json("cache")
+    assert (found["results"], found["results_bytes"]) == (1, 2)
+    assert call_json("cache", "clear", "abc") == {"freed_bytes": 0}  # a prefix is one of views
+    assert call_json("cache")["results"] == 1
+    assert call_json("cache", "clear") == {"freed_bytes": 2}
+    assert call_json("cache")["results"] == 0
+    assert (own_cache / "data").is_dir()  # fetched rows stay
 
 
 # Mistakes

@@ -26,15 +26,20 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
     entries = list(cache.entries())
     views = sum(entry.bytes for entry in entries)
     graphs = sum(path.stat().st_size for path in _graphs())
+    results = _results()
+    kept = sum(path.stat().st_size for path in results)
     if as_json:
         rows = [{"name": e.name, "bytes": e.bytes, **e.manifest} for e in entries]
-        print_json({"folder": str(cache.folder), "bytes": views, "onnx_bytes": graphs, "entries": rows})
+        sizes = {"bytes": views, "onnx_bytes": graphs, "results": len(results), "results_bytes": kept}
+        print_json({"folder": str(cache.folder), **sizes, "entries": rows})
         return
     if entries:
         print_table(("entry", "model", "pooling", "sentences", "size"), [_row(entry) for entry in entries])
     print_line(f"{len(entries)} entries, {human_bytes(views)} in {cache.folder}")
     if graphs:
         print_line(f"ONNX graphs: {human_bytes(graphs)}")
+    if results:
+        print_line(f"Results of evaluations: {len(results)}, {human_bytes(kept)}")
 
 
 @app.command("clear")
@@ -42,7 +47,7 @@ def clear(
     prefix: Annotated[str, typer.Argument(help="Only entries whose name starts so; without, all.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Remove layer views (and, without a prefix, exported graphs); they are built again when needed."""
+    """Remove layer views (and, without a prefix, graphs and results); they are made again when needed."""
     import shutil
 
     from layerwise.encoder.cache import ViewCache
@@ -50,8 +55,10 @@ def clear(
 
     freed = ViewCache().clear(prefix)
     if not prefix:
-        freed += sum(path.stat().st_size for path in _graphs())
+        freed += sum(path.stat().st_size for path in (*_graphs(), *_results()))
         shutil.rmtree(graphs_folder(), ignore_errors=True)
+        for path in _results():
+            path.unlink(missing_ok=True)
     if as_json:
         print_json({"freed_bytes": freed})
     else:
@@ -62,6 +69,12 @@ def _graphs() -> "list[Path]":
     from layerwise.encoder.onnx import graphs_folder
 
     return sorted(graphs_folder().glob("*.onnx"))
+
+
+def _results() -> "list[Path]":
+    from layerwise.evaluate.store import ResultStore
+
+    return sorted(ResultStore().folder.glob("*.json"))
 
 
 def _row(entry: "CacheEntry") -> tuple[str, ...]:
