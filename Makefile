@@ -46,14 +46,15 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/transfer.py --part speed --out benchmarks/results/transfer_speed_cpu.json
 	$(BIN)/python benchmarks/senteval.py --outer 1
 	$(BIN)/python benchmarks/suites.py --suite transfer
-	$(BIN)/python benchmarks/baselines.py
+	$(BIN)/python benchmarks/suites.py --suite probing
+	$(BIN)/python benchmarks/baselines.py --rows 10000
 	$(BIN)/python benchmarks/retrieval.py
 	$(BIN)/python benchmarks/tables.py
 
 # from scratch: stored results and cached views of other runs are not used
 bench-quality: $(INSTALLED)
-	rm -rf benchmarks/results/quality.json $${TMPDIR:-/tmp}/layerwise-bench-quality
-	LAYERWISE_CACHE=$${TMPDIR:-/tmp}/layerwise-bench-quality $(BIN)/python benchmarks/quality.py
+	rm -rf $${TMPDIR:-/tmp}/layerwise-bench-quality
+	LAYERWISE_CACHE=$${TMPDIR:-/tmp}/layerwise-bench-quality $(BIN)/python benchmarks/quality.py --fresh
 	$(BIN)/python benchmarks/tables.py
 
 format: $(INSTALLED)

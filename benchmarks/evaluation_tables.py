@@ -31,12 +31,15 @@ def quality_table() -> str:
             cells = [f"{score:.2f}" for score in (*scores, mean(scores))]
             rows.append([f"{encoder}, {'**' if best else ''}{way}{'**' if best else ''}", *cells])
     protocol = found["protocol"]
+    first = next(iter(found["encoders"].values()))["rows"]["whitening, fitted on STS-B train"]
+    seen = ", ".join(f"{first[name]['saw_test_text']:.0%}" for name in SETS)
     note = (
         f"Spearman × 100, SentEval's form, {protocol['aggregation']!r} aggregation, each set's test split, mean "
         f"pooling, nothing trained (`make bench-quality`; every figure with its stamp in "
         f"`benchmarks/results/quality.json`). Layer combination: {protocol['dev_pairs']} pairs choose, the others "
         f"report, mean of {protocol['splits']} splits. Whitening of the last layer's mean is fitted on the sentences "
-        f"of STS-B train (other text), or on each set's own test sentences, as its paper does."
+        f"of STS-B train, which hold {seen} of the sets' test sentences, or on each set's own test sentences, as its "
+        f"paper does; on text that is neither it gains less (docs/evaluate.md)."
     )
     return table(["encoder", "12", "13", "14", "15", "16", "B", "SICK-R", "avg"], rows) + f"\n{note}\n"
 
@@ -63,11 +66,11 @@ def senteval_table() -> str:
     rows.append(["all eight", count, ours, theirs, f"{total['ratio']:,.0f}×", "", ""])
     head = ["task", "regressions", "ours", "scikit-learn", "faster", "points apart", "at the optimum"]
     note = (
-        "Fixed embeddings (all-MiniLM-L6-v2, last layer), two cores and two threads for both, one run. scikit-learn: "
-        "the plain loop of `LogisticRegression(C=c, max_iter=1000)` with its own tolerance; of tasks without splits it "
-        "ran the first of ten test folds (61 regressions), its time is scaled up, and accuracies are compared on that "
-        "fold. At the optimum: against scikit-learn's Newton solver in float64 with the same C, on that fold; the "
-        "default solver halts a little earlier."
+        "Fixed embeddings (all-MiniLM-L6-v2, last layer), two cores and two threads for both (Xeon), one run. "
+        "scikit-learn: the plain loop of `LogisticRegression(C=c, max_iter=1000)` with its own tolerance; of tasks "
+        "without splits it ran the first of ten test folds (61 regressions), its time is scaled up, and accuracies are "
+        "compared on that fold. At the optimum: against scikit-learn's Newton solver in float64 with the same C, on "
+        "that fold; the default solver halts a little earlier."
     )
     return table(head, rows) + f"\n{note}\n"
 
@@ -87,8 +90,9 @@ def suites_table() -> str:
     deviations = [one["sd"]["accuracy"] for p in results.values() for one in p["senteval"].values() if one["sd"]]
     note = (
         "Mean of the last layer, SentEval's protocol with logistic regression, mean of three seeds of the folds (their "
-        f"standard deviation is at most {max(deviations):.2f}; with dev rows nothing is random). Probing is X-Probe "
-        "English with 10,000 training rows, not SentEval's own files; the labels of odd man out look unreliable."
+        f"standard deviation is at most {max(deviations):.2f}; with dev rows nothing is random). Probing is nine of "
+        "SentEval's ten tasks in X-Probe's English form: 10,000 training rows (sentence length 4,998, tree depth "
+        "5,000, the halves of one file), no dev rows, so folds choose; the labels of odd man out look unreliable."
     )
     return "\n".join(parts) + f"\n{note}\n"
 
@@ -108,9 +112,9 @@ def baselines_table() -> str:
     note = (
         "wiki-mlm-12x384, Spearman × 100, 'all', test splits. What is fitted on a set's own test sentences saw test "
         "text, as in the papers of whitening and flow; fitted on other text it gains less, on Wikipedia least. Flows: "
-        "mean ± standard deviation of three seeds; fitting one took at most "
-        f"{slowest['fit_seconds']:.0f} s (two cores, other work beside it). SBERT-WK follows its authors' formula (a "
-        "test compares it with the decomposition written out), and does not help this encoder."
+        "mean ± standard deviation of three seeds; fitting one took up to "
+        f"{slowest['fit_seconds']:.0f} s on average (two cores, other work beside it). SBERT-WK follows its authors' "
+        "formula (a test compares it with the decomposition written out), and does not help this encoder."
     )
     head = ["method", "fitted on", "12", "13", "14", "15", "16", "B", "SICK-R", "avg"]
     return table(head, rows) + f"\n{note}\n"

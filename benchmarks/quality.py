@@ -4,9 +4,10 @@
 
 Each set's test split in SentEval's form; Spearman x 100 over all its pairs ("all"). Fixed mixes and whitening are
 scored on all test pairs. Layer combination (LC): 350 random pairs of the set choose among every set of layers, the
-others report; mean of 5 splits. Whitening of the mean of the last layer is fitted once on other text (the sentences of
-STS-B train), once on the set's own test sentences, as its paper does: those figures saw test text, and say so in their
-stamps. Every figure is stored with its stamp; encoders named are added to what benchmarks/results/quality.json has.
+others report; mean of 5 splits. Whitening of the mean of the last layer is fitted once on the sentences of STS-B train,
+which are in part those of STS12-16, once on the set's own test sentences, as its paper does; the stamps say how many of
+the test sentences were seen. Every figure is stored with its stamp; encoders named are added to what
+benchmarks/results/quality.json has, with --fresh nothing of it is kept.
 """
 
 import json
@@ -68,23 +69,26 @@ def measure(folder: Path | str, data: str) -> dict[str, Any]:
     sets = {task.name: load_task(task, data) for task in tasks}
     found = fixed(model, tasks, data)
     tests = {name: rows.pick(rows.splits["test"]) for name, rows in sets.items()}
-    found["layer combination"] = {name: combined(subject, rows) for name, rows in tests.items()}
+    found["layer combination"] = {
+        name: found["last layer"][name] | combined(subject, rows) | {"mix": "searched", "layers": []}
+        for name, rows in tests.items()
+    }
     stsb = sets["stsb"]
     elsewhere = whitened(model, stsb.pick(stsb.splits["train"]).texts, "STS-B train")
     other = evaluate(LayerSubject(elsewhere), tasks, data=data).runs[0].results
-    found["whitening, other text"] = {name: figure(result) for name, result in other.items()}
-    found["whitening, saw test text"] = {}
+    found["whitening, fitted on STS-B train"] = {name: figure(result) for name, result in other.items()}
+    found["whitening, fitted on its test text"] = {}
     for task in tasks:
         own = whitened(model, tests[task.name].texts, f"{task.name} test")
         result = evaluate(LayerSubject(own), [task], data=data).runs[0].results[task.name]
-        found["whitening, saw test text"][task.name] = figure(result)
+        found["whitening, fitted on its test text"][task.name] = figure(result)
     return {"rows": found, "model": {k: v for k, v in subject.facts().items() if k != "model"}}
 
 
 def main() -> None:
     """Measure the named encoders, or all."""
     path = RESULTS / "quality.json"
-    known = json.loads(path.read_text())["encoders"] if path.exists() else {}
+    known = json.loads(path.read_text())["encoders"] if path.exists() and "--fresh" not in sys.argv else {}
     folders = encoders() | {"all-MiniLM-L6-v2": model_folder("all-MiniLM-L6-v2")}
     for name in [name for name in sys.argv[1:] if name in folders] or list(folders):
         known[name] = measure(folders[name], str(shared_folder() / "data"))

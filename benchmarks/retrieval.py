@@ -10,7 +10,6 @@ not compare with these.
 
 import json
 import sys
-import time
 from typing import Any
 
 from layers import encoders
@@ -28,10 +27,8 @@ def measure(model: LayerModel) -> dict[str, Any]:
     """One encoder's own way to embed."""
     rows = load_task(find_tasks(["quora"])[0], str(shared_folder() / "data"))
     task, subject = search_task(rows), LayerSubject(model, show_progress_bar=sys.stderr.isatty())
-    began = time.perf_counter()
     vectors = next(subject.embed(task.texts, "", subject.variants))
-    seconds = time.perf_counter() - began
-    found: dict[str, Any] = {"mix": str(model.mix), "width": vectors.shape[1], "seconds_embedding": seconds}
+    found: dict[str, Any] = {"mix": str(model.mix), "width": vectors.shape[1]}
     for probes in PROBES:
         outcome = score_retrieval(
             vectors[task.queries],

@@ -14,6 +14,7 @@ after another, as SentEval's own loop is. Results are written task by task.
 
 import argparse
 import json
+import os
 import time
 import warnings
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from layerwise.classify.plan import Plan, kfold_plan, split_plan
 from layerwise.classify.senteval import GRIDS, ClassResult, evaluate_classes, pair_features
@@ -150,7 +152,9 @@ def main() -> None:
             found[name] = measure(name, options)
             versions = {**machine(), "scikit-learn": version("scikit-learn")}
             what = (__doc__ or "").splitlines()[0]
-            result = {"what": what, "machine": versions, "total": total(found), "tasks": found}
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+            threads = {"cores_allowed": cores, "threads": torch.get_num_threads()}
+            result = {"what": what, "machine": versions | threads, "total": total(found), "tasks": found}
             options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(total(found)))
 

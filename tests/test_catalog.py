@@ -148,7 +148,16 @@ def test_a_task_file_is_beside_its_files_whatever_the_data_folder(folder, tmp_pa
 
 
 TASK = '[[task]]\nname = "a"\nkind = "sts"\nfile = "a.csv"\n'
+HEAD = '[[task]]\nname = "a"\nkind = "sts"\nfile = "a.csv"\n'
 BAD = {
+    "split is a number": (HEAD + "splits = { test = [1] }\n", "splits is .*; expected names of splits"),
+    "rows is a number": (HEAD + "rows = 5\n", "rows is 5; expected counts"),
+    "rows are words": (HEAD + 'rows = { all = "many" }\n', "rows is .*; expected counts"),
+    "duplicates is a text": (HEAD + 'duplicates = "false"\n', "duplicates is 'false'; expected true or false"),
+    "only is a number": (HEAD + "only = 1\n", "only is 1; expected a text"),
+    "defaults are none": ("defaults = 5\n" + HEAD + 'like = "x"\n', "is like 'x'; the defaults there are none"),
+    "no left": (HEAD + 'columns = { left = "" }\n', "has no column 'left'; its rows need left, right"),
+    "no right": (HEAD + 'columns = { right = "" }\n', "has no column 'right'; its rows need left, right"),
     "not TOML": ("[[task", r"tasks\.toml: not TOML: "),
     "not text": (b"\xff\xfe", r"tasks\.toml: not TOML: "),
     "nothing": ("", r"tasks\.toml: no \[\[task\]\] table; each task is one, with name, kind and file"),
@@ -168,7 +177,10 @@ BAD = {
         "is of duplicates and needs a column of la",
     ),
     "like nothing": (TASK + 'like = "ours"\n', "task 1 is like 'ours'; the defaults there are none"),
-    "bad source": (TASK + 'source = { kind = "ftp" }\n', "task 1: .*missing 3 required"),
+    "bad source": (
+        TASK + 'source = { kind = "ftp" }\n',
+        "source is .*; expected a table with kind",
+    ),
     "odd source": (
         TASK + 'source = { kind = "ftp", repo = "", revision = "", reader = "" }\n',
         "task 1: a source is of the kind 'ftp'; known are hub and github",

@@ -190,7 +190,9 @@ def test_what_decides_a_score_and_which_rows_it_is_of():
     assert decides("sts", Protocol("lc")) == {"protocol": "lc", "seeds": [0]}
     assert decides("retrieval", Protocol("lc")) == decides("retrieval", protocol)
     rows, _ = some_rows(("train", "dev", "test"))
-    assert scored_rows(rows, protocol).tolist() == rows.splits["test"].tolist()  # dev rows choose, they are not scored
+    with pytest.raises(InputError, match="--split dev is for STS; task 'classes' is scored on its test rows"):
+        scored_rows(rows, protocol)  # dev rows choose, they are not scored
+    assert scored_rows(rows, Protocol()).tolist() == rows.splits["test"].tolist()
     assert len(scored_rows(rows, Protocol("lc"))) == ROWS
 
 

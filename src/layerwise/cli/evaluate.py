@@ -61,11 +61,16 @@ def evaluate(
     from layerwise.evaluate.store import ResultStore
     from layerwise.evaluate.suite import evaluate as run
 
-    names = [name for given in tasks or () for name in given.split(",") if name]
-    chosen = find_tasks(names, suite.split(",") if suite else () if names else ("sts",))
+    names = [name.strip() for given in tasks or () for name in given.split(",") if name.strip()]
+    if tasks and not names:
+        raise InputError("--tasks names no task; leave it out for the suite sts, or see `layerwise data list`")
     how = Protocol(protocol, aggregate, split, _seeds(seeds))
     _check_out(out or [])
-    _check_data(chosen, data)
+    if poolings and not every_layer and layers != ["search"]:
+        raise InputError(f"--pooling is for --every-layer and the search; write --layers 'last @ {poolings}' instead")
+    suites = suite.split(",") if suite else () if names else ("sts",)
+    named = {task.name for task in find_tasks(names)}
+    chosen = _available(find_tasks(names, suites), named, data)
     subject = load_subject(
         model,
         layers=layers or (),
@@ -104,14 +109,30 @@ def _check_out(paths: list[Path]) -> None:
     for path in paths:
         if path.suffix not in (".json", ".md", ".csv"):
             raise InputError(f"{path}: its ending {path.suffix!r} is none of .json, .md, .csv")
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder; name a file for --out")
 
 
-def _check_data(tasks: "list[Task]", data: str | None) -> None:
-    """Refuse what is missing before a model is loaded."""
-    from layerwise.data.locate import require
+def _available(tasks: "list[Task]", named: set[str], data: str | None) -> "list[Task]":
+    """Tasks whose rows are here or can be fetched, before a model is loaded; a suite goes on without one that can't."""
+    from layerwise.data.fetch import fetch
+    from layerwise.data.locate import data_folder, fetched_folder, require
 
+    data_folder(data)
+    found = []
     for task in tasks:
-        require(task, data)
+        try:
+            if require(task, data) is None:
+                fetch(task, fetched_folder())
+        except InputError as error:
+            if task.name in named or len(tasks) == 1:
+                raise
+            say_error(f"{task.name} is left out: {error}")
+            continue
+        found.append(task)
+    if not found:
+        raise InputError("none of the tasks is here or can be fetched; see `layerwise data list`, or name --data")
+    return found
 
 
 class _Watch:

@@ -45,6 +45,10 @@ def fit(
 
     if kind not in KINDS:
         raise InputError(f"--with {kind!r}: known are {', '.join(KINDS)}")
+    if limit is not None and limit < 2:
+        raise InputError(f"--limit {limit} is not possible; give 2 or more sentences")
+    if dimensions is not None and kind != "whitening":
+        raise InputError(f"--dimensions is for whitening, not for {kind}")
     texts = _read(source, column, input_format, limit)
     loaded = LayerModel.load(
         model,

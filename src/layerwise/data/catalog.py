@@ -1,7 +1,7 @@
 """The tasks that are known: those of the package, and those that a user declares by a TOML file or in Python."""
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import cache
@@ -38,9 +38,11 @@ def read_task_file(path: str | Path) -> list[Task]:
 def find_tasks(names: Iterable[str] = (), suites: Iterable[str] = ()) -> list[Task]:
     """Tasks by name ("STS-B" is "stsb"), by task file (`*.toml`) and by suite, each once, in this order."""
     known = known_tasks()
-    found = {}
+    found: dict[str, Task] = {}
     for name in names:
         for task in read_task_file(name) if name.endswith(".toml") else [_named(name, known)]:
+            if found.get(task.name, task) != task:
+                raise InputError(f"two tasks are called {task.name!r}; rename one of them")
             found[task.name] = task
     for suite in suites:
         wanted = SUITES if suite == "all" else (suite,)
@@ -94,8 +96,9 @@ def _with_defaults(table: dict[str, Any], defaults: dict[str, dict[str, Any]], w
     like = table.get("like")
     if like is None:
         return table
-    if like not in list(defaults):
-        raise InputError(f"{where} is like {like!r}; the defaults there are {', '.join(defaults) or 'none'}")
+    if not isinstance(defaults, dict) or not isinstance(defaults.get(str(like)), dict):
+        known = ", ".join(defaults) if isinstance(defaults, dict) else ""
+        raise InputError(f"{where} is like {like!r}; the defaults there are {known or 'none'}")
     return {**defaults[like], **{key: value for key, value in table.items() if key != "like"}}
 
 
@@ -105,6 +108,7 @@ def _task(table: dict[str, Any], defaults: dict[str, dict[str, Any]], where: str
         raise InputError(f"{where} has {unknown[0]!r}; known are {', '.join(sorted(_KNOWN))}")
     if missing := [key for key in ("name", "kind", "file") if not isinstance(table.get(key), str)]:
         raise InputError(f'{where} has no {missing[0]}; give {missing[0]} = "..."')
+    _check_types(table, where)
     source = table.get("source")
     try:
         return Task(**{**table, "source": Source(**source) if source else None})
@@ -112,3 +116,47 @@ def _task(table: dict[str, Any], defaults: dict[str, dict[str, Any]], where: str
         raise InputError(f"{where}: {error}") from error
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
+
+
+def _check_types(table: dict[str, Any], where: str) -> None:
+    """TOML has numbers, texts and tables: each key takes one kind."""
+    for key, value in table.items():
+        if not _TYPES[key](value):
+            raise InputError(f"{where}: {key} is {value!r}; expected {_EXPECTED[key]}")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+def _splits(value: Any) -> bool:
+    some = value.values() if isinstance(value, dict) else [None]
+    return all(_is_text(names) or (isinstance(names, list | tuple) and all(map(_is_text, names))) for names in some)
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(count) is int for count in value.values())
+
+
+def _source(value: Any) -> bool:
+    keys = ("kind", "repo", "revision", "reader")
+    return isinstance(value, dict) and all(_is_text(value.get(key)) for key in keys)
+
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("name", "kind", "file", "suite", "metric", "only", "digest", "licence", "note"), _is_text),
+    **dict.fromkeys(("duplicates", "mixable"), lambda value: isinstance(value, bool)),
+    **{"columns": _texts, "splits": _splits, "rows": _counts, "source": _source},
+}
+_EXPECTED = {
+    **dict.fromkeys(_TYPES, "a text"),
+    **dict.fromkeys(("duplicates", "mixable"), "true or false"),
+    "columns": 'names of columns, such as { left = "a", right = "b" }',
+    "splits": 'names of splits, such as { test = ["test"] }',
+    "rows": "counts, such as { test = 1379 }",
+    "source": "a table with kind, repo, revision and reader",
+}

@@ -63,6 +63,8 @@ class Task:
             folded (classification) or scored.
         rows: Role -> how many rows the published data has, "all" where there are no splits; checked by `data check`.
         only: Only the rows of this subset.
+        mixable: Whether rows of its splits may be mixed and split at random; not where training rows are parts of test
+            rows.
         duplicates: Retrieval: `label` 1 says that left and right are duplicates, and every text is searched among all.
         source: Where the rows are published.
         digest: A hash of the rows; scores are comparable where it is the same.
@@ -79,6 +81,7 @@ class Task:
     splits: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     only: str = ""
+    mixable: bool = True
     duplicates: bool = False
     source: Source | None = None
     digest: str = ""
@@ -103,6 +106,9 @@ class Task:
         object.__setattr__(self, "splits", {role: _names(given) for role, given in self.splits.items()})
         if self.only and not columns["subset"]:
             raise InputError(f"task {self.name!r} is only {self.only!r}; say which column that is in: columns.subset")
+        needed = ("left",) if self.kind == "classification" else ("left", "right")
+        if empty := [place for place in needed if not columns[place]]:
+            raise InputError(f"task {self.name!r} has no column {empty[0]!r}; its rows need {', '.join(needed)}")
         if self.duplicates and not columns["label"]:
             raise InputError(f"task {self.name!r} is of duplicates and needs a column of labels, 1 for a duplicate")
 

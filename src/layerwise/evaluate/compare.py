@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from layerwise.errors import InputError
 from layerwise.evaluate.results import Run, TaskResult
 from layerwise.search.gain import Gain, summarise
+from layerwise.search.metrics import check_seed
 from layerwise.search.redraw import redraw_pearson, redraw_spearman
 
 Numbers = NDArray[np.floating[Any]]
@@ -33,31 +34,35 @@ class Comparison:
 
 
 def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> list[Comparison]:
-    """Every task that both runs have, and the average of those that can be compared, last.
+    """Every task that both runs have, and the averages of those that can be compared, by suite, last.
 
     The rows of a task are drawn anew, the same ones for both runs, and the difference is taken on them: its 95 %
     interval and two-sided p-value. Only STS by all pairs, accuracies and reciprocal ranks can be drawn so.
     """
     if resamples < 1:
         raise InputError(f"{resamples} resamples are not possible; give 1 or more")
+    check_seed(seed)
     common = [name for name in a.results if name in b.results]
     if not common:
         raise InputError(f"no task in common: one has {_names(a)}, the other {_names(b)}")
-    lines, drawn, estimates = [], [], []
+    lines: list[Comparison] = []
+    drawn: dict[str, list[tuple[float, float, float, Numbers]]] = {}
     for name in common:
         one, other = a.results[name], b.results[name]
         if note := _mismatch(one, other):
             lines.append(Comparison(name, one.metric, one.score, other.score, None, note))
             continue
         differences = _differences(one, other, np.random.default_rng([seed, len(lines)]), resamples)
-        gain = summarise(other.score - one.score, differences)
-        lines.append(Comparison(name, one.metric, one.score, other.score, gain))
-        drawn.append(differences)
-        estimates.append((one.score, other.score))
-    if len(drawn) > 1:
-        means = np.mean(estimates, axis=0)
-        gain = summarise(float(means[1] - means[0]), np.mean(drawn, axis=0))
-        lines.append(Comparison("average", "", float(means[0]), float(means[1]), gain, f"of {len(drawn)} tasks"))
+        estimate = _estimate(one, other)
+        lines.append(Comparison(name, one.metric, one.score, other.score, summarise(estimate, differences)))
+        if np.isfinite(estimate):
+            drawn.setdefault(one.suite, []).append((one.score, other.score, estimate, differences))
+    for suite, found in drawn.items():
+        if len(found) > 1:
+            means = [float(np.mean([one[place] for one in found])) for place in range(3)]
+            gain = summarise(means[2], np.mean([one[3] for one in found], axis=0))
+            label = "average" if len(drawn) == 1 else f"{suite} average"
+            lines.append(Comparison(label, "", means[0], means[1], gain, f"of {len(found)} tasks"))
     return lines
 
 
@@ -75,6 +80,8 @@ def _mismatch(one: TaskResult, other: TaskResult) -> str:
         return f"other metrics: {one.metric} and {other.metric}"
     if one.stamp.get("protocol") != other.stamp.get("protocol"):
         return f"other protocols: {one.stamp.get('protocol')} and {other.stamp.get('protocol')}"
+    if one.stamp.get("seeds") != other.stamp.get("seeds"):
+        return f"other seeds: {one.stamp.get('seeds')} and {other.stamp.get('seeds')}"
     if not len(one.items) or len(one.items) != len(other.items):
         return "no scores of single rows are kept for this protocol"
     if _plain(one.metric) not in _REDRAWN:
@@ -90,6 +97,12 @@ def _differences(one: TaskResult, other: TaskResult, random: np.random.Generator
         for counts in _counts(random, len(one.items), resamples)
     ]
     return 100 * np.concatenate(parts)
+
+
+def _estimate(one: TaskResult, other: TaskResult) -> float:
+    """B minus A over all rows: what the resamples vary around. Means of folds or of splits differ a little from it."""
+    score, once = _REDRAWN[_plain(one.metric)], np.ones((1, len(one.items)))
+    return 100 * float((score(other.items, other.gold, once) - score(one.items, one.gold, once))[0])
 
 
 def _counts(random: np.random.Generator, rows: int, resamples: int) -> Iterator[Numbers]:

@@ -33,9 +33,10 @@ def how(evaluation: Evaluation) -> str:
     results = list(evaluation.runs[0].results.values())
     metrics = dict.fromkeys(result.metric for result in results)
     said = [f"{evaluation.model}: {', '.join(metrics)} × 100", f"protocol {evaluation.protocol['name']}"]
-    if any(result.suite in ("sts", "sts-raw", "multilingual") for result in results):
-        words = {"all": "over all pairs", "mean": "mean of subsets", "wmean": "mean of subsets by their size"}
-        said.append(f"STS {words[evaluation.protocol['aggregation']]}")
+    words = {"all": "over all pairs", "mean": "mean of subsets", "wmean": "mean of subsets by their size"}
+    said += dict.fromkeys(f"STS {words[how]}" for result in results if (how := result.stamp.get("aggregation")))
+    splits = dict.fromkeys(str(result.stamp.get("split", "test")) for result in results)
+    said += [f"scored on {', '.join(splits)}"] if set(splits) != {"test"} else []
     if any(result.sd for result in results):
         said.append(f"seeds {', '.join(map(str, evaluation.protocol['seeds']))}")
     return "; ".join(said)
@@ -46,7 +47,7 @@ def leakage(results: Sequence[TaskResult]) -> str:
     shares: dict[str, float] = {}
     for result in results:  # of several mixes the one that saw most
         shares[result.task] = max(shares.get(result.task, 0.0), result.stamp.get("saw_test_text") or 0.0)
-    seen = [f"{task} ({share:.0%})" for task, share in shares.items() if share]
+    seen = [f"{task} ({share:{'.0%' if share >= 0.01 else '.2%'}})" for task, share in shares.items() if share]
     return f"saw test text: {', '.join(seen)}" if seen else ""
 
 

@@ -51,6 +51,8 @@ def load_subject(
         if len(layers) > 1 or every_layer:
             raise InputError("--layers search stands alone: a search chooses other layers in each split")
         return SearchedSubject(model, poolings, show_progress_bar=show_progress_bar)
+    if (layers or every_layer) and model.heads:
+        log.warning("%s: what stands behind the model's own mix (heads, whitening) is left out with other layers", name)
     mixes = [*layers, *(layer_mixes(model.encoder.depth, poolings) if every_layer else ())]
     return LayerSubject(model, mixes, show_progress_bar=show_progress_bar)
 

@@ -49,6 +49,8 @@ class TaskResult:
         """From `as_dict`."""
         figures, sd = _numbers(facts["figures"]), _numbers(facts.get("sd", {}))
         figures[facts["metric"]]  # a result without its headline is none
+        if not isinstance(facts["stamp"], dict) or len(facts.get("gold", ())) not in (0, len(facts.get("items", ()))):
+            raise ValueError("its stamp or its rows are damaged")
         return cls(
             facts["task"],
             facts["suite"],
@@ -139,9 +141,8 @@ class Evaluation:
                 runs.append(Run(head["mix"], tuple(head["layers"]), head["pooling"], found))
             return cls(facts["model"], facts["protocol"], tuple(runs))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"{path}: not a result of `layerwise evaluate --out`: {type(error).__name__} {error}; evaluate again"
-            ) from error
+            why = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise InputError(f"{path}: not a result of `layerwise evaluate --out`: {why}; evaluate again") from error
 
 
 def write_json(path: Path, facts: Mapping[str, Any]) -> None:

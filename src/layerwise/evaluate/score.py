@@ -34,9 +34,16 @@ def decides(kind: str, protocol: Protocol) -> dict[str, Any]:
 
 def scored_rows(rows: TaskRows, protocol: Protocol) -> Rows:
     """The rows that a score is of."""
+    if protocol.name == "lc" and not rows.task.mixable:
+        raise InputError(
+            f"task {rows.task.name!r} can't be split at random, as the protocol 'lc' does: {rows.task.note}; "
+            f"leave it out, or use another protocol"
+        )
     if protocol.name == "lc" and rows.task.kind != "retrieval":
         return np.arange(len(rows))
-    split = protocol.split if rows.task.kind == "sts" else "test"
+    split = protocol.split
+    if split != "test" and rows.task.kind != "sts":
+        raise InputError(f"--split {split} is for STS; task {rows.task.name!r} is scored on its test rows")
     if split not in rows.splits:
         raise InputError(f"task {rows.task.name!r} has no {split} rows; it has {', '.join(rows.splits)}")
     return rows.splits[split]

@@ -64,6 +64,8 @@ class SearchedSubject(Subject):
                 f"layers can't be searched for task {rows.task.name!r} under the protocol {protocol.name!r}: "
                 f"use --protocol lc with STS or classification, or choose a mix with `layerwise search` first"
             )
+        if rows.task.kind == "classification" and len(self.poolings) > 1:
+            raise InputError(f"layers for classes are searched by one token pooling, not by {', '.join(self.poolings)}")
         score = _search_pairs if rows.task.kind == "sts" else _search_classes
         texts = rows.texts
         views = self._layers.views(texts, self.poolings if rows.task.kind == "sts" else self.poolings[:1])

@@ -13,7 +13,7 @@ from layerwise.places import default_cache_folder
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 1  # raised whenever the same inputs would be scored otherwise
+_FORMAT = 2  # raised whenever the same inputs would be scored otherwise
 
 
 class ResultStore:

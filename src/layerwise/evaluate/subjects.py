@@ -262,7 +262,7 @@ def _behind_mix(model: LayerModel) -> dict[str, Any]:
         for key, value in sorted(head.state_dict().items()):
             digest.update(f"{key} {tuple(value.shape)}".encode())
             digest.update(np.ascontiguousarray(value.detach().cpu().numpy()).data)
-    heads = json.dumps([type(head).__name__ for head in model.heads])
+    heads = json.dumps([[type(head).__name__, getattr(head, "activation", "")] for head in model.heads])
     return {"normalize": model.normalize, "heads": f"{heads} {digest.hexdigest()[:16]}"}
 
 

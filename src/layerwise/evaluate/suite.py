@@ -54,19 +54,23 @@ def evaluate(
         log.info("%s has no weights to know it by: its results are not stored", subject.name)
         store = None
     found: dict[str, dict[str, TaskResult]] = {variant.label: {} for variant in subject.variants}
-    for task in _resolved(tasks):
-        rows = load_task(task, data)
-        for variant, result in _evaluate_task(subject, facts, rows, protocol, store):
-            found[variant.label][task.name] = result
-            if progress:
-                progress(task, variant, result)
+    for rows in [load_task(task, data) for task in _resolved(tasks)]:  # all are read before anything is encoded
+        try:
+            for variant, result in _evaluate_task(subject, facts, rows, protocol, store):
+                found[variant.label][rows.task.name] = result
+                if progress:
+                    progress(rows.task, variant, result)
+        except InputError as error:
+            named = repr(rows.task.name) in str(error)
+            raise InputError(str(error) if named else f"task {rows.task.name!r}: {error}") from error
     runs = [Run(one.label, one.layers, one.pooling, found[one.label]) for one in subject.variants]
     return Evaluation(subject.name, {**facts, **protocol.facts(), "versions": versions()}, tuple(runs))
 
 
 def _resolved(tasks: Sequence[Task | str]) -> list[Task]:
     """Tasks, those too that are given by name or by a task file."""
-    return [found for task in tasks for found in (find_tasks([task]) if isinstance(task, str) else [task])]
+    several = [tasks] if isinstance(tasks, str) else tasks
+    return [found for task in several for found in (find_tasks([task]) if isinstance(task, str) else [task])]
 
 
 def versions() -> dict[str, str]:
