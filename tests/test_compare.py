@@ -209,7 +209,7 @@ MISTAKES = {
     "{a} {tmp}/nowhere.json": "nowhere.json: can't be read: No such file or directory; check the path",
     "{a} {tmp}/text.json": "text.json: not JSON: ",
     "{a} {tmp}/list.json": "list.json: not a result of `layerwise evaluate --out`",
-    "{a} {tmp}/other.json": "other.json: not a result of `layerwise evaluate --out`: KeyError 'results'",
+    "{a} {tmp}/other.json": "other.json: not a result of `layerwise evaluate --out`: no 'results'",
     "{a} {tmp}/hollow.json": "hollow.json: not a result of `layerwise evaluate --out`",
     "{a} {b} --mix-a 9": "a.json: no mix '9'; it has 4 @ mean",
     "{a} {b} --resamples 0": "0 resamples are not possible",
