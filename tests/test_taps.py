@@ -204,3 +204,27 @@ def test_two_threads_may_read_one_model():
     for turn, layers in enumerate(found):
         for layer, vectors in enumerate(layers):
             assert torch.allclose(vectors, expected[turn % 2][layer], atol=1e-6), (turn, layer)
+
+
+def test_a_pass_may_meet_a_hook_that_is_registered_by_half():
+    """torch adds a hook first, and then that it takes kwargs: another thread may come in between."""
+    model = tiny_model("bert")
+    reader = layer_reader(model)
+    inputs = inputs_for(model)
+    expected = model(**inputs).last_hidden_state
+    met = []
+
+    def pool(states: Tensor) -> Tensor:
+        marks = [block._forward_pre_hooks_with_kwargs for block in reader.blocks]
+        kept = [dict(mark) for mark in marks]
+        for mark in marks:
+            mark.clear()
+        with ThreadPoolExecutor(max_workers=1) as other:
+            met.append(other.submit(lambda: model(**inputs).last_hidden_state).result())
+        for mark, known in zip(marks, kept, strict=True):
+            mark.update(known)
+        return states.mean(1)
+
+    pooled = reader.read(inputs, [0, DEPTH], pool)
+    assert len(pooled) == 2
+    assert torch.allclose(met[0], expected, atol=1e-6)

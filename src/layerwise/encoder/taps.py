@@ -51,10 +51,12 @@ class TappedLayers:
         calls = count()
         thread = get_ident()
 
-        def before_block(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if get_ident() != thread:  # another thread's pass through the same model
+        def before_block(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+            # Another thread's pass through the same model: it may come while torch has registered half of this hook,
+            # and then without kwargs.
+            if get_ident() != thread:
                 return
-            layer, states = next(calls), args[0] if args else kwargs.get("hidden_states")
+            layer, states = next(calls), args[0] if args else (kwargs or {}).get("hidden_states")
             if layer in wanted and isinstance(states, Tensor):
                 pooled[layer] = pool(states)
             if layer == top:
