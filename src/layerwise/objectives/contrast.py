@@ -1,0 +1,75 @@
+"""Contrast within a batch: the own positive against everything else."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from layerwise.errors import InputError
+from layerwise.objectives.cosine import cosines
+from layerwise.objectives.shapes import check_above_zero, check_positives, check_rows, check_same_shape
+
+
+def info_nce(
+    anchors: Tensor,
+    positives: Tensor,
+    negatives: Tensor | None = None,
+    *,
+    temperature: float = 0.05,
+    hard_negative_weight: float = 0.0,
+    symmetric: bool = False,
+) -> Tensor:
+    """InfoNCE: LayerAttPooler eq. 6 and 7, with negatives eq. 8. (n, d), (m >= n, d), (k, d) -> scalar
+
+    Row i of `positives` is anchor i's; all positives and all negatives are in everybody's denominator.
+
+    Args:
+        anchors: (n, d).
+        positives: (m, d); rows from n on are further negatives.
+        negatives: (k, d).
+        temperature: What cosines are divided by.
+        hard_negative_weight: Added to the logit of anchor i with negative i, so k must be n. The code of SimCSE and
+            LayerAttPooler does so; eq. 8 as printed is 0.
+        symmetric: The mean with the loss from positives to anchors, so m must be n; negatives stay with the first.
+    """
+    check_above_zero("temperature", temperature)
+    check_rows(anchors=anchors, positives=positives, **({} if negatives is None else {"negatives": negatives}))
+    check_positives(anchors, positives)
+    if symmetric and len(positives) != len(anchors):
+        raise InputError(f"symmetric needs one positive an anchor; {len(positives)} came for {len(anchors)} anchors")
+    candidates = positives if negatives is None else torch.cat([positives, negatives])
+    logits = cosines(anchors, candidates) / temperature
+    if hard_negative_weight:
+        _check_own_negatives(anchors, negatives)
+        logits.diagonal(len(positives)).add_(hard_negative_weight)
+    loss = first_columns_loss(logits)
+    if symmetric:
+        loss = (loss + first_columns_loss(logits[:, : len(positives)].T)) / 2
+    return loss
+
+
+def nt_xent(left: Tensor, right: Tensor, *, temperature: float) -> Tensor:
+    """NT-Xent: SG-BERT's L_base without its regulariser. (b, d), (b, d) -> scalar
+
+    Each of the 2b vectors is an anchor, its partner in the other tensor the positive; only itself is left out of Z.
+    """
+    check_above_zero("temperature", temperature)
+    check_rows(left=left, right=right)
+    check_same_shape(left=left, right=right)
+    both = torch.cat([left, right])
+    logits = (cosines(both, both) / temperature).fill_diagonal_(-torch.inf)
+    partners = torch.arange(len(both), device=logits.device).roll(len(left))
+    return F.cross_entropy(logits, partners)
+
+
+def first_columns_loss(logits: Tensor) -> Tensor:
+    """Mean cross-entropy where row i's answer is column i. (n, m >= n) -> scalar"""
+    return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
+
+
+def _check_own_negatives(anchors: Tensor, negatives: Tensor | None) -> None:
+    came = 0 if negatives is None else len(negatives)
+    if came != len(anchors):
+        raise InputError(
+            f"hard_negative_weight needs one negative an anchor; {came} came for {len(anchors)} anchors; give "
+            f"{len(anchors)}, or the weight 0"
+        )

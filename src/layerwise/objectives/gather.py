@@ -1,0 +1,77 @@
+"""Rows of every process in one tensor, so that a loss sees the joint batch.
+
+The convention: every process gathers, computes the same joint loss, and calls `backward`; DDP then averages the
+gradients over the processes. Each process would only add its own rows' part of the joint gradient, and the average
+would divide it by their number, so going back gives the own rows' part times the number of processes. Nothing is sent
+for that. The result is the gradient of one process with the joint batch, for any objective; what is computed from
+gathered rows (a head, a regulariser) is the same everywhere, and its average is itself.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from layerwise.errors import InputError
+
+
+def world_size() -> int:
+    """How many processes train together; 1 where `torch.distributed` is not initialised."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this is; 0 where `torch.distributed` is not initialised."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def gather_rows(tensor: Tensor) -> Tensor:
+    """All processes' rows in the order of their ranks, with gradient. (n, ...) -> (processes * n, ...)
+
+    Every process calls it, with as many rows. One process alone gets its own tensor back.
+    """
+    if world_size() == 1:
+        return tensor
+    if not tensor.ndim:
+        raise InputError("A single number has no rows to gather; give a tensor of at least one axis")
+    _check_alike(tensor)
+    gathered: Tensor = _GatherRows.apply(tensor)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+class _GatherRows(torch.autograd.Function):
+    """Forward: everybody's rows. Backward: the own rows' gradient times the number of processes."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        ctx.rows = len(tensor)
+        return torch.cat(_from_all(tensor))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gradient,) = gradients
+        return gradient.narrow(0, rank() * ctx.rows, ctx.rows) * world_size()
+
+
+def _from_all(tensor: Tensor) -> list[Tensor]:
+    own = tensor.detach().contiguous()
+    parts = [torch.empty_like(own) for _ in range(world_size())]
+    dist.all_gather(parts, own)
+    return parts
+
+
+def _check_alike(tensor: Tensor) -> None:
+    """Refuse unequal batches in every process, before the gathering would hang or mix them up."""
+    sizes = torch.tensor([len(tensor), tensor.numel()], device=tensor.device)
+    rows, elements = torch.stack(_from_all(sizes)).T.tolist()
+    if len(set(rows)) > 1:
+        raise InputError(
+            f"The processes have {', '.join(map(str, rows))} rows; gathering needs as many in each: drop the last, "
+            "smaller batch"
+        )
+    if len(set(elements)) > 1:
+        raise InputError(
+            f"The processes have rows of {', '.join(str(count // rows[0]) for count in elements)} numbers; gather "
+            "tensors of one shape"
+        )

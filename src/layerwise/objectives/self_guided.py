@@ -1,0 +1,69 @@
+"""SG-BERT: the layers of a frozen copy guide the sentence embedding (Kim et al. 2021, sections 3.1 and 3.2).
+
+Centres are c_i, the embeddings that are trained; views are h_i, from the frozen copy's layers; both after the
+projection head, where there is one. The regulariser is in start.py.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from layerwise.objectives.contrast import first_columns_loss, info_nce, nt_xent
+from layerwise.objectives.cosine import cosines
+from layerwise.objectives.shapes import check_above_zero, check_same_shape, check_shape, check_widths
+from layerwise.registry import Registry
+
+SelfGuidedForm = Callable[[Tensor, Tensor, float], Tensor]
+FORMS: Registry[SelfGuidedForm] = Registry("form of the self-guided loss")
+
+
+def self_guided(centres: Tensor, views: Tensor, *, temperature: float, form: str) -> Tensor:
+    """SG's and SG-OPT's losses, the mean over all anchors. (b, d), (b, d) or (b, k, d) -> scalar
+
+    Args:
+        centres: (b, d).
+        views: (b, d), one sampled view a sentence; for "opt3" (b, k, d), all k layers of each.
+        temperature: What cosines are divided by.
+        form: "base" (L_base, NT-Xent), "opt1" (centres alone are anchors), "opt2" (and no centre repels another),
+            "opt3" (every layer is a positive in turn; the own other layers are in no denominator).
+    """
+    loss = FORMS[form]
+    check_above_zero("temperature", temperature)
+    check_shape("centres", centres, ("sentences", "width"))
+    check_shape("views", views, ("sentences", "layers", "width") if form == "opt3" else ("sentences", "width"))
+    check_widths(centres=centres, views=views)
+    check_same_shape(centres=centres, views=views[:, 0] if form == "opt3" else views)
+    return loss(centres, views, temperature)
+
+
+@FORMS.register("base")
+def _base(centres: Tensor, views: Tensor, temperature: float) -> Tensor:
+    """L_base."""
+    return nt_xent(centres, views, temperature=temperature)
+
+
+@FORMS.register("opt1")
+def _opt1(centres: Tensor, views: Tensor, temperature: float) -> Tensor:
+    """L_opt1: all views and the other centres in the denominator."""
+    logits = cosines(centres, torch.cat([views, centres])) / temperature
+    logits.diagonal(len(views)).fill_(-torch.inf)
+    return first_columns_loss(logits)
+
+
+@FORMS.register("opt2")
+def _opt2(centres: Tensor, views: Tensor, temperature: float) -> Tensor:
+    """L_opt2: all views in the denominator."""
+    return info_nce(centres, views, temperature=temperature)
+
+
+@FORMS.register("opt3")
+def _opt3(centres: Tensor, views: Tensor, temperature: float) -> Tensor:
+    """L_opt3: one positive and all the other sentences' views in the denominator. (b, d), (b, k, d) -> scalar"""
+    sentences, layers, _ = views.shape
+    logits = (cosines(centres, views.flatten(0, 1)) / temperature).view(sentences, sentences, layers)
+    same = torch.eye(sentences, dtype=torch.bool, device=logits.device).unsqueeze(-1)
+    own = logits.diagonal().T  # (b, k)
+    others = logits.masked_fill(same, -torch.inf).flatten(1).logsumexp(dim=1, keepdim=True)  # (b, 1)
+    return -F.logsigmoid(own - others).mean()  # logaddexp(own, others) - own, without losing a small difference
