@@ -31,7 +31,7 @@ except ImportError:
 np.savez(out, **{name: SentenceTransformer(folder, device="cpu").encode(sentences) for name, folder in folders.items()})
 """
 NATIVE = ["last", "1,3", "2 @ cls", "last-2", "first-last", "0+last @ cls", "0:0.3,2:0.7", "1 @ max", "0"]
-OURS = ["concat(1,3)", "1,3 @ max"]
+OURS = ["concat(1,3)", "1,3 @ max", "last @ cls | 1,3 @ mean"]
 
 
 def head(width_in: int = WIDTH, width_out: int = 8) -> Head:
@@ -395,3 +395,64 @@ def test_similarity_has_a_known_name_and_a_pairwise_form(tiny_bert, sentences):
     model = LayerModel(tiny_bert, similarity="dot")
     left, right = model.encode(sentences), model.encode(sentences[::-1])
     assert np.abs(model.similarity_pairwise(left, right).numpy() - (left * right).sum(1)).max() < 1e-4
+
+
+TRAINING = {
+    "recipe": "simcse",
+    "data": {"source": "wiki | news\nof 2020", "sentences": 1000},
+    "seeds": (1, 2),
+    "scores": [{"task": "STS-B", "dev": 80.5}, {"task": "SICK-R", "dev": None}],
+    "resumed": False,
+}
+
+
+def test_facts_about_the_training_are_saved_shown_and_kept(tiny_bert, tmp_path):
+    model = LayerModel(tiny_bert, "1,2", training=TRAINING)
+    kept = json.loads(json.dumps(TRAINING))
+    assert model.training == model.replaced(mix="1").training == kept
+    model.save(tmp_path / "model")
+    assert json.loads((tmp_path / "model" / "layerwise.json").read_text())["training"] == kept
+    assert LayerModel.load(tmp_path / "model").training == kept
+    assert LayerModel.load(tmp_path / "model", mix="1").training == kept
+    card = (tmp_path / "model" / "README.md").read_text()
+    section = card.split("## Training")[1]
+    for row in (
+        "| recipe | simcse |",
+        "| data.source | wiki / news of 2020 |",
+        "| data.sentences | 1000 |",
+        "| seeds | 1, 2 |",
+        "| scores.0.task | STS-B |",
+        "| scores.0.dev | 80.5 |",
+        "| scores.1.dev | none |",
+        "| resumed | no |",
+    ):
+        assert row in section
+
+
+def test_a_model_without_training_says_nothing_of_one(tiny_bert, tmp_path):
+    LayerModel(tiny_bert, "1").save(tmp_path / "model")
+    assert "## Training" not in (tmp_path / "model" / "README.md").read_text()
+    assert "training" not in json.loads((tmp_path / "model" / "layerwise.json").read_text())
+    assert LayerModel.load(tmp_path / "model").training == {}
+
+
+def test_the_card_has_the_rows_that_it_is_given():
+    from layerwise.model.card import CardFacts, model_card
+
+    facts = {"encoder": "e", "mix": "1", "chosen": "by hand", "blocks": 1, "depth": 1, "width": 2, "max_length": 3}
+    options = {"native": True, "normalize": False, "heads": 0}
+    card = model_card(CardFacts(**facts, **options, trained=(("recipe", "sim|cse"),)))
+    assert "| recipe | sim/cse |\n" in card.split("## Use")[0]
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        (["simcse"], "training is .*; give a dict of facts"),
+        ({"score": np.float32(1)}, "training holds what JSON can't: .*float32.*; give texts, numbers"),
+        ({"score": float("nan")}, "training holds what JSON can't: Out of range float values"),
+    ],
+)
+def test_training_facts_that_json_can_not_hold_are_refused(training, message, tiny_bert):
+    with pytest.raises(InputError, match=message):
+        LayerModel(tiny_bert, training=training)

@@ -36,6 +36,7 @@ def info(
 def _facts(model: Any) -> dict[str, Any]:
     from layerwise.encoder.taps import TappedLayers
     from layerwise.model.native import is_native
+    from layerwise.model.training_facts import fact_rows
 
     encoder = model.encoder
     tapped = isinstance(encoder.reader, TappedLayers)
@@ -54,6 +55,7 @@ def _facts(model: Any) -> dict[str, Any]:
         "embedding_width": model.width,
         "normalized": model.normalize,
         "fitted_on": "; ".join(f"{record.what}: {record}" for record in model.fitted_on) or "nothing recorded",
+        "training": "; ".join(": ".join(row) for row in fact_rows(model.training)) or "nothing recorded",
         "prompts": ", ".join(sorted(name for name, text in model.prompts.items() if text)) or "none",
         "blocks_kept": saved.get("blocks", {}).get("kept", encoder.depth),
         "blocks_of": saved.get("blocks", {}).get("of", encoder.depth),

@@ -9,6 +9,7 @@ from typing import Any
 from layerwise.data.rows import Row, RowSource, text_of
 from layerwise.encoder.fingerprint import text_fingerprint
 from layerwise.errors import InputError
+from layerwise.mixes import LayerAttention
 from layerwise.model.layer_model import LayerModel
 
 EMPTY_CHOICES = ("error", "skip", "keep")
@@ -120,6 +121,8 @@ def model_digest(model: LayerModel) -> str:
     encoder = model.encoder
     for part in (*encoder.fingerprint(), str(model.mix), model.normalize, encoder.max_length, encoder.dtype):
         digest.update(f"{part}\n".encode())
+    if isinstance(model.mix, LayerAttention):
+        digest.update(model.mix.trained.digest().encode())
     for head in model.heads:
         for name, tensor in head.state_dict().items():
             digest.update(f"{name} {head.activation}".encode() + tensor.cpu().numpy().tobytes())

@@ -54,9 +54,14 @@ def leakage(results: Sequence[TaskResult]) -> str:
 def to_markdown(evaluation: Evaluation) -> str:
     """A table and how it was made."""
     columns, rows = table(evaluation.runs)
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *(f"| {' | '.join(row)} |" for row in rows)]
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *map(_line, rows)]
     notes = [how(evaluation), leakage(list(evaluation)), f"weights {evaluation.protocol.get('model_hash', '')[:12]}"]
     return "\n".join(lines) + "\n\n" + "; ".join(filter(None, notes)) + ".\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    escaped = (cell.replace("|", "\\|") for cell in cells)  # joined mixes have it in their texts
+    return f"| {' | '.join(escaped)} |"
 
 
 def to_csv(evaluation: Evaluation) -> str:

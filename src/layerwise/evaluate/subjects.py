@@ -20,7 +20,7 @@ from layerwise.evaluate.outcomes import Outcome
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.retrieval import score_retrieval, search_task
 from layerwise.evaluate.score import score_task, scored_rows
-from layerwise.mixes import LayerMix, LayerWk, parse_mix
+from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix
 from layerwise.model.layer_model import LayerModel
 from layerwise.postprocess.fitted_on import ENCODER
 
@@ -111,6 +111,7 @@ class LayerSubject(Subject):
     ) -> None:
         several = [mixes] if isinstance(mixes, str) else mixes
         parsed = [parse_mix(mix) if isinstance(mix, str) else mix for mix in several]
+        _check_different([mix for mix in parsed if isinstance(mix, LayerAttention)])
         resolved = dict.fromkeys(mix.resolve(model.encoder.depth) for mix in parsed)
         self.model = model
         self.cache = cache
@@ -126,7 +127,7 @@ class LayerSubject(Subject):
     def variants(self) -> list[Variant]:
         """One for each mix."""
         return [
-            Variant(label, model.mix.layers, model.mix.pooling, _behind_mix(model))
+            Variant(label, model.mix.layers, "+".join(model.mix.poolings), _decides(model))
             for label, model in self._models.items()
         ]
 
@@ -242,6 +243,12 @@ def check_finite(vectors: Array, texts: Sequence[str], label: str) -> None:
         )
 
 
+def _check_different(mixes: Sequence[LayerAttention]) -> None:
+    """Refuse attentions that one label would stand for although their weights differ."""
+    if len({str(mix) for mix in mixes}) < len({(str(mix), id(mix.network)) for mix in mixes}):
+        raise InputError("several attentions of one text but of different weights: evaluate one model after the other")
+
+
 def _with_mix(model: LayerModel, mix: LayerMix) -> LayerModel:
     """The model by another mix of its layers; nothing stands behind it then."""
     records = [record for record in model.fitted_on if record.what == ENCODER]
@@ -249,8 +256,14 @@ def _with_mix(model: LayerModel, mix: LayerMix) -> LayerModel:
 
 
 def _by_views(model: LayerModel) -> bool:
-    """Whether pooled views are enough for a mix."""
-    return not isinstance(model.mix, LayerWk)
+    """Whether the views of one token pooling are enough for a mix, without weights of its own."""
+    return not isinstance(model.mix, LayerWk | LayerAttention) and len(model.mix.poolings) == 1
+
+
+def _decides(model: LayerModel) -> dict[str, Any]:
+    """What decides an embedding besides the encoder and the mix's text, by content."""
+    attention = {"attention": model.mix.trained.digest()[:16]} if isinstance(model.mix, LayerAttention) else {}
+    return _behind_mix(model) | attention
 
 
 def _behind_mix(model: LayerModel) -> dict[str, Any]:

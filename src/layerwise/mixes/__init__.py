@@ -13,12 +13,25 @@ LayerSet('1-3,12 @ mean')
 
 from typing import TypeAlias
 
+from layerwise.mixes.attention import LayerAttention
+from layerwise.mixes.attention_network import AttentionNetwork
 from layerwise.mixes.concat import LayerConcat
+from layerwise.mixes.join import LayerJoin
 from layerwise.mixes.layer_set import LayerSet
 from layerwise.mixes.parse import parse_mix
 from layerwise.mixes.weights import LayerWeights
 from layerwise.mixes.wk import LayerWk
 
-LayerMix: TypeAlias = LayerSet | LayerWeights | LayerConcat | LayerWk
+LayerMix: TypeAlias = LayerSet | LayerWeights | LayerConcat | LayerJoin | LayerAttention | LayerWk
 
-__all__ = ["LayerConcat", "LayerMix", "LayerSet", "LayerWeights", "LayerWk", "parse_mix"]
+__all__ = [
+    "AttentionNetwork",
+    "LayerAttention",
+    "LayerConcat",
+    "LayerJoin",
+    "LayerMix",
+    "LayerSet",
+    "LayerWeights",
+    "LayerWk",
+    "parse_mix",
+]

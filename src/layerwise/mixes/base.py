@@ -1,6 +1,7 @@
 """What every mix can do, whatever its kind."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -8,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from layerwise.encoder.pooling import POOLINGS
+from layerwise.errors import MixError
 
 Views = TypeVar("Views", Tensor, np.ndarray[Any, Any])
 
@@ -22,6 +24,11 @@ class Mix(ABC):
         POOLINGS[self.pooling]  # an unknown pooling is refused, with the known ones
 
     @property
+    def poolings(self) -> tuple[str, ...]:
+        """The different token poolings of the layers that the mix needs, in the order of `combine_poolings`."""
+        return (self.pooling,)
+
+    @property
     @abstractmethod
     def layers(self) -> tuple[int, ...]:
         """The layers that a resolved mix needs, in the order in which `combine` takes them."""
@@ -33,6 +40,10 @@ class Mix(ABC):
     @abstractmethod
     def combine(self, picked: Views) -> Views:
         """The views of `layers` to embeddings: (..., len(layers), width) -> (..., any width)."""
+
+    def combine_poolings(self, views: Views) -> Views:
+        """The views by all of `poolings`: (batch, poolings, len(layers), width) -> (batch, any width)."""
+        return self.combine(views[:, 0])
 
     @property
     @abstractmethod
@@ -53,3 +64,11 @@ class Mix(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
+
+
+def several_poolings_needed(mix: Mix, shape: Sequence[int]) -> MixError:
+    """What to raise where views of one token pooling come to a mix of several."""
+    return MixError(
+        f"{mix} needs views by {' and '.join(mix.poolings)}, but these {tuple(shape)} are by one token pooling; "
+        f"use LayerModel, or combine_poolings"
+    )

@@ -4,6 +4,9 @@
     0,1,12 | 1-3,12 | -4..-2                             a set, averaged; negative numbers count from the last
     1:0.25,12:0.75                                       weights
     concat(1,12)                                         side by side
+    last @ cls | last @ mean                             mixes side by side, each with its own pooling
+    attention(cls, mean) | attention(cls, mean, last=cls)
+                                                         attention over all layers, which names its poolings
     wk | wk(start=4,window=2)                            SBERT-WK, which takes no pooling
 
 with ` @ mean`, ` @ cls` or ` @ max` behind it for the token pooling; without, mean.
@@ -11,10 +14,12 @@ with ` @ mean`, ` @ cls` or ` @ max` behind it for the token pooling; without, m
 
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from layerwise.errors import MixError
+from layerwise.mixes.attention import LayerAttention
 from layerwise.mixes.concat import LayerConcat
+from layerwise.mixes.join import LayerJoin
 from layerwise.mixes.layer_set import LayerSet
 from layerwise.mixes.spans import NAMED, Span, is_backwards
 from layerwise.mixes.weights import LayerWeights
@@ -22,18 +27,33 @@ from layerwise.mixes.wk import LayerWk
 
 _LAST_K = re.compile(r"last-(\d+)")
 _CONCAT = re.compile(r"concat\((.*)\)")
+_ATTENTION = re.compile(r"attention(?:\((.*)\))?")
+_ATTENTION_OPTION = re.compile(r"(last|scores)\s*=\s*(\w+)")
 _WK = re.compile(r"wk(?:\((.*)\))?")
 _WK_OPTION = re.compile(r"(start|window|last)\s*=\s*([-+]?\d+)")
 _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)|(-?\d+)\s*\.\.\s*(-?\d+)")
 _NUMBER = re.compile(r"[-+]?\d+")
 _HELP = (
     "a mix is layers such as 'last', 'last-4', 'first-last', '0+last', 'all', '0,1,12', '1-3,12', '1:0.25,12:0.75' "
-    "or 'concat(1,12)', and '@ mean', '@ cls' or '@ max' behind them; or 'wk'"
+    "or 'concat(1,12)', and '@ mean', '@ cls' or '@ max' behind them; several with '|' between them; "
+    "'attention(cls, mean)'; or 'wk'"
 )
+_ATTENTION_HELP = "as in attention(cls, mean) or attention(cls, mean, last=cls, scores=ratio)"
+
+_Single: TypeAlias = LayerSet | LayerWeights | LayerConcat | LayerAttention | LayerWk
 
 
-def parse_mix(text: str, *, pooling: str = "mean") -> LayerSet | LayerWeights | LayerConcat | LayerWk:
+def parse_mix(text: str, *, pooling: str = "mean") -> _Single | LayerJoin:
     """Read a mix; `pooling` is taken where the text names none."""
+    if "|" not in text:
+        return _single(text, pooling)
+    parts = text.split("|")
+    if not all(part.strip() for part in parts):
+        raise MixError(f"{text!r}: no mix before or behind a '|'; {_HELP}")
+    return LayerJoin(tuple(_single(part.strip(), pooling) for part in parts))  # type: ignore[misc] # refuses others
+
+
+def _single(text: str, pooling: str) -> _Single:
     expression, _, named = (part.strip() for part in text.partition("@"))
     pooling = named or pooling
     if "@" in text and not named:
@@ -46,6 +66,10 @@ def parse_mix(text: str, *, pooling: str = "mean") -> LayerSet | LayerWeights | 
         return LayerSet(((-int(found[1]), -1),), pooling=pooling)
     if found := _CONCAT.fullmatch(expression):
         return LayerConcat(tuple(_number(part, text) for part in found[1].split(",")), pooling=pooling)
+    if found := _ATTENTION.fullmatch(expression):
+        if named:
+            raise MixError(f"{text!r}: an attention names its poolings itself; leave '@ {named}' out")
+        return _attention(found[1] or "", text)
     if found := _WK.fullmatch(expression):
         if named:
             raise MixError(f"{text!r}: wk weighs the tokens itself, so it takes no pooling; leave '@ {named}' out")
@@ -80,6 +104,19 @@ def _number(part: str, text: str) -> int:
     if not _NUMBER.fullmatch(part):
         raise MixError(f"{text!r}: {part!r} is not a layer; {_HELP}")
     return int(part)
+
+
+def _attention(inside: str, text: str) -> LayerAttention:
+    parts = [part.strip() for part in inside.split(",")]
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts[:2]):
+        raise MixError(f"{text!r}: an attention needs two token poolings; {_ATTENTION_HELP}")
+    found: dict[str, Any] = {}
+    for part in parts[2:]:
+        option = _ATTENTION_OPTION.fullmatch(part)
+        if option is None or option[1] in found:
+            raise MixError(f"{text!r}: {part!r} is no option of an attention, or comes twice; {_ATTENTION_HELP}")
+        found[option[1]] = option[2]
+    return LayerAttention(parts[0], parts[1], **found)
 
 
 def _wk(options: str | None, text: str) -> LayerWk:

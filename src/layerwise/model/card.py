@@ -7,7 +7,7 @@ from layerwise.version import __version__
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card states."""
+    """What a card states; `trained` are more rows (label, text) of its table, `training` those of its own section."""
 
     encoder: str
     mix: str
@@ -21,6 +21,8 @@ class CardFacts:
     heads: int
     flows: int = 0
     fitted_on: tuple[str, ...] = ()
+    trained: tuple[tuple[str, str], ...] = ()
+    training: tuple[tuple[str, str], ...] = ()
 
 
 def model_card(facts: CardFacts) -> str:
@@ -28,6 +30,7 @@ def model_card(facts: CardFacts) -> str:
     cut = f"{facts.blocks} of {facts.depth}" if facts.blocks < facts.depth else f"all {facts.depth}"
     trust = "" if facts.native else ", trust_remote_code=True"
     needs = "" if facts.native else "\nIt needs the package too: `pip install layerwise`.\n"
+    mix = facts.mix.replace("|", "\\|")  # which would end the cell
     extras = [f"{facts.heads} linear layer(s) behind the mix"] * bool(facts.heads)
     extras += [f"{facts.flows} flow(s) behind the mix"] * bool(facts.flows)
     extras += ["embeddings of length 1"] * facts.normalize
@@ -46,12 +49,12 @@ tags:
 | | |
 |---|---|
 | encoder | {facts.encoder} |
-| layer mix | `{facts.mix}` (layer 0 = embeddings, {facts.depth} = the encoder's last) |
+| layer mix | `{mix}` (layer 0 = embeddings, {facts.depth} = the encoder's last) |
 | how it was chosen | {facts.chosen} |
 | blocks kept | {cut} |
 | embedding | {facts.width} numbers{"".join(f"; {extra}" for extra in extras)} |
 | longest input | {facts.max_length} tokens; longer text is cut there |
-{"".join(f"| fitted on | {_cell(text)} |{chr(10)}" for text in facts.fitted_on)}
+{"".join(f"| fitted on | {_cell(text)} |{chr(10)}" for text in facts.fitted_on)}{_rows(facts.trained)}
 ## Use
 {needs}
 ```python
@@ -69,13 +72,31 @@ from layerwise import LayerModel
 model = LayerModel.load("path or name")
 ```
 
-Made with layerwise {__version__}.
+{_training(facts.training)}Made with layerwise {__version__}.
 """
 
 
 def _base_model(encoder: str) -> str:
     """The metadata line, only for what can be a hub name: a path of this machine is nobody's business."""
     return f"base_model: {encoder}\n" if encoder.count("/") == 1 and not encoder.startswith((".", "/", "~")) else ""
+
+
+def _training(rows: tuple[tuple[str, str], ...]) -> str:
+    """A section on the training, or nothing."""
+    if not rows:
+        return ""
+    return f"""## Training
+
+As it was recorded by the training; scores are of the model as it was trained, not of a mix or head chosen later.
+
+| key | value |
+|---|---|
+{_rows(rows)}
+"""
+
+
+def _rows(rows: tuple[tuple[str, str], ...]) -> str:
+    return "".join(f"| {_cell(label)} | {_cell(text)} |\n" for label, text in rows)
 
 
 def _cell(text: str) -> str:

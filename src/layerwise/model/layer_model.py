@@ -14,12 +14,15 @@ from tqdm import tqdm
 from layerwise.encoder.embedded import DEFAULT
 from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences
 from layerwise.encoder.stream import Array, Progress, no_progress, window_rows, windows_of
-from layerwise.errors import InputError, MixError, ModelError
-from layerwise.mixes import LayerMix, LayerWk, parse_mix
+from layerwise.errors import InputError, ModelError
+from layerwise.mixes import LayerMix, LayerWk
 from layerwise.mixes.wk import without_last_token
 from layerwise.model.convert import Precision, converted
 from layerwise.model.head import AnyHead, check_widths, head_of
+from layerwise.model.prompts import all_prompts, prompt_text, with_prompt
+from layerwise.model.ready_mix import ready_mix
 from layerwise.model.saved import read_saved
+from layerwise.model.training_facts import checked_facts
 from layerwise.postprocess.base import Postprocess
 from layerwise.postprocess.fitted_on import ENCODER, FittedOn
 
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-_NO_PROMPTS = {"query": "", "document": ""}  # as in sentence-transformers, both names are always there
 
 
 class LayerModel:
@@ -43,6 +45,7 @@ class LayerModel:
         similarity: How embeddings are compared: "cosine", "dot", "euclidean" or "manhattan".
         chosen: How the mix was chosen, for the model card.
         fitted_on: The text that any part was fitted or trained on, for the model card and for honest evaluation.
+        training: Facts about the training (recipe, data, seeds, scores, …), saved with the model and shown in its card.
 
     >>> model = LayerModel("default", "1,6 @ mean")
     >>> model.encode(["A cat sat.", "It rained."]).shape
@@ -61,20 +64,20 @@ class LayerModel:
         similarity: str = "cosine",
         chosen: str = "by hand",
         fitted_on: Sequence[FittedOn] = (),
+        training: dict[str, Any] | None = None,
     ) -> None:
         self.encoder = encoder if isinstance(encoder, LayerEncoder) else LayerEncoder(encoder)
-        self.mix: LayerMix = (parse_mix(mix) if isinstance(mix, str) else mix).resolve(self.encoder.depth)
+        self.mix: LayerMix = ready_mix(mix, self.encoder)
         self.heads = tuple(head.to(self.encoder.device) for head in heads)
         self.normalize = normalize
-        self.prompts = _NO_PROMPTS | (prompts or {})
+        self.prompts = all_prompts(prompts)
         self.default_prompt_name = default_prompt_name
         self.similarity_fn_name = similarity
         self.chosen = chosen
         self.fitted_on = tuple(fitted_on)
+        self.training = checked_facts(training)
         if similarity not in _SIMILARITIES:
             raise InputError(f"Unknown similarity {similarity!r}. Known: {', '.join(_SIMILARITIES)}")
-        if isinstance(self.mix, LayerWk) and self.encoder.backend == "onnx":
-            raise MixError(f"{self.mix} reads token states, which ONNX graphs don't give; use the torch backend")
         check_widths(self.mix.width(self.encoder.width), self.heads)
         if default_prompt_name is not None:
             self.prompt(None, None)
@@ -104,6 +107,7 @@ class LayerModel:
                 default_prompt_name=saved.default_prompt_name,
                 similarity=saved.similarity,
                 fitted_on=[record for record in saved.fitted_on if record.what == ENCODER],
+                training=saved.facts.get("training"),
             )
         return cls(
             encoder,
@@ -115,6 +119,7 @@ class LayerModel:
             similarity=saved.similarity,
             chosen=str(saved.facts.get("chosen", "as the model was saved")),
             fitted_on=saved.fitted_on,
+            training=saved.facts.get("training"),
         )
 
     def with_postprocess(self, fitted: Postprocess) -> Self:
@@ -129,8 +134,8 @@ class LayerModel:
 
     def replaced(self, **parts: Any) -> Self:
         """The same encoder with other parts, named as in the constructor; what is not named stays."""
-        own = {name: getattr(self, name) for name in ("mix", "heads", "normalize", "prompts", "chosen", "fitted_on")}
-        own |= {"default_prompt_name": self.default_prompt_name, "similarity": self.similarity_fn_name}
+        named = ("mix", "heads", "normalize", "prompts", "default_prompt_name", "chosen", "fitted_on", "training")
+        own = {name: getattr(self, name) for name in named} | {"similarity": self.similarity_fn_name}
         return type(self)(self.encoder, **own | parts)
 
     @property
@@ -189,11 +194,11 @@ class LayerModel:
 
     def encode_query(self, inputs: str | Sequence[str], **options: Any) -> Any:
         """`encode` with the prompt named "query", unless another is given."""
-        return self.encode(inputs, **_with_prompt("query", options))
+        return self.encode(inputs, **with_prompt("query", options))
 
     def encode_document(self, inputs: str | Sequence[str], **options: Any) -> Any:
         """`encode` with the prompt named "document", unless another is given."""
-        return self.encode(inputs, **_with_prompt("document", options))
+        return self.encode(inputs, **with_prompt("document", options))
 
     def stream(
         self,
@@ -226,8 +231,7 @@ class LayerModel:
         if isinstance(self.mix, LayerWk):
             kept = without_last_token(mask)
             return self.mix.combine_tokens(self.encoder.read_states(tokens, mask, self.mix.layers, kept), kept)
-        views = self.encoder.read(tokens, mask, self.mix.layers, (self.mix.pooling,))
-        return self.mix.combine(views[:, 0])
+        return self.mix.combine_poolings(self.encoder.read(tokens, mask, self.mix.layers, self.mix.poolings))
 
     def similarity(self, left: NDArray[Any] | Tensor, right: NDArray[Any] | Tensor) -> Tensor:
         """Every embedding of `left` against every one of `right`: (n, d), (m, d) -> (n, m)."""
@@ -267,14 +271,7 @@ class LayerModel:
 
     def prompt(self, name: str | None = None, prompt: str | None = None) -> str:
         """The text to put before a sentence: a prompt itself, a named one, or the default."""
-        if prompt is not None:
-            return prompt
-        name = name if name is not None else self.default_prompt_name
-        if name is None:
-            return ""
-        if name not in self.prompts:
-            raise InputError(f"Unknown prompt {name!r}. Known: {', '.join(sorted(self.prompts))}")
-        return self.prompts[name]
+        return prompt_text(self.prompts, self.default_prompt_name if name is None else name, prompt)
 
     def kept_width(self, truncate_dim: int | None) -> int:
         """How long an embedding is after truncation."""
@@ -286,8 +283,3 @@ class LayerModel:
 
     def __repr__(self) -> str:
         return f"LayerModel({self.encoder.name!r}, {str(self.mix)!r}, width={self.width})"
-
-
-def _with_prompt(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    given = options.get("prompt") is not None or options.get("prompt_name") is not None
-    return options if given else options | {"prompt_name": name}

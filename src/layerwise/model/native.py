@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from layerwise.mixes import LayerConcat, LayerMix, LayerSet, LayerWeights, LayerWk
+from layerwise.mixes import LayerAttention, LayerMix, LayerSet, LayerWeights
 from layerwise.model.head import ACTIVATIONS, AnyHead, FlowHead, Head
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def is_native(mix: LayerMix, heads: Sequence[AnyHead] = ()) -> bool:
     """Whether plain sentence-transformers can compute a mix and what is behind it: it mixes tokens, then pools them."""
-    if isinstance(mix, LayerConcat | LayerWk) or any(isinstance(head, FlowHead) for head in heads):
+    if not isinstance(mix, LayerSet | LayerWeights) or any(isinstance(head, FlowHead) for head in heads):
         return False
     return mix.pooling in ("mean", "cls") or len(mix.layers) == 1
 
@@ -32,6 +32,8 @@ def mix_modules(mix: LayerMix, *, blocks: int, width: int) -> list[nn.Module]:
     """From an encoder of `blocks` blocks to one embedding; `mix` is resolved."""
     from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 
+    if isinstance(mix, LayerAttention):
+        return [_attention(mix)]
     if not is_native(mix):
         from layerwise.model.modules import LayerMixPooling
 
@@ -75,12 +77,21 @@ def build_sentence_transformer(
             model_kwargs={"dtype": model.dtype, "use_safetensors": True},
         )
         transformer.max_seq_length = max_length
-    # Layer weights are float32 and make everything behind them so; plain pooling keeps the encoder's type.
-    number_type = torch.float32 if type(modules[0]).__name__ == "WeightedLayerPooling" else model.dtype
+    # Weights over layers are float32 and make everything behind them so; plain pooling keeps the encoder's type.
+    weighted = type(modules[0]).__name__ in ("WeightedLayerPooling", "LayerAttentionPooling")
+    number_type = torch.float32 if weighted else model.dtype
     modules += [_flow(head) if isinstance(head, FlowHead) else _dense(head).to(number_type) for head in heads]
     if normalize:
         modules.append(Normalize())
     return SentenceTransformer(modules=[transformer, *modules], device=str(device), **options)
+
+
+def _attention(mix: LayerAttention) -> nn.Module:
+    from layerwise.model.modules import LayerAttentionPooling
+
+    pooling = LayerAttentionPooling(str(mix), mix.trained.width, mix.layers[-1])
+    pooling.network.load_state_dict(mix.trained.state_dict())
+    return pooling
 
 
 def _dense(head: Head) -> nn.Module:

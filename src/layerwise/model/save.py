@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from layerwise.encoder.quiet import quiet
 from layerwise.errors import ModelError
+from layerwise.mixes import LayerAttention
 from layerwise.model.card import CardFacts, model_card
 from layerwise.model.cut import cut_to_fit
 from layerwise.model.head import FlowHead
 from layerwise.model.native import build_sentence_transformer, is_native
 from layerwise.model.seen_text import write_seen_text
+from layerwise.model.training_facts import fact_rows
 from layerwise.version import __version__
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ def _write(model: "LayerModel", folder: Path) -> "SentenceTransformer":
     with quiet():
         st.save_pretrained(str(folder), create_model_card=False)
     facts = _facts(model, blocks) | {"fitted_on": write_seen_text(folder, model.fitted_on)}
+    facts |= {"training": model.training} if model.training else {}
     (folder / "layerwise.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
     (folder / "README.md").write_text(model_card(_card_facts(model, blocks)), encoding="utf-8")
     return st
@@ -115,7 +118,16 @@ def _card_facts(model: "LayerModel", blocks: int) -> CardFacts:
         heads=sum(not isinstance(head, FlowHead) for head in model.heads),
         flows=sum(isinstance(head, FlowHead) for head in model.heads),
         fitted_on=tuple(f"{record.what}: {record}" for record in model.fitted_on),
+        trained=_attention_rows(model),
+        training=fact_rows(model.training),
     )
+
+
+def _attention_rows(model: "LayerModel") -> tuple[tuple[str, str], ...]:
+    if not isinstance(model.mix, LayerAttention):
+        return ()
+    size = sum(parameter.numel() for parameter in model.mix.trained.parameters())
+    return (("attention over layers", f"{size:,} weights; scores by {model.mix.scores}"),)
 
 
 def _public_name(model: "LayerModel") -> str:

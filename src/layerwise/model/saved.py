@@ -13,13 +13,15 @@ from torch import Tensor
 from layerwise.encoder.folders import ModelFolder
 from layerwise.encoder.pooling import POOLINGS
 from layerwise.errors import ModelError
-from layerwise.mixes import LayerMix, LayerSet, LayerWeights, parse_mix
+from layerwise.mixes import AttentionNetwork, LayerAttention, LayerMix, LayerSet, LayerWeights, parse_mix
 from layerwise.model.head import ACTIVATIONS, AnyHead, FlowHead, Head
 from layerwise.model.seen_text import read_seen_text
 from layerwise.postprocess.fitted_on import FittedOn
 from layerwise.postprocess.flow_network import FlowNetwork
 
-_ORDER = re.compile(r"((WeightedLayerPooling )?Pooling|LayerMixPooling)( Dense| FlowTransform)*( Normalize)?")
+_ORDER = re.compile(
+    r"((WeightedLayerPooling )?Pooling|LayerMixPooling|LayerAttentionPooling)( Dense| FlowTransform)*( Normalize)?"
+)
 _OLD_MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -76,7 +78,7 @@ def _check_order(folder: ModelFolder) -> None:
     if folder.modules and known and not _ORDER.fullmatch(kinds):
         raise ModelError(
             f"{folder.root}: its modules come as {kinds or 'nothing'}; supported are [WeightedLayerPooling] Pooling, "
-            f"or LayerMixPooling, then any Dense or FlowTransform, then [Normalize]"
+            f"LayerMixPooling or LayerAttentionPooling, then any Dense or FlowTransform, then [Normalize]"
         )
 
 
@@ -116,6 +118,21 @@ def _read_our_mix(saved: SavedModel, folder: ModelFolder, path: str) -> SavedMod
     if "mix" not in config:
         raise ModelError(f"{folder.root / path / 'config.json'}: no mix; the folder is incomplete, save it again")
     return replace(saved, mix=parse_mix(config["mix"]))
+
+
+def _read_attention(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
+    config, tensors = folder.read_json(path, "config.json"), _tensors(folder.root / path)
+    mix = parse_mix(str(config.get("mix", "")))
+    if not isinstance(mix, LayerAttention):
+        raise ModelError(f"{folder.root / path}: the mix {mix} is no attention over layers; save it again")
+    try:
+        network = AttentionNetwork(int(config["word_embedding_dimension"]), scores=mix.scores)
+        network.load_state_dict(tensors)
+        resolved = mix.resolve(int(config["depth"]))
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"{folder.root / path}: not an attention of this version ({reason}); save it again") from error
+    return replace(saved, mix=resolved.with_network(network))
 
 
 def _read_dense(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
@@ -159,6 +176,7 @@ _READERS: dict[str, Callable[[SavedModel, ModelFolder, str], SavedModel]] = {
     "WeightedLayerPooling": _read_layer_weights,
     "Pooling": _read_pooling,
     "LayerMixPooling": _read_our_mix,
+    "LayerAttentionPooling": _read_attention,
     "Dense": _read_dense,
     "FlowTransform": _read_flow,
     "Normalize": _read_normalize,

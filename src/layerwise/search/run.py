@@ -12,7 +12,7 @@ from layerwise.data.pairs import PairRows
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError, ModelError
-from layerwise.mixes import LayerMix
+from layerwise.mixes import LayerAttention, LayerJoin, LayerMix
 from layerwise.model.layer_model import LayerModel
 from layerwise.postprocess.fitted_on import ENCODER
 from layerwise.search.choose import Choice
@@ -191,6 +191,8 @@ def chosen_model(model: LayerModel, mix: LayerMix, chosen: str, *, keep_heads: b
 def model_notes(model: LayerModel, search: LayerSearch) -> tuple[str, ...]:
     """Where the search looks at other embeddings than the model gives, or compares them in another way."""
     notes = []
+    if isinstance(model.mix, LayerAttention | LayerJoin):
+        notes.append(f"sets of layers are searched, so the model's own mix {model.mix} takes no part")
     if model.heads and search.head is None:
         notes.append(f"the model's own {len(model.heads)} head(s) behind the mix are left out")
     if model.similarity_fn_name != "cosine" and not model.normalize:
