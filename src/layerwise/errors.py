@@ -21,6 +21,10 @@ class ModelError(LayerwiseError):
     """A model folder or hub name that can't be loaded or saved."""
 
 
+class TrainingError(LayerwiseError):
+    """A training that can't go on."""
+
+
 class MissingExtraError(LayerwiseError):
     """An optional dependency is not installed."""
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from layerwise.cli import cache, compare, data, demo, embed, evaluate, fit, info, search
+from layerwise.cli import cache, compare, data, demo, embed, evaluate, fit, info, recipes, search, train
 from layerwise.cli.screen import say_error
 from layerwise.errors import LayerwiseError
 from layerwise.version import __version__
@@ -24,6 +24,8 @@ app.command("embed")(embed.embed)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("fit")(fit.fit)
+app.command("train")(train.train)
+app.command("recipes")(recipes.recipes)
 app.command("demo")(demo.demo)
 app.add_typer(cache.app, name="cache")
 app.add_typer(data.app, name="data")

@@ -51,6 +51,15 @@ class FittedOn:
         return cls(source, len(texts), text_digest(texts), np.unique(_hashes(texts)), what)
 
     @classmethod
+    def of_parts(cls, parts: Iterable[Sequence[str]], *, source: str, what: str = "") -> Self:
+        """From text that comes in parts and is never held: the digest is then over the sorted hashes."""
+        sentences, hashes = 0, np.empty(0, dtype=np.uint64)
+        for part in parts:
+            sentences += len(part)
+            hashes = np.union1d(hashes, _hashes(part))
+        return cls(source, sentences, hashlib.sha256(hashes.tobytes()).hexdigest(), hashes, what)
+
+    @classmethod
     def unknown(cls, sentences: int) -> Self:
         """For embeddings whose text nobody named: what it saw can't be told."""
         return cls("unknown text", sentences, "", np.empty(0, dtype=np.uint64))

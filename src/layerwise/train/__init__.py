@@ -1,0 +1,1 @@
+"""Training: recipes, data, the student, the engine."""

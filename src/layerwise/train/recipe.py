@@ -1,0 +1,181 @@
+"""Recipes: TOML files of exactly the settings in `layerwise.train.settings`, shipped with the package or the user's.
+
+Unknown keys and values of the wrong kind are refused with the place and the nearest known word. `overridden` changes
+single values, as the command line's `--set train.learning_rate=1e-4` does.
+"""
+
+import tomllib
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from layerwise.errors import InputError, LayerwiseError
+from layerwise.train.settings import DataSettings, DevSettings, ModelSettings, OptimiserSettings, Recipe
+from layerwise.train.terms import TERMS
+
+_TABLES = {"data": DataSettings, "model": ModelSettings, "train": OptimiserSettings, "dev": DevSettings}
+_TEXTS = ("name", "about", "reached")
+Tables = dict[str, Any]
+
+
+def recipe_names() -> list[str]:
+    """The recipes of the package."""
+    return sorted(path.name.removesuffix(".toml") for path in _shipped().iterdir() if path.name.endswith(".toml"))
+
+
+def load_recipe(name_or_file: str | Path, sets: Sequence[str] = ()) -> Recipe:
+    """A recipe by its name or file, with `sets` such as "train.learning_rate=1e-4" put in.
+
+    >>> load_recipe("simcse-unsup", ["train.batch_size=128"]).train.batch_size
+    128
+    """
+    text, where = recipe_text(name_or_file)
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{where}: not TOML: {error}") from error
+    return parse_recipe(overridden(tables, sets), where=where)
+
+
+def recipe_text(name_or_file: str | Path) -> tuple[str, str]:
+    """The TOML text of a recipe, and what errors call it."""
+    name = str(name_or_file)
+    if name.endswith(".toml"):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise InputError(f"{path}: no such recipe file; `layerwise recipes` lists those of the package")
+        return path.read_text(encoding="utf-8"), str(path)
+    if name not in recipe_names():
+        raise InputError(f"Unknown recipe {name!r}.{_guess(name, recipe_names())} Known: {', '.join(recipe_names())}")
+    return (_shipped() / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml"
+
+
+def parse_recipe(tables: Tables, *, where: str = "recipe") -> Recipe:
+    """From the tables of a TOML file."""
+    _known(tables, {*_TABLES, *_TEXTS, "objective"}, where)
+    given: dict[str, Any] = {
+        name: _settings(kind, tables.get(name, {}), f"{where}: [{name}]") for name, kind in _TABLES.items()
+    }
+    given |= {name: _text(tables[name], f"{where}: {name}") for name in _TEXTS if name in tables}
+    given.setdefault("name", Path(where).stem)
+    try:
+        return Recipe(**given, objectives=_objectives(tables.get("objective", []), where))
+    except LayerwiseError as error:
+        raise InputError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
+
+
+def overridden(tables: Tables, sets: Sequence[str]) -> Tables:
+    """Tables with values put in: "train.steps=100", "objective.sscl.layers=[-2]", "model.encoder=bert-base-uncased"."""
+    found = {key: _copied(value) for key, value in tables.items()}
+    for text in sets:
+        path, equals, value = text.partition("=")
+        parts = path.strip().split(".")
+        if not equals or not all(parts):
+            raise InputError(f"--set {text!r}: write table.key=value, such as train.learning_rate=1e-4")
+        _place(found, parts, text)[parts[-1]] = _value(value.strip())
+    return found
+
+
+def _place(tables: Tables, parts: Sequence[str], text: str) -> Tables:
+    """The table that a dotted key is in; objectives are known by their names, and a new one is added."""
+    if parts[0] == "objective" and len(parts) == 3:
+        objectives: list[Tables] = tables.setdefault("objective", [])
+        named = next((table for table in objectives if table.get("name") == parts[1]), None)
+        if named is None:
+            named = {"name": parts[1]}
+            objectives.append(named)
+        return named
+    if parts[0] in _TABLES and len(parts) == 2:
+        table: Tables = tables.setdefault(parts[0], {})
+        return table
+    if parts[0] in _TEXTS and len(parts) == 1:
+        return tables
+    known = [*_TABLES, "objective.NAME"]
+    raise InputError(f"--set {text!r}: no such table;{_guess(parts[0], known)} known: {', '.join(known)}")
+
+
+def _value(text: str) -> Any:
+    """A TOML value; what is none is taken as a text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _objectives(tables: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InputError(f"{where}: objectives are [[objective]] tables, in double brackets")
+    found = []
+    for table in tables:
+        name = table.get("name")
+        if not isinstance(name, str):
+            raise InputError(f"{where}: an [[objective]] has no name; known: {', '.join(TERMS)}")
+        rest = {key: value for key, value in table.items() if key != "name"}
+        found.append(_settings(TERMS[name], rest, f"{where}: [[objective]] {name!r}"))
+    return tuple(found)
+
+
+def _settings(kind: type, table: Any, where: str) -> Any:
+    """A frozen value from a table: keys and kinds of values are checked here, the rest by the value itself."""
+    if not isinstance(table, dict) or not is_dataclass(kind):
+        raise InputError(f"{where}: expected a table of settings")
+    hints = get_type_hints(kind)
+    _known(table, {field.name for field in fields(kind)}, where)
+    values = {key: _converted(value, hints[key], f"{where}: {key}") for key, value in table.items()}
+    try:
+        return kind(**values)
+    except LayerwiseError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _converted(value: Any, hint: Any, where: str) -> Any:
+    """A TOML value as a field's type; a whole number does for a float, a list for a tuple."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for kind in kinds:
+        if get_origin(kind) is tuple and isinstance(value, list | tuple):
+            inner = get_args(kind)[0]
+            return tuple(_converted(item, inner, where) for item in value)
+        if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(kind, type) and isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
+            return value
+    names = " or ".join(_kind_name(kind) for kind in kinds if kind is not type(None))
+    raise InputError(f"{where} is {value!r}; expected {names}")
+
+
+def _kind_name(kind: Any) -> str:
+    if get_origin(kind) is tuple:
+        return "a list of " + _kind_name(get_args(kind)[0])
+    return {str: "text", int: "a whole number", float: "a number", bool: "true or false"}.get(kind, str(kind))
+
+
+def _known(table: Mapping[str, Any], known: set[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            listed = ", ".join(sorted(known))
+            raise InputError(f"{where}: unknown key {key!r}.{_guess(key, sorted(known))} Known: {listed}")
+
+
+def _guess(word: str, known: Sequence[str]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{where} is {value!r}; expected text")
+    return value
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    return [_copied(part) for part in value] if isinstance(value, list) else value
+
+
+def _shipped() -> Any:
+    return resources.files(__package__) / "recipes"

@@ -1,0 +1,72 @@
+"""The finished model on test tasks: which can be scored is found out before anything is trained."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from layerwise.data.catalog import find_tasks, known_tasks
+from layerwise.data.fetch import fetch
+from layerwise.data.locate import data_folder, fetched_folder, require
+from layerwise.data.tasks import Task
+from layerwise.errors import InputError
+from layerwise.evaluate.results import Evaluation
+from layerwise.evaluate.subjects import LayerSubject
+from layerwise.evaluate.suite import evaluate
+from layerwise.model.layer_model import LayerModel
+
+log = logging.getLogger(__name__)
+_SETTING = ("name", "aggregation", "split")
+
+
+def tasks_to_score(names: Sequence[str], data: str | None = None) -> list[Task]:
+    """Tasks by name, task file or suite, whose rows are here or could be fetched; a suite goes on without others."""
+    known = {"all", *(task.suite for task in known_tasks().values())}
+    suites = [name for name in names if name in known]
+    named = find_tasks([name for name in names if name not in suites])
+    tasks = {task.name: task for task in [*named, *find_tasks(suites=suites)]}
+    data_folder(data)
+    found = [task for task in tasks.values() if _is_here(task, data, must=task in named)]
+    if suites and not found:
+        raise InputError(
+            f"none of the test tasks of {', '.join(suites)} is here or can be fetched; "
+            f"name the data folder with --data, or leave testing out with --no-test"
+        )
+    return found
+
+
+def scored(model: LayerModel, tasks: Sequence[Task], data: str | None = None) -> Evaluation:
+    """Scores by SentEval's protocol. Views are not kept: no other run will have these weights."""
+    return evaluate(LayerSubject(model, cache=False), tasks, data=data)
+
+
+def score_facts(found: Evaluation) -> dict[str, Any]:
+    """For the model card: headline figures, averages of suites of several tasks, and how they were made."""
+    run, protocol = found.runs[0], found.as_dict()["protocol"]
+    many = {suite for suite in run.averages() if sum(one.suite == suite for one in run.results.values()) > 1}
+    return {
+        "scores": _finite({name: result.score for name, result in run.results.items()}),
+        "averages": _finite({suite: mean for suite, mean in run.averages().items() if suite in many}),
+        "protocol": {
+            **{key: protocol[key] for key in _SETTING},
+            "metrics": protocol["metrics"],
+            "saw_test_text": {name: result.stamp["saw_test_text"] for name, result in run.results.items()},
+        },
+    }
+
+
+def _is_here(task: Task, data: str | None, *, must: bool) -> bool:
+    try:
+        if require(task, data) is None:
+            fetch(task, fetched_folder())
+    except InputError as error:
+        if must:
+            raise
+        log.warning("%s is left out of the test: %s", task.name, error)
+        return False
+    return True
+
+
+def _finite(figures: Mapping[str, float]) -> dict[str, float | None]:
+    """JSON has no NaN."""
+    return {name: float(figure) if isfinite(figure) else None for name, figure in figures.items()}
