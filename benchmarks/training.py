@@ -1,0 +1,158 @@
+"""Trains the rows of the table, several seeds each, and scores them on the seven STS sets.
+
+    python benchmarks/training.py [ROW …] [--seeds 0,1,2] [--jobs 8] [--out FOLDER] [--chosen FILE] [--dev-only]
+
+Every row and seed is a process of its own; several share a GPU, so seconds of single runs are no measure of speed
+(`training_speed.py` is). Checkpoints are picked on the dev split of STS-B; test sets are scored once, by the picked
+weights. With --dev-only nothing is scored on test data: that is how settings are tried out. One JSON file a run goes
+to FOLDER; `python benchmarks/training.py --collect FOLDER` joins them into results/training.json.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from measure import model_folder, shared_folder, write_result
+from training_rows import ROWS, SEEDS
+
+DEV = "eval_stsb_spearman"
+
+
+def encoder_folder(name: str) -> str:
+    """A model of the shared folder, or one that get-models built."""
+    shared = shared_folder() / "models" / name
+    return str(shared if shared.is_dir() else model_folder(name))
+
+
+def run_one(name: str, seed: int, sets: list[str], *, dev_only: bool) -> dict[str, Any]:
+    """Train one row with one seed; scores × 100."""
+    from layerwise.train.recipe import load_recipe
+    from layerwise.train.run import train
+
+    row = ROWS[name]
+    recipe = load_recipe(row.recipe, [*row.sets, *sets])
+    data = str(shared_folder() / "data")
+    fast = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as folder:
+        trained = train(recipe, folder, encoder=encoder_folder(row.encoder), data=data, seed=seed)
+    found: dict[str, Any] = {
+        "row": name,
+        "label": row.label,
+        "encoder": row.encoder,
+        "seed": seed,
+        "sets": [*row.sets, *sets],
+        "training": trained.facts,
+        "curve": [
+            [line["step"], line["eval_stsb_spearman"]] for line in trained.history if "eval_stsb_spearman" in line
+        ],
+    }
+    if dev_only:
+        return found
+    found["test"] = scores(trained.model, data)
+    if row.also:
+        found["train_only"] = scores(trained.model.replaced(mix=row.also, heads=()), data)
+    found["smoothing"] = smoothing(trained.model.encoder, data)
+    return found
+
+
+def scores(model: Any, data: str) -> dict[str, dict[str, float]]:
+    """Spearman × 100 on the seven sets, "all" and the weighted mean over subsets, which LayerAttPooler reports."""
+    from layerwise.data.catalog import find_tasks
+    from layerwise.evaluate.subjects import LayerSubject
+    from layerwise.evaluate.suite import evaluate
+
+    run = evaluate(LayerSubject(model, cache=False), find_tasks(suites=["sts"]), data=data).runs[0]
+    kinds = {"all": "spearman", "wmean": "spearman_wmean"}
+    found = {kind: {name: one.figures[key] for name, one in run.results.items()} for kind, key in kinds.items()}
+    return {kind: of_tasks | {"average": sum(of_tasks.values()) / len(of_tasks)} for kind, of_tasks in found.items()}
+
+
+def smoothing(encoder: Any, data: str) -> dict[str, list[float]]:
+    """TokSim of every layer and SetSim of every pair of neighbours ([CLS] and mean), on the sentences of STS-B test."""
+    import torch
+
+    from layerwise.analysis.smoothing import layer_similarity
+    from layerwise.data.catalog import find_tasks
+    from layerwise.data.locate import load_task
+    from layerwise.train.dev import token_similarities
+
+    rows = load_task(find_tasks(["stsb"])[0], data)
+    texts = rows.pick(rows.splits["test"]).texts
+    views = encoder.encode_layers(texts, ("cls", "mean"))
+    sims = {name: layer_similarity(torch.from_numpy(of)).mean(dim=0).tolist() for name, of in views.items()}
+    return {
+        "toksim": token_similarities(encoder, texts).nanmean(dim=0).tolist(),
+        "setsim_cls": sims["cls"],
+        "setsim_mean": sims["mean"],
+    }
+
+
+def launch(label: str, name: str, seed: int, out: Path, sets: list[str], dev_only: bool) -> str:
+    """One run of the row `name` in a process of its own; says how it went."""
+    began = time.perf_counter()
+    marks = re.sub(r"[^\w.-]+", "-", "_".join(sets))
+    file = out / f"{label}_{seed}{'_' + marks if marks else ''}.json"
+    command = [sys.executable, __file__, name, "--seeds", str(seed), "--one", str(file), "--label", label]
+    command += ["--dev-only"] * dev_only
+    command += [part for text in sets for part in ("--set", text)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return f"{file.stem}: FAILED {done.stderr.strip().splitlines()[-1] if done.stderr else ''}"
+    found = json.loads(file.read_text())
+    dev = found["training"].get("dev", {})
+    test = f"test {found['test']['all']['average']:.2f}" if "test" in found else ""
+    only = f"train only {found['train_only']['all']['average']:.2f}" if "train_only" in found else ""
+    seconds = time.perf_counter() - began
+    return f"{file.stem}: dev {dev.get('best', 0):.2f} @ {dev.get('at_step')} {test} {only} ({seconds:.0f} s)"
+
+
+def collect(folder: Path) -> None:
+    """All runs of a folder as one result."""
+    runs = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+    write_result("training", {"runs": [run for run in runs if "test" in run]})
+
+
+def main() -> None:
+    """Parse, run."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("rows", nargs="*", default=list(ROWS))
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--out", type=Path, default=Path("training-runs"))
+    parser.add_argument("--set", action="append", default=[], dest="sets")
+    parser.add_argument("--dev-only", action="store_true")
+    parser.add_argument("--chosen", type=Path)
+    parser.add_argument("--label", default="")
+    parser.add_argument("--one", type=Path)
+    parser.add_argument("--collect", type=Path)
+    given = parser.parse_args()
+    if given.collect:
+        collect(given.collect)
+        return
+    seeds = [int(seed) for seed in given.seeds.split(",")]
+    if given.one:
+        found = run_one(given.rows[0], seeds[0], given.sets, dev_only=given.dev_only)
+        found["row"] = given.label or found["row"]
+        given.one.write_text(json.dumps(found), encoding="utf-8")
+        return
+    given.out.mkdir(parents=True, exist_ok=True)
+    best = json.loads(given.chosen.read_text()) if given.chosen else {}
+    rows = {
+        row: best.get(row, {"row": row, "sets": []}) for row in [*given.rows, *(n for n in best if "combined" in n)]
+    }
+    jobs = [(label, one["row"], seed, one["sets"]) for seed in seeds for label, one in rows.items()]
+    with ThreadPoolExecutor(given.jobs) as pool:
+        runs = [pool.submit(launch, *job[:3], given.out, [*job[3], *given.sets], given.dev_only) for job in jobs]
+        for run in runs:
+            print(run.result(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Training speed at BERT-base's shape: sentences a second here and in sentence-transformers, in one run.
+
+    python benchmarks/training_speed.py [--steps 200] [--repeats 3] [--sentences 40000]
+
+The model is BERT-base's shape with random weights (speed does not depend on them), batch 64, two dropout views,
+sentences cut at 32 tokens, bf16. The peer is sentence-transformers' own trainer with MultipleNegativesRankingLoss on
+the same sentences as pairs of equals. Times are of the steps after a warm-up, the GPU waited for at both ends, calls in
+turn. Then the objectives that read layers, each as a ratio to SimCSE's step.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from measure import machine, shared_folder, write_result
+
+WARM = 40
+BATCH = 64
+
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "SimCSE": {"model": {"head": "mlp"}, "objective": [{"name": "info-nce"}]},
+    "SSCL-SimCSE": {"model": {"head": "mlp"}, "objective": [{"name": "sscl", "layers": [-2]}]},
+    "progressive SSCL": {"model": {"head": "mlp"}, "objective": [{"name": "sscl", "layers": [-2, -3]}]},
+    "LayerAttPooler": {
+        "model": {"head": "mlp", "pooler": "attention(cls, mean, last=cls)", "keep_head": True},
+        "objective": [{"name": "info-nce"}],
+    },
+    "SG-OPT, cached views": {"model": {"freeze": ["embeddings"]}, "objective": [{"name": "sg"}]},
+    "SG-OPT, the copy runs along": {
+        "model": {"freeze": ["embeddings"]},
+        "objective": [{"name": "sg", "dropout": True}],
+    },
+}
+
+
+class Clock:
+    """Takes the time at two steps, with the GPU waited for."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.times: dict[int, float] = {}
+
+    def __call__(self, step: int, *_: Any) -> None:
+        """Called after every step."""
+        if step in (WARM, self.last):
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            self.times[step] = time.perf_counter()
+
+    @property
+    def seconds_a_step(self) -> float:
+        """Between the warm-up and the end."""
+        return (self.times[self.last] - self.times[WARM]) / (self.last - WARM)
+
+
+def base_model(folder: Path) -> str:
+    """BERT-base's shape, random weights, the small encoder's words."""
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    torch.manual_seed(0)
+    BertModel(BertConfig()).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(shared_folder() / "models" / "wiki-mlm-12x384").save_pretrained(folder)
+    return str(folder)
+
+
+def ours(name: str, model: str, texts: list[str], steps: int) -> float:
+    """Seconds a step of our engine."""
+    from layerwise.train.corpus import Corpus
+    from layerwise.train.recipe import parse_recipe
+    from layerwise.train.run import train
+
+    settings = {"batch_size": BATCH, "steps": steps, "precision": "bf16"}
+    quiet = {"task": "", "every": 10 * steps, "log_every": 50}
+    recipe = parse_recipe({"name": name, "train": settings, "dev": quiet, **OBJECTIVES[name]})
+    clock = Clock(steps)
+    with tempfile.TemporaryDirectory() as folder:
+        train(recipe, folder, encoder=model, corpus=Corpus.of(texts, source="wiki"), told=clock)
+    return clock.seconds_a_step
+
+
+def theirs(model: str, texts: list[str], steps: int) -> float:
+    """Seconds a step of sentence-transformers' trainer."""
+    from datasets import Dataset
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+        losses,
+        models,
+    )
+    from transformers import TrainerCallback
+
+    transformer = models.Transformer(model, max_seq_length=32)
+    st = SentenceTransformer(modules=[transformer, models.Pooling(transformer.get_word_embedding_dimension(), "cls")])
+    clock = Clock(steps)
+
+    class Ticks(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+            clock(state.global_step)
+
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = SentenceTransformerTrainingArguments(
+            output_dir=folder,
+            max_steps=steps,
+            per_device_train_batch_size=BATCH,
+            learning_rate=3e-5,
+            bf16=True,
+            save_strategy="no",
+            report_to=[],
+            logging_steps=50,
+            disable_tqdm=True,
+        )
+        SentenceTransformerTrainer(
+            model=st,
+            args=arguments,
+            train_dataset=Dataset.from_dict({"anchor": texts, "positive": texts}),
+            loss=losses.MultipleNegativesRankingLoss(st),
+            callbacks=[Ticks()],
+        ).train()
+    return clock.seconds_a_step
+
+
+def main() -> None:
+    """Measure everything in turn."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sentences", type=int, default=40_000)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+
+    from layerwise.train.corpus import read_corpus
+
+    file = shared_folder() / "data" / "train" / "wiki1m.parquet"
+    texts = list(read_corpus([str(file)], ("text",), limit=given.sentences).columns[0])
+    taken: dict[str, list[float]] = {name: [] for name in ["sentence-transformers", *OBJECTIVES]}
+    with tempfile.TemporaryDirectory() as folder:
+        model = base_model(Path(folder) / "base")
+        for repeat in range(given.repeats):
+            for name, times in taken.items():
+                one = theirs if name == "sentence-transformers" else lambda *a, n=name: ours(n, *a)
+                times.append(one(model, texts, given.steps))
+                print(f"{repeat + 1}/{given.repeats} {name}: {1000 * times[-1]:.2f} ms a step", flush=True)
+    middle = {name: median(times) for name, times in taken.items()}
+    result = {
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "batch": BATCH,
+        "steps": given.steps - WARM,
+        "milliseconds_a_step": {name: [1000 * one for one in times] for name, times in taken.items()},
+        "sentences_per_second": {name: BATCH / one for name, one in middle.items()},
+        "speed_ratio_to_sentence_transformers": middle["sentence-transformers"] / middle["SimCSE"],
+        "step_ratio_to_simcse": {name: middle[name] / middle["SimCSE"] for name in OBJECTIVES},
+    }
+    if given.out:
+        given.out.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n", encoding="utf-8")
+    else:
+        write_result("training_speed", result)
+    for name, one in middle.items():
+        print(f"{name:40} {1000 * one:7.2f} ms  {BATCH / one:8.0f}/s  {one / middle['SimCSE']:.2f}× SimCSE's step")
+
+
+if __name__ == "__main__":
+    main()
