@@ -1,0 +1,112 @@
+"""The tables about training, from raw results; `tables.py` writes them."""
+
+from statistics import mean, stdev
+from typing import Any
+
+from evaluation_tables import SETS, read, table
+from training_rows import ROWS
+
+UNTRAINED = {
+    "last layer, mean": "last layer",
+    "layer combination": "layer combination",
+    "whitening, fitted on STS-B train": "whitening, fitted on STS-B train",
+}
+GROUPS = {
+    "without labels": ("simcse", "sscl-simcse", "sscl-progressive", "sscl-bert-cls", "sscl-bert-avg", "lap-unsup"),
+    "without labels, on the sentences of STS-B": ("sg", "sg-opt1", "sg-opt2", "sg-opt"),
+    "with 55,000 NLI triples": ("sup-eq6", "lap-sup-eq6", "sup", "lap-sup"),
+    "from all-MiniLM-L6-v2": ("minilm-sg", "minilm-sg-opt"),
+}
+HEAD = ["", "12", "13", "14", "15", "16", "B", "SICK-R", "avg", "dev", "seeds"]
+
+
+def training_table() -> str:
+    """Every row of training on the seven STS sets, and what needs none."""
+    runs = read("training")["runs"]
+    lines = []
+    known = read("quality")["encoders"]
+    for label, way in UNTRAINED.items():
+        scores = [known["wiki-mlm-12x384"]["rows"][way][name]["score"] for name in SETS]
+        lines.append([f"no training: {label}", *(f"{one:.2f}" for one in (*scores, mean(scores))), "", ""])
+    for group, names in GROUPS.items():
+        if group.startswith("from"):
+            scores = [known["all-MiniLM-L6-v2"]["rows"]["last layer"][name]["score"] for name in SETS]
+            lines.append(["all-MiniLM-L6-v2 as it is", *(f"{one:.2f}" for one in (*scores, mean(scores))), "", ""])
+        for name in names:
+            own = [run for run in runs if run["row"] == name]
+            lines += [_line(f"{ROWS[name].label} ({group})", own, "test")] if own else []
+            lines += [_line(f"{ROWS[name].label}, pooler in training only", own, "train_only")] if _only(own) else []
+    lines += [_line(_combined(own), own, "test") for own in _combinations(runs)]
+    return table(HEAD, lines) + "\n" + _note(runs)
+
+
+def smoothing_table() -> str:
+    """TokSim and SetSim of the upper layers."""
+    runs = read("training")["runs"]
+    lines = []
+    for name in ("simcse", "sscl-simcse", "sscl-progressive", "sscl-bert-cls", "sscl-bert-avg"):
+        own = [run["smoothing"] for run in runs if run["row"] == name]
+        if own:
+            tokens = [_spread([one["toksim"][layer] for one in own], 3) for layer in (-3, -2, -1)]
+            sets = [_spread([one["setsim_cls"][pair] for one in own], 3) for pair in (-2, -1)]
+            lines.append([ROWS[name].label, *tokens, *sets, str(len(own))])
+    head = ["", "TokSim 10", "TokSim 11", "TokSim 12", "SetSim 10–11", "SetSim 11–12", "seeds"]
+    return table(head, lines) + "\nOn the sentences of STS-B test; SetSim of [CLS] vectors.\n"
+
+
+def speed_table() -> str:
+    """A step's time here and in sentence-transformers."""
+    found = read("training_speed")
+    times = {name: sorted(of)[len(of) // 2] for name, of in found["milliseconds_a_step"].items() if of}
+    lines = [
+        [name, f"{one:.1f} ms", f"{1000 * found['batch'] / one:,.0f}", f"{times['sentence-transformers'] / one:.2f}×",
+         f"{one / times['SimCSE']:.2f}×"]
+        for name, one in times.items()
+    ]  # fmt: skip
+    note = (
+        f"{found['device']}, BERT-base's shape, batch {found['batch']} × 2 dropout views (SG-OPT: one), at most 32 "
+        f"tokens, bf16; the median of {max(map(len, found['milliseconds_a_step'].values()))} interleaved runs of "
+        f"{found['steps']} steps after a warm-up. sentence-transformers: its own trainer with "
+        f"MultipleNegativesRankingLoss on the same sentences. {found.get('note', '')}"
+    )
+    return table(["", "a step", "sentences/s", "speed", "to SimCSE's step"], lines) + f"\n{note.strip()}\n"
+
+
+def _line(label: str, own: list[dict[str, Any]], kind: str) -> list[str]:
+    scores = [[run[kind]["all"][name] for run in own] for name in (*SETS, "average")]
+    cells = [f"{mean(several):.2f}" for several in scores[:-1]]
+    dev = [run["training"]["dev"]["best"] for run in own]
+    return [label, *cells, _spread(scores[-1]), _spread(dev) if kind == "test" else "", str(len(own))]
+
+
+def _spread(values: list[float], digits: int = 2) -> str:
+    around = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{around}"
+
+
+def _only(own: list[dict[str, Any]]) -> bool:
+    return bool(own) and all("train_only" in run for run in own)
+
+
+def _combinations(runs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    names = sorted({run["row"] for run in runs if run["row"].startswith("combined")})
+    return [[run for run in runs if run["row"] == name] for name in names]
+
+
+def _combined(own: list[dict[str, Any]]) -> str:
+    names = [one["name"] for one in own[0]["training"]["recipe"]["objectives"]]
+    return f"combined: {' + '.join(names)} ({own[0]['label']}; {', '.join(own[0]['sets'])})".replace("|", "\\|")
+
+
+def _note(runs: list[dict[str, Any]]) -> str:
+    seeds = sorted({len([run for run in runs if run["row"] == row]) for row in {run["row"] for run in runs}})
+    counts = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    seen = next((run["training"]["text_equal_to_evaluation"] for run in runs if run["row"] == "simcse"), {})
+    equal = ", ".join(f"{count} of {name}" for name, count in seen.items() if count)
+    return (
+        f"wiki-mlm-12x384 unless said otherwise; Spearman × 100, SentEval's form, 'all' aggregation, test splits; "
+        f"mean ± standard deviation over {counts} seed(s) as the last column says (`benchmarks/training.py`, H200). Settings "
+        f"are those of the `small-*` recipes; checkpoints are picked on the dev split of STS-B, test sets scored once. "
+        f"Unlabelled text: the first 100,000 different sentences of wiki1m (equal to evaluation sentences: "
+        f"{equal or 'none'}); SG's text is all sentences of STS-B, those of its test pairs too, as in its paper.\n"
+    )
