@@ -13,8 +13,8 @@ UNTRAINED = {
 }
 GROUPS = {
     "without labels": ("simcse", "sscl-simcse", "sscl-progressive", "sscl-bert-cls", "sscl-bert-avg", "lap-unsup"),
-    "without labels, on the sentences of STS-B": ("sg", "sg-opt1", "sg-opt2", "sg-opt"),
-    "with 55,000 NLI triples": ("sup-eq6", "lap-sup-eq6", "sup", "lap-sup"),
+    "without labels, on the sentences of STS-B": ("sg", "sg-opt1", "sg-opt2", "sg-opt", "sg-simcse"),
+    "with 55,000 NLI triples": ("sup-eq6", "lap-sup-eq6", "sup", "lap-sup", "lap-sscl-sup"),
     "from all-MiniLM-L6-v2": ("minilm-sg", "minilm-sg-opt"),
 }
 HEAD = ["", "12", "13", "14", "15", "16", "B", "SICK-R", "avg", "dev", "seeds"]
@@ -72,6 +72,22 @@ def speed_table() -> str:
     return table(["", "a step", "sentences/s", "speed", "to SimCSE's step"], lines) + f"\n{note.strip()}\n"
 
 
+def reached() -> dict[str, str]:
+    """Recipe -> what it reached, on what, in what time: the `reached` of its file."""
+    runs = read("training")["runs"]
+    found = {}
+    for name, row in ROWS.items():
+        own = [run for run in runs if run["row"] == name and not run["sets"]]
+        if own and row.encoder == "wiki-mlm-12x384":
+            scores = _spread([run["test"]["all"]["average"] for run in own])
+            steps, seconds = (round(mean(run["training"][key] for run in own)) for key in ("steps", "seconds"))
+            found[row.recipe] = (
+                f"{scores} on average over seven STS sets by wiki-mlm-12x384, {len(own)} seed(s); {steps:,} steps on an "
+                f"H200 in {seconds} s beside other runs"
+            )
+    return found
+
+
 def _line(label: str, own: list[dict[str, Any]], kind: str) -> list[str]:
     scores = [[run[kind]["all"][name] for run in own] for name in (*SETS, "average")]
     cells = [f"{mean(several):.2f}" for several in scores[:-1]]
@@ -105,8 +121,8 @@ def _note(runs: list[dict[str, Any]]) -> str:
     equal = ", ".join(f"{count} of {name}" for name, count in seen.items() if count)
     return (
         f"wiki-mlm-12x384 unless said otherwise; Spearman × 100, SentEval's form, 'all' aggregation, test splits; "
-        f"mean ± standard deviation over {counts} seed(s) as the last column says (`benchmarks/training.py`, H200). Settings "
-        f"are those of the `small-*` recipes; checkpoints are picked on the dev split of STS-B, test sets scored once. "
+        f"mean ± standard deviation over {counts} seed(s) as the last column says (`benchmarks/training.py`, H200). "
+        f"Settings are those of the `small-*` recipes; checkpoints are picked on the dev split of STS-B, test sets scored once. "
         f"Unlabelled text: the first 100,000 different sentences of wiki1m (equal to evaluation sentences: "
         f"{equal or 'none'}); SG's text is all sentences of STS-B, those of its test pairs too, as in its paper.\n"
     )
