@@ -23,6 +23,7 @@ from layerwise.data.catalog import find_tasks
 from layerwise.data.locate import load_task
 from layerwise.data.task_rows import TaskRows
 from layerwise.evaluate.results import TaskResult
+from layerwise.evaluate.score import sides
 from layerwise.evaluate.splits import DEV_PAIRS, SPLITS, search_splits
 from layerwise.evaluate.subjects import LayerSubject
 from layerwise.evaluate.suite import evaluate
@@ -50,9 +51,8 @@ def fixed(model: LayerModel, tasks: list, data: str) -> dict[str, dict[str, Any]
 def combined(subject: LayerSubject, rows: TaskRows) -> dict[str, Any]:
     """The best layers of 350 pairs, on the others, five times."""
     views = subject.views(rows.texts, ("mean",))["mean"]
-    places = {text: place for place, text in enumerate(rows.texts)}
-    left, right = ({"mean": views[[places[text] for text in side]]} for side in (rows.left, rows.right))
-    outcome = search_splits(left, right, np.asarray(rows.labels), seeds=(0,))
+    left, right = sides(rows, views)
+    outcome = search_splits({"mean": left}, {"mean": right}, np.asarray(rows.labels), seeds=(0,))
     return {"score": outcome.figures["spearman"], "sd": outcome.sd["spearman"], **outcome.details}
 
 

@@ -2,7 +2,8 @@
 
     python benchmarks/retrieval.py [ENCODER ...]
 
-Every question of `shared/data/multitask/quora` that has a duplicate is asked among all others (direct duplicates only).
+Every question of the task quora (CS224N's dev pairs, the published part) that has a duplicate is asked among all others
+(direct duplicates only).
 FAISS on one thread for the time of a query; IVF with nlist 1,024 and several nprobe. Results are added to those in
 benchmarks/results/retrieval.json. LayerAttPooler's table 3 uses another, larger part of Quora's pairs: its figures do
 not compare with these.

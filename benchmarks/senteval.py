@@ -25,8 +25,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from layerwise import LayerEncoder
 from layerwise.classify.plan import Plan, kfold_plan, split_plan
 from layerwise.classify.senteval import GRIDS, ClassResult, evaluate_classes, pair_features
+from layerwise.data.catalog import known_tasks
+from layerwise.data.locate import load_task
+from layerwise.evaluate.score import sides
 from measure import RESULTS, machine, shared_folder
 
 NAMES = ("cr", "trec", "mrpc", "sst5", "subj", "mpqa", "mr", "sst2")
@@ -36,20 +40,13 @@ Task = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray] | None]  # features, 
 
 def read_task(name: str, options: argparse.Namespace) -> Task:
     """A task's vectors."""
-    import pyarrow.parquet as pq
-
-    from layerwise import LayerEncoder
-
-    columns = pq.read_table((options.data or shared_folder() / "data" / "transfer") / f"{name}.parquet").to_pydict()
+    rows = load_task(known_tasks()[name], options.data or shared_folder() / "data")
     encoder = LayerEncoder(options.model) if options.model else LayerEncoder()
-    pairs = "sentence1" in columns
-    texts = columns["sentence1"] + columns["sentence2"] if pairs else columns["text"]
-    vectors = np.array(encoder.encode_layers(texts, cache=True)[:, -1])
-    rows = len(columns["label"])
-    split = np.array(["train" if name == "train_val" else name for name in columns["split"]])  # MRPC's is of its train
-    splits = {part: np.flatnonzero(split == part) for part in ("train", "dev", "test") if part in split}
-    features = pair_features(vectors[:rows], vectors[rows:]) if pairs else vectors
-    return features, np.array(columns["label"]), splits or None
+    vectors = np.array(encoder.encode_layers(rows.texts, cache=True)[:, -1])
+    left, right = sides(rows, vectors)
+    features = left if right is None else pair_features(left, right)
+    _, labels = np.unique(rows.labels, return_inverse=True)
+    return features, labels, rows.splits if rows.task.splits else None
 
 
 def plan_of(task: Task) -> Plan:
@@ -141,7 +138,7 @@ def main() -> None:
     parser.add_argument("--names", nargs="+", default=NAMES, choices=NAMES)
     parser.add_argument("--ours", action="store_true", help="leave scikit-learn out")
     parser.add_argument("--outer", type=int, help="only so many of scikit-learn's test folds")
-    parser.add_argument("--data", type=Path, help="the folder of mr.parquet and the others")
+    parser.add_argument("--data", type=Path, help="the data folder, that of transfer/mr.parquet")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS / "senteval_speed.json")
     options = parser.parse_args()

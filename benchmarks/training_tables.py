@@ -82,8 +82,8 @@ def reached() -> dict[str, str]:
             scores = _spread([run["test"]["all"]["average"] for run in own])
             steps, seconds = (round(mean(run["training"][key] for run in own)) for key in ("steps", "seconds"))
             found[row.recipe] = (
-                f"{scores} on average over seven STS sets by wiki-mlm-12x384, {len(own)} seed(s); {steps:,} steps on an "
-                f"H200 in {seconds} s beside other runs"
+                f"{scores} on average over seven STS sets by wiki-mlm-12x384, {len(own)} seed(s); {steps:,} steps on "
+                f"an H200 in {seconds} s beside other runs"
             )
     return found
 
@@ -122,7 +122,7 @@ def _note(runs: list[dict[str, Any]]) -> str:
     return (
         f"wiki-mlm-12x384 unless said otherwise; Spearman × 100, SentEval's form, 'all' aggregation, test splits; "
         f"mean ± standard deviation over {counts} seed(s) as the last column says (`benchmarks/training.py`, H200). "
-        f"Settings are those of the `small-*` recipes; checkpoints are picked on the dev split of STS-B, test sets scored once. "
-        f"Unlabelled text: the first 100,000 different sentences of wiki1m (equal to evaluation sentences: "
-        f"{equal or 'none'}); SG's text is all sentences of STS-B, those of its test pairs too, as in its paper.\n"
+        f"Settings are those of the `small-*` recipes; checkpoints are picked on the dev split of STS-B, test sets "
+        f"scored once. Unlabelled text: the first 100,000 different sentences of wiki1m (equal to evaluation "
+        f"sentences: {equal or 'none'}); SG's text is all sentences of STS-B, those of its test pairs too, as in its paper.\n"
     )
