@@ -34,6 +34,11 @@ ROWS = {
     "sup": Row("eq. 8, CLS", "small-sup"),
     "lap-sup": Row("eq. 8, LayerAttPooler", "small-lap-sup", also="last @ cls"),
     "sg-simcse": Row("SG-OPT and SimCSE", "small-sg-simcse"),
+    "stsb-simcse": Row(
+        "SimCSE on SG's text, as in the combination",
+        "small-sg-simcse",
+        ("objective.sg.weight=0",),
+    ),
     "lap-sscl-sup": Row("eq. 8, LayerAttPooler and SSCL", "small-lap-sscl-sup", also="last @ cls"),
     "minilm-sg-opt": Row("SG-OPT from all-MiniLM-L6-v2", "small-sg-opt", encoder="all-MiniLM-L6-v2"),
     "minilm-sg": Row("SG from all-MiniLM-L6-v2", "small-sg", encoder="all-MiniLM-L6-v2"),

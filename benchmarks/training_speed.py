@@ -25,6 +25,12 @@ BATCH = 64
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "SimCSE": {"model": {"head": "mlp"}, "objective": [{"name": "info-nce"}]},
+    "SimCSE, no CUDA graphs, no buckets": {
+        "model": {"head": "mlp"},
+        "objective": [{"name": "info-nce"}],
+        "data": {"bucket": False},
+        "train": {"cuda_graphs": False},
+    },
     "SSCL-SimCSE": {"model": {"head": "mlp"}, "objective": [{"name": "sscl", "layers": [-2]}]},
     "progressive SSCL": {"model": {"head": "mlp"}, "objective": [{"name": "sscl", "layers": [-2, -3]}]},
     "LayerAttPooler": {
@@ -77,7 +83,9 @@ def ours(name: str, model: str, texts: list[str], steps: int) -> float:
 
     settings = {"batch_size": BATCH, "steps": steps, "precision": "bf16"}
     quiet = {"task": "", "every": 10 * steps, "log_every": 50}
-    recipe = parse_recipe({"name": name, "train": settings, "dev": quiet, **OBJECTIVES[name]})
+    tables = {"name": name, "dev": quiet, **OBJECTIVES[name]}
+    tables["train"] = settings | tables.get("train", {})
+    recipe = parse_recipe(tables)
     clock = Clock(steps)
     with tempfile.TemporaryDirectory() as folder:
         train(recipe, folder, encoder=model, corpus=Corpus.of(texts, source="wiki"), told=clock)

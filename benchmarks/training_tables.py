@@ -124,5 +124,6 @@ def _note(runs: list[dict[str, Any]]) -> str:
         f"mean ± standard deviation over {counts} seed(s) as the last column says (`benchmarks/training.py`, H200). "
         f"Settings are those of the `small-*` recipes; checkpoints are picked on the dev split of STS-B, test sets "
         f"scored once. Unlabelled text: the first 100,000 different sentences of wiki1m (equal to evaluation "
-        f"sentences: {equal or 'none'}); SG's text is all sentences of STS-B, those of its test pairs too, as in its paper.\n"
+        f"sentences: {equal or 'none'}); SG's text is all sentences of STS-B, those of its test pairs too, as in its "
+        f"paper.\n"
     )

@@ -181,13 +181,12 @@ def test_views_kept_are_those_of_a_copy_that_runs_along(folder, pooling, column)
 def test_training_is_the_same_with_kept_views_and_with_a_copy(run, monkeypatch):
     found = {}
     for column in (0, 1):
-        what = recipe(
-            term("sg", hidden=8, column=column), columns=2, steps=3, model={"dropout": 0.0}, data={"bucket": False}
-        )
+        sg, columns = term("sg", hidden=8, column=column), column + 1
+        what = recipe(sg, columns=columns, steps=3, model={"dropout": 0.0}, data={"bucket": False})
         with monkeypatch.context() as patch:
-            kept = run(what, texts(24, 2))
+            kept = run(what, texts(24, columns))
             patch.setattr("layerwise.train.run.MOST_BYTES", 0)
-            along = run(what, texts(24, 2))
+            along = run(what, texts(24, columns))
         assert losses(kept) == pytest.approx(losses(along), rel=1e-3)
         found[column] = losses(kept)
     assert found[0] != pytest.approx(found[1], rel=1e-2)

@@ -1,6 +1,7 @@
 """Every term of a training loss, built by its name on a tiny encoder, is its paper's formula on the same tensors."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -218,14 +219,33 @@ def test_self_contrastive_with_other_positives(encoder, positives, passes):
     same(built(step), formula, step.embeddings)
 
 
-@pytest.mark.parametrize("through", [True, False])
-def test_self_contrastive_through_the_head(encoder, through):
+def test_self_contrastive_refuses_a_head_that_takes_no_layer(encoder):
+    with pytest.raises(InputError, match="can't be compared with a layer's own view"):
+        term("sscl").build(place_in(encoder, width=7, head_takes=2 * WIDTH))
+
+
+def test_self_contrastive_through_batch_norm(encoder):
+    head = fresh_head("mlp-bn", WIDTH, 7, seed=0)
+    built = term("sscl", layers=(-2, -3)).build(place_in(encoder, width=7, head_takes=WIDTH))
+    step = step_of(2, width=7, views=built.views, head=head)
+    assert built(step).isfinite()
+
+
+def test_frozen_positives_go_through_the_head_too(encoder):
     head = fresh_head("mlp", WIDTH, 7, seed=0)
     place = place_in(encoder, width=7, head_takes=WIDTH)
-    if not through:
-        with pytest.raises(InputError, match="can't be compared with a layer's own view"):
-            term("sscl", through_head=False).build(place)
-        return
+    built = term("sscl", temperature=0.3, positives="frozen", passes=2).build(place)
+    step = step_of(2, width=7, views=built.views, head=head)
+    frozen = torch.randn(step.embeddings.shape[1], 1, WIDTH, dtype=step.embeddings.dtype)  # one layer: nothing to draw
+    step = replace(step, frozen=frozen)
+    negatives = [[head(view) for view in views] for views in negatives_of(step, built.views)]
+    formula = naive_sscl(step.embeddings[0], head(frozen[:, 0]), negatives, t=0.3)
+    same(built(step), formula, step.embeddings)
+
+
+def test_self_contrastive_through_the_head(encoder):
+    head = fresh_head("mlp", WIDTH, 7, seed=0)
+    place = place_in(encoder, width=7, head_takes=WIDTH)
     built = term("sscl", temperature=0.3).build(place)
     step = step_of(2, width=7, views=built.views, head=head)
     negatives = [[head(view) for view in views] for views in negatives_of(step, built.views)]

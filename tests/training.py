@@ -82,8 +82,8 @@ def recipe(*objectives, columns=1, data=None, model=None, dev=None, **train) -> 
     )
 
 
-def encoder_of(folder: Path) -> LayerEncoder:
-    return LayerEncoder(folder, device="cpu")
+def encoder_of(folder: Path, device: str = "cpu") -> LayerEncoder:
+    return LayerEncoder(folder, device=device)
 
 
 def losses(trained: Trained) -> list[float]:

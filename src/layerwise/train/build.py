@@ -47,6 +47,8 @@ def build(recipe: Recipe, encoder: LayerEncoder, *, seed: int) -> Parts:
     settings = recipe.model
     if recipe.train.chunk and settings.head == "mlp-bn":
         raise InputError("[train] chunk: batch norm needs the whole batch at once; take another head than mlp-bn")
+    if settings.inference:
+        parse_mix(settings.inference).resolve(encoder.depth)  # a layer that is not there is refused before training
     _set_dropout(encoder, recipe)
     pooler: LayerMix = parse_mix(settings.pooler).resolve(encoder.depth)
     if isinstance(pooler, LayerAttention):

@@ -24,10 +24,9 @@ def cached_backward(
     frozen: Tensor | None,
     *,
     chunk: int,
-    scale: float = 1.0,
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> dict[str, Any]:
-    """The loss of a batch as `Student.forward` gives it, detached; gradients of `scale` times it are added.
+    """The loss of a batch as `Student.forward` gives it, detached; its gradients are added.
 
     `precision` opens autocast. It is opened for each pass anew, for it remembers the weights that it has cast, and
     those of the pass without a graph have none.
@@ -42,7 +41,7 @@ def cached_backward(
     joint = {name: torch.cat([part[name] for part in encoded]).requires_grad_() for name in encoded[0]}
     with precision():
         found = student.loss(joint, tokens, mask, rows, frozen)
-    (scale * found["loss"]).backward()
+    found["loss"].backward()
     after = _random_state(tokens.device)
     for number, (piece, state) in enumerate(zip(pieces, states, strict=True)):
         _set_random_state(state, tokens.device)

@@ -1,10 +1,11 @@
 """The settings of a training: frozen values, checked when made. A recipe is a TOML file of exactly these."""
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from layerwise.errors import InputError
-from layerwise.mixes import LayerWk, parse_mix
+from layerwise.mixes import LayerAttention, LayerWk, parse_mix
 from layerwise.train.terms import FrozenSettings, TermSettings
 from layerwise.train.terms.base import one_of
 
@@ -42,6 +43,8 @@ class DataSettings:
     def __post_init__(self) -> None:
         if not 1 <= len(self.columns) <= 3 and not self.stack:
             raise InputError(f"[data] columns: 1 to 3 names, not {len(self.columns)}")
+        if self.max_length < 3:
+            raise InputError(f"[data] max_length {self.max_length}: give 3 or more, for two tokens are special ones")
         if self.limit is not None and self.limit < 2:
             raise InputError(f"[data] limit {self.limit}: give 2 or more, contrast needs another sentence")
         if self.stack and self.stream:
@@ -79,6 +82,10 @@ class ModelSettings:
         for text in (self.pooler, *filter(None, [self.inference])):
             if isinstance(parse_mix(text), LayerWk):
                 raise InputError(f"[model] {text!r} can't be trained: WK has nothing to learn by; take another mix")
+        if self.inference and isinstance(parse_mix(self.inference), LayerAttention):
+            raise InputError(
+                "[model] inference is a mix without weights of its own; to keep an attention pooler, leave it out"
+            )
         for name in self.freeze:
             one_of(name, ("embeddings",), "[model] freeze")
         if self.keep_head and (self.inference or self.head in ("none", "mlp-bn")):
@@ -127,12 +134,13 @@ class OptimiserSettings:
         one_of(self.schedule, SCHEDULES, "[train] schedule")
         if self.batch_size < 2:
             raise InputError(f"[train] batch_size {self.batch_size}: one-sentence batches have no negatives; give 2+")
-        if self.epochs <= 0 or (self.steps is not None and self.steps < 1):
+        if not (0 < self.epochs < math.inf) or (self.steps is not None and self.steps < 1):
             raise InputError("[train] epochs and steps must be above 0")
-        if self.learning_rate <= 0 or not 0 <= self.warmup < 1 or self.chunk < 0 or self.weight_decay < 0:
+        rates = 0 < self.learning_rate < math.inf and 0 <= self.warmup < 1 and 0 <= self.weight_decay < math.inf
+        if not rates or self.chunk < 0 or not 0 <= self.max_grad_norm < math.inf:
             raise InputError("[train] learning_rate is above 0, warmup a share below 1, the others 0 or more")
-        if len(self.betas) != 2:
-            raise InputError(f"[train] betas are two numbers, not {len(self.betas)}")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise InputError(f"[train] betas are two numbers from 0 to below 1, not {list(self.betas)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +171,8 @@ class DevSettings:
             raise InputError("[dev] every and log_every are 1 or more, patience 0 or more")
         if self.split == "test":
             raise InputError('[dev] split = "test": checkpoints are never picked on test data; take "dev" or "train"')
+        if self.measures and not self.task:
+            raise InputError("[dev] measures are taken at every look at the dev set: name a task")
         if self.patience and not self.task:
             raise InputError("[dev] patience needs a dev set: name a task, or set patience = 0")
         for name in self.measures:
@@ -192,6 +202,8 @@ class Recipe:
             raise InputError(f"recipe {self.name!r}: its objectives want different views of the frozen copy")
         if self.train.chunk and any(term.tokens for term in self.objectives):
             raise InputError("[train] chunk: gradient caching can't be combined with objectives mlm and diffcse")
+        if self.data.stream and self.train.steps is None:
+            raise InputError("[data] stream: how many steps an epoch has is not known; give steps under [train]")
         self._check_columns()
 
     def _check_columns(self) -> None:
@@ -201,6 +213,13 @@ class Recipe:
             raise InputError(f"objective column = {self.frozen.column}, but [data] has {given} column(s), from 0")
         if given > 1 and wanted > given:
             raise InputError(f"an objective needs {wanted} columns, but [data] has {given}")
+        frozen = {self.frozen.column} if self.frozen else set()
+        unread = set(range(given)) - set(range(self.student_columns)) - frozen
+        if unread:
+            names = [self.data.columns[place] for place in sorted(unread)]
+            raise InputError(f"no objective reads [data] column {', '.join(names)}; leave it out, or add info-nce")
+        for term in self.objectives:
+            term.check_columns(given)
 
     @property
     def frozen(self) -> FrozenSettings | None:

@@ -1,5 +1,6 @@
 """What a term of the loss is: its settings, what it is built for, and what it sees of one step."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -78,14 +79,17 @@ class TermSettings(ABC):
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.weight <= 0:
+        if not 0 < self.weight < math.inf:
             raise InputError(f"objective {self.name!r}: weight {self.weight} is not positive; leave the objective out")
         self.check()
 
     def check(self) -> None:
         """Refuse settings that can't be."""
-        if getattr(self, "temperature", 1.0) <= 0:
+        if not 0 < getattr(self, "temperature", 1.0) < math.inf:
             raise InputError(f"objective {self.name!r}: temperature must be above 0")
+
+    def check_columns(self, given: int) -> None:  # noqa: B027 - most have nothing to refuse
+        """Refuse settings that make no sense with so many columns of data."""
 
     @property
     def columns(self) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from layerwise.errors import InputError
 from layerwise.objectives import info_nce, nt_xent
 from layerwise.train.terms.base import TERMS, Place, Step, Term, TermSettings
 
@@ -24,6 +25,11 @@ class InfoNceSettings(TermSettings):
     temperature: float = 0.05
     hard_negative_weight: float = 0.0
     symmetric: bool = False
+
+    def check_columns(self, given: int) -> None:
+        """A weight of hard negatives needs some."""
+        if self.hard_negative_weight and given < 3:
+            raise InputError("objective 'info-nce': hard_negative_weight needs a third column of hard negatives")
 
     @property
     def columns(self) -> int:

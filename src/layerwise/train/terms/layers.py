@@ -32,7 +32,6 @@ class SelfContrastiveSettings(TermSettings):
         negative_weight: A factor on the layer negatives' exponentials.
         with_plain: The mean with the plain loss, as in the code; false: this loss alone, as in the paper.
         pooling: Of the negatives' tokens; the pooler's own without it.
-        through_head: Layer negatives pass through the training head where its width allows, as in the code.
         detach: No gradient into the lower layers' views.
     """
 
@@ -46,7 +45,6 @@ class SelfContrastiveSettings(TermSettings):
     negative_weight: float = 1.0
     with_plain: bool = True
     pooling: str = ""
-    through_head: bool = True
     detach: bool = False
 
     def check(self) -> None:
@@ -61,6 +59,11 @@ class SelfContrastiveSettings(TermSettings):
             raise InputError("objective 'sscl': layers must name one or more different layers, such as [-2]")
         if self.passes < 1:
             raise InputError("objective 'sscl': passes must be 1 or more")
+
+    def check_columns(self, given: int) -> None:
+        """Passes are dropout passes of one column."""
+        if given > 1 and self.positives != "views" and self.passes > 1:
+            raise InputError("objective 'sscl': passes are dropout passes of one column; with pairs leave passes = 1")
 
     @property
     def columns(self) -> int:
@@ -91,7 +94,7 @@ class SelfContrastive(Term):
         self.negatives = tuple((pooling, layer) for layer in layers)
         plain = settings.anchors == "last"
         self.views = (*self.negatives, *([self.last] if plain else []))
-        self.through_head = settings.through_head and not plain and place.head_takes == place.encoder.width
+        self.through_head = not plain and place.head_takes == place.encoder.width
         if not plain and not self.through_head and (place.head_takes or place.width != place.encoder.width):
             raise InputError(
                 "objective 'sscl': what pooler and head give can't be compared with a layer's own view; "
@@ -107,14 +110,21 @@ class SelfContrastive(Term):
         return self_contrastive(
             embeddings[0],
             self._positives(step, embeddings),
-            (step.head(negatives) if self.through_head else negatives).transpose(0, 1),
+            self._headed(step, negatives).transpose(0, 1),
             temperature=settings.temperature,
             own_only=settings.negatives == "own",
             negative_weight=settings.negative_weight,
             with_plain=settings.with_plain,
         )
 
+    def _headed(self, step: Step, views: Tensor) -> Tensor:
+        """Layers' views (…, width) where the embeddings are: behind the training head, as in the authors' code."""
+        if not self.through_head:
+            return views
+        headed = step.head(views.reshape(-1, views.shape[-1]))  # in one row of vectors, for batch norm takes no other
+        return headed.reshape(*views.shape[:-1], headed.shape[-1])
+
     def _positives(self, step: Step, embeddings: Tensor) -> Tensor:
         if self.settings.positives == "frozen":
-            return draw_layer(step)
+            return self._headed(step, draw_layer(step))
         return embeddings[1] if self.settings.positives == "views" else embeddings[0]
