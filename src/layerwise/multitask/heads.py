@@ -1,0 +1,93 @@
+"""What stands behind the shared encoder for one task: embeddings to logits, or to a number on the task's scale."""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from layerwise.errors import InputError
+from layerwise.multitask.task import FEATURES, TaskSettings
+from layerwise.objectives.cosine import full_dtype, own_cosines
+from layerwise.objectives.shapes import check_rows, check_same_shape
+from layerwise.train.terms.base import one_of
+
+_STD = 0.02  # as BERT's own layers start
+_PARTS = {"concat": 2, "difference-sum": 2, "all": 4}
+
+
+def pair_features(u: Tensor, v: Tensor, kind: str) -> Tensor:
+    """What a head takes of two embeddings. (n, d), (n, d) -> (n, 2d) or (n, 4d)
+
+    "concat" [u; v], "difference-sum" [|u−v|; |u+v|], which is the same for (v, u), "all" [u; v; |u−v|; u·v].
+    """
+    one_of(kind, FEATURES, "features")
+    check_same_shape(u=u, v=v)
+    if kind == "concat":
+        return torch.cat([u, v], dim=-1)
+    if kind == "difference-sum":
+        return torch.cat([(u - v).abs(), (u + v).abs()], dim=-1)
+    return torch.cat([u, v, (u - v).abs(), u * v], dim=-1)
+
+
+def on_scale(values: Tensor, scale: tuple[float, float]) -> Tensor:
+    """Linearly from -1..1 to low..high: (x + 1) / 2 · (high − low) + low. Beyond -1 and 1 it goes on. (n,) -> (n,)
+
+    In float32 at least. A cosine fills the scale: were it times `high`, a negative one would fall below it.
+    """
+    low, high = scale
+    return (values.to(full_dtype(values)) + 1) / 2 * (high - low) + low
+
+
+class TaskHead(nn.Module):
+    """Embeddings of a task's columns to (n, outputs) logits; (n,) where it gives one number.
+
+    For similarity that number is on the task's scale: cosine or network, 1 becomes the highest and -1 the lowest, so
+    that a fresh network starts in the middle. The cosine is computed in float32 at least.
+    """
+
+    def __init__(self, settings: TaskSettings, network: nn.Module) -> None:
+        super().__init__()
+        self.settings = settings
+        self.network = network
+
+    def forward(self, u: Tensor, v: Tensor | None = None) -> Tensor:
+        """(n, width), for pairs twice -> (n, outputs) or (n,)"""
+        if (v is not None) != self.settings.is_pair:
+            came, wanted = (1, 2) if v is None else (2, 1)
+            raise InputError(f"task {self.settings.name!r} takes {wanted} column(s) of embeddings; {came} came")
+        check_rows(u=u, v=u if v is None else v)
+        outputs = self._outputs(u, v)
+        outputs = outputs.squeeze(-1) if outputs.shape[-1] == 1 else outputs
+        return on_scale(outputs, self.settings.scale) if self.settings.kind == "similarity" else outputs
+
+    def _outputs(self, u: Tensor, v: Tensor | None) -> Tensor:
+        """(n, outputs)"""
+        if v is not None and self.settings.head == "cosine":
+            return own_cosines(u, v.unsqueeze(1))
+        outputs: Tensor = self.network(u if v is None else pair_features(u, v, self.settings.features))
+        return outputs
+
+
+def task_head(settings: TaskSettings, width: int, outputs: int, *, seed: int) -> TaskHead:
+    """A fresh head for embeddings of this width: weights N(0, 0.02) by the seed, biases 0.
+
+    Give each task another seed: heads of one shape and seed start alike.
+    """
+    if settings.kind == "similarity" and outputs != 1:
+        raise InputError(f"task {settings.name!r}: similarity is one number, not {outputs}")
+    if settings.head == "cosine":
+        return TaskHead(settings, nn.Identity())
+    wide = width * (_PARTS[settings.features] if settings.is_pair else 1)
+    widths = [wide, outputs] if settings.head == "linear" else [wide, width, width, outputs]
+    return TaskHead(settings, _network(widths, settings.dropout, torch.Generator().manual_seed(seed)))
+
+
+def _network(widths: list[int], dropout: float, generator: torch.Generator) -> nn.Module:
+    """Linear layers, dropout before each and ReLU between: (n, widths[0]) -> (n, widths[-1])."""
+    layers: list[nn.Module] = []
+    for wide, narrow in pairwise(widths):
+        linear = nn.Linear(wide, narrow)
+        nn.init.normal_(linear.weight, std=_STD, generator=generator)
+        nn.init.zeros_(linear.bias)
+        layers += [*([nn.ReLU()] if layers else []), nn.Dropout(dropout), linear]
+    return nn.Sequential(*layers)

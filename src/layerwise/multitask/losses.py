@@ -1,0 +1,64 @@
+"""The loss of one task's batch, a pure function: cross-entropy, binary cross-entropy or mean squared error."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from layerwise.errors import InputError
+from layerwise.objectives.cosine import full_dtype
+from layerwise.train.terms.base import one_of
+
+
+def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits, targets.long(), reduction="none")
+
+
+def _binary(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")
+
+
+def _squared(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.mse_loss(logits, targets.to(logits.dtype), reduction="none")
+
+
+_BY_ROW: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross-entropy": _cross_entropy,
+    "binary": _binary,
+    "mse": _squared,
+}
+
+
+def task_loss(logits: Tensor, targets: Tensor, kind: str, *, kept: Tensor | None = None) -> Tensor:
+    """The mean over the rows kept, in float32 at least. (n, classes) or (n,), (n,) -> scalar
+
+    Args:
+        logits: (n, classes) for "cross-entropy"; (n,) for "binary" (of the second class) and "mse" (numbers).
+        targets: (n,) class numbers, 0 and 1, or numbers.
+        kind: "cross-entropy", "binary" or "mse".
+        kept: (n,) bool; rows of padding are False. They give neither loss nor gradient, whatever stands in them, NaN
+            included; of padding alone the loss is 0 and every gradient 0.
+    """
+    one_of(kind, tuple(_BY_ROW), "loss")
+    _check(logits, targets, kind, kept)
+    with torch.autocast(logits.device.type, enabled=False):
+        logits = logits.to(full_dtype(logits))
+        if kept is None:
+            return _BY_ROW[kind](logits, targets).mean()
+        # Cleared before the loss as well: behind it, 0 times the gradient of a NaN would be NaN.
+        logits = logits.where(kept.unsqueeze(-1) if logits.ndim == 2 else kept, 0)
+        by_row = _BY_ROW[kind](logits, targets.where(kept, 0))
+        return by_row.where(kept, 0).sum() / kept.sum().clamp(min=1)
+
+
+def _check(logits: Tensor, targets: Tensor, kind: str, kept: Tensor | None) -> None:
+    axes = 2 if kind == "cross-entropy" else 1
+    if logits.ndim != axes or not logits.numel():
+        expected = "(rows, classes)" if axes == 2 else "(rows,)"
+        raise InputError(f"logits: the shape is {tuple(logits.shape)}; the loss {kind!r} needs {expected}, 1 or more")
+    for name, tensor in (("targets", targets), ("kept", kept)):
+        if tensor is not None and tensor.shape != logits.shape[:1]:
+            raise InputError(f"{name}: the shape is {tuple(tensor.shape)}; expected one for each of {len(logits)} rows")
+    if kept is not None and kept.dtype != torch.bool:
+        raise InputError(f"kept: {kept.dtype} came; expected bool, False for rows of padding")

@@ -1,0 +1,114 @@
+"""A task's file to labelled rows: texts by column, classes as numbers or scores, by role (train, dev, test).
+
+What can't be used is one error that names the file, the row and the remedy.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from layerwise.data.locate import data_folder
+from layerwise.data.rows import Row, RowSource, text_of
+from layerwise.errors import InputError, MissingColumnError
+from layerwise.multitask.labels import class_numbers, is_unlabelled, listed, scores, train_labels
+from layerwise.multitask.task import TaskSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """The rows of one role: n texts a column, and (n,) class numbers (int64) or scores (float64)."""
+
+    columns: tuple[tuple[str, ...], ...]
+    targets: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+@dataclass(frozen=True)
+class LabelledTask:
+    """A task with its rows. `labels` are the classes' names by their numbers, none for similarity.
+
+    `parts` has "train", "dev" and, where its rows carry labels, "test".
+    """
+
+    settings: TaskSettings
+    labels: tuple[str, ...]
+    parts: dict[str, LabelledRows]
+
+    @property
+    def loss(self) -> str:
+        """The loss by its name: "cross-entropy", "binary" or "mse"."""
+        return self.settings.loss_for(len(self.labels))
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the head gives for a row."""
+        return self.settings.outputs_for(len(self.labels))
+
+
+def read_labelled(task: TaskSettings, folder: str | os.PathLike[str] | None = None) -> LabelledTask:
+    """Read a task's file. Relative paths are in the data folder (`folder`, else `$LAYERWISE_DATA`), if any.
+
+    Rows of a test split that has no labels (empty, or -1) are left out; those of train and dev need one each.
+    """
+    path = (data_folder(folder) or Path()) / task.file
+    source = RowSource.of(str(path), (*task.columns, task.label, task.split_column))
+    found = _by_role(source, task)
+    found["train"] = found["train"][: task.limit]
+    labels = () if task.kind == "similarity" else train_labels(source, found["train"], task)
+    if "test" in found and is_unlabelled(found["test"], task, labels):
+        log.info("task %s: its %d test rows have no labels and are left out", task.name, len(found.pop("test")))
+    parts = {}
+    for role, rows in found.items():
+        texts = tuple(_texts(source, rows, column) for column in range(len(task.columns)))
+        parts[role] = LabelledRows(texts, _targets(source, rows, task, labels, role))
+    return LabelledTask(task, labels, parts)
+
+
+def _by_role(source: RowSource, task: TaskSettings) -> dict[str, list[Row]]:
+    """Each role's rows, in the file's order."""
+    roles = {name: role for role, names in task.splits.items() for name in names}
+    found: dict[str, list[Row]] = {role: [] for role in task.splits}
+    splits: dict[str, None] = {}
+    needed = f"task {task.name!r} needs the columns {', '.join(source.columns)}"
+    try:
+        for row in source:
+            split = str(row.values[-1])
+            splits[split] = None
+            if split in roles:
+                found[roles[split]].append(row)
+    except MissingColumnError as error:
+        raise InputError(f"{error}; {needed}") from error
+    if not splits:
+        raise InputError(f"{source.name}: no rows; {needed}")
+    for role, rows in found.items():
+        if not rows:
+            raise InputError(
+                f"{source.name}: no rows of the split {'/'.join(task.splits[role])} ({role}) of task {task.name!r}; "
+                f"its column {task.split_column!r} has {listed(list(splits))}"
+            )
+    return found
+
+
+def _texts(source: RowSource, rows: Sequence[Row], column: int) -> tuple[str, ...]:
+    texts = tuple(text_of(source, row, column) for row in rows)
+    for row, text in zip(rows, texts, strict=True):
+        if not text.strip():
+            raise source.fail(row.place, f"column {source.columns[column]!r} is empty; give a text, or drop the row")
+    return texts
+
+
+def _targets(
+    source: RowSource, rows: Sequence[Row], task: TaskSettings, labels: Sequence[str], role: str
+) -> NDArray[Any]:
+    if task.kind == "similarity":
+        return scores(source, rows, task, role)
+    return class_numbers(source, rows, task, labels, role)

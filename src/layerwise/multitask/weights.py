@@ -1,0 +1,88 @@
+"""How much each task's loss counts: fixed weights, or learned ones.
+
+A task of weight 0 is left out of the sum, not multiplied by 0: its loss need not even be computed (give None), no
+gradient comes from it, and a loss of infinity or NaN does no harm.
+"""
+
+from collections.abc import Sequence
+from math import isfinite
+
+import torch
+from torch import Tensor, nn
+
+from layerwise.errors import InputError
+from layerwise.multitask.settings import WEIGHTS
+from layerwise.train.terms.base import one_of
+
+
+def task_weights(kind: str, sizes: Sequence[int], given: Sequence[float]) -> tuple[float, ...]:
+    """A weight for each task.
+
+    Args:
+        kind: "equal": 1 each; "inverse-size": proportional to 1/size; both sum to the number of tasks. "given": as
+            given, whatever their sum. "learned": 1 each, which is where `LearnedWeights` start.
+        sizes: Each task's training rows.
+        given: Each task's own weight.
+    """
+    one_of(kind, WEIGHTS, "weights")
+    if len(sizes) != len(given) or not sizes:
+        raise InputError(f"{len(sizes)} sizes and {len(given)} weights came; give one of each for every task")
+    if min(sizes) < 1:
+        raise InputError(f"task {list(sizes).index(min(sizes))} has {min(sizes)} rows; every task needs 1 or more")
+    if kind == "given":
+        if not all(isfinite(weight) and weight >= 0 for weight in given) or not any(given):
+            raise InputError(f"weights {list(given)}: give 0 or more, and one above 0")
+        return tuple(map(float, given))
+    if kind != "inverse-size":
+        return (1.0,) * len(sizes)
+    total = sum(1 / size for size in sizes)
+    return tuple(len(sizes) / size / total for size in sizes)
+
+
+def weighted_loss(losses: Sequence[Tensor | None], weights: Sequence[float]) -> Tensor:
+    """The weighted sum; None is the loss of a task that is not in this step, or whose weight is 0. -> scalar"""
+    if len(losses) != len(weights):
+        raise InputError(f"{len(losses)} losses for {len(weights)} weights; give one for every task, None for none")
+    return _sum([weight * loss for loss, weight in zip(losses, weights, strict=True) if loss is not None and weight])
+
+
+class LearnedWeights(nn.Module):
+    """Weights by each task's uncertainty (Kendall et al. 2018): sum over t of exp(-s_t) · L_t + s_t, s_t trained.
+
+    A regression's summand is halved, as there: ½ (exp(-s_t) · L_t + s_t). Each s_t is a log variance, 0 at first; the
+    best one is log L_t, so that every task comes to weigh 1/L_t. Without + s_t all weights would fall to 0. Keep weight
+    decay off it.
+
+    Args:
+        regression: For each task, whether its loss is a squared error.
+    """
+
+    halves: Tensor
+
+    def __init__(self, regression: Sequence[bool]) -> None:
+        super().__init__()
+        self.log_variances = nn.Parameter(torch.zeros(len(regression)))
+        self.register_buffer("halves", torch.tensor([0.5 if own else 1.0 for own in regression]), persistent=False)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """What each task's loss is multiplied by now."""
+        return tuple((self.halves * torch.exp(-self.log_variances.detach())).tolist())
+
+    def forward(self, losses: Sequence[Tensor | None]) -> Tensor:
+        """None: a task that is not in this step, or whose rows are all padding; its s_t gets no gradient. -> scalar"""
+        if len(losses) != len(self.log_variances):
+            raise InputError(f"{len(losses)} losses for {len(self.log_variances)} tasks; give None for none")
+        return _sum(
+            [
+                self.halves[task] * (torch.exp(-self.log_variances[task]) * loss + self.log_variances[task])
+                for task, loss in enumerate(losses)
+                if loss is not None
+            ]
+        )
+
+
+def _sum(parts: Sequence[Tensor]) -> Tensor:
+    if not parts:
+        raise InputError("no task of this step has a loss to train on; leave tasks of weight 0 out of the schedule")
+    return torch.stack(list(parts)).sum()

@@ -1,0 +1,226 @@
+"""A task's file to labelled rows: the same from every format, and every mistake one line with its row and remedy."""
+
+import csv
+import json
+import logging
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layerwise.errors import InputError
+from layerwise.multitask.labels import label_name
+from layerwise.multitask.rows import read_labelled
+from layerwise.multitask.settings import TaskSettings
+
+CLASSED = [
+    *({"text": f"low {row}", "label": 9, "split": "train"} for row in range(2)),
+    *({"text": f"high {row}", "label": 10, "split": "train"} for row in range(3)),
+    {"text": "looked at", "label": 10, "split": "dev"},
+    {"text": "hidden", "label": -1, "split": "test"},
+]
+SCORED = [
+    {"a": "one", "b": "two", "score": 0.5, "split": "train"},
+    {"a": "three", "b": "four", "score": 5, "split": "train"},
+    {"a": "five", "b": "six", "score": 1, "split": "dev"},
+    {"a": "seven", "b": "eight", "score": 2, "split": "dev"},
+]
+ALL = {"train": "train", "dev": "dev", "test": "test"}
+
+
+def write(path, rows):
+    """The same rows in the format of the path's ending."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    else:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+def classes(path, **more):
+    return TaskSettings(**{"name": "mine", "kind": "classification", "file": str(path), "columns": ("text",)} | more)
+
+
+def similarity(path, **more):
+    wanted = {"name": "sim", "kind": "similarity", "file": str(path), "columns": ("a", "b"), "label": "score"}
+    return TaskSettings(**wanted | more)
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_classes_are_numbers_in_every_format(tmp_path, ending):
+    found = read_labelled(classes(write(tmp_path / f"rows.{ending}", CLASSED)))
+    assert found.labels == ("9", "10")  # as numbers, not as texts
+    assert list(found.parts) == ["train", "dev"]
+    assert found.parts["train"].columns == (("low 0", "low 1", "high 0", "high 1", "high 2"),)
+    assert found.parts["train"].targets.tolist() == [0, 0, 1, 1, 1]
+    assert found.parts["dev"].targets.tolist() == [1]
+    assert found.parts["dev"].targets.dtype == np.int64
+    assert (found.loss, found.outputs, len(found.parts["train"])) == ("cross-entropy", 2, 5)
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_scores_are_numbers_in_every_format(tmp_path, ending):
+    found = read_labelled(similarity(write(tmp_path / f"rows.{ending}", SCORED)))
+    assert (found.labels, found.loss, found.outputs) == ((), "mse", 1)
+    assert found.parts["train"].columns == (("one", "three"), ("two", "four"))
+    assert found.parts["train"].targets.tolist() == [0.5, 5.0]
+    assert found.parts["dev"].targets.dtype == np.float64
+
+
+def test_given_labels_keep_their_order(tmp_path):
+    found = read_labelled(classes(write(tmp_path / "rows.csv", CLASSED), labels=("10", "9")))
+    assert found.labels == ("10", "9")
+    assert found.parts["train"].targets.tolist() == [1, 1, 0, 0, 0]
+
+
+@given(st.lists(st.integers(-50, 50), min_size=2, max_size=8, unique=True))
+@settings(max_examples=20, deadline=None)
+def test_numbers_are_sorted_as_numbers(tmp_path_factory, numbers):
+    rows = [{"text": "x", "label": number, "split": "train"} for number in numbers * 2]
+    file = write(tmp_path_factory.mktemp("rows") / "rows.csv", [*rows, rows[0] | {"split": "dev"}])
+    found = read_labelled(classes(file))
+    assert found.labels == tuple(map(str, sorted(numbers)))
+    assert [int(found.labels[number]) for number in found.parts["train"].targets] == numbers * 2
+
+
+@pytest.mark.parametrize(
+    ("value", "name"), [(1, "1"), (1.0, "1"), ("1", "1"), (" a ", "a"), (0.5, "0.5"), (None, ""), (float("nan"), "")]
+)
+def test_a_label_is_one_name_from_every_format(value, name):
+    assert label_name(value) == name
+
+
+@pytest.mark.parametrize("hidden", [-1, None, ""])
+def test_a_test_split_without_labels_is_left_out(tmp_path, hidden, caplog):
+    rows = [*CLASSED[:-1], CLASSED[-1] | {"label": hidden}]
+    with caplog.at_level(logging.INFO):
+        found = read_labelled(classes(write(tmp_path / "rows.jsonl", rows), splits=ALL))
+    assert list(found.parts) == ["train", "dev"]
+    assert "task mine: its 1 test rows have no labels" in caplog.text
+
+
+def test_a_test_split_with_labels_is_kept(tmp_path):
+    rows = [*CLASSED[:-1], CLASSED[-1] | {"label": 9}]
+    assert read_labelled(classes(write(tmp_path / "rows.csv", rows), splits=ALL)).parts["test"].targets.tolist() == [0]
+    rows = [*SCORED, *({"a": "x", "b": "y", "score": score, "split": "test"} for score in (-1, 0))]
+    found = read_labelled(similarity(write(tmp_path / "scores.csv", rows), splits=ALL, scale=(-1.0, 5.0)))
+    assert found.parts["test"].targets.tolist() == [-1, 0]
+
+
+def test_the_limit_is_of_training_rows(tmp_path):
+    rows = [*CLASSED, *(row | {"split": "dev"} for row in CLASSED[:5])]
+    found = read_labelled(classes(write(tmp_path / "rows.csv", rows), limit=4))
+    assert {role: len(part) for role, part in found.parts.items()} == {"train": 4, "dev": 6}
+
+
+def test_a_name_is_looked_up_in_the_data_folder(tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    write(tmp_path / "own" / "rows.csv", CLASSED)
+    assert read_labelled(classes("own/rows.csv"), tmp_path).labels == ("9", "10")
+    monkeypatch.setenv("LAYERWISE_DATA", str(tmp_path))
+    assert read_labelled(classes("own/rows.csv")).labels == ("9", "10")
+    with pytest.raises(InputError, match=r"other\.csv: no such file; check the path"):
+        read_labelled(classes("other.csv"))
+
+
+def changed(row, **values):
+    return [old | (values if number == row else {}) for number, old in enumerate(CLASSED)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "message"),
+    [
+        (
+            CLASSED,
+            {"columns": ("sentence",)},
+            "no column 'sentence'; it has .* needs the columns sentence, label, split",
+        ),
+        (CLASSED, {"label": "class"}, "no column 'class'; it has 'text', 'label', 'split'"),
+        (CLASSED, {"split_column": "part"}, "no column 'part'"),
+        (CLASSED, {"splits": {"train": "train", "dev": "valid"}}, r"no rows of the split valid \(dev\).* 'test'"),
+        (changed(5, label=7), {}, r"rows\.csv:7: dev has '7', a label never seen in training, which has '9', '10'"),
+        (changed(5, label=""), {}, r"rows\.csv:7: no label in 'label'; every row of dev needs one"),
+        (changed(0, label=""), {}, r"rows\.csv:2: no label in 'label'; every row of train needs one"),
+        (changed(2, label=8), {}, r"rows\.csv:4: class '8' has one example in train; give 2 or more"),
+        (changed(1, text="  "), {}, r"rows\.csv:3: column 'text' is empty; give a text, or drop the row"),
+        (CLASSED, {"labels": ("9", "11")}, r"rows\.csv:4: label '10' is not among the labels given: '9', '11'"),
+        (CLASSED, {"labels": ("9", "10", "11")}, "class '11' has no example in train"),
+        (CLASSED[2:], {}, "1 class; there is nothing to tell apart.*train has '10'"),
+        (CLASSED, {"limit": 3}, "class '10' has one example in train"),
+        ([*CLASSED, *changed(6, label=9)[6:]], {"splits": ALL}, r"rows\.csv:8: test has '-1', a label never seen"),
+    ],
+)
+def test_mistakes_in_classes_are_named(tmp_path, rows, more, message):
+    with pytest.raises(InputError, match=message) as caught:
+        read_labelled(classes(write(tmp_path / "rows.csv", rows), **more))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_binary_loss_needs_two_classes(tmp_path):
+    rows = [*CLASSED, *({"text": "x", "label": 11, "split": "train"} for _ in range(2))]
+    with pytest.raises(InputError, match=r"loss 'binary' is for two classes, but there are 3; train has '9', '10'"):
+        read_labelled(classes(write(tmp_path / "rows.csv", rows), loss="binary"))
+
+
+@pytest.mark.parametrize(
+    ("row", "values", "message"),
+    [
+        (0, {"score": "high"}, r"rows\.csv:2: score 'high' is not a number; every row of train needs one"),
+        (2, {"score": "nan"}, r"rows\.csv:4: score 'nan' is not a number; every row of dev"),
+        (2, {"score": ""}, r"rows\.csv:4: score '' is not a number"),
+        (1, {"score": 5.5}, r"rows\.csv:3: score 5\.5 is outside the scale 0 to 5; mend it, or set scale"),
+        (3, {"score": -1}, r"rows\.csv:5: score -1 is outside the scale"),
+        (3, {"score": 1}, r"every score of dev is 1 \(2 rows\); a correlation needs different ones"),
+        (3, {"b": ""}, r"rows\.csv:5: column 'b' is empty"),
+    ],
+)
+def test_mistakes_in_scores_are_named(tmp_path, row, values, message):
+    rows = [old | (values if number == row else {}) for number, old in enumerate(SCORED)]
+    with pytest.raises(InputError, match=message):
+        read_labelled(similarity(write(tmp_path / "rows.csv", rows)))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("rows.csv", "", "the file is empty; expected a header row"),
+        ("rows.csv", "text,label,split\n", "no rows; task 'mine' needs the columns text, label, split"),
+        ("rows.jsonl", "", "no rows; task 'mine' needs the columns"),
+        ("rows.jsonl", '{"text": 3, "label": 1, "split": "train"}\n' * 2, "no rows of the split dev"),
+        ("rows.txt", "a line\n", "a text file has no column 'label'"),
+    ],
+)
+def test_files_with_nothing_to_read_are_named(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_labelled(classes(tmp_path / name))
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("name", "kind", "label", "labels", "counts"),
+    [
+        ("sst", "classification", "label", ("0", "1", "2", "3", "4"), (8544, 1101)),
+        ("cfimdb", "classification", "label", ("0", "1"), (1707, 245)),
+        ("quora", "pairs", "label", ("0", "1"), (14137, 20212)),
+        ("sts", "similarity", "score", (), (6040, 863)),
+    ],
+)
+def test_the_real_files(shared, name, kind, label, labels, counts):
+    columns = ("text",) if kind == "classification" else ("sentence1", "sentence2")
+    splits = {"train": "train", "dev": "dev"} | ({} if name == "quora" else {"test": "test-student"})
+    file = f"multitask/{name}.parquet"
+    task = TaskSettings(name=name, kind=kind, file=file, columns=columns, label=label, splits=splits)
+    found = read_labelled(task, shared / "data")
+    assert found.labels == labels
+    assert list(found.parts) == ["train", "dev"]  # the test splits carry no labels
+    assert tuple(len(part) for part in found.parts.values()) == counts
+    assert all(len(column) == len(part) for part in found.parts.values() for column in part.columns)
