@@ -3,10 +3,9 @@
     python benchmarks/retrieval.py [ENCODER ...]
 
 Every question of the task quora (CS224N's dev pairs, the published part) that has a duplicate is asked among all others
-(direct duplicates only).
-FAISS on one thread for the time of a query; IVF with nlist 1,024 and several nprobe. Results are added to those in
-benchmarks/results/retrieval.json. LayerAttPooler's table 3 uses another, larger part of Quora's pairs: its figures do
-not compare with these.
+(direct duplicates only). FAISS on one thread for the time of a query; IVF with up to 1,024 lists, of 39 questions or
+more each, and several nprobe. Results are added to those in benchmarks/results/retrieval.json. LayerAttPooler's table 3
+uses another, larger part of Quora's pairs: its figures do not compare with these.
 """
 
 import json

@@ -205,6 +205,15 @@ def test_other_splits_are_not_taken_for_the_same(tmp_path, tiny_layers, pairs_ta
     assert "other splits: test and dev" in call("compare", files[0], tmp_path / "dev.json")
 
 
+def test_seeds_that_decided_nothing_are_no_reason_against(tmp_path):
+    items = np.random.default_rng(0).integers(0, 2, (2, 30))
+    one, other, third = (result(metric="accuracy", items=items[n % 2], **more) for n, more in enumerate(SEEDS))
+    assert compare_runs(run(one), run(other))[0].gain is not None  # files of older versions named seeds all the same
+    (line,) = compare_runs(run(one), run(third))
+    assert line.note == "other seeds: [1] and [2]"
+
+
+SEEDS = ({"seeds": [1]}, {}, {"seeds": [2]})
 MISTAKES = {
     "{a} {tmp}/nowhere.json": "nowhere.json: can't be read: No such file or directory; check the path",
     "{a} {tmp}/text.json": "text.json: not JSON: ",

@@ -144,6 +144,15 @@ def test_check_tells_what_differs(polarity, tmp_path):
     assert "missing" in shown
 
 
+def test_check_ends_with_a_summary(tmp_path):
+    told = "0 of 8 tasks are here; name their folder by --data, or fetch them: layerwise data fetch"
+    assert call("check", "--suite", "transfer").splitlines()[-1] == told
+    put(tmp_path, "mr", [{"text": "a", "label": 1}])
+    put(tmp_path, "cr", [{"text": "a", "label": 1}]).write_bytes(b"PAR1")
+    shown = call("check", "mr", "cr", "subj", "--data", tmp_path, code=2)
+    assert shown.splitlines()[-1] == "2 of 3 tasks are here: 1 differs, 1 unreadable"
+
+
 def test_check_of_what_is_not_here_is_no_failure():
     checks = call_json("check")
     assert list(checks) == list(known_tasks())

@@ -12,7 +12,7 @@ import pytest
 
 from layerwise.data.catalog import known_tasks
 from layerwise.data.fetch import differences, fetch
-from layerwise.data.locate import find_file, load_task
+from layerwise.data.locate import find_file, load_task, obtain
 from layerwise.data.task_rows import NoSubsetError, read_task
 from layerwise.data.tasks import Source, Task
 from layerwise.errors import InputError, LayerwiseError
@@ -370,6 +370,14 @@ def test_load_task_fetches_once_and_finds_it_again(tmp_path, hub, own_cache):
     for file in hub.iterdir():
         file.unlink()
     assert load_task(task).digest == rows.digest
+
+
+def test_obtain_is_the_file_that_is_here_or_was_fetched(tmp_path, hub, own_cache):
+    task = hub_task(hub, "track1", configs={"ar-ar": "track1"}, **OURS)
+    assert obtain(task) == own_cache / "data" / "t.parquet"
+    for file in hub.iterdir():
+        file.unlink()
+    assert obtain(task) == find_file(task)
 
 
 def test_a_data_folder_comes_before_what_was_fetched(tmp_path, hub, monkeypatch):

@@ -151,6 +151,17 @@ def test_labels_seen_in_test_only_are_errors_and_logged(caplog):
     assert after.figures["accuracy"] == pytest.approx(100 * expected.mean())
 
 
+@pytest.mark.parametrize(("splits", "random"), [(("train", "dev", "test"), False), ((), True)])
+def test_seeds_decide_where_something_is_random(splits, random):
+    rows, vectors = some_rows(splits)
+    protocols = [Protocol(seeds=(1,)), Protocol(seeds=(2, 3))]
+    one, other = (decides(rows.task, protocol) for protocol in protocols)
+    assert (one != other) == ("seeds" in one) == random
+    found = [score_task(rows, vectors, protocol) for protocol in protocols]
+    assert (found[0].figures != found[1].figures) == random
+    assert all("seeds" in decides(rows.task, Protocol(name)) for name in ("senteval-mlp", "lc"))
+
+
 @pytest.mark.parametrize("pairs", [False, True])
 def test_lc_is_a_plain_loop_of_scikit_learn(pairs):
     rows, vectors = some_rows(("train", "test"), pairs=pairs)
@@ -185,10 +196,11 @@ def test_each_kind_has_its_scorer(monkeypatch):
 
 def test_what_decides_a_score_and_which_rows_it_is_of():
     protocol = Protocol("senteval", split="dev", seeds=(1,))
-    assert decides("sts", protocol) == {"protocol": "sts", "split": "dev"}
-    assert decides("classification", protocol) == {"protocol": "senteval", "seeds": [1]}
-    assert decides("sts", Protocol("lc")) == {"protocol": "lc", "seeds": [0]}
-    assert decides("retrieval", Protocol("lc")) == decides("retrieval", protocol)
+    pairs, classed, search = (Task("rows", kind, "rows") for kind in ("sts", "classification", "retrieval"))
+    assert decides(pairs, protocol) == {"protocol": "sts", "split": "dev"}
+    assert decides(classed, protocol) == {"protocol": "senteval", "seeds": [1]}
+    assert decides(pairs, Protocol("lc")) == {"protocol": "lc", "seeds": [0]}
+    assert decides(search, Protocol("lc")) == decides(search, protocol)
     rows, _ = some_rows(("train", "dev", "test"))
     with pytest.raises(InputError, match="--split dev is for STS; task 'classes' is scored on its test rows"):
         scored_rows(rows, protocol)  # dev rows choose, they are not scored
@@ -257,3 +269,16 @@ def test_too_few_rows_and_missing_splits_are_one_line(tmp_path, tiny_layers):
     same = write(tmp_path, [{"text": word, "label": 0} for word in WORDS])
     with pytest.raises(InputError, match=r"all of class 0: a classification needs 2 classes"):
         evaluate(LayerSubject(tiny_layers), [same])
+
+
+def test_classes_that_are_only_tested_are_told_once_with_the_task(tmp_path, tiny_layers, caplog):
+    rows = [
+        {"text": f"{word} {row}", "label": row % 2 if row else "new", "split": "test" if row % 4 == 0 else "train"}
+        for row, word in enumerate(WORDS * 3)
+    ]
+    rows = [row | {"label": str(row["label"])} for row in rows]
+    task = write(tmp_path, rows, splits={"train": "train", "test": "test"})
+    with caplog.at_level(logging.WARNING):
+        evaluate(LayerSubject(tiny_layers, ["0", "1"]), [task], protocol=Protocol(seeds=(1, 2, 3)))
+    told = [record.getMessage() for record in caplog.records if "training row" in record.getMessage()]
+    assert told == ["own: 1 tested rows are of classes that no training row has; they count as errors"]

@@ -148,6 +148,15 @@ def test_a_second_run_takes_what_is_stored_and_fresh_does_not(tiny_bert, mine, m
     assert len(scored) == 1
 
 
+def test_what_was_stored_and_what_was_written_is_said(tiny_bert, mine):
+    asked = ("evaluate", tiny_bert, "--tasks", mine / "my.toml", "--layers", "last")
+    first = call(*asked, "-o", mine / "a.json", "-o", mine / "a.md")
+    assert "stored before" not in first
+    assert [line.split("/")[-1] for line in "".join(first.splitlines()).split("wrote ")[1:]] == ["a.json", "a.md"]
+    assert "1 of 2 results were stored before (--fresh scores anew)" in call(*asked, "--layers", "1")
+    assert "stored before" not in call(*asked, "--fresh")
+
+
 def test_stopped_by_hand_it_says_how_to_go_on(tiny_bert, mine, monkeypatch, capfd):
     def stop(*_):
         raise KeyboardInterrupt
@@ -277,6 +286,21 @@ def test_a_mistake_is_told_before_a_model_is_loaded(monkeypatch, capfd, tmp_path
     monkeypatch.setattr("layerwise.evaluate.load.load_subject", lambda *_, **__: pytest.fail("a model was loaded"))
     ended = run_main(monkeypatch, capfd, "evaluate", "default", "--suite", "sts", "--data", tmp_path / "nowhere")
     assert_one_line(*ended, "the data folder does not exist")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--layers lastt", "'lastt' is not a layer"),
+        ("--layers search --layers 1", "--layers search stands alone"),
+        ("--every-layer --pooling mid", "Unknown token pooling 'mid'"),
+    ],
+)
+def test_layers_are_read_before_a_model_is_loaded_or_rows_are_fetched(monkeypatch, capfd, mine, words, told):
+    monkeypatch.setattr("layerwise.evaluate.load.load_subject", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("layerwise.data.fetch.fetch", lambda *_, **__: pytest.fail("rows were fetched"))
+    ended = run_main(monkeypatch, capfd, "evaluate", "default", "--tasks", "sts12", *words.split())
+    assert_one_line(*ended, told)
 
 
 def test_nan_embeddings_are_one_line(monkeypatch, capfd, tmp_path, tiny_bert, mine):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layerwise.data.pairs import PairRows
 from layerwise.data.task_rows import TaskRows
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError
@@ -17,6 +18,7 @@ from layerwise.evaluate.retrieval import SearchSetting, ranked_scores, score_ret
 from layerwise.evaluate.subjects import HostSubject, LayerSubject
 from layerwise.evaluate.suite import evaluate
 from layerwise.model.layer_model import LayerModel
+from layerwise.search.request import as_retrieval
 from test_cli import call_json
 from tiny import SENTENCES, WORDS
 
@@ -131,6 +133,11 @@ def test_corpora_smaller_than_what_is_looked_at(passages):
     assert found.figures["ivf_mrr@10"] == found.figures["mrr@10"]
 
 
+def test_a_tiny_corpus_is_no_reason_for_a_warning(capfd):
+    score_retrieval(*some_search(8, 3, 5))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_bad_searches_are_refused():
     with pytest.raises(InputError, match=r"2 queries with 1 lists of passages, 3 in the corpus"):
         score_retrieval(np.ones((2, 2)), np.ones((3, 2)), [{0: 1.0}])
@@ -170,6 +177,25 @@ def test_queries_search_passages_alone():
     assert [found.texts[row] for row in found.corpus] == ["p1", "p2", "p3"]
     assert found.relevant == [{0: 1.0, 2: 1.0}, {1: 1.0}, {1: 1.0}]
     assert found.own.tolist() == [-1, -1, -1]
+
+
+def test_the_search_of_layers_and_the_evaluation_agree_on_what_is_relevant():
+    rows = TaskRows(
+        Task("asked", "retrieval", "rows", columns={"label": "label"}),
+        ["q1", "q2", "q1", "q3", "q1"],
+        ["a", "b", "b", "c", "a"],
+        [1.0, 0.0, 2.0, -1.0, 3.0],
+        [],
+        {"test": np.arange(5)},
+        0,
+    )
+    queries, candidates, relevant = as_retrieval(PairRows(rows.left, rows.right, rows.labels))
+    assert (queries, candidates, relevant) == (["q1"], ["a", "b", "c"], [{0: 3.0, 1: 2.0}])  # the last grade holds
+    task = search_task(rows)
+    assert [task.texts[row] for row in task.queries] == queries
+    assert [task.texts[row] for row in task.corpus] == candidates
+    assert task.relevant == relevant
+    assert as_retrieval(PairRows(["q"], ["a"], [])) == (["q"], ["a"], [{0: 1.0}])
 
 
 def test_a_task_without_relevant_rows_says_so():

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from layerwise.data.locate import load_task
 from layerwise.data.tasks import Source, Task
@@ -14,6 +15,7 @@ from layerwise.evaluate.searched import SearchedSubject
 from layerwise.evaluate.store import ResultStore
 from layerwise.evaluate.subjects import LayerSubject
 from layerwise.evaluate.suite import evaluate
+from layerwise.model.head import Head
 from layerwise.model.layer_model import LayerModel
 from layerwise.postprocess import FittedOn, Whitening
 from layerwise.postprocess.fitted_on import ENCODER
@@ -98,6 +100,15 @@ def test_stamps_of_classes_name_seeds_and_splits(tiny_layers, class_file):
     ]
 
 
+def test_a_stamp_names_no_seeds_where_nothing_is_random(tmp_path, tiny_layers):
+    parts = ("train", "dev", "test")
+    rows = [{"text": f"{word} {n}", "label": n % 2, "split": parts[n % 3]} for n, word in enumerate(WORDS * 2)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    task = Task("chosen", "classification", str(tmp_path / "rows.parquet"), splits={part: part for part in parts})
+    assert "seeds" not in stamp_of(LayerSubject(tiny_layers), task)
+    assert stamp_of(LayerSubject(tiny_layers), task, protocol=Protocol("senteval-mlp", seeds=(4,)))["seeds"] == [4]
+
+
 def test_lc_has_no_aggregation(tmp_path, tiny_layers):
     rows = [
         {"sentence1": a, "sentence2": b, "score": n % 5}
@@ -165,6 +176,20 @@ def test_whitening_on_test_sentences_says_so(tmp_path, tiny_layers, pairs_task, 
     seen.save(tmp_path / "seen")
     loaded = LayerModel.load(tmp_path / "seen", device="cpu")
     assert stamp_of(LayerSubject(loaded), pairs_task)["saw_test_text"] == 1.0
+
+
+def test_a_stamp_says_what_stands_behind_the_layers(tiny_layers, pairs_task):
+    assert "behind" not in stamp_of(LayerSubject(tiny_layers), pairs_task)
+    told = whitened(tiny_layers, OTHER_TEXT, fitted_on=FittedOn.of(OTHER_TEXT, source="other.txt"))
+    words = "whitening fitted on 64 sentences of other.txt"
+    assert stamp_of(LayerSubject(told), pairs_task)["behind"] == words
+    assert "behind" not in stamp_of(LayerSubject(told, ["last"]), pairs_task)  # left out with other layers
+    head = Head(torch.eye(32)[:16], activation="tanh")
+    dense = LayerModel(tiny_layers.encoder, "last", heads=[head])
+    assert stamp_of(LayerSubject(dense), pairs_task)["behind"] == "a linear layer (tanh, 32 to 16 numbers)"
+    both = whitened(dense, OTHER_TEXT)
+    expected = "a linear layer (tanh, 32 to 16 numbers), then whitening fitted on 64 sentences of unknown text"
+    assert stamp_of(LayerSubject(both), pairs_task)["behind"] == expected
 
 
 def test_whitening_on_other_text_is_clean(tiny_layers, pairs_task):

@@ -217,6 +217,27 @@ def test_seeds_make_no_difference_where_nothing_is_random(store, pairs_task):
     assert subject.embedded == ["one"]
 
 
+def test_seeds_make_no_difference_where_dev_rows_choose(store, tmp_path):
+    parts = ("train", "dev", "test")
+    rows = [row | {"split": parts[number % 3]} for number, row in enumerate(class_rows(90))]
+    task = Task(
+        "rows", "classification", write_rows(tmp_path / "rows.parquet", rows), splits={part: part for part in parts}
+    )
+    subject = Fake()
+    for seeds in ((1,), (2, 3)):
+        evaluate(subject, [task], protocol=Protocol(seeds=seeds), store=store)
+    assert subject.embedded == ["one"]
+    evaluate(subject, [task], protocol=Protocol("senteval-mlp", seeds=(1,)), store=store)
+    assert subject.embedded == ["one", "one"]
+
+
+def test_what_was_there_is_counted(store, pairs_task):
+    evaluate(Fake(("one",)), [pairs_task], store=store)
+    assert store.taken == 0
+    evaluate(Fake(("one", "two")), [pairs_task], store=store)
+    assert store.taken == 1
+
+
 def test_real_models_differ_by_weights_mix_head_and_prompt(store, tmp_path, tiny_layers, pairs_task):
     tiny_model("bert", seed=5).save_pretrained(tmp_path / "other")
     tiny_tokenizer().save_pretrained(tmp_path / "other")

@@ -218,6 +218,12 @@ def test_bad_layers_are_refused(tiny_bert, tiny_layers):
     assert isinstance(load_subject(str(tiny_bert), layers=["search"], device="cpu"), SearchedSubject)
 
 
+def test_bad_layers_are_refused_before_a_model_is_looked_for(tmp_path):
+    for layers, told in ((["lastt"], "'lastt' is not a layer"), (["search", "1"], "search stands alone")):
+        with pytest.raises((InputError, MixError), match=told):
+            load_subject(str(tmp_path / "nowhere"), layers=layers)
+
+
 def test_what_is_no_model_is_refused(tmp_path):
     with pytest.raises(ModelError, match=r"nowhere: no such model folder"):
         load_subject(str(tmp_path / "nowhere"))

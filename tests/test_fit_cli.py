@@ -83,6 +83,32 @@ def test_an_evaluation_says_what_was_seen(tiny_bert, pairs_task, sentences_file,
         assert ("saw test text: pairs (100%)" in shown) == (expected == 1.0)
 
 
+def test_the_table_says_what_stands_behind_the_layers(tiny_bert, pairs_task, sentences_file, tmp_path):
+    toml = f'[[task]]\nname = "pairs"\nkind = "sts"\nfile = "{pairs_task.file}"\nsplits = {{ test = ["test"] }}\n'
+    (tmp_path / "task.toml").write_text(toml)
+    run("fit", tiny_bert, sentences_file, "-o", tmp_path / "m", "--with", "whitening")
+    told = "behind 4 @ mean: whitening fitted on 200 sentences of sentences.txt"
+    shown = run("evaluate", tmp_path / "m", "--tasks", tmp_path / "task.toml", "-o", tmp_path / "out.md")
+    assert told in " ".join(shown.split())
+    assert told in (tmp_path / "out.md").read_text(encoding="utf-8")
+    assert "behind" not in run("evaluate", tiny_bert, "--tasks", tmp_path / "task.toml")
+
+
+def test_a_full_folder_is_refused_before_anything_is_read(tiny_bert, sentences_file, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(
+        "layerwise.model.layer_model.LayerModel.load", lambda *_, **__: pytest.fail("a model was loaded")
+    )
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "notes.txt").touch()
+    said = refused(capsys, monkeypatch, "fit", tiny_bert, sentences_file, "-o", full)
+    assert said == f"error: {full}: is not empty; give another folder, or --overwrite"
+    said = refused(capsys, monkeypatch, "fit", tiny_bert, sentences_file, "-o", sentences_file)
+    assert said.endswith("sentences.txt: is not empty; give another folder, or --overwrite")
+    said = refused(capsys, monkeypatch, "fit", tiny_bert, sentences_file, "-o", full, "--overwrite")
+    assert said == f"error: {full}: holds no model, so it is not overwritten; give another folder"
+
+
 def test_mistakes_are_one_line(tiny_bert, sentences_file, tmp_path, capsys, monkeypatch):
     out = tmp_path / "m"
     said = refused(capsys, monkeypatch, "fit", tiny_bert, sentences_file, "-o", out, "--with", "whitenin")

@@ -45,13 +45,13 @@ def write(path: Path, rows: list[dict]) -> Path:
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_format_gives_the_same_rows(tmp_path, ending):
     rows = read_task(STS, write(tmp_path / f"rows.{ending}", ROWS))
-    assert rows.left == ['a "cat"', EMPTY, "Grüße 漢字", "not"]
-    assert rows.right == ["two\nlines", "a, b", EMPTY, "used"]
-    assert rows.labels == [2.5, 0.0, 5.0, 1.0]
-    assert rows.subsets == ["x", "y", "x", "z"]
+    assert rows.left == ['a "cat"', EMPTY, "Grüße 漢字"]  # "old" is no split of the task
+    assert rows.right == ["two\nlines", "a, b", EMPTY]
+    assert rows.labels == [2.5, 0.0, 5.0]
+    assert rows.subsets == ["x", "y", "x"]
     assert {role: found.tolist() for role, found in rows.splits.items()} == {"dev": [1], "test": [0, 2]}
-    assert (rows.counts, rows.empty, len(rows)) == ({"dev": 1, "test": 2}, 2, 4)
-    assert rows.texts == ['a "cat"', EMPTY, "Grüße 漢字", "not", "two\nlines", "a, b", "used"]
+    assert (rows.counts, rows.empty, len(rows)) == ({"dev": 1, "test": 2}, 2, 3)
+    assert rows.texts == ['a "cat"', EMPTY, "Grüße 漢字", "two\nlines", "a, b"]
     assert rows.digest == read_task(STS, write(tmp_path / "rows.jsonl", ROWS)).digest
 
 
@@ -80,16 +80,19 @@ def test_duplicates_have_labels(tmp_path):
 
 
 def test_the_digest_is_of_what_is_scored(tmp_path):
-    """Texts, labels, their order and who tests; not of columns that nobody reads."""
+    """Texts, labels, their order and who tests; not of columns that nobody reads, nor of rows of no declared split."""
     path = tmp_path / "rows.jsonl"
     digest = read_task(STS, write(path, ROWS)).digest
     assert read_task(STS, write(path, [row | {"id": 7} for row in ROWS])).digest == digest
+    assert read_task(STS, write(path, ROWS[:3])).digest == digest
+    assert read_task(STS, write(path, [ROWS[3], *ROWS[:3]])).digest == digest
     changed = [
-        [*ROWS[:3], ROWS[3] | {"score": 1.5}],
-        [*ROWS[:3], ROWS[3] | {"sentence2": "used."}],
+        [*ROWS[:2], ROWS[2] | {"score": 1.5}],
+        [*ROWS[:2], ROWS[2] | {"sentence2": "used."}],
+        [*ROWS[:2], ROWS[2] | {"split": "dev"}],
         [*ROWS[:3], ROWS[3] | {"split": "late"}],
         [ROWS[1], ROWS[0], *ROWS[2:]],
-        ROWS[:3],
+        ROWS[:2],
     ]
     digests = {read_task(STS, write(path, rows)).digest for rows in changed}
     assert len(digests | {digest}) == len(changed) + 1
@@ -115,6 +118,23 @@ def test_only_a_subset(tmp_path):
         read_task(Task("x", "sts", "rows", columns={"subset": "subset"}, only="q"), path)
 
 
+def test_rows_of_no_declared_split_need_no_label(tmp_path):
+    path = write(tmp_path / "rows.csv", [*ROWS[:3], ROWS[3] | {"score": "none"}])
+    assert read_task(STS, path).labels == [2.5, 0.0, 5.0]
+    everything = Task("all", "sts", "rows", columns={"split": "split"})  # named, but nothing is declared of it
+    assert len(read_task(everything, write(path, ROWS))) == 4
+
+
+def test_places_are_where_each_rows_texts_stand(tmp_path):
+    rows = read_task(STS, write(tmp_path / "rows.csv", [*ROWS, ROWS[0] | {"sentence2": 'a "cat"'}]))
+    left, right = rows.places()
+    assert [rows.texts[place] for place in left] == rows.left
+    assert [rows.texts[place] for place in right] == rows.right
+    assert left[3] == right[3] == 0
+    single = read_task(CLASSES, write(tmp_path / "rows.jsonl", CLASSED))
+    assert [column if column is None else column.tolist() for column in single.places()] == [[0, 1, 0], None]
+
+
 # What can't be used
 
 HEAD = "sentence1,sentence2,score,subset,split\n"
@@ -130,6 +150,10 @@ BAD = {
     "split": (
         HEAD + "a,b,1,x,train\n",
         r"no rows of the split dev \(dev\) of task 'pairs'; its column 'split' has train",
+    ),
+    "other splits": (
+        HEAD + "a,b,1,x,dev\nc,d,1,x,old\ne,f,1,x,older\n",
+        r"no rows of the split test/late \(test\) of task 'pairs'; its column 'split' has dev, old, older$",
     ),
     "no test": (HEAD + "a,b,1,x,dev\n", r"no rows of the split test/late \(test\) of task 'pairs'"),
     "cells": (HEAD + "a,b,1,x\n", r"rows\.csv:2: 4 columns, but the header has 5"),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layerwise.cli.options import AsJson
+from layerwise.cli.options import AsJson, DataFolder
 from layerwise.cli.screen import print_json, print_line, print_table, say_error
 
 if TYPE_CHECKING:
@@ -15,13 +15,10 @@ app = typer.Typer(help="List, fetch and check the data of evaluation tasks.", no
 
 Names = Annotated[list[str] | None, typer.Argument(help="Tasks by name, or task files (TOML).")]
 Suite = Annotated[list[str] | None, typer.Option("--suite", help="Every task of this suite, or all; may be repeated.")]
-Data = Annotated[
-    str | None, typer.Option("--data", help="The data folder; without, $LAYERWISE_DATA, then what was fetched.")
-]
 
 
 @app.command("list")
-def list_tasks(names: Names = None, suite: Suite = None, data: Data = None, as_json: AsJson = False) -> None:
+def list_tasks(names: Names = None, suite: Suite = None, data: DataFolder = None, as_json: AsJson = False) -> None:
     """Show the known tasks, and where their rows are."""
     facts = [_facts(task, data) for task in _tasks(names, suite)]
     if as_json:
@@ -72,7 +69,7 @@ def fetch_tasks(
 
 
 @app.command("check")
-def check_tasks(names: Names = None, suite: Suite = None, data: Data = None, as_json: AsJson = False) -> None:
+def check_tasks(names: Names = None, suite: Suite = None, data: DataFolder = None, as_json: AsJson = False) -> None:
     """Read every task that is here, and compare it with the rows that published figures were made on."""
     checks = [_check(task, data) for task in _tasks(names, suite)]
     if as_json:
@@ -80,6 +77,7 @@ def check_tasks(names: Names = None, suite: Suite = None, data: Data = None, as_
     else:
         rows = [(check["name"], _shown(check["rows"]), check["state"], check["why"]) for check in checks]
         print_table(("name", "rows", "state", ""), rows)
+        print_line(_summary([check["state"] for check in checks]))
     if any(check["state"] in ("differs", "unreadable") for check in checks):
         raise typer.Exit(2)
 
@@ -121,6 +119,14 @@ def _check(task: "Task", data: str | None) -> dict[str, Any]:
     why = differences(rows)
     state = "differs" if why else "ok" if task.digest else "undeclared"
     return found | {"state": state, "rows": rows.counts, "digest": rows.digest, "why": "; ".join(why)}
+
+
+def _summary(states: list[str]) -> str:
+    here = [state for state in states if state != "missing"]
+    if not here:
+        return f"0 of {len(states)} tasks are here; name their folder by --data, or fetch them: layerwise data fetch"
+    told = ", ".join(f"{here.count(state)} {state}" for state in dict.fromkeys(here))
+    return f"{len(here)} of {len(states)} tasks are here: {told}"
 
 
 def _shown(value: Any) -> str:

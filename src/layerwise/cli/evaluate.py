@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerwise.cli.options import AsJson, Backend, Device, Dtype, MaxLength, Model, Revision, TrustRemoteCode
+from layerwise.cli.options import (
+    AsJson,
+    Backend,
+    DataFolder,
+    Device,
+    Dtype,
+    MaxLength,
+    Model,
+    Revision,
+    TrustRemoteCode,
+)
 from layerwise.cli.screen import print_json, print_line, print_table, say_error
 from layerwise.errors import InputError
 
@@ -14,10 +24,6 @@ if TYPE_CHECKING:
     from layerwise.data.tasks import Task
     from layerwise.evaluate.results import Evaluation, TaskResult
     from layerwise.evaluate.subjects import Variant
-
-DataFolder = Annotated[
-    str | None, typer.Option("--data", help="The data folder; without, $LAYERWISE_DATA, then what was fetched.")
-]
 
 
 def evaluate(
@@ -56,7 +62,7 @@ def evaluate(
 ) -> None:
     """Evaluate a model on STS, transfer, probing, search or your own tasks. Stopped, the same command goes on."""
     from layerwise.data.catalog import find_tasks
-    from layerwise.evaluate.load import load_subject
+    from layerwise.evaluate.load import check_layers, load_subject
     from layerwise.evaluate.protocols import Protocol
     from layerwise.evaluate.store import ResultStore
     from layerwise.evaluate.suite import evaluate as run
@@ -68,6 +74,8 @@ def evaluate(
     _check_out(out or [])
     if poolings and not every_layer and layers != ["search"]:
         raise InputError(f"--pooling is for --every-layer and the search; write --layers 'last @ {poolings}' instead")
+    token_poolings = (poolings or ("mean,cls,max" if every_layer else "mean")).split(",")
+    check_layers(layers or (), token_poolings, every_layer=every_layer)
     suites = suite.split(",") if suite else () if names else ("sts",)
     named = {task.name for task in find_tasks(names)}
     chosen = _available(find_tasks(names, suites), named, data)
@@ -75,7 +83,7 @@ def evaluate(
         model,
         layers=layers or (),
         every_layer=every_layer,
-        poolings=(poolings or ("mean,cls,max" if every_layer else "mean")).split(","),
+        poolings=token_poolings,
         show_progress_bar=sys.stderr.isatty(),
         device=device,
         dtype=dtype,
@@ -95,7 +103,7 @@ def evaluate(
     if as_json:
         print_json(found.as_dict())
     else:
-        _show(found)
+        _show(found, out or [], store.taken, total)
 
 
 def _seeds(text: str | None) -> tuple[int, ...]:
@@ -115,15 +123,13 @@ def _check_out(paths: list[Path]) -> None:
 
 def _available(tasks: "list[Task]", named: set[str], data: str | None) -> "list[Task]":
     """Tasks whose rows are here or can be fetched, before a model is loaded; a suite goes on without one that can't."""
-    from layerwise.data.fetch import fetch
-    from layerwise.data.locate import data_folder, fetched_folder, require
+    from layerwise.data.locate import data_folder, obtain
 
     data_folder(data)
     found = []
     for task in tasks:
         try:
-            if require(task, data) is None:
-                fetch(task, fetched_folder())
+            obtain(task, data)
         except InputError as error:
             if task.name in named or len(tasks) == 1:
                 raise
@@ -161,13 +167,16 @@ def _write(found: "Evaluation", paths: list[Path]) -> None:
             write_text(path, to_markdown(found) if path.suffix == ".md" else to_csv(found))
 
 
-def _show(found: "Evaluation") -> None:
-    from layerwise.evaluate.formats import how, leakage, table
+def _show(found: "Evaluation", written: list[Path], stored: int, total: int) -> None:
+    from layerwise.evaluate.formats import behind, how, leakage, table
 
     columns, rows = table(found.runs)
     if len(rows) == 1:  # a task a line is easier to read than a wide table
         print_table(("task", rows[0][0]), list(zip(columns[1:], rows[0][1:], strict=True)), title=how(found))
     else:
         print_table(columns, rows, title=how(found))
-    if seen := leakage(list(found)):
-        print_line(seen)
+    for note in (behind(found), leakage(list(found)), *(f"wrote {path}" for path in written)):
+        if note:
+            print_line(note)
+    if stored:
+        print_line(f"{stored} of {total} results were stored before (--fresh scores anew)")

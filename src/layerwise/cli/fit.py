@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerwise.cli.folders import check_free
 from layerwise.cli.options import AsJson, Device, MaxLength, Mix, Model, Revision, TrustRemoteCode
 from layerwise.cli.screen import counting, print_json, print_line
 from layerwise.errors import InputError
@@ -49,6 +50,7 @@ def fit(
         raise InputError(f"--limit {limit} is not possible; give 2 or more sentences")
     if dimensions is not None and kind != "whitening":
         raise InputError(f"--dimensions is for whitening, not for {kind}")
+    check_free(out, overwrite)
     texts = _read(source, column, input_format, limit)
     loaded = LayerModel.load(
         model,

@@ -15,6 +15,9 @@ Mix = Annotated[
         "What stands behind the model's own mix (heads, normalising) is left out with another."
     ),
 ]
+DataFolder = Annotated[
+    str | None, typer.Option("--data", help="The data folder; without, $LAYERWISE_DATA, then what was fetched.")
+]
 Device = Annotated[str | None, typer.Option(help="Such as cpu, cuda, cuda:1, mps; without, a GPU if there is one.")]
 Dtype = Annotated[str, typer.Option(help="Numbers inside the encoder: float32, bfloat16 or float16.")]
 Backend = Annotated[str, typer.Option(help="torch, or onnx: on a CPU the same numbers in less time.")]

@@ -4,8 +4,9 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import isfinite
 from typing import TYPE_CHECKING, Any
+
+from layerwise.plain_json import plain_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,15 +19,7 @@ def say_error(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """A result for programs; what is not a number is null, for JSON knows no NaN."""
-    print(json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False))  # noqa: T201
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
+    print(json.dumps(plain_json(value), indent=2, ensure_ascii=False, allow_nan=False))  # noqa: T201
 
 
 def print_line(text: str = "") -> None:

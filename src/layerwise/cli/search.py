@@ -1,21 +1,19 @@
 """`layerwise search MODEL PAIRS`: the best combination of the encoder's layers, with what it is worth."""
 
-import logging
 import sys
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerwise.cli.folders import check_free
 from layerwise.cli.options import AsJson, Backend, Device, Dtype, MaxLength, Model, Revision, TrustRemoteCode
 from layerwise.cli.screen import counting, print_json, print_line, print_table
 from layerwise.errors import InputError, MissingColumnError
+from layerwise.muted import muted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from layerwise.data.pairs import PairRows
     from layerwise.model.layer_model import LayerModel
     from layerwise.search.layer_search import LayerSearch
@@ -83,7 +81,7 @@ def search(
     if table is not None:
         check_table_path(table)
     if save is not None:
-        _check_save(save, overwrite)
+        check_free(save, overwrite)
     space = Space.parse(layers, highest=max_layer)
     rows = _read(pairs, left, right, score, where, input_format, metric, no_labels)
     names = [name.strip() for name in pooling.split(",")]
@@ -137,7 +135,7 @@ def _run(
     from layerwise.search.run import search_pairs, search_text
 
     watch, bar = partial(counting, unit="sets"), sys.stderr.isatty()
-    with _muted("layerwise.search"):
+    with muted("layerwise.search"):  # its warnings are shown as notes to the result
         if no_labels is None:
             result = search_pairs(model, rows, poolings, search, watch, show_progress_bar=bar)
             return result, how_chosen(result)
@@ -145,18 +143,6 @@ def _run(
         found = search_text(model, rows.left, second, poolings, search, watch, show_progress_bar=bar)
     sets = f"{len(search.table_):,} sets"
     return found, f"without labels, by {no_labels}: the best of {sets} in telling alike from unlike sentences"
-
-
-@contextmanager
-def _muted(name: str) -> "Iterator[None]":
-    """Without the warnings of a logger, which are shown as notes to the result."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _read(
@@ -187,11 +173,6 @@ def _read(
     except MissingColumnError as error:
         raise InputError(f"{error}; name the columns by --left, --right and --score") from error
     return PairRows(rows.left[:-1], rows.left[1:], []) if no_labels == "neighbours" else rows
-
-
-def _check_save(folder: Path, overwrite: bool) -> None:
-    if folder.exists() and not overwrite and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder}: is not empty; give another folder, or --overwrite")
 
 
 def _save(model: "LayerModel", search: "LayerSearch", how: str, folder: Path, overwrite: bool) -> None:

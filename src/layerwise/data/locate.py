@@ -50,15 +50,20 @@ def require(task: Task, folder: str | os.PathLike[str] | None = None) -> Path | 
     return path
 
 
-def load_task(task: Task, folder: str | os.PathLike[str] | None = None) -> TaskRows:
-    """A task's rows, fetched if they are nowhere on this machine."""
+def obtain(task: Task, folder: str | os.PathLike[str] | None = None) -> Path:
+    """The file of a task, fetched if it is nowhere on this machine."""
     path = require(task, folder)
     if path is None:
         from layerwise.data.fetch import fetch
 
         log.info("%s is not on this machine: fetching it from %s", task.name, task.source)
         path = fetch(task, fetched_folder())
-    return read_task(task, path)
+    return path
+
+
+def load_task(task: Task, folder: str | os.PathLike[str] | None = None) -> TaskRows:
+    """A task's rows, fetched if they are nowhere on this machine."""
+    return read_task(task, obtain(task, folder))
 
 
 def _is_own(task: Task) -> bool:

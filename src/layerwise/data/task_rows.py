@@ -29,7 +29,7 @@ class NoSubsetError(InputError):
 
 @dataclass(frozen=True)
 class TaskRows:
-    """Everything that a task's file holds.
+    """Everything that a task's file holds of it.
 
     `labels` are grades (sts), names of classes (classification) or 0 and 1 (retrieval); `right` is empty for single
     texts. `splits` has the rows of each role, and "test" always; `empty` counts the empty texts, which became ".".
@@ -72,39 +72,53 @@ class TaskRows:
         """Every different text once, in order."""
         return list(dict.fromkeys([*self.left, *self.right]))
 
+    def places(self) -> tuple[Rows, Rows | None]:
+        """Where each row's left and right text stands among `texts`: (rows,) each; no right for single texts."""
+        numbers = {text: number for number, text in enumerate(self.texts)}
+        left, right = (np.array([numbers[text] for text in side], dtype=np.intp) for side in (self.left, self.right))
+        return left, right if self.right else None
+
 
 def read_task(task: Task, path: str | Path) -> TaskRows:
-    """All rows of a task's file; an error names the file, the row and the remedy."""
+    """All rows of a task's file; an error names the file, the row and the remedy.
+
+    Where the task declares splits, rows of any other are none of its rows, and need no label.
+    """
     columns = {place: name for place, name in task.columns.items() if name}
     source = RowSource.of(str(path), tuple(columns.values()))
     if source.format == "text":
         raise InputError(f"{path}: a text file has no columns; task {task.name!r} needs {_listed(columns)}")
     found: dict[str, list[Any]] = {place: [] for place in columns}
-    empty = 0
-    for values in _values(source, task, columns):
+    empty, named = 0, set[str]()
+    for values in _values(source, task, columns, named):
         for place, value in values.items():
             filled = value
             if place in ("left", "right") and not value.strip():
                 filled, empty = EMPTY, empty + 1
             found[place].append(filled)
-    if not found["left"]:
+    if not found["left"] and not named:
         if task.only:
             raise NoSubsetError(f"{path}: no rows of the subset {task.only!r}, which is all of task {task.name!r}")
         raise InputError(f"{path}: no rows; task {task.name!r} needs {_listed(columns)}")
     if empty:
         log.info("%s: %d empty texts are encoded as %r, as SentEval does", task.name, empty, EMPTY)
-    splits = _splits(task, found.get("split", []), len(found["left"]), str(path))
+    splits = _splits(task, found.get("split", []), len(found["left"]), named, str(path))
     texts = found["left"], found.get("right", [])
     return TaskRows(task, *texts, found.get("label", []), found.get("subset", []), splits, empty)
 
 
-def _values(source: RowSource, task: Task, columns: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """Checked values by place, one row at a time."""
+def _values(source: RowSource, task: Task, columns: dict[str, str], named: set[str]) -> Iterator[dict[str, Any]]:
+    """Checked values by place, one row at a time; `named` gathers the file's splits, those too that are left out."""
+    declared = {name for own in task.splits.values() for name in own}
     try:
         for row in source:
             given = dict(zip(columns, row.values, strict=True))
             if task.only and str(given.get("subset")) != task.only:
                 continue
+            if declared and "split" in given:
+                named.add(str(given["split"]))
+                if str(given["split"]) not in declared:
+                    continue
             for number, place in enumerate(columns):
                 if place in ("left", "right"):
                     given[place] = text_of(source, row, number)
@@ -131,7 +145,7 @@ def _label(source: RowSource, row: Row, value: Any, task: Task, column: str) -> 
     return number
 
 
-def _splits(task: Task, given: list[str], rows: int, path: str) -> dict[str, Rows]:
+def _splits(task: Task, given: list[str], rows: int, named: set[str], path: str) -> dict[str, Rows]:
     """Role -> rows. Without declared splits every row is tested (and folded, where classes are learned)."""
     if not task.splits:
         return {"test": np.arange(rows)}
@@ -141,7 +155,7 @@ def _splits(task: Task, given: list[str], rows: int, path: str) -> dict[str, Row
         if not len(found):
             raise InputError(
                 f"{path}: no rows of the split {'/'.join(task.splits[role])} ({role}) of task {task.name!r}; "
-                f"its column {task.columns['split']!r} has {', '.join(sorted(set(given)))}"
+                f"its column {task.columns['split']!r} has {', '.join(sorted(named))}"
             )
     if "test" not in splits:
         raise InputError(f"task {task.name!r} has splits but no test; say which rows test")

@@ -60,7 +60,7 @@ class Task:
         metric: The headline figure.
         columns: Which columns hold `left`, `right`, `label`, `subset` and `split`, where they differ from the kind's.
         splits: Role ("train", "dev", "test") -> the file's own names of that split. Without a "test" all rows are
-            folded (classification) or scored.
+            folded (classification) or scored; with splits, rows of others than these are left out.
         rows: Role -> how many rows the published data has, "all" where there are no splits; checked by `data check`.
         only: Only the rows of this subset.
         mixable: Whether rows of its splits may be mixed and split at random; not where training rows are parts of test

@@ -80,8 +80,9 @@ def _mismatch(one: TaskResult, other: TaskResult) -> str:
         return f"other metrics: {one.metric} and {other.metric}"
     if one.stamp.get("protocol") != other.stamp.get("protocol"):
         return f"other protocols: {one.stamp.get('protocol')} and {other.stamp.get('protocol')}"
-    if one.stamp.get("seeds") != other.stamp.get("seeds"):
-        return f"other seeds: {one.stamp.get('seeds')} and {other.stamp.get('seeds')}"
+    seeds = one.stamp.get("seeds"), other.stamp.get("seeds")
+    if None not in seeds and seeds[0] != seeds[1]:  # none where nothing was random, so neither was it in the other
+        return f"other seeds: {seeds[0]} and {seeds[1]}"
     if not len(one.items) or len(one.items) != len(other.items):
         return "no scores of single rows are kept for this protocol"
     if _plain(one.metric) not in _REDRAWN:

@@ -42,6 +42,12 @@ def how(evaluation: Evaluation) -> str:
     return "; ".join(said)
 
 
+def behind(evaluation: Evaluation) -> str:
+    """What stands behind the layers that a line of the table names, or nothing."""
+    told = {run.mix: one.stamp.get("behind") for run in evaluation.runs for one in run.results.values()}
+    return "; ".join(f"behind {mix}: {words}" for mix, words in told.items() if words)
+
+
 def leakage(results: Sequence[TaskResult]) -> str:
     """Which scores are of a model that saw test text, or nothing."""
     shares: dict[str, float] = {}
@@ -55,7 +61,8 @@ def to_markdown(evaluation: Evaluation) -> str:
     """A table and how it was made."""
     columns, rows = table(evaluation.runs)
     lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *map(_line, rows)]
-    notes = [how(evaluation), leakage(list(evaluation)), f"weights {evaluation.protocol.get('model_hash', '')[:12]}"]
+    weights = f"weights {evaluation.protocol.get('model_hash', '')[:12]}"
+    notes = [how(evaluation), behind(evaluation), leakage(list(evaluation)), weights]
     return "\n".join(lines) + "\n\n" + "; ".join(filter(None, notes)) + ".\n"
 
 

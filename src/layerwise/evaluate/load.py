@@ -5,9 +5,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from layerwise.encoder.pooling import POOLINGS
 from layerwise.errors import InputError, ModelError
 from layerwise.evaluate.searched import SEARCH, SearchedSubject
 from layerwise.evaluate.subjects import HostSubject, LayerSubject, Subject, layer_mixes
+from layerwise.mixes import parse_mix
 from layerwise.model.layer_model import LayerModel
 
 log = logging.getLogger(__name__)
@@ -20,6 +22,17 @@ def as_subject(model: Any) -> Subject:
     if isinstance(model, str | os.PathLike):
         return load_subject(os.fspath(model))
     return LayerSubject(model) if isinstance(model, LayerModel) else HostSubject(model)
+
+
+def check_layers(layers: Sequence[str], poolings: Sequence[str] = (), *, every_layer: bool = False) -> None:
+    """Refuse what is no mix or no token pooling before a model is loaded."""
+    if SEARCH in layers and (len(layers) > 1 or every_layer):
+        raise InputError("--layers search stands alone: a search chooses other layers in each split")
+    for mix in layers:
+        if mix != SEARCH:
+            parse_mix(mix)
+    for pooling in poolings:
+        POOLINGS[pooling]
 
 
 def load_subject(
@@ -41,6 +54,7 @@ def load_subject(
         show_progress_bar: While encoding.
         options: As for `LayerEncoder`.
     """
+    check_layers(layers, poolings, every_layer=every_layer)
     try:
         model = LayerModel.load(name, **options)
     except ModelError as error:
@@ -48,8 +62,6 @@ def load_subject(
             raise
         return _host(name, error, show_progress_bar, options)
     if SEARCH in layers:
-        if len(layers) > 1 or every_layer:
-            raise InputError("--layers search stands alone: a search chooses other layers in each split")
         return SearchedSubject(model, poolings, show_progress_bar=show_progress_bar)
     if (layers or every_layer) and model.heads:
         log.warning("%s: what stands behind the model's own mix (heads, whitening) is left out with other layers", name)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from layerwise.errors import InputError
 from layerwise.evaluate.outcomes import Figures
+from layerwise.plain_json import plain_json
 
 _FORMAT = 1
 _DIGITS = 9  # of the rows' own scores in a file
@@ -147,7 +148,7 @@ class Evaluation:
 
 def write_json(path: Path, facts: Mapping[str, Any]) -> None:
     """Write a JSON file, whole or not at all."""
-    write_text(path, json.dumps(_plain(facts), ensure_ascii=False, allow_nan=False))
+    write_text(path, json.dumps(plain_json(facts), ensure_ascii=False, allow_nan=False))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -175,19 +176,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(facts, dict):
         raise InputError(f"{path}: not a result of `layerwise evaluate --out`")
     return facts
-
-
-def _plain(value: Any) -> Any:
-    """Without NaN, which JSON does not know, and without NumPy's numbers."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, str) or value is None:
-        return value
-    if isinstance(value, Sequence | np.ndarray):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _numbers(given: Mapping[str, float | None]) -> Figures:

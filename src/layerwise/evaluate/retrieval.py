@@ -2,13 +2,14 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise.data.relevance import relevant_passages
 from layerwise.data.task_rows import TaskRows
 from layerwise.errors import InputError
 from layerwise.evaluate.outcomes import Figures, Outcome
@@ -16,7 +17,7 @@ from layerwise.evaluate.pairs import Vectors
 
 Found = NDArray[np.int64]
 _TIMED = 500  # queries that are asked one by one, for the time of one
-_FEWEST_PER_LIST = 39  # FAISS warns when it learns lists from fewer vectors each
+_FEWEST_PER_LIST = 39  # vectors, for a list's centre to mean something: FAISS's own limit
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ class SearchSetting:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be 1 or more")
 
+    def lists_of(self, corpus: int) -> int:
+        """How many lists a corpus of so many vectors is cut into."""
+        return min(self.lists, max(1, corpus // _FEWEST_PER_LIST))
+
 
 @dataclass(frozen=True)
 class SearchTask:
@@ -60,15 +65,8 @@ def search_task(rows: TaskRows) -> SearchTask:
     texts = {text: number for number, text in enumerate(rows.texts)}
     corpus_texts = list(texts) if rows.task.duplicates else list(dict.fromkeys(rows.right))
     places = {text: place for place, text in enumerate(corpus_texts)}
-    relevant: dict[str, dict[int, float]] = {}
-    grades = rows.labels or [1.0] * len(rows)
-    for left, right, grade in zip(rows.left, rows.right, grades, strict=True):
-        both = ((left, right), (right, left)) if rows.task.duplicates and left != right else ((left, right),)
-        for query, passage in both:
-            if grade > 0 and not (rows.task.duplicates and query == passage):
-                relevant.setdefault(query, {})[places[passage]] = grade
     asking = _asking(rows)
-    relevant = {query: own for query, own in relevant.items() if query in asking}
+    relevant = {query: own for query, own in relevant_passages(_graded(rows), places).items() if query in asking}
     if not relevant:
         raise InputError(f"task {rows.task.name!r} has no row with a label above 0; a query needs a relevant passage")
     own = [places[query] if rows.task.duplicates else -1 for query in relevant]
@@ -79,6 +77,17 @@ def search_task(rows: TaskRows) -> SearchTask:
         list(relevant.values()),
         np.array(own),
     )
+
+
+def _graded(rows: TaskRows) -> Iterator[tuple[str, str, float]]:
+    """Query, passage and grade of every row; of duplicates either one asks for the other, and none for itself."""
+    grades = rows.labels or [1.0] * len(rows)
+    for left, right, grade in zip(rows.left, rows.right, grades, strict=True):
+        if not rows.task.duplicates:
+            yield left, right, grade
+        elif left != right:
+            yield left, right, grade
+            yield right, left, grade
 
 
 def _asking(rows: TaskRows) -> set[str]:
@@ -113,7 +122,7 @@ def score_retrieval(
         figures[f"{prefix}ms"] = _time(index, asked, setting.depth)
         figures[f"{prefix}mb"] = _bytes(index) / 1e6
         items = items if len(items) else by_query[f"mrr@{setting.depth}"]
-    lists = min(setting.lists, max(1, len(corpus) // _FEWEST_PER_LIST))
+    lists = setting.lists_of(len(corpus))
     details = {"queries": len(queries), "corpus": len(corpus), "lists": lists, "probes": min(setting.probes, lists)}
     return Outcome(figures, items=items, details=details)
 
@@ -159,10 +168,11 @@ def _exact(vectors: NDArray[np.float32]) -> Any:
 
 def _inverted(vectors: NDArray[np.float32], setting: SearchSetting) -> Any:
     faiss = faiss_module()
-    lists = min(setting.lists, max(1, len(vectors) // _FEWEST_PER_LIST))
+    lists = setting.lists_of(len(vectors))
     coarse = faiss.IndexFlatIP(vectors.shape[1])
     index = faiss.IndexIVFFlat(coarse, vectors.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
     index.cp.seed = setting.seed
+    index.cp.min_points_per_centroid = 1  # a small corpus is one list, and that is no reason for a warning
     index.train(vectors)
     index.add(vectors)
     index.nprobe = min(setting.probes, lists)

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from layerwise.data.task_rows import Rows, TaskRows
+from layerwise.data.tasks import Task
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
-from layerwise.evaluate.classes import score_classes, split_accuracies
+from layerwise.evaluate.classes import is_random, score_classes, split_accuracies
 from layerwise.evaluate.outcomes import Outcome
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.splits import score_splits
@@ -22,14 +23,14 @@ def score_task(rows: TaskRows, vectors: Array, protocol: Protocol) -> Outcome:
     return _SCORERS[rows.task.kind](rows, vectors, protocol)
 
 
-def decides(kind: str, protocol: Protocol) -> dict[str, Any]:
-    """The part of a protocol that decides the outcomes of a kind of task."""
-    facts = protocol.facts()
-    if kind == "retrieval":
-        return {"protocol": "search", "search": facts["search"]}
-    if kind == "sts" and protocol.name != "lc":
+def decides(task: Task, protocol: Protocol) -> dict[str, Any]:
+    """The part of a protocol that decides the outcomes of a task."""
+    if task.kind == "retrieval":
+        return {"protocol": "search", "search": protocol.facts()["search"]}
+    if task.kind == "sts" and protocol.name != "lc":
         return {"protocol": "sts", "split": protocol.split}
-    return {"protocol": protocol.name, "seeds": facts["seeds"]}
+    seeds = {"seeds": list(protocol.seeds)} if is_random(task, protocol) else {}
+    return {"protocol": protocol.name, **seeds}
 
 
 def scored_rows(rows: TaskRows, protocol: Protocol) -> Rows:
@@ -51,9 +52,8 @@ def scored_rows(rows: TaskRows, protocol: Protocol) -> Rows:
 
 def sides(rows: TaskRows, vectors: Array) -> tuple[Array, Array | None]:
     """The vectors of left and right texts, row by row."""
-    places = {text: place for place, text in enumerate(rows.texts)}
-    left = vectors[[places[text] for text in rows.left]]
-    return left, vectors[[places[text] for text in rows.right]] if rows.right else None
+    left, right = rows.places()
+    return vectors[left], None if right is None else vectors[right]
 
 
 def _sts(rows: TaskRows, vectors: Array, protocol: Protocol) -> Outcome:

@@ -10,6 +10,7 @@ from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.outcomes import Outcome
 from layerwise.evaluate.protocols import Protocol
+from layerwise.evaluate.score import sides
 from layerwise.evaluate.splits import search_splits
 from layerwise.evaluate.subjects import LayerSubject, Subject, Variant
 from layerwise.model.layer_model import LayerModel
@@ -67,27 +68,21 @@ class SearchedSubject(Subject):
         if rows.task.kind == "classification" and len(self.poolings) > 1:
             raise InputError(f"layers for classes are searched by one token pooling, not by {', '.join(self.poolings)}")
         score = _search_pairs if rows.task.kind == "sts" else _search_classes
-        texts = rows.texts
-        views = self._layers.views(texts, self.poolings if rows.task.kind == "sts" else self.poolings[:1])
-        places = {text: place for place, text in enumerate(texts)}
+        views = self._layers.views(rows.texts, self.poolings if rows.task.kind == "sts" else self.poolings[:1])
         for _ in variants:
-            yield score(rows, views, places, protocol)
+            yield score(rows, views, protocol)
 
 
-def _side(views: dict[str, Array], texts: Sequence[str], places: dict[str, int]) -> dict[str, Array]:
-    rows = [places[text] for text in texts]
-    return {name: own[rows] for name, own in views.items()}
-
-
-def _search_pairs(rows: TaskRows, views: dict[str, Array], places: dict[str, int], protocol: Protocol) -> Outcome:
-    left, right = (_side(views, texts, places) for texts in (rows.left, rows.right))
+def _search_pairs(rows: TaskRows, views: dict[str, Array], protocol: Protocol) -> Outcome:
+    both = {pooling: sides(rows, own) for pooling, own in views.items()}
+    left = {pooling: own for pooling, (own, _) in both.items()}
+    right = {pooling: own for pooling, (_, own) in both.items() if own is not None}
     return search_splits(left, right, np.asarray(rows.labels, dtype=np.float64), seeds=protocol.seeds)
 
 
-def _search_classes(rows: TaskRows, views: dict[str, Array], places: dict[str, int], protocol: Protocol) -> Outcome:
-    pooling = next(iter(views))
-    left = _side(views, rows.left, places)[pooling]
-    right = _side(views, rows.right, places)[pooling] if rows.right else None
+def _search_classes(rows: TaskRows, views: dict[str, Array], protocol: Protocol) -> Outcome:
+    (own,) = views.values()
+    left, right = sides(rows, own)
     accuracies, chosen = [], []
     for seed in protocol.seeds:
         largest = 4 if left.shape[1] <= _LARGE else 3

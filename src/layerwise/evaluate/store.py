@@ -13,7 +13,7 @@ from layerwise.places import default_cache_folder
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 2  # raised whenever the same inputs would be scored otherwise
+_FORMAT = 3  # raised whenever the same inputs would be scored otherwise
 
 
 class ResultStore:
@@ -27,6 +27,7 @@ class ResultStore:
     def __init__(self, folder: Path | None = None, *, fresh: bool = False) -> None:
         self.folder = folder or default_cache_folder() / "results"
         self.fresh = fresh
+        self.taken = 0  # results that were there
 
     def get(self, key: Mapping[str, Any]) -> TaskResult | None:
         """The result of a key; None if it is not there. A damaged one is refused and made again."""
@@ -36,7 +37,9 @@ class ResultStore:
         try:
             facts = read_json(path)
             if facts.get("key") == _text(key):
-                return TaskResult.of(facts)
+                found = TaskResult.of(facts)
+                self.taken += 1
+                return found
             log.warning("%s: a stored result of another evaluation is not used", path)
         except (InputError, KeyError, TypeError, ValueError, AttributeError):
             log.warning("%s: a stored result is damaged and made again", path)

@@ -1,9 +1,9 @@
 """What is evaluated: a model with one or several of its layer mixes, or anything else that encodes sentences."""
 
-import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -16,12 +16,14 @@ from layerwise.data.task_rows import TaskRows
 from layerwise.encoder.fingerprint import tokenizer_fingerprint
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
+from layerwise.evaluate.behind import behind_by_content, behind_in_words
 from layerwise.evaluate.outcomes import Outcome
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.retrieval import score_retrieval, search_task
 from layerwise.evaluate.score import score_task, scored_rows
 from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix
 from layerwise.model.layer_model import LayerModel
+from layerwise.muted import muted
 from layerwise.postprocess.fitted_on import ENCODER
 
 log = logging.getLogger(__name__)
@@ -32,12 +34,16 @@ _CHUNK = 8192
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to embed with a subject. `facts` go into the stamp and decide whether a stored result is the same."""
+    """One way to embed with a subject. `facts` go into the stamp and decide whether a stored result is the same.
+
+    `behind` says in words what stands behind the mix of layers, whose text alone is the label.
+    """
 
     label: str
     layers: tuple[int, ...] = ()
     pooling: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
+    behind: str = ""
 
 
 class Subject(ABC):
@@ -72,9 +78,12 @@ class Subject(ABC):
             return
         needed = rows.pick(scored_rows(rows, protocol)) if rows.task.kind == "sts" else rows
         texts = needed.texts
-        for variant, vectors in zip(variants, self.embed(texts, "", variants), strict=True):
+        embedded = zip(variants, self.embed(texts, "", variants), strict=True)
+        for number, (variant, vectors) in enumerate(embedded):
             check_finite(vectors, texts, f"{rows.task.name}, {self.name} by {variant.label}")
-            yield score_task(needed, vectors, protocol)
+            with muted("layerwise.evaluate.classes") if number else nullcontext():  # rows are odd once for all
+                outcome = score_task(needed, vectors, protocol)
+            yield outcome
 
     def _searches(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
         """Queries and passages are embedded each by their own prompt; duplicates have no sides."""
@@ -127,7 +136,13 @@ class LayerSubject(Subject):
     def variants(self) -> list[Variant]:
         """One for each mix."""
         return [
-            Variant(label, model.mix.layers, "+".join(model.mix.poolings), _decides(model))
+            Variant(
+                label,
+                model.mix.layers,
+                "+".join(model.mix.poolings),
+                behind_by_content(model),
+                behind_in_words(model),
+            )
             for label, model in self._models.items()
         ]
 
@@ -258,25 +273,6 @@ def _with_mix(model: LayerModel, mix: LayerMix) -> LayerModel:
 def _by_views(model: LayerModel) -> bool:
     """Whether the views of one token pooling are enough for a mix, without weights of its own."""
     return not isinstance(model.mix, LayerWk | LayerAttention) and len(model.mix.poolings) == 1
-
-
-def _decides(model: LayerModel) -> dict[str, Any]:
-    """What decides an embedding besides the encoder and the mix's text, by content."""
-    attention = {"attention": model.mix.trained.digest()[:16]} if isinstance(model.mix, LayerAttention) else {}
-    return _behind_mix(model) | attention
-
-
-def _behind_mix(model: LayerModel) -> dict[str, Any]:
-    """What stands behind the mix, by content."""
-    if not model.heads:
-        return {"normalize": model.normalize}
-    digest = sha256()
-    for head in model.heads:
-        for key, value in sorted(head.state_dict().items()):
-            digest.update(f"{key} {tuple(value.shape)}".encode())
-            digest.update(np.ascontiguousarray(value.detach().cpu().numpy()).data)
-    heads = json.dumps([[type(head).__name__, getattr(head, "activation", "")] for head in model.heads])
-    return {"normalize": model.normalize, "heads": f"{heads} {digest.hexdigest()[:16]}"}
 
 
 @torch.inference_mode()

@@ -120,7 +120,7 @@ def _key(facts: dict[str, Any], variant: Variant, rows: TaskRows, protocol: Prot
         "behind": variant.facts,
         "rows": rows.digest,
         "task": [task.name, task.kind, task.duplicates, text_fingerprint(rows.subsets)],
-        **decides(task.kind, protocol),
+        **decides(task, protocol),
     }
 
 
@@ -171,12 +171,13 @@ def _stamp(
         "as_published": rows.digest == task.digest if task.digest else None,
         "empty_texts": rows.empty,
         "aggregation": protocol.aggregation if task.kind == "sts" and protocol.name != "lc" else None,
-        **{name: value for name, value in decides(task.kind, protocol).items() if name != "split"},
+        **{name: value for name, value in decides(task, protocol).items() if name != "split"},
         **facts,
         "mix": variant.label,
         "layers": list(variant.layers),
         "pooling": variant.pooling,
         **variant.facts,
+        **({"behind": variant.behind} if variant.behind else {}),
         "saw_test_text": subject.saw(tested, variant),
         "versions": versions(),
         "source": str(task.source) if task.source else "",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from layerwise.data.pairs import PairRows
+from layerwise.data.relevance import relevant_passages
 from layerwise.encoder.pooling import POOLINGS
 from layerwise.errors import InputError
 from layerwise.model.head import Head
@@ -41,11 +42,8 @@ def check_request(
 def as_retrieval(pairs: PairRows) -> tuple[list[str], list[str], list[Mapping[int, float]]]:
     """First texts are queries, second texts candidates; the rows say which belong together, graded by their scores."""
     candidates = {text: number for number, text in enumerate(dict.fromkeys(pairs.right))}
-    relevance: dict[str, dict[int, float]] = {}
-    for row, (query, candidate) in enumerate(zip(pairs.left, pairs.right, strict=True)):
-        grade = pairs.scores[row] if pairs.scores else 1.0
-        if grade > 0:
-            relevance.setdefault(query, {})[candidates[candidate]] = grade
+    grades = pairs.scores or [1.0] * len(pairs)
+    relevance = relevant_passages(zip(pairs.left, pairs.right, grades, strict=True), candidates)
     return list(relevance), list(candidates), list(relevance.values())
 
 

@@ -1,0 +1,16 @@
+"""Folders that commands write models to: refused before the work, not after it."""
+
+from pathlib import Path
+
+from layerwise.errors import InputError
+
+
+def check_free(folder: Path, overwrite: bool) -> None:
+    """Refuse a folder that a model can't be saved in, as saving would."""
+    folder = folder.expanduser()
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not overwrite:
+        raise InputError(f"{folder}: is not empty; give another folder, or --overwrite")
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder}: holds no model, so it is not overwritten; give another folder")
