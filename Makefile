@@ -29,8 +29,9 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# two workers, each file in one of them: most tests wait for one core
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: lint
 	$(BIN)/python -m pytest -m ''

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from evaluation_tables import baselines_table, quality_table, retrieval_table, senteval_table, suites_table
-from training_tables import reached, smoothing_table, speed_table, training_table
+from training_tables import reached, smoothing_table, speed_table, training_summary, training_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
@@ -221,6 +221,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "suites-results": (["docs/evaluate.md"], suites_table),
     "baselines-results": (["docs/evaluate.md"], baselines_table),
     "retrieval-results": (["docs/evaluate.md"], retrieval_table),
+    "training-summary": (["README.md"], training_summary),
     "training-results": (["docs/train.md"], training_table),
     "smoothing-results": (["docs/train.md"], smoothing_table),
     "training-speed": (["docs/train.md"], speed_table),

@@ -40,6 +40,25 @@ def training_table() -> str:
     return table(HEAD, lines) + "\n" + _note(runs)
 
 
+def training_summary() -> str:
+    """Averages over the seven sets, for the README."""
+    runs, known = read("training")["runs"], read("quality")["encoders"]["wiki-mlm-12x384"]["rows"]
+    lines = []
+    for label in ("last layer", "layer combination"):
+        lines.append([f"no training: {label}", f"{mean(known[label][name]['score'] for name in SETS):.2f}", ""])
+    for name in ("simcse", "sscl-progressive", "lap-unsup", "sg-opt", "sg-simcse", "sup", "lap-sup", "lap-sscl-sup"):
+        own = [run for run in runs if run["row"] == name]
+        if own:
+            text = "NLI triples" if "sup" in name.split("-") else "STS-B's sentences" if "sg" in name else "wiki"
+            scores = _spread([run["test"]["all"]["average"] for run in own])
+            lines.append([f"{ROWS[name].label} ({text})", scores, str(len(own))])
+    note = (
+        "wiki-mlm-12x384, Spearman × 100, 'all', test splits (`benchmarks/training.py`, H200); checkpoints picked on "
+        "the dev split of STS-B. Every set, the protocol and what it does not show: [docs/train.md](docs/train.md)."
+    )
+    return table(["average of seven STS sets", "score", "seeds"], lines) + f"\n{note}\n"
+
+
 def smoothing_table() -> str:
     """TokSim and SetSim of the upper layers."""
     runs = read("training")["runs"]

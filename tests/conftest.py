@@ -13,7 +13,7 @@ import torch
 
 from tiny import ARCHITECTURES, SENTENCES, WORDS, save_tiny
 
-torch.set_num_threads(2)
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers share two cores
 
 
 @pytest.fixture(scope="session")

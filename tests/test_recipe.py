@@ -22,6 +22,11 @@ def parsed(**tables):
     return parse_recipe(PLAIN | tables, where="mine.toml")
 
 
+def test_an_objective_of_weight_0_is_left_out():
+    left = load_recipe("small-sg-simcse", ["objective.sg.weight=0"]).objectives
+    assert [term.name for term in left] == ["info-nce"]
+
+
 def test_every_published_row_has_a_recipe():
     assert set(recipe_names()) >= PUBLISHED
 
@@ -107,7 +112,7 @@ def test_an_unknown_objective_gets_a_suggestion():
         ({"train": {"batch_size": 64.0}}, r"batch_size is 64.0; expected a whole number"),
         ({"train": {"learning_rate": True}}, r"learning_rate is True; expected a number"),
         ({"train": {"betas": 0.9}}, r"betas is 0.9; expected a list of a number"),
-        ({"train": {"betas": [0.9]}}, r"betas are two numbers, not 1"),
+        ({"train": {"betas": [0.9]}}, r"betas are two numbers from 0 to below 1"),
         ({"data": {"files": "wiki.txt"}}, r"files is 'wiki.txt'; expected a list of text"),
         ({"data": {"stack": 1}}, r"stack is 1; expected true or false"),
         ({"data": {"limit": "all"}}, r"limit is 'all'; expected a whole number"),

@@ -1,6 +1,9 @@
 """`layerwise train` and `layerwise recipes`: real runs of a handful of steps with a tiny encoder."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -190,6 +193,39 @@ def test_resuming_asks_for_the_same_settings(tiny_bert, data, tmp_path, capsys, 
     assert "was begun with other settings" in refused(capsys, monkeypatch, *again, "--set", "train.batch_size=4")
     assert "holds seed 0, not 3" in refused(capsys, monkeypatch, *again, "--seeds", "3")
     assert "wrote" in run(*again)
+    (out / "result.json").unlink()  # as if it had been killed before its end
+    assert "was begun with seed 0, not 3" in refused(capsys, monkeypatch, *again, "--seeds", "3")
+
+
+def test_the_dev_task_of_the_command_line(tiny_bert, data, tmp_path, capsys, monkeypatch):
+    pairs = "".join(
+        f"{left},{right},{score}\n" for left, right, score in zip(WORDS, WORDS[1:9], range(8), strict=False)
+    )
+    (tmp_path / "pairs.csv").write_text("sentence1,sentence2,score\n" + pairs)
+    task = tmp_path / "mine.toml"
+    task.write_text('[[task]]\nname = "mine"\nkind = "sts"\nfile = "pairs.csv"\n')
+    said = trained("small-simcse", tiny_bert, data, tmp_path / "own", "--dev", task, "--no-test", settings=STEPS)
+    assert "mine, all rows (chooses)" in said
+    short = [*STEPS, "data.max_length=32"]
+    trained("small-sg-opt", tiny_bert, data, tmp_path / "none", "--dev", "none", "--no-test", settings=short)
+    assert "dev" not in json.loads((tmp_path / "none" / "result.json").read_text())
+    both = ["train", "small-simcse", "--model", tiny_bert, "--data", data / "text.txt", "-o", tmp_path / "both"]
+    both += [*sets(STEPS), "--dev", task, "--set", f'dev.test=["{task}"]']
+    assert "the same rows would choose the best step and test it" in refused(capsys, monkeypatch, *both)
+
+
+def test_two_processes_of_the_command_share_a_fresh_folder(tiny_bert, data, tmp_path):
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--rdzv-backend", "c10d"]
+    launch += ["--rdzv-endpoint", "localhost:0", "-m", "layerwise", "train", "small-simcse", "--model", str(tiny_bert)]
+    launch += ["--data", str(data / "text.txt"), "-o", str(tmp_path / "out"), "--dev", "none", "--no-test"]
+    launch += [*sets(STEPS), "--seeds", "0,1", "--device", "cpu", "--json"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(json.loads(done.stdout)["models"]) == 2  # one process speaks
+    assert (tmp_path / "out" / "seed-1" / "model" / "modules.json").is_file()
 
 
 def test_ctrl_c_says_how_to_go_on(tiny_bert, data, tmp_path, monkeypatch):
@@ -209,9 +245,63 @@ def test_a_full_folder_is_refused_before_anything_is_read(tmp_path, capsys, monk
     assert "is a file" in refused(capsys, monkeypatch, "train", "sg", "-o", tmp_path / "notes.txt")
 
 
+def test_what_fails_before_a_first_step_leaves_nothing(tiny_bert, data, tmp_path, capsys, monkeypatch):
+    out, made = tmp_path / "run", tmp_path / "made"
+    made.mkdir()
+    plain = ["train", "small-simcse", "--model", tiny_bert, "--data", data, "--data", data / "text.txt", "--no-test"]
+    for seeds in ("0", "0,1"):
+        refused(capsys, monkeypatch, *plain, "-o", out, "--seeds", seeds, "--set", "data.max_length=999")
+        assert not list(out.rglob("*"))
+    refused(capsys, monkeypatch, *plain, "-o", made, "--set", "data.max_length=999")
+    assert made.is_dir()  # not ours to remove
+
+
+def test_seeds_are_added_and_layouts_not_mixed(tiny_bert, data, tmp_path):
+    recipe = load_recipe("small-simcse", [*LOUD, "train.steps=2", f'data.files=["{data / "text.txt"}"]'])
+
+    def seeds(out, *numbers):
+        return train_seeds(recipe, out, seeds=numbers, encoder=str(tiny_bert), data=str(data), resume=True)
+
+    seeds(tmp_path / "many", 0, 1)
+    seeds(tmp_path / "many", 2)
+    assert json.loads((tmp_path / "many" / "results.json").read_text())["seeds"] == [0, 1, 2]
+    seeds(tmp_path / "one", 0)
+    with pytest.raises(InputError, match="holds one seed's run, not several"):
+        seeds(tmp_path / "one", 0, 1)
+
+
+def test_results_tell_no_folders_and_no_other_runs_figure(tiny_bert, data, tmp_path):
+    task = tmp_path / "mine.toml"
+    task.write_text(
+        f'[[task]]\nname = "own"\nkind = "sts"\nfile = "{data}/sts/stsb.parquet"\n'
+        'splits = { dev = ["dev"], test = ["test"] }\n'
+    )
+    more = ["--set", f"dev.task={task}", "--set", "reached=99 points", "--no-test"]
+    said = trained("small-simcse", tiny_bert, data, tmp_path / "run", *more)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["dev"]["task"] == "own, dev"
+    assert "own, dev (chooses)" in said
+    assert str(tmp_path) not in json.dumps(result)
+    assert result["recipe"]["reached"] == ""
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), RuntimeError("[enforce fail at inline_container.cc:664]")]
+)
+def test_a_full_disk_is_one_line(error, tiny_bert, data, tmp_path, capsys, monkeypatch):
+    def full(*_, **__):
+        raise error
+
+    monkeypatch.setattr("layerwise.train.engine.LayerTrainer._save", full)
+    plain = ["train", "small-simcse", "--model", tiny_bert, "--data", data, "--data", data / "text.txt", "--no-test"]
+    assert "make room" in refused(capsys, monkeypatch, *plain, "-o", tmp_path / "run", *sets(STEPS))
+
+
 def test_mistakes_are_one_line(tiny_bert, data, tmp_path, capsys, monkeypatch):
     text, empty, task = data / "text.txt", tmp_path / "empty.txt", tmp_path / "task.toml"
     empty.write_text("\n\n")
+    (tmp_path / "noending").write_text("a\nb\n")
+    (tmp_path / "latin.toml").write_bytes(b'name = "\xe9"')
     task.write_text(
         f'[[task]]\nname = "own"\nkind = "sts"\nfile = "{data}/sts/stsb.parquet"\nsplits = {{ test = ["test"] }}\n'
     )
@@ -229,6 +319,13 @@ def test_mistakes_are_one_line(tiny_bert, data, tmp_path, capsys, monkeypatch):
         (["small-sg", "--data", text, "--set", f"dev.task={task}"], "has no 'dev' rows"),
         (["small-sg", "--data", text, "--set", "dev.task=''"], "patience needs a dev set"),
         (["small-sscl-simcse", "--data", text, "--set", "objective.sscl.layers=[-9]"], "-9"),
+        ([tmp_path / "latin.toml"], "can't be read as UTF-8 text"),
+        (["small-simcse", "--data", tmp_path / "noending"], "name it .txt, .csv, .tsv, .jsonl or .parquet"),
+        (["small-simcse", "--data", data / "triples.parquet"], "say which with --columns"),
+        (["small-simcse", "--data", text, "--set", "steps=3"], "Did you mean 'train.steps'?"),
+        (["small-simcse", "--data", text, "--set", "train.steps=0"], "small-simcse.toml: [train] epochs and steps"),
+        (["small-simcse", "--data", text, "--seeds", "99999999999999999999"], "from 0 to 2147483647"),
+        (["small-simcse", "--data", text, "--set", "data.max_length=999"], "takes at most"),
         (["small-simcse", "--data", text, "--set", "train.batch_size=1"], "one-sentence batches have no negatives"),
     ]
     for arguments, expected in mistakes:

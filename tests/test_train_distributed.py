@@ -23,14 +23,14 @@ def recipes(batch_size):
 
     def one(*terms, **options):
         model = {"dropout": 0.0, **options.pop("model", {})}
-        given = {"columns": 2, "data": {"bucket": False}, "steps": STEPS, "batch_size": batch_size, "dev": {"every": 2}}
+        given = {"columns": options.pop("columns", 2), "data": {"bucket": False}, "steps": STEPS, "batch_size": batch_size, "dev": {"every": 2}}
         return recipe(*terms, model=model, **given, **options)
 
     return {
         "blocks that no loss reaches": one(term("info-nce"), model={"pooler": "1-3 @ mean"}),
         "info-nce": one(term("info-nce")),
         "sscl": one(term("sscl"), model={"head": "mlp"}),
-        "sg opt3": one(term("sg", hidden=8, temperature=0.1)),
+        "sg opt3": one(term("sg", hidden=8, temperature=0.1), columns=1),
         "gradient caching": one(term("info-nce"), term("sscl", anchors="last"), chunk=3),
     }
 
@@ -50,7 +50,7 @@ def train_all(encoder, out, batch_size):
                 first.extend(torch.zeros_like(one) if one.grad is None else one.grad.clone() for one in trained)
 
         watched = register_optimizer_step_pre_hook(keep)
-        trained = train(what, folder, encoder=encoder_of(encoder), corpus=texts(24, 2), seed=1)
+        trained = train(what, folder, encoder=encoder_of(encoder), corpus=texts(24, len(what.data.columns)), seed=1)
         watched.remove()
         norms = [line["grad_norm"] for line in trained.history]
         (out / f"{name}-{rank}.json").write_text(json.dumps([*losses(trained), *norms]))

@@ -1,14 +1,17 @@
 """A training that is stopped: early, by a kill, by a loss that is no number; and what is left of it."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from layerwise.errors import InputError, TrainingError
+from layerwise.train.callbacks import MetricsFile, read_metrics
 from layerwise.train.corpus import read_corpus
 from layerwise.train.dev import DevScore
+from layerwise.train.host import last_checkpoint
 from layerwise.train.run import train
 from training import encoder_of, recipe, said, same_weights, save_dev, save_masked_bert, term, texts, weights
 
@@ -201,3 +204,14 @@ def test_a_gradient_that_is_no_number_is_not_saved(folder, tmp_path):
     with pytest.raises(TrainingError, match=r"gradient is not a number at step 4; the last good checkpoint is .*-2"):
         train(recipe(dev={"every": 2}), tmp_path, encoder=encoder, corpus=texts(), told=lambda s, *_: steps.append(s))
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
+
+
+def test_what_a_killed_run_left_by_half_is_passed_over(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.on_train_begin(None, SimpleNamespace(is_world_process_zero=True, global_step=2), None)
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "loss": 2.0}]
+    for name in ("checkpoint-2", "checkpoint-10", "checkpoint-old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trainer_state.json").write_text("{}")
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"

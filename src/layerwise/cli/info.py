@@ -5,6 +5,8 @@ from typing import Any
 from layerwise.cli.options import AsJson, Device, Dtype, MaxLength, Model, Revision, TrustRemoteCode
 from layerwise.cli.screen import human_bytes, print_json, print_table
 
+_FEW_FACTS = 6
+
 
 def info(
     model: Model = "default",
@@ -33,10 +35,20 @@ def info(
         print_table(("", loaded.encoder.name), [(name.replace("_", " "), str(value)) for name, value in facts.items()])
 
 
+def _training(facts: dict[str, Any]) -> str:
+    """A training in one cell: a few facts as they are, of many those that matter; the model card has all."""
+    from layerwise.model.training_facts import fact_rows
+
+    rows = fact_rows(facts)
+    if len(rows) > _FEW_FACTS:
+        wanted = ("recipe.name", "text.source", "seed", "steps", "dev.task", "dev.best")
+        rows = tuple(row for row in rows if row[0] in wanted)
+    return "; ".join(": ".join(row) for row in rows) or "nothing recorded"
+
+
 def _facts(model: Any) -> dict[str, Any]:
     from layerwise.encoder.taps import TappedLayers
     from layerwise.model.native import is_native
-    from layerwise.model.training_facts import fact_rows
 
     encoder = model.encoder
     tapped = isinstance(encoder.reader, TappedLayers)
@@ -55,7 +67,7 @@ def _facts(model: Any) -> dict[str, Any]:
         "embedding_width": model.width,
         "normalized": model.normalize,
         "fitted_on": "; ".join(f"{record.what}: {record}" for record in model.fitted_on) or "nothing recorded",
-        "training": "; ".join(": ".join(row) for row in fact_rows(model.training)) or "nothing recorded",
+        "training": _training(model.training),
         "prompts": ", ".join(sorted(name for name, text in model.prompts.items() if text)) or "none",
         "blocks_kept": saved.get("blocks", {}).get("kept", encoder.depth),
         "blocks_of": saved.get("blocks", {}).get("of", encoder.depth),

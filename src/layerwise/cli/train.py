@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 
 def train(
     recipe: Annotated[str, typer.Argument(help="A name of `layerwise recipes`, or a file *.toml.")],
-    model: Annotated[str | None, typer.Option(help="The encoder: a folder or hub name; else the recipe's.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A folder, a hub name or 'default'; else the recipe's encoder.")
+    ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(help="A folder is the data folder; a file, or hub:owner/name, is the text (repeat)."),
     ] = None,
     columns: Annotated[
         str | None, typer.Option(help="Columns of the text, such as text, or anchor,positive,negative.")
+    ] = None,
+    dev: Annotated[
+        str | None, typer.Option(help="Whose graded pairs pick the best step: a task, a task file, or none.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A new folder; else the recipe's name.")] = None,
     seeds: Annotated[str, typer.Option(help="One training each, such as 0,1,2.")] = "0",
@@ -41,13 +46,14 @@ def train(
 ) -> None:
     """Train sentence embeddings. The best step by the dev pairs is kept, scored and saved as a model folder."""
     from layerwise.train.recipe import load_recipe
-    from layerwise.train.seeds import train_seeds
 
-    folder, files = _split_data(data or [])
-    loaded = _adapted(load_recipe(recipe, sets or ()), files, columns, no_test)
-    target, several = out or Path(loaded.name), _seeds(seeds)
+    several, (folder, files) = seed_numbers(seeds), _split_data(data or [])
+    loaded = _chosen_by(_adapted(load_recipe(recipe, sets or ()), files, columns, no_test), dev)
+    target = out or Path(loaded.name)
+    from layerwise.train.seeds import train_seeds  # takes seconds; mistakes above are told at once
+
     try:
-        with _watch(len(several)) as told:
+        with watch(len(several)) as told:
             result = train_seeds(
                 loaded,
                 target,
@@ -69,6 +75,15 @@ def train(
         print_json({"recipe": loaded.name, **result.summary, "models": models, "results": list(result.results)})
     else:
         _show(loaded, result)
+
+
+def _chosen_by(recipe: "Recipe", task: str | None) -> "Recipe":
+    """The recipe with another dev task; "none" keeps the last step's weights, and then nothing stops early."""
+    if task is None:
+        return recipe
+    if task == "none":
+        return replace(recipe, dev=replace(recipe.dev, task="", patience=0, measures=()))
+    return replace(recipe, dev=replace(recipe.dev, task=task))
 
 
 def _split_data(given: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -100,7 +115,8 @@ def _adapted(recipe: "Recipe", files: Sequence[str], columns: str | None, no_tes
     return replace(recipe, data=given, dev=dev)
 
 
-def _seeds(text: str) -> tuple[int, ...]:
+def seed_numbers(text: str) -> tuple[int, ...]:
+    """From "0,1,2"."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
@@ -108,7 +124,7 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 
 @contextmanager
-def _watch(seeds: int) -> "Iterator[SeedTold]":
+def watch(seeds: int) -> "Iterator[SeedTold]":
     """A bar for each seed on standard error, with loss and dev score; none in a log file."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -134,9 +150,8 @@ def _watch(seeds: int) -> "Iterator[SeedTold]":
 
 def _figures(latest: dict[str, float]) -> str:
     """The loss and the dev score, where they are known."""
-    dev = next(
-        (value for name, value in latest.items() if name.startswith("eval_") and name.endswith("spearman")), None
-    )
+    ends = ("spearman", "overall")
+    dev = next((value for name, value in latest.items() if name.startswith("eval_") and name.endswith(ends)), None)
     said = [f"loss {latest['loss']:.4f}"] if "loss" in latest else []
     return ", ".join(said + ([] if dev is None else [f"dev {100 * dev:.2f}"]))
 
@@ -145,7 +160,7 @@ def _show(recipe: "Recipe", result: "SeedsResult") -> None:
     from layerwise.train.summary import shown
 
     found = result.summary
-    rows = [(f"{recipe.dev.task}, {recipe.dev.split} (chooses)", shown(found["dev"]))] if found["dev"] else []
+    rows = [(f"{result.results[0]['dev']['task']} (chooses)", shown(found["dev"]))] if found["dev"] else []
     rows += [(name, shown(figures)) for name, figures in found["scores"].items()]
     rows += [(f"{suite} avg", shown(figures)) for suite, figures in found["averages"].items()]
     seeds = len(found["seeds"])

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -253,15 +254,22 @@ class LayerModel:
 
         return to_sentence_transformer(self)
 
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        extra: Callable[[Path], object] | None = None,
+    ) -> None:
         """Write a sentence-transformers folder, whole or not at all.
 
         Set, weight and single-layer mixes are written with native modules, so that plain
         `SentenceTransformer(folder)` loads them. A folder that is not empty is refused unless `overwrite`.
+        `extra` is called with the folder while it is built beside its place, to write more files into it.
         """
         from layerwise.model.save import save
 
-        save(self, folder, overwrite=overwrite)
+        save(self, folder, overwrite=overwrite, extra=extra)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
         """Upload as `SentenceTransformer.push_to_hub` does, with its options; gives the commit's address."""

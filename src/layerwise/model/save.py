@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
 
     from layerwise.model.layer_model import LayerModel
 
+Extra = Callable[[Path], object]
+
 
 def to_sentence_transformer(model: "LayerModel") -> "SentenceTransformer":
     """A SentenceTransformer that gives the same embeddings, with no more blocks than the mix needs."""
     return _built(model)[0]
 
 
-def save(model: "LayerModel", folder: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Write the folder beside its place first, then put it there: whole or not at all."""
+def save(model: "LayerModel", folder: str | os.PathLike[str], *, overwrite: bool, extra: Extra | None = None) -> None:
+    """Write the folder beside its place first, then put it there: whole or not at all. `extra` writes more into it."""
     target = Path(folder).expanduser()
     if target.exists() and not target.is_dir():
         raise ModelError(f"{target}: is a file; give a folder")
@@ -43,6 +46,8 @@ def save(model: "LayerModel", folder: str | os.PathLike[str], *, overwrite: bool
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as beside:
             new, old = Path(beside) / "new", Path(beside) / "old"
             _write(model, new)
+            if extra is not None:
+                extra(new)
             if target.exists():
                 target.rename(old)
             try:

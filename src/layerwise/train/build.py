@@ -49,11 +49,9 @@ def build(recipe: Recipe, encoder: LayerEncoder, *, seed: int) -> Parts:
         raise InputError("[train] chunk: batch norm needs the whole batch at once; take another head than mlp-bn")
     if settings.inference:
         parse_mix(settings.inference).resolve(encoder.depth)  # a layer that is not there is refused before training
-    _set_dropout(encoder, recipe)
-    pooler: LayerMix = parse_mix(settings.pooler).resolve(encoder.depth)
-    if isinstance(pooler, LayerAttention):
-        pooler = pooler.fresh(encoder.width, seed=seed)
-        pooler.trained.to(encoder.device)
+    set_dropout(encoder, settings.dropout)
+    _check_two_views(encoder, recipe)
+    pooler = fresh_pooler(settings.pooler, encoder, seed=seed)
     wide = pooler.width(encoder.width)
     width = settings.width or (encoder.width if settings.head != "none" else wide)
     head = fresh_head(settings.head, wide, width, seed=seed + 1).to(encoder.device)
@@ -67,16 +65,28 @@ def build(recipe: Recipe, encoder: LayerEncoder, *, seed: int) -> Parts:
     terms = {term.name: term.build(place) for term in recipe.objectives}
     weights = {term.name: term.weight for term in recipe.objectives}
     student = Student(encoder, pooler, head, terms, weights).to(encoder.device)
-    _freeze(student, settings.freeze)
+    freeze(student, encoder.model, settings.freeze)
     return Parts(encoder, settings, pooler, head, student)
 
 
-def _set_dropout(encoder: LayerEncoder, recipe: Recipe) -> None:
-    rate = recipe.model.dropout
+def fresh_pooler(mix: str, encoder: LayerEncoder, *, seed: int) -> LayerMix:
+    """A mix for an encoder by its text; attention gets a new network."""
+    pooler: LayerMix = parse_mix(mix).resolve(encoder.depth)
+    if isinstance(pooler, LayerAttention):
+        pooler = pooler.fresh(encoder.width, seed=seed)
+        pooler.trained.to(encoder.device)
+    return pooler
+
+
+def set_dropout(encoder: LayerEncoder, rate: float | None) -> None:
+    """The rate of every dropout module; None leaves them as they are."""
     if rate is not None:
         for module in encoder.model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = rate
+
+
+def _check_two_views(encoder: LayerEncoder, recipe: Recipe) -> None:
     if recipe.copies > 1 and not dropout_rate(encoder.model):
         raise InputError(
             f"{encoder.name} has no dropout, so two passes over a sentence are equal; "
@@ -84,11 +94,11 @@ def _set_dropout(encoder: LayerEncoder, recipe: Recipe) -> None:
         )
 
 
-def _freeze(student: Student, names: Sequence[str]) -> None:
+def freeze(student: nn.Module, backbone: nn.Module, names: Sequence[str]) -> None:
     """Freeze what the recipe says, and what no loss reaches: a pooler that the encoder brings along."""
     if "embeddings" in names:
-        student.backbone.get_submodule("embeddings").requires_grad_(False)
-    unused = getattr(student.backbone, "pooler", None)
+        backbone.get_submodule("embeddings").requires_grad_(False)
+    unused = getattr(backbone, "pooler", None)
     if isinstance(unused, nn.Module):
         unused.requires_grad_(False)
     for parameter in student.parameters():

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ class MetricsFile(TrainerCallback):
         """Keep the lines up to the step that the run goes on from."""
         if not state.is_world_process_zero:
             return
-        kept = [line for line in self._lines() if json.loads(line)["step"] <= state.global_step]
+        kept = [line for line in self._lines() if _step(line) <= state.global_step]
         self.path.write_text("".join(f"{line}\n" for line in kept if state.global_step), encoding="utf-8")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **given: Any) -> None:  # noqa: ARG002
@@ -48,6 +49,14 @@ class Progress(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
         """Remember losses and dev scores."""
         self.latest |= {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
+
+
+def _step(line: str) -> float:
+    """The step of a line; a killed run may leave half a line, which is behind every checkpoint."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return inf
 
 
 def _epoch(step: int, batches: Any) -> dict[str, float]:

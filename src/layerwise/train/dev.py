@@ -1,6 +1,7 @@
 """The dev score that picks the best checkpoint, and the measures that can be logged beside it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -20,21 +21,24 @@ _ALIKE = 4.0 / 5.0  # of the highest score: pairs that mean the same, for alignm
 
 
 class DevScore:
-    """Scores a model by the dev split of a task."""
+    """Scores a model by the dev split of a task, or by all rows of a user's task that has no splits."""
 
     def __init__(self, settings: DevSettings, data: str | None) -> None:
-        self.evaluator = TaskEvaluator(settings.task, split=settings.split, data=data)
+        self.evaluator = TaskEvaluator(settings.task, data=data)
         self.settings = settings
         if self.evaluator.task.kind != "sts":
             raise InputError(f"[dev] task {settings.task!r} is no STS task; checkpoints are picked by graded pairs")
         rows = self.evaluator.rows
-        if settings.split not in rows.splits:
+        split = settings.split if rows.task.splits else "test"  # without splits all rows choose
+        if split not in rows.splits:
             raise InputError(
                 f"[dev] task {settings.task!r} has no {settings.split!r} rows but {', '.join(rows.splits)}; "
                 f'name a task that has, or task = "" with patience = 0 to keep the last step\'s weights'
             )
+        self.evaluator.protocol = replace(self.evaluator.protocol, split=split)
         self.metric = self.evaluator.primary_metric
-        self._pairs = _pairs(rows, settings.split) if settings.measures else None
+        self.name = f"{rows.task.name}, {settings.split if rows.task.splits else 'all rows'}"
+        self._pairs = _pairs(rows, split) if settings.measures else None
 
     def __call__(self, model: LayerModel) -> dict[str, float]:
         """metric -> figure; correlations from -1 to 1."""

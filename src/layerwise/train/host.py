@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
@@ -11,15 +11,46 @@ from transformers import TrainingArguments
 
 from layerwise.errors import InputError
 from layerwise.objectives import world_size
-from layerwise.train.settings import Recipe
+from layerwise.train.settings import ModelSettings, OptimiserSettings
+
+
+class Looks(Protocol):
+    """When to look at the dev set, and to log."""
+
+    @property
+    def every(self) -> int:
+        """Steps between looks."""
+
+    @property
+    def log_every(self) -> int:
+        """Steps between logged losses."""
+
+
+class AnyRecipe(Protocol):
+    """What the host wants to know of a recipe, of whatever kind."""
+
+    @property
+    def name(self) -> str:
+        """For errors."""
+
+    @property
+    def model(self) -> ModelSettings:
+        """The encoder among them."""
+
+    @property
+    def train(self) -> OptimiserSettings:
+        """How weights are changed."""
+
+    @property
+    def dev(self) -> Looks:
+        """When to look."""
 
 
 def host_arguments(
-    recipe: Recipe, folder: Path, device: torch.device, *, seed: int, metric: str | None
+    recipe: AnyRecipe, folder: Path, device: torch.device, *, seed: int, metric: str | None
 ) -> TrainingArguments:
     """The arguments of Hugging Face's Trainer that a recipe stands for. Under torchrun processes find each other."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        PartialState(cpu=device.type == "cpu")  # before anybody asks for their number
+    join_processes(device.type)
     train, dev = recipe.train, recipe.dev
     looks: dict[str, Any] = {"eval_strategy": "no", "save_strategy": "steps", "save_steps": dev.every}
     if metric:
@@ -64,10 +95,17 @@ def host_arguments(
     return arguments
 
 
+def join_processes(device: str) -> None:
+    """Under torchrun let the processes find each other, before anybody asks for their number."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        PartialState(cpu=device == "cpu")
+
+
 def last_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint that is whole: its state is written last."""
     found = [path for path in folder.glob("checkpoint-*") if (path / "trainer_state.json").is_file()]
-    return max(found, key=lambda path: int(path.name.rsplit("-", 1)[-1]), default=None)
+    numbered = {int(number): path for path in found if (number := path.name.rsplit("-", 1)[-1]).isdecimal()}
+    return numbered[max(numbered)] if numbered else None
 
 
 def steps_done(checkpoint: Path) -> int:

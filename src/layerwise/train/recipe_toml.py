@@ -11,14 +11,14 @@ from layerwise.train.settings import Recipe
 def recipe_toml(recipe: Recipe) -> str:
     """A TOML text that `parse_recipe` makes the same recipe of; every setting stands in it, defaults too."""
     texts = {name: getattr(recipe, name) for name in ("name", "about", "reached")}
-    parts = [_lines(texts)]
-    parts += [f"[{name}]\n{_lines(asdict(getattr(recipe, name)))}" for name in ("data", "model")]
-    parts += [f"[[objective]]\n{_lines({'name': term.name, **asdict(term)})}" for term in recipe.objectives]
-    parts += [f"[{name}]\n{_lines(asdict(getattr(recipe, name)))}" for name in ("train", "dev")]
+    parts = [toml_lines(texts)]
+    parts += [f"[{name}]\n{toml_lines(asdict(getattr(recipe, name)))}" for name in ("data", "model")]
+    parts += [f"[[objective]]\n{toml_lines({'name': term.name, **asdict(term)})}" for term in recipe.objectives]
+    parts += [f"[{name}]\n{toml_lines(asdict(getattr(recipe, name)))}" for name in ("train", "dev")]
     return "\n".join(parts)
 
 
-def _lines(table: Mapping[str, Any]) -> str:
+def toml_lines(table: Mapping[str, Any]) -> str:
     """A setting a line; TOML has no null, and what is not there is none."""
     return "".join(f"{key} = {_value(value)}\n" for key, value in table.items() if value is not None)
 
@@ -30,4 +30,6 @@ def _value(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON lets it stand, TOML does not
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_value(part)}" for key, part in value.items()) + "}"
     return repr(value)

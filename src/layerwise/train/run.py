@@ -3,15 +3,18 @@
 import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.encoder.tokens import SentenceTokenizer
-from layerwise.errors import InputError
+from layerwise.errors import InputError, TrainingError
 from layerwise.model.layer_model import LayerModel
 from layerwise.objectives import rank, world_size
 from layerwise.train.batches import Batches
@@ -24,7 +27,7 @@ from layerwise.train.engine import LayerTrainer
 from layerwise.train.facts import training_facts
 from layerwise.train.frozen import MOST_BYTES, Frozen, FrozenCopy, FrozenViews, bytes_needed
 from layerwise.train.graphs import GraphedEncode
-from layerwise.train.host import host_arguments, last_checkpoint, steps_done
+from layerwise.train.host import AnyRecipe, host_arguments, last_checkpoint, steps_done
 from layerwise.train.passes import Passes
 from layerwise.train.settings import Recipe
 from layerwise.train.student import Student
@@ -32,6 +35,7 @@ from layerwise.train.text import load_corpus
 
 log = logging.getLogger(__name__)
 METRICS = "metrics.jsonl"
+_REASON = 200  # letters of a library's own words
 AnyCorpus = Corpus | StreamedCorpus
 
 
@@ -71,11 +75,12 @@ def train(
         told: Called with the step, the number of steps and the latest figures.
     """
     began, folder = time.perf_counter(), Path(folder)
-    checkpoint = _checked_folder(folder, resume)
+    checkpoint = checked_folder(folder, resume)
     dev = DevScore(recipe.dev, data) if recipe.dev.task else None  # errors of the data come before the model loads
     corpus = corpus if corpus is not None else load_corpus(recipe.data, data)
     if not isinstance(encoder, LayerEncoder):
-        encoder = LayerEncoder(encoder or _named(recipe), device=device or _own_device())
+        encoder = LayerEncoder(encoder or named_encoder(recipe), device=device or _own_device())
+    _check_length(recipe, encoder)  # before the frozen copy reads everything
     arguments = host_arguments(recipe, folder, encoder.device, seed=seed, metric=dev.metric if dev else None)
     parts = build(recipe, encoder, seed=seed)
     frozen = _frozen(recipe, encoder, corpus)
@@ -93,16 +98,19 @@ def train(
         chunk=recipe.train.chunk,
         columns=_columns(recipe),
         graphs=_graphs(recipe, parts.student),
-        callbacks=_callbacks(recipe, folder, told),
+        callbacks=make_callbacks(folder, told, patience=recipe.dev.patience),
     )
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if rank() == 0:
+        log.info("training on %s (%s), device %s", corpus.source, corpus.counts, encoder.device)
+    with written(folder):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     parts.student.eval()
     facts = training_facts(recipe, corpus, seed, trainer.state, time.perf_counter() - began, dev, data)
     model = parts.finished(training=facts, fitted_on=(corpus.fitted_on,))
     return Trained(model, parts, facts, read_metrics(folder / METRICS))
 
 
-def _checked_folder(folder: Path, resume: bool) -> Path | None:
+def checked_folder(folder: Path, resume: bool) -> Path | None:
     """Make the folder; the checkpoint to go on from, if any."""
     found = last_checkpoint(folder)
     if found is not None and not resume:
@@ -116,7 +124,22 @@ def _checked_folder(folder: Path, resume: bool) -> Path | None:
     return found if resume else None
 
 
-def _named(recipe: Recipe) -> str:
+@contextmanager
+def written(folder: Path) -> Iterator[None]:
+    """A full or lost disk is one line; torch tells of it by a plain RuntimeError, and safetensors by its own."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "inline_container" not in str(error):
+            raise
+        reason = " ".join(str(error).split())[:_REASON]
+        raise TrainingError(
+            f"{folder}: can't be written: {reason}; make room, then the same command with --resume goes on"
+        ) from error
+
+
+def named_encoder(recipe: AnyRecipe) -> str:
+    """The encoder that a recipe names; an error where it names none."""
     if not recipe.model.encoder:
         raise InputError(f"recipe {recipe.name!r} names no encoder; give one with --model")
     return recipe.model.encoder
@@ -143,12 +166,19 @@ def _frozen(recipe: Recipe, encoder: LayerEncoder, corpus: AnyCorpus) -> Frozen 
     return FrozenViews.of(encoder, corpus.columns[settings.column], settings, max_length=recipe.data.max_length)
 
 
-def _batches(
-    recipe: Recipe, encoder: LayerEncoder, corpus: AnyCorpus, seed: int, *, for_copy: bool
-) -> Batches | Passes:
+def _check_length(recipe: Recipe, encoder: LayerEncoder) -> None:
     if recipe.data.max_length > encoder.max_length:
         raise InputError(
             f"[data] max_length {recipe.data.max_length}: {encoder.name} takes at most {encoder.max_length} tokens"
+        )
+
+
+def _batches(
+    recipe: Recipe, encoder: LayerEncoder, corpus: AnyCorpus, seed: int, *, for_copy: bool
+) -> Batches | Passes:
+    if corpus.rows is not None and corpus.rows < recipe.train.batch_size:
+        log.warning(
+            "batch_size %d: there are %d rows, so each batch is all of them", recipe.train.batch_size, corpus.rows
         )
     streamed = isinstance(corpus, StreamedCorpus)
     if streamed and recipe.train.steps is None:
@@ -183,10 +213,11 @@ def _graphs(recipe: Recipe, student: Student) -> GraphedEncode | None:
     return GraphedEncode(student, rows=rows, longest=recipe.data.max_length, bf16=settings.precision == "bf16")
 
 
-def _callbacks(recipe: Recipe, folder: Path, told: Told | None) -> list[TrainerCallback]:
+def make_callbacks(folder: Path, told: Told | None, *, patience: int) -> list[TrainerCallback]:
+    """The metrics file, progress, and early stopping where there is patience to lose."""
     found: list[TrainerCallback] = [MetricsFile(folder / METRICS)]
     if told is not None:
         found.append(Progress(told))
-    if recipe.dev.patience:
-        found.append(EarlyStoppingCallback(early_stopping_patience=recipe.dev.patience))
+    if patience:
+        found.append(EarlyStoppingCallback(early_stopping_patience=patience))
     return found

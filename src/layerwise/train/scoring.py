@@ -26,13 +26,25 @@ def tasks_to_score(names: Sequence[str], data: str | None = None) -> list[Task]:
     named = find_tasks([name for name in names if name not in suites])
     tasks = {task.name: task for task in [*named, *find_tasks(suites=suites)]}
     data_folder(data)
-    found = [task for task in tasks.values() if _is_here(task, data, must=task in named)]
-    if suites and not found:
+    missing = {task.name: why for task in tasks.values() if (why := _missing(task, data, must=task in named))}
+    if suites and len(missing) == len(tasks):
         raise InputError(
             f"none of the test tasks of {', '.join(suites)} is here or can be fetched; "
             f"name the data folder with --data, or leave testing out with --no-test"
         )
-    return found
+    for name, why in missing.items():
+        log.warning("%s is left out of the test: %s", name, why)
+    return [task for task in tasks.values() if task.name not in missing]
+
+
+def check_unseen(dev: str, tasks: Sequence[Task]) -> None:
+    """Refuse to test on the rows that choose: a task without splits has but one part."""
+    for task in find_tasks([dev]) if dev else []:
+        if not task.splits and task.name in {one.name for one in tasks}:
+            raise InputError(
+                f"task {task.name!r} has no splits, so the same rows would choose the best step and test it; "
+                f"declare splits in its task file, or leave it out of test"
+            )
 
 
 def scored(model: LayerModel, tasks: Sequence[Task], data: str | None = None) -> Evaluation:
@@ -55,16 +67,16 @@ def score_facts(found: Evaluation) -> dict[str, Any]:
     }
 
 
-def _is_here(task: Task, data: str | None, *, must: bool) -> bool:
+def _missing(task: Task, data: str | None, *, must: bool) -> str:
+    """Why a task can't be scored, or nothing."""
     try:
         if require(task, data) is None:
             fetch(task, fetched_folder())
     except InputError as error:
         if must:
             raise
-        log.warning("%s is left out of the test: %s", task.name, error)
-        return False
-    return True
+        return str(error)
+    return ""
 
 
 def _finite(figures: Mapping[str, float]) -> dict[str, float | None]:

@@ -7,27 +7,32 @@ seeds. Each is written as soon as it is there, so that a later seed that fails t
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from layerwise.data.tasks import Task
-from layerwise.errors import InputError
+from layerwise.errors import InputError, LayerwiseError
 from layerwise.evaluate.results import read_json, write_json, write_text
 from layerwise.objectives import rank, world_size
 from layerwise.train.corpus import Corpus
 from layerwise.train.corpus_stream import StreamedCorpus
-from layerwise.train.host import last_checkpoint
+from layerwise.train.host import join_processes, last_checkpoint
 from layerwise.train.recipe import load_recipe
 from layerwise.train.recipe_toml import recipe_toml
-from layerwise.train.run import Trained, train
-from layerwise.train.scoring import score_facts, scored, tasks_to_score
+from layerwise.train.run import METRICS, Trained, named_encoder, train
+from layerwise.train.scoring import check_unseen, score_facts, scored, tasks_to_score
 from layerwise.train.settings import Recipe
 from layerwise.train.summary import summary
 from layerwise.train.text import load_corpus
 
 MODEL, RECIPE, RESULT, RESULTS, EVALUATION = "model", "recipe.toml", "result.json", "results.json", "evaluation.json"
+BEGUN = "begun.json"
+_HIGHEST = 2**31 - 1  # every generator takes it, and a few numbers above
 SeedTold = Callable[[int, int, int, dict[str, float]], object]
 
 
@@ -74,37 +79,49 @@ def train_seeds(
         told: Called after each step with the seed, the step, the number of steps and the latest figures.
     """
     out = Path(out).expanduser()
+    recipe = replace(recipe, reached="")  # which is another run's figure
     recipe = replace(recipe, model=replace(recipe.model, encoder=encoder)) if encoder else recipe
-    _check_seeds(seeds)
-    check_out(out, resume=resume)
-    folders = {seed: out if len(seeds) == 1 else out / f"seed-{seed}" for seed in seeds}
+    check_seeds(seeds)
+    start_in(out, resume=resume, device=device)
+    named_encoder(recipe)
+    folders = seed_folders(out, seeds)
     missing = [seed for seed, folder in folders.items() if not (resume and _is_done(folder, recipe, seed))]
     if missing:
-        tasks = tasks_to_score(recipe.dev.test, data)
         corpus = load_corpus(recipe.data, data)
+        tasks = tasks_to_score(recipe.dev.test, data)  # may fetch: mistakes about the text come first
+        check_unseen(recipe.dev.task, tasks)
         for seed in missing:
             one = _Seed(recipe, seed, folders[seed], data, device)
             one.run(corpus, tasks, told=told, keep_checkpoints=keep_checkpoints)
             if rank() == 0:
-                _write_results(out, recipe, [folder for folder in folders.values() if (folder / RESULT).is_file()])
+                _write_results(out, recipe)
     together()
     results = tuple(read_json(folder / RESULT) for folder in folders.values())
     return SeedsResult(out, tuple(folder / MODEL for folder in folders.values()), results, summary(results))
 
 
+def start_in(out: Path, *, resume: bool, device: str | None) -> None:
+    """Refuse a folder that holds something, unless it is gone on with.
+
+    Under torchrun the first process looks, and the others begin only then: what they write would be in its way.
+    """
+    join_processes("cuda" if device is None and torch.cuda.is_available() else device or "cpu")
+    if rank() == 0:
+        check_out(out, resume=resume)
+    together()
+
+
 def check_out(out: Path, *, resume: bool) -> None:
-    """Refuse a folder that holds something, unless it is gone on with; under torchrun the first process looks."""
+    """Refuse a file, and a folder that holds something, unless it is gone on with."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; give a folder for --out")
-    if not resume and os.environ.get("RANK", "0") == "0" and out.is_dir() and any(out.iterdir()):
+    if not resume and out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out}: is not empty; go on with --resume, or give another folder with --out")
 
 
 def together() -> None:
     """Wait for the other processes of a training, where there are any."""
     if world_size() > 1:
-        import torch
-
         torch.distributed.barrier()
 
 
@@ -127,34 +144,57 @@ class _Seed:
         keep_checkpoints: bool,
     ) -> None:
         """Train, then score and write."""
-        write_text(self.folder / RECIPE, recipe_toml(self.recipe))
-        trained = train(
-            self.recipe,
-            self.folder,
-            corpus=corpus,
-            data=self.data,
-            seed=self.seed,
-            resume=last_checkpoint(self.folder) is not None,
-            device=self.device,
-            told=(lambda *figures: told(self.seed, *figures)) if told else None,
-        )
+        with begun(self.folder, recipe_toml(self.recipe), self.seed):
+            trained = train(
+                self.recipe,
+                self.folder,
+                corpus=corpus,
+                data=self.data,
+                seed=self.seed,
+                resume=last_checkpoint(self.folder) is not None,
+                device=self.device,
+                told=(lambda *figures: told(self.seed, *figures)) if told else None,
+            )
         together()  # all have read the best checkpoint before it is removed
         if rank() == 0:
             self._finish(trained, tasks)
             if not keep_checkpoints:
-                for checkpoint in self.folder.glob("checkpoint-*"):
-                    shutil.rmtree(checkpoint)
+                remove_checkpoints(self.folder)
 
     def _finish(self, trained: Trained, tasks: Sequence[Task]) -> None:
         """The model with its scores; the result comes last, for a seed that has one is finished."""
-        facts = _without_folders(trained.facts)
+        facts = dict(trained.facts)
         if tasks:
             found = scored(trained.model, tasks, self.data)
             facts |= score_facts(found)
             found.save(self.folder / EVALUATION)
-        facts["device"] = _device_name(trained)
+        facts["device"] = device_name(trained.model.encoder.device)
         trained.model.replaced(training=facts).save(self.folder / MODEL, overwrite=True)
         write_json(self.folder / RESULT, facts)
+
+
+@contextmanager
+def begun(folder: Path, recipe: str, seed: int) -> Iterator[None]:
+    """The recipe's text and the seed are there while it is run; what fails before a first step leaves no folder."""
+    made = not folder.exists()
+    if rank() == 0:
+        write_text(folder / RECIPE, recipe)
+        write_json(folder / BEGUN, {"seed": seed})
+    try:
+        yield
+    except (LayerwiseError, KeyboardInterrupt):
+        if rank() == 0 and not (folder / METRICS).exists():
+            for name in (RECIPE, BEGUN):
+                (folder / name).unlink(missing_ok=True)
+            if made and not any(folder.iterdir()):
+                folder.rmdir()
+        raise
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Those of a training that is finished."""
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
 
 
 def _is_done(folder: Path, recipe: Recipe, seed: int) -> bool:
@@ -162,6 +202,20 @@ def _is_done(folder: Path, recipe: Recipe, seed: int) -> bool:
     written = folder / RECIPE
     if written.is_file() and _settings(load_recipe(written)) != _settings(recipe):
         raise InputError(f"{folder}: was begun with other settings, see {written}; give them again, or another folder")
+    done = holds_result(folder, seed)
+    check_seed(folder, seed)
+    return done
+
+
+def check_seed(folder: Path, seed: int) -> None:
+    """Refuse to go on with what another seed began."""
+    began = read_json(folder / BEGUN).get("seed") if (folder / BEGUN).is_file() else seed
+    if began != seed:
+        raise InputError(f"{folder}: was begun with seed {began}, not {seed}; give that seed, or another folder")
+
+
+def holds_result(folder: Path, seed: int) -> bool:
+    """Whether a folder has the finished model and result of this seed; an error where it is another one's."""
     if not (folder / RESULT).is_file() or not (folder / MODEL).is_dir():
         return False
     found = read_json(folder / RESULT).get("seed")
@@ -175,32 +229,28 @@ def _settings(recipe: Recipe) -> Recipe:
     return replace(recipe, name="", about="", reached="")
 
 
-def _write_results(out: Path, recipe: Recipe, folders: Sequence[Path]) -> None:
-    results = [read_json(folder / RESULT) for folder in folders]
+def seed_folders(out: Path, seeds: Sequence[int]) -> dict[int, Path]:
+    """Seed -> its folder: OUT itself for one, unless several are there already; a seed can be added to those."""
+    if len(seeds) == 1 and not any(out.glob("seed-*")):
+        return {seeds[0]: out}
+    if (out / RECIPE).is_file():
+        raise InputError(f"{out}: holds one seed's run, not several; give another folder with --out")
+    return {seed: out / f"seed-{seed}" for seed in seeds}
+
+
+def _write_results(out: Path, recipe: Recipe) -> None:
+    """Of every seed that is finished in OUT, also of those that were trained before."""
+    found = [read_json(path) for path in (out / RESULT, *out.glob(f"seed-*/{RESULT}")) if path.is_file()]
+    results = sorted(found, key=lambda result: int(result["seed"]))
     write_json(out / RESULTS, {"recipe": recipe.name, **summary(results), "results": results})
 
 
-def _check_seeds(seeds: Sequence[int]) -> None:
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise InputError(f"seeds are {list(seeds)}; give one or more different numbers from 0")
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Refuse none, equal ones, and numbers that no generator takes."""
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) > _HIGHEST:
+        raise InputError(f"seeds are {list(seeds)}; give one or more different numbers from 0 to {_HIGHEST}")
 
 
-def _without_folders(facts: dict[str, Any]) -> dict[str, Any]:
-    """Files and encoders by their names: where they lie on this machine is nobody's business."""
-    recipe = dict(facts["recipe"])
-    recipe["data"] = recipe["data"] | {"files": [_name(file) for file in recipe["data"]["files"]]}
-    recipe["model"] = recipe["model"] | {"encoder": _name(recipe["model"]["encoder"])}
-    recipe["dev"] = recipe["dev"] | {"test": [_name(task) for task in recipe["dev"]["test"]]}
-    recipe["dev"]["task"] = _name(recipe["dev"]["task"])
-    return facts | {"recipe": recipe}
-
-
-def _name(path: str) -> str:
-    return Path(path).name if path and Path(path).expanduser().exists() else path
-
-
-def _device_name(trained: Trained) -> str:
-    import torch
-
-    device = trained.model.encoder.device
+def device_name(device: torch.device) -> str:
+    """What the machine calls it."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)

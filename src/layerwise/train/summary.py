@@ -17,26 +17,27 @@ def summary(results: Sequence[Result]) -> dict[str, Any]:
     dev = [(result.get("dev") or {}).get("best") for result in results]
     return {
         "seeds": [result["seed"] for result in results],
-        "dev": _spread(dev),
-        "scores": _spreads([result.get("scores") or {} for result in results]),
-        "averages": _spreads([result.get("averages") or {} for result in results]),
-        "seconds": _spread([result.get("seconds") for result in results]),
+        "dev": spread(dev),
+        "scores": spreads([result.get("scores") or {} for result in results]),
+        "averages": spreads([result.get("averages") or {} for result in results]),
+        "seconds": spread([result.get("seconds") for result in results]),
     }
 
 
-def shown(spread: Mapping[str, float | None] | None) -> str:
+def shown(figure: Mapping[str, float | None] | None, digits: int = 2) -> str:
     """Such as "71.00 ± 1.41"."""
-    if not spread or spread["mean"] is None:
+    if not figure or figure["mean"] is None:
         return "-"
-    sd = spread["sd"]
-    return f"{spread['mean']:.2f}" + ("" if sd is None else f" ± {sd:.2f}")
+    sd = figure["sd"]
+    return f"{figure['mean']:.{digits}f}" + ("" if sd is None else f" ± {sd:.{digits}f}")
 
 
-def _spreads(each: Sequence[Mapping[str, float | None]]) -> dict[str, Any]:
-    return {name: _spread([figures.get(name) for figures in each]) for name in (each[0] if each else {})}
+def spreads(each: Sequence[Mapping[str, float | None]]) -> dict[str, Any]:
+    """`spread` of each figure by its name."""
+    return {name: spread([figures.get(name) for figures in each]) for name in (each[0] if each else {})}
 
 
-def _spread(figures: Sequence[float | None]) -> dict[str, float | None] | None:
+def spread(figures: Sequence[float | None]) -> dict[str, float | None] | None:
     """None where a seed has no such figure: the mean of the others would be of something else."""
     known = [figure for figure in figures if figure is not None]
     if not known or len(known) < len(figures):

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from layerwise.data.locate import data_folder
-from layerwise.errors import InputError
+from layerwise.data.rows import guess_format
+from layerwise.errors import InputError, MissingColumnError
 from layerwise.train.corpus import Corpus, read_corpus
 from layerwise.train.corpus_stream import StreamedCorpus
 from layerwise.train.settings import DataSettings
@@ -14,8 +15,13 @@ def load_corpus(settings: DataSettings, data: str | None = None) -> Corpus | Str
     if not settings.files:
         raise InputError("no text to train on: name a file, --data FILE, or files = [...] under [data]")
     files = [_found(name, data) for name in settings.files]
-    if settings.stack:
-        return _stacked(files, settings)
+    try:
+        return _stacked(files, settings) if settings.stack else _read(files, settings)
+    except MissingColumnError as error:
+        raise MissingColumnError(f"{error}; say which with --columns, or columns = [...] under [data]") from error
+
+
+def _read(files: list[str], settings: DataSettings) -> Corpus | StreamedCorpus:
     return read_corpus(
         files,
         settings.columns,
@@ -41,9 +47,16 @@ def _stacked(files: list[str], settings: DataSettings) -> Corpus:
 
 
 def _found(name: str, data: str | None) -> str:
-    """The file itself, or the one of this name in the data folder; errors about what is nowhere come from reading."""
-    if name == "-" or name.startswith("hub:") or Path(name).exists():
+    """The file itself, or the one of this name in the data folder."""
+    if name == "-" or name.startswith("hub:"):
         return name
+    path = Path(name).expanduser()
+    if path.is_file():
+        if not guess_format(name):
+            raise InputError(
+                f"{name}: its ending {path.suffix!r} tells no format; name it .txt, .csv, .tsv, .jsonl or .parquet"
+            )
+        return str(path)
     folder = data_folder(data)
     if folder is not None and (folder / name).is_file():
         return str(folder / name)

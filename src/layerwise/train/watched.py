@@ -47,8 +47,7 @@ class WatchedTrainer(Trainer):
         self.student = student
         self.batches = batches
         self.scorer = scorer
-        self._parts: dict[str, Tensor] = {}
-        self._part_steps = 0
+        self._parts: dict[str, tuple[Tensor | float, int]] = {}
         self._watched = _Watch()
 
     def get_train_dataloader(self) -> Any:
@@ -79,16 +78,17 @@ class WatchedTrainer(Trainer):
         return super()._prepare_input(data)
 
     def note(self, parts: Mapping[str, Tensor]) -> None:
-        """Add up the terms' values until the next log."""
-        if len(parts) > 1:
-            self._parts = {name: self._parts.get(name, 0) + value for name, value in parts.items()}
-            self._part_steps += 1
+        """Add up the terms' values until the next log, each over the steps that have it."""
+        for name, value in parts.items():
+            total, steps = self._parts.get(name, (0.0, 0))
+            self._parts[name] = (total + value, steps + 1)
 
     def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
-        """The terms' values beside the loss."""
-        if "loss" in logs and self._parts:
-            logs |= {f"loss_{name}": float(value) / self._part_steps for name, value in self._parts.items()}
-            self._parts, self._part_steps = {}, 0
+        """The terms' values beside the loss, where there are several."""
+        if "loss" in logs:
+            if len(self._parts) > 1:
+                logs |= {f"loss_{name}": float(total) / steps for name, (total, steps) in self._parts.items()}
+            self._parts = {}
         super().log(logs, *arguments, **options)
 
     def _maybe_log_save_evaluate(self, tr_loss: Tensor, grad_norm: Any, *arguments: Any, **options: Any) -> None:
