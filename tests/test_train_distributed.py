@@ -23,7 +23,13 @@ def recipes(batch_size):
 
     def one(*terms, **options):
         model = {"dropout": 0.0, **options.pop("model", {})}
-        given = {"columns": options.pop("columns", 2), "data": {"bucket": False}, "steps": STEPS, "batch_size": batch_size, "dev": {"every": 2}}
+        given = {
+            "columns": options.pop("columns", 2),
+            "data": {"bucket": False},
+            "steps": STEPS,
+            "batch_size": batch_size,
+            "dev": {"every": 2},
+        }
         return recipe(*terms, model=model, **given, **options)
 
     return {
