@@ -6,7 +6,21 @@ from typing import Annotated
 
 import typer
 
-from layerwise.cli import cache, compare, data, demo, embed, evaluate, fit, info, recipes, search, train
+from layerwise.cli import (
+    cache,
+    compare,
+    data,
+    demo,
+    embed,
+    evaluate,
+    fit,
+    info,
+    multitask,
+    predict,
+    recipes,
+    search,
+    train,
+)
 from layerwise.cli.screen import say_error
 from layerwise.errors import LayerwiseError
 from layerwise.version import __version__
@@ -25,6 +39,8 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("fit")(fit.fit)
 app.command("train")(train.train)
+app.command("multitask")(multitask.multitask)
+app.command("predict")(predict.predict)
 app.command("recipes")(recipes.recipes)
 app.command("demo")(demo.demo)
 app.add_typer(cache.app, name="cache")

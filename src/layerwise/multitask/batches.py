@@ -1,0 +1,114 @@
+"""Steps to train on: the schedule's rows of every task, tokenised ahead in a thread and padded.
+
+The order is a function of seed and epoch, so that a resumed training sees what an uninterrupted one would have seen.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerwise.encoder.stream import ahead
+from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.errors import InputError
+from layerwise.multitask.rows import LabelledTask
+from layerwise.multitask.schedule import TaskBatch, schedule, steps
+from layerwise.multitask.settings import MixingSettings
+
+Batch = dict[str, Tensor]
+Step = dict[str, Batch]  # by the task's name
+
+
+class MultitaskBatches:
+    """An epoch's steps each time it is iterated; a step has a batch for each task that is in it.
+
+    A batch has `input_ids` and `attention_mask`, int64 (columns·b, t): the b rows of the first column, then those of
+    the second; `targets` (b,), int64 for classes and float32 for scores; `kept` (b,), False for rows of padding. t is
+    the longest text of the batch. A batch of padding alone is left out.
+
+    Args:
+        tasks: Those that are trained, with their rows.
+        tokenizers: By the task's name; each cuts texts to its task's length.
+        batch_size: Rows of a task's batch.
+        mixing: How the tasks go together.
+        pad_id: What texts are padded with.
+        seed: Of the order, with the epoch.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[LabelledTask],
+        tokenizers: Mapping[str, SentenceTokenizer],
+        *,
+        batch_size: int,
+        mixing: MixingSettings,
+        pad_id: int,
+        seed: int,
+    ) -> None:
+        self.tasks = tuple(tasks)
+        self.tokenizers = dict(tokenizers)
+        self.mixing = mixing
+        self.pad_id = pad_id
+        self.seed = seed
+        self.epoch = 0
+        self._skip = 0
+        self._sizes = [len(task.parts["train"]) for task in self.tasks]
+        self._batch_sizes = [batch_size] * len(self.tasks)
+
+    def __len__(self) -> int:
+        """Steps an epoch."""
+        return steps(self._sizes, self._batch_sizes, self.mixing.iteration)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch the next iteration is."""
+        if epoch < 0:
+            raise InputError(f"epoch is {epoch}; epochs count from 0")
+        self.epoch = epoch
+
+    def skip(self, count: int) -> None:
+        """Begin the next iteration, and only that, after this many steps."""
+        if not 0 <= count <= len(self):
+            raise InputError(f"{count} steps to skip; an epoch has {len(self)}: were it other files or batch sizes?")
+        self._skip = count
+
+    def __iter__(self) -> Iterator[Step]:
+        skip, self._skip = self._skip, 0
+        planned = schedule(
+            self._sizes,
+            self._batch_sizes,
+            iteration=self.mixing.iteration,
+            seed=self.seed,
+            epoch=self.epoch,
+            temperature=self.mixing.temperature,
+        )
+        return ahead(self._step, islice(planned, skip, None))
+
+    def _step(self, planned: Sequence[TaskBatch]) -> Step:
+        return {
+            self.tasks[batch.task].settings.name: self._batch(self.tasks[batch.task], batch)
+            for batch in planned
+            if not batch.is_padding
+        }
+
+    def _batch(self, task: LabelledTask, planned: TaskBatch) -> Batch:
+        rows = task.parts["train"]
+        texts = [column[row] for column in rows.columns for row in planned.rows.tolist()]
+        tokens, mask = padded(self.tokenizers[task.settings.name](texts).ids, self.pad_id)
+        targets = torch.from_numpy(rows.targets[planned.rows])
+        return {
+            "input_ids": tokens,
+            "attention_mask": mask,
+            "targets": targets.float() if task.settings.kind == "similarity" else targets,
+            "kept": torch.from_numpy(planned.kept),
+        }
+
+
+def padded(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
+    """Token numbers and their mask, both int64 (texts, longest)."""
+    lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    tokens = np.full(mask.shape, pad_id, dtype=np.int64)
+    tokens[mask] = np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(lengths.sum()))
+    return torch.from_numpy(tokens), torch.from_numpy(mask.astype(np.int64))

@@ -1,0 +1,117 @@
+"""From a recipe and its tasks' rows to the modules, and to the predictor that they leave."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from layerwise.encoder.dropout import dropout_rate
+from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.errors import InputError
+from layerwise.mixes import LayerMix
+from layerwise.model.head import Head
+from layerwise.model.layer_model import LayerModel
+from layerwise.multitask.heads import task_head
+from layerwise.multitask.predictor import Predictor
+from layerwise.multitask.rows import LabelledTask
+from layerwise.multitask.settings import MultitaskRecipe
+from layerwise.multitask.student import MultitaskStudent
+from layerwise.multitask.weights import LearnedWeights, task_weights
+from layerwise.train.build import freeze, fresh_pooler, set_dropout
+from layerwise.train.heads import fresh_head
+
+
+@dataclass(frozen=True)
+class MultitaskParts:
+    """What is trained, and how it becomes a predictor."""
+
+    encoder: LayerEncoder
+    pooler: LayerMix
+    head: nn.Module
+    student: MultitaskStudent
+    tasks: tuple[LabelledTask, ...]
+
+    def predictor(self, **about: Any) -> Predictor:
+        """The tasks' heads behind the same weights; `about` goes to `LayerModel` (training, fitted_on)."""
+        shared = [self.head] if isinstance(self.head, Head) else []
+        model = LayerModel(self.encoder, self.pooler, heads=shared, **about)
+        names = [task.settings.name for task in self.tasks]
+        heads = {name: self.student.head_of(name) for name in names}
+        return Predictor(model, heads, {task.settings.name: task.labels for task in self.tasks})
+
+
+def build(
+    recipe: MultitaskRecipe, tasks: Sequence[LabelledTask], encoder: LayerEncoder, *, seed: int
+) -> MultitaskParts:
+    """Fresh pooler and heads around an encoder, which is trained in place; `tasks` are those of a weight above 0."""
+    check_trainable(recipe)
+    settings, mixing = recipe.model, recipe.mixing
+    set_dropout(encoder, settings.dropout)
+    _check_encoder(tasks, encoder)
+    pooler = fresh_pooler(settings.pooler, encoder, seed=seed)
+    wide = pooler.width(encoder.width)
+    width = settings.width or (encoder.width if settings.head != "none" else wide)
+    head = fresh_head(settings.head, wide, width, seed=seed + 1)
+    names = [task.settings.name for task in tasks]
+    sizes = [len(task.parts["train"]) for task in tasks]
+    weights = task_weights(mixing.weights, sizes, [task.settings.weight for task in tasks])
+    regressions = [task.settings.kind == "similarity" for task in tasks]
+    student = MultitaskStudent(
+        encoder,
+        pooler,
+        head,
+        {
+            task.settings.name: task_head(task.settings, width, task.outputs, seed=seed + 2 + number)
+            for number, task in enumerate(tasks)
+        },
+        {task.settings.name: task.loss for task in tasks},
+        dict(zip(names, weights, strict=True)),
+        learned=LearnedWeights(regressions) if mixing.weights == "learned" else None,
+        frozen_encoder=mixing.frozen_encoder,
+    ).to(encoder.device)
+    freeze(student, encoder.model, settings.freeze)
+    if mixing.frozen_encoder:
+        encoder.model.requires_grad_(False)
+    _check_something_is_trained(student)
+    return MultitaskParts(encoder, pooler, head, student, tuple(tasks))
+
+
+def check_trainable(recipe: MultitaskRecipe) -> None:
+    """Refuse what a training by one embedding has and this one has not."""
+    if recipe.model.inference:
+        raise InputError("[model] inference: the tasks' heads stand behind the pooler itself; leave it out")
+    if recipe.model.head == "mlp-bn":
+        raise InputError('[model] head = "mlp-bn" is for training alone; before tasks\' heads take mlp, linear or none')
+    if recipe.train.chunk:
+        raise InputError("[train] chunk: gradient caching is not for several tasks; lower batch_size instead")
+    for task in recipe.tasks:
+        if recipe.mixing.frozen_encoder and task.contrast:
+            raise InputError(
+                f"task {task.name!r}: contrast compares two dropout passes of the encoder, but [mixing] "
+                f"frozen_encoder = true leaves it no dropout; set contrast = 0, or train the encoder"
+            )
+
+
+def _check_encoder(tasks: Sequence[LabelledTask], encoder: LayerEncoder) -> None:
+    rate = dropout_rate(encoder.model)
+    for task in (task.settings for task in tasks):
+        if task.max_length > encoder.max_length:
+            raise InputError(
+                f"task {task.name!r}: max_length {task.max_length}: {encoder.name} takes at most "
+                f"{encoder.max_length} tokens"
+            )
+        if task.contrast and not (rate or task.contrast_dropout):
+            raise InputError(
+                f"task {task.name!r}: {encoder.name} has no dropout, so two passes over a text are equal; "
+                f"set dropout = 0.1 under [model], or contrast_dropout"
+            )
+
+
+def _check_something_is_trained(student: MultitaskStudent) -> None:
+    own = (parameter for name, parameter in student.named_parameters() if not name.startswith("learned."))
+    if not any(parameter.requires_grad for parameter in own):
+        raise InputError(
+            "[mixing] frozen_encoder = true: neither pooler nor heads have weights, so nothing would be trained; "
+            "give a task head linear or mlp"
+        )

@@ -1,0 +1,157 @@
+"""A trained multitask model: predicts, and is saved as a sentence-transformers folder with its tasks' heads beside."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from layerwise.encoder.layer_encoder import check_sentences
+from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.errors import InputError
+from layerwise.model.layer_model import LayerModel
+from layerwise.multitask.embed_texts import embed_columns
+from layerwise.multitask.heads import TaskHead
+from layerwise.multitask.metrics import predicted_classes
+from layerwise.multitask.task import TaskSettings
+
+_ROWS = 4096  # through a head at a time
+Texts = Sequence[str] | Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What was predicted for n rows.
+
+    Args:
+        classes: The task's classes; none for similarity.
+        labels: The likeliest class of each row, or nothing for similarity.
+        probabilities: (n, classes); (n, 0) for similarity.
+        numbers: (n,) on the task's scale for similarity; the network may go beyond it, and nothing is cut. Else (0,).
+    """
+
+    classes: tuple[str, ...]
+    labels: tuple[str, ...]
+    probabilities: NDArray[np.float64]
+    numbers: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """An encoder with its mix, and a head for each task.
+
+    Args:
+        model: Makes the embeddings.
+        heads: By the task's name; each knows its task's settings.
+        labels: The classes of each task in their order; none for similarity.
+    """
+
+    model: LayerModel
+    heads: Mapping[str, TaskHead]
+    labels: Mapping[str, tuple[str, ...]]
+    _tokenizers: dict[str, SentenceTokenizer] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, head in self.heads.items():
+            head.to(self.model.encoder.device)
+            length = min(head.settings.max_length, self.model.encoder.max_length)
+            self._tokenizers[name] = SentenceTokenizer(self.model.encoder.tokenizer, max_length=length)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], **options: Any) -> Self:
+        """What `save` wrote; options as for `LayerEncoder`: device, dtype, …"""
+        from layerwise.multitask.saved_tasks import read_tasks
+
+        model = LayerModel.load(folder, **options)
+        heads, labels = read_tasks(model.encoder.folder.root, model.width)
+        return cls(model, heads, labels)
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """A folder as `LayerModel.save` writes it, with tasks.json and tasks/NAME.safetensors: whole or not at all."""
+        from layerwise.multitask.saved_tasks import write_tasks
+
+        self.model.save(folder, overwrite=overwrite, extra=lambda place: write_tasks(place, self.heads, self.labels))
+
+    @property
+    def settings(self) -> dict[str, TaskSettings]:
+        """Each task's settings."""
+        return {name: head.settings for name, head in self.heads.items()}
+
+    def task(self, name: str) -> TaskSettings:
+        """A task by its name; a miss says which there are."""
+        if name not in self.heads:
+            close = get_close_matches(name, list(self.heads), n=1)
+            guess = f" Did you mean {close[0]!r}?" if close else ""
+            raise InputError(f"Unknown task {name!r}.{guess} Known: {', '.join(sorted(self.heads))}")
+        return self.heads[name].settings
+
+    def predict(self, task: str, inputs: Texts) -> Predictions:
+        """Predictions for texts, or for pairs of texts where the task takes two, rows in their order.
+
+        >>> predictor.predict("sts", [("A cat sat.", "A cat was sitting.")]).numbers  # doctest: +SKIP
+        array([4.3])
+        """
+        columns = _columns(self.task(task), inputs)
+        return self.predictions(task, self.outputs(task, columns))
+
+    def predictions(self, task: str, outputs: NDArray[np.floating[Any]]) -> Predictions:
+        """What a head's outputs say."""
+        classes, none = self.labels[task], np.empty(0)
+        if self.task(task).kind == "similarity":
+            return Predictions((), (), np.empty((len(outputs), 0)), outputs.astype(np.float64))
+        labels = tuple(classes[number] for number in predicted_classes(outputs))
+        return Predictions(classes, labels, probabilities(outputs), none)
+
+    def outputs(self, task: str, columns: Sequence[Sequence[str]]) -> NDArray[np.float32]:
+        """What the task's head gives for n rows of texts: (n, classes) logits, or (n,)."""
+        head, device = self.heads[task], self.model.encoder.device
+        with _in_eval_mode(self.model.encoder.model, head), torch.inference_mode():
+            embedded = embed_columns(self.model, columns, self._tokenizers[task])
+            parts = [
+                head(*(torch.from_numpy(column[start : start + _ROWS]).to(device) for column in embedded)).cpu().numpy()
+                for start in range(0, len(columns[0]), _ROWS)
+            ]
+        found: NDArray[np.float32] = np.concatenate(parts)
+        return found
+
+
+def probabilities(outputs: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """(n, classes) logits by softmax, (n,) logits of the second class by the logistic function -> (n, classes)"""
+    logits = outputs.astype(np.float64)
+    if logits.ndim == 1:
+        logits = np.stack([np.zeros_like(logits), logits], axis=1)  # whose softmax is just that
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares: NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _columns(task: TaskSettings, inputs: Texts) -> list[list[str]]:
+    """Rows to columns, checked: texts, or pairs of them."""
+    if isinstance(inputs, str):
+        raise InputError("inputs is one string; give a list of texts, or of pairs of texts")
+    rows: list[Any] = list(inputs)
+    if not rows:
+        raise InputError(f"task {task.name!r}: no rows to predict; give 1 or more")
+    for number, row in enumerate(rows):
+        if isinstance(row, str) == task.is_pair or (task.is_pair and len(row) != 2):
+            wanted = "pairs of texts" if task.is_pair else "one text a row"
+            raise InputError(f"row {number} is {row!r}; task {task.name!r} takes {wanted}")
+    return [check_sentences(column) for column in zip(*rows, strict=True)] if task.is_pair else [check_sentences(rows)]
+
+
+@contextmanager
+def _in_eval_mode(*modules: torch.nn.Module) -> Iterator[None]:
+    """Without dropout; every module's mode is put back."""
+    modes = {module: module.training for whole in modules for module in whole.modules()}
+    for whole in modules:
+        whole.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

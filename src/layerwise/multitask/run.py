@@ -1,0 +1,155 @@
+"""`train_multitask`: from a recipe of several tasks to a predictor."""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import Trainer
+
+from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.errors import InputError
+from layerwise.multitask.batches import MultitaskBatches
+from layerwise.multitask.build import MultitaskParts, build, check_trainable
+from layerwise.multitask.dev import OVERALL, Report, report
+from layerwise.multitask.facts import fitted_on, multitask_facts
+from layerwise.multitask.predictor import Predictor
+from layerwise.multitask.rows import LabelledTask, read_labelled
+from layerwise.multitask.settings import MultitaskRecipe
+from layerwise.train.callbacks import Told, read_metrics
+from layerwise.train.host import host_arguments, steps_done
+from layerwise.train.run import METRICS, checked_folder, make_callbacks, named_encoder, written
+from layerwise.train.watched import WatchedTrainer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MultitaskTrained:
+    """A finished training: the predictor with its best weights, and how it went.
+
+    Args:
+        predictor: Encoder and heads.
+        facts: Recipe, rows, seed, steps, time, scores.
+        history: The lines of the metrics file.
+        scores: Role ("dev" and, where rows have labels, "test") -> "task/metric" and "overall" -> score.
+        confusions: Task -> how often class i (row) was taken for class j (column), on dev.
+    """
+
+    predictor: Predictor
+    facts: dict[str, Any]
+    history: list[dict[str, Any]]
+    scores: dict[str, dict[str, float]]
+    confusions: dict[str, NDArray[np.int64]]
+
+
+class MultitaskTrainer(WatchedTrainer):
+    """Hands a step to the student as it is, and keeps weight decay off the learned weights."""
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Tensor:
+        """The student's loss on all tasks of a step."""
+        return super().compute_loss(model, {"batches": inputs})
+
+    def get_decay_parameter_names(self, model: Any) -> list[str]:
+        """Pulled to 0, a learned weight would be pulled to 1."""
+        return [name for name in Trainer.get_decay_parameter_names(self, model) if not name.startswith("learned.")]
+
+
+def train_multitask(
+    recipe: MultitaskRecipe,
+    folder: str | os.PathLike[str],
+    *,
+    encoder: LayerEncoder | str | None = None,
+    tasks: Sequence[LabelledTask] | None = None,
+    data: str | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    device: str | None = None,
+    told: Told | None = None,
+) -> MultitaskTrained:
+    """Train one encoder on several tasks. Tasks of weight 0 are neither trained, scored nor kept.
+
+    Args:
+        recipe: What to do.
+        folder: For checkpoints and the metrics file. One that holds checkpoints is refused unless `resume`.
+        encoder: Instead of the recipe's. An encoder given as such is trained in place.
+        tasks: The recipe's tasks as `read_tasks_of` gives them, where they are read already.
+        data: The data folder.
+        seed: Of new weights, the order of the rows and dropout.
+        resume: Go on from the last checkpoint in the folder, to the same losses as without the break.
+        device: Where to train.
+        told: Called with the step, the number of steps and the latest figures.
+    """
+    began, folder = time.perf_counter(), Path(folder)
+    _check_one_process()
+    check_trainable(recipe)
+    checkpoint = checked_folder(folder, resume)
+    tasks = read_tasks_of(recipe, data) if tasks is None else tuple(tasks)
+    if not isinstance(encoder, LayerEncoder):
+        encoder = LayerEncoder(encoder or named_encoder(recipe), device=device)
+    parts = build(recipe, tasks, encoder, seed=seed)
+    arguments = host_arguments(recipe, folder, encoder.device, seed=seed, metric=OVERALL)
+    batches = _batches(recipe, parts, seed)
+    if checkpoint is not None:
+        batches.skip(steps_done(checkpoint) % len(batches))
+    looked_at = parts.predictor()
+    trainer = MultitaskTrainer(
+        parts.student,
+        arguments,
+        batches,
+        scorer=lambda: report(looked_at, tasks).figures(),
+        callbacks=make_callbacks(folder, told, patience=recipe.dev.patience),
+    )
+    log.info("training on %s, device %s", _sizes(tasks), encoder.device)
+    with written(folder):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    parts.student.eval()
+    found = {role: report(looked_at, tasks, role) for role in _roles(tasks)}
+    facts = multitask_facts(recipe, parts, seed, trainer.state, time.perf_counter() - began, found)
+    predictor = parts.predictor(training=facts, fitted_on=fitted_on(recipe, tasks))
+    return _trained(predictor, facts, read_metrics(folder / METRICS), found)
+
+
+def read_tasks_of(recipe: MultitaskRecipe, data: str | None = None) -> tuple[LabelledTask, ...]:
+    """The rows of every task that is trained; `data` is the data folder."""
+    return tuple(read_labelled(task, data) for task in recipe.tasks if task.weight)
+
+
+def _trained(
+    predictor: Predictor, facts: dict[str, Any], history: list[dict[str, Any]], found: dict[str, Report]
+) -> MultitaskTrained:
+    scores = {role: one.figures() for role, one in found.items()}
+    return MultitaskTrained(predictor, facts, history, scores, found["dev"].confusions)
+
+
+def _batches(recipe: MultitaskRecipe, parts: MultitaskParts, seed: int) -> MultitaskBatches:
+    tokenizer = parts.encoder.tokenizer
+    return MultitaskBatches(
+        parts.tasks,
+        {task.settings.name: SentenceTokenizer(tokenizer, max_length=task.settings.max_length) for task in parts.tasks},
+        batch_size=recipe.train.batch_size,
+        mixing=recipe.mixing,
+        pad_id=int(tokenizer.pad_token_id or 0),
+        seed=seed,
+    )
+
+
+def _roles(tasks: Sequence[LabelledTask]) -> list[str]:
+    """dev, and test where every task has labelled rows of it: an overall score of some of them would mislead."""
+    return ["dev", *(["test"] if all("test" in task.parts for task in tasks) else [])]
+
+
+def _sizes(tasks: Sequence[LabelledTask]) -> str:
+    return ", ".join(f"{task.settings.name} ({len(task.parts['train']):,} rows)" for task in tasks)
+
+
+def _check_one_process() -> None:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("multitask training runs in one process; start it without torchrun")

@@ -1,0 +1,65 @@
+"""The tasks of a saved model: tasks.json (settings, classes) and tasks/NAME.safetensors (a head's weights)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from layerwise.errors import LayerwiseError, ModelError
+from layerwise.multitask.heads import TaskHead, task_head
+from layerwise.multitask.task import TaskSettings
+from layerwise.train.recipe import settings_of
+
+TASKS = "tasks.json"
+_FORMAT = 1
+
+
+def write_tasks(folder: Path, heads: Mapping[str, TaskHead], labels: Mapping[str, tuple[str, ...]]) -> None:
+    """Into a model's folder."""
+    (folder / "tasks").mkdir()
+    for name, head in heads.items():
+        weights = {key: tensor.detach().cpu().contiguous() for key, tensor in head.state_dict().items()}
+        save_file(weights, folder / "tasks" / f"{name}.safetensors")
+    tasks = [{"labels": labels[name], "settings": _facts(head.settings)} for name, head in heads.items()]
+    text = json.dumps({"format": _FORMAT, "tasks": tasks}, indent=2, ensure_ascii=False)
+    (folder / TASKS).write_text(text, encoding="utf-8")
+
+
+def read_tasks(folder: Path, width: int) -> tuple[dict[str, TaskHead], dict[str, tuple[str, ...]]]:
+    """Heads for embeddings of this width, and classes, by the tasks' names; a damaged folder is one error."""
+    path = folder / TASKS
+    if not path.is_file():
+        raise ModelError(f"{folder}: no {TASKS}, so it has no tasks to predict; train one with `layerwise multitask`")
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        if facts["format"] != _FORMAT:
+            raise ModelError(f"{path}: its format is {facts['format']}, this version reads {_FORMAT}; update layerwise")
+        found = [_read(folder, task, width) for task in facts["tasks"]]
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, LayerwiseError):
+            raise ModelError(str(error)) from error
+        raise ModelError(f"{path}: damaged: {error}; save the model again") from error
+    return {head.settings.name: head for head, _ in found}, {head.settings.name: names for head, names in found}
+
+
+def _read(folder: Path, task: Mapping[str, Any], width: int) -> tuple[TaskHead, tuple[str, ...]]:
+    given = {key: value for key, value in task["settings"].items() if value is not None}
+    settings: TaskSettings = settings_of(TaskSettings, given, str(folder / TASKS), "task")
+    labels = tuple(map(str, task["labels"]))
+    head = task_head(settings, width, settings.outputs_for(len(labels)), seed=0)
+    path = folder / "tasks" / f"{settings.name}.safetensors"
+    try:
+        head.load_state_dict(load_file(path))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"{path}: can't be read: {reason}; the folder is incomplete, save it again") from error
+    return head.eval(), labels
+
+
+def _facts(settings: TaskSettings) -> dict[str, Any]:
+    """Without the folder that its file lies in, which is nobody's business."""
+    return asdict(settings) | {"file": Path(settings.file).name}

@@ -1,0 +1,129 @@
+"""One recipe of several tasks by one or several seeds: trained, scored, saved, and their mean.
+
+A folder gets what `layerwise.train.seeds` writes, without evaluation.json: for one seed, or in seed-K for each of
+several, model/, recipe.toml, metrics.jsonl and result.json; results.json is of all seeds.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from layerwise.errors import InputError
+from layerwise.evaluate.results import read_json, write_json
+from layerwise.multitask.build import check_trainable
+from layerwise.multitask.recipe import load_multitask_recipe, multitask_toml
+from layerwise.multitask.rows import LabelledTask
+from layerwise.multitask.run import MultitaskTrained, read_tasks_of, train_multitask
+from layerwise.multitask.settings import MultitaskRecipe
+from layerwise.train.host import last_checkpoint
+from layerwise.train.run import named_encoder
+from layerwise.train.seeds import (
+    MODEL,
+    RECIPE,
+    RESULT,
+    RESULTS,
+    SeedsResult,
+    SeedTold,
+    begun,
+    check_seed,
+    check_seeds,
+    device_name,
+    holds_result,
+    remove_checkpoints,
+    seed_folders,
+    start_in,
+)
+from layerwise.train.summary import spread, spreads
+
+
+def train_multitask_seeds(
+    recipe: MultitaskRecipe,
+    out: str | os.PathLike[str],
+    *,
+    seeds: Sequence[int] = (0,),
+    encoder: str | None = None,
+    data: str | None = None,
+    resume: bool = False,
+    device: str | None = None,
+    told: SeedTold | None = None,
+) -> SeedsResult:
+    """Train a recipe once for each seed, each time from the encoder as it is on disk; arguments as `train_seeds`'."""
+    out = Path(out).expanduser()
+    recipe = replace(recipe, reached="")  # which is another run's figure
+    recipe = replace(recipe, model=replace(recipe.model, encoder=encoder)) if encoder else recipe
+    check_seeds(seeds)
+    start_in(out, resume=resume, device=device)
+    check_trainable(recipe)
+    named_encoder(recipe)
+    folders = seed_folders(out, seeds)
+    missing = [seed for seed, folder in folders.items() if not (resume and _is_done(folder, recipe, seed))]
+    tasks = read_tasks_of(recipe, data) if missing else ()
+    for seed in missing:
+        _run(recipe, tasks, seed, folders[seed], device, told)
+        _write_results(out, recipe)
+    results = tuple(read_json(folder / RESULT) for folder in folders.values())
+    return SeedsResult(out, tuple(folder / MODEL for folder in folders.values()), results, multitask_summary(results))
+
+
+def multitask_summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of each score, and of the seconds, the mean and the sd over the seeds."""
+    roles = [role for role in ("dev", "test") if all(role in result for result in results)]
+    return {
+        "seeds": [result["seed"] for result in results],
+        **{role: spreads([result[role]["scores"] for result in results]) for role in roles},
+        "seconds": spread([result["seconds"] for result in results]),
+    }
+
+
+def _run(
+    recipe: MultitaskRecipe,
+    tasks: Sequence[LabelledTask],
+    seed: int,
+    folder: Path,
+    device: str | None,
+    told: SeedTold | None,
+) -> None:
+    with begun(folder, multitask_toml(recipe), seed):
+        trained = train_multitask(
+            recipe,
+            folder,
+            tasks=tasks,
+            seed=seed,
+            resume=last_checkpoint(folder) is not None,
+            device=device,
+            told=(lambda *figures: told(seed, *figures)) if told else None,
+        )
+    _finish(trained, folder)
+
+
+def _finish(trained: MultitaskTrained, folder: Path) -> None:
+    """The model, then the result, for a seed that has one is finished; then checkpoints go."""
+    model = trained.predictor.model
+    facts = trained.facts | {"device": device_name(model.encoder.device)}
+    replace(trained.predictor, model=model.replaced(training=facts)).save(folder / MODEL, overwrite=True)
+    write_json(folder / RESULT, facts)
+    remove_checkpoints(folder)
+
+
+def _is_done(folder: Path, recipe: MultitaskRecipe, seed: int) -> bool:
+    """Whether a seed is finished there; what another recipe or seed left there is not gone on with."""
+    written = folder / RECIPE
+    if written.is_file() and _settings(load_multitask_recipe(written)) != _settings(recipe):
+        raise InputError(f"{folder}: was begun with other settings, see {written}; give them again, or another folder")
+    done = holds_result(folder, seed)
+    check_seed(folder, seed)
+    return done
+
+
+def _settings(recipe: MultitaskRecipe) -> MultitaskRecipe:
+    """What decides a training: without the words about it."""
+    return replace(recipe, name="", about="", reached="")
+
+
+def _write_results(out: Path, recipe: MultitaskRecipe) -> None:
+    """Of every seed that is finished in OUT, also of those that were trained before."""
+    found = [read_json(path) for path in (out / RESULT, *out.glob(f"seed-*/{RESULT}")) if path.is_file()]
+    results = sorted(found, key=lambda result: int(result["seed"]))
+    write_json(out / RESULTS, {"recipe": recipe.name, **multitask_summary(results), "results": results})

@@ -1,0 +1,398 @@
+"""Predicting after a multitask training: saved and loaded exactly, from files of every format, by the command line."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sentence_transformers import SentenceTransformer
+from typer.testing import CliRunner
+
+from layerwise.cli.app import app, main
+from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.errors import InputError, ModelError
+from layerwise.model.layer_model import LayerModel
+from layerwise.multitask.predict_file import predict_file
+from layerwise.multitask.predictor import Predictor, probabilities
+from layerwise.multitask.recipe import (
+    load_multitask_recipe,
+    multitask_recipe_names,
+    multitask_toml,
+    parse_multitask_recipe,
+)
+from layerwise.multitask.run import train_multitask
+from layerwise.train.callbacks import read_metrics
+from multitasking import RECIPE, recipe, save_tasks, task, write
+from tiny import SENTENCES
+
+PAIRS = list(zip(SENTENCES, SENTENCES[::-1], strict=True))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = save_tasks(tmp_path_factory.mktemp("tasks"))
+    (folder / "mine.toml").write_text(RECIPE)
+    return folder
+
+
+def tasks(data):
+    return [task("mood", data, head="mlp"), task("same", data), task("near", data)]
+
+
+@pytest.fixture(scope="module")
+def predictor(data, tiny_bert, tmp_path_factory):
+    what = recipe(*tasks(data), steps=5, model={"pooler": "2,4 @ mean", "head": "mlp"})
+    folder = tmp_path_factory.mktemp("run")
+    return train_multitask(what, folder, encoder=LayerEncoder(tiny_bert, device="cpu")).predictor
+
+
+@pytest.fixture(scope="module")
+def saved(predictor, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    predictor.save(folder)
+    return folder
+
+
+# The predictor
+
+
+def test_probabilities_by_hand():
+    assert probabilities(np.array([0.0, np.log(3)])) == pytest.approx(np.array([[0.5, 0.5], [0.25, 0.75]]))
+    assert probabilities(np.array([[0.0, np.log(3)]])) == pytest.approx(np.array([[0.25, 0.75]]))
+    assert probabilities(np.array([[1e4, 0.0], [-1e4, 0.0]])) == pytest.approx(np.array([[1, 0], [0, 1]]))
+
+
+def test_predictions_are_what_embeddings_and_heads_give(predictor):
+    import torch
+
+    texts = [text for text in SENTENCES if len(text) < 50]  # longer ones are cut to the task's 16 tokens
+    embeddings = torch.from_numpy(predictor.model.encode(texts))
+    with torch.inference_mode():
+        logits = predictor.heads["mood"].eval()(embeddings).numpy()
+    found = predictor.predict("mood", texts)
+    assert found.classes == ("bad", "good")
+    assert found.probabilities == pytest.approx(probabilities(logits), abs=1e-5)
+    assert found.labels == tuple(found.classes[number] for number in found.probabilities.argmax(axis=1))
+    same = predictor.predict("near", [(text, text) for text in SENTENCES])
+    assert same.numbers == pytest.approx(np.full(len(SENTENCES), 5.0), abs=1e-4)
+    assert (same.classes, same.labels) == ((), ())
+
+
+@pytest.mark.parametrize("pooler", ["last @ cls", "2 @ mean", "attention(cls, mean)"])
+@pytest.mark.parametrize("head", ["none", "linear"])
+def test_saved_and_loaded_predicts_exactly_the_same(data, tiny_bert, tmp_path, pooler, head):
+    what = recipe(*tasks(data), steps=2, model={"pooler": pooler, "head": head})
+    before = train_multitask(what, tmp_path / "run", encoder=LayerEncoder(tiny_bert, device="cpu")).predictor
+    before.save(tmp_path / "model")
+    after = Predictor.load(tmp_path / "model", device="cpu")
+    for name, inputs in (("mood", SENTENCES), ("same", PAIRS), ("near", PAIRS)):
+        one, other = before.predict(name, inputs), after.predict(name, inputs)
+        assert (one.classes, one.labels) == (other.classes, other.labels)
+        assert np.array_equal(one.probabilities, other.probabilities)
+        assert np.array_equal(one.numbers, other.numbers)
+    assert after.settings["same"].splits == before.settings["same"].splits
+    after.save(tmp_path / "again")
+    assert (tmp_path / "again" / "tasks.json").read_text() == (tmp_path / "model" / "tasks.json").read_text()
+
+
+def test_the_encoder_alone_is_a_sentence_transformer(saved, predictor, data):
+    plain = SentenceTransformer(str(saved), device="cpu")
+    assert np.allclose(plain.encode(SENTENCES), predictor.model.encode(SENTENCES), atol=1e-5)
+    model = LayerModel.load(saved, device="cpu")
+    assert {record.what for record in model.fitted_on} == {"encoder"}
+    assert model.training["tasks"]["mood"]["labels"] == ["bad", "good"]
+    assert str(data) not in "".join(path.read_text() for path in saved.rglob("*.json"))
+
+
+def test_a_folder_is_whole_or_not_there(predictor, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("layerwise.multitask.saved_tasks.save_file", full)
+    with pytest.raises(ModelError, match="No space left on device; nothing was changed there"):
+        predictor.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_model_of_tasks_is_refused(saved, tiny_bert, tmp_path):
+    import shutil
+
+    with pytest.raises(ModelError, match=r"no tasks.json, so it has no tasks to predict; train one with"):
+        Predictor.load(tiny_bert, device="cpu")
+    broken = shutil.copytree(saved, tmp_path / "broken")
+    (broken / "tasks" / "mood.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"mood.safetensors: can't be read: .*; the folder is incomplete"):
+        Predictor.load(broken, device="cpu")
+    for change, said in (
+        (lambda facts: facts["tasks"][0]["settings"].update(head="lineal"), "head 'lineal' is not known"),
+        (lambda facts: facts["tasks"][0].pop("labels"), "damaged: 'labels'"),
+        (lambda facts: facts.update(format=9), "its format is 9, this version reads 1"),
+    ):
+        facts = json.loads((saved / "tasks.json").read_text())
+        change(facts)
+        (broken / "tasks.json").write_text(json.dumps(facts))
+        with pytest.raises(ModelError, match=said):
+            Predictor.load(broken, device="cpu")
+
+
+def test_wrong_inputs_are_refused(predictor):
+    with pytest.raises(InputError, match=r"Unknown task 'moood'. Did you mean 'mood'\? Known: mood, near, same"):
+        predictor.predict("moood", SENTENCES)
+    with pytest.raises(InputError, match="row 0 is 'one'; task 'same' takes pairs of texts"):
+        predictor.predict("same", ["one", "two"])
+    with pytest.raises(InputError, match=r"row 1 is \('a', 'b'\); task 'mood' takes one text a row"):
+        predictor.predict("mood", ["one", ("a", "b")])
+    with pytest.raises(InputError, match="no rows to predict"):
+        predictor.predict("mood", [])
+    with pytest.raises(InputError, match="inputs is one string"):
+        predictor.predict("mood", "one")
+
+
+# Files
+
+
+def read_out(path):
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("out", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_files_keep_their_columns_and_gain_predictions(predictor, tmp_path, ending, out):
+    rows = [{"id": number, "a": one, "b": other} for number, (one, other) in enumerate(PAIRS)]
+    source = tmp_path / f"rows.{ending}"
+    if ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), source)
+    elif ending == "jsonl":
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        write(source, rows)
+        if ending == "tsv":
+            source.write_text("id\ta\tb\n" + "".join(f"{row['id']}\t{row['a']}\t{row['b']}\n" for row in rows))
+    done = predict_file(predictor, "same", str(source), tmp_path / f"out.{out}")
+    wanted, found = predictor.predict("same", PAIRS), read_out(tmp_path / f"out.{out}")
+    assert done.rows == len(found) == 7
+    assert sum(done.counts.values()) == 7
+    assert list(found[0]) == ["id", "a", "b", "predicted_label", "probability_0", "probability_1"]
+    assert [int(row["id"]) for row in found] == list(range(7))
+    assert [row["b"] for row in found] == SENTENCES[::-1]
+    assert tuple(row["predicted_label"] for row in found) == wanted.labels
+    assert [float(row["probability_1"]) for row in found] == wanted.probabilities[:, 1].tolist()
+    assert [path.name for path in tmp_path.glob("*.part")] == []
+
+
+def test_a_text_file_and_columns_of_other_names(predictor, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(SENTENCES))
+    predict_file(predictor, "mood", str(tmp_path / "texts.txt"), tmp_path / "out.jsonl")
+    assert [row["text"] for row in read_out(tmp_path / "out.jsonl")] == SENTENCES
+    write(tmp_path / "pairs.csv", [{"x": one, "y": other} for one, other in PAIRS])
+    predict_file(predictor, "near", str(tmp_path / "pairs.csv"), tmp_path / "out.csv", columns=("x", "y"))
+    found = [float(row["predicted_score"]) for row in read_out(tmp_path / "out.csv")]
+    assert found == predictor.predict("near", PAIRS).numbers.tolist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "said"),
+    [
+        ([{"words": "one"}], {}, "no column 'text'; it has 'words'; say which hold the texts with --columns"),
+        ([{"text": "one"}, {"text": " "}], {}, r"rows.csv:3: column 'text' is empty"),
+        ([{"text": "one"}], {"columns": ("a", "b")}, "--columns names 2; task 'mood' takes 1"),
+        ([{"text": "one", "predicted_label": 1}], {}, "has a column 'predicted_label' already"),
+    ],
+)
+def test_files_that_can_not_be_predicted(predictor, tmp_path, rows, options, said):
+    source = write(tmp_path / "rows.csv", rows)
+    with pytest.raises(InputError, match=said):
+        predict_file(predictor, "mood", str(source), tmp_path / "out.csv", **options)
+    assert not (tmp_path / "out.csv").exists()
+
+
+# Recipes
+
+
+def test_the_shipped_recipe_reads_and_writes_itself():
+    assert multitask_recipe_names() == ["cs224n"]
+    shipped = load_multitask_recipe("cs224n")
+    assert [one.name for one in shipped.tasks] == ["sst", "cfimdb", "quora", "sts"]
+    assert [one.max_length for one in shipped.tasks] == [64, 128, 64, 64]
+    assert (shipped.train.batch_size, shipped.train.learning_rate, shipped.mixing.iteration) == (32, 3e-5, "cycling")
+    import tomllib
+
+    assert parse_multitask_recipe(tomllib.loads(multitask_toml(shipped))) == shipped
+
+
+def test_settings_can_be_changed_by_their_place():
+    sets = ["task.sst.head=mlp", "mixing.weights=given", "task.cfimdb.weight=0", "train.steps=9"]
+    changed = load_multitask_recipe("cs224n", sets)
+    assert (changed.tasks[0].head, changed.tasks[1].weight, changed.train.steps) == ("mlp", 0, 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1", "unknown key 'x'"),
+        ("[mixing]\nfrozen = true", r"\[mixing\]: unknown key 'frozen'. Did you mean 'frozen_encoder'"),
+        ("[task]\nname = 'a'", "tasks are .* in double brackets"),
+        ("[[task]]\nname = 'a'", "task 'a' has no kind"),
+        ("[[task]]\nkind = 'pairs'", r"number 1 has no name"),
+        ("", r"no \[\[task\]\]"),
+        (
+            RECIPE.replace('splits = {train = ["train"], dev = "dev"}', 'splits = "dev"'),
+            "splits is 'dev'; expected a t",
+        ),
+        (RECIPE.replace("max_length = 16", 'max_length = "long"'), "max_length is 'long'; expected a whole number"),
+        (RECIPE.replace('"cosine"', '"cosin"'), "task 'near': head 'cosin' is not known"),
+        ("[", "not TOML"),
+    ],
+)
+def test_wrong_recipes_are_refused_with_their_place(tmp_path, text, said):
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(InputError, match=said):
+        load_multitask_recipe(tmp_path / "mine.toml")
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (["task.sts5.head=mlp"], r"no task 'sts5'. Did you mean 'sts'\? Known: sst, cfimdb, quora, sts"),
+        (["trian.steps=3"], r"no such table. Did you mean 'train.steps'\?"),
+    ],
+)
+def test_wrong_sets_are_refused(sets, said):
+    with pytest.raises(InputError, match=said):
+        load_multitask_recipe("cs224n", sets)
+    with pytest.raises(InputError, match=r"Unknown recipe 'cs224'. Did you mean 'cs224n'\?"):
+        load_multitask_recipe("cs224")
+
+
+# The command line
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def refused(capsys, monkeypatch, *arguments) -> str:
+    monkeypatch.setattr("sys.argv", ["layerwise", *map(str, arguments)])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    said = capsys.readouterr().err.strip()
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith("error: ")
+    return said.splitlines()[-1]
+
+
+def test_a_training_and_its_predictions_by_the_command_line(tiny_bert, data, tmp_path, capsys, monkeypatch):
+    given = ["multitask", data / "mine.toml", "--model", tiny_bert, "--data", data, "-o", tmp_path / "run"]
+    given += ["--device", "cpu", "--seeds", "0,1"]
+    said = run(*given)
+    assert "mean ± sd of 2 seeds" in said
+    assert all(f"{name}/" in said for name in ("mood", "same", "near"))
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["seeds"] == [0, 1]
+    folder = tmp_path / "run" / "seed-1"
+    names = {path.name for path in folder.iterdir()}
+    assert {"metrics.jsonl", "model", "recipe.toml", "result.json"} <= names
+    assert not any(name.startswith("checkpoint") for name in names)
+    overall = [result["dev"]["scores"]["overall"] for result in results["results"]]
+    assert results["dev"]["overall"]["mean"] == pytest.approx(np.mean(overall))
+    assert {line["step"] for line in read_metrics(folder / "metrics.jsonl")} == {1, 2, 3, 4}
+    assert load_multitask_recipe(folder / "recipe.toml").train.steps == 4
+    again = json.loads(run(*given, "--resume", "--json"))
+    assert again["results"] == results["results"]
+    assert "is not empty; go on with --resume" in refused(capsys, monkeypatch, *given)
+    other = refused(capsys, monkeypatch, *given, "--resume", "--set", "train.steps=9")
+    assert "was begun with other settings" in other
+    (folder / "result.json").unlink()
+    (folder / "begun.json").write_text('{"seed": 7}')
+    assert "was begun with seed 7, not 1" in refused(capsys, monkeypatch, *given, "--resume")
+
+    model, out = folder / "model", tmp_path / "out.parquet"
+    said = run("predict", model, "--task", "same", data / "same.csv", "-o", out, "--device", "cpu")
+    assert said.startswith("56 rows (0: ")
+    table = pq.read_table(out).to_pylist()
+    dev = [row for row in table if row["split"] == "dev"]
+    right = np.mean([row["label"] == row["predicted_label"] for row in dev])
+    assert right == results["results"][1]["dev"]["scores"]["same/accuracy"]
+    told = json.loads(
+        run(
+            "predict", model, "--task", "mood", data / "mood.csv", "-o", tmp_path / "o.csv", "--json", "--device", "cpu"
+        )
+    )
+    assert told["rows"] == 56
+
+
+def broken(data, folder, name, change):
+    """The data folder with one file changed."""
+    import shutil
+
+    shutil.copytree(data, folder)
+    file = folder / f"{name}.csv"
+    with file.open(newline="") as lines:
+        rows = change(list(csv.DictReader(lines)))
+    if rows:
+        write(file, rows)
+    else:
+        file.write_text("text,label,split\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda rows: [{"words": row["text"], **row} | {"text": ""} for row in rows], "column 'text' is empty"),
+        (lambda rows: [{"label": row["label"], "split": row["split"]} for row in rows], "no column 'text'; it has"),
+        (
+            lambda rows: [*rows, {"text": "new", "label": "odd", "split": "dev"}],
+            "'odd', a label never seen in training",
+        ),
+        (lambda rows: [], "mood.csv: no rows; task 'mood' needs the columns"),
+        (lambda rows: [*rows, {"text": "new", "label": "odd", "split": "train"}], "'odd' has one example in train"),
+    ],
+)
+def test_mistakes_of_the_data_are_one_line(tiny_bert, data, tmp_path, capsys, monkeypatch, change, said):
+    folder = broken(data, tmp_path / "data", "mood", change)
+    given = ["multitask", data / "mine.toml", "--model", tiny_bert, "--data", folder, "-o", tmp_path / "run"]
+    assert said in refused(capsys, monkeypatch, *given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_mistakes_of_the_command_line_are_one_line(saved, data, tmp_path, capsys, monkeypatch):
+    def said(*more):
+        return refused(capsys, monkeypatch, "predict", saved, "--device", "cpu", *more)
+
+    out = ["-o", tmp_path / "out.csv"]
+    assert "Unknown task 'mod'. Did you mean 'mood'?" in said("--task", "mod", data / "mood.csv", *out)
+    assert "no column 'text'; it has 'a', 'b'" in said("--task", "mood", data / "same.csv", *out)
+    assert "no such file" in said("--task", "mood", data / "moood.csv", *out)
+    assert "tells no format" in said("--task", "mood", data / "mood.csv", "-o", tmp_path / "out.xls")
+    (tmp_path / "empty.csv").write_text("")
+    assert "the file is empty" in said("--task", "mood", tmp_path / "empty.csv", *out)
+    (tmp_path / "none.jsonl").write_text("")
+    assert "no rows to predict" in said("--task", "mood", "--columns", "text", tmp_path / "none.jsonl", *out)
+    assert "names no encoder; give one with --model" in refused(
+        capsys, monkeypatch, "multitask", data / "mine.toml", "--data", data, "-o", tmp_path / "run"
+    )
+    (tmp_path / "file").write_text("")
+    assert "is a file; give a folder" in refused(
+        capsys, monkeypatch, "multitask", data / "mine.toml", "-o", tmp_path / "file", "--model", "default"
+    )
+
+
+def test_an_interrupt_is_told_and_gone_on_from(tiny_bert, data, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("layerwise.multitask.seeds.train_multitask", stopped)
+    given = ["multitask", data / "mine.toml", "--model", tiny_bert, "--data", data, "-o", tmp_path / "run"]
+    result = CliRunner().invoke(app, [str(part) for part in given])
+    assert result.exit_code == 130
+    assert "the same command with --resume goes on" in result.stderr
