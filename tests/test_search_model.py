@@ -13,8 +13,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from layerwise import Head, LayerEncoder, LayerModel, LayerSearch, parse_mix
-from layerwise.cli.search import _muted
 from layerwise.errors import InputError
+from layerwise.muted import muted
 from layerwise.postprocess.fitted_on import ENCODER, FittedOn
 from layerwise.search.request import only_head
 from layerwise.search.run import chosen_model
@@ -210,10 +210,10 @@ def test_a_warning_is_shown_once(tiny_bert, pairs, caplog):
 def test_the_logger_is_as_it_was_after_an_error_too(level):
     logger = logging.getLogger("layerwise.test")
     logger.setLevel(level)
-    with _muted("layerwise.test"):
+    with muted("layerwise.test"):
         assert not logger.isEnabledFor(logging.WARNING)
     assert logger.level == level
-    with pytest.raises(RuntimeError, match="stopped"), _muted("layerwise.test"):
+    with pytest.raises(RuntimeError, match="stopped"), muted("layerwise.test"):
         raise RuntimeError("stopped")
     assert logger.level == level
 
