@@ -61,9 +61,30 @@ class LayerMixPooling(Module):
         return cls(**cls.load_config(model_name_or_path, **place))
 
 
-class LayerAttentionPooling(Module):
+class NetworkModule(Module):
+    """A module whose weights are one network: its config and these weights are all that is written."""
+
+    network: nn.Module
+
+    def save(self, output_path: str, *_: Any, **__: Any) -> None:
+        """Write the config and the weights."""
+        self.save_config(output_path)
+        _save_weights(self.network, output_path)
+
+    @classmethod
+    def load(  # type: ignore[override] # noqa: D102 - the host's contract
+        cls, model_name_or_path: str, subfolder: str = "", **options: Any
+    ) -> Self:
+        place = _place(subfolder, options)
+        module = cls(**cls.load_config(model_name_or_path, **place))
+        module.network.load_state_dict(_load_weights(cls, model_name_or_path, place))
+        return module
+
+
+class LayerAttentionPooling(NetworkModule):
     """All hidden states to one embedding, by trained attention over them; computed in the type of its weights."""
 
+    network: AttentionNetwork
     config_keys: list[str] = ["mix", "word_embedding_dimension", "depth"]  # noqa: RUF012 - as the host declares it
 
     def __init__(self, mix: str, word_embedding_dimension: int, depth: int) -> None:
@@ -86,24 +107,11 @@ class LayerAttentionPooling(Module):
         """The width of an embedding."""
         return self._mix.width(self.word_embedding_dimension)
 
-    def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Write the config and the weights."""
-        self.save_config(output_path)
-        _save_weights(self.network, output_path)
 
-    @classmethod
-    def load(  # type: ignore[override] # noqa: D102 - the host's contract
-        cls, model_name_or_path: str, subfolder: str = "", **options: Any
-    ) -> Self:
-        place = _place(subfolder, options)
-        pooling = cls(**cls.load_config(model_name_or_path, **place))
-        pooling.network.load_state_dict(_load_weights(cls, model_name_or_path, place))
-        return pooling
-
-
-class FlowTransform(Module):
+class FlowTransform(NetworkModule):
     """A fitted flow on the sentence embedding, computed in the type of its weights: the host's loading may halve it."""
 
+    network: FlowNetwork
     config_keys: list[str] = ["width", "blocks", "hidden", "coupling"]  # noqa: RUF012 - as the host declares it
 
     def __init__(self, width: int, blocks: int, hidden: int, coupling: Coupling) -> None:
@@ -121,20 +129,6 @@ class FlowTransform(Module):
     def get_embedding_dimension(self) -> int:
         """The width of an embedding."""
         return self.width
-
-    def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Write the config and the weights."""
-        self.save_config(output_path)
-        _save_weights(self.network, output_path)
-
-    @classmethod
-    def load(  # type: ignore[override] # noqa: D102 - the host's contract
-        cls, model_name_or_path: str, subfolder: str = "", **options: Any
-    ) -> Self:
-        place = _place(subfolder, options)
-        flow = cls(**cls.load_config(model_name_or_path, **place))
-        flow.network.load_state_dict(_load_weights(cls, model_name_or_path, place))
-        return flow
 
 
 def _views(states: Sequence[Tensor], mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
