@@ -7,17 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.errors import InputError
-from layerwise.mixes import LayerAttention, LayerMix
+from layerwise.mixes import LayerMix
 from layerwise.multitask.heads import TaskHead
 from layerwise.multitask.losses import task_loss
 from layerwise.multitask.second_view import dropout_set
 from layerwise.multitask.task import TaskSettings
 from layerwise.multitask.weights import LearnedWeights, weighted_loss
 from layerwise.objectives import info_nce
+from layerwise.train.learner import Learner
 
 
-class MultitaskStudent(nn.Module):
+class MultitaskStudent(Learner):
     """What the trainer trains.
 
     Args:
@@ -43,25 +43,13 @@ class MultitaskStudent(nn.Module):
         learned: LearnedWeights | None = None,
         frozen_encoder: bool = False,
     ) -> None:
-        super().__init__()
-        if encoder.backend != "torch":
-            raise InputError("Training runs with the torch backend, not with ONNX")
-        self._encoder = (encoder,)  # not a module, and holds the one below
-        self.backbone = encoder.model
-        self.pooler = pooler
-        self.attention = pooler.network if isinstance(pooler, LayerAttention) else None
-        self.head = head
+        super().__init__(encoder, pooler, head)
         self.heads = nn.ModuleDict({_module(name): own for name, own in heads.items()})
         self.losses = dict(losses)
         self.weights = dict(weights)
         self.learned = learned
         self.frozen_encoder = frozen_encoder
         self.eval()  # a fresh module calls itself training, whatever mode its encoder is in
-
-    @property
-    def encoder(self) -> LayerEncoder:
-        """The encoder that is trained."""
-        return self._encoder[0]
 
     def head_of(self, task: str) -> TaskHead:
         """A task's own head."""

@@ -6,8 +6,7 @@ from math import isfinite
 from typing import Any
 
 from layerwise.data.catalog import find_tasks, known_tasks
-from layerwise.data.fetch import fetch
-from layerwise.data.locate import data_folder, fetched_folder, require
+from layerwise.data.locate import data_folder, obtain
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError
 from layerwise.evaluate.results import Evaluation
@@ -70,8 +69,7 @@ def score_facts(found: Evaluation) -> dict[str, Any]:
 def _missing(task: Task, data: str | None, *, must: bool) -> str:
     """Why a task can't be scored, or nothing."""
     try:
-        if require(task, data) is None:
-            fetch(task, fetched_folder())
+        obtain(task, data)
     except InputError as error:
         if must:
             raise

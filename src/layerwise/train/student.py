@@ -1,22 +1,22 @@
 """The student: encoder, pooler, head and loss terms as one module, one forward pass over all columns a step."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.errors import InputError
-from layerwise.mixes import LayerAttention, LayerMix
+from layerwise.mixes import LayerMix
 from layerwise.mixes.base import Mix
 from layerwise.objectives import gather_rows
+from layerwise.train.learner import Learner
 from layerwise.train.terms import OwnRows, Step, Term
 
 Encoded = dict[str, Tensor]  # rows first in each, so that batches can be cut and joined
 
 
-class Student(nn.Module):
+class Student(Learner):
     """What the trainer trains.
 
     Args:
@@ -35,14 +35,7 @@ class Student(nn.Module):
         terms: Mapping[str, Term],
         weights: Mapping[str, float],
     ) -> None:
-        super().__init__()
-        if encoder.backend != "torch":
-            raise InputError("Training runs with the torch backend, not with ONNX")
-        self._encoder = (encoder,)  # not a module, and holds the one below
-        self.backbone = encoder.model
-        self.pooler = pooler
-        self.attention = pooler.network if isinstance(pooler, LayerAttention) else None
-        self.head = head
+        super().__init__(encoder, pooler, head)
         self.terms = nn.ModuleDict(terms)
         self.weights = dict(weights)
         asked = [view for term in terms.values() for view in term.views]
@@ -50,28 +43,9 @@ class Student(nn.Module):
         self.poolings = list(dict.fromkeys([*pooler.poolings, *(pooling for pooling, _ in asked)]))
         self._asked = asked
         self._picked = _Picked(pooler, self.layers, self.poolings)
-        self._known: list[nn.Parameter] = []
         self.encoded_names = ("embeddings", "views") if asked else ("embeddings",)
         self.run: Callable[[Tensor, Tensor], Encoded] = self.encode  # or a faster way to the same
         self.eval()  # a fresh module calls itself training, whatever mode its encoder is in
-
-    def train(self, mode: bool = True) -> Self:
-        """Going through hundreds of modules at every step takes milliseconds; only a change of mode does it."""
-        return self if self.training == mode else super().train(mode)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """The same for gradients."""
-        if not set_to_none:
-            super().zero_grad(set_to_none=False)
-            return
-        self._known = self._known or list(self.parameters())
-        for parameter in self._known:
-            parameter.grad = None
-
-    @property
-    def encoder(self) -> LayerEncoder:
-        """The encoder that is trained."""
-        return self._encoder[0]
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, rows: Tensor, frozen: Tensor | None = None
