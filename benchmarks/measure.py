@@ -38,21 +38,33 @@ def paired_ratio(taken: Mapping[str, list[float]], one: str, other: str) -> floa
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured with; no name or path of the machine."""
+    """What the numbers were measured with; no name or path of the machine. A GPU is named where torch is in use."""
     packages = ("torch", "transformers", "sentence-transformers", "tokenizers", "onnxruntime", "numpy", "scipy")
     found = {}
     for name in packages:
         with suppress(PackageNotFoundError):  # the GPU machine has few
             found[name] = version(name)
-    return {"processor": platform.machine(), "cores": os.cpu_count(), "python": sys.version.split()[0], **found}
+    torch = sys.modules.get("torch")
+    device = {"device": torch.cuda.get_device_name()} if torch and torch.cuda.is_available() else {}
+    return {
+        "processor": platform.machine(), "cores": os.cpu_count(), "python": sys.version.split()[0], **found, **device,
+    }  # fmt: skip
 
 
 def write_result(name: str, result: Mapping[str, Any]) -> None:
-    """Put raw results where the tables are made from."""
+    """Put raw results where the tables are made from; a result that knows its machine keeps it."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({"machine": machine()} | dict(result), indent=1) + "\n", encoding="utf-8")
     print(f"wrote {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path.name}")
+
+
+def write_runs(name: str, runs: list[dict[str, Any]], **facts: Any) -> None:
+    """Runs that were made elsewhere as one result, with the machine that made them, which each run has recorded."""
+    machines = [run.pop("machine") for run in runs]
+    if any(one != machines[0] for one in machines):
+        sys.exit("these runs were made on different machines; collect those of each by themselves")
+    write_result(name, {"machine": machines[0], "runs": runs, **facts})
 
 
 def shared_folder() -> Path:

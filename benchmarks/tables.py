@@ -13,7 +13,8 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from evaluation_tables import baselines_table, quality_table, retrieval_table, senteval_table, suites_table
-from training_tables import reached, smoothing_table, speed_table, training_summary, training_table
+from multitask_tables import multitask_reached, multitask_table
+from training_tables import reached, smoothing_table, speed_table, training_summary, training_table, trials_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
@@ -224,15 +225,18 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "training-summary": (["README.md"], training_summary),
     "training-results": (["docs/train.md"], training_table),
     "smoothing-results": (["docs/train.md"], smoothing_table),
+    "training-search": (["docs/train.md"], trials_table),
     "training-speed": (["docs/train.md"], speed_table),
+    "multitask-results": (["docs/multitask.md"], multitask_table),
 }
 
 
 def write_reached() -> list[str]:
     """What recipes reached into their files; gives the names of those that said something else."""
     stale = []
-    for name, text in reached().items():
-        path = ROOT / "src/layerwise/train/recipes" / f"{name}.toml"
+    said = [("train", *one) for one in reached().items()] + [("multitask", *one) for one in multitask_reached().items()]
+    for room, name, text in said:
+        path = ROOT / "src/layerwise" / room / "recipes" / f"{name}.toml"
         old = path.read_text(encoding="utf-8")
         new = re.sub(
             r"^reached = .*$", lambda _, t=text: f"reached = {json.dumps(t, ensure_ascii=False)}", old, flags=re.M

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from measure import model_folder, shared_folder, write_result
+from measure import machine, model_folder, shared_folder, write_runs
 from training_rows import ROWS, SEEDS
 
 DEV = "eval_stsb_spearman"
@@ -48,6 +48,8 @@ def run_one(name: str, seed: int, sets: list[str], *, dev_only: bool) -> dict[st
         "encoder": row.encoder,
         "seed": seed,
         "sets": [*row.sets, *sets],
+        "put_in": sets,
+        "machine": machine(),
         "training": trained.facts,
         "curve": [
             [line["step"], line["eval_stsb_spearman"]] for line in trained.history if "eval_stsb_spearman" in line
@@ -81,7 +83,7 @@ def smoothing(encoder: Any, data: str) -> dict[str, list[float]]:
     from layerwise.analysis.smoothing import layer_similarity
     from layerwise.data.catalog import find_tasks
     from layerwise.data.locate import load_task
-    from layerwise.train.dev import token_similarities
+    from layerwise.measures.smoothing import token_similarities
 
     rows = load_task(find_tasks(["stsb"])[0], data)
     texts = rows.pick(rows.splits["test"]).texts
@@ -114,9 +116,15 @@ def launch(label: str, name: str, seed: int, out: Path, sets: list[str], dev_onl
 
 
 def collect(folder: Path) -> None:
-    """All runs of a folder as one result."""
+    """All runs of a folder as one result; values put in that the row's recipe has by now are left out."""
+    from layerwise.train.recipe import load_recipe
+
     runs = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
-    write_result("training", {"runs": [run for run in runs if "test" in run]})
+    for run in runs:
+        row = ROWS[run["row"]]
+        if load_recipe(row.recipe, [*row.sets, *run["put_in"]]) == load_recipe(row.recipe, list(row.sets)):
+            run["put_in"] = []
+    write_runs("training", [run for run in runs if "test" in run])
 
 
 def main() -> None:
@@ -144,9 +152,7 @@ def main() -> None:
         return
     given.out.mkdir(parents=True, exist_ok=True)
     best = json.loads(given.chosen.read_text()) if given.chosen else {}
-    rows = {
-        row: best.get(row, {"row": row, "sets": []}) for row in [*given.rows, *(n for n in best if "combined" in n)]
-    }
+    rows = {row: best.get(row, {"row": row, "sets": []}) for row in given.rows}
     jobs = [(label, one["row"], seed, one["sets"]) for seed in seeds for label, one in rows.items()]
     with ThreadPoolExecutor(given.jobs) as pool:
         runs = [pool.submit(launch, *job[:3], given.out, [*job[3], *given.sets], given.dev_only) for job in jobs]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 SEEDS = (0, 1, 2)
+MEAN = ('model.pooler="last @ mean"', "model.head=none")  # all-MiniLM-L6-v2's own embedding, too
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,17 @@ ROWS = {
     "lap-sup-eq6": Row("eq. 6, LayerAttPooler", "small-lap-sup-eq6", also="last @ cls"),
     "sup": Row("eq. 8, CLS", "small-sup"),
     "lap-sup": Row("eq. 8, LayerAttPooler", "small-lap-sup", also="last @ cls"),
-    "sg-simcse": Row("SG-OPT and SimCSE", "small-sg-simcse"),
+    "sg-simcse": Row("SG-OPT (weight 0.1) and SimCSE", "small-sg-simcse"),
+    "sg-simcse-equal": Row("SG-OPT and SimCSE, equal weights", "small-sg-simcse", ("objective.sg.weight=1.0",)),
     "stsb-simcse": Row(
         "SimCSE on SG's text, as in the combination",
         "small-sg-simcse",
         ("objective.sg.weight=0",),
     ),
+    "simcse-mean": Row("SimCSE, mean pooling, no head", "small-simcse", MEAN),
+    "sscl-mean": Row("SSCL-SimCSE, layer 11, mean pooling, no head", "small-sscl-simcse", MEAN),
+    "sscl-sup": Row("eq. 8, CLS and SSCL", "small-sup", ('objective.sscl.anchors="last"', "objective.sscl.weight=0.1")),
     "lap-sscl-sup": Row("eq. 8, LayerAttPooler and SSCL", "small-lap-sscl-sup", also="last @ cls"),
-    "minilm-sg-opt": Row("SG-OPT from all-MiniLM-L6-v2", "small-sg-opt", encoder="all-MiniLM-L6-v2"),
-    "minilm-sg": Row("SG from all-MiniLM-L6-v2", "small-sg", encoder="all-MiniLM-L6-v2"),
+    "minilm-sg-opt": Row("SG-OPT from all-MiniLM-L6-v2", "small-sg-opt", MEAN[:1], encoder="all-MiniLM-L6-v2"),
+    "minilm-sg": Row("SG from all-MiniLM-L6-v2", "small-sg", MEAN[:1], encoder="all-MiniLM-L6-v2"),
 }

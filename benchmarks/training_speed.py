@@ -134,6 +134,20 @@ def theirs(model: str, texts: list[str], steps: int) -> float:
     return clock.seconds_a_step
 
 
+def record(taken: dict[str, list[float]], steps: int, out: Path | None) -> None:
+    """Write what was measured so far."""
+    result = {
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "batch": BATCH,
+        "steps": steps - WARM,
+        "milliseconds_a_step": {name: [1000 * one for one in times] for name, times in taken.items() if times},
+    }
+    if out:
+        out.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n", encoding="utf-8")
+    else:
+        write_result("training_speed", result)
+
+
 def main() -> None:
     """Measure everything in turn."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -155,20 +169,8 @@ def main() -> None:
                 one = theirs if name == "sentence-transformers" else lambda *a, n=name: ours(n, *a)
                 times.append(one(model, texts, given.steps))
                 print(f"{repeat + 1}/{given.repeats} {name}: {1000 * times[-1]:.2f} ms a step", flush=True)
+                record(taken, given.steps, given.out)  # a run cut short keeps what it has
     middle = {name: median(times) for name, times in taken.items()}
-    result = {
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "batch": BATCH,
-        "steps": given.steps - WARM,
-        "milliseconds_a_step": {name: [1000 * one for one in times] for name, times in taken.items()},
-        "sentences_per_second": {name: BATCH / one for name, one in middle.items()},
-        "speed_ratio_to_sentence_transformers": middle["sentence-transformers"] / middle["SimCSE"],
-        "step_ratio_to_simcse": {name: middle[name] / middle["SimCSE"] for name in OBJECTIVES},
-    }
-    if given.out:
-        given.out.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n", encoding="utf-8")
-    else:
-        write_result("training_speed", result)
     for name, one in middle.items():
         print(f"{name:40} {1000 * one:7.2f} ms  {BATCH / one:8.0f}/s  {one / middle['SimCSE']:.2f}× SimCSE's step")
 

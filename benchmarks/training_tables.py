@@ -1,6 +1,6 @@
 """The tables about training, from raw results; `tables.py` writes them."""
 
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any
 
 from evaluation_tables import SETS, read, table
@@ -12,11 +12,21 @@ UNTRAINED = {
     "whitening, fitted on STS-B train": "whitening, fitted on STS-B train",
 }
 GROUPS = {
-    "without labels": ("simcse", "sscl-simcse", "sscl-progressive", "sscl-bert-cls", "sscl-bert-avg", "lap-unsup"),
-    "without labels, on the sentences of STS-B": ("sg", "sg-opt1", "sg-opt2", "sg-opt", "sg-simcse"),
-    "with 55,000 NLI triples": ("sup-eq6", "lap-sup-eq6", "sup", "lap-sup", "lap-sscl-sup"),
+    "without labels": (
+        "simcse", "sscl-simcse", "sscl-progressive", "sscl-bert-cls", "sscl-bert-avg", "lap-unsup", "simcse-mean",
+        "sscl-mean", "diffcse", "diffcse-lap",
+    ),
+    "without labels, on the sentences of STS-B": (
+        "sg", "sg-opt1", "sg-opt2", "sg-opt", "stsb-simcse", "sg-simcse-equal", "sg-simcse",
+    ),
+    "with 55,000 NLI triples": ("sup-eq6", "lap-sup-eq6", "sup", "lap-sup", "sscl-sup", "lap-sscl-sup"),
     "from all-MiniLM-L6-v2": ("minilm-sg", "minilm-sg-opt"),
-}
+}  # fmt: skip
+SMOOTH = {  # row -> the pooling that its embedding has
+    "simcse": "cls", "sscl-simcse": "cls", "sscl-progressive": "cls", "sscl-bert-cls": "cls", "simcse-mean": "mean",
+    "sscl-mean": "mean", "sscl-bert-avg": "mean", "sup": "cls", "sscl-sup": "cls", "lap-sup": "cls",
+    "lap-sscl-sup": "cls",
+}  # fmt: skip
 HEAD = ["", "12", "13", "14", "15", "16", "B", "SICK-R", "avg", "dev", "seeds"]
 
 
@@ -36,7 +46,6 @@ def training_table() -> str:
             own = [run for run in runs if run["row"] == name]
             lines += [_line(f"{ROWS[name].label} ({group})", own, "test")] if own else []
             lines += [_line(f"{ROWS[name].label}, pooler in training only", own, "train_only")] if _only(own) else []
-    lines += [_line(_combined(own), own, "test") for own in _combinations(runs)]
     return table(HEAD, lines) + "\n" + _note(runs)
 
 
@@ -63,28 +72,39 @@ def smoothing_table() -> str:
     """TokSim and SetSim of the upper layers."""
     runs = read("training")["runs"]
     lines = []
-    for name in ("simcse", "sscl-simcse", "sscl-progressive", "sscl-bert-cls", "sscl-bert-avg"):
+    for name, pooling in SMOOTH.items():
         own = [run["smoothing"] for run in runs if run["row"] == name]
         if own:
             tokens = [_spread([one["toksim"][layer] for one in own], 3) for layer in (-3, -2, -1)]
-            sets = [_spread([one["setsim_cls"][pair] for one in own], 3) for pair in (-2, -1)]
+            sets = [_spread([one[f"setsim_{pooling}"][pair] for one in own], 3) for pair in (-2, -1)]
             lines.append([ROWS[name].label, *tokens, *sets, str(len(own))])
     head = ["", "TokSim 10", "TokSim 11", "TokSim 12", "SetSim 10–11", "SetSim 11–12", "seeds"]
-    return table(head, lines) + "\nOn the sentences of STS-B test; SetSim of [CLS] vectors.\n"
+    return table(head, lines) + "\nOn the sentences of STS-B test; SetSim of the vectors that the row pools.\n"
+
+
+def trials_table() -> str:
+    """The dev-only search: what was tried, what it scored."""
+    trials: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for run in sorted(read("training_search")["runs"], key=lambda run: list(ROWS).index(run["row"])):
+        put_in = ", ".join(f"`{one}`" for one in run["put_in"]).replace("|", "\\|")
+        trials.setdefault((ROWS[run["row"]].label, put_in), []).append(run["dev"])
+    lines = [[*trial, _spread([dev["best"] for dev in devs]), str(len(devs))] for trial, devs in trials.items()]
+    note = "STS-B dev, Spearman × 100 (`benchmarks/training_search.py`, H200); no test pair is seen."
+    return table(["", "put in", "dev", "seeds"], lines) + f"\n{note}\n"
 
 
 def speed_table() -> str:
     """A step's time here and in sentence-transformers."""
     found = read("training_speed")
-    times = {name: sorted(of)[len(of) // 2] for name, of in found["milliseconds_a_step"].items() if of}
+    times = {name: median(of) for name, of in found["milliseconds_a_step"].items() if of}
     lines = [
         [name, f"{one:.1f} ms", f"{1000 * found['batch'] / one:,.0f}", f"{times['sentence-transformers'] / one:.2f}×",
          f"{one / times['SimCSE']:.2f}×"]
         for name, one in times.items()
     ]  # fmt: skip
     note = (
-        f"{found['device']}, BERT-base's shape, batch {found['batch']} × 2 dropout views (SG-OPT: one), at most 32 "
-        f"tokens, bf16; the median of {max(map(len, found['milliseconds_a_step'].values()))} interleaved runs of "
+        f"{found['device']}, BERT-base's shape, batch {found['batch']} × 2 dropout views (SG-OPT needs one), at most "
+        f"32 tokens, bf16; the median of {max(map(len, found['milliseconds_a_step'].values()))} interleaved runs of "
         f"{found['steps']} steps after a warm-up. sentence-transformers: its own trainer with "
         f"MultipleNegativesRankingLoss on the same sentences. {found.get('note', '')}"
     )
@@ -96,7 +116,7 @@ def reached() -> dict[str, str]:
     runs = read("training")["runs"]
     found = {}
     for name, row in ROWS.items():
-        own = [run for run in runs if run["row"] == name and not run["sets"]]
+        own = [run for run in runs if run["row"] == name and not run["put_in"] and not row.sets]
         if own and row.encoder == "wiki-mlm-12x384":
             scores = _spread([run["test"]["all"]["average"] for run in own])
             steps, seconds = (round(mean(run["training"][key] for run in own)) for key in ("steps", "seconds"))
@@ -121,16 +141,6 @@ def _spread(values: list[float], digits: int = 2) -> str:
 
 def _only(own: list[dict[str, Any]]) -> bool:
     return bool(own) and all("train_only" in run for run in own)
-
-
-def _combinations(runs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    names = sorted({run["row"] for run in runs if run["row"].startswith("combined")})
-    return [[run for run in runs if run["row"] == name] for name in names]
-
-
-def _combined(own: list[dict[str, Any]]) -> str:
-    names = [one["name"] for one in own[0]["training"]["recipe"]["objectives"]]
-    return f"combined: {' + '.join(names)} ({own[0]['label']}; {', '.join(own[0]['sets'])})".replace("|", "\\|")
 
 
 def _note(runs: list[dict[str, Any]]) -> str:

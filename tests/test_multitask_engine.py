@@ -180,7 +180,8 @@ def test_rows_of_padding_give_no_gradient(data, encoder):
 def test_contrast_alone_gives_the_encoder_nothing_of_the_supervised_loss(data, encoder):
     parts, step = built(recipe(task("mood", data, supervised=False, contrast=1)), encoder)
     student = parts.student
-    found = student._task_parts(parts.tasks[0].settings, step["mood"])
+    views = student.encode_tasks(step)["mood"], student._second_views(step)["mood"]
+    found = student._task_parts(parts.tasks[0].settings, step["mood"], *views)
     found["supervised"].backward(retain_graph=True)
     assert not gradients(encoder.model)
     assert all(gradient.abs().sum() > 0 for gradient in gradients(student.head_of("mood")))

@@ -61,8 +61,8 @@ def test_a_single_text_head(kind, outputs, shape):
     assert task_head(task(kind), WIDTH, outputs, seed=0)(draw(4, WIDTH, dtype=torch.float32)).shape == shape
 
 
-@pytest.mark.parametrize(("cosine", "score"), [(1.0, 5.0), (0.0, 3.0), (-1.0, 1.0), (-0.5, 2.0)])
-def test_a_cosine_fills_the_scale(cosine, score):
+@pytest.mark.parametrize(("cosine", "score"), [(1.0, 5.0), (0.0, 1.0), (0.5, 3.0), (-0.5, -1.0)])
+def test_right_angles_are_the_lowest_of_the_scale(cosine, score):
     head = task_head(task("similarity", head="cosine", scale=(1.0, 5.0)), 2, 1, seed=0)
     u, v = torch.tensor([[2.0, 0.0]]), torch.tensor([[3 * cosine, 3 * math.sqrt(1 - cosine**2)]])
     torch.testing.assert_close(head(u, v), torch.tensor([score]))
@@ -72,7 +72,7 @@ def test_a_cosine_fills_the_scale(cosine, score):
 def test_the_cosine_is_precise_in_half_precision_and_safe_at_zero():
     head = task_head(task("similarity", head="cosine"), WIDTH, 1, seed=0)
     u, v = (draw(4, WIDTH, seed=seed, dtype=torch.bfloat16) for seed in (0, 1))
-    wanted = on_scale(torch.cosine_similarity(u.double(), v.double()), (0.0, 5.0))
+    wanted = on_scale(torch.cosine_similarity(u.double(), v.double()), (0.0, 5.0), lowest=0.0)
     torch.testing.assert_close(head(u, v), wanted.float())
     zero = torch.zeros(2, WIDTH, requires_grad=True)
     head(zero, torch.ones(2, WIDTH)).sum().backward()

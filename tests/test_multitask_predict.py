@@ -220,8 +220,8 @@ def test_the_shipped_recipe_reads_and_writes_itself():
     assert multitask_recipe_names() == ["cs224n"]
     shipped = load_multitask_recipe("cs224n")
     assert [one.name for one in shipped.tasks] == ["sst", "cfimdb", "quora", "sts"]
-    assert [one.max_length for one in shipped.tasks] == [64, 128, 64, 64]
-    assert (shipped.train.batch_size, shipped.train.learning_rate, shipped.mixing.iteration) == (32, 3e-5, "cycling")
+    assert [one.max_length for one in shipped.tasks] == [64, 256, 64, 64]
+    assert (shipped.train.batch_size, shipped.train.learning_rate, shipped.mixing.iteration) == (32, 5e-5, "temperature")
     import tomllib
 
     assert parse_multitask_recipe(tomllib.loads(multitask_toml(shipped))) == shipped

@@ -77,10 +77,14 @@ def refused(capsys, monkeypatch, *arguments) -> str:
 
 def test_recipes_are_listed_and_printed():
     listed = json.loads(run("recipes", "--json"))
-    assert [one["name"] for one in listed] == recipe_names()
+    assert [one["name"] for one in listed] == [*recipe_names(), "cs224n"]
     assert {"about", "objectives", "encoder", "reached"} < set(listed[0])
     said = run("recipes")
     assert all(name in said for name in recipe_names())
+    assert "tasks sst, cfimdb, quora, sts" in said
+    assert "layerwise multitask" in said
+    assert 'name = "cs224n"' in run("recipes", "cs224n")
+    assert [one["name"] for one in json.loads(run("recipes", "cs224n", "--json"))["tasks"]] == listed[-1]["tasks"]
     assert 'name = "sg-opt"' in run("recipes", "sg-opt")
     assert json.loads(run("recipes", "sg-opt", "--json"))["objectives"][0]["form"] == "opt3"
 

@@ -1,4 +1,4 @@
-"""`layerwise recipes [NAME]`: the trainings that the package knows."""
+"""`layerwise recipes [NAME]`: the trainings that the package knows, by objectives or by tasks."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,47 +8,64 @@ from layerwise.cli.options import AsJson
 from layerwise.cli.screen import print_json, print_line, print_table
 
 if TYPE_CHECKING:
+    from layerwise.multitask.settings import MultitaskRecipe
     from layerwise.train.settings import Recipe
+
+    AnyRecipe = Recipe | MultitaskRecipe
 
 
 def recipes(
     name: Annotated[str | None, typer.Argument(help="Print this one's TOML, to copy and change.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the recipes of `layerwise train`, or print one."""
+    """List the recipes of `layerwise train` and `layerwise multitask`, or print one."""
+    from layerwise.multitask.recipe import load_multitask_recipe, multitask_recipe_names, multitask_recipe_text
     from layerwise.train.recipe import load_recipe, recipe_names, recipe_text
 
+    several = multitask_recipe_names()
     if name is None:
-        _show([load_recipe(known) for known in recipe_names()], as_json)
+        _show([*map(load_recipe, recipe_names()), *map(load_multitask_recipe, several)], as_json)
     elif as_json:
-        print_json(load_recipe(name).facts())
+        print_json((load_multitask_recipe(name) if name in several else load_recipe(name)).facts())
     else:
-        typer.echo(recipe_text(name)[0], nl=False)
+        typer.echo((multitask_recipe_text(name) if name in several else recipe_text(name))[0], nl=False)
 
 
-def _show(found: "list[Recipe]", as_json: bool) -> None:
+def _show(found: "list[AnyRecipe]", as_json: bool) -> None:
     if as_json:
         print_json([_facts(recipe) for recipe in found])
         return
     rows = [[recipe.name, _described(recipe)] for recipe in found]
-    print_table(("recipe", "about; objectives, encoder; reached"), rows)
+    print_table(("recipe", "about; objectives or tasks, encoder; reached"), rows)
     print_line(
-        "`layerwise recipes NAME` prints one; `layerwise train NAME` runs it, `--set table.key=value` changes it."
+        "`layerwise recipes NAME` prints one; `layerwise train NAME` runs it (one with tasks: `layerwise multitask "
+        "NAME`), `--set table.key=value` changes it."
     )
 
 
-def _facts(recipe: "Recipe") -> dict[str, Any]:
+def _facts(recipe: "AnyRecipe") -> dict[str, Any]:
+    kind, names = _made_of(recipe)
     return {
         "name": recipe.name,
         "about": recipe.about,
-        "objectives": [term.name for term in recipe.objectives],
+        kind: names,
         "encoder": recipe.model.encoder,
         "reached": recipe.reached,
     }
 
 
-def _described(recipe: "Recipe") -> str:
+def _made_of(recipe: "AnyRecipe") -> tuple[str, list[str]]:
+    """Its objectives, or its tasks."""
+    from layerwise.train.settings import Recipe
+
+    if isinstance(recipe, Recipe):
+        return "objectives", [term.name for term in recipe.objectives]
+    return "tasks", [task.name for task in recipe.tasks]
+
+
+def _described(recipe: "AnyRecipe") -> str:
     """Three lines: five columns would be too narrow to read on most screens."""
-    objectives = " + ".join(term.name for term in recipe.objectives)
-    lines = (recipe.about, f"{objectives}, {recipe.model.encoder or 'the encoder of --model'}", recipe.reached)
+    kind, names = _made_of(recipe)
+    learnt = " + ".join(names) if kind == "objectives" else f"tasks {', '.join(names)}"
+    lines = (recipe.about, f"{learnt}, {recipe.model.encoder or 'the encoder of --model'}", recipe.reached)
     return "\n".join(filter(None, lines))

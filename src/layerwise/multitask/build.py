@@ -32,13 +32,13 @@ class MultitaskParts:
     student: MultitaskStudent
     tasks: tuple[LabelledTask, ...]
 
-    def predictor(self, **about: Any) -> Predictor:
+    def predictor(self, *, remember: bool = False, **about: Any) -> Predictor:
         """The tasks' heads behind the same weights; `about` goes to `LayerModel` (training, fitted_on)."""
         shared = [self.head] if isinstance(self.head, Head) else []
         model = LayerModel(self.encoder, self.pooler, heads=shared, **about)
         names = [task.settings.name for task in self.tasks]
         heads = {name: self.student.head_of(name) for name in names}
-        return Predictor(model, heads, {task.settings.name: task.labels for task in self.tasks})
+        return Predictor(model, heads, {task.settings.name: task.labels for task in self.tasks}, remember)
 
 
 def build(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from layerwise.multitask.metrics import confusion, overall, predicted_classes, task_metric
 from layerwise.multitask.predictor import Predictor
-from layerwise.multitask.rows import LabelledTask
+from layerwise.multitask.rows import LabelledRows, LabelledTask
 from layerwise.muted import muted
 
 OVERALL = "overall"
+_DRAW = 0  # the seed: every training looks at the same rows
 
 
 @dataclass(frozen=True)
@@ -51,3 +52,13 @@ def report(predictor: Predictor, tasks: Sequence[LabelledTask], role: str = "dev
         if task.labels:
             confusions[name] = confusion(rows.targets, predicted_classes(outputs), len(task.labels))
     return Report(scores, overall(scores), confusions)
+
+
+def with_fewer_dev_rows(task: LabelledTask, limit: int) -> LabelledTask:
+    """The task with at most so many of its dev rows, drawn once for all and in the file's order; 0: all of them."""
+    rows = task.parts["dev"]
+    if not limit or len(rows) <= limit:
+        return task
+    drawn = np.sort(np.random.default_rng(_DRAW).choice(len(rows), size=limit, replace=False))
+    columns = tuple(tuple(column[row] for row in drawn.tolist()) for column in rows.columns)
+    return replace(task, parts=task.parts | {"dev": LabelledRows(columns, rows.targets[drawn])})

@@ -39,7 +39,8 @@ def multitask_facts(
         **{role: one.facts() for role, one in found.items()},
     }
     if state.best_metric is not None:
-        facts["best"] = {"metric": "overall, dev", "score": state.best_metric, "at_step": state.best_global_step}
+        metric = f"overall, dev{f' (at most {limit} rows a task)' if (limit := recipe.dev.limit) else ''}"
+        facts["best"] = {"metric": metric, "score": state.best_metric, "at_step": state.best_global_step}
     return facts
 
 

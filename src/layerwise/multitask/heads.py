@@ -29,20 +29,19 @@ def pair_features(u: Tensor, v: Tensor, kind: str) -> Tensor:
     return torch.cat([u, v, (u - v).abs(), u * v], dim=-1)
 
 
-def on_scale(values: Tensor, scale: tuple[float, float]) -> Tensor:
-    """Linearly from -1..1 to low..high: (x + 1) / 2 · (high − low) + low. Beyond -1 and 1 it goes on. (n,) -> (n,)
-
-    In float32 at least. A cosine fills the scale: were it times `high`, a negative one would fall below it.
-    """
+def on_scale(values: Tensor, scale: tuple[float, float], *, lowest: float) -> Tensor:
+    """Linearly from lowest..1 to low..high; beyond them it goes on. In float32 at least. (n,) -> (n,)"""
     low, high = scale
-    return (values.to(full_dtype(values)) + 1) / 2 * (high - low) + low
+    return (values.to(full_dtype(values)) - lowest) / (1 - lowest) * (high - low) + low
 
 
 class TaskHead(nn.Module):
     """Embeddings of a task's columns to (n, outputs) logits; (n,) where it gives one number.
 
-    For similarity that number is on the task's scale: cosine or network, 1 becomes the highest and -1 the lowest, so
-    that a fresh network starts in the middle. The cosine is computed in float32 at least.
+    For similarity that number is on the task's scale, 1 being the highest. The lowest is a cosine of 0: sentences that
+    have nothing in common are at right angles, not opposite to each other, and to train them apart to -1 costs what
+    the encoder knew. Of a network it is -1, so that a fresh one starts in the middle. The cosine is computed in
+    float32 at least.
     """
 
     def __init__(self, settings: TaskSettings, network: nn.Module) -> None:
@@ -58,7 +57,9 @@ class TaskHead(nn.Module):
         check_rows(u=u, v=u if v is None else v)
         outputs = self._outputs(u, v)
         outputs = outputs.squeeze(-1) if outputs.shape[-1] == 1 else outputs
-        return on_scale(outputs, self.settings.scale) if self.settings.kind == "similarity" else outputs
+        if self.settings.kind != "similarity":
+            return outputs
+        return on_scale(outputs, self.settings.scale, lowest=0.0 if self.settings.head == "cosine" else -1.0)
 
     def _outputs(self, u: Tensor, v: Tensor | None) -> Tensor:
         """(n, outputs)"""

@@ -15,7 +15,7 @@ from layerwise.encoder.layer_encoder import check_sentences
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
 from layerwise.model.layer_model import LayerModel
-from layerwise.multitask.embed_texts import embed_columns
+from layerwise.multitask.embed_texts import RememberedTokens, embed_columns, task_tokenizers
 from layerwise.multitask.heads import TaskHead
 from layerwise.multitask.metrics import predicted_classes
 from layerwise.multitask.task import TaskSettings
@@ -49,18 +49,22 @@ class Predictor:
         model: Makes the embeddings.
         heads: By the task's name; each knows its task's settings.
         labels: The classes of each task in their order; none for similarity.
+        remember: Keep the tokens of all texts that it sees, for one that is asked for the same texts again and again.
     """
 
     model: LayerModel
     heads: Mapping[str, TaskHead]
     labels: Mapping[str, tuple[str, ...]]
+    remember: bool = False
     _tokenizers: dict[str, SentenceTokenizer] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        encoder, lengths = self.model.encoder, {}
         for name, head in self.heads.items():
-            head.to(self.model.encoder.device)
-            length = min(head.settings.max_length, self.model.encoder.max_length)
-            self._tokenizers[name] = SentenceTokenizer(self.model.encoder.tokenizer, max_length=length)
+            head.to(encoder.device)
+            lengths[name] = min(head.settings.max_length, encoder.max_length)
+        kind = RememberedTokens if self.remember else SentenceTokenizer
+        self._tokenizers.update(task_tokenizers(encoder.tokenizer, lengths, kind=kind))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], **options: Any) -> Self:
@@ -108,15 +112,16 @@ class Predictor:
         return Predictions(classes, labels, probabilities(outputs), none)
 
     def outputs(self, task: str, columns: Sequence[Sequence[str]]) -> NDArray[np.float32]:
-        """What the task's head gives for n rows of texts: (n, classes) logits, or (n,)."""
+        """What the task's head gives for n rows of texts: (n, classes) logits, or (n,); heads run in float32."""
         head, device = self.heads[task], self.model.encoder.device
         with _in_eval_mode(self.model.encoder.model, head), torch.inference_mode():
             embedded = embed_columns(self.model, columns, self._tokenizers[task])
-            parts = [
-                head(*(torch.from_numpy(column[start : start + _ROWS]).to(device) for column in embedded)).cpu().numpy()
-                for start in range(0, len(columns[0]), _ROWS)
-            ]
-        found: NDArray[np.float32] = np.concatenate(parts)
+            with torch.autocast(device.type, enabled=False):
+                parts = [
+                    head(*(torch.from_numpy(column[start : start + _ROWS]).to(device) for column in embedded)).cpu()
+                    for start in range(0, len(columns[0]), _ROWS)
+                ]
+        found: NDArray[np.float32] = torch.cat(parts).numpy()
         return found
 
 

@@ -40,7 +40,7 @@ def load_multitask_recipe(name_or_file: str | Path, sets: Sequence[str] = ()) ->
     >>> load_multitask_recipe("cs224n", ["train.batch_size=16"]).train.batch_size
     16
     """
-    text, where = _text(str(name_or_file))
+    text, where = multitask_recipe_text(str(name_or_file))
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -70,7 +70,7 @@ def multitask_toml(recipe: MultitaskRecipe) -> str:
     return "\n".join(parts)
 
 
-def _text(name: str) -> tuple[str, str]:
+def multitask_recipe_text(name: str) -> tuple[str, str]:
     """The TOML text of a recipe, and what errors call it."""
     known = multitask_recipe_names()
     if name.endswith(".toml"):

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import Trainer
 
 from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
 from layerwise.multitask.batches import MultitaskBatches
 from layerwise.multitask.build import MultitaskParts, build, check_trainable
-from layerwise.multitask.dev import OVERALL, Report, report
+from layerwise.multitask.dev import OVERALL, Report, report, with_fewer_dev_rows
+from layerwise.multitask.embed_texts import task_tokenizers
 from layerwise.multitask.facts import fitted_on, multitask_facts
 from layerwise.multitask.predictor import Predictor
 from layerwise.multitask.rows import LabelledTask, read_labelled
@@ -99,12 +100,12 @@ def train_multitask(
     batches = _batches(recipe, parts, seed)
     if checkpoint is not None:
         batches.skip(steps_done(checkpoint) % len(batches))
-    looked_at = parts.predictor()
+    looked_at, seen = parts.predictor(remember=True), [with_fewer_dev_rows(task, recipe.dev.limit) for task in tasks]
     trainer = MultitaskTrainer(
         parts.student,
         arguments,
         batches,
-        scorer=lambda: report(looked_at, tasks).figures(),
+        scorer=lambda: _look(looked_at, seen, bf16=arguments.bf16),
         callbacks=make_callbacks(folder, told, patience=recipe.dev.patience),
     )
     log.info("training on %s, device %s", _sizes(tasks), encoder.device)
@@ -133,12 +134,18 @@ def _batches(recipe: MultitaskRecipe, parts: MultitaskParts, seed: int) -> Multi
     tokenizer = parts.encoder.tokenizer
     return MultitaskBatches(
         parts.tasks,
-        {task.settings.name: SentenceTokenizer(tokenizer, max_length=task.settings.max_length) for task in parts.tasks},
+        task_tokenizers(tokenizer, {task.settings.name: task.settings.max_length for task in parts.tasks}),
         batch_size=recipe.train.batch_size,
         mixing=recipe.mixing,
         pad_id=int(tokenizer.pad_token_id or 0),
         seed=seed,
     )
+
+
+def _look(predictor: Predictor, tasks: Sequence[LabelledTask], *, bf16: bool) -> dict[str, float]:
+    """Dev scores while training, in its precision: float32 would take several times as long as the GPU needs."""
+    with torch.autocast(predictor.model.encoder.device.type, dtype=torch.bfloat16, enabled=bf16):
+        return report(predictor, tasks).figures()
 
 
 def _roles(tasks: Sequence[LabelledTask]) -> list[str]:

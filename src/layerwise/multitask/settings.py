@@ -50,15 +50,20 @@ class MultitaskDev:
         every: Steps between looks.
         patience: Stop after so many looks without a better score; 0: never.
         log_every: Steps between logged losses.
+        limit: At most so many dev rows of a task a look, always the same ones; 0: all. The finished model is scored on
+            all rows in any case.
     """
 
     every: int = 250
     patience: int = 0
     log_every: int = 25
+    limit: int = 0
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.log_every < 1 or self.patience < 0:
             raise InputError("[dev] every and log_every are 1 or more, patience 0 or more")
+        if self.limit < 0 or self.limit == 1:
+            raise InputError(f"[dev] limit {self.limit}: give 2 rows or more, or 0 for all of them")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The multitask student: encoder, shared pooler and a head a task as one module; one encoder pass a task and step."""
+"""The multitask student: encoder, shared pooler and a head a task as one module."""
 
 from collections.abc import Mapping
 from typing import Any, Self, cast
@@ -9,12 +9,15 @@ from torch import Tensor, nn
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.mixes import LayerMix
 from layerwise.multitask.heads import TaskHead
+from layerwise.multitask.joined import joined, stacked
 from layerwise.multitask.losses import task_loss
 from layerwise.multitask.second_view import dropout_set
 from layerwise.multitask.task import TaskSettings
 from layerwise.multitask.weights import LearnedWeights, weighted_loss
 from layerwise.objectives import info_nce
 from layerwise.train.learner import Learner
+
+_GPU_PADDING = 1.5  # a pass for several tasks may have so many times the tokens of a pass each
 
 
 class MultitaskStudent(Learner):
@@ -29,6 +32,8 @@ class MultitaskStudent(Learner):
         weights: Each task's; one of weight 0 is not computed.
         learned: Instead of the weights.
         frozen_encoder: The encoder stays as it is, in eval mode.
+
+    Tasks share an encoder pass as far as `most_padding` goes: see `layerwise.multitask.joined`.
     """
 
     def __init__(
@@ -49,6 +54,7 @@ class MultitaskStudent(Learner):
         self.weights = dict(weights)
         self.learned = learned
         self.frozen_encoder = frozen_encoder
+        self.most_padding = _GPU_PADDING if encoder.device.type == "cuda" else 1.0
         self.eval()  # a fresh module calls itself training, whatever mode its encoder is in
 
     def head_of(self, task: str) -> TaskHead:
@@ -65,34 +71,52 @@ class MultitaskStudent(Learner):
 
     def forward(self, batches: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Any]:
         """The loss of a step, a batch by task (see `MultitaskBatches`), and each task's parts of it."""
+        present = {name: batches[name] for name, weight in self.weights.items() if weight and name in batches}
+        first, second = self.encode_tasks(present), self._second_views(present)
         parts: dict[str, Tensor] = {}
         totals: list[Tensor | None] = []
         for name in self.weights:
-            batch = batches.get(name) if self.weights[name] else None
-            found = {} if batch is None else self._task_parts(self.head_of(name).settings, batch)
-            totals.append(_total(found, self.head_of(name).settings.contrast))
+            task = self.head_of(name).settings
+            found = self._task_parts(task, batches[name], first[name], second.get(name)) if name in present else {}
+            totals.append(_total(found, task.contrast))
             parts |= {name if part == "supervised" else f"{name}_{part}": value for part, value in found.items()}
         loss = self.learned(totals) if self.learned else weighted_loss(totals, list(self.weights.values()))
         return {"loss": loss, "parts": {name: value.detach() for name, value in parts.items()}}
 
-    def _task_parts(self, task: TaskSettings, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The supervised loss of a batch and, where it is asked for, the contrast between two dropout passes."""
-        embeddings = self.encode(batch["input_ids"], batch["attention_mask"])
-        seen = embeddings if task.supervised else embeddings.detach()
+    def _task_parts(
+        self, task: TaskSettings, batch: Mapping[str, Tensor], first: Tensor, second: Tensor | None
+    ) -> dict[str, Tensor]:
+        """The supervised loss of a batch and, where there is a second view, the contrast: all other texts negatives."""
+        seen = first if task.supervised else first.detach()
         columns = seen.chunk(2) if task.is_pair else (seen,)
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with torch.autocast(first.device.type, enabled=False):
             outputs = self.head_of(task.name)(*columns)
         found = {"supervised": task_loss(outputs, batch["targets"], self.losses[task.name], kept=batch["kept"])}
-        if task.contrast:
-            found["contrast"] = self._contrast(task, batch, embeddings)
+        if second is not None:
+            kept = batch["kept"].repeat(2 if task.is_pair else 1)  # without padding, which would be a negative
+            found["contrast"] = info_nce(first[kept], second[kept], temperature=task.contrast_temperature)
         return found
 
-    def _contrast(self, task: TaskSettings, batch: Mapping[str, Tensor], first: Tensor) -> Tensor:
-        """SimCSE over the texts of a batch without its padding: every other text is a negative."""
-        with dropout_set(self.backbone, task.contrast_dropout):
-            second = self.encode(batch["input_ids"], batch["attention_mask"])
-        kept = batch["kept"].repeat(2 if task.is_pair else 1)
-        return info_nce(first[kept], second[kept], temperature=task.contrast_temperature)
+    def _second_views(self, batches: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Another dropout pass over the tasks that have a contrastive term, those of one rate together."""
+        tasks = [task for name in batches if (task := self.head_of(name).settings).contrast]
+        found: dict[str, Tensor] = {}
+        for rate in dict.fromkeys(task.contrast_dropout for task in tasks):
+            with dropout_set(self.backbone, rate):
+                found |= self.encode_tasks({t.name: batches[t.name] for t in tasks if t.contrast_dropout == rate})
+        return found
+
+    def encode_tasks(self, batches: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Embeddings of each task's texts, (columns·b, width), in as few passes as padding allows."""
+        pad_id = int(self.encoder.tokenizer.pad_token_id or 0)
+        sizes = {name: len(batch["input_ids"]) for name, batch in batches.items()}
+        shapes = {name: (rows, batches[name]["input_ids"].shape[1]) for name, rows in sizes.items()}
+        found: dict[str, Tensor] = {}
+        for names in joined(shapes, most=self.most_padding):
+            embeddings = self.encode(*stacked([batches[name] for name in names], pad_id))
+            parts = torch.split(embeddings, [sizes[name] for name in names])
+            found |= zip(names, parts, strict=True)
+        return found
 
     def encode(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """One pass: (n, t) twice -> embeddings behind the shared head, (n, width)."""

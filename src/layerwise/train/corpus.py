@@ -134,9 +134,19 @@ def read_corpus(
     if rows is not None:
         raise InputError("rows is for a streamed corpus; to read only some rows, give limit")
     sieve = Sieve(None if keep_duplicates else AllRows(), limit)
-    found = _sifted(sieve, texts, texts.name)
-    first = f", first {limit:,} rows" if limit == sieve.counts.kept else ""
-    return Corpus(found, texts.label + first, sieve.counts)
+    return _read(sieve, texts, texts.name, texts.label, limit)
+
+
+def stacked_corpus(
+    paths: Sequence[str], columns: Sequence[str], *, limit: int | None = None, keep_duplicates: bool = False
+) -> Corpus:
+    """One column of the texts of several: file by file, of each all texts of one column, then those of the next."""
+    parts = [TextRows.of([path], (column,)) for path in paths for column in columns]
+    names, labels = (
+        " + ".join(dict.fromkeys(texts)) for texts in zip(*((p.name, p.label) for p in parts), strict=True)
+    )
+    sieve = Sieve(None if keep_duplicates else AllRows(), limit)
+    return _read(sieve, chain.from_iterable(parts), names, labels, limit)
 
 
 def equal_to_evaluation(
@@ -161,6 +171,12 @@ def equal_to_evaluation(
 def _hashes(texts: Sequence[str]) -> Hashes:
     """A hash of each different sentence."""
     return FittedOn.of(texts, source="").hashes
+
+
+def _read(sieve: Sieve, rows: Iterable[Texts], name: str, label: str, limit: int | None) -> Corpus:
+    found = _sifted(sieve, rows, name)
+    first = f", first {limit:,} rows" if limit == sieve.counts.kept else ""
+    return Corpus(found, label + first, sieve.counts)
 
 
 def _sifted(sieve: Sieve, rows: Iterable[Sequence[str]], name: str) -> tuple[Texts, ...]:

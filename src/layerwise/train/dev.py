@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from layerwise.analysis.geometry import alignment, uniformity
-from layerwise.analysis.smoothing import layer_similarity, token_similarity
+from layerwise.analysis.smoothing import layer_similarity
 from layerwise.data.task_rows import TaskRows
-from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.stream import windows_of
 from layerwise.errors import InputError
 from layerwise.evaluate.bridges import TaskEvaluator
+from layerwise.measures.smoothing import token_similarities
 from layerwise.model.layer_model import LayerModel
 from layerwise.train.settings import DevSettings
 
@@ -65,18 +63,6 @@ def measures(
             sides = [model.encode([pair[side] for pair in pairs], convert_to_tensor=True) for side in (0, 1)]
             found["alignment"] = float(alignment(*sides))
     return found
-
-
-def token_similarities(encoder: LayerEncoder, texts: Sequence[str]) -> Tensor:
-    """TokSim of every sentence and layer: (texts, layers + 1); NaN for one token."""
-    layers = range(encoder.depth + 1)
-
-    def forward(tokens: Tensor, mask: Tensor) -> Tensor:
-        inputs = {"input_ids": tokens, "attention_mask": mask}
-        found = encoder.reader.read(inputs, set(layers), lambda states: token_similarity(states, mask))
-        return torch.stack([found[layer] for layer in layers], dim=1).float()
-
-    return torch.cat([torch.from_numpy(part) for part in encoder.stream(windows_of(texts, 4096), forward)])
 
 
 def _pairs(rows: TaskRows, split: str) -> tuple[list[str], list[str], list[bool]]:

@@ -51,6 +51,8 @@ def recipe_text(name_or_file: str | Path) -> tuple[str, str]:
             raise InputError(f"{path}: no such recipe file; `layerwise recipes` lists those of the package")
         return read_recipe_file(path), str(path)
     if name not in recipe_names():
+        if Path(name).expanduser().is_file():
+            raise InputError(f"{name}: a recipe file's name ends in .toml; rename it")
         raise InputError(
             f"Unknown recipe {name!r}.{did_you_mean(name, recipe_names())} Known: {', '.join(recipe_names())}"
         )

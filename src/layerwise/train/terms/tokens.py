@@ -178,7 +178,8 @@ def load_masked_language_model(name: str, encoder: LayerEncoder) -> Any:
     if missing:
         raise ModelError(
             f"{name}: has no masked language modelling head (its weights lack {missing[0]}); "
-            f'name a model that has one, such as generator = "distilbert-base-uncased", or leave this objective out'
+            f'take an encoder that was saved with its head, give diffcse a generator = "..." that has one, or leave '
+            f"this objective out"
         )
     if int(model.config.vocab_size) < len(encoder.tokenizer):
         raise ModelError(f"{name}: knows {model.config.vocab_size} words, the encoder {len(encoder.tokenizer)}")

@@ -1,0 +1,123 @@
+"""The rows of the multitask comparison: the recipe cs224n with one thing changed from the default row.
+
+The default row is the recipe with `BASE` put in: the plainest choice of everything, on SST-5, Quora and STS. Every row
+has as many steps; a row that takes one task a step takes as many texts in it as the others take of all three. "final"
+is the recipe as it is shipped.
+"""
+
+from dataclasses import dataclass
+
+SEEDS = (0, 1, 2)
+ENCODERS = ("wiki-mlm-12x384", "all-MiniLM-L6-v2")
+THREE = ("sst", "quora", "sts")
+FOUR = (*THREE, "cfimdb")
+DEFAULT = "default"
+BASE = (
+    'model.pooler="last @ mean"',
+    "mixing.iteration=cycling",
+    "mixing.temperature=1.0",
+    "mixing.weights=equal",
+    "task.sst.head=linear",
+    "task.quora.head=linear",
+    "task.quora.features=difference-sum",
+    "task.quora.dropout=0.3",
+    "task.sts.head=cosine",
+    "task.sts.weight=1.0",
+    "train.steps=500",
+    "train.batch_size=32",
+    "train.warmup=0.1",
+    "train.max_grad_norm=1.0",
+    "dev.every=250",
+)
+RATES = {"wiki-mlm-12x384": "2e-4", "all-MiniLM-L6-v2": "2e-4", "all-mpnet-base-v2": "3e-5"}  # of all rows but final
+FINAL_RATES = {"all-mpnet-base-v2": "4e-5"}  # others: the recipe's own
+ONE_TASK_A_STEP = "train.batch_size=96"
+ADDED = "task.sst.contrast=1.0"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a row puts into the default row, and what the paper says for it.
+
+    Args:
+        label: How the table calls it.
+        group: The comparison it belongs to.
+        sets: Put into the recipe, after `BASE`.
+        tasks: The others are left out.
+        based: Start from the default row; else from the recipe as it is shipped.
+        paper: The paper's own figure, by its name.
+    """
+
+    label: str
+    group: str
+    sets: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = THREE
+    based: bool = True
+    paper: str = ""
+
+
+HEADS, FEATURES, ITERATION = "heads (table 2)", "pair features (table 3)", "iteration (table 4)"
+WEIGHTS, CONTRAST, VIEWS = "weights (table 5)", "contrast on SST-5 (table 6)", "second view's dropout (figure 1)"
+TUNING, POOLER, SINGLE, FINAL = "what is trained (table 7)", "shared pooler", "one task alone", "final (table 8)"
+GROUPS = (HEADS, FEATURES, ITERATION, WEIGHTS, CONTRAST, VIEWS, TUNING, POOLER)
+
+ROWS = {  # the longest first: a long run that begins last is waited for
+    "final": Row("the recipe as shipped", FINAL, tasks=FOUR, based=False, paper="SST .441, Quora .675, STS .269"),
+    "four": Row("CFIMDB trained as well", SINGLE, tasks=FOUR),
+    "single-cfimdb": Row("CFIMDB alone", SINGLE, tasks=("cfimdb",)),
+    "contrast-all": Row(
+        "added to all three, weight 0.1", CONTRAST, tuple(f"task.{task}.contrast=0.1" for task in THREE)
+    ),
+    "contrast": Row("added, weight 1", CONTRAST, (ADDED,), paper="SST .441"),
+    "contrast-0.1": Row("added, weight 0.1", CONTRAST, ("task.sst.contrast=0.1",)),
+    "contrast-alone": Row("alone", CONTRAST, (ADDED, "task.sst.supervised=false"), paper="SST .402"),
+    "view-0.05": Row("0.05", VIEWS, (ADDED, "task.sst.contrast_dropout=0.05")),
+    "view-0.2": Row("0.2", VIEWS, (ADDED, "task.sst.contrast_dropout=0.2")),
+    "view-0.3": Row("0.3", VIEWS, (ADDED, "task.sst.contrast_dropout=0.3")),
+    DEFAULT: Row("the default row", ""),
+    "mlp": Row("three layers", HEADS, ("task.sst.head=mlp", "task.quora.head=mlp"), paper="SST .319"),
+    "mlp-inverse": Row(
+        "three layers, inverse size", HEADS,
+        ("task.sst.head=mlp", "task.quora.head=mlp", "mixing.weights=inverse-size"), paper="SST .345",
+    ),
+    "mlp-sts": Row("STS: three layers on all features", HEADS, ("task.sts.head=mlp", "task.sts.features=all")),
+    "concat": Row("[u; v]", FEATURES, ("task.quora.features=concat",), paper="Quora .379"),
+    "all": Row("[u; v; \\|u−v\\|; u·v]", FEATURES, ("task.quora.features=all",)),
+    "padding": Row("padding", ITERATION, ("mixing.iteration=padding",), paper="mean .240"),
+    "truncating": Row("truncating", ITERATION, ("mixing.iteration=truncating",), paper="mean .225"),
+    "proportional": Row("proportional", ITERATION, ("mixing.iteration=proportional", ONE_TASK_A_STEP)),
+    "temperature": Row(
+        "temperature 2", ITERATION, ("mixing.iteration=temperature", "mixing.temperature=2.0", ONE_TASK_A_STEP)
+    ),
+    "inverse": Row("inverse size", WEIGHTS, ("mixing.weights=inverse-size",), paper="overall .466"),
+    "given": Row("given: STS 0.25", WEIGHTS, ("mixing.weights=given", "task.sts.weight=0.25")),
+    "learned": Row("learned", WEIGHTS, ("mixing.weights=learned",)),
+    "unclipped": Row("equal, gradients not clipped", WEIGHTS, ("train.max_grad_norm=0.0",)),
+    "cls": Row("cls", POOLER, ('model.pooler="last @ cls"',)),
+    "mix": Row("mean of the last four layers", POOLER, ('model.pooler="last-4 @ mean"',)),
+    "attention": Row("attention over layers", POOLER, ('model.pooler="attention(mean, mean)"',)),
+    "frozen": Row(
+        "heads alone (pretrain)", TUNING, ("mixing.frozen_encoder=true", "train.learning_rate=1e-3"),
+        paper="SST .409",
+    ),
+    "single-sst": Row("SST-5 alone", SINGLE, tasks=("sst",)),
+    "single-quora": Row("Quora alone", SINGLE, tasks=("quora",)),
+    "single-sts": Row("STS alone", SINGLE, tasks=("sts",)),
+}  # fmt: skip
+ALSO = {  # what the default row is in each comparison, and the paper's figure
+    HEADS: ("one linear layer", "SST .316"),
+    FEATURES: ("[\\|u−v\\|; \\|u+v\\|]", "Quora .455"),
+    ITERATION: ("cycling", "mean .257"),
+    WEIGHTS: ("equal", "overall .424"),
+    CONTRAST: ("none", ""),
+    TUNING: ("everything (fine-tuning)", "SST .530"),
+    POOLER: ("mean", ""),
+}
+
+
+def sets_of(row: Row, encoder: str) -> list[str]:
+    """What a row puts into the shipped recipe for an encoder."""
+    if not row.based:
+        rate = FINAL_RATES.get(encoder)
+        return [*([f"train.learning_rate={rate}"] if rate else []), *row.sets]
+    return [*BASE, f"train.learning_rate={RATES.get(encoder, '1e-4')}", *row.sets]

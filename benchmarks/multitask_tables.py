@@ -1,0 +1,156 @@
+"""The tables about multitask training, from raw results; `tables.py` writes them."""
+
+from statistics import mean, stdev
+from typing import Any
+
+from evaluation_tables import RESULTS, read, table
+from multitask_rows import ALSO, DEFAULT, ENCODERS, GROUPS, ROWS, SEEDS, VIEWS, Row
+
+Run = dict[str, Any]
+NAMES = {"sst": "SST-5", "quora": "Quora", "sts": "STS", "cfimdb": "CFIMDB"}
+METRICS = {"sst": "sst/accuracy", "quora": "quora/accuracy", "sts": "sts/pearson", "cfimdb": "cfimdb/accuracy"}
+GOALS = {"sst": 0.50, "quora": 0.80, "sts": 0.85, "overall": 0.74, "cfimdb": 0.93}
+NOT_YET = "Not measured yet: `python benchmarks/multitask.py`, then `--collect` and `python benchmarks/tables.py`.\n"
+
+
+def multitask_table() -> str:
+    """Every comparison for each encoder, joint against single training, and the shipped recipe."""
+    runs = _runs()
+    if not runs:
+        return NOT_YET
+    known = [name for name in dict.fromkeys([*ENCODERS, *(run["encoder"] for run in runs)]) if _of(runs, name)]
+    parts = [_comparison(encoder, _of(runs, encoder)) for encoder in known if _of(runs, encoder, DEFAULT)]
+    return "\n".join([_final(runs, known), *parts, _joint(runs, known), _missing(runs), _note(runs)])
+
+
+def multitask_reached() -> dict[str, str]:
+    """Recipe -> what it reached, by the encoder that reached most: the `reached` of its file."""
+    finals = [run for run in _runs() if run["row"] == "final"]
+    if not finals:
+        return {}
+    encoder = max(finals, key=_overall)["encoder"]
+    own = _of(finals, encoder)
+    scores = [f"{NAMES[task]} {_spread([_score(run, task) for run in own])}" for task in METRICS]
+    steps, seconds = (round(mean(run[key] for run in own)) for key in ("steps", "seconds"))
+    return {
+        "cs224n": f"dev, {encoder}, {len(own)} seed(s): {', '.join(scores)}, overall of the paper's three "
+        f"{_spread([_overall(run) for run in own])}; {steps:,} steps on an H200 in {seconds} s beside other runs"
+    }
+
+
+def _runs() -> list[Run]:
+    found: list[Run] = read("multitask")["runs"] if (RESULTS / "multitask.json").is_file() else []
+    return found
+
+
+def _of(runs: list[Run], encoder: str, row: str | None = None) -> list[Run]:
+    return [run for run in runs if run["encoder"] == encoder and row in (None, run["row"])]
+
+
+def _comparison(encoder: str, runs: list[Run]) -> str:
+    """One factor at a time from the default row."""
+    lines = []
+    for group in GROUPS:
+        own = {name: row for name, row in ROWS.items() if row.group == group}
+        if not any(run["row"] in own for run in runs):
+            continue
+        first = {DEFAULT: Row(*_as_default(group))} if group in ALSO else {"contrast": Row("0.1, the encoder's", VIEWS)}
+        found = {name: _of(runs, encoder, name) for name in (first | own)}
+        lines += [_line(group, row, found[name]) for name, row in (first | own).items() if found[name]]
+    return table([f"dev, {encoder}", "", "SST-5", "Quora", "STS r", "overall", "the paper's", "seeds"], lines)
+
+
+def _as_default(group: str) -> tuple[str, str, tuple[str, ...], tuple[str, ...], bool, str]:
+    label, paper = ALSO[group]
+    return label, group, (), ROWS[DEFAULT].tasks, True, paper
+
+
+def _line(group: str, row: Row, own: list[Run]) -> list[str]:
+    scores = [_spread([_score(run, task) for run in own]) for task in row.tasks]
+    return [group, row.label, *scores, _spread([_overall(run) for run in own]), row.paper, str(len(own))]
+
+
+def _joint(runs: list[Run], encoders: list[str]) -> str:
+    """Each task alone, all three, all four; and what the three are above one, seed by seed."""
+    lines, worse = [], []
+    for encoder in encoders:
+        for task, name in NAMES.items():
+            joint = "four" if task == "cfimdb" else DEFAULT
+            cells = [_seeds(runs, encoder, row, task) for row in (f"single-{task}", joint, "four")]
+            both = sorted(cells[0].keys() & cells[1].keys())
+            if both:  # else there is nothing to compare yet
+                gains = [cells[1][seed] - cells[0][seed] for seed in both]
+                three = "" if task == "cfimdb" else _spread(list(cells[1].values()))
+                four = _spread(list(cells[2].values()))
+                lines.append([encoder, name, _spread(list(cells[0].values())), three, four, _spread(gains, "+")])
+                worse += [f"{name} ({encoder}: {_spread(gains, '+')})"] if _is_cost(gains) else []
+    head = ["dev", "task", "alone", "three tasks", "four tasks", "joint − alone, by seed"]
+    if not lines:
+        return ""
+    costs = f"costs on {', '.join(worse)}" if worse else "costs on no task beyond the spread of the seeds"
+    return table(head, lines) + f"\nJoint training {costs}.\n"
+
+
+def _is_cost(gains: list[float]) -> bool:
+    """Below 0 by more than the seeds' spread."""
+    return mean(gains) < -(stdev(gains) if len(gains) > 1 else 0)
+
+
+def _final(runs: list[Run], encoders: list[str]) -> str:
+    lines = [["goal", *(f"≥ {GOALS[key]:.2f}" for key in ("sst", "quora", "sts", "overall", "cfimdb")), ""]]
+    lines += [["the paper's final model (its test)", ".441", ".675", ".269", ".583", "", "1"]]
+    for encoder in encoders:
+        own = _of(runs, encoder, "final")
+        if own:
+            cells = {task: _spread([_score(run, task) for run in own]) for task in METRICS}
+            whole = _spread([_overall(run) for run in own])
+            lines.append([encoder, cells["sst"], cells["quora"], cells["sts"], whole, cells["cfimdb"], str(len(own))])
+    return table(["`cs224n` as shipped, dev", "SST-5", "Quora", "STS r", "overall", "CFIMDB", "seeds"], lines)
+
+
+def _missing(runs: list[Run]) -> str:
+    """What of the comparison is still to be run."""
+    done = {(run["row"], run["encoder"], run["seed"]) for run in runs}
+    wanted = [(row, encoder, seed) for row in ROWS if row != "final" for encoder in ENCODERS for seed in SEEDS]
+    left = [run for run in wanted if run not in done]
+    if not left:
+        return ""
+    return (
+        f"**{len(left)} of {len(wanted)} runs of the comparison are still to be made**: rows that are missing are not "
+        f"there yet, and where only one seed is, an order is a first impression.\n"
+    )
+
+
+def _note(runs: list[Run]) -> str:
+    based = next((run for run in runs if run["row"] == DEFAULT), runs[0])
+    return (
+        f"Accuracy, for STS Pearson's r; overall is the paper's, of three tasks, (r + 1) / 2 for STS; mean ± standard "
+        f"deviation over the seeds (`benchmarks/multitask.py`). One factor at a time from a default row (linear heads, "
+        f"cosine for STS, [\\|u−v\\|; \\|u+v\\|], cycling, equal weights, mean of the last layer), which every "
+        f"comparison shares. {based['steps']} steps for all; a step has 32 rows of each task, or 96 rows where it has "
+        f"one task. With steps fixed, truncating differs from cycling only in that all tasks begin a pass together. A "
+        f"task alone sees as many of its rows as in joint training; its own score picks the step, else the overall "
+        f"score does. The dev rows that report pick the step too, for the labels of the test splits are hidden: all "
+        f"figures are a little too good. all-MiniLM-L6-v2 was made with Quora's duplicates among its training pairs, "
+        f"perhaps those of dev too. The paper's figures are BERT-base's, on other batches and steps: compare their "
+        f"order, not their size.\n"
+    )
+
+
+def _score(run: Run, task: str) -> float:
+    return float(run["dev"][METRICS[task]])
+
+
+def _overall(run: Run) -> float:
+    return mean([_score(run, "sst"), _score(run, "quora"), (_score(run, "sts") + 1) / 2])
+
+
+def _seeds(runs: list[Run], encoder: str, row: str, task: str) -> dict[int, float]:
+    return {run["seed"]: _score(run, task) for run in _of(runs, encoder, row)}
+
+
+def _spread(values: list[float], sign: str = "") -> str:
+    if not values:
+        return ""
+    around = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{mean(values):{sign}.3f}{around}"
