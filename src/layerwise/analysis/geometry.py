@@ -1,4 +1,7 @@
-"""Where embeddings lie on the sphere: alignment and uniformity (Wang & Isola 2020). Smaller is better for both."""
+"""Where embeddings lie on the sphere: alignment and uniformity (Wang & Isola 2020), anisotropy (Ethayarajh 2019).
+
+Smaller is better for the first two; a high anisotropy says that all sentences lie in a narrow cone.
+"""
 
 from math import inf, log
 
@@ -41,6 +44,19 @@ def uniformity(embeddings: Tensor, *, t: float = 2) -> Tensor:
             pairs = torch.ones_like(exponents, dtype=torch.bool).triu(1)
             sums.append(exponents.masked_fill(~pairs, -torch.inf).flatten().logsumexp(dim=0))
     return torch.stack(sums).logsumexp(dim=0) - log(count * (count - 1) / 2)
+
+
+def anisotropy(embeddings: Tensor) -> Tensor:
+    """The mean cosine of all different rows. (n, d) -> scalar; 1 where all point the same way, about 0 at random
+
+    Exact, without an (n, n) matrix: the cosines of all rows, each with itself included, add up to the squared length of
+    the sum of the unit vectors.
+    """
+    units = _units("embeddings", embeddings)
+    count = len(units)
+    if count < 2:
+        raise InputError("anisotropy is of pairs, and one embedding came; give two at the very least")
+    return (units.sum(dim=0).square().sum() - units.square().sum()) / (count * (count - 1))
 
 
 def _units(name: str, vectors: Tensor) -> Tensor:

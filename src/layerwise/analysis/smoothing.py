@@ -31,16 +31,30 @@ def token_similarity(states: Tensor, mask: Tensor) -> Tensor:
     return torch.where(tokens > 1, pairs / (tokens * (tokens - 1)), torch.nan)
 
 
+def token_cosines(states: Tensor) -> Tensor:
+    """The cosine of every token of a sentence with every other (SSCL fig. 5). (t, d) -> (t, t)"""
+    if states.ndim != 2 or not states.numel():
+        raise InputError(f"states: the shape is {tuple(states.shape)}; expected (tokens, width), each at least 1")
+    units = _units(states)
+    with torch.autocast(states.device.type, enabled=False):
+        return units @ units.T
+
+
 def layer_similarity(views: Tensor) -> Tensor:
     """SetSim (SSCL eq. 2): the cosine of layers i and i + 1. (b, layers + 1, d) -> (b, layers)"""
     if views.ndim != 3 or views.shape[1] < 2:
         raise InputError(
             f"views: the shape is {tuple(views.shape)}; expected (sentences, layers, width) with at least two layers"
         )
-    views = _full(views)
-    norms: Tensor = torch.linalg.vector_norm(views, dim=-1, keepdim=True)
-    units = views / norms.masked_fill(norms == 0, 1)
+    units = _units(views)
     return (units[:, :-1] * units[:, 1:]).sum(dim=-1)
+
+
+def _units(vectors: Tensor) -> Tensor:
+    """Of length 1, or 0 where they were zero. (…, d) -> (…, d)"""
+    vectors = _full(vectors)
+    norms: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / norms.masked_fill(norms == 0, 1)
 
 
 def _full(tensor: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from layerwise.cli import (
+    analyze,
     cache,
     compare,
     data,
@@ -18,6 +19,7 @@ from layerwise.cli import (
     multitask,
     predict,
     recipes,
+    report,
     search,
     train,
 )
@@ -37,6 +39,8 @@ app.command("search")(search.search)
 app.command("embed")(embed.embed)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
+app.command("analyze")(analyze.analyze)
+app.command("report")(report.report)
 app.command("fit")(fit.fit)
 app.command("train")(train.train)
 app.command("multitask")(multitask.multitask)

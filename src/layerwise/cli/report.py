@@ -1,0 +1,99 @@
+"""`layerwise report MODEL`: everything about a model's layers as one HTML file."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from layerwise.cli.options import (
+    AsJson,
+    Backend,
+    DataFolder,
+    Device,
+    Dtype,
+    MaxLength,
+    Model,
+    Revision,
+    TrustRemoteCode,
+)
+from layerwise.cli.screen import human_bytes, print_json, print_line
+from layerwise.errors import InputError
+
+
+def report(
+    model: Model,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file.")] = Path("report.html"),
+    against: Annotated[str | None, typer.Option(help="Another model, compared on the same pairs.")] = None,
+    pairs: Annotated[
+        str | None,
+        typer.Option(help="CSV, TSV, JSONL or Parquet, or a task such as stsb; without, pairs of the package."),
+    ] = None,
+    left: Annotated[str, typer.Option(help="The column of the first sentence.")] = "sentence1",
+    right: Annotated[str, typer.Option(help="The column of the second sentence.")] = "sentence2",
+    score: Annotated[str | None, typer.Option(help="The column of the score; 'score' if there is one.")] = None,
+    split: Annotated[str, typer.Option(help="Which rows of a task: test, dev or train.")] = "test",
+    limit: Annotated[int, typer.Option(help="Pairs at most, drawn with --seed.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of draws, splits and t-SNE.")] = 0,
+    trainings: Annotated[
+        list[Path] | None, typer.Option("--train", help="The folder of a training, for its curves (repeat).")
+    ] = None,
+    data: DataFolder = None,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    max_length: MaxLength = None,
+    backend: Backend = "torch",
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a report that opens in a browser: which layers, how much better, how sure, and why."""
+    from layerwise.measures import Material, TextPairs, pairs_of, training_curves
+    from layerwise.model.layer_model import LayerModel
+    from layerwise.report.build import build_page, command_line
+    from layerwise.report.findings import find_out, gather
+    from layerwise.report.page import write_page
+
+    began = time.perf_counter()
+    _check_out(out)
+    curves = training_curves(trainings or ())
+    whole = pairs_of(pairs, columns=(left, right), score=score, split=split, data=data) if pairs else TextPairs.demo()
+    drawn = whole.limited(limit, seed=seed)
+    loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length, "backend": backend}
+    loading |= {"revision": revision, "trust_remote_code": trust_remote_code}
+    found = []
+    for name in [model] if against is None else [model, against]:
+        material = Material(LayerModel.load(name, **loading), drawn, show_progress_bar=sys.stderr.isatty())
+        found.append(find_out(material, material.name if name == "default" else name, seed=seed))
+    gathered = gather(found[0], found[1] if against else None, curves)
+    named = ["--pairs", pairs, "--split", split] if pairs else []
+    chosen = [*named, "--limit", str(limit), "--seed", str(seed)]
+    commands = [
+        command_line("report", model, *(["--against", against] if against else []), *chosen, "-o", out.name),
+        command_line("analyze", model, "--measure", "all", *chosen),
+    ]
+    if pairs and Path(pairs).is_file():
+        commands.append(command_line("search", model, pairs, "--save", "best"))
+    page = build_page(gathered, commands)
+    write_page(page, out)
+    _tell(out, page.answer, time.perf_counter() - began, demo=pairs is None, as_json=as_json)
+
+
+def _check_out(out: Path) -> None:
+    if out.is_dir():
+        raise InputError(f"{out}: is a folder; name a file for --out, such as {out / 'report.html'}")
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{out}: a report is an HTML file; name one that ends in .html")
+
+
+def _tell(out: Path, answer: tuple[str, ...], seconds: float, *, demo: bool, as_json: bool) -> None:
+    size = out.stat().st_size
+    if as_json:
+        print_json({"report": str(out), "bytes": size, "seconds": round(seconds, 1), "answer": list(answer)})
+        return
+    for sentence in answer:
+        print_line(sentence)
+    if demo:
+        print_line("A demonstration on pairs written for it; give --pairs for your own, or a task such as stsb.")
+    print_line(f"wrote {out} ({human_bytes(size)}, {seconds:.0f} s); open it in a browser")

@@ -1,0 +1,93 @@
+"""Before and after: two models' layer curves, and their measures side by side."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
+
+from layerwise.errors import InputError
+from layerwise.plots.checked import as_long, named, numbers
+from layerwise.plots.curves import SCORE, curve_ends, draw_curves, layer_axis
+from layerwise.plots.ends import legend, name_lines
+from layerwise.plots.look import (
+    FONT,
+    LIGHT,
+    SMALL,
+    Drawing,
+    Theme,
+    dress,
+    finish,
+    new_drawing,
+    new_panels,
+    number,
+    short,
+)
+
+
+def before_after_curves(
+    *, scores: Mapping[str, ArrayLike], measure: str = SCORE, title: str = "", theme: Theme = LIGHT
+) -> Drawing:
+    """The score by layer of two models, and what lies between them: (layers,) for each of the two."""
+    curves = named("scores", scores)
+    if len(curves) != 2:
+        raise InputError(f"scores: {len(curves)} model(s) came; before and after are two")
+    (before, first), (after, second) = curves.items()
+    drawing = new_drawing(theme, title=title)
+    (panel,) = new_panels(drawing, 1)
+    dress(panel, theme, x="layer", y=measure)
+    both = min(len(first), len(second))
+    panel.fill_between(np.arange(both), first[:both], second[:both], color=theme.colour(1), alpha=0.12, linewidth=0)
+    lines = draw_curves(drawing, panel, curves)
+    layer_axis(panel, max(map(len, curves.values())), 13)
+    name_lines(drawing, panel, curve_ends(curves, theme), lines)
+    return finish(drawing, f"{measure} by layer, {before} and {after}")
+
+
+def dumbbells(
+    *,
+    measures: Sequence[str],
+    before: ArrayLike,
+    after: ArrayLike,
+    names: tuple[str, str] = ("before", "after"),
+    title: str = "",
+    theme: Theme = LIGHT,
+) -> Drawing:
+    """Each measure of two models on a row of its own, which spans both values and 0, so that lengths are relative.
+
+    Args:
+        measures: n names.
+        before: (n,)
+        after: (n,)
+        names: Of the two models.
+        title: Above the figure.
+        theme: LIGHT or DARK.
+    """
+    first, second = numbers("before", before), numbers("after", after)
+    as_long("before", first, len(measures), "measures")
+    as_long("after", second, len(measures), "measures")
+    drawing = new_drawing(theme, size=(6.6, 0.9 + 0.36 * len(first)), title=title)
+    (panel,) = new_panels(drawing, 1)
+    dress(panel, theme, grid=None, ticks=False)
+    low, high = np.minimum(0, np.minimum(first, second)), np.maximum(0, np.maximum(first, second))
+    span = np.where(high > low, high - low, 1)
+    left, right = (first - low) / span, (second - low) / span
+    rows = np.arange(len(first))
+    panel.hlines(rows, 0, 1, color=theme.grid, linewidth=0.8)
+    panel.hlines(rows, np.minimum(left, right), np.maximum(left, right), color=theme.muted, linewidth=2.4)
+    handles: list[Line2D] = []
+    for order, (name, places, values) in enumerate(((names[0], left, first), (names[1], right, second))):
+        (dots,) = panel.plot(places, rows, linestyle="none", marker="os"[order], markersize=8,
+                             color=theme.colour(order))  # fmt: skip
+        told = zip(measures, values, strict=True)
+        drawing.say(dots, [f"{name}, {measure}: {number(value)}" for measure, value in told])
+        handles.append(dots)
+    for row in rows:
+        panel.annotate(f"{number(first[row])} → {number(second[row])}", (1, row), (10, 0), va="center",
+                       textcoords="offset points", color=theme.ink, fontsize=SMALL, family=FONT)  # fmt: skip
+    panel.set_yticks(rows, [short(measure, 36) for measure in measures])
+    panel.tick_params(axis="y", labelcolor=theme.ink)
+    panel.set(xticks=[], xlim=(-0.02, 1.03), ylim=(len(first) - 0.5, -0.5))
+    panel.spines[:].set_visible(False)
+    legend(drawing, handles, [short(name, 30) for name in names])
+    return finish(drawing, f"Measures of {names[0]} and {names[1]}")

@@ -1,0 +1,78 @@
+"""Sentences as points of a plane, the two of a graded pair joined (SG-BERT fig. 5)."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from numpy.typing import ArrayLike
+
+from layerwise.errors import InputError
+from layerwise.plots.checked import Numbers, as_long, numbers
+from layerwise.plots.heatmaps import colour_bar
+from layerwise.plots.look import LIGHT, Drawing, Theme, dress, finish, new_drawing, new_panels, number, short
+
+_POINT = 34  # square points
+
+
+def pair_map(
+    *,
+    points: Mapping[str, ArrayLike],
+    gold: ArrayLike,
+    texts: Sequence[tuple[str, str]] | None = None,
+    method: str = "t-SNE",
+    title: str = "",
+    theme: Theme = LIGHT,
+) -> Drawing:
+    """Pairs of points by their grade: alike pairs should lie close, unlike ones apart.
+
+    Args:
+        points: Model -> (pairs, 2 sentences, 2 coordinates); a panel for each.
+        gold: (pairs,)
+        texts: The sentences, for those who ask a point.
+        method: How the points were made: t-SNE or PCA.
+        title: Above the figure.
+        theme: LIGHT or DARK.
+    """
+    if not points:
+        raise InputError("points: expected at least one model's, as a mapping from names to arrays")
+    grades = numbers("gold", gold)
+    placed = {name: numbers(f"points of {name!r}", array, shape=(len(grades), 2, 2)) for name, array in points.items()}
+    if texts is not None:
+        as_long("texts", texts, len(grades), "pairs")
+    limits = (float(grades.min()), float(grades.max()))
+    drawing = new_drawing(theme, size=(1.2 + 4.0 * len(placed), 4.3), title=title)
+    panels = new_panels(drawing, len(placed))
+    for panel, (name, array) in zip(panels, placed.items(), strict=True):
+        dress(panel, theme, x=method, title=name, grid=None, ticks=False)
+        _draw_pairs(drawing, panel, array, grades, limits, texts)
+    colour_bar(drawing, panels, limits, "grade")
+    return finish(drawing, f"{method} of {len(grades)} graded pairs: {', '.join(placed)}")
+
+
+def _draw_pairs(
+    drawing: Drawing,
+    panel: Axes,
+    points: Numbers,
+    grades: Numbers,
+    limits: tuple[float, float],
+    texts: Sequence[tuple[str, str]] | None,
+) -> None:
+    theme = drawing.theme
+    panel.add_collection(LineCollection(list(points), colors=theme.muted, linewidths=0.8, alpha=0.7))
+    dots = panel.scatter(
+        points[..., 0].ravel(), points[..., 1].ravel(), c=np.repeat(grades, 2), cmap=theme.heat_map, vmin=limits[0],
+        vmax=limits[1] if limits[1] > limits[0] else limits[0] + 1, s=_POINT, edgecolors=theme.muted, linewidths=0.8,
+        zorder=3,
+    )  # fmt: skip
+    sides = [text for pair in texts for text in pair] if texts is not None else _numbered(len(grades))
+    told = zip(sides, np.repeat(grades, 2), strict=True)
+    drawing.say(dots, [f"{short(text, 100)}: grade {number(grade)}" for text, grade in told])
+    panel.set(xticks=[], yticks=[])
+    panel.spines[:].set_visible(False)
+    panel.margins(0.06)
+    panel.set_aspect("equal", adjustable="datalim")
+
+
+def _numbered(pairs: int) -> list[str]:
+    return [f"pair {pair}, {side}" for pair in range(pairs) for side in ("first", "second")]

@@ -1,0 +1,149 @@
+"""matplotlib's SVG made fit for files and pages: few ids, texts at points, colours as variables."""
+
+import re
+from xml.etree import ElementTree as ET  # what is parsed was written by matplotlib a moment ago
+
+from matplotlib.figure import Figure
+
+from layerwise.errors import InputError
+from layerwise.plots.look import BACKGROUND, FONT, LIGHT, Theme
+
+_ID_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+_REFERENCE = re.compile(r"(url\(#|^#)([^)]+)")
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+_FILE_FONTS = f"'{FONT}', Verdana, sans-serif"
+_PAGE_FONTS = "var(--figure-font, system-ui, sans-serif)"
+_WIDE = 7  # inches: beyond, a drawing needs the whole width of a page to be read
+_JOINS = "stroke-linejoin: round; stroke-linecap: butt"
+
+
+def parse(content: bytes) -> ET.Element:
+    """The drawing without namespaces, metadata and the style sheet, which would reach a page's other drawings."""
+    root = ET.fromstring(content)  # noqa: S314
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        element.attrib = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in ("metadata", "style") or (child.tag == "defs" and not _kept(child)):
+                parent.remove(child)
+    root.set("style", _JOINS)
+    return root
+
+
+def for_file(root: ET.Element, figure: Figure) -> ET.Element:
+    """A drawing that stands alone, in the colours that it was drawn in."""
+    _tell_points(root, figure)
+    _rename(root, "part")
+    _set_fonts(root, _FILE_FONTS)
+    _describe(root, figure)
+    _slim(root)
+    root.set("xmlns", "http://www.w3.org/2000/svg")
+    return root
+
+
+def for_page(root: ET.Element, figure: Figure, prefix: str) -> ET.Element:
+    """A drawing within a page, whose colours and width are the page's."""
+    if not _ID_PREFIX.fullmatch(prefix):
+        raise InputError(f"id_prefix {prefix!r} is no beginning of an id; give a letter, then letters, digits, - or _")
+    for parent in list(root.iter()):
+        for child in [child for child in parent if child.get("id") == BACKGROUND]:
+            parent.remove(child)
+    _tell_points(root, figure)
+    _rename(root, prefix)
+    _set_fonts(root, _PAGE_FONTS)
+    _describe(root, figure)
+    names = {colour: f"var({name})" for name, colour in variables(_theme(figure)).items()}
+    for element in root.iter():
+        if "style" in element.attrib:
+            style = element.attrib["style"]
+            element.set("style", _COLOUR.sub(lambda found: names.get(found.group(), found.group()), style))
+    _slim(root)
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    root.set("width", "100%")
+    root.set("class", "wide" if figure.get_figwidth() > _WIDE else "narrow")
+    return root
+
+
+def as_text(root: ET.Element) -> str:
+    """The element as text, each part of it on a line, so that versions of a file can be compared."""
+    return ET.tostring(root, encoding="unicode")
+
+
+def variables(theme: Theme) -> dict[str, str]:
+    """The names that a page's style sheet has for a theme's colours."""
+    plain = {"--paper": theme.paper, "--ink": theme.ink, "--muted": theme.muted, "--grid": theme.grid}
+    series = {f"--series-{place}": colour for place, colour in enumerate(theme.series, start=1)}
+    return plain | series | {f"--heat-{place}": colour for place, colour in enumerate(theme.heat)}
+
+
+def _theme(figure: Figure) -> Theme:
+    theme = getattr(figure, "theme", LIGHT)
+    return theme if isinstance(theme, Theme) else LIGHT
+
+
+def _kept(defs: ET.Element) -> bool:
+    return any(child.tag != "style" for child in defs)
+
+
+def _tell_points(root: ET.Element, figure: Figure) -> None:
+    """Each marker, bar or cell gets its text."""
+    hover: dict[str, tuple[str, ...]] = getattr(figure, "hover", {})
+    for group in root.iter("g"):
+        labels = hover.get(group.get("id", ""))
+        if labels is None:
+            continue
+        drawn = list(group.iter("use")) or list(group.iter("path"))
+        for element, label in zip(drawn, labels, strict=True):
+            element.set("class", "point")
+            element.set("data-label", label)
+            ET.SubElement(element, "title").text = label
+
+
+def _rename(root: ET.Element, prefix: str) -> None:
+    """Ids that something refers to are numbered, the others go."""
+    values = [value for element in root.iter() for value in element.attrib.values()]
+    used = {found.group(2) for found in map(_REFERENCE.search, values) if found}
+    names: dict[str, str] = {}
+    for element in root.iter():
+        old = element.attrib.pop("id", None)
+        if old in used and old is not None:
+            names[old] = f"{prefix}-{len(names)}"
+            element.set("id", names[old])
+    for element in root.iter():
+        for name, value in element.attrib.items():
+            if name in ("href", "clip-path", "style"):
+                element.set(name, _REFERENCE.sub(lambda found: found.group(1) + names[found.group(2)], value))
+
+
+def _slim(element: ET.Element) -> None:
+    """Without groups that mean nothing, without what can't be seen, and with hundredths of a point as the least."""
+    kept: list[ET.Element] = []
+    for child in element:
+        _slim(child)
+        if child.tag == "g" and not child.attrib:
+            kept.extend(child)
+        elif child.attrib != {"d": child.get("d"), "style": "fill: none"}:
+            kept.append(child)
+    element[:] = kept
+    for name in ("d", "x", "y", "transform"):
+        if name in element.attrib:
+            rounded = _LONG_NUMBER.sub(lambda found: f"{float(found.group()):.2f}", element.attrib[name])
+            element.set(name, " ".join(rounded.split()))
+    if element.get("transform", "").startswith("rotate(-0 "):
+        del element.attrib["transform"]
+    if element.tag not in ("text", "title"):
+        element.text = "\n"
+    element.tail = "\n"
+
+
+def _set_fonts(root: ET.Element, fonts: str) -> None:
+    for text in root.iter("text"):
+        text.set("style", text.get("style", "").replace(f"'{FONT}'", fonts))
+
+
+def _describe(root: ET.Element, figure: Figure) -> None:
+    root.set("role", "img")
+    root.set("aria-label", getattr(figure, "description", "") or "figure")
