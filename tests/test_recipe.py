@@ -68,6 +68,22 @@ def test_published_settings_are_those_of_the_papers():
     assert sg.model.freeze == ("embeddings",)
 
 
+def test_published_settings_of_the_other_papers():
+    batch = {name: (load_recipe(name).train.batch_size, load_recipe(name).train.learning_rate) for name in PUBLISHED}
+    assert batch["lap-unsup"] == batch["sscl-simcse"] == batch["sscl-progressive"] == (64, 3e-5)
+    assert (batch["lap-sup-eq6"], batch["lap-sup"], batch["diffcse"]) == ((256, 1e-5), (256, 2e-5), (64, 7e-6))
+    attention, plain, triples = (load_recipe(name) for name in ("lap-sup", "lap-sup-eq6", "simcse-sup"))
+    assert (attention.model.pooler, attention.model.keep_head) == ("attention(cls, mean, last=cls)", True)
+    assert attention.objectives[0].hard_negative_weight == 1.0  # the authors' code; SimCSE's is 0
+    assert (triples.objectives[0].hard_negative_weight, len(plain.data.columns)) == (0.0, 2)
+    layers = {name: load_recipe(name).objectives[0].layers for name in ("sscl-simcse", "sscl-progressive")}
+    assert layers == {"sscl-simcse": (-2,), "sscl-progressive": (-2, -3)}
+    assert load_recipe("sscl-bert-cls").objectives[0].positives == "self"
+    contrast, replaced = load_recipe("diffcse").objectives
+    assert (contrast.name, replaced.weight, replaced.share) == ("info-nce", 0.005, 0.30)
+    assert load_recipe("diffcse").model.head == "mlp-bn"
+
+
 def test_back_translations_are_read_by_the_frozen_copy_alone():
     recipe = load_recipe("bt-sg-opt")
     assert recipe.frozen.column == 1
@@ -196,6 +212,13 @@ def test_an_override_that_can_not_be_is_refused(text, said):
 def test_an_unknown_recipe_gets_a_suggestion():
     with pytest.raises(InputError, match=r"Unknown recipe 'simcse-unsupp'. Did you mean 'simcse-unsup'"):
         load_recipe("simcse-unsupp")
+
+
+def test_a_file_of_another_ending_is_no_recipe(tmp_path):
+    path = tmp_path / "mine.tml"
+    path.write_text(recipe_text("sg")[0])
+    with pytest.raises(InputError, match=r"mine\.tml: a recipe file's name ends in \.toml"):
+        load_recipe(path)
 
 
 def test_a_recipe_of_the_user_is_a_file(tmp_path):

@@ -14,7 +14,7 @@ from layerwise.data.rows import FORMATS, Row
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.postprocess.fitted_on import ENCODER
-from layerwise.train.corpus import Corpus, equal_to_evaluation, read_corpus
+from layerwise.train.corpus import Corpus, equal_to_evaluation, read_corpus, stacked_corpus
 from layerwise.train.corpus_sieve import AllRows, CorpusCounts, RecentRows, Sieve
 
 TRIPLES = [("a b", "b c", "c d"), ("e", " ", "f"), ("a b ", " b c", "c d"), ("g", "h", "i"), ("a b", "b c", "x")]
@@ -287,3 +287,18 @@ class TestEqualToEvaluation:
         found = equal_to_evaluation(corpus, ["stsb", "sickr"], data)
         assert found["stsb"] == corpus.fitted_on.different
         assert found["sickr"] < found["stsb"] / 10
+
+
+def test_stacked_columns_are_one_column_and_everything_dropped_is_counted(tmp_path):
+    first, second = tmp_path / "one.csv", tmp_path / "two.csv"
+    first.write_text("a,b\nA cat.,It rained.\n,A dog.\nA cat.,A cat.\n")
+    second.write_text("a,b\nA bird.,\n")
+    stacked = stacked_corpus([str(first), str(second)], ("a", "b"))
+    assert stacked.columns == (("A cat.", "It rained.", "A dog.", "A bird."),)
+    assert stacked.counts == CorpusCounts(read=8, empty=2, duplicates=2, kept=4)
+    assert (stacked.source.count("one.csv"), stacked.source.count("two.csv")) == (1, 1)
+    few = stacked_corpus([str(first), str(second)], ("a", "b"), limit=2)
+    assert few.columns == (("A cat.", "It rained."),)
+    assert few.source.endswith("first 2 rows")
+    whole = stacked_corpus([str(first)], ("a", "b"), keep_duplicates=True)
+    assert whole.columns == (("A cat.", "A cat.", "It rained.", "A dog.", "A cat."),)
