@@ -9,6 +9,7 @@ Ours is `LayerSearch().fit(...)` from views to the best set, Gram matrices inclu
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -212,29 +213,28 @@ def cost_at(at: dict[str, int], options: argparse.Namespace) -> dict[str, list[f
 
 def draw(lines: dict[str, list[dict[str, Any]]], fixed: dict[str, int], path: Path) -> None:
     """One panel each for pairs, layers and width."""
-    import matplotlib as mpl
+    from layerwise.plots import LIGHT, save_figure
+    from layerwise.plots.ends import legend
+    from layerwise.plots.look import LINE, MARKERS, dress, finish, new_drawing, new_panels
 
-    mpl.use("svg")
-    import matplotlib.pyplot as plt
-
-    mpl.rcParams["svg.hashsalt"] = "layerwise"
-    figure, panels = plt.subplots(1, len(lines), figsize=(11, 3.1), sharey=True)
-    styles = {"method 4": ("Method 4 of the paper", "#c2571a"), "ours": ("layerwise", "#1f5fa8")}
-    for panel, (along, line) in zip(panels, lines.items(), strict=True):
-        for name, (label, colour) in styles.items():
-            known = [(point[along], point["medians"][name]) for point in line if name in point["medians"]]
-            panel.plot(*zip(*known, strict=True), marker="o", markersize=3.5, color=colour, label=label)
-        others = (f"{name} {number:,}" for name, number in fixed.items() if name != along)
-        panel.set_title(", ".join(others), fontsize=9)
-        panel.set(xlabel=along, xscale="linear" if along == "layers" else "log", yscale="log")
-        panel.set_xticks([point[along] for point in line], [f"{point[along]:,}" for point in line])
+    drawing = new_drawing(LIGHT, size=(10, 3.4))
+    names, handles = {"ours": "layerwise", "method 4": "Method 4 of the paper"}, {}
+    for place, (panel, along) in enumerate(zip(new_panels(drawing, len(lines), share_y=True), lines, strict=True)):
+        others = ", ".join(f"{name} {number:,}" for name, number in fixed.items() if name != along)
+        dress(panel, LIGHT, x=along, y="" if place else "seconds, all sets", title=others)
+        for order, (name, label) in enumerate(names.items()):
+            known = [(point[along], point["medians"][name]) for point in lines[along] if name in point["medians"]]
+            (handles[label],) = panel.plot(*zip(*known, strict=True), color=LIGHT.colour(order), linewidth=LINE,
+                                           marker=MARKERS[order], markersize=4)  # fmt: skip
+            drawing.say(handles[label], [f"{label}, {along} {value:,}: {seconds:.2g} s" for value, seconds in known])
+        panel.set(xscale="linear" if along == "layers" else "log", yscale="log")
+        values = [point[along] for point in lines[along]]
+        room = [along == "layers" or after > 1.5 * value for value, after in itertools.pairwise([*values, np.inf])]
+        panel.set_xticks(values, [f"{value:,}" * fits for value, fits in zip(values, room, strict=True)])
+        panel.yaxis.set_major_formatter("{x:g}")
         panel.minorticks_off()
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(axis="y", alpha=0.25)
-    panels[0].set_ylabel("seconds, all sets")
-    panels[0].legend(frameon=False, fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    legend(drawing, list(handles.values()), list(handles))
+    save_figure(finish(drawing, "Seconds of searching all sets against pairs, layers and width"), path)
 
 
 def save(name: str, result: dict[str, Any], options: argparse.Namespace) -> None:

@@ -40,8 +40,8 @@ def test_the_commands_run(tmp_path, monkeypatch):
     (tmp_path / "task.toml").write_text(task)
     lines = [line.split("#")[0] for block in blocks("bash") for line in block.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("layerwise ")]
-    names = ["info", "search", "evaluate", "evaluate", "compare", "data", "fit", "recipes", "train", "embed", "embed"]
-    assert [command[0] for command in commands] == [*names, "cache", "demo"]
+    names = ["info", "search", "evaluate", "evaluate", "compare", "analyze", "report", "data", "fit", "recipes"]
+    assert [command[0] for command in commands] == [*names, "train", "embed", "embed", "cache", "demo"]
     for command in commands:
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 0, (command, result.output, result.exception)
@@ -50,6 +50,8 @@ def test_the_commands_run(tmp_path, monkeypatch):
     assert (tmp_path / "best" / "modules.json").is_file()
     assert (tmp_path / "fitted" / "modules.json").is_file()
     assert (tmp_path / "mix.json").is_file()
+    assert (tmp_path / "toksim.svg").is_file()
+    assert (tmp_path / "report.html").is_file()
     assert (tmp_path / "trained" / "model" / "modules.json").is_file()
 
 

@@ -61,7 +61,7 @@ def analyze(
     ] = None,
     trainings: Annotated[
         list[Path] | None,
-        typer.Option("--train", help="The folder of a training, of one seed or several, for its curves (repeat)."),
+        typer.Option("--train", help="The folder of a training: for curves, or for --measure negatives (repeat)."),
     ] = None,
     data: DataFolder = None,
     out: Annotated[
@@ -129,7 +129,7 @@ def _check_given(model: str | None, against: str | None, named: Sequence[str], t
         raise InputError(f"{what} is of a model, and none was named; give a folder, a hub name or 'default'")
     if _NEGATIVES in named and not trainings:
         raise InputError(f"--measure {_NEGATIVES} is of trainings; name their folders by --train")
-    if against is not None and against == model:
+    if model is not None and against is not None and Path(against) == Path(model):
         raise InputError(f"{model}: a model against itself says nothing; give another one to --against")
 
 
@@ -223,8 +223,9 @@ def _show(facts: dict[str, Any], out: Path | None) -> None:
         print_line(f"{facts['model']} by {facts['mix']}, on {facts['pairs']}")
     if facts.get("demo"):
         print_line("A demonstration on pairs written for it; give --pairs for your own, or a task such as stsb.")
-    for table in facts["measures"].values():
-        print_line()
+    for place, table in enumerate(facts["measures"].values()):
+        if place or "model" in facts:
+            print_line()
         print_line(" ".join(part for part in (f"{table['title']}.", table["reading"]) if part))
         _show_rows(table["rows"])
         for note in table["notes"]:

@@ -6,10 +6,10 @@ by its name in `MEASURES`.
 
 from layerwise.measures.alike import LayersAlike, layers_alike
 from layerwise.measures.attention import LayerWeightsTaken, LengthGroup, attention_over_layers
-from layerwise.measures.before_after import BeforeAfter, Change, before_after
+from layerwise.measures.before_after import BeforeAfter, Change, before_after, changes_between
 from layerwise.measures.chosen import ChosenLayers, Curve, MixScore, chosen_layers
 from layerwise.measures.curves import Series, TrainingCurve, joined_seeds, training_curve, training_curves
-from layerwise.measures.geometry import Geometry, Spectra, geometry, spectra
+from layerwise.measures.geometry import Geometry, Spectra, geometry, geometry_and_spectra, spectra
 from layerwise.measures.material import POOLINGS, Material
 from layerwise.measures.measure import MEASURES, Measure, Measured, add_measure
 from layerwise.measures.names import told_apart
@@ -51,8 +51,10 @@ __all__ = [
     "add_measure",
     "attention_over_layers",
     "before_after",
+    "changes_between",
     "chosen_layers",
     "geometry",
+    "geometry_and_spectra",
     "joined_seeds",
     "layer_negatives",
     "layer_scores",

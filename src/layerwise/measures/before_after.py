@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 from layerwise.errors import InputError
-from layerwise.measures.geometry import geometry
+from layerwise.measures.geometry import Geometry, geometry
 from layerwise.measures.material import Material
 from layerwise.measures.measure import Measured, Row
 from layerwise.measures.scores import LayerScores, layer_scores
-from layerwise.measures.smoothing import smoothing
+from layerwise.measures.smoothing import Smoothing, smoothing
+
+Taken = tuple[LayerScores | None, Smoothing, Geometry]  # of one model
 
 _BETTER = {
     "score of the own mix": "higher",
@@ -62,15 +64,22 @@ def before_after(first: Material, second: Material) -> BeforeAfter:
     if (first.pairs.left, first.pairs.right) != (second.pairs.left, second.pairs.right):
         raise InputError("two models are compared on the same pairs; these differ")
     graded = first.pairs.gold is not None
-    scores = [layer_scores(material) if graded else None for material in (first, second)]
-    before, after = (_figures(material, own) for material, own in zip((first, second), scores, strict=True))
+    taken = [
+        (layer_scores(material) if graded else None, smoothing(material), geometry(material))
+        for material in (first, second)
+    ]
+    return changes_between((first.name, second.name), *taken)
+
+
+def changes_between(names: tuple[str, str], first: Taken, second: Taken) -> BeforeAfter:
+    """The same from what was measured of both already, on the same pairs."""
+    before, after = _figures(*first), _figures(*second)
     changes = tuple(Change(name, before[name], after[name], _BETTER.get(name, "")) for name in before)
-    return BeforeAfter(first.name, second.name, changes, *scores)
+    return BeforeAfter(*names, changes, first[0], second[0])
 
 
-def _figures(material: Material, scores: LayerScores | None) -> dict[str, float]:
+def _figures(scores: LayerScores | None, smooth: Smoothing, space: Geometry) -> dict[str, float]:
     """By name, in the order in which they are shown."""
-    smooth, space = smoothing(material), geometry(material)
     found = {}
     if scores is not None:
         found["score of the own mix"] = scores.own

@@ -11,7 +11,7 @@ from layerwise.measures.material import Material
 from layerwise.measures.measure import Measure, Measured, Row, add_measure
 from layerwise.mixes import parse_mix
 from layerwise.muted import muted
-from layerwise.search.ablations import Ablation, by_size, by_training_size, fixed_mixes, without_each
+from layerwise.search.ablations import Ablation, by_size_and_without, by_training_size, fixed_mixes
 from layerwise.search.choose import Choice
 from layerwise.search.gain import Gain
 from layerwise.search.layer_search import LayerSearch
@@ -140,6 +140,7 @@ def chosen_layers(
 def _found(search: LayerSearch, poolings: tuple[str, ...], depth: int) -> ChosenLayers:
     report, stability = search.report_, search.stability_
     by_pairs = by_training_size(search, draws=1)
+    sizes, without = by_size_and_without(search)
     mean, low, high = (100 * value for value in (report.gain.mean, report.gain.low, report.gain.high))
     return ChosenLayers(
         best=_score("best set", search.best_),
@@ -147,8 +148,8 @@ def _found(search: LayerSearch, poolings: tuple[str, ...], depth: int) -> Chosen
         gain=Gain(mean, low, high, report.gain.p_value),
         shares=np.array(stability.shares),
         agreement=stability.agreement,
-        by_size=_curve(by_size(search)),
-        without=_curve(without_each(search)),
+        by_size=_curve(sizes),
+        without=_curve(without),
         by_pairs=_curve([chosen for _, chosen, _ in by_pairs], [size for size, _, _ in by_pairs]),
         last_by_pairs=_curve([last for _, _, last in by_pairs], [size for size, _, _ in by_pairs]),
         fixed=tuple(_fixed(line) for line in fixed_mixes(search, pooling=search.last_.pooling) if line.name != "last"),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.analysis.geometry import alignment, anisotropy, uniformity
-from layerwise.analysis.spectrum import effective_rank, spectrum
+from layerwise.analysis.spectrum import rank_of_spectrum, spectrum
 from layerwise.measures.material import Material
 from layerwise.measures.measure import Measure, Measured, Row, add_measure
 
@@ -73,15 +73,23 @@ def geometry(material: Material, pooling: str | None = None) -> Geometry:
     Over all different texts; alignment over the pairs whose grade is in the highest fifth of the scale that the grades
     span.
     """
+    return geometry_and_spectra(material, pooling)[0]
+
+
+def geometry_and_spectra(material: Material, pooling: str | None = None) -> tuple[Geometry, Spectra]:
+    """Both, for effective ranks are of the same decomposition as spectra."""
     alike, said = _alike(material)
     left, right = (torch.from_numpy(side[alike]) for side in material.places)
-    found = []
+    found, shares = [], []
     for vectors in _spaces(material, pooling):
+        own = spectrum(vectors).double()
         close = float(alignment(vectors[left], vectors[right])) if len(left) else np.nan
-        found.append([float(anisotropy(vectors)), close, float(uniformity(vectors)), float(effective_rank(vectors))])
+        found.append([float(anisotropy(vectors)), close, float(uniformity(vectors)), float(rank_of_spectrum(own))])
+        shares.append(own.numpy())
     cone, aligned, spread, rank = np.array(found, dtype=np.float64).T
-    name, labels = pooling or material.pooling, _labels(material)
-    return Geometry(name, labels, cone, aligned, spread, rank, said, len(material.texts))
+    name, labels, sentences = pooling or material.pooling, _labels(material), len(material.texts)
+    space = Geometry(name, labels, cone, aligned, spread, rank, said, sentences)
+    return space, Spectra(name, labels, tuple(shares), sentences)
 
 
 def spectra(material: Material, pooling: str | None = None) -> Spectra:

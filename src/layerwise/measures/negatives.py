@@ -62,7 +62,7 @@ class LayerNegatives(Measured):
     @property
     def notes(self) -> tuple[str, ...]:
         """Which score it is."""
-        return (f"scores are {self.score}",)
+        return (f"score: {self.score}",)
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class _Finished:
     def scores(self) -> dict[str, float]:
         """By name: averages of test suites, then test tasks, then the dev score."""
         facts, dev = self.facts, self.facts.get("dev") or {}
-        found = {f"averages of the {name} tests": score for name, score in (facts.get("averages") or {}).items()}
-        found |= {f"those of the test {name}": score for name, score in (facts.get("scores") or {}).items()}
-        found |= {f"the best dev scores on {dev['task']}": dev["best"]} if dev else {}
+        found = {f"average of {name}, test": score for name, score in (facts.get("averages") or {}).items()}
+        found |= {f"{name}, test": score for name, score in (facts.get("scores") or {}).items()}
+        found |= {f"best dev score, {dev['task']}": dev["best"]} if dev else {}
         return {name: score for name, score in found.items() if score is not None}
 
     def _depth(self) -> int:
