@@ -22,9 +22,13 @@ def effective_rank(embeddings: Tensor) -> Tensor:
     values themselves are taken, as there, not their squares. From 1 (all on a line) to min(n - 1, d) (all directions
     used alike); NaN where all rows are the same.
     """
-    values = _singular_values(embeddings)
-    shares = values / values.sum()
-    entropy: Tensor = torch.special.entr(shares).sum()
+    return rank_of_spectrum(spectrum(embeddings))
+
+
+def rank_of_spectrum(shares: Tensor) -> Tensor:
+    """The effective rank of what has these shares of variance by direction. (directions,) -> scalar"""
+    values = shares.sqrt()  # as the singular values, but for a factor that goes out
+    entropy: Tensor = torch.special.entr(values / values.sum()).sum()
     return entropy.exp()
 
 

@@ -18,7 +18,7 @@ from layerwise.cli.options import (
     Revision,
     TrustRemoteCode,
 )
-from layerwise.cli.screen import human_bytes, print_json, print_line
+from layerwise.cli.screen import human_bytes, print_json, print_line, say_error
 from layerwise.errors import InputError
 
 
@@ -52,32 +52,51 @@ def report(
     from layerwise.measures import Material, TextPairs, pairs_of, training_curves
     from layerwise.model.layer_model import LayerModel
     from layerwise.report.build import build_page, command_line
-    from layerwise.report.findings import find_out, gather
+    from layerwise.report.findings import find_out, gather, told_apart
     from layerwise.report.page import write_page
 
     began = time.perf_counter()
     _check_out(out)
+    if against is not None:
+        told_apart(model, against)
     curves = training_curves(trainings or ())
     whole = pairs_of(pairs, columns=(left, right), score=score, split=split, data=data) if pairs else TextPairs.demo()
     drawn = whole.limited(limit, seed=seed)
     loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length, "backend": backend}
     loading |= {"revision": revision, "trust_remote_code": trust_remote_code}
-    found = []
-    for name in [model] if against is None else [model, against]:
-        material = Material(LayerModel.load(name, **loading), drawn, show_progress_bar=sys.stderr.isatty())
-        found.append(find_out(material, material.name if name == "default" else name, seed=seed))
-    gathered = gather(found[0], found[1] if against else None, curves)
-    named = ["--pairs", pairs, "--split", split] if pairs else []
-    chosen = [*named, "--limit", str(limit), "--seed", str(seed)]
+    models = {name: LayerModel.load(name, **loading) for name in ([model] if against is None else [model, against])}
+    try:
+        found = [
+            find_out(
+                Material(loaded, drawn, show_progress_bar=sys.stderr.isatty()),
+                loaded.encoder.name if name == "default" else name,
+                seed=seed,
+            )
+            for name, loaded in models.items()
+        ]
+        gathered = gather(found[0], found[1] if against else None, curves)
+    except KeyboardInterrupt as stopped:
+        say_error("interrupted; no report was written, but encoded views are kept: the same command goes on faster")
+        raise typer.Exit(130) from stopped
+    columns = _given(("--left", left, "sentence1"), ("--right", right, "sentence2"), ("--score", score, None))
+    source = _given(("--pairs", pairs, None), ("--split", split, "test"), ("--data", data, None))
+    how = _given(("--max-length", max_length, None), ("--dtype", dtype, "float32"), ("--backend", backend, "torch"))
+    chosen = [*source, *columns, "--limit", str(limit), "--seed", str(seed), *how]
+    others = _given(("--against", against, None), *(("--train", folder, None) for folder in trainings or ()))
     commands = [
-        command_line("report", model, *(["--against", against] if against else []), *chosen, "-o", out.name),
+        command_line("report", model, *others, *chosen, "-o", out.name),
         command_line("analyze", model, "--measure", "all", *chosen),
     ]
-    if pairs and Path(pairs).is_file():
-        commands.append(command_line("search", model, pairs, "--save", "best"))
+    if pairs and Path(pairs).is_file() and found[0].scores is not None:
+        commands.append(command_line("search", model, pairs, *columns, "--save", "best"))
     page = build_page(gathered, commands)
     write_page(page, out)
     _tell(out, page.answer, time.perf_counter() - began, demo=pairs is None, as_json=as_json)
+
+
+def _given(*options: tuple[str, Any, Any]) -> list[str]:
+    """Options (name, value, usual value) as they are typed; those of the usual value are left out."""
+    return [word for name, value, usual in options if value != usual for word in (name, str(value))]
 
 
 def _check_out(out: Path) -> None:
@@ -85,6 +104,8 @@ def _check_out(out: Path) -> None:
         raise InputError(f"{out}: is a folder; name a file for --out, such as {out / 'report.html'}")
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{out}: a report is an HTML file; name one that ends in .html")
+    if not all(folder.is_dir() for folder in out.absolute().parents if folder.exists()):
+        raise InputError(f"{out}: a file stands where its folder should be; name another place for --out")
 
 
 def _tell(out: Path, answer: tuple[str, ...], seconds: float, *, demo: bool, as_json: bool) -> None:

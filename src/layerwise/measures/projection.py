@@ -85,12 +85,14 @@ def _flattened(vectors: NDArray[np.float64], method: str, seed: int) -> tuple[ND
     """(n, d) -> (n, 2), and the share of variance that a PCA keeps"""
     from sklearn.decomposition import PCA  # scikit-learn takes a second to import
     from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     if method == "pca":
         pca = PCA(n_components=2, svd_solver="full")
         return pca.fit_transform(vectors), float(pca.explained_variance_ratio_.sum())
     perplexity = min(_PERPLEXITY, (len(vectors) - 1) / 3)
-    points = TSNE(n_components=2, perplexity=perplexity, init="pca", random_state=seed).fit_transform(vectors)
+    with threadpool_limits(1):  # threads wait for each other longer than so few points take; the points are the same
+        points = TSNE(n_components=2, perplexity=perplexity, init="pca", random_state=seed).fit_transform(vectors)
     return points.astype(np.float64), None
 
 

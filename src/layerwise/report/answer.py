@@ -1,6 +1,7 @@
 """The answer in two sentences: which layers, how much better, how sure, how much cheaper; and the same on cards."""
 
 from layerwise.measures import ChosenLayers, MixScore
+from layerwise.mixes import parse_mix
 from layerwise.report.findings import FEWEST_PAIRS, Compared, Findings, Gathered
 from layerwise.report.page import Fact
 from layerwise.search.gain import Gain
@@ -20,7 +21,8 @@ def headline(gathered: Gathered) -> tuple[Fact, ...]:
     found, compared = gathered.found, gathered.compared
     facts = _chosen_facts(found.chosen) if found.chosen is not None else _smooth_facts(found)
     if compared is not None and compared.gain is not None:
-        facts = (Fact("against the other", _signed(compared.gain.mean), _interval(compared.gain)), *facts[:3])
+        first = Fact(f"against {compared.first.name}", _signed(compared.gain.mean), _interval(compared.gain))
+        facts = (first, *facts[:3])
     return facts
 
 
@@ -32,14 +34,14 @@ def _compared(compared: Compared) -> str:
             f"{second.name} and {first.name} are set side by side without grades: the tokens of a sentence have a "
             f"cosine of {tokens[0]:.2f} in the last layer of the one and {tokens[1]:.2f} in that of the other."
         )
-    scores = f"{second.scores.own:.1f} against {first.scores.own:.1f}"
+    scores = f"{second.scores.own:.1f} against {first.scores.own:.1f} (Spearman × 100)"
     if not _is_sure(gain):
         return (
             f"{second.name} and {first.name} can't be told apart on these pairs: {scores}, a difference of "
             f"{_signed(gain.mean)} ({_interval(gain)})."
         )
-    better, worse = (second, first) if gain.mean > 0 else (first, second)
-    return f"{better.name} is better than {worse.name}: {scores}, {_signed(gain.mean)} ({_interval(gain)})."
+    said = "better" if gain.mean > 0 else "worse"
+    return f"{second.name} is {said} than {first.name}: {scores}, {_signed(gain.mean)} ({_interval(gain)})."
 
 
 def _layers(found: Findings) -> str:
@@ -53,14 +55,15 @@ def _layers(found: Findings) -> str:
             f"The last layer of {found.name} is its best: no set of layers is above it on these pairs, and a search on "
             f"half of them finds {scores}."
         )
-    if not _is_sure(chosen.gain) or chosen.gain.mean <= 0:
+    if not _gains(chosen):
         return (
             f"No set of layers of {found.name} is surely better than the last layer: the best on these pairs, "
             f"{chosen.best.mix}, has {scores}, {_signed(chosen.gain.mean)} ({_interval(chosen.gain)})."
         )
+    one = len(parse_mix(chosen.best.mix).layers) == 1
     return (
-        f"Layers {chosen.best.mix} of {found.name} are better than its last layer: {scores}, "
-        f"{_signed(chosen.gain.mean)} ({_interval(chosen.gain)})."
+        f"{'Layer' if one else 'Layers'} {chosen.best.mix} of {found.name} {'is' if one else 'are'} better than its "
+        f"last layer: {scores}, {_signed(chosen.gain.mean)} ({_interval(chosen.gain)})."
     )
 
 
@@ -80,18 +83,17 @@ def _cost(chosen: ChosenLayers) -> str:
     if chosen.blocks < chosen.all_blocks:
         saved = 1 - chosen.blocks / chosen.all_blocks
         return f"the best set runs {chosen.blocks} of {chosen.all_blocks} blocks, {_percent(saved)} fewer"
+    every = f"the best set runs all {chosen.all_blocks} blocks"
     cheaper = _cheaper(chosen)
     if cheaper is None:
-        return f"the best set runs all {chosen.all_blocks} blocks, and none with fewer has half of its gain"
-    return (
-        f"the best set runs all {chosen.all_blocks} blocks, while {cheaper.mix} runs only {cheaper.blocks} and has "
-        f"{cheaper.test:.1f}"
-    )
+        return f"{every}, and none with fewer {'has half of its gain' if _gains(chosen) else 'equals the last layer'}"
+    runs = f"only {cheaper.blocks}" if cheaper.blocks else "none of them"
+    return f"{every}, while {cheaper.mix} runs {runs} and has {cheaper.test:.1f}"
 
 
 def _cheaper(chosen: ChosenLayers) -> MixScore | None:
-    """The set of the fewest blocks that has half of the gain, or more."""
-    least = chosen.last.test + max(0.0, chosen.gain.mean / 2)
+    """The set of the fewest blocks that has half of the gain or more; where nothing is gained, what the last has."""
+    least = chosen.last.test + (chosen.gain.mean / 2 if _gains(chosen) else 0.0)
     enough = [one for one in chosen.front if one.blocks < chosen.all_blocks and one.test >= least]
     return min(enough, key=lambda one: one.blocks, default=None)
 
@@ -114,6 +116,10 @@ def _smooth_facts(found: Findings) -> tuple[Fact, ...]:
         Fact("anisotropy, own mix", f"{space.anisotropy[-1]:.2f}", "random sentences; 0 is spread out"),
         Fact("effective rank, own mix", f"{space.effective_rank[-1]:.0f}", f"of {found.material.model.width}"),
     )
+
+
+def _gains(chosen: ChosenLayers) -> bool:
+    return _is_sure(chosen.gain) and chosen.gain.mean > 0
 
 
 def _is_sure(gain: Gain) -> bool:

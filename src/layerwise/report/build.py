@@ -70,7 +70,7 @@ def _rows(found: Findings, *, named: bool) -> list[tuple[Cell, ...]]:
             ]
         rows.append(
             (
-                label if not own else f"{label} (own mix)",
+                "own mix" if own else label,
                 *((found.name,) if named else ()),
                 *by_pooling,
                 None if own else float(found.smooth.toksim.means[layer]),

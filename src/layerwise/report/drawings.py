@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from layerwise import plots
 from layerwise.errors import InputError
@@ -44,7 +45,9 @@ def scores(measured: Several[LayerScores], theme: Theme = LIGHT, chosen: ChosenL
         (one,) = measured.values()
         best = None if chosen is None else MarkedMix(chosen.best.test, parse_mix(chosen.best.mix).layers)
         own = {pooling: one.of(pooling) for pooling in one.poolings if not np.isnan(one.of(pooling)).all()}
-        return plots.layer_curves(scores=own, last="mean", best=best, theme=theme)
+        last = "mean" if chosen is None else parse_mix(chosen.last.mix).poolings[0]
+        marked = last if last in own and not np.isnan(own[last][-1]) else None
+        return plots.layer_curves(scores=own, last=marked, best=best, theme=theme)
     curves = {f"{name}, {one.best[0]}": one.of(one.best[0]) for name, one in measured.items()}
     if len(curves) == 2:
         return plots.before_after_curves(scores=curves, theme=theme)
@@ -83,13 +86,23 @@ def attention(measured: Several[LayerWeightsTaken], theme: Theme = LIGHT) -> Dra
 
 
 def geometry(measured: Several[Geometry], theme: Theme = LIGHT) -> Drawing:
-    """Four small panels; the model's own mix, which is no layer, is left to the tables."""
+    """Four small panels, and a level for the own mix of a model that takes more than its last layer."""
     names = ("anisotropy", "uniformity", "alignment", "effective_rank")
     panels = {
         name.replace("_", " "): {label: getattr(one, name)[:-1] for label, one in measured.items()} for name in names
     }
     kept = {name: of for name, of in panels.items() if not all(np.isnan(values).all() for values in of.values())}
-    return plots.geometry_by_layer(measures=kept, theme=theme)
+    mixed = {label: one for label, one in measured.items() if _has_own_mix(one)}
+    own = {
+        name: {label: float(getattr(one, name.replace(" ", "_"))[-1]) for label, one in mixed.items()} for name in kept
+    }
+    own = {name: {label: level for label, level in levels.items() if level == level} for name, levels in own.items()}
+    return plots.geometry_by_layer(measures=kept, own=own if mixed else None, theme=theme)
+
+
+def _has_own_mix(one: Geometry) -> bool:
+    """Whether the model's own mix lies elsewhere than its last layer."""
+    return not np.allclose(one.anisotropy[-1], one.anisotropy[-2], atol=1e-5)
 
 
 def variance(measured: Several[Spectra], theme: Theme = LIGHT) -> Drawing:
@@ -99,6 +112,8 @@ def variance(measured: Several[Spectra], theme: Theme = LIGHT) -> Drawing:
     (one,) = measured.values()
     middle = (len(one.shares) - 1) // 2
     shares = {f"layer {middle}": one.shares[middle], "last layer": one.shares[-2], "own mix": one.shares[-1]}
+    if len(one.shares[-1]) == len(one.shares[-2]) and np.allclose(one.shares[-1], one.shares[-2], atol=1e-5):
+        del shares["own mix"]  # it is the last layer
     return plots.spectra(shares=shares, theme=theme)
 
 
@@ -129,7 +144,11 @@ def by_size(one: ChosenLayers, theme: Theme = LIGHT) -> Drawing:
     """Score by the number of layers."""
     curve = one.by_size
     return plots.score_by_size(
-        sizes=curve.x, scores={"best set": curve.mean}, sd={"best set": curve.sd}, last=one.last.test, theme=theme
+        sizes=curve.x,
+        scores={"best set": curve.mean},
+        sd=_bands({"best set": curve.sd}),
+        last=one.last.test,
+        theme=theme,
     )
 
 
@@ -137,7 +156,11 @@ def without_layer(one: ChosenLayers, theme: Theme = LIGHT) -> Drawing:
     """Score without each layer."""
     curve = one.without
     return plots.score_without_layer(
-        layers=curve.x, scores={"best set": curve.mean}, sd={"best set": curve.sd}, full=one.best.test, theme=theme
+        layers=curve.x,
+        scores={"best set": curve.mean},
+        sd=_bands({"best set": curve.sd}),
+        full=one.best.test,
+        theme=theme,
     )
 
 
@@ -148,9 +171,14 @@ def by_pairs(one: ChosenLayers, theme: Theme = LIGHT) -> Drawing:
     return plots.score_by_pairs(
         pairs=np.array(one.by_pairs.x)[order].tolist(),
         scores={name: curve.mean[order] for name, curve in curves.items()},
-        sd={name: curve.sd[order] for name, curve in curves.items()},
+        sd=_bands({name: curve.sd[order] for name, curve in curves.items()}),
         theme=theme,
     )
+
+
+def _bands(sd: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+    """Without those that are of one split each, which has none."""
+    return {name: values for name, values in sd.items() if not np.isnan(values).all()}
 
 
 def changes(measured: Several[BeforeAfter], theme: Theme = LIGHT) -> Drawing:

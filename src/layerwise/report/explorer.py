@@ -57,7 +57,9 @@ def explorer_data(explorer: Explorer) -> dict[str, Any]:
 
 def explorer_html(explorer: Explorer) -> str:
     """The frame, which stays hidden until the script fills it, and the data."""
-    return _FRAME + json_script("pair_data", explorer_data(explorer))
+    two = explorer.other_similarities is not None
+    frame = _FRAME.replace('class="explorer"', 'class="explorer two"') if two else _FRAME
+    return frame + json_script("pair_data", explorer_data(explorer))
 
 
 def _check(name: str, values: Any, shape: tuple[int, ...]) -> None:

@@ -21,15 +21,14 @@ from layerwise.measures import (
     TokenMatrices,
     TrainingCurve,
     attention_over_layers,
-    before_after,
+    changes_between,
     chosen_layers,
-    geometry,
+    geometry_and_spectra,
     layer_scores,
     layers_alike,
     pair_similarities,
     projection,
     smoothing,
-    spectra,
     token_matrices,
 )
 from layerwise.mixes import LayerAttention
@@ -88,6 +87,7 @@ def find_out(material: Material, given: str, *, seed: int = 0) -> Findings:
     graded = material.pairs.gold is not None
     pairs = len(material.pairs)
     attends = isinstance(material.model.mix, LayerAttention)
+    space, variance = geometry_and_spectra(material)
     return Findings(
         name=Path(given).name or given,
         given=given,
@@ -97,8 +97,8 @@ def find_out(material: Material, given: str, *, seed: int = 0) -> Findings:
         smooth=smoothing(material),
         tokens=token_matrices(material, _short_sentence(material)),
         attention=attention_over_layers(material) if attends else None,
-        space=geometry(material),
-        variance=spectra(material),
+        space=space,
+        variance=variance,
         alike=layers_alike(material),
         points=projection(material, "tsne", seed=seed) if graded and pairs >= _FEWEST_POINTS else None,
         pairs=pair_similarities(material),
@@ -109,11 +109,12 @@ def gather(first: Findings, second: Findings | None = None, trainings: Sequence[
     """A report on `first`, set against `second` if there is one."""
     if second is None:
         return Gathered(first, None, tuple(trainings))
-    names = _told_apart(first.given, second.given)
+    names = told_apart(first.given, second.given)
     first, second = replace(first, name=names[0]), replace(second, name=names[1])
     gold = first.material.pairs.gold
     gain = None if gold is None else gain_on_pairs(second.pairs.own, first.pairs.own, gold)
-    changes = before_after(second.material, first.material)
+    figures = [(one.scores, one.smooth, one.space) for one in (second, first)]
+    changes = changes_between((second.name, first.name), *figures)
     return Gathered(first, Compared(second, first, changes, gain), tuple(trainings))
 
 
@@ -123,13 +124,15 @@ def _short_sentence(material: Material) -> str | None:
     return max(fitting, key=lambda text: len(text.split())) if fitting else None
 
 
-def _told_apart(one: str, other: str) -> tuple[str, str]:
-    """The shortest ends of two paths that differ: runs/a/model and runs/b/model are a/model and b/model."""
-    if one == other:
+def told_apart(one: str, other: str) -> tuple[str, str]:
+    """What two paths differ in, from their ends: runs/a/model and runs/b/model are a and b; x/model stays so."""
+    if Path(one) == Path(other):
         raise InputError(f"{one}: a model against itself says nothing; give another one to --against")
     parts = [Path(name).parts for name in (one, other)]
     for count in range(1, max(map(len, parts)) + 1):
-        ends = ["/".join(own[-count:]) for own in parts]
+        ends = [own[-count:] for own in parts]
         if ends[0] != ends[1]:
-            return ends[0], ends[1]
+            short = min(map(len, parts)) < count  # the other has nothing left to differ in
+            names = ["/".join(end) if short else end[0] for end in ends]
+            return names[0], names[1]
     return one, other

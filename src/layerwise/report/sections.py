@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from layerwise.measures.measure import MEASURES
 from layerwise.plots import Drawing, inline_svg
 from layerwise.report import drawings
@@ -15,10 +17,10 @@ def sections(gathered: Gathered) -> list[Section]:
     models = [found] if gathered.compared is None else [gathered.compared.first, found]
     return [
         Section("scores", "What each layer is worth", _score_figures(gathered)),
-        Section("search", "What a search chooses", _search_figures(found)),
+        Section("search", _titled("What a search chooses", found, models), _search_figures(found)),
         Section("smoothing", "Is it over-smoothed?", _smoothing_figures(models)),
         Section("space", "How the space is used", _space_figures(models)),
-        Section("attention", "Attention over layers", _attention_figures(found)),
+        Section("attention", "Attention over layers", _attention_figures(models)),
         Section("training", "Training", _training_figures(gathered)),
     ]
 
@@ -30,9 +32,9 @@ def _score_figures(gathered: Gathered) -> tuple[Figure, ...]:
     figures = [
         _figure(
             drawings.scores({found.name: found.scores}, chosen=found.chosen),
-            "Score by layer",
-            "Higher is better; a peak left of the last layer says that the last is not the one to take. The line "
-            "across is the best set of layers, scored on pairs that did not choose it.",
+            "Score by layer" if compared is None else f"Score by layer, {found.name}",
+            "Higher is better; a peak left of the last layer says that the last is not the one to take."
+            + (_LINE_ACROSS.format(" or ".join(found.chosen.poolings)) if found.chosen else ""),
         )
     ]
     if compared is not None and compared.first.scores is not None:
@@ -50,6 +52,9 @@ def _score_figures(gathered: Gathered) -> tuple[Figure, ...]:
     return tuple(figures)
 
 
+_LINE_ACROSS = " The line across is the best set of layers by {}, scored on pairs that did not choose it."
+
+
 def _search_figures(found: Findings) -> tuple[Figure, ...]:
     chosen = found.chosen
     if chosen is None:
@@ -63,7 +68,7 @@ def _search_figures(found: Findings) -> tuple[Figure, ...]:
         _figure(
             drawings.by_size(chosen),
             "Score by number of layers",
-            "Where the curve is flat, more layers add nothing; bars are one standard deviation over splits.",
+            "Where the curve is flat, more layers add nothing; the band is one standard deviation of the splits.",
         ),
         _figure(
             drawings.without_layer(chosen),
@@ -85,7 +90,6 @@ def _smoothing_figures(models: Sequence[Findings]) -> tuple[Figure, ...]:
             "SetSim and TokSim",
             "Near 1 a layer repeats the one below (SetSim, of mean vectors), or all tokens of a sentence are alike "
             "(TokSim).",
-            wide=True,
         )
     ]
     alike_cut = len({one.tokens.tokens for one in models}) == 1
@@ -95,7 +99,6 @@ def _smoothing_figures(models: Sequence[Findings]) -> tuple[Figure, ...]:
             "Tokens of a sentence" if len(models) == 1 or alike_cut else f"Tokens of a sentence, {group[0].name}",
             "The cosine of every token with every other: a field of one colour says that they can't be told apart.",
             note=f"“{group[0].tokens.sentence}”",
-            wide=True,
         )
         for group in ([list(models)] if alike_cut else [[one] for one in models])
     ]
@@ -107,8 +110,9 @@ def _space_figures(models: Sequence[Findings]) -> tuple[Figure, ...]:
         _figure(
             drawings.geometry({one.name: one.space for one in models}),
             "Geometry by layer",
-            MEASURES["geometry"].reading,
-            wide=True,
+            f"{MEASURES['geometry'].reading} A dashed level is the own mix of a model that takes more than its last "
+            "layer.",
+            note="Token poolings: " + ", ".join(f"{one.space.pooling} of {one.name}" for one in models) + ".",
         ),
         _figure(
             drawings.variance({one.name: one.variance for one in models}),
@@ -117,7 +121,12 @@ def _space_figures(models: Sequence[Findings]) -> tuple[Figure, ...]:
         ),
     ]
     figures += [
-        _figure(drawings.likeness({one.name: one.alike}), _titled("Layers alike (CKA)", one, models), _CKA)
+        _figure(
+            drawings.likeness({one.name: one.alike}),
+            _titled("Layers alike (CKA)", one, models),
+            _CKA,
+            note=_CONSTANT if np.isnan(one.alike.cka).any() else "",
+        )
         for one in models
     ]
     points = {one.name: one.points for one in models if one.points is not None}
@@ -127,7 +136,6 @@ def _space_figures(models: Sequence[Findings]) -> tuple[Figure, ...]:
                 drawings.points(points),
                 "The most and the least alike pairs (t-SNE)",
                 "The two sentences of a pair are joined: those of high grade should lie together, of low grade apart.",
-                wide=len(points) > 1,
             )
         )
     return tuple(figures)
@@ -136,15 +144,19 @@ def _space_figures(models: Sequence[Findings]) -> tuple[Figure, ...]:
 _CKA = "Nearer 1: two layers arrange the sentences alike; blocks along the diagonal are stages of the encoder."
 
 
-def _attention_figures(found: Findings) -> tuple[Figure, ...]:
-    if found.attention is None:
-        return ()
-    return (
+_CONSTANT = "A layer that is the same for all sentences is like no other; it is drawn as 0."
+
+
+def _attention_figures(models: Sequence[Findings]) -> tuple[Figure, ...]:
+    return tuple(
         _figure(
-            drawings.attention({found.name: found.attention}),
-            "Weight of each layer",
-            "How much of each layer the pooler takes, for short and long sentences; the dotted level is all alike.",
-        ),
+            drawings.attention({one.name: one.attention}),
+            _titled("Weight of each layer", one, models),
+            "How much of each layer the pooler takes, for the shortest and the longest quarter of the sentences; on "
+            "the dotted level all layers weigh the same.",
+        )
+        for one in models
+        if one.attention is not None
     )
 
 
@@ -159,8 +171,10 @@ def _training_figures(gathered: Gathered) -> tuple[Figure, ...]:
     )
 
 
-def _figure(drawing: Drawing, title: str, how_to_read: str, *, note: str = "", wide: bool = False) -> Figure:
-    return Figure(inline_svg(drawing, "own"), title, how_to_read, note, wide)  # the page makes ids its own
+def _figure(drawing: Drawing, title: str, how_to_read: str, *, note: str = "") -> Figure:
+    """A drawing that says itself that it is wide gets the whole row."""
+    svg = inline_svg(drawing, "own")  # the page makes ids its own
+    return Figure(svg, title, how_to_read, note, wide='class="wide"' in svg)
 
 
 def _titled(title: str, one: Findings, models: Sequence[Findings]) -> str:

@@ -40,14 +40,21 @@ class Ablation:
 
 def by_size(search: LayerSearch) -> list[Ablation]:
     """The best of exactly N layers, for each N."""
-    sizes = np.unique(np.bitwise_count(search.table_.masks))
-    return _best_among(search, {f"{size} layers": _has_size(int(size)) for size in sizes})
+    return by_size_and_without(search)[0]
 
 
 def without_each(search: LayerSearch) -> list[Ablation]:
     """The best without layer i, for each i."""
+    return by_size_and_without(search)[1]
+
+
+def by_size_and_without(search: LayerSearch) -> tuple[list[Ablation], list[Ablation]]:
+    """Both of the above, with every split's sets scored once."""
+    sizes = [int(size) for size in np.unique(np.bitwise_count(search.table_.masks))]
     used = layers_of(int(np.bitwise_or.reduce(search.table_.masks)))
-    return _best_among(search, {f"without {layer}": _lacks(layer) for layer in used})
+    by_count, by_layer = {f"{n} layers": _has_size(n) for n in sizes}, {f"without {n}": _lacks(n) for n in used}
+    lines = _best_among(search, by_count | by_layer)
+    return [one for one in lines if one.name in by_count], [one for one in lines if one.name in by_layer]
 
 
 def fixed_mixes(search: LayerSearch, mixes: Sequence[str] = FIXED, *, pooling: str = "mean") -> list[Ablation]:
