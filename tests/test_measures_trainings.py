@@ -45,7 +45,7 @@ def test_runs_of_the_same_name_are_told_apart_and_a_folder_given_twice_counts_on
     for place in ("a", "b"):
         log(tmp_path / place / "run" / "seed-0", loss={1: 1.0})
     given = [tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "b" / "run" / "seed-0"]
-    assert [curve.name for curve in training_curves(given)] == ["a/run/seed-0", "b/run/seed-0"]
+    assert [curve.name for curve in training_curves(given)] == ["a/seed-0", "b/seed-0"]
     assert told_apart(["x/one", "x/two"]) == ["one", "two"]
     assert told_apart(["same", "same"]) == ["same", "same"]
     assert told_apart([]) == []

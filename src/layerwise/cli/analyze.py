@@ -8,7 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerwise.cli.analyze_out import Finding, check_look, check_out, write
-from layerwise.cli.options import AsJson, Backend, DataFolder, Device, Dtype, MaxLength, Revision, TrustRemoteCode
+from layerwise.cli.options import (
+    AsJson,
+    Backend,
+    DataFolder,
+    Device,
+    DrawSeed,
+    Dtype,
+    LeftColumn,
+    MaxLength,
+    MostPairs,
+    PairsOrTask,
+    Revision,
+    RightColumn,
+    ScoreColumn,
+    TaskSplit,
+    Trainings,
+    TrustRemoteCode,
+)
 from layerwise.cli.screen import print_json, print_line, print_table
 from layerwise.errors import InputError, LayerwiseError
 
@@ -37,16 +54,13 @@ def analyze(
             "projection, pairs, or all (repeat, or commas); of trainings: negatives.",
         ),
     ] = None,
-    pairs: Annotated[
-        str | None,
-        typer.Option(help="CSV, TSV, JSONL or Parquet, or a task such as stsb; without, pairs of the package."),
-    ] = None,
-    left: Annotated[str, typer.Option(help="The column of the first sentence.")] = "sentence1",
-    right: Annotated[str, typer.Option(help="The column of the second sentence.")] = "sentence2",
-    score: Annotated[str | None, typer.Option(help="The column of the score; 'score' if there is one.")] = None,
-    split: Annotated[str, typer.Option(help="Which rows of a task: test, dev or train.")] = "test",
-    limit: Annotated[int, typer.Option(help="Pairs at most, drawn with --seed.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of draws, splits and t-SNE.")] = 0,
+    pairs: PairsOrTask = None,
+    left: LeftColumn = "sentence1",
+    right: RightColumn = "sentence2",
+    score: ScoreColumn = None,
+    split: TaskSplit = "test",
+    limit: MostPairs = 1000,
+    seed: DrawSeed = 0,
     pooling: Annotated[
         str | None, typer.Option(help="mean, cls or max, where a measure is of one; else its own.")
     ] = None,
@@ -59,10 +73,7 @@ def analyze(
             help="Another model on the same pairs: the measures of both, or, without --measure, what differs."
         ),
     ] = None,
-    trainings: Annotated[
-        list[Path] | None,
-        typer.Option("--train", help="The folder of a training: for curves, or for --measure negatives (repeat)."),
-    ] = None,
+    trainings: Trainings = None,
     data: DataFolder = None,
     out: Annotated[
         Path | None,

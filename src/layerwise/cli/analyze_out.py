@@ -4,7 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from layerwise.errors import InputError
 from layerwise.plain_json import plain_json
 
 if TYPE_CHECKING:
-    from layerwise.measures import LayerNegatives, Measured
+    from layerwise.measures import Measured
     from layerwise.plots import Drawing, Theme
 
 _TABLES, _FIGURES = (".json", ".csv"), (".png", ".svg")
@@ -95,37 +95,11 @@ def _draw(out: Path, findings: Sequence[Finding], theme: str, view: str) -> None
 
 
 def _drawn(measured: Mapping[str, "Measured"], theme: "Theme", view: str) -> "Drawing":
-    from layerwise.measures import BeforeAfter, ChosenLayers, LayerNegatives, TrainingCurve, joined_seeds, told_apart
+    from layerwise.measures import ChosenLayers
     from layerwise.report import drawings
 
     first = next(iter(measured.values()))
-    if isinstance(first, LayerNegatives):
-        return _negatives(first, theme)
-    if isinstance(first, BeforeAfter):
-        short = told_apart([first.first, first.second])
-        measured = {"": replace(first, first=short[0], second=short[1])}
-    if isinstance(first, TrainingCurve):
-        curves = [curve for curve in measured.values() if isinstance(curve, TrainingCurve)]
-        measured = {curve.name: curve for curve in joined_seeds(curves)}
     if isinstance(first, ChosenLayers) and view != "halves" and len(measured) == 1:
         draw = {"sizes": drawings.by_size, "without": drawings.without_layer, "pairs": drawings.by_pairs}[view]
         return draw(first, theme)
     return drawings.drawn(measured, theme=theme)
-
-
-def _negatives(found: "LayerNegatives", theme: "Theme") -> "Drawing":
-    """One layer each; a spread is drawn where every one has several seeds."""
-    from layerwise import plots
-
-    if not found.single:
-        raise InputError("the figure is of trainings with one layer as negatives; several at once are in the table")
-    spreads = [choice.sd for choice in found.single]
-    known = [spread for spread in spreads if spread is not None]
-    return plots.layer_negatives(
-        layers=[choice.layers[0] for choice in found.single],
-        mean=[choice.mean for choice in found.single],
-        sd=known if len(known) == len(spreads) else None,
-        without=None if found.without is None else found.without.mean,
-        measure=found.score,
-        theme=theme,
-    )

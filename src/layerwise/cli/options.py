@@ -1,5 +1,6 @@
 """Options that several commands take."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,3 +25,17 @@ Backend = Annotated[str, typer.Option(help="torch, or onnx: on a CPU the same nu
 MaxLength = Annotated[int | None, typer.Option(help="Cut sentences to so many tokens.")]
 Revision = Annotated[str | None, typer.Option(help="A branch, tag or commit of a hub model.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
+
+PairsOrTask = Annotated[
+    str | None,
+    typer.Option(help="CSV, TSV, JSONL or Parquet, or a task such as stsb; without, pairs of the package."),
+]
+LeftColumn = Annotated[str, typer.Option(help="The column of the first sentence.")]
+RightColumn = Annotated[str, typer.Option(help="The column of the second sentence.")]
+ScoreColumn = Annotated[str | None, typer.Option(help="The column of the score; 'score' if there is one.")]
+TaskSplit = Annotated[str, typer.Option(help="Which rows of a task: test, dev or train.")]
+MostPairs = Annotated[int, typer.Option(help="Pairs at most, drawn with --seed.")]
+DrawSeed = Annotated[int, typer.Option(help="Of draws, splits and t-SNE.")]
+Trainings = Annotated[
+    list[Path] | None, typer.Option("--train", help="The folder of a training, for its curves (repeat).")
+]

@@ -12,10 +12,18 @@ from layerwise.cli.options import (
     Backend,
     DataFolder,
     Device,
+    DrawSeed,
     Dtype,
+    LeftColumn,
     MaxLength,
     Model,
+    MostPairs,
+    PairsOrTask,
     Revision,
+    RightColumn,
+    ScoreColumn,
+    TaskSplit,
+    Trainings,
     TrustRemoteCode,
 )
 from layerwise.cli.screen import human_bytes, print_json, print_line, say_error
@@ -26,19 +34,14 @@ def report(
     model: Model,
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file.")] = Path("report.html"),
     against: Annotated[str | None, typer.Option(help="Another model, compared on the same pairs.")] = None,
-    pairs: Annotated[
-        str | None,
-        typer.Option(help="CSV, TSV, JSONL or Parquet, or a task such as stsb; without, pairs of the package."),
-    ] = None,
-    left: Annotated[str, typer.Option(help="The column of the first sentence.")] = "sentence1",
-    right: Annotated[str, typer.Option(help="The column of the second sentence.")] = "sentence2",
-    score: Annotated[str | None, typer.Option(help="The column of the score; 'score' if there is one.")] = None,
-    split: Annotated[str, typer.Option(help="Which rows of a task: test, dev or train.")] = "test",
-    limit: Annotated[int, typer.Option(help="Pairs at most, drawn with --seed.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of draws, splits and t-SNE.")] = 0,
-    trainings: Annotated[
-        list[Path] | None, typer.Option("--train", help="The folder of a training, for its curves (repeat).")
-    ] = None,
+    pairs: PairsOrTask = None,
+    left: LeftColumn = "sentence1",
+    right: RightColumn = "sentence2",
+    score: ScoreColumn = None,
+    split: TaskSplit = "test",
+    limit: MostPairs = 1000,
+    seed: DrawSeed = 0,
+    trainings: Trainings = None,
     data: DataFolder = None,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -52,13 +55,13 @@ def report(
     from layerwise.measures import Material, TextPairs, pairs_of, training_curves
     from layerwise.model.layer_model import LayerModel
     from layerwise.report.build import build_page, command_line
-    from layerwise.report.findings import find_out, gather, told_apart
+    from layerwise.report.findings import check_two, find_out, gather
     from layerwise.report.page import write_page
 
     began = time.perf_counter()
     _check_out(out)
     if against is not None:
-        told_apart(model, against)
+        check_two(model, against)
     curves = training_curves(trainings or ())
     whole = pairs_of(pairs, columns=(left, right), score=score, split=split, data=data) if pairs else TextPairs.demo()
     drawn = whole.limited(limit, seed=seed)

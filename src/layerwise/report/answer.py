@@ -49,21 +49,21 @@ def _layers(found: Findings) -> str:
     if chosen is None:
         why = "have no grades" if found.scores is None else f"are fewer than {FEWEST_PAIRS}"
         return f"Which layers of {found.name} are best can't be said: the pairs {why}."
-    scores = f"{chosen.best.test:.1f} against {chosen.last.test:.1f} (Spearman × 100 on unseen pairs)"
+    # The scores are of what each split of the pairs chose, which need not be the best set of all pairs.
+    scores = f"{chosen.best.test:.1f} against {chosen.last.test:.1f} (Spearman × 100) on pairs that it has not seen"
+    gain = f"{_signed(chosen.gain.mean)} ({_interval(chosen.gain)})"
     if chosen.best.mix == chosen.last.mix:
-        return (
-            f"The last layer of {found.name} is its best: no set of layers is above it on these pairs, and a search on "
-            f"half of them finds {scores}."
-        )
+        return f"The last layer of {found.name} is its best on these pairs: a search has {scores}, {gain}."
+    one = len(parse_mix(chosen.best.mix).layers) == 1
+    best = f"{'layer' if one else 'layers'} {chosen.best.mix}"
     if not _gains(chosen):
         return (
-            f"No set of layers of {found.name} is surely better than the last layer: the best on these pairs, "
-            f"{chosen.best.mix}, has {scores}, {_signed(chosen.gain.mean)} ({_interval(chosen.gain)})."
+            f"No set of layers of {found.name} is surely better than its last layer: the best on these pairs "
+            f"{'is' if one else 'are'} {best}, and a search has {scores}, {gain}."
         )
-    one = len(parse_mix(chosen.best.mix).layers) == 1
     return (
-        f"{'Layer' if one else 'Layers'} {chosen.best.mix} of {found.name} {'is' if one else 'are'} better than its "
-        f"last layer: {scores}, {_signed(chosen.gain.mean)} ({_interval(chosen.gain)})."
+        f"{best.capitalize()} of {found.name} {'is' if one else 'are'} the best on these pairs, and a search beats the "
+        f"last layer: {scores}, {gain}."
     )
 
 
@@ -101,7 +101,7 @@ def _cheaper(chosen: ChosenLayers) -> MixScore | None:
 def _chosen_facts(chosen: ChosenLayers) -> tuple[Fact, ...]:
     sure = f"p = {chosen.gain.p_value:.2g}" if chosen.gain.p_value >= 0.001 else "p < 0.001"
     return (
-        Fact("best layers", chosen.best.mix, f"{chosen.best.test:.1f} on unseen pairs"),
+        Fact("best layers", chosen.best.mix, f"a search has {chosen.best.test:.1f} on unseen pairs"),
         Fact("over the last layer", _signed(chosen.gain.mean), _interval(chosen.gain)),
         Fact("how sure", sure, f"halves of the pairs share {_percent(chosen.agreement)} of their layers"),
         Fact("blocks that run", f"{chosen.blocks} of {chosen.all_blocks}", f"{chosen.sets:,} sets were scored"),

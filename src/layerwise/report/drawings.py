@@ -12,6 +12,7 @@ from layerwise.measures import (
     BeforeAfter,
     ChosenLayers,
     Geometry,
+    LayerNegatives,
     LayersAlike,
     LayerScores,
     LayerWeightsTaken,
@@ -23,6 +24,8 @@ from layerwise.measures import (
     TokenMatrices,
     TokSim,
     TrainingCurve,
+    joined_seeds,
+    told_apart,
 )
 from layerwise.mixes import parse_mix
 from layerwise.plots import LIGHT, Drawing, MarkedMix, Theme
@@ -35,7 +38,7 @@ def drawn(measured: Several[Any], *, theme: Theme = LIGHT) -> Drawing:
     """The figure of a measure, taken of one model or of several: name -> what was found."""
     kind = type(next(iter(measured.values())))
     if kind not in _DRAWN:
-        raise InputError(f"{kind.__name__} has no figure of its own; write it as .json or .csv")
+        raise InputError("this measure has no figure of its own; write it as .json or .csv")
     return _DRAWN[kind](measured, theme)
 
 
@@ -189,13 +192,14 @@ def changes(measured: Several[BeforeAfter], theme: Theme = LIGHT) -> Drawing:
         measures=[change.name for change in kept],
         before=[change.first for change in kept],
         after=[change.second for change in kept],
-        names=(one.first, one.second),
+        names=_two(told_apart([one.first, one.second])),
         theme=theme,
     )
 
 
 def convergence(measured: Several[TrainingCurve], theme: Theme = LIGHT) -> Drawing:
-    """The dev score by step of each training; the loss where no dev score was logged."""
+    """The dev score by step of each training, seeds as a band; the loss where no dev score was logged."""
+    measured = {curve.name: curve for curve in joined_seeds(list(measured.values()))}
     for name, said in (("spearman", "dev score"), ("loss", "loss")):
         series = {run: _logged(curve, name) for run, curve in measured.items()}
         kept = {run: one for run, one in series.items() if one is not None}
@@ -205,6 +209,23 @@ def convergence(measured: Several[TrainingCurve], theme: Theme = LIGHT) -> Drawi
                 steps=steps, scores={run: one.values for run, one in kept.items()}, measure=said, theme=theme
             )
     raise InputError("the trainings have logged neither a dev score nor a loss")
+
+
+def negatives(measured: Several[LayerNegatives], theme: Theme = LIGHT) -> Drawing:
+    """One layer each; a spread is drawn where every one has several seeds."""
+    found = _only(measured)
+    if not found.single:
+        raise InputError("the figure is of trainings with one layer as negatives; several at once are in the table")
+    spreads = [choice.sd for choice in found.single]
+    known = [spread for spread in spreads if spread is not None]
+    return plots.layer_negatives(
+        layers=[choice.layers[0] for choice in found.single],
+        mean=[choice.mean for choice in found.single],
+        sd=known if len(known) == len(spreads) else None,
+        without=None if found.without is None else found.without.mean,
+        measure=found.score,
+        theme=theme,
+    )
 
 
 def _logged(curve: TrainingCurve, ending: str) -> Any:
@@ -224,6 +245,10 @@ def _neighbours(measured: Several[SetSim], theme: Theme) -> Drawing:
         for pooling in one.poolings
     }
     return plots.layer_curves(scores=curves, measure="cosine to the layer below", theme=theme)
+
+
+def _two(names: list[str]) -> tuple[str, str]:
+    return names[0], names[1]
 
 
 def _only(measured: Several[T]) -> T:
@@ -246,4 +271,5 @@ _DRAWN: dict[type, Callable[[Any, Theme], Drawing]] = {
     ChosenLayers: chosen_layers,
     BeforeAfter: changes,
     TrainingCurve: convergence,
+    LayerNegatives: negatives,
 }

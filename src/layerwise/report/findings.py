@@ -30,6 +30,7 @@ from layerwise.measures import (
     projection,
     smoothing,
     token_matrices,
+    told_apart,
 )
 from layerwise.mixes import LayerAttention
 from layerwise.search.gain import Gain
@@ -109,7 +110,7 @@ def gather(first: Findings, second: Findings | None = None, trainings: Sequence[
     """A report on `first`, set against `second` if there is one."""
     if second is None:
         return Gathered(first, None, tuple(trainings))
-    names = told_apart(first.given, second.given)
+    names = told_apart([first.given, second.given])
     first, second = replace(first, name=names[0]), replace(second, name=names[1])
     gold = first.material.pairs.gold
     gain = None if gold is None else gain_on_pairs(second.pairs.own, first.pairs.own, gold)
@@ -124,15 +125,7 @@ def _short_sentence(material: Material) -> str | None:
     return max(fitting, key=lambda text: len(text.split())) if fitting else None
 
 
-def told_apart(one: str, other: str) -> tuple[str, str]:
-    """What two paths differ in, from their ends: runs/a/model and runs/b/model are a and b; x/model stays so."""
+def check_two(one: str, other: str) -> None:
+    """Refuse a comparison of a model with itself."""
     if Path(one) == Path(other):
         raise InputError(f"{one}: a model against itself says nothing; give another one to --against")
-    parts = [Path(name).parts for name in (one, other)]
-    for count in range(1, max(map(len, parts)) + 1):
-        ends = [own[-count:] for own in parts]
-        if ends[0] != ends[1]:
-            short = min(map(len, parts)) < count  # the other has nothing left to differ in
-            names = ["/".join(end) if short else end[0] for end in ends]
-            return names[0], names[1]
-    return one, other
