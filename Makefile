@@ -29,9 +29,9 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# two workers, each file in one of them: most tests wait for one core
+# two workers, each file in one of them, long files first (tests/conftest.py): most tests wait for one core
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: lint
 	$(BIN)/python -m pytest -m ''

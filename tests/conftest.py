@@ -15,6 +15,24 @@ from tiny import ARCHITECTURES, SENTENCES, WORDS, save_tiny
 
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers share two cores
 
+LONG = (  # files of a minute or more: they begin first, or one worker would be left with the last of them
+    "test_readme.py",
+    "test_report_real.py",
+    "test_train_engine.py",
+    "test_train_cli.py",
+    "test_train_resume.py",
+    "test_multitask_engine.py",
+    "test_multitask_predict.py",
+    "test_train_distributed.py",
+    "test_train_graphs.py",
+    "test_cli_report.py",
+    "test_report_build.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+
 
 @pytest.fixture(scope="session")
 def sentences() -> list[str]:

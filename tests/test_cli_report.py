@@ -119,6 +119,7 @@ def test_pairs_without_scores_get_a_report_that_says_so(files, tiny_bert, tmp_pa
     assert "layerwise search" not in page
 
 
+@pytest.mark.slow  # the README's commands write such a report, too
 def test_the_default_model_on_pairs_of_the_package(tmp_path):
     out = tmp_path / "r.html"
     said = " ".join(call("report", "default", "-o", out).split())

@@ -241,7 +241,9 @@ def test_a_frozen_encoder_stays_in_eval_mode_without_gradient(data, encoder):
     ],
 )
 def test_every_head_feature_and_loss_learns(data, run, name, more):
-    trained = run(recipe(task(name, data, **more), steps=90, learning_rate=2e-3, dev={"log_every": 5}))
+    # A fresh network on pairs needs longer than a layer, and steps small enough not to jump about.
+    how = {"steps": 140, "learning_rate": 1e-3} if more == {"head": "mlp"} else {"steps": 90, "learning_rate": 2e-3}
+    trained = run(recipe(task(name, data, **more), dev={"log_every": 5}, **how))
     told = losses(trained)
     assert np.mean(told[-2:]) < 0.8 * np.mean(told[:2])
 

@@ -42,7 +42,7 @@ def minilm(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wiki(tmp_path_factory, shared):
-    pairs = ["--pairs", "stsb", "--data", shared / "data", "--limit", "200"]
+    pairs = ["--pairs", "stsb", "--data", shared / "data", "--limit", "80"]
     return report(tmp_path_factory.mktemp("wiki"), shared / "models" / "wiki-mlm-12x384", *pairs)
 
 
