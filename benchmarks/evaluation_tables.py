@@ -138,3 +138,19 @@ def retrieval_table() -> str:
     )
     head = ["encoder", "index", "MRR@10", "recall@10", "NDCG@10", "ms", "GB"]
     return table(head, rows) + f"\n{note}\n"
+
+
+def report_table() -> str:
+    """What a report costs."""
+    lines = [
+        [name, str(one["layers"]), f"{one['seconds']:.0f} s", f"{one['ratio']:.1f}×", f"{one['first_seconds']:.0f} s",
+         f"{one['html_bytes'] / 1e6:.1f} MB"]
+        for name, one in read("report")["encoders"].items()
+    ]  # fmt: skip
+    one = next(iter(read("report")["encoders"].values()))
+    note = (
+        f"{one['pairs']:,} pairs of STS-B test ({one['sentences']:,} sentences), two cores, median of {one['repeats']} "
+        f"runs (`benchmarks/report.py`)."
+    )
+    head = ["", "layers", "report, views cached", "to one encoding pass", "the first time", "HTML"]
+    return table(head, lines) + f"\n{note}\n"

@@ -12,7 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
 
-from evaluation_tables import baselines_table, quality_table, retrieval_table, senteval_table, suites_table
+from evaluation_tables import (
+    baselines_table,
+    quality_table,
+    report_table,
+    retrieval_table,
+    senteval_table,
+    suites_table,
+)
 from multitask_tables import multitask_reached, multitask_table
 from training_tables import reached, smoothing_table, speed_table, training_summary, training_table, trials_table
 
@@ -226,6 +233,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "training-results": (["docs/train.md"], training_table),
     "smoothing-results": (["docs/train.md"], smoothing_table),
     "training-search": (["docs/train.md"], trials_table),
+    "report-cost": (["docs/analyze.md"], report_table),
     "training-speed": (["docs/train.md"], speed_table),
     "multitask-results": (["docs/multitask.md"], multitask_table),
 }
