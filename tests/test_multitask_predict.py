@@ -17,8 +17,8 @@ from layerwise.model.layer_model import LayerModel
 from layerwise.multitask.predict_file import predict_file
 from layerwise.multitask.predictor import Predictor, probabilities
 from layerwise.multitask.recipe import (
+    RECIPES,
     load_multitask_recipe,
-    multitask_recipe_names,
     multitask_toml,
     parse_multitask_recipe,
 )
@@ -217,7 +217,7 @@ def test_files_that_can_not_be_predicted(predictor, tmp_path, rows, options, sai
 
 
 def test_the_shipped_recipe_reads_and_writes_itself():
-    assert multitask_recipe_names() == ["cs224n"]
+    assert RECIPES.names() == ["cs224n"]
     shipped = load_multitask_recipe("cs224n")
     assert [one.name for one in shipped.tasks] == ["sst", "cfimdb", "quora", "sts"]
     assert [one.max_length for one in shipped.tasks] == [64, 256, 64, 64]

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.train.recipe import load_recipe, overridden, parse_recipe, recipe_names, recipe_text
-from layerwise.train.recipe_toml import recipe_toml
+from layerwise.train.recipe import RECIPES, load_recipe, parse_recipe, recipe_toml
 
 PUBLISHED = {
     *("simcse-unsup", "simcse-sup-eq6", "simcse-sup", "sg", "sg-opt", "sg-opt1", "sg-opt2", "bt-sg-opt"),
@@ -28,10 +27,10 @@ def test_an_objective_of_weight_0_is_left_out():
 
 
 def test_every_published_row_has_a_recipe():
-    assert set(recipe_names()) >= PUBLISHED
+    assert set(RECIPES.names()) >= PUBLISHED
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", RECIPES.names())
 def test_a_shipped_recipe_is_valid_and_says_what_it_is(name):
     recipe = load_recipe(name)
     assert recipe.name == name
@@ -50,7 +49,7 @@ def test_a_published_recipe_names_its_encoder_and_cites_its_figure(name):
     assert all(file.startswith("hub:") for file in recipe.data.files)
 
 
-@pytest.mark.parametrize("name", [name for name in recipe_names() if name.startswith("small-")])
+@pytest.mark.parametrize("name", [name for name in RECIPES.names() if name.startswith("small-")])
 def test_a_small_recipe_takes_any_encoder(name):
     recipe = load_recipe(name)
     assert recipe.model.encoder == ""
@@ -90,7 +89,7 @@ def test_back_translations_are_read_by_the_frozen_copy_alone():
     assert recipe.student_columns == 1
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", RECIPES.names())
 def test_written_as_toml_it_is_the_same_recipe(name):
     recipe = load_recipe(name, ["data.limit=500", "train.learning_rate=0.00001", "dev.measures=['uniformity']"])
     assert parse_recipe(tomllib.loads(recipe_toml(recipe))) == recipe
@@ -188,7 +187,7 @@ def test_overrides_change_single_values():
 
 def test_overrides_leave_the_tables_as_they_were():
     tables = {"train": {"steps": 1}, "objective": [{"name": "sg"}]}
-    overridden(tables, ["train.steps=2", "objective.sg.form=opt1"])
+    RECIPES.overridden(tables, ["train.steps=2", "objective.sg.form=opt1"])
     assert tables == {"train": {"steps": 1}, "objective": [{"name": "sg"}]}
 
 
@@ -197,7 +196,7 @@ def test_overrides_leave_the_tables_as_they_were():
     [
         ("train.learning_rate", "write table.key=value"),
         ("=3", "write table.key=value"),
-        ("trian.steps=3", "no such table; Did you mean 'train'"),
+        ("trian.steps=3", "no such table. Did you mean 'train.steps'"),
         ("train.a.b=3", "no such table"),
         ("objective.form=opt1", "no such table"),
         ("train.learningrate=3", "unknown key 'learningrate'. Did you mean 'learning_rate'"),
@@ -216,14 +215,14 @@ def test_an_unknown_recipe_gets_a_suggestion():
 
 def test_a_file_of_another_ending_is_no_recipe(tmp_path):
     path = tmp_path / "mine.tml"
-    path.write_text(recipe_text("sg")[0])
+    path.write_text(RECIPES.text("sg")[0])
     with pytest.raises(InputError, match=r"mine\.tml: a recipe file's name ends in \.toml"):
         load_recipe(path)
 
 
 def test_a_recipe_of_the_user_is_a_file(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text(recipe_text("sg")[0].replace('name = "sg"\nabout', "about", 1))
+    path.write_text(RECIPES.text("sg")[0].replace('name = "sg"\nabout', "about", 1))
     assert load_recipe(path).name == "mine"
     with pytest.raises(InputError, match="no such recipe file"):
         load_recipe(tmp_path / "other.toml")

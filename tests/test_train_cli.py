@@ -19,7 +19,7 @@ from layerwise.evaluate.results import Evaluation
 from layerwise.evaluate.suite import evaluate
 from layerwise.model.layer_model import LayerModel
 from layerwise.train.callbacks import read_metrics
-from layerwise.train.recipe import load_recipe, recipe_names
+from layerwise.train.recipe import RECIPES, load_recipe
 from layerwise.train.scoring import tasks_to_score
 from layerwise.train.seeds import train_seeds
 from layerwise.train.summary import shown, summary
@@ -77,10 +77,10 @@ def refused(capsys, monkeypatch, *arguments) -> str:
 
 def test_recipes_are_listed_and_printed():
     listed = json.loads(run("recipes", "--json"))
-    assert [one["name"] for one in listed] == [*recipe_names(), "cs224n"]
+    assert [one["name"] for one in listed] == [*RECIPES.names(), "cs224n"]
     assert {"about", "objectives", "encoder", "reached"} < set(listed[0])
     said = run("recipes")
-    assert all(name in said for name in recipe_names())
+    assert all(name in said for name in RECIPES.names())
     assert "tasks sst, cfimdb, quora, sts" in said
     assert "layerwise multitask" in said
     assert 'name = "cs224n"' in run("recipes", "cs224n")

@@ -8,23 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerwise.cli.analyze_out import Finding, check_look, check_out, write
+from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import (
     AsJson,
-    Backend,
     DataFolder,
-    Device,
     DrawSeed,
-    Dtype,
     LeftColumn,
-    MaxLength,
     MostPairs,
     PairsOrTask,
-    Revision,
     RightColumn,
     ScoreColumn,
     TaskSplit,
     Trainings,
-    TrustRemoteCode,
 )
 from layerwise.cli.screen import print_json, print_line, print_table
 from layerwise.errors import InputError, LayerwiseError
@@ -38,6 +33,7 @@ _MOST_ROWS, _MOST_COLUMNS = 50, 14  # of a table on the screen
 _FEW_COLUMNS = 6  # beside which longer texts have room
 
 
+@loads_model
 def analyze(
     model: Annotated[
         str | None,
@@ -90,13 +86,9 @@ def analyze(
             "without each layer, or by the number of pairs.",
         ),
     ] = "halves",
-    device: Device = None,
-    dtype: Dtype = "float32",
-    max_length: MaxLength = None,
-    backend: Backend = "torch",
-    revision: Revision = None,
-    trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
+    *,
+    loading: Loading,
 ) -> None:
     """Measure a model's layers: what each is worth, over-smoothing, geometry, attention, what a search chooses.
 
@@ -116,8 +108,6 @@ def analyze(
         drawn = _pairs(pairs, (left, right), score, split, data).limited(limit, seed=seed)
         if named and "all" not in named:
             _check_graded(wanted, drawn)
-        loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length, "backend": backend}
-        loading |= {"revision": revision, "trust_remote_code": trust_remote_code}
         found = _loaded([against, model] if against else [model], drawn, loading)
         own, missed = _measured(found, wanted, options, strict="all" not in named and bool(named))
         findings = own | (_compared(found) if both else {}) | findings

@@ -6,16 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import (
     AsJson,
-    Backend,
     DataFolder,
-    Device,
-    Dtype,
-    MaxLength,
     Model,
-    Revision,
-    TrustRemoteCode,
 )
 from layerwise.cli.screen import print_json, print_line, print_table, say_error
 from layerwise.errors import InputError
@@ -26,6 +21,7 @@ if TYPE_CHECKING:
     from layerwise.evaluate.subjects import Variant
 
 
+@loads_model
 def evaluate(
     model: Model,
     suite: Annotated[
@@ -52,13 +48,9 @@ def evaluate(
         typer.Option("--out", "-o", help="Write *.json (for compare), *.md or *.csv (repeat)."),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Score anew what was stored before.")] = False,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    max_length: MaxLength = None,
-    backend: Backend = "torch",
-    revision: Revision = None,
-    trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
+    *,
+    loading: Loading,
 ) -> None:
     """Evaluate a model on STS, transfer, probing, search or your own tasks. Stopped, the same command goes on."""
     from layerwise.data.catalog import find_tasks
@@ -85,12 +77,7 @@ def evaluate(
         every_layer=every_layer,
         poolings=token_poolings,
         show_progress_bar=sys.stderr.isatty(),
-        device=device,
-        dtype=dtype,
-        max_length=max_length,
-        backend=backend,
-        revision=revision,
-        trust_remote_code=trust_remote_code,
+        **loading,
     )
     store = ResultStore(fresh=fresh)
     total = len(chosen) * len(subject.variants)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerwise.cli.folders import check_free
-from layerwise.cli.options import AsJson, Device, MaxLength, Mix, Model, Revision, TrustRemoteCode
+from layerwise.cli.loading import Loading, loads_model
+from layerwise.cli.options import AsJson, Mix, Model
 from layerwise.cli.screen import counting, print_json, print_line
 from layerwise.errors import InputError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 KINDS = ("whitening", "components", "flow")
 
 
+@loads_model
 def fit(
     model: Model,
     source: Annotated[str, typer.Argument(metavar="TEXT", help="Sentences: text, CSV, TSV, JSONL, Parquet, or -.")],
@@ -34,11 +36,9 @@ def fit(
     limit: Annotated[int | None, typer.Option(help="Only the first so many sentences.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in OUT.")] = False,
     mix: Mix = None,
-    device: Device = None,
-    max_length: MaxLength = None,
-    revision: Revision = None,
-    trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
+    *,
+    loading: Loading,
 ) -> None:
     """Fit a baseline of this field on unlabelled sentences. What it was fitted on is recorded with the model."""
     from layerwise.model.layer_model import LayerModel
@@ -52,14 +52,7 @@ def fit(
         raise InputError(f"--dimensions is for whitening, not for {kind}")
     check_free(out, overwrite)
     texts = _read(source, column, input_format, limit)
-    loaded = LayerModel.load(
-        model,
-        mix=mix,
-        device=device,
-        max_length=max_length,
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-    )
+    loaded = LayerModel.load(model, mix=mix, **loading)
     base = loaded.replaced(normalize=False)  # fitted is what comes before; cosine needs no length of 1
     embeddings = base.encode(texts, show_progress_bar=sys.stderr.isatty())
     record = FittedOn.of(texts, source=Path(source).name)

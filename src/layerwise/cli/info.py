@@ -2,32 +2,24 @@
 
 from typing import Any
 
-from layerwise.cli.options import AsJson, Device, Dtype, MaxLength, Model, Revision, TrustRemoteCode
+from layerwise.cli.loading import Loading, loads_model
+from layerwise.cli.options import AsJson, Model
 from layerwise.cli.screen import human_bytes, print_json, print_table
 
 _FEW_FACTS = 6
 
 
+@loads_model
 def info(
     model: Model = "default",
-    device: Device = None,
-    dtype: Dtype = "float32",
-    max_length: MaxLength = None,
-    revision: Revision = None,
-    trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
+    *,
+    loading: Loading,
 ) -> None:
     """Show a model's layers, sizes, mix, and how its layers are read."""
     from layerwise.model.layer_model import LayerModel
 
-    loaded = LayerModel.load(
-        model,
-        device=device,
-        dtype=dtype,
-        max_length=max_length,
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-    )
+    loaded = LayerModel.load(model, **loading)
     facts = _facts(loaded)
     if as_json:
         print_json(facts)

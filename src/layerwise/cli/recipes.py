@@ -19,16 +19,18 @@ def recipes(
     as_json: AsJson = False,
 ) -> None:
     """List the recipes of `layerwise train` and `layerwise multitask`, or print one."""
-    from layerwise.multitask.recipe import load_multitask_recipe, multitask_recipe_names, multitask_recipe_text
-    from layerwise.train.recipe import load_recipe, recipe_names, recipe_text
+    from layerwise.multitask import recipe as multitask
+    from layerwise.train import recipe as train
 
-    several = multitask_recipe_names()
+    several = multitask.RECIPES.names()
     if name is None:
-        _show([*map(load_recipe, recipe_names()), *map(load_multitask_recipe, several)], as_json)
+        trainings = [train.load_recipe(one) for one in train.RECIPES.names()]
+        _show([*trainings, *map(multitask.load_multitask_recipe, several)], as_json)
     elif as_json:
-        print_json((load_multitask_recipe(name) if name in several else load_recipe(name)).facts())
+        print_json((multitask.load_multitask_recipe(name) if name in several else train.load_recipe(name)).facts())
     else:
-        typer.echo((multitask_recipe_text(name) if name in several else recipe_text(name))[0], nl=False)
+        kind = multitask if name in several else train
+        typer.echo(kind.RECIPES.text(name)[0], nl=False)
 
 
 def _show(found: "list[AnyRecipe]", as_json: bool) -> None:

@@ -7,29 +7,25 @@ from typing import Annotated, Any
 
 import typer
 
+from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import (
     AsJson,
-    Backend,
     DataFolder,
-    Device,
     DrawSeed,
-    Dtype,
     LeftColumn,
-    MaxLength,
     Model,
     MostPairs,
     PairsOrTask,
-    Revision,
     RightColumn,
     ScoreColumn,
     TaskSplit,
     Trainings,
-    TrustRemoteCode,
 )
 from layerwise.cli.screen import human_bytes, print_json, print_line, say_error
 from layerwise.errors import InputError
 
 
+@loads_model
 def report(
     model: Model,
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file.")] = Path("report.html"),
@@ -43,13 +39,9 @@ def report(
     seed: DrawSeed = 0,
     trainings: Trainings = None,
     data: DataFolder = None,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    max_length: MaxLength = None,
-    backend: Backend = "torch",
-    revision: Revision = None,
-    trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
+    *,
+    loading: Loading,
 ) -> None:
     """Write a report that opens in a browser: which layers, how much better, how sure, and why."""
     from layerwise.measures import Material, TextPairs, pairs_of, training_curves
@@ -65,8 +57,6 @@ def report(
     curves = training_curves(trainings or ())
     whole = pairs_of(pairs, columns=(left, right), score=score, split=split, data=data) if pairs else TextPairs.demo()
     drawn = whole.limited(limit, seed=seed)
-    loading: dict[str, Any] = {"device": device, "dtype": dtype, "max_length": max_length, "backend": backend}
-    loading |= {"revision": revision, "trust_remote_code": trust_remote_code}
     models = {name: LayerModel.load(name, **loading) for name in ([model] if against is None else [model, against])}
     try:
         found = [
@@ -83,7 +73,11 @@ def report(
         raise typer.Exit(130) from stopped
     columns = _given(("--left", left, "sentence1"), ("--right", right, "sentence2"), ("--score", score, None))
     source = _given(("--pairs", pairs, None), ("--split", split, "test"), ("--data", data, None))
-    how = _given(("--max-length", max_length, None), ("--dtype", dtype, "float32"), ("--backend", backend, "torch"))
+    how = _given(
+        ("--max-length", loading["max_length"], None),
+        ("--dtype", loading["dtype"], "float32"),
+        ("--backend", loading["backend"], "torch"),
+    )
     chosen = [*source, *columns, "--limit", str(limit), "--seed", str(seed), *how]
     others = _given(("--against", against, None), *(("--train", folder, None) for folder in trainings or ()))
     commands = [

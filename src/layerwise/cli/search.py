@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerwise.cli.folders import check_free
-from layerwise.cli.options import AsJson, Backend, Device, Dtype, MaxLength, Model, Revision, TrustRemoteCode
+from layerwise.cli.loading import Loading, loads_model
+from layerwise.cli.options import AsJson, Model
 from layerwise.cli.screen import counting, print_json, print_line, print_table
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.muted import muted
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _POINTS = 100  # correlations and rates are shown times 100
 
 
+@loads_model
 def search(
     model: Model,
     pairs: Annotated[str, typer.Argument(metavar="PAIRS", help="CSV, TSV, JSONL or Parquet with named columns.")],
@@ -63,13 +65,9 @@ def search(
     table: Annotated[
         Path | None, typer.Option(help="Write every set's dev score: *.csv, .tsv, .jsonl, .parquet.")
     ] = None,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    max_length: MaxLength = None,
-    backend: Backend = "torch",
-    revision: Revision = None,
-    trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
+    *,
+    loading: Loading,
 ) -> None:
     """Search every combination of layers: some pairs choose, others report. No training."""
     from layerwise.model.layer_model import LayerModel
@@ -94,15 +92,7 @@ def search(
         seed=seed,
     )
     check_request(pairs, rows, names, chosen, head=head)
-    loaded = LayerModel.load(
-        model,
-        device=device,
-        dtype=dtype,
-        max_length=max_length,
-        backend=backend,
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-    )
+    loaded = LayerModel.load(model, **loading)
     chosen.device = loaded.encoder.device if loaded.encoder.device.type == "cuda" else "cpu"
     chosen.head = only_head(loaded) if head else None
     result, how = _run(loaded, rows, names, chosen, no_labels)

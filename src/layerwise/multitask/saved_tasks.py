@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from layerwise.errors import LayerwiseError, ModelError
 from layerwise.multitask.heads import TaskHead, task_head
 from layerwise.multitask.task import TaskSettings
-from layerwise.train.recipe import settings_of
+from layerwise.train.recipe_format import settings_of
 
 TASKS = "tasks.json"
 _FORMAT = 1

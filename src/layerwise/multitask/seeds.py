@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from layerwise.errors import InputError
 from layerwise.evaluate.results import read_json, write_json
 from layerwise.multitask.build import check_trainable
 from layerwise.multitask.recipe import load_multitask_recipe, multitask_toml
@@ -21,19 +20,17 @@ from layerwise.train.host import last_checkpoint
 from layerwise.train.run import named_encoder
 from layerwise.train.seeds import (
     MODEL,
-    RECIPE,
     RESULT,
-    RESULTS,
     SeedsResult,
     SeedTold,
     begun,
-    check_seed,
     check_seeds,
     device_name,
-    holds_result,
+    is_done,
     remove_checkpoints,
     seed_folders,
     start_in,
+    write_results,
 )
 from layerwise.train.summary import spread, spreads
 
@@ -58,11 +55,15 @@ def train_multitask_seeds(
     check_trainable(recipe)
     named_encoder(recipe)
     folders = seed_folders(out, seeds)
-    missing = [seed for seed, folder in folders.items() if not (resume and _is_done(folder, recipe, seed))]
+    missing = [
+        seed
+        for seed, folder in folders.items()
+        if not (resume and is_done(folder, seed, recipe, load_multitask_recipe))
+    ]
     tasks = read_tasks_of(recipe, data) if missing else ()
     for seed in missing:
         _run(recipe, tasks, seed, folders[seed], device, told)
-        _write_results(out, recipe)
+        write_results(out, recipe.name, multitask_summary)
     results = tuple(read_json(folder / RESULT) for folder in folders.values())
     return SeedsResult(out, tuple(folder / MODEL for folder in folders.values()), results, multitask_summary(results))
 
@@ -105,25 +106,3 @@ def _finish(trained: MultitaskTrained, folder: Path) -> None:
     replace(trained.predictor, model=model.replaced(training=facts)).save(folder / MODEL, overwrite=True)
     write_json(folder / RESULT, facts)
     remove_checkpoints(folder)
-
-
-def _is_done(folder: Path, recipe: MultitaskRecipe, seed: int) -> bool:
-    """Whether a seed is finished there; what another recipe or seed left there is not gone on with."""
-    written = folder / RECIPE
-    if written.is_file() and _settings(load_multitask_recipe(written)) != _settings(recipe):
-        raise InputError(f"{folder}: was begun with other settings, see {written}; give them again, or another folder")
-    done = holds_result(folder, seed)
-    check_seed(folder, seed)
-    return done
-
-
-def _settings(recipe: MultitaskRecipe) -> MultitaskRecipe:
-    """What decides a training: without the words about it."""
-    return replace(recipe, name="", about="", reached="")
-
-
-def _write_results(out: Path, recipe: MultitaskRecipe) -> None:
-    """Of every seed that is finished in OUT, also of those that were trained before."""
-    found = [read_json(path) for path in (out / RESULT, *out.glob(f"seed-*/{RESULT}")) if path.is_file()]
-    results = sorted(found, key=lambda result: int(result["seed"]))
-    write_json(out / RESULTS, {"recipe": recipe.name, **multitask_summary(results), "results": results})

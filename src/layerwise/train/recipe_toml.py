@@ -1,21 +1,8 @@
-"""A recipe as TOML, the other way round than `layerwise.train.recipe`: what was run, overrides included."""
+"""Settings as TOML."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
-
-from layerwise.train.settings import Recipe
-
-
-def recipe_toml(recipe: Recipe) -> str:
-    """A TOML text that `parse_recipe` makes the same recipe of; every setting stands in it, defaults too."""
-    texts = {name: getattr(recipe, name) for name in ("name", "about", "reached")}
-    parts = [toml_lines(texts)]
-    parts += [f"[{name}]\n{toml_lines(asdict(getattr(recipe, name)))}" for name in ("data", "model")]
-    parts += [f"[[objective]]\n{toml_lines({'name': term.name, **asdict(term)})}" for term in recipe.objectives]
-    parts += [f"[{name}]\n{toml_lines(asdict(getattr(recipe, name)))}" for name in ("train", "dev")]
-    return "\n".join(parts)
 
 
 def toml_lines(table: Mapping[str, Any]) -> str:

@@ -22,8 +22,7 @@ from layerwise.objectives import rank, world_size
 from layerwise.train.corpus import Corpus
 from layerwise.train.corpus_stream import StreamedCorpus
 from layerwise.train.host import join_processes, last_checkpoint
-from layerwise.train.recipe import load_recipe
-from layerwise.train.recipe_toml import recipe_toml
+from layerwise.train.recipe import load_recipe, recipe_toml
 from layerwise.train.run import METRICS, Trained, named_encoder, train
 from layerwise.train.scoring import check_unseen, score_facts, scored, tasks_to_score
 from layerwise.train.settings import Recipe
@@ -85,7 +84,7 @@ def train_seeds(
     start_in(out, resume=resume, device=device)
     named_encoder(recipe)
     folders = seed_folders(out, seeds)
-    missing = [seed for seed, folder in folders.items() if not (resume and _is_done(folder, recipe, seed))]
+    missing = [seed for seed, folder in folders.items() if not (resume and is_done(folder, seed, recipe, load_recipe))]
     if missing:
         corpus = load_corpus(recipe.data, data)
         tasks = tasks_to_score(recipe.dev.test, data)  # may fetch: mistakes about the text come first
@@ -94,7 +93,7 @@ def train_seeds(
             one = _Seed(recipe, seed, folders[seed], data, device)
             one.run(corpus, tasks, told=told, keep_checkpoints=keep_checkpoints)
             if rank() == 0:
-                _write_results(out, recipe)
+                write_results(out, recipe.name, summary)
     together()
     results = tuple(read_json(folder / RESULT) for folder in folders.values())
     return SeedsResult(out, tuple(folder / MODEL for folder in folders.values()), results, summary(results))
@@ -197,24 +196,19 @@ def remove_checkpoints(folder: Path) -> None:
         shutil.rmtree(checkpoint)
 
 
-def _is_done(folder: Path, recipe: Recipe, seed: int) -> bool:
-    """Whether a seed is finished there; what another recipe or seed left there is not gone on with."""
+def is_done(folder: Path, seed: int, recipe: Any, load: Callable[[Path], Any]) -> bool:
+    """Whether a seed is finished there; what another recipe (which `load` reads) or seed left is not gone on with."""
     written = folder / RECIPE
-    if written.is_file() and _settings(load_recipe(written)) != _settings(recipe):
+    if written.is_file() and _settings(load(written)) != _settings(recipe):
         raise InputError(f"{folder}: was begun with other settings, see {written}; give them again, or another folder")
-    done = holds_result(folder, seed)
-    check_seed(folder, seed)
-    return done
-
-
-def check_seed(folder: Path, seed: int) -> None:
-    """Refuse to go on with what another seed began."""
+    done = _holds_result(folder, seed)
     began = read_json(folder / BEGUN).get("seed") if (folder / BEGUN).is_file() else seed
     if began != seed:
         raise InputError(f"{folder}: was begun with seed {began}, not {seed}; give that seed, or another folder")
+    return done
 
 
-def holds_result(folder: Path, seed: int) -> bool:
+def _holds_result(folder: Path, seed: int) -> bool:
     """Whether a folder has the finished model and result of this seed; an error where it is another one's."""
     if not (folder / RESULT).is_file() or not (folder / MODEL).is_dir():
         return False
@@ -224,7 +218,7 @@ def holds_result(folder: Path, seed: int) -> bool:
     return True
 
 
-def _settings(recipe: Recipe) -> Recipe:
+def _settings(recipe: Any) -> Any:
     """What decides a training: without the words about it."""
     return replace(recipe, name="", about="", reached="")
 
@@ -238,11 +232,11 @@ def seed_folders(out: Path, seeds: Sequence[int]) -> dict[int, Path]:
     return {seed: out / f"seed-{seed}" for seed in seeds}
 
 
-def _write_results(out: Path, recipe: Recipe) -> None:
+def write_results(out: Path, name: str, summary: Callable[[Sequence[dict[str, Any]]], dict[str, Any]]) -> None:
     """Of every seed that is finished in OUT, also of those that were trained before."""
     found = [read_json(path) for path in (out / RESULT, *out.glob(f"seed-*/{RESULT}")) if path.is_file()]
     results = sorted(found, key=lambda result: int(result["seed"]))
-    write_json(out / RESULTS, {"recipe": recipe.name, **summary(results), "results": results})
+    write_json(out / RESULTS, {"recipe": name, **summary(results), "results": results})
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
