@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from browser import HOW_TO_GET, find_browser, running_browser
 from tiny import ARCHITECTURES, SENTENCES, WORDS, save_tiny
 
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers share two cores
@@ -37,6 +38,15 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def sentences() -> list[str]:
     return SENTENCES
+
+
+@pytest.fixture(scope="module")
+def browser():
+    program = find_browser()
+    if program is None:
+        pytest.skip(HOW_TO_GET)
+    with running_browser(program) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from browser import HOW_TO_GET, BrowserError, find_browser, running_browser
+from browser import BrowserError
 from layerwise.report.page import write_page
 from sample_page import HOSTILE, some_explorer, some_page
 
@@ -48,15 +48,6 @@ TEXTS = (
     *(".finder .note", ".finder li[aria-selected=true] span", ".finder li[aria-selected=true] b", ".finder li b"),
     *(".pair blockquote", "#pair_facts dt", "#pair_chart text", "#pair_chart .value", ".legend span", ".turn button"),
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    program = find_browser()
-    if program is None:
-        pytest.skip(HOW_TO_GET)
-    with running_browser(program) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from browser import HOW_TO_GET, find_browser, running_browser
 from layerwise.cli.app import app
 from layerwise.model.layer_model import LayerModel
 from layerwise.train.recipe import load_recipe
@@ -15,15 +14,6 @@ from test_report_browser import PHONE, column, fits, shown_tooltip, text
 from training import save_dev, texts
 
 MOST_BYTES = 5_000_000
-
-
-@pytest.fixture(scope="module")
-def browser():
-    program = find_browser()
-    if program is None:
-        pytest.skip(HOW_TO_GET)
-    with running_browser(program) as running:
-        yield running
 
 
 def report(folder, *arguments):

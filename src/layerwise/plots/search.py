@@ -1,6 +1,7 @@
 """What a search says: scores by number of layers, left-out layer and dev pairs (BERT-LC fig. 1 to 4), chosen layers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict, Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,59 +31,47 @@ from layerwise.plots.look import (
 _ROOM_FOR_SHARES = 13  # bars that have a number above them
 
 
+class Shown(TypedDict, total=False):
+    """How lines over an axis are shown: bands of one standard deviation either way, what is measured, title, theme."""
+
+    sd: Mapping[str, ArrayLike] | None
+    measure: str
+    title: str
+    theme: Theme
+
+
 def score_by_size(
-    *,
-    sizes: Sequence[int],
-    scores: Mapping[str, ArrayLike],
-    sd: Mapping[str, ArrayLike] | None = None,
-    last: float | None = None,
-    measure: str = SCORE,
-    title: str = "",
-    theme: Theme = LIGHT,
+    *, sizes: Sequence[int], scores: Mapping[str, ArrayLike], last: float | None = None, **shown: Unpack[Shown]
 ) -> Drawing:
     """The score of the best set of so many layers; `last` is the last layer's, drawn as a level."""
     places = numbers("sizes", list(sizes))
     return _by_place(
-        places, scores, sd, ("last layer", last), x="layers in the set", say=lambda place: f"{place:g} layers",
-        ticks=_thinned(places, 13), measure=measure, title=title, theme=theme,
+        places, scores, ("last layer", last), x="layers in the set", say=lambda place: f"{place:g} layers",
+        ticks=_thinned(places, 13), **shown,
     )  # fmt: skip
 
 
 def score_without_layer(
-    *,
-    layers: Sequence[int],
-    scores: Mapping[str, ArrayLike],
-    sd: Mapping[str, ArrayLike] | None = None,
-    full: float | None = None,
-    measure: str = SCORE,
-    title: str = "",
-    theme: Theme = LIGHT,
+    *, layers: Sequence[int], scores: Mapping[str, ArrayLike], full: float | None = None, **shown: Unpack[Shown]
 ) -> Drawing:
     """The score of the best set that lacks a layer; `full` is the best with none left out, drawn as a level."""
     places = numbers("layers", list(layers))
     return _by_place(
-        places, scores, sd, ("none left out", full), x="left-out layer", say=lambda place: f"without layer {place:g}",
-        ticks=_thinned(places, 13), measure=measure, title=title, theme=theme,
+        places, scores, ("none left out", full), x="left-out layer", say=lambda place: f"without layer {place:g}",
+        ticks=_thinned(places, 13), **shown,
     )  # fmt: skip
 
 
 def score_by_pairs(
-    *,
-    pairs: Sequence[int],
-    scores: Mapping[str, ArrayLike],
-    sd: Mapping[str, ArrayLike] | None = None,
-    last: float | None = None,
-    measure: str = SCORE,
-    title: str = "",
-    theme: Theme = LIGHT,
+    *, pairs: Sequence[int], scores: Mapping[str, ArrayLike], last: float | None = None, **shown: Unpack[Shown]
 ) -> Drawing:
     """The score of what so many dev pairs choose, on a logarithmic axis; bands are one standard deviation wide."""
     places = numbers("pairs", list(pairs))
     if places.min() <= 0:
         raise InputError(f"pairs: {places.min():g} can't stand on a logarithmic axis; give numbers above 0")
     return _by_place(
-        places, scores, sd, ("last layer", last), x="dev pairs that choose", say=lambda place: f"{place:,.0f} pairs",
-        ticks=_thinned(places, 7), log=True, measure=measure, title=title, theme=theme,
+        places, scores, ("last layer", last), x="dev pairs that choose", say=lambda place: f"{place:,.0f} pairs",
+        ticks=_thinned(places, 7), log=True, **shown,
     )  # fmt: skip
 
 
@@ -147,16 +136,16 @@ def layer_negatives(
 def _by_place(
     places: Numbers,
     scores: Mapping[str, ArrayLike],
-    sd: Mapping[str, ArrayLike] | None,
     level: tuple[str, float | None],
     *,
     x: str,
     say: Callable[[float], str],
     ticks: list[float],
-    measure: str,
-    title: str,
-    theme: Theme,
     log: bool = False,
+    sd: Mapping[str, ArrayLike] | None = None,
+    measure: str = SCORE,
+    title: str = "",
+    theme: Theme = LIGHT,
 ) -> Drawing:
     """Lines over an axis, with bands of one standard deviation either way."""
     curves = named("scores", scores, shape=(len(places),))

@@ -11,6 +11,7 @@ from layerwise.errors import InputError
 from layerwise.measures import (
     BeforeAfter,
     ChosenLayers,
+    Curve,
     Geometry,
     LayerNegatives,
     LayersAlike,
@@ -145,26 +146,17 @@ def chosen_layers(measured: Several[ChosenLayers], theme: Theme = LIGHT) -> Draw
 
 def by_size(one: ChosenLayers, theme: Theme = LIGHT) -> Drawing:
     """Score by the number of layers."""
-    curve = one.by_size
-    return plots.score_by_size(
-        sizes=curve.x,
-        scores={"best set": curve.mean},
-        sd=_bands({"best set": curve.sd}),
-        last=one.last.test,
-        theme=theme,
-    )
+    return plots.score_by_size(sizes=one.by_size.x, last=one.last.test, theme=theme, **_best_set(one.by_size))
 
 
 def without_layer(one: ChosenLayers, theme: Theme = LIGHT) -> Drawing:
     """Score without each layer."""
-    curve = one.without
-    return plots.score_without_layer(
-        layers=curve.x,
-        scores={"best set": curve.mean},
-        sd=_bands({"best set": curve.sd}),
-        full=one.best.test,
-        theme=theme,
-    )
+    return plots.score_without_layer(layers=one.without.x, full=one.best.test, theme=theme, **_best_set(one.without))
+
+
+def _best_set(curve: Curve) -> dict[str, Any]:
+    """The one line of both."""
+    return {"scores": {"best set": curve.mean}, "sd": _bands({"best set": curve.sd})}
 
 
 def by_pairs(one: ChosenLayers, theme: Theme = LIGHT) -> Drawing:
