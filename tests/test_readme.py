@@ -13,6 +13,21 @@ from layerwise.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+TASKS = """
+[[task]]
+name = "mood"
+kind = "classification"
+file = "moods.csv"
+columns = ["text"]
+[train]
+steps = 2
+batch_size = 8
+"""
+MOODS = [
+    f"What a {word} day number {day},{word},{'dev' if day > 5 else 'train'}\n"
+    for word in ("good", "bad")
+    for day in range(8)
+]
 
 
 def blocks(language: str) -> list[str]:
@@ -38,10 +53,13 @@ def test_the_commands_run(tmp_path, monkeypatch):
     (tmp_path / "pairs.csv").write_text((ROOT / "src/layerwise/data/demo_pairs.csv").read_text())
     task = '[[task]]\nname = "mine"\nkind = "sts"\nfile = "pairs.csv"\n'
     (tmp_path / "task.toml").write_text(task)
+    (tmp_path / "tasks.toml").write_text(TASKS)
+    (tmp_path / "moods.csv").write_text("text,label,split\n" + "".join(MOODS))
     lines = [line.split("#")[0] for block in blocks("bash") for line in block.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("layerwise ")]
     names = ["info", "search", "evaluate", "evaluate", "compare", "analyze", "report", "data", "fit", "recipes"]
-    assert [command[0] for command in commands] == [*names, "train", "embed", "embed", "cache", "demo"]
+    tail = ["multitask", "predict", "embed", "embed", "cache", "demo"]
+    assert [command[0] for command in commands] == [*names, "train", *tail]
     for command in commands:
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 0, (command, result.output, result.exception)
@@ -53,6 +71,7 @@ def test_the_commands_run(tmp_path, monkeypatch):
     assert (tmp_path / "toksim.svg").is_file()
     assert (tmp_path / "report.html").is_file()
     assert (tmp_path / "trained" / "model" / "modules.json").is_file()
+    assert (tmp_path / "labelled.csv").read_text().startswith("id,body,predicted_label,")
 
 
 def test_make_targets_of_the_readme_exist():
