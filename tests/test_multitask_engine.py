@@ -16,7 +16,8 @@ from layerwise.multitask.losses import task_loss
 from layerwise.multitask.run import train_multitask
 from layerwise.multitask.schedule import schedule
 from layerwise.multitask.second_view import dropout_set
-from layerwise.multitask.settings import MixingSettings
+from layerwise.multitask.seeds import train_multitask_seeds
+from layerwise.multitask.settings import ITERATIONS, MixingSettings
 from layerwise.multitask.weights import task_weights
 from layerwise.objectives import info_nce
 from multitasking import read, recipe, save_tasks, task
@@ -71,23 +72,30 @@ def losses(trained):
 # Batches
 
 
-def test_a_step_has_what_the_schedule_says(data, encoder):
-    tasks = read(*all_tasks(data))
-    batches = batches_of(tasks, encoder, batch_size=6, seed=3)
+@pytest.mark.parametrize(
+    "mixing",
+    [{"iteration": name} for name in ITERATIONS] + [{"iteration": "temperature", "temperature": 8.0}],
+    ids=lambda mixing: "-".join(map(str, mixing.values())),
+)
+def test_a_step_has_what_the_schedule_says(data, encoder, tmp_path, mixing):
+    tasks = read(task("mood", save_tasks(tmp_path, train=10)), *all_tasks(data)[1:])
+    batches = batches_of(tasks, encoder, batch_size=6, seed=3, **mixing)
     batches.set_epoch(2)
-    planned = list(schedule([40, 40, 40], [6, 6, 6], iteration="cycling", seed=3, epoch=2))
+    planned = list(schedule([10, 40, 40], [6, 6, 6], seed=3, epoch=2, **mixing))
     found = list(batches)
-    assert len(found) == len(planned) == len(batches) == 7
+    assert len(found) == len(planned) == len(batches)
     for step, plan in zip(found, planned, strict=True):
-        assert list(step) == list(NAMES)
-        for one, own in zip(tasks, plan, strict=True):
+        real = [own for own in plan if not own.is_padding]
+        assert list(step) == [NAMES[own.task] for own in real]
+        for own in real:
+            one = tasks[own.task]
             batch, rows = step[one.settings.name], one.parts["train"]
             texts = [column[row] for column in rows.columns for row in own.rows]
             wanted = encoder.tokenizer(texts, padding=True, truncation=True, max_length=16, return_tensors="pt")
             assert torch.equal(batch["input_ids"], wanted["input_ids"])
             assert torch.equal(batch["attention_mask"], wanted["attention_mask"])
             assert np.allclose(batch["targets"], rows.targets[own.rows])
-            assert batch["kept"].all()
+            assert batch["kept"].tolist() == own.kept.tolist()
 
 
 def test_batches_skip_and_leave_padding_alone_out(tmp_path, encoder, data):
@@ -267,10 +275,61 @@ def test_all_tasks_go_together_and_the_same_seed_is_the_same(data, run, mixing, 
     assert one.facts["tasks"]["near"]["rows"] == {"train": 40, "dev": 16}
 
 
-def test_learned_weights_move_without_decay(data, run):
-    trained = run(recipe(*all_tasks(data), mixing={"weights": "learned"}, steps=3, weight_decay=0.5))
-    weights = [trained.facts["tasks"][name]["weight"] for name in NAMES]
-    assert all(weight != start for weight, start in zip(weights, (1, 1, 0.5), strict=True))
+def test_learned_weights_come_to_one_over_the_loss_while_the_encoder_is_trained(data, run):
+    """At a usual rate of the encoder, which alone would leave them where they start."""
+    mixing = {"weights": "learned", "learned_rate": 0.05}
+    trained = run(recipe(*all_tasks(data), mixing=mixing, steps=80, learning_rate=2e-5, weight_decay=0.5))
+    lines = [line for line in trained.history if "loss" in line]
+    for name, half, start in (("mood", 1, 1), ("same", 1, 1), ("near", 0.5, 0.5)):
+        weight = trained.facts["tasks"][name]["weight"]
+        loss = np.mean([line[f"loss_{name}"] for line in lines[-20:]])
+        assert weight == pytest.approx(half / loss, rel=0.15) != pytest.approx(start, rel=0.15)
+        assert lines[-1][f"weight_{name}"] == pytest.approx(weight)
+
+
+def test_learned_weights_have_a_rate_of_their_own_and_no_decay(data, run, monkeypatch):
+    made = []
+    real = engine.MultitaskTrainer.create_optimizer
+    monkeypatch.setattr(
+        engine.MultitaskTrainer, "create_optimizer", lambda self, *given: made.append(real(self, *given)) or made[-1]
+    )
+    trained = run(recipe(*all_tasks(data), mixing={"weights": "learned"}, steps=1, weight_decay=0.5))
+    *others, own = made[-1].param_groups
+    assert (own["initial_lr"], own["weight_decay"], len(own["params"])) == (0.02, 0.0, 3)
+    assert not {id(one) for one in own["params"]} & {id(one) for group in others for one in group["params"]}
+    assert {group["weight_decay"] for group in others} == {0.5, 0.0}
+    assert sum(len(group["params"]) for group in others) > 10
+    assert [trained.facts["tasks"][name]["weight"] for name in NAMES] != [1, 1, 0.5]
+
+
+def test_gradients_are_clipped(data, run, tiny_bert):
+    """So hard that AdamW has nothing to go by, its epsilon being larger."""
+    before = LayerEncoder(tiny_bert, device="cpu").model.state_dict()
+
+    def moved(norm):
+        trained = run(recipe(*all_tasks(data), steps=2, max_grad_norm=norm))
+        after = trained.predictor.model.encoder.model.state_dict()
+        return max(
+            (value - after[name]).abs().max().item() for name, value in before.items() if value.is_floating_point()
+        )
+
+    assert moved(1e-12) < 1e-6 < 1e-4 < moved(1.0)
+    assert moved(0.0) > 1e-4  # 0: not clipped
+
+
+def test_a_task_with_labelled_test_rows_is_scored_on_them(data, run, tmp_path):
+    lines = (save_tasks(tmp_path) / "mood.csv").read_text().splitlines()
+    moods = [line.replace(",train", ",test") if row < 6 else line for row, line in enumerate(lines[1:])]
+    (tmp_path / "mood.csv").write_text("\n".join([lines[0], *moods]))
+    mood = task("mood", tmp_path, splits={"train": "train", "dev": "dev", "test": "test"})
+    some = run(recipe(mood, task("same", data), steps=2))
+    assert set(some.scores["test"]) == {"mood/accuracy"}  # no overall score of some of the tasks
+    assert some.facts["test"]["scores"] == some.scores["test"]
+    alone = run(recipe(mood, steps=2))
+    assert set(alone.scores["test"]) == {"mood/accuracy", "overall"}
+    rows = read(mood)[0].parts["test"]
+    right = np.mean(alone.predictor.outputs("mood", rows.columns).argmax(1) == rows.targets)
+    assert alone.scores["test"]["mood/accuracy"] == pytest.approx(right)
 
 
 def test_a_frozen_encoder_stays_bit_for_bit(data, run, tiny_bert):
@@ -295,6 +354,28 @@ def test_the_best_checkpoint_by_the_overall_score_is_loaded(data, run, monkeypat
     assert trained.facts["best"] == {"metric": "overall, dev", "score": 0.5, "at_step": 4}
     dev = real(trained.predictor, read(*all_tasks(data)))
     assert trained.scores["dev"] == pytest.approx(dev.figures(), abs=1e-6)
+
+
+def test_an_interrupted_training_goes_on_with_the_same_rows_alone(tiny_bert, tmp_path):
+    what = recipe(task("mood", save_tasks(tmp_path)), steps=6, dev={"every": 2})
+
+    def go(name, **options):
+        return train_multitask_seeds(what, tmp_path / name, encoder=str(tiny_bert), device="cpu", **options)
+
+    def stop(_seed, step, *_):
+        if step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go("run", told=stop)
+    rows = (tmp_path / "mood.csv").read_text()
+    (tmp_path / "mood.csv").write_text(rows.replace("good", "alpha"))  # the classes' order is another one
+    with pytest.raises(InputError, match="was begun with other rows in its tasks' files; give those, or"):
+        go("run", resume=True)
+    (tmp_path / "mood.csv").write_text(rows)
+    resumed, whole = go("run", resume=True), go("whole")
+    assert resumed.results[0]["dev"] == whole.results[0]["dev"]
+    assert resumed.results[0]["best"] == whole.results[0]["best"]
 
 
 def test_patience_stops_early(data, run, monkeypatch):

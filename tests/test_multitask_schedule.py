@@ -200,7 +200,8 @@ def test_sums_of_nothing_are_refused():
 def test_learned_weights_are_the_formula():
     learned = LearnedWeights([False, True])
     with torch.no_grad():
-        learned.log_variances.copy_(torch.tensor([0.3, -0.7]))
+        for own, value in zip(learned.log_variances, (0.3, -0.7), strict=True):
+            own.fill_(value)
     losses = [torch.tensor(2.0), torch.tensor(4.0)]
     wanted = math.exp(-0.3) * 2 + 0.3 + (math.exp(0.7) * 4 - 0.7) / 2
     assert learned(losses).item() == pytest.approx(wanted)
@@ -215,9 +216,21 @@ def test_learned_weights_come_to_one_over_the_loss():
     for _ in range(400):
         optimiser.zero_grad()
         learned(losses).backward()
-        assert learned.log_variances.grad[2] == 0  # a task that is not there
         optimiser.step()
     assert learned.weights == pytest.approx((2.0, 0.125, 1.0), rel=1e-3)
+
+
+def test_a_learned_weight_stays_where_its_task_is_absent():
+    """Also after steps that had it, whose momentum would carry it on."""
+    learned = LearnedWeights([False, False])
+    optimiser = torch.optim.AdamW(learned.parameters(), lr=0.05, weight_decay=0.0)
+    for there in (True, True, False, False):
+        before = learned.weights
+        optimiser.zero_grad()
+        learned([torch.tensor(0.5), torch.tensor(4.0) if there else None]).backward()
+        optimiser.step()
+        assert learned.weights[0] != before[0]
+        assert (learned.weights[1] != before[1]) == there
 
 
 @given(st.integers(1, 20), st.integers(1, 20), orders)

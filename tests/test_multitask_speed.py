@@ -13,6 +13,7 @@ from layerwise.multitask.build import build
 from layerwise.multitask.dev import report, with_fewer_dev_rows
 from layerwise.multitask.embed_texts import RememberedTokens, task_tokenizers
 from layerwise.multitask.joined import joined, stacked
+from layerwise.multitask.predictor import Predictor
 from layerwise.multitask.run import train_multitask
 from layerwise.multitask.settings import MultitaskDev
 from multitasking import read, recipe, save_tasks, task
@@ -112,7 +113,7 @@ def test_a_look_by_bfloat16_is_near_float32(data, encoder):
     assert np.abs(rough - exact).max() < 0.1
 
 
-def test_fewer_dev_rows_are_the_same_ones_each_time_and_all_are_scored_at_the_end(data, tiny_bert, tmp_path):
+def test_fewer_dev_rows_are_the_same_each_time_and_all_are_scored_at_the_end(data, tiny_bert, tmp_path, monkeypatch):
     (one,) = read(task("same", data))
     few = with_fewer_dev_rows(one, 5)
     assert few.parts["train"] is one.parts["train"]
@@ -124,7 +125,10 @@ def test_fewer_dev_rows_are_the_same_ones_each_time_and_all_are_scored_at_the_en
     assert drawn == sorted(drawn)
     assert with_fewer_dev_rows(one, 5).parts["dev"].columns == kept.columns
     what = recipe(*all_tasks(data), steps=2, dev={"limit": 4, "every": 1})
+    looks, real = [], Predictor.outputs
+    monkeypatch.setattr(Predictor, "outputs", lambda self, *given: looks.append(len(given[1][0])) or real(self, *given))
     trained = train_multitask(what, tmp_path / "run", encoder=LayerEncoder(tiny_bert, device="cpu"))
+    assert looks == [4] * 6 + [16] * 3  # two looks at three tasks, then the finished model
     assert {name: matrix.sum() for name, matrix in trained.confusions.items()} == {"mood": 16, "same": 16}
     assert trained.facts["best"]["metric"] == "overall, dev (at most 4 rows a task)"
     assert set(trained.scores["dev"]) == {"mood/accuracy", "same/accuracy", "near/pearson", "overall"}

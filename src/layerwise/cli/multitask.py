@@ -58,7 +58,10 @@ def _show(name: str, result: "SeedsResult") -> None:
     found, seeds = result.summary, len(result.results)
     how = f"mean ± sd of {seeds} seeds" if seeds > 1 else "one seed"
     roles = [role for role in ("dev", "test") if role in found]
-    rows = [(score, *(shown(found[role][score], 4) for role in roles)) for score in found["dev"]]
+    rows = [
+        (score, *(shown(found[role][score], 4) if score in found[role] else "" for role in roles))
+        for score in found["dev"]
+    ]
     print_table(("task/metric", *roles), rows, title=f"{name}: {how}")
     print_line(
         f"Trained in {shown(found['seconds'])} s{' each' if seeds > 1 else ''} on {result.results[0]['device']}."

@@ -21,16 +21,17 @@ _DRAW = 0  # the seed: every training looks at the same rows
 class Report:
     """Scores by "task/metric", their overall score, and a confusion matrix for each task of classes.
 
+    The overall score is None where a task has no rows of the role: one of some of them would mislead.
     A correlation is not defined where all outputs are equal: it is 0 here, so that training goes on from there.
     """
 
     scores: dict[str, float]
-    overall: float
+    overall: float | None
     confusions: dict[str, NDArray[np.int64]]
 
     def figures(self) -> dict[str, float]:
-        """Every score and the overall one."""
-        return {**self.scores, OVERALL: self.overall}
+        """Every score and the overall one, where there is one."""
+        return self.scores if self.overall is None else {**self.scores, OVERALL: self.overall}
 
     def facts(self) -> dict[str, Any]:
         """For JSON."""
@@ -51,7 +52,8 @@ def report(predictor: Predictor, tasks: Sequence[LabelledTask], role: str = "dev
         scores[f"{name}/{metric}"] = 0.0 if math.isnan(score) else score
         if task.labels:
             confusions[name] = confusion(rows.targets, predicted_classes(outputs), len(task.labels))
-    return Report(scores, overall(scores), confusions)
+    whole = all(role in task.parts for task in tasks)
+    return Report(scores, overall(scores) if whole else None, confusions)
 
 
 def with_fewer_dev_rows(task: LabelledTask, limit: int) -> LabelledTask:

@@ -11,6 +11,8 @@ from layerwise.multitask.settings import MultitaskRecipe
 from layerwise.postprocess.fitted_on import ENCODER, FittedOn
 from layerwise.train.facts import without_folders
 
+_UNREAD = {"model": ("keep_head", "inference"), "train": ("chunk", "cuda_graphs")}
+
 
 def multitask_facts(
     recipe: MultitaskRecipe,
@@ -24,7 +26,7 @@ def multitask_facts(
     learned = parts.student.learned
     weights = learned.weights if learned else tuple(parts.student.weights.values())
     facts: dict[str, Any] = {
-        "recipe": without_folders(recipe.facts()),
+        "recipe": without_folders(_as_read(recipe)),
         "tasks": {
             task.settings.name: {
                 "rows": {role: len(rows) for role, rows in task.parts.items()},
@@ -44,8 +46,16 @@ def multitask_facts(
     return facts
 
 
+def _as_read(recipe: MultitaskRecipe) -> dict[str, Any]:
+    """Without what trainings by one embedding have and this one has not."""
+    facts = recipe.facts()
+    for table, keys in _UNREAD.items():
+        facts[table] = {key: value for key, value in facts[table].items() if key not in keys}
+    return facts
+
+
 def fitted_on(recipe: MultitaskRecipe, tasks: Sequence[LabelledTask]) -> tuple[FittedOn, ...]:
-    """The text that the encoder, or what stands behind a frozen one, was trained on."""
+    """The text that the encoder, or pooler and heads behind a frozen one, were trained on."""
     what = "pooler" if recipe.mixing.frozen_encoder else ENCODER
     return tuple(
         FittedOn.of(

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import Trainer
 
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.errors import InputError
@@ -24,6 +23,7 @@ from layerwise.multitask.facts import fitted_on, multitask_facts
 from layerwise.multitask.predictor import Predictor
 from layerwise.multitask.rows import LabelledTask, read_labelled
 from layerwise.multitask.settings import MultitaskRecipe
+from layerwise.multitask.student import MultitaskStudent
 from layerwise.train.callbacks import Told, read_metrics
 from layerwise.train.host import host_arguments, steps_done
 from layerwise.train.run import METRICS, checked_folder, make_callbacks, named_encoder, written
@@ -52,15 +52,42 @@ class MultitaskTrained:
 
 
 class MultitaskTrainer(WatchedTrainer):
-    """Hands a step to the student as it is, and keeps weight decay off the learned weights."""
+    """Hands a step to the student as it is; learned weights have a rate of their own, and no weight decay.
+
+    Args:
+        learned_rate: That rate.
+        given: For `WatchedTrainer`.
+        options: For `WatchedTrainer`.
+    """
+
+    student: MultitaskStudent
+
+    def __init__(self, *given: Any, learned_rate: float, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.learned_rate = learned_rate
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Tensor:
         """The student's loss on all tasks of a step."""
         return super().compute_loss(model, {"batches": inputs})
 
-    def get_decay_parameter_names(self, model: Any) -> list[str]:
-        """Pulled to 0, a learned weight would be pulled to 1."""
-        return [name for name in Trainer.get_decay_parameter_names(self, model) if not name.startswith("learned.")]
+    def log(self, logs: dict[str, float], *given: Any, **options: Any) -> None:
+        """The learned weights beside the losses."""
+        learned = self.student.learned
+        if learned is not None and "loss" in logs:
+            logs |= {f"weight_{name}": own for name, own in zip(self.student.weights, learned.weights, strict=True)}
+        super().log(logs, *given, **options)
+
+    def create_optimizer(self, *given: Any, **options: Any) -> Any:
+        """The host's, with the learned weights in a group of their own. Decay would pull them to 1."""
+        fresh = self.optimizer is None
+        optimiser = super().create_optimizer(*given, **options)
+        learned = [own for name, own in self.student.named_parameters() if name.startswith("learned.")]
+        if learned and fresh:
+            taken = set(map(id, learned))
+            for group in optimiser.param_groups:
+                group["params"] = [own for own in group["params"] if id(own) not in taken]
+            optimiser.add_param_group({"params": learned, "lr": self.learned_rate, "weight_decay": 0.0})
+        return optimiser
 
 
 def train_multitask(
@@ -105,6 +132,7 @@ def train_multitask(
         parts.student,
         arguments,
         batches,
+        learned_rate=recipe.mixing.learned_rate,
         scorer=lambda: _look(looked_at, seen, bf16=arguments.bf16),
         callbacks=make_callbacks(folder, told, patience=recipe.dev.patience),
     )
@@ -149,8 +177,8 @@ def _look(predictor: Predictor, tasks: Sequence[LabelledTask], *, bf16: bool) ->
 
 
 def _roles(tasks: Sequence[LabelledTask]) -> list[str]:
-    """dev, and test where every task has labelled rows of it: an overall score of some of them would mislead."""
-    return ["dev", *(["test"] if all("test" in task.parts for task in tasks) else [])]
+    """dev, and test where a task has labelled rows of it."""
+    return ["dev", *(["test"] if any("test" in task.parts for task in tasks) else [])]
 
 
 def _sizes(tasks: Sequence[LabelledTask]) -> str:

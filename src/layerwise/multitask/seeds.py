@@ -7,9 +7,11 @@ several, model/, recipe.toml, metrics.jsonl and result.json; results.json is of 
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from layerwise.errors import InputError
 from layerwise.evaluate.results import read_json, write_json
 from layerwise.multitask.build import check_trainable
 from layerwise.multitask.recipe import load_multitask_recipe, multitask_toml
@@ -19,6 +21,7 @@ from layerwise.multitask.settings import MultitaskRecipe
 from layerwise.train.host import last_checkpoint
 from layerwise.train.run import named_encoder
 from layerwise.train.seeds import (
+    BEGUN,
     MODEL,
     RESULT,
     SeedsResult,
@@ -86,7 +89,9 @@ def _run(
     device: str | None,
     told: SeedTold | None,
 ) -> None:
-    with begun(folder, multitask_toml(recipe), seed):
+    digest = _digest(tasks)
+    _check_rows(folder, digest)
+    with begun(folder, multitask_toml(recipe), seed, rows=digest):
         trained = train_multitask(
             recipe,
             folder,
@@ -97,6 +102,24 @@ def _run(
             told=(lambda *figures: told(seed, *figures)) if told else None,
         )
     _finish(trained, folder)
+
+
+def _check_rows(folder: Path, digest: str) -> None:
+    """Refuse to go on with other rows than those a training began with: its classes or their order may be others."""
+    before = read_json(folder / BEGUN).get("rows", digest) if (folder / BEGUN).is_file() else digest
+    if before != digest and last_checkpoint(folder) is not None:
+        raise InputError(f"{folder}: was begun with other rows in its tasks' files; give those, or another folder")
+
+
+def _digest(tasks: Sequence[LabelledTask]) -> str:
+    """Of every text, label and class, in their order."""
+    found = sha256()
+    for task in tasks:
+        found.update(repr((task.settings.name, task.labels, sorted(task.parts))).encode())
+        for _, rows in sorted(task.parts.items()):
+            found.update(repr(rows.columns).encode())
+            found.update(rows.targets.tobytes())
+    return found.hexdigest()
 
 
 def _finish(trained: MultitaskTrained, folder: Path) -> None:

@@ -25,12 +25,14 @@ class MixingSettings:
         temperature: 1 is proportional; the higher, the more alike the shares.
         weights: Of the losses: "equal" (1 each), "inverse-size" (by 1/rows; their sum is the number of tasks), "given"
             (each task's `weight`), "learned" (by uncertainty, Kendall et al. 2018).
+        learned_rate: The learning rate of learned weights, which the encoder's would hardly move.
         frozen_encoder: Train pooler and heads alone ("pretrain").
     """
 
     iteration: str = "cycling"
     temperature: float = 1.0
     weights: str = "equal"
+    learned_rate: float = 0.02
     frozen_encoder: bool = False
 
     def __post_init__(self) -> None:
@@ -38,6 +40,8 @@ class MixingSettings:
         one_of(self.weights, WEIGHTS, "[mixing] weights")
         if not 0 < self.temperature < float("inf"):
             raise InputError(f"[mixing] temperature {self.temperature}: give a number above 0")
+        if not 0 < self.learned_rate < float("inf"):
+            raise InputError(f"[mixing] learned_rate {self.learned_rate}: give a number above 0")
         if self.temperature != 1 and self.iteration != "temperature":
             raise InputError(f'[mixing] temperature is for iteration = "temperature", not {self.iteration!r}')
 

@@ -50,36 +50,30 @@ class LearnedWeights(nn.Module):
     """Weights by each task's uncertainty (Kendall et al. 2018): sum over t of exp(-s_t) · L_t + s_t, s_t trained.
 
     A regression's summand is halved, as there: ½ (exp(-s_t) · L_t + s_t). Each s_t is a log variance, 0 at first; the
-    best one is log L_t, so that every task comes to weigh 1/L_t. Without + s_t all weights would fall to 0. Keep weight
-    decay off it.
+    best one is log L_t, so that every task comes to weigh 1/L_t (a regression ½/L_t) if the rate is high enough: at an
+    encoder's they hardly move. Without + s_t all weights would fall to 0. Keep weight decay off them.
 
     Args:
         regression: For each task, whether its loss is a squared error.
     """
 
-    halves: Tensor
-
     def __init__(self, regression: Sequence[bool]) -> None:
         super().__init__()
-        self.log_variances = nn.Parameter(torch.zeros(len(regression)))
-        self.register_buffer("halves", torch.tensor([0.5 if own else 1.0 for own in regression]), persistent=False)
+        self.log_variances = nn.ParameterList([nn.Parameter(torch.zeros(())) for _ in regression])
+        self.halves = tuple(0.5 if own else 1.0 for own in regression)
 
     @property
     def weights(self) -> tuple[float, ...]:
         """What each task's loss is multiplied by now."""
-        return tuple((self.halves * torch.exp(-self.log_variances.detach())).tolist())
+        logs = torch.stack([own.detach() for own in self.log_variances])
+        return tuple((torch.tensor(self.halves) * torch.exp(-logs.cpu())).tolist())
 
     def forward(self, losses: Sequence[Tensor | None]) -> Tensor:
-        """None: a task that is not in this step, or whose rows are all padding; its s_t gets no gradient. -> scalar"""
+        """None: a task that is not in this step, or whose rows are all padding; its s_t stays as it is. -> scalar"""
         if len(losses) != len(self.log_variances):
             raise InputError(f"{len(losses)} losses for {len(self.log_variances)} tasks; give None for none")
-        return _sum(
-            [
-                self.halves[task] * (torch.exp(-self.log_variances[task]) * loss + self.log_variances[task])
-                for task, loss in enumerate(losses)
-                if loss is not None
-            ]
-        )
+        own = zip(self.halves, self.log_variances, losses, strict=True)
+        return _sum([half * (torch.exp(-s) * loss + s) for half, s, loss in own if loss is not None])
 
 
 def _sum(parts: Sequence[Tensor]) -> Tensor:

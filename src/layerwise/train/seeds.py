@@ -173,12 +173,12 @@ class _Seed:
 
 
 @contextmanager
-def begun(folder: Path, recipe: str, seed: int) -> Iterator[None]:
-    """The recipe's text and the seed are there while it is run; what fails before a first step leaves no folder."""
+def begun(folder: Path, recipe: str, seed: int, **about: Any) -> Iterator[None]:
+    """The recipe's text and what it began with are there while it runs; what fails before a step leaves no folder."""
     made = not folder.exists()
     if rank() == 0:
         write_text(folder / RECIPE, recipe)
-        write_json(folder / BEGUN, {"seed": seed})
+        write_json(folder / BEGUN, {"seed": seed, **about})
     try:
         yield
     except (LayerwiseError, KeyboardInterrupt):
