@@ -205,6 +205,8 @@ MISTAKES = {
     "{bert} --measure attention": ("has no attention over layers",),
     "{bert} --measure tokens --layers 1,x": ("--layers '1,x': give layer numbers with commas between",),
     "{bert} --measure tokens --layers 9": ("There is no layer 9",),
+    "{bert} --measure scores --layers 9": ("--layers is for --measure tokens", "leave --layers"),
+    "{bert} --sentence x": ("--sentence is for --measure tokens",),
     "{bert} --measure projection --method umap": ("Unknown method 'umap'. Known: pca, tsne",),
     "{bert} --measure cka --pooling men": ("Unknown token pooling 'men'. Known: cls, mean, max",),
     "{bert} --limit 1": ("a limit of 1 pairs is not possible",),

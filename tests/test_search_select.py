@@ -247,6 +247,15 @@ def test_weights_of_splits_are_averaged_within_a_pooling(monkeypatch):
 # Resamples
 
 
+@pytest.mark.parametrize("redraw", [redraw_pearson, redraw_spearman])
+@pytest.mark.filterwarnings("error")
+def test_a_resample_without_pairs_has_no_correlation_and_says_nothing(redraw):
+    counts = counts_of([np.array([], dtype=np.int64), np.array([0, 1, 2])], 3)
+    found = redraw(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0]), counts)
+    assert np.isnan(found[0])
+    assert found[1] > 0.9
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_redrawn_correlations_are_scipys_on_the_drawn_pairs(data):

@@ -21,7 +21,7 @@ from layerwise.cli.options import (
     TaskSplit,
     Trainings,
 )
-from layerwise.cli.screen import print_json, print_line, print_table
+from layerwise.cli.screen import print_json, print_line, print_table, screen_width
 from layerwise.errors import InputError, LayerwiseError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _FIRST = ("scores", "setsim", "toksim", "geometry")  # where no measure is named
 _NEGATIVES = "negatives"  # the measure that is of trainings, not of a model
 _MOST_ROWS, _MOST_COLUMNS = 50, 14  # of a table on the screen
+_COLUMN = 9  # letters that a column needs at least
 _FEW_COLUMNS = 6  # beside which longer texts have room
 
 
@@ -99,6 +100,7 @@ def analyze(
     _check_given(model, against, named, trainings or ())
     findings = _of_trainings(trainings or (), named)
     wanted = _wanted(named, other=bool(against or trainings))
+    _check_for_tokens({"--layers": layers, "--sentence": sentence}, wanted)
     both = bool(against) and not wanted
     tables = len(wanted) * (2 if against else 1) + both + sum(len(finding.measured) for finding in findings.values())
     check_out(out, figures=len(wanted) + both + len(findings), tables=tables)
@@ -154,6 +156,15 @@ def _wanted(named: list[str], *, other: bool) -> list[str]:
         return list(MEASURES)
     own = [name for name in named if name != _NEGATIVES]
     return list(dict.fromkeys(MEASURES[name].name for name in own)) or ([] if other else list(_FIRST))
+
+
+def _check_for_tokens(options: dict[str, str | None], wanted: Sequence[str]) -> None:
+    """Refuse options that no measure would read."""
+    for name, value in options.items():
+        if value is not None and "tokens" not in wanted:
+            raise InputError(
+                f"{name} is for --measure tokens, which is not among the measures; add it, or leave {name}"
+            )
 
 
 def _numbers(layers: str | None) -> list[int] | None:
@@ -239,7 +250,7 @@ def _show(facts: dict[str, Any], out: Path | None) -> None:
 
 def _show_rows(rows: list[dict[str, Any]]) -> None:
     """As many rows and columns as a screen takes; what is left out is said."""
-    columns = list(rows[0])[:_MOST_COLUMNS]
+    columns = list(rows[0])[: min(_MOST_COLUMNS, screen_width() // _COLUMN)]
     digits, letters = (3, 48) if len(columns) <= _FEW_COLUMNS else (2, 24)
     print_table(columns, [[_cell(row[name], digits, letters) for name in columns] for row in rows[:_MOST_ROWS]])
     hidden = {"rows": len(rows) - _MOST_ROWS, "columns": len(rows[0]) - len(columns)}

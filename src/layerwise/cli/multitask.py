@@ -1,11 +1,13 @@
 """`layerwise multitask RECIPE`: train one encoder on several labelled tasks, with one seed or several."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerwise.cli.options import AsJson, DataFolder, Device
+from layerwise.cli.recipes import check_command
 from layerwise.cli.screen import print_json, print_line, print_table, say_error
 from layerwise.cli.train import seed_numbers, watch
 
@@ -33,6 +35,7 @@ def multitask(
     from layerwise.multitask.recipe import load_multitask_recipe
 
     several = seed_numbers(seeds)
+    check_command(recipe, "multitask")
     loaded = load_multitask_recipe(recipe, sets or ())
     target = out or Path(loaded.name)
     from layerwise.multitask.seeds import train_multitask_seeds  # takes seconds; mistakes above are told at once
@@ -67,4 +70,6 @@ def _show(name: str, result: "SeedsResult") -> None:
         f"Trained in {shown(found['seconds'])} s{' each' if seeds > 1 else ''} on {result.results[0]['device']}."
     )
     for path in result.models:
-        typer.echo(f"wrote {path}; use it: layerwise predict {path} --task NAME INPUT -o OUT")  # unbroken, to copy
+        typer.echo(
+            f"wrote {path}; use it: layerwise predict {shlex.quote(str(path))} --task NAME INPUT -o OUT"
+        )  # unbroken, to copy

@@ -1,11 +1,14 @@
 """`layerwise recipes [NAME]`: the trainings that the package knows, by objectives or by tasks."""
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from layerwise.cli.options import AsJson
 from layerwise.cli.screen import print_json, print_line, print_table
+from layerwise.errors import InputError
 
 if TYPE_CHECKING:
     from layerwise.multitask.settings import MultitaskRecipe
@@ -31,6 +34,19 @@ def recipes(
     else:
         kind = multitask if name in several else train
         typer.echo(kind.RECIPES.text(name)[0], nl=False)
+
+
+def check_command(recipe: str, command: str) -> None:
+    """Refuse what is a recipe of the other command, and name that."""
+    from layerwise.multitask.recipe import RECIPES as of_tasks
+    from layerwise.train.recipe import RECIPES as of_objectives
+
+    formats = {"train": of_objectives, "multitask": of_tasks}
+    own, (other, others) = formats.pop(command), formats.popitem()
+    is_file = recipe.endswith(".toml") and Path(recipe).expanduser().is_file()
+    tables = own.read(recipe)[0] if is_file else {}
+    if recipe in others.names() or (others.listed in tables and own.listed not in tables):
+        raise InputError(f"{recipe}: a recipe of {others.listed}s; run it by `layerwise {other} {shlex.quote(recipe)}`")
 
 
 def _show(found: "list[AnyRecipe]", as_json: bool) -> None:

@@ -48,6 +48,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     console.print(table)
 
 
+def screen_width() -> int:
+    """Letters a line."""
+    from rich.console import Console
+
+    return Console().width
+
+
 def human_bytes(count: float) -> str:
     """Such as "3.2 MB"."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -1,6 +1,7 @@
 """`layerwise train RECIPE`: train an encoder by a recipe, with one seed or several."""
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerwise.cli.options import AsJson, Device
+from layerwise.cli.recipes import check_command
 from layerwise.cli.screen import print_json, print_line, print_table, say_error
 from layerwise.errors import InputError
 
 if TYPE_CHECKING:
     from layerwise.train.seeds import SeedsResult, SeedTold
     from layerwise.train.settings import Recipe
+
+_QUIET = 30  # seconds between lines in a log file
 
 
 def train(
@@ -48,6 +52,7 @@ def train(
     from layerwise.train.recipe import load_recipe
 
     several, (folder, files) = seed_numbers(seeds), _split_data(data or [])
+    check_command(recipe, "train")
     loaded = _chosen_by(_adapted(load_recipe(recipe, sets or ()), files, columns, no_test), dev)
     target = out or Path(loaded.name)
     from layerwise.train.seeds import train_seeds  # takes seconds; mistakes above are told at once
@@ -125,7 +130,7 @@ def seed_numbers(text: str) -> tuple[int, ...]:
 
 @contextmanager
 def watch(seeds: int) -> "Iterator[SeedTold]":
-    """A bar for each seed on standard error, with loss and dev score; none in a log file."""
+    """A bar for each seed on standard error, with loss and dev score; in a log file a line now and then."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
@@ -138,9 +143,16 @@ def watch(seeds: int) -> "Iterator[SeedTold]":
         TimeRemainingColumn(),
     )
     bars: dict[int, TaskID] = {}
+    said = time.monotonic()
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
 
         def told(seed: int, step: int, steps: int, latest: dict[str, float]) -> None:
+            nonlocal said
+            if not console.is_terminal:
+                if time.monotonic() - said > _QUIET:
+                    said = time.monotonic()
+                    console.print(f"seed {seed}: step {step:,} of {steps:,}, {_figures(latest)}".rstrip(", "))
+                return
             if seed not in bars:
                 bars[seed] = progress.add_task(f"Seed {seed}" if seeds > 1 else "Training", total=steps, figures="")
             progress.update(bars[seed], completed=step, total=steps, figures=_figures(latest))

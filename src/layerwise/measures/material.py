@@ -57,7 +57,9 @@ class Material:
         if gold is None:
             raise InputError(f"{self.pairs.source}: the pairs have no scores, which this measure needs; name --score")
         if len(gold) < 2 or np.ptp(gold) == 0:
-            raise InputError(f"{self.pairs.source}: {len(gold)} pairs of the same score; a correlation needs different")
+            raise InputError(
+                f"{self.pairs.source}: {len(gold)} pair(s), all of the same score; a correlation needs different ones: give more pairs"
+            )
         return gold
 
     @cached_property

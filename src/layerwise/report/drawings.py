@@ -192,7 +192,7 @@ def changes(measured: Several[BeforeAfter], theme: Theme = LIGHT) -> Drawing:
 def convergence(measured: Several[TrainingCurve], theme: Theme = LIGHT) -> Drawing:
     """The dev score by step of each training, seeds as a band; the loss where no dev score was logged."""
     measured = {curve.name: curve for curve in joined_seeds(list(measured.values()))}
-    for name, said in (("spearman", "dev score"), ("loss", "loss")):
+    for name, said in (("spearman", "dev score"), ("eval_overall", "overall dev score"), ("loss", "loss")):
         series = {run: _logged(curve, name) for run, curve in measured.items()}
         kept = {run: one for run, one in series.items() if one is not None}
         if kept:

@@ -45,8 +45,8 @@ def average_ranks(values: Numbers, counts: Numbers) -> Numbers:
 
 
 def _correlation(one: Numbers, other: Numbers, counts: Numbers) -> Numbers:
-    """Weighted by the counts; NaN where either is constant in a resample."""
-    total = counts.sum(1, keepdims=True)
+    """Weighted by the counts; NaN where either is constant in a resample, or nothing is in it."""
+    total = np.maximum(counts.sum(1, keepdims=True), 1)  # a resample may have none of these pairs
     a = one - (one * counts).sum(1, keepdims=True) / total
     b = other - (other * counts).sum(1, keepdims=True) / total
     product, left, right = ((x * y * counts).sum(1) for x, y in ((a, b), (a, a), (b, b)))

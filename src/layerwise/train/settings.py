@@ -133,12 +133,20 @@ class OptimiserSettings:
         one_of(self.precision, PRECISIONS, "[train] precision")
         one_of(self.schedule, SCHEDULES, "[train] schedule")
         if self.batch_size < 2:
-            raise InputError(f"[train] batch_size {self.batch_size}: one-sentence batches have no negatives; give 2+")
-        if not (0 < self.epochs < math.inf) or (self.steps is not None and self.steps < 1):
-            raise InputError("[train] epochs and steps must be above 0")
-        rates = 0 < self.learning_rate < math.inf and 0 <= self.warmup < 1 and 0 <= self.weight_decay < math.inf
-        if not rates or self.chunk < 0 or not 0 <= self.max_grad_norm < math.inf:
-            raise InputError("[train] learning_rate is above 0, warmup a share below 1, the others 0 or more")
+            raise InputError(
+                f"[train] batch_size {self.batch_size}: give 2 or more; one-sentence batches have no negatives"
+            )
+        for name, good, wanted in (
+            ("epochs", 0 < self.epochs < math.inf, "a number above 0"),
+            ("steps", self.steps is None or self.steps >= 1, "1 or more"),
+            ("learning_rate", 0 < self.learning_rate < math.inf, "a number above 0"),
+            ("warmup", 0 <= self.warmup < 1, "a share from 0 to below 1"),
+            ("weight_decay", 0 <= self.weight_decay < math.inf, "0 or more"),
+            ("chunk", self.chunk >= 0, "0 or more"),
+            ("max_grad_norm", 0 <= self.max_grad_norm < math.inf, "0 or more"),
+        ):
+            if not good:
+                raise InputError(f"[train] {name} {getattr(self, name)}: give {wanted}")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise InputError(f"[train] betas are two numbers from 0 to below 1, not {list(self.betas)}")
 
