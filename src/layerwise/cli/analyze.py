@@ -162,9 +162,7 @@ def _check_for_tokens(options: dict[str, str | None], wanted: Sequence[str]) -> 
     """Refuse options that no measure would read."""
     for name, value in options.items():
         if value is not None and "tokens" not in wanted:
-            raise InputError(
-                f"{name} is for --measure tokens, which is not among the measures; add it, or leave {name}"
-            )
+            raise InputError(f"{name} is for --measure tokens, which is not asked for; add it, or leave {name}")
 
 
 def _numbers(layers: str | None) -> list[int] | None:

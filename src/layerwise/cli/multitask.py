@@ -70,6 +70,5 @@ def _show(name: str, result: "SeedsResult") -> None:
         f"Trained in {shown(found['seconds'])} s{' each' if seeds > 1 else ''} on {result.results[0]['device']}."
     )
     for path in result.models:
-        typer.echo(
-            f"wrote {path}; use it: layerwise predict {shlex.quote(str(path))} --task NAME INPUT -o OUT"
-        )  # unbroken, to copy
+        command = f"layerwise predict {shlex.quote(str(path))} --task NAME INPUT -o OUT"
+        typer.echo(f"wrote {path}; use it: {command}")  # unbroken, to copy

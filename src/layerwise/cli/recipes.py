@@ -38,10 +38,10 @@ def recipes(
 
 def check_command(recipe: str, command: str) -> None:
     """Refuse what is a recipe of the other command, and name that."""
-    from layerwise.multitask.recipe import RECIPES as of_tasks
-    from layerwise.train.recipe import RECIPES as of_objectives
+    from layerwise.multitask import recipe as multitask
+    from layerwise.train import recipe as train
 
-    formats = {"train": of_objectives, "multitask": of_tasks}
+    formats = {"train": train.RECIPES, "multitask": multitask.RECIPES}
     own, (other, others) = formats.pop(command), formats.popitem()
     is_file = recipe.endswith(".toml") and Path(recipe).expanduser().is_file()
     tables = own.read(recipe)[0] if is_file else {}

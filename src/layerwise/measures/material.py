@@ -58,7 +58,8 @@ class Material:
             raise InputError(f"{self.pairs.source}: the pairs have no scores, which this measure needs; name --score")
         if len(gold) < 2 or np.ptp(gold) == 0:
             raise InputError(
-                f"{self.pairs.source}: {len(gold)} pair(s), all of the same score; a correlation needs different ones: give more pairs"
+                f"{self.pairs.source}: {len(gold)} pair(s), all of the same score; a correlation needs different ones: "
+                f"give more pairs"
             )
         return gold
 
