@@ -4,11 +4,11 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 EXTRAS ?= dev,onnx,bench
 
-.PHONY: setup demo test test-all lint bench bench-quality format clean
+.PHONY: setup demo test test-all lint bench bench-quality bench-multitask format clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make setup | demo | test | test-all | lint | bench | bench-quality | format | clean"
+	@echo "make setup | demo | test | test-all | lint | bench | bench-quality | bench-multitask | format | clean"
 
 setup: $(INSTALLED)
 
@@ -56,6 +56,12 @@ bench: $(INSTALLED)
 bench-quality: $(INSTALLED)
 	rm -rf $${TMPDIR:-/tmp}/layerwise-bench-quality
 	LAYERWISE_CACHE=$${TMPDIR:-/tmp}/layerwise-bench-quality $(BIN)/python benchmarks/quality.py --fresh
+	$(BIN)/python benchmarks/tables.py
+
+# 219 trainings: on a GPU, minutes with several at once; what is done already is not done again
+bench-multitask: $(INSTALLED)
+	$(BIN)/python benchmarks/multitask.py --out build/multitask-runs
+	$(BIN)/python benchmarks/multitask.py --collect build/multitask-runs
 	$(BIN)/python benchmarks/tables.py
 
 format: $(INSTALLED)

@@ -1,5 +1,6 @@
 """Trains every row of the multitask comparison, several seeds and encoders, and keeps its dev scores.
 
+    make bench-multitask   # all of it, collected and written into the tables
     python benchmarks/multitask.py [ROW …] [--encoders A,B] [--seeds 0,1,2] [--jobs 12] [--out FOLDER]
     python benchmarks/multitask.py --collect FOLDER|LINES [--name multitask_trials]
 
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from measure import machine, model_folder, shared_folder, write_runs
-from multitask_rows import ENCODERS, ROWS, SEEDS, sets_of
+from multitask_rows import ROWS, SEEDS, encoders_of, sets_of
 
 FAST = Path("/dev/shm")
 RESULT = "multitask"
@@ -89,6 +90,7 @@ def run_one(job: Job) -> dict[str, Any]:
         "encoder": job.encoder,
         "seed": job.seed,
         "sets": sets,
+        "recipe": facts["recipe"],
         "tasks": facts["tasks"],
         "steps": facts["steps"],
         "seconds": round(time.perf_counter() - began, 1),
@@ -176,7 +178,7 @@ def main() -> None:
     """Parse, run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("rows", nargs="*", default=list(ROWS), metavar="ROW", help=", ".join(ROWS))
-    parser.add_argument("--encoders", default=",".join(ENCODERS))
+    parser.add_argument("--encoders", help="such as all-MiniLM-L6-v2,all-mpnet-base-v2; else those of each row")
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     parser.add_argument("--jobs", type=int, default=12)
     parser.add_argument("--out", type=Path, default=Path("multitask-runs"))
@@ -198,7 +200,7 @@ def main() -> None:
         for seed in given.seeds.split(",")
         for row in ROWS  # in their order: the longest first
         if row in given.rows
-        for encoder in given.encoders.split(",")
+        for encoder in (given.encoders.split(",") if given.encoders else encoders_of(row))
         for rate in rates
     ]
     given.out.mkdir(parents=True, exist_ok=True)
