@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.errors import InputError, LayerwiseError
+from layerwise.multitask.recipe import load_multitask_recipe
 from layerwise.train.recipe import RECIPES, load_recipe, parse_recipe, recipe_toml
 
 PUBLISHED = {
@@ -229,3 +230,20 @@ def test_a_recipe_of_the_user_is_a_file(tmp_path):
     path.write_text("[train\n")
     with pytest.raises(InputError, match=r"mine.toml: not TOML"):
         load_recipe(path)
+
+
+def test_files_of_a_recipe_file_may_lie_beside_it(tmp_path, monkeypatch):
+    folder = tmp_path / "some where"
+    folder.mkdir()
+    text = '[data]\nfiles = ["a.txt", "b.txt", "wiki1m.parquet"]\n[[objective]]\nname = "info-nce"\n'
+    (folder / "mine.toml").write_text(text)
+    one = '[[task]]\nname = "{0}"\nkind = "classification"\nfile = "{0}.txt"\ncolumns = ["x"]\n'
+    tasks = one.format("a") + one.format("b")
+    (folder / "tasks.toml").write_text(tasks)
+    (folder / "a.txt").write_text("beside")
+    (folder / "b.txt").write_text("beside")
+    (tmp_path / "b.txt").write_text("here")
+    monkeypatch.chdir(tmp_path)
+    found = (str(folder / "a.txt"), "b.txt")  # what is in the current folder comes first
+    assert load_recipe(folder / "mine.toml").data.files == (*found, "wiki1m.parquet")
+    assert tuple(task.file for task in load_multitask_recipe(folder / "tasks.toml").tasks) == found

@@ -4,12 +4,12 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskRecipe, TaskSettings
-from layerwise.train.recipe_format import RecipeFormat, Tables, said_of, settings_of
+from layerwise.train.recipe_format import RecipeFormat, Tables, beside, said_of, settings_of
 from layerwise.train.settings import ModelSettings, OptimiserSettings
 
 RECIPES = RecipeFormat(
@@ -22,11 +22,14 @@ RECIPES = RecipeFormat(
 def load_multitask_recipe(name_or_file: str | Path, sets: Sequence[str] = ()) -> MultitaskRecipe:
     """A recipe by its name or file, with `sets` such as "task.sst.weight=0" put in.
 
+    Task files that a recipe file names may lie beside it.
+
     >>> load_multitask_recipe("cs224n", ["train.batch_size=16"]).train.batch_size
     16
     """
     tables, where = RECIPES.read(name_or_file, sets)
-    return parse_multitask_recipe(tables, where=where)
+    recipe = parse_multitask_recipe(tables, where=where)
+    return replace(recipe, tasks=tuple(replace(task, file=beside(name_or_file, task.file)) for task in recipe.tasks))
 
 
 def parse_multitask_recipe(tables: Tables, *, where: str = "recipe") -> MultitaskRecipe:

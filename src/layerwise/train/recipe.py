@@ -1,12 +1,12 @@
 """Recipes of a training: TOML files of exactly the settings in `layerwise.train.settings`, shipped or the user's."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.train.recipe_format import RecipeFormat, Tables, said_of, settings_of
+from layerwise.train.recipe_format import RecipeFormat, Tables, beside, said_of, settings_of
 from layerwise.train.settings import DataSettings, DevSettings, ModelSettings, OptimiserSettings, Recipe
 from layerwise.train.terms import TERMS
 
@@ -21,11 +21,15 @@ RECIPES = RecipeFormat(
 def load_recipe(name_or_file: str | Path, sets: Sequence[str] = ()) -> Recipe:
     """A recipe by its name or file, with `sets` such as "train.learning_rate=1e-4" put in.
 
+    Text files that a recipe file names may lie beside it.
+
     >>> load_recipe("simcse-unsup", ["train.batch_size=128"]).train.batch_size
     128
     """
     tables, where = RECIPES.read(name_or_file, sets)
-    return parse_recipe(tables, where=where)
+    recipe = parse_recipe(tables, where=where)
+    files = tuple(beside(name_or_file, file) for file in recipe.data.files)
+    return replace(recipe, data=replace(recipe.data, files=files))
 
 
 def parse_recipe(tables: Tables, *, where: str = "recipe") -> Recipe:

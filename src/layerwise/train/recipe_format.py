@@ -130,6 +130,13 @@ class RecipeFormat:
         return resources.files(self.package) / "recipes"
 
 
+def beside(recipe: str | Path, file: str) -> str:
+    """A file that a user's recipe names: as it is, or, where there is none of that name, the one beside the recipe."""
+    near = Path(recipe).expanduser().parent / file
+    own = str(recipe).endswith(".toml") and not Path(file).expanduser().is_file() and near.is_file()
+    return str(near) if own else file
+
+
 def said_of(where: str, error: LayerwiseError) -> InputError:
     """The same error, with the recipe's name before it if it is not there yet."""
     return InputError(str(error) if str(error).startswith(where) else f"{where}: {error}")
