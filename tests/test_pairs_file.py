@@ -1,18 +1,16 @@
 """Files of pairs: every format gives the same rows, and what can't be used is one line with its row."""
 
-import csv
 import io
 import json
 from types import SimpleNamespace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerwise.data.pairs import PairRows, read_pairs
 from layerwise.errors import InputError, LayerwiseError
+from row_files import write
 
 COLUMNS = ("sentence1", "sentence2")
 ROWS = [
@@ -22,23 +20,9 @@ ROWS = [
 ]
 
 
-def write(path, rows):
-    """The same rows in the format of the path's ending."""
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    else:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
-            writer.writeheader()
-            writer.writerows(rows)
-    return str(path)
-
-
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_format_gives_the_same_pairs(tmp_path, ending):
-    pairs = read_pairs(write(tmp_path / f"rows.{ending}", ROWS), COLUMNS, "score")
+    pairs = read_pairs(str(write(tmp_path / f"rows.{ending}", ROWS)), COLUMNS, "score")
     assert pairs.left == [row["sentence1"] for row in ROWS]
     assert pairs.right == [row["sentence2"] for row in ROWS]
     assert pairs.scores == [4.5, 0.0, -1.25]
@@ -47,7 +31,7 @@ def test_every_format_gives_the_same_pairs(tmp_path, ending):
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
 def test_only_rows_with_a_value(tmp_path, ending):
-    path = write(tmp_path / f"rows.{ending}", ROWS)
+    path = str(write(tmp_path / f"rows.{ending}", ROWS))
     texts = read_pairs(path, COLUMNS, "score", where=("split", "test"))
     assert texts == PairRows(["two\nlines", "tab\there"], ["ein Fluss für alle", " a door "], [0.0, -1.25])
     numbers = read_pairs(path, COLUMNS, "score", where=("n", "10"))
@@ -56,7 +40,7 @@ def test_only_rows_with_a_value(tmp_path, ending):
 
 
 def test_columns_by_name_in_any_order_and_twice(tmp_path):
-    path = write(tmp_path / "rows.csv", ROWS)
+    path = str(write(tmp_path / "rows.csv", ROWS))
     assert read_pairs(path, ("sentence2", "sentence1"), "n").right[0] == 'A "river"'
     assert read_pairs(path, ("sentence2", "sentence1"), "n").scores == [1, 2, 10]
     twice = read_pairs(path, ("sentence1", "sentence1"), None)
@@ -66,7 +50,7 @@ def test_columns_by_name_in_any_order_and_twice(tmp_path):
 
 def test_rows_that_are_left_out_may_hold_anything(tmp_path):
     rows = [*ROWS, {"split": "old", "score": "?", "sentence2": "", "sentence1": " ", "n": 3}]
-    assert read_pairs(write(tmp_path / "rows.csv", rows), COLUMNS, "score", where=("split", "dev")).scores == [4.5]
+    assert read_pairs(str(write(tmp_path / "rows.csv", rows)), COLUMNS, "score", where=("split", "dev")).scores == [4.5]
 
 
 def test_the_format_may_be_said(tmp_path):
@@ -151,7 +135,7 @@ def test_bad_values_are_named(tmp_path, change, message):
 
 
 def test_rows_that_nothing_fits(tmp_path):
-    path = write(tmp_path / "rows.parquet", ROWS)
+    path = str(write(tmp_path / "rows.parquet", ROWS))
     with pytest.raises(InputError, match=r"rows.parquet: no rows with split = train; a pairs file has"):
         read_pairs(path, COLUMNS, "score", where=("split", "train"))
     with pytest.raises(InputError, match=r"rows.parquet: no column 'part'; it has 'split', 'score'"):

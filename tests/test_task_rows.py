@@ -1,12 +1,6 @@
 """A task's rows: the same from every format, and what can't be used is one line with its file, row and remedy."""
 
-import csv
-import json
-from pathlib import Path
-
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +8,7 @@ from hypothesis import strategies as st
 from layerwise.data.task_rows import EMPTY, NoSubsetError, read_task
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError
+from row_files import write
 
 STS = Task("pairs", "sts", "rows", columns={"subset": "subset"}, splits={"dev": ["dev"], "test": ["test", "late"]})
 CLASSES = Task("classes", "classification", "rows")
@@ -26,20 +21,6 @@ ROWS = [
     {"sentence1": "not", "sentence2": "used", "score": 1.0, "subset": "z", "split": "old"},
 ]
 ENDINGS = ("csv", "tsv", "jsonl", "parquet")
-
-
-def write(path: Path, rows: list[dict]) -> Path:
-    """The same rows in the format of the path's ending."""
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    else:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
-            writer.writeheader()
-            writer.writerows(rows)
-    return path
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

@@ -22,7 +22,19 @@ from layerwise.train.run import train
 from layerwise.train.settings import DevSettings
 from layerwise.train.terms import FrozenSettings
 from tiny import SENTENCES
-from training import encoder_of, losses, recipe, said, same_weights, save_dev, save_masked_bert, term, texts, weights
+from training import (
+    encoder_of,
+    losses,
+    recipe,
+    said,
+    same_weights,
+    save_dev,
+    save_masked_bert,
+    term,
+    texts,
+    trainings,
+    weights,
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +49,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def run(folder, tmp_path):
-    """train(recipe, corpus, …) into a folder of its own, from the encoder as it is on disk."""
-    runs = iter(range(99))
-
-    def run(what, corpus=None, **options):
-        options.setdefault("folder", tmp_path / f"run-{next(runs)}")
-        return train(what, encoder=encoder_of(folder), corpus=corpus or texts(), **options)
-
-    return run
+    return trainings(folder, tmp_path)
 
 
 def batch_of(encoder, corpus, *, copies=1, rows=8, seed=0):

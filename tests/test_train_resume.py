@@ -13,7 +13,7 @@ from layerwise.train.corpus import read_corpus
 from layerwise.train.dev import DevScore
 from layerwise.train.host import last_checkpoint
 from layerwise.train.run import train
-from training import encoder_of, recipe, said, same_weights, save_dev, save_masked_bert, term, texts, weights
+from training import encoder_of, recipe, said, same_weights, save_dev, save_masked_bert, term, texts, trainings, weights
 
 INFO_NCE = term("info-nce")
 
@@ -30,14 +30,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def run(folder, tmp_path):
-    """train(recipe, corpus, …) into a folder of its own, from the encoder as it is on disk."""
-    runs = iter(range(99))
-
-    def run(what, corpus=None, **options):
-        options.setdefault("folder", tmp_path / f"run-{next(runs)}")
-        return train(what, encoder=encoder_of(folder), corpus=corpus or texts(), **options)
-
-    return run
+    return trainings(folder, tmp_path)
 
 
 class Scripted:

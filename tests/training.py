@@ -10,7 +10,7 @@ import transformers as hf
 
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.train.corpus import Corpus
-from layerwise.train.run import Trained
+from layerwise.train.run import Trained, train
 from layerwise.train.settings import DataSettings, DevSettings, ModelSettings, OptimiserSettings, Recipe
 from layerwise.train.terms import TERMS
 from tiny import ARCHITECTURES, WORDS, tiny_tokenizer
@@ -97,3 +97,14 @@ def weights(trained: Trained) -> dict[str, torch.Tensor]:
 def same_weights(one: Trained, other: Trained) -> bool:
     mine, theirs = weights(one), weights(other)
     return mine.keys() == theirs.keys() and all(torch.equal(value, theirs[name]) for name, value in mine.items())
+
+
+def trainings(encoder, out):
+    """train(recipe, corpus, …) into a folder of its own, from the encoder as it is on disk."""
+    runs = iter(range(99))
+
+    def run(what, corpus=None, **options):
+        options.setdefault("folder", out / f"run-{next(runs)}")
+        return train(what, encoder=encoder_of(encoder), corpus=corpus or texts(), **options)
+
+    return run
