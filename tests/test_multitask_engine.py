@@ -1,5 +1,7 @@
 """Training several tasks on one encoder: what learns, what gets exactly no gradient, and breaks that leave no trace."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -376,6 +378,14 @@ def test_an_interrupted_training_goes_on_with_the_same_rows_alone(tiny_bert, tmp
     resumed, whole = go("run", resume=True), go("whole")
     assert resumed.results[0]["dev"] == whole.results[0]["dev"]
     assert resumed.results[0]["best"] == whole.results[0]["best"]
+
+
+def test_texts_that_are_cut_are_told_of(data, run, caplog):
+    with caplog.at_level("WARNING", "layerwise.multitask.run"):
+        run(recipe(task("mood", data, max_length=5), task("same", data), steps=2))
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "layerwise.multitask.run"]
+    assert re.fullmatch(r"task mood: \d+\.\d % of its texts were longer than max_length = 5 tokens, .*", said)
+    assert 0 < float(said.split()[2]) < 100
 
 
 def test_patience_stops_early(data, run, monkeypatch):

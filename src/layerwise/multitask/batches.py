@@ -3,6 +3,7 @@
 The order is a function of seed and epoch, so that a resumed training sees what an uninterrupted one would have seen.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 
@@ -54,6 +55,7 @@ class MultitaskBatches:
         self.seed = seed
         self.epoch = 0
         self._skip = 0
+        self._texts, self._cut = Counter[str](), Counter[str]()
         self._sizes = [len(task.parts["train"]) for task in self.tasks]
         self._batch_sizes = [batch_size] * len(self.tasks)
 
@@ -72,6 +74,10 @@ class MultitaskBatches:
         if not 0 <= count <= len(self):
             raise InputError(f"{count} steps to skip; an epoch has {len(self)}: were it other files or batch sizes?")
         self._skip = count
+
+    def cut_shares(self) -> dict[str, float]:
+        """Task -> the share of its texts so far that were longer than its `max_length`, and were cut."""
+        return {name: self._cut[name] / count for name, count in self._texts.items()}
 
     def __iter__(self) -> Iterator[Step]:
         skip, self._skip = self._skip, 0
@@ -95,7 +101,10 @@ class MultitaskBatches:
     def _batch(self, task: LabelledTask, planned: TaskBatch) -> Batch:
         rows = task.parts["train"]
         texts = [column[row] for column in rows.columns for row in planned.rows.tolist()]
-        tokens, mask = padded(self.tokenizers[task.settings.name](texts).ids, self.pad_id)
+        found = self.tokenizers[task.settings.name](texts)
+        self._texts[task.settings.name] += len(texts)
+        self._cut[task.settings.name] += found.truncated
+        tokens, mask = padded(found.ids, self.pad_id)
         targets = torch.from_numpy(rows.targets[planned.rows])
         return {
             "input_ids": tokens,

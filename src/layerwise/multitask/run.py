@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,7 @@ def train_multitask(
     log.info("training on %s, device %s", _sizes(tasks), encoder.device)
     with written(folder):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    _tell_cut(tasks, batches.cut_shares())
     parts.student.eval()
     found = {role: report(looked_at, tasks, role) for role in _roles(tasks)}
     facts = multitask_facts(recipe, parts, seed, trainer.state, time.perf_counter() - began, found)
@@ -179,6 +180,15 @@ def _look(predictor: Predictor, tasks: Sequence[LabelledTask], *, bf16: bool) ->
 def _roles(tasks: Sequence[LabelledTask]) -> list[str]:
     """dev, and test where a task has labelled rows of it."""
     return ["dev", *(["test"] if any("test" in task.parts for task in tasks) else [])]
+
+
+def _tell_cut(tasks: Sequence[LabelledTask], shares: Mapping[str, float]) -> None:
+    for name, length in ((task.settings.name, task.settings.max_length) for task in tasks):
+        if shares.get(name):
+            log.warning(
+                "task %s: %.1f %% of its texts were longer than max_length = %d tokens, and were cut there",
+                name, 100 * shares[name], length,
+            )  # fmt: skip
 
 
 def _sizes(tasks: Sequence[LabelledTask]) -> str:
