@@ -197,6 +197,67 @@ def test_a_text_file_and_columns_of_other_names(predictor, tmp_path):
     assert found == predictor.predict("near", PAIRS).numbers.tolist()
 
 
+RAGGED = [{"text": "a river", "id": 1}, {"note": "new", "text": "a door"}, {"text": "rain"}]
+
+
+def ragged(folder):
+    path = folder / "rows.jsonl"
+    path.write_text("\ufeff" + "\n\n".join(json.dumps(row) for row in RAGGED), encoding="utf-8")
+    return str(path)
+
+
+def test_rows_of_jsonl_keep_the_keys_that_each_has(predictor, tmp_path):
+    predict_file(predictor, "mood", ragged(tmp_path), tmp_path / "out.jsonl")
+    found = read_out(tmp_path / "out.jsonl")
+    added = ["predicted_label", "probability_bad", "probability_good"]
+    assert [list(row) for row in found] == [[*row, *added] for row in RAGGED]
+    assert [{name: row[name] for name in own} for row, own in zip(found, RAGGED, strict=True)] == RAGGED
+
+
+@pytest.mark.parametrize(("ending", "nothing"), [("csv", ""), ("parquet", None)])
+def test_keys_that_some_rows_have_are_columns_of_a_table(predictor, tmp_path, ending, nothing):
+    predict_file(predictor, "mood", ragged(tmp_path), tmp_path / f"out.{ending}")
+    found = read_out(tmp_path / f"out.{ending}")
+    assert list(found[0])[:3] == ["text", "id", "note"]
+    assert [row["note"] for row in found] == [nothing, "new", nothing]
+    assert [str(row["id"]) for row in found] == ["1", str(nothing), str(nothing)]
+
+
+def test_a_row_of_jsonl_without_its_text_is_named(predictor, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text": "one"}\n\n{"words": "two"}\n')
+    with pytest.raises(InputError, match=r"rows.jsonl:3: no column 'text'; it has 'words'; say which .* --columns"):
+        predict_file(predictor, "mood", str(tmp_path / "rows.jsonl"), tmp_path / "out.csv")
+    (tmp_path / "bad.jsonl").write_bytes(b'{"text": "one"}\n{"text": "\xff"}\n')
+    with pytest.raises(InputError, match=r"bad.jsonl:2: not UTF-8"):
+        predict_file(predictor, "mood", str(tmp_path / "bad.jsonl"), tmp_path / "out.csv")
+    (tmp_path / "half.jsonl").write_text('{"text": "one", "note": "\\ud800"}\n')
+    with pytest.raises(InputError, match=r"out.jsonl: a value of the input holds half a surrogate pair"):
+        predict_file(predictor, "mood", str(tmp_path / "half.jsonl"), tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
+def test_two_columns_of_one_name_are_refused(predictor, tmp_path, ending):
+    source = tmp_path / f"rows.{ending}"
+    if ending == "parquet":
+        pq.write_table(pa.table([["river"], ["door"]], names=["text", "text"]), source)
+    else:
+        source.write_text("text,text\nriver,door\n".replace(",", "\t" if ending == "tsv" else ","))
+    with pytest.raises(InputError, match=rf"rows.{ending}: the column 'text' comes twice; rename one of them"):
+        predict_file(predictor, "mood", str(source), tmp_path / "out.csv")
+
+
+def test_the_input_is_not_written_over(predictor, tmp_path):
+    source = write(tmp_path / "rows.csv", [{"text": "one"}])
+    (tmp_path / "same.csv").symlink_to(source)
+    before = source.read_bytes()
+    for out in (source, tmp_path / "same.csv"):
+        with pytest.raises(
+            InputError, match=f"{out.name}: is the input itself, which would be lost; give another file"
+        ):
+            predict_file(predictor, "mood", str(source), out)
+    assert source.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("rows", "options", "said"),
     [
