@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerwise.errors import InputError
-from layerwise.multitask.labels import label_name
+from layerwise.multitask.label_name import label_name
 from layerwise.multitask.rows import read_labelled
 from layerwise.multitask.settings import TaskSettings
 
@@ -98,6 +99,51 @@ def test_a_label_is_one_name_from_every_format(value, name):
     assert label_name(value) == name
 
 
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("1.0", "1"),
+        (" -1.00 ", "-1"),
+        ("-0.0", "0"),
+        (-0.0, "0"),
+        (Decimal("3.00"), "3"),
+        ("9" * 5000 + ".0", "9" * 5000),
+        ("nan", ""),
+        ("NaN", ""),
+        # and what is a text, whatever else could be read into it
+        ("007", "007"),
+        ("+1", "+1"),
+        ("1.", "1."),
+        ("1.10", "1.10"),
+        ("0.50", "0.50"),
+        ("1e3", "1e3"),
+        ("1_000", "1_000"),
+        ("nan bread", "nan bread"),
+        ("inf", "inf"),
+        ("٣", "٣"),
+    ],
+)
+def test_a_text_that_is_a_whole_number_is_that_number(value, name):
+    assert label_name(value) == name
+
+
+def test_whole_numbers_are_one_class_however_they_are_written(tmp_path):
+    rows = [{"text": "x", "label": label, "split": "train"} for label in ("0", "1", "1.0", "0.0")]
+    file = write(tmp_path / "rows.csv", [*rows, rows[2] | {"split": "dev"}])
+    found = read_labelled(classes(file))
+    assert found.labels == ("0", "1")
+    assert found.parts["train"].targets.tolist() == [0, 1, 1, 0]
+    assert found.parts["dev"].targets.tolist() == [1]
+    for order in (("1", "0"), ("1.0", "0.0")):
+        assert read_labelled(classes(file, labels=order)).parts["train"].targets.tolist() == [1, 0, 0, 1]
+    assert read_labelled(classes(file, labels=("1.0", "0"))).labels == ("1", "0")
+
+
+def test_a_test_split_of_hidden_labels_may_write_them_with_a_point(tmp_path):
+    rows = [*CLASSED[:-1], CLASSED[-1] | {"label": "-1.0"}]
+    assert list(read_labelled(classes(write(tmp_path / "rows.csv", rows), splits=ALL)).parts) == ["train", "dev"]
+
+
 @pytest.mark.parametrize("hidden", [-1, None, ""])
 def test_a_test_split_without_labels_is_left_out(tmp_path, hidden, caplog):
     rows = [*CLASSED[:-1], CLASSED[-1] | {"label": hidden}]
@@ -149,6 +195,11 @@ def changed(row, **values):
         (changed(5, label=7), {}, r"rows\.csv:7: dev has '7', a label never seen in training, which has '9', '10'"),
         (changed(5, label=""), {}, r"rows\.csv:7: no label in 'label'; every row of dev needs one"),
         (changed(0, label=""), {}, r"rows\.csv:2: no label in 'label'; every row of train needs one"),
+        (
+            changed(0, label="nan"),
+            {},
+            r"rows\.csv:2: no label in 'label' \('nan' is none\); every row of train needs one",
+        ),
         (changed(2, label=8), {}, r"rows\.csv:4: class '8' has one example in train; give 2 or more"),
         (changed(1, text="  "), {}, r"rows\.csv:3: column 'text' is empty; give a text, or drop the row"),
         (CLASSED, {"labels": ("9", "11")}, r"rows\.csv:4: label '10' is not among the labels given: '9', '11'"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from layerwise.errors import InputError
+from layerwise.multitask.label_name import label_name
 from layerwise.train.terms.base import one_of
 
 KINDS = ("classification", "pairs", "similarity")
@@ -36,7 +37,8 @@ class TaskSettings:
         file: A path; a relative one is looked up in the data folder where there is one.
         columns: Those of the texts: one for "classification", else two.
         label: The column of the class or the number.
-        labels: The classes as the file writes them, in the order wanted; empty: those of the training rows, sorted.
+        labels: The file's classes in the order wanted, whole numbers as `label_name` has them; empty: those of the
+            training rows, sorted.
         scale: Similarity: the lowest and the highest number.
         head: "linear", "mlp" (three linear layers with ReLU between); for similarity also "cosine", which has no
             weights. Dropout stands before every linear layer.
@@ -92,6 +94,7 @@ class TaskSettings:
         one_of(self.loss or LOSSES[self.kind][0], LOSSES[self.kind], self._said("loss"))
         object.__setattr__(self, "metric", self.metric or METRICS[self.kind][0])
         one_of(self.metric, METRICS[self.kind], self._said("metric"))
+        object.__setattr__(self, "labels", tuple(map(label_name, self.labels)))
         object.__setattr__(self, "splits", {role: _names(given) for role, given in self.splits.items()})
         self._check_columns()
         self._check_labels()
@@ -116,6 +119,8 @@ class TaskSettings:
     def _check_labels(self) -> None:
         if self.labels and self.kind == "similarity":
             raise InputError(f"{self._said('labels')} are for classes; similarity has a scale")
+        if not all(self.labels):
+            raise InputError(f"{self._said('labels')}: an empty one or nan stands for no label; name classes alone")
         if len(set(self.labels)) < len(self.labels):
             twice = next(label for label in self.labels if self.labels.count(label) > 1)
             raise InputError(f"{self._said('labels')}: {twice!r} comes twice; name each class once")
