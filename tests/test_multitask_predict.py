@@ -443,6 +443,10 @@ def test_mistakes_of_the_command_line_are_one_line(saved, data, tmp_path, capsys
     assert "names no encoder; give one with --model" in refused(
         capsys, monkeypatch, "multitask", data / "mine.toml", "--data", data, "-o", tmp_path / "run"
     )
+    monkeypatch.delenv("LAYERWISE_DATA", raising=False)
+    nowhere = refused(capsys, monkeypatch, "multitask", "cs224n", "-o", tmp_path / "run")
+    assert "multitask/sst.parquet: no such file" in nowhere
+    assert "task 'sst' is with --data FOLDER" in nowhere
     (tmp_path / "file").write_text("")
     assert "is a file; give a folder" in refused(
         capsys, monkeypatch, "multitask", data / "mine.toml", "-o", tmp_path / "file", "--model", "default"

@@ -173,8 +173,38 @@ def test_a_name_is_looked_up_in_the_data_folder(tmp_path, monkeypatch):
     assert read_labelled(classes("own/rows.csv"), tmp_path).labels == ("9", "10")
     monkeypatch.setenv("LAYERWISE_DATA", str(tmp_path))
     assert read_labelled(classes("own/rows.csv")).labels == ("9", "10")
-    with pytest.raises(InputError, match=r"other\.csv: no such file; check the path"):
+    said = (
+        rf"^other\.csv: no such file, nor in the data folder {tmp_path}; say where the file of task 'mine' is with --da"
+    )
+    with pytest.raises(InputError, match=said):
         read_labelled(classes("other.csv"))
+    monkeypatch.delenv("LAYERWISE_DATA")
+    with pytest.raises(
+        InputError, match=r"no such file, and no data folder is set \(LAYERWISE_DATA\); say where .*--data"
+    ):
+        read_labelled(classes("own/rows.csv"))
+
+
+def test_a_file_at_its_path_comes_before_the_data_folders(tmp_path, monkeypatch):
+    for place, label in (("here", "here"), ("data", "data"), ("home", "home")):
+        (tmp_path / place).mkdir()
+        write(tmp_path / place / "rows.csv", [row | {"label": f"{label} {row['label']}"} for row in CLASSED])
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LAYERWISE_DATA", str(tmp_path / "data"))
+    found = [read_labelled(classes(name)).labels[0] for name in ("rows.csv", "~/rows.csv", "../data/rows.csv")]
+    assert found == ["here 10", "home 10", "data 10"]
+    (tmp_path / "here" / "rows.csv").unlink()
+    assert read_labelled(classes("rows.csv")).labels[0] == "data 10"
+
+
+@pytest.mark.parametrize("folder", [".", "data"])
+def test_a_file_whose_ending_tells_no_format_is_refused_with_those_that_do(tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / folder / "rows.xls").write_text("text,label,split")
+    with pytest.raises(InputError, match=r"^rows\.xls: its ending '\.xls' tells no format; name it \.txt, \.csv"):
+        read_labelled(classes("rows.xls"), "data")
 
 
 def changed(row, **values):

@@ -34,7 +34,7 @@ class TaskSettings:
         name: Letters, digits, - and _.
         kind: "classification" (a text and its class), "pairs" (two texts and a class), "similarity" (two texts and a
             number).
-        file: A path; a relative one is looked up in the data folder where there is one.
+        file: A path; where there is no such file, it is looked up in the data folder.
         columns: Those of the texts: one for "classification", else two.
         label: The column of the class or the number.
         labels: The file's classes in the order wanted, whole numbers as `label_name` has them; empty: those of the
