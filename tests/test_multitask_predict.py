@@ -258,6 +258,32 @@ def test_the_input_is_not_written_over(predictor, tmp_path):
     assert source.read_bytes() == before
 
 
+def test_classes_are_called_by_the_names_that_the_task_gives(data, tiny_bert, tmp_path):
+    named = task("same", data, labels=("0", "1"), label_names=("different", "alike"))
+    encoder = LayerEncoder(tiny_bert, device="cpu")
+    trained = train_multitask(recipe(named, steps=1), tmp_path / "run", encoder=encoder)
+    assert trained.facts["tasks"]["same"]["labels"] == ["different", "alike"]
+    trained.predictor.save(tmp_path / "model")
+    loaded = Predictor.load(tmp_path / "model", device="cpu")
+    assert loaded.predict("same", PAIRS).classes == ("different", "alike")
+    done = predict_file(loaded, "same", str(data / "same.csv"), tmp_path / "out.jsonl")
+    assert list(done.counts) == ["different", "alike"]
+    rows = read_out(tmp_path / "out.jsonl")
+    assert list(rows[0])[-3:] == ["predicted_label", "probability_different", "probability_alike"]
+    assert {row["predicted_label"] for row in rows} <= {"different", "alike"}
+
+
+def test_a_model_from_before_classes_had_names_is_loaded(saved, predictor, tmp_path):
+    import shutil
+
+    old = shutil.copytree(saved, tmp_path / "old")
+    facts = json.loads((old / "tasks.json").read_text())
+    for one in facts["tasks"]:
+        del one["settings"]["label_names"]
+    (old / "tasks.json").write_text(json.dumps(facts))
+    assert Predictor.load(old, device="cpu").predict("same", PAIRS).labels == predictor.predict("same", PAIRS).labels
+
+
 @pytest.mark.parametrize(
     ("rows", "options", "said"),
     [
@@ -284,6 +310,7 @@ def test_the_shipped_recipe_reads_and_writes_itself():
     assert [one.max_length for one in shipped.tasks] == [64, 256, 64, 64]
     assert (shipped.train.batch_size, shipped.train.learning_rate) == (32, 5e-5)
     assert shipped.mixing.iteration == "temperature"
+    assert [one.label_names[-1:] for one in shipped.tasks] == [("very positive",), ("positive",), ("duplicate",), ()]
     import tomllib
 
     assert parse_multitask_recipe(tomllib.loads(multitask_toml(shipped))) == shipped

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from layerwise.errors import InputError
 from layerwise.multitask.label_name import label_name
+from layerwise.multitask.recipe import load_multitask_recipe
 from layerwise.multitask.rows import read_labelled
 from layerwise.multitask.settings import TaskSettings
 
@@ -80,6 +81,15 @@ def test_given_labels_keep_their_order(tmp_path):
     found = read_labelled(classes(write(tmp_path / "rows.csv", CLASSED), labels=("10", "9")))
     assert found.labels == ("10", "9")
     assert found.parts["train"].targets.tolist() == [1, 1, 0, 0, 0]
+
+
+def test_named_classes_are_called_by_their_names_and_read_by_their_labels(tmp_path):
+    file = write(tmp_path / "rows.csv", CLASSED)
+    found = read_labelled(classes(file, labels=("10", "9"), label_names=("high", "low")))
+    assert found.labels == ("high", "low")
+    assert found.parts["train"].targets.tolist() == [1, 1, 0, 0, 0]
+    with pytest.raises(InputError, match=r"rows\.csv:4: label '10' is not among the labels given: '9', '11'"):
+        read_labelled(classes(file, labels=("9", "11"), label_names=("low", "high")))
 
 
 @given(st.lists(st.integers(-50, 50), min_size=2, max_size=8, unique=True))
@@ -283,6 +293,37 @@ def test_files_with_nothing_to_read_are_named(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=message):
         read_labelled(classes(tmp_path / name))
+
+
+def measured(name, shared, measure):
+    """The classes of the shipped recipe's task, and the mean of a measure over each one's training rows."""
+    shipped = next(one for one in load_multitask_recipe("cs224n").tasks if one.name == name)
+    found = read_labelled(shipped, shared / "data")
+    rows = found.parts["train"]
+    values = np.array([measure(*texts) for texts in zip(*rows.columns, strict=True)])
+    return found.labels, [values[rows.targets == number].mean() for number in range(len(found.labels))]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["sst", "cfimdb"])
+def test_the_shipped_recipe_names_reviews_from_negative_to_positive(shared, name):
+    bad, good = ("worst", "awful", "boring", "dull", "bad "), ("wonderful", "excellent", "best", "great ", "moving")
+    names, tones = measured(
+        name,
+        shared,
+        lambda text: sum(word in text.lower() for word in good) - sum(word in text.lower() for word in bad),
+    )
+    five = ("very negative", "negative", "neutral", "positive", "very positive")
+    assert names == (five if name == "sst" else ("negative", "positive"))
+    assert tones == sorted(tones)
+    assert tones[0] < 0 < tones[-1]
+
+
+@pytest.mark.shared
+def test_the_shipped_recipe_names_pairs_of_more_common_words_duplicates(shared):
+    names, common = measured("quora", shared, lambda a, b: len({*a.split()} & {*b.split()}) / len({*a.split()}))
+    assert names == ("different", "duplicate")
+    assert common[1] > 1.2 * common[0]
 
 
 @pytest.mark.shared

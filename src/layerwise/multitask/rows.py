@@ -33,7 +33,8 @@ class LabelledRows:
 
 @dataclass(frozen=True)
 class LabelledTask:
-    """A task with its rows. `labels` are the classes' names by their numbers, none for similarity.
+    """A task with its rows. `labels` are the classes' names by their numbers: the settings' `label_names`, else the
+    file's own; none for similarity.
 
     `parts` has "train", "dev" and, where its rows carry labels, "test".
     """
@@ -73,7 +74,7 @@ def read_labelled(task: TaskSettings, folder: str | os.PathLike[str] | None = No
     for role, rows in found.items():
         texts = tuple(_texts(source, rows, column) for column in range(len(task.columns)))
         parts[role] = LabelledRows(texts, _targets(source, rows, task, labels, role))
-    return LabelledTask(task, labels, parts)
+    return LabelledTask(task, task.label_names or labels, parts)
 
 
 def _by_role(source: RowSource, task: TaskSettings) -> dict[str, list[Row]]:
