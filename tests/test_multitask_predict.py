@@ -10,10 +10,13 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
+import layerwise.multitask.run as engine
 from layerwise.cli.app import app, main
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.errors import InputError, ModelError
 from layerwise.model.layer_model import LayerModel
+from layerwise.multitask.dev import Report
+from layerwise.multitask.metrics import overall
 from layerwise.multitask.predict_file import predict_file
 from layerwise.multitask.predictor import Predictor, probabilities
 from layerwise.multitask.recipe import (
@@ -148,6 +151,45 @@ def test_wrong_inputs_are_refused(predictor):
         predictor.predict("mood", [])
     with pytest.raises(InputError, match="inputs is one string"):
         predictor.predict("mood", "one")
+
+
+# Scores
+
+
+def test_a_diverged_task_has_no_score_and_leaves_no_overall_one(data, tiny_bert, tmp_path, monkeypatch):
+    real = Predictor.outputs
+
+    def outputs(self, name, columns):
+        found = real(self, name, columns)
+        found[3] = np.nan if name in ("near", "mood") else found[3]
+        return found
+
+    monkeypatch.setattr(Predictor, "outputs", outputs)
+    encoder = LayerEncoder(tiny_bert, device="cpu")
+    trained = train_multitask(recipe(*tasks(data), steps=2, dev={"every": 1}), tmp_path / "run", encoder=encoder)
+    scores = trained.facts["dev"]["scores"]  # as result.json has them
+    assert (scores["near/pearson"], scores["mood/accuracy"], scores["overall"]) == (None, None, None)
+    assert scores["same/accuracy"] == trained.scores["dev"]["same/accuracy"] > 0
+    assert np.isnan(trained.scores["dev"]["near/pearson"])
+    assert set(trained.confusions) == {"same"}
+    trained.predictor.save(tmp_path / "model")
+
+
+def test_a_step_without_a_score_is_never_the_best(data, tiny_bert, tmp_path, monkeypatch):
+    looks = iter([np.nan, -0.9, np.nan, -0.95])
+    real = engine.report
+
+    def scripted(*given):
+        if len(given) == 3:
+            return real(*given)
+        score = next(looks)
+        return Report({"near/pearson": score}, overall({"near/pearson": score}), {})
+
+    monkeypatch.setattr(engine, "report", scripted)
+    what = recipe(task("near", data), steps=4, dev={"every": 1})
+    trained = train_multitask(what, tmp_path / "run", encoder=LayerEncoder(tiny_bert, device="cpu"))
+    assert trained.facts["best"]["at_step"] == 2
+    assert trained.facts["best"]["score"] == pytest.approx(0.05)
 
 
 # Files

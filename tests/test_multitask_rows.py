@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerwise.errors import InputError
+from layerwise.multitask.dev import with_fewer_dev_rows
 from layerwise.multitask.label_name import label_name
 from layerwise.multitask.recipe import load_multitask_recipe
 from layerwise.multitask.rows import read_labelled
@@ -175,6 +176,21 @@ def test_the_limit_is_of_training_rows(tmp_path):
     rows = [*CLASSED, *(row | {"split": "dev"} for row in CLASSED[:5])]
     found = read_labelled(classes(write(tmp_path / "rows.csv", rows), limit=4))
     assert {role: len(part) for role, part in found.parts.items()} == {"train": 4, "dev": 6}
+
+
+def test_dev_rows_that_are_drawn_with_one_score_are_refused(tmp_path):
+    rows = [{"a": "x", "b": "y", "score": 5 * (row == 99), "split": "dev"} for row in range(100)]
+    file = write(tmp_path / "rows.csv", [*SCORED[:2], *rows])
+    found = read_labelled(similarity(file))
+    said = (
+        r"rows\.csv: \[dev\] limit 10 draws rows whose every score is 0; .*raise it \(task 'sim' has 100 dev rows\), or"
+    )
+    with pytest.raises(InputError, match=said):
+        with_fewer_dev_rows(found, 10)
+    assert with_fewer_dev_rows(found, 0) is with_fewer_dev_rows(found, 100) is found
+    mixed = [row | {"score": number % 2} for number, row in enumerate(rows)]
+    found = read_labelled(similarity(write(tmp_path / "mixed.csv", [*SCORED[:2], *mixed])))
+    assert len(with_fewer_dev_rows(found, 10).parts["dev"]) == 10
 
 
 def test_a_name_is_looked_up_in_the_data_folder(tmp_path, monkeypatch):
