@@ -26,6 +26,7 @@ from layerwise.multitask.recipe import (
     parse_multitask_recipe,
 )
 from layerwise.multitask.run import train_multitask
+from layerwise.multitask.saved_tasks import read_tasks
 from layerwise.train.callbacks import read_metrics
 from multitasking import RECIPE, recipe, save_tasks, task, write
 from tiny import SENTENCES
@@ -140,6 +141,42 @@ def test_what_is_no_model_of_tasks_is_refused(saved, tiny_bert, tmp_path):
             Predictor.load(broken, device="cpu")
 
 
+DAMAGES = [
+    (
+        lambda facts: facts["tasks"][0].update(settings=["mood"]),
+        r"tasks.json: damaged: settings \['mood'\] is no table",
+    ),
+    (
+        lambda facts: facts["tasks"][0].update(labels=["bad", "bad"]),
+        r"labels \['bad', 'bad'\] of task 'mood' has one tw",
+    ),
+    (lambda facts: facts["tasks"][0].update(labels="ab"), "labels 'ab' of task 'mood' is no list of texts"),
+    (lambda facts: facts["tasks"][0].update(labels=[0, 1]), r"labels \[0, 1\] of task 'mood' is no list of texts"),
+    (lambda facts: facts["tasks"][0].update(labels=["bad"]), "tasks.json: task 'mood': labels: 1 class"),
+    (lambda facts: facts["tasks"][2].update(labels=["a", "b"]), r"of task 'near', whose answers are numbers"),
+    (
+        lambda facts: facts["tasks"][0]["settings"].update(labels=["x", "y", "z"]),
+        "task 'mood' has 2 labels, its settings 3",
+    ),
+    (lambda facts: facts["tasks"].append(facts["tasks"][0]), "two tasks have one name: mood, same, near, mood"),
+    (lambda facts: facts.update(tasks=5), "tasks.json: damaged: "),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), DAMAGES)
+def test_damaged_tasks_are_one_line(saved, tmp_path, change, said):
+    import shutil
+
+    broken = shutil.copytree(saved, tmp_path / "broken")
+    facts = json.loads((saved / "tasks.json").read_text())
+    change(facts)
+    (broken / "tasks.json").write_text(json.dumps(facts))
+    with pytest.raises(ModelError, match=said) as caught:
+        read_tasks(broken, 32)
+    assert str(caught.value).startswith(str(broken / "tasks.json"))
+    assert "\n" not in str(caught.value)
+
+
 def test_wrong_inputs_are_refused(predictor):
     with pytest.raises(InputError, match=r"Unknown task 'moood'. Did you mean 'mood'\? Known: mood, near, same"):
         predictor.predict("moood", SENTENCES)
@@ -151,6 +188,14 @@ def test_wrong_inputs_are_refused(predictor):
         predictor.predict("mood", [])
     with pytest.raises(InputError, match="inputs is one string"):
         predictor.predict("mood", "one")
+    for wrong in (5, None, ("a", "b", "c"), {"a", "b"}, np.array("a"), np.array([["a", "b"], ["c", "d"]])):
+        with pytest.raises(InputError, match=r"row 1 is .*; task 'same' takes pairs of texts"):
+            predictor.predict("same", [("a", "b"), wrong])
+    with pytest.raises(InputError, match="sentence 0 is 5, not a text"):
+        predictor.predict("same", [("a", 5)])
+    with pytest.raises(InputError, match="inputs is 5; give a list of texts, or of pairs of texts"):
+        predictor.predict("same", 5)
+    assert predictor.predict("same", np.array([["a", "b"]])).labels == predictor.predict("same", [["a", "b"]]).labels
 
 
 # Scores
