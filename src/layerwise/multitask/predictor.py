@@ -11,10 +11,12 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from layerwise.encoder.layer_encoder import check_sentences
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
+from layerwise.mixes import LayerAttention
 from layerwise.model.layer_model import LayerModel
 from layerwise.multitask.embed_texts import RememberedTokens, embed_columns, task_tokenizers
 from layerwise.multitask.heads import TaskHead
@@ -115,7 +117,7 @@ class Predictor:
     def outputs(self, task: str, columns: Sequence[Sequence[str]]) -> NDArray[np.float32]:
         """What the task's head gives for n rows of texts: (n, classes) logits, or (n,); heads run in float32."""
         head, device = self.heads[task], self.model.encoder.device
-        with _in_eval_mode(self.model.encoder.model, head), torch.inference_mode():
+        with _in_eval_mode(*_modules(self.model), head), torch.inference_mode():
             embedded = embed_columns(self.model, columns, self._tokenizers[task])
             with torch.autocast(device.type, enabled=False):
                 parts = [
@@ -163,9 +165,15 @@ def _is_pair(row: Any) -> bool:
     return isinstance(row, Sequence) and not isinstance(row, str) and len(row) == 2
 
 
+def _modules(model: LayerModel) -> list[nn.Module]:
+    """All that stands between tokens and embeddings: of the mixes, attention has a network."""
+    networks = [model.mix.trained] if isinstance(model.mix, LayerAttention) else []
+    return [model.encoder.model, *networks, *model.heads]
+
+
 @contextmanager
-def _in_eval_mode(*modules: torch.nn.Module) -> Iterator[None]:
-    """Without dropout; every module's mode is put back."""
+def _in_eval_mode(*modules: nn.Module) -> Iterator[None]:
+    """Without dropout and random activations; every module's mode is put back."""
     modes = {module: module.training for whole in modules for module in whole.modules()}
     for whole in modules:
         whole.eval()
