@@ -15,6 +15,7 @@ from layerwise.cli.app import app, main
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.errors import InputError, ModelError
 from layerwise.model.layer_model import LayerModel
+from layerwise.multitask.build import build
 from layerwise.multitask.dev import Report
 from layerwise.multitask.metrics import overall
 from layerwise.multitask.predict_file import predict_file
@@ -28,8 +29,8 @@ from layerwise.multitask.recipe import (
 from layerwise.multitask.run import train_multitask
 from layerwise.multitask.saved_tasks import read_tasks
 from layerwise.train.callbacks import read_metrics
-from multitasking import RECIPE, recipe, save_tasks, task, write
-from tiny import SENTENCES
+from multitasking import RECIPE, read, recipe, save_tasks, task, write
+from tiny import SENTENCES, WORDS
 
 PAIRS = list(zip(SENTENCES, SENTENCES[::-1], strict=True))
 
@@ -82,6 +83,37 @@ def test_predictions_are_what_embeddings_and_heads_give(predictor):
     same = predictor.predict("near", [(text, text) for text in SENTENCES])
     assert same.numbers == pytest.approx(np.full(len(SENTENCES), 5.0), abs=1e-4)
     assert (same.classes, same.labels) == ((), ())
+
+
+def test_predictions_are_the_same_while_the_student_trains(data, tiny_bert):
+    what = recipe(*tasks(data), model={"pooler": "attention(cls, mean)", "head": "mlp"})
+    parts = build(what, read(*what.tasks), LayerEncoder(tiny_bert, device="cpu"), seed=0)
+    student, predictor = parts.student, parts.predictor()
+    wanted = predictor.predict("near", PAIRS).numbers  # in eval mode
+    student.train()
+    student.head.eval()  # each module has a mode of its own
+    modes = [module.training for module in student.modules()]
+    for _ in range(2):
+        assert np.array_equal(predictor.predict("near", PAIRS).numbers, wanted)
+    assert [module.training for module in student.modules()] == modes
+    assert {True, False} <= set(modes)
+
+
+def test_a_text_is_cut_to_its_tasks_length(data, tiny_bert):
+    what = recipe(task("mood", data, max_length=8), task("same", data, max_length=12))
+    encoder = LayerEncoder(tiny_bert, device="cpu")
+    predictor = build(what, read(*what.tasks), encoder, seed=0).predictor()
+    words = WORDS[:20]
+    assert len(encoder.tokenizer(" ".join(words))["input_ids"]) == len(words) + 2 < encoder.max_length
+
+    def found(name, kept):
+        text = " ".join(words[:kept])
+        return predictor.predict(name, [text] if name == "mood" else [(text, WORDS[-1])]).probabilities
+
+    for name, length in (("mood", 8), ("same", 12)):
+        cut = length - 2  # a token opens, one closes
+        assert np.array_equal(found(name, 20), found(name, cut))
+        assert not np.allclose(found(name, cut - 1), found(name, cut), atol=1e-6)
 
 
 @pytest.mark.parametrize("pooler", ["last @ cls", "2 @ mean", "attention(cls, mean)"])
@@ -199,6 +231,27 @@ def test_wrong_inputs_are_refused(predictor):
 
 
 # Scores
+
+
+def test_a_confusion_has_the_true_class_in_its_row(data, tiny_bert, tmp_path):
+    with (data / "mood.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    fewer = [row for row in rows if row["split"] == "train" or row["label"] == "good"] + [
+        row for row in rows if row["split"] == "dev" and row["label"] == "bad"
+    ][:3]
+    write(tmp_path / "mood.csv", fewer)
+    what = recipe(task("mood", tmp_path), steps=1)
+    trained = train_multitask(what, tmp_path / "run", encoder=LayerEncoder(tiny_bert, device="cpu"))
+    dev = [row for row in fewer if row["split"] == "dev"]
+    said = trained.predictor.predict("mood", [row["text"] for row in dev]).labels
+    names = trained.facts["tasks"]["mood"]["labels"]
+    by_hand = [
+        [sum((row["label"], own) == (true, taken) for row, own in zip(dev, said, strict=True)) for taken in names]
+        for true in names
+    ]
+    assert [sum(row) for row in by_hand] == [3, 8]
+    assert by_hand != np.transpose(by_hand).tolist()
+    assert trained.facts["dev"]["confusions"]["mood"] == trained.confusions["mood"].tolist() == by_hand
 
 
 def test_a_diverged_task_has_no_score_and_leaves_no_overall_one(data, tiny_bert, tmp_path, monkeypatch):
