@@ -107,13 +107,14 @@ def _placed(source: RowSource) -> Iterator[tuple[int, Record]]:
     """Whole rows and where they stand; `source` itself has only the columns of the texts."""
     if source.format == "text":
         yield from ((row.place, {"text": row.values[0]}) for row in source)
-    elif source.format == "jsonl":
+        return
+    next(iter(RowSource(source.path, source.format, ())), None)  # a file that can't be read is told by the reader
+    if source.format == "jsonl":
         with Path(source.path).open("rb") as lines:
             texts = (line.decode("utf-8-sig") for line in lines)
             records = (json.loads(text) for text in texts if text.strip())
-            yield from (
-                (row.place, record) for row, record in zip(source, records, strict=True)
-            )  # `source` tells first
+            for row, record in zip(source, records, strict=True):  # so is a row, as `source` comes first
+                yield row.place, record
     else:
         header = _header(source)
         for row in RowSource(source.path, source.format, header):
@@ -122,7 +123,6 @@ def _placed(source: RowSource) -> Iterator[tuple[int, Record]]:
 
 def _header(source: RowSource) -> tuple[str, ...]:
     """The names of a table's columns, each once: of two with one name, one would be lost."""
-    next(iter(RowSource(source.path, source.format, ())), None)  # what can't be read is told by the reader itself
     if source.format == "parquet":
         import pyarrow.parquet as pq
 
