@@ -229,6 +229,19 @@ def test_a_diverged_model_has_no_score(kind):
     assert math.isnan(task_metric(kind, np.array([0, 1, 1]), np.array([0.5, math.nan, 1.0])))
 
 
+@pytest.mark.parametrize("kind", ["pearson", "spearman"])
+@pytest.mark.parametrize("size", [1e-3, 2.5, -300.0])
+def test_outputs_that_differ_by_rounding_alone_have_no_correlation(kind, size):
+    targets = np.arange(200.0)
+    steps = np.random.default_rng(0).integers(-2, 3, 200)
+    rounded = (np.float32(size) + steps * np.spacing(np.float32(size))).astype(np.float32)
+    assert np.ptp(rounded) > 0
+    assert math.isnan(task_metric(kind, targets, rounded))
+    assert task_metric(kind, targets, 1e-9 * targets) == pytest.approx(1)  # small, but not for rounding
+    assert task_metric(kind, 1e9 + targets, size + 0.01 * targets * abs(size)) == pytest.approx(1)
+    assert math.isnan(task_metric(kind, targets, np.where(targets < 3, math.inf, targets)))
+
+
 def test_the_overall_score_is_the_papers():
     scores = {"sst/accuracy": 0.441, "quora/accuracy": 0.675, "sts/pearson": 0.269}
     assert overall(scores) == pytest.approx(0.583, abs=1e-3)  # table 8, last row

@@ -10,10 +10,14 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
+import layerwise.multitask.run as engine
 from layerwise.cli.app import app, main
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.errors import InputError, ModelError
 from layerwise.model.layer_model import LayerModel
+from layerwise.multitask.build import build
+from layerwise.multitask.dev import Report
+from layerwise.multitask.metrics import overall
 from layerwise.multitask.predict_file import predict_file
 from layerwise.multitask.predictor import Predictor, probabilities
 from layerwise.multitask.recipe import (
@@ -23,9 +27,10 @@ from layerwise.multitask.recipe import (
     parse_multitask_recipe,
 )
 from layerwise.multitask.run import train_multitask
+from layerwise.multitask.saved_tasks import read_tasks
 from layerwise.train.callbacks import read_metrics
-from multitasking import RECIPE, recipe, save_tasks, task, write
-from tiny import SENTENCES
+from multitasking import RECIPE, read, recipe, save_tasks, task, write
+from tiny import SENTENCES, WORDS
 
 PAIRS = list(zip(SENTENCES, SENTENCES[::-1], strict=True))
 
@@ -78,6 +83,37 @@ def test_predictions_are_what_embeddings_and_heads_give(predictor):
     same = predictor.predict("near", [(text, text) for text in SENTENCES])
     assert same.numbers == pytest.approx(np.full(len(SENTENCES), 5.0), abs=1e-4)
     assert (same.classes, same.labels) == ((), ())
+
+
+def test_predictions_are_the_same_while_the_student_trains(data, tiny_bert):
+    what = recipe(*tasks(data), model={"pooler": "attention(cls, mean)", "head": "mlp"})
+    parts = build(what, read(*what.tasks), LayerEncoder(tiny_bert, device="cpu"), seed=0)
+    student, predictor = parts.student, parts.predictor()
+    wanted = predictor.predict("near", PAIRS).numbers  # in eval mode
+    student.train()
+    student.head.eval()  # each module has a mode of its own
+    modes = [module.training for module in student.modules()]
+    for _ in range(2):
+        assert np.array_equal(predictor.predict("near", PAIRS).numbers, wanted)
+    assert [module.training for module in student.modules()] == modes
+    assert {True, False} <= set(modes)
+
+
+def test_a_text_is_cut_to_its_tasks_length(data, tiny_bert):
+    what = recipe(task("mood", data, max_length=8), task("same", data, max_length=12))
+    encoder = LayerEncoder(tiny_bert, device="cpu")
+    predictor = build(what, read(*what.tasks), encoder, seed=0).predictor()
+    words = WORDS[:20]
+    assert len(encoder.tokenizer(" ".join(words))["input_ids"]) == len(words) + 2 < encoder.max_length
+
+    def found(name, kept):
+        text = " ".join(words[:kept])
+        return predictor.predict(name, [text] if name == "mood" else [(text, WORDS[-1])]).probabilities
+
+    for name, length in (("mood", 8), ("same", 12)):
+        cut = length - 2  # a token opens, one closes
+        assert np.array_equal(found(name, 20), found(name, cut))
+        assert not np.allclose(found(name, cut - 1), found(name, cut), atol=1e-6)
 
 
 @pytest.mark.parametrize("pooler", ["last @ cls", "2 @ mean", "attention(cls, mean)"])
@@ -137,6 +173,42 @@ def test_what_is_no_model_of_tasks_is_refused(saved, tiny_bert, tmp_path):
             Predictor.load(broken, device="cpu")
 
 
+DAMAGES = [
+    (
+        lambda facts: facts["tasks"][0].update(settings=["mood"]),
+        r"tasks.json: damaged: settings \['mood'\] is no table",
+    ),
+    (
+        lambda facts: facts["tasks"][0].update(labels=["bad", "bad"]),
+        r"labels \['bad', 'bad'\] of task 'mood' has one tw",
+    ),
+    (lambda facts: facts["tasks"][0].update(labels="ab"), "labels 'ab' of task 'mood' is no list of texts"),
+    (lambda facts: facts["tasks"][0].update(labels=[0, 1]), r"labels \[0, 1\] of task 'mood' is no list of texts"),
+    (lambda facts: facts["tasks"][0].update(labels=["bad"]), "tasks.json: task 'mood': labels: 1 class"),
+    (lambda facts: facts["tasks"][2].update(labels=["a", "b"]), r"of task 'near', whose answers are numbers"),
+    (
+        lambda facts: facts["tasks"][0]["settings"].update(labels=["x", "y", "z"]),
+        "task 'mood' has 2 labels, its settings 3",
+    ),
+    (lambda facts: facts["tasks"].append(facts["tasks"][0]), "two tasks have one name: mood, same, near, mood"),
+    (lambda facts: facts.update(tasks=5), "tasks.json: damaged: "),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), DAMAGES)
+def test_damaged_tasks_are_one_line(saved, tmp_path, change, said):
+    import shutil
+
+    broken = shutil.copytree(saved, tmp_path / "broken")
+    facts = json.loads((saved / "tasks.json").read_text())
+    change(facts)
+    (broken / "tasks.json").write_text(json.dumps(facts))
+    with pytest.raises(ModelError, match=said) as caught:
+        read_tasks(broken, 32)
+    assert str(caught.value).startswith(str(broken / "tasks.json"))
+    assert "\n" not in str(caught.value)
+
+
 def test_wrong_inputs_are_refused(predictor):
     with pytest.raises(InputError, match=r"Unknown task 'moood'. Did you mean 'mood'\? Known: mood, near, same"):
         predictor.predict("moood", SENTENCES)
@@ -148,6 +220,74 @@ def test_wrong_inputs_are_refused(predictor):
         predictor.predict("mood", [])
     with pytest.raises(InputError, match="inputs is one string"):
         predictor.predict("mood", "one")
+    for wrong in (5, None, ("a", "b", "c"), {"a", "b"}, np.array("a"), np.array([["a", "b"], ["c", "d"]])):
+        with pytest.raises(InputError, match=r"row 1 is .*; task 'same' takes pairs of texts"):
+            predictor.predict("same", [("a", "b"), wrong])
+    with pytest.raises(InputError, match="sentence 0 is 5, not a text"):
+        predictor.predict("same", [("a", 5)])
+    with pytest.raises(InputError, match="inputs is 5; give a list of texts, or of pairs of texts"):
+        predictor.predict("same", 5)
+    assert predictor.predict("same", np.array([["a", "b"]])).labels == predictor.predict("same", [["a", "b"]]).labels
+
+
+# Scores
+
+
+def test_a_confusion_has_the_true_class_in_its_row(data, tiny_bert, tmp_path):
+    with (data / "mood.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    fewer = [row for row in rows if row["split"] == "train" or row["label"] == "good"] + [
+        row for row in rows if row["split"] == "dev" and row["label"] == "bad"
+    ][:3]
+    write(tmp_path / "mood.csv", fewer)
+    what = recipe(task("mood", tmp_path), steps=1)
+    trained = train_multitask(what, tmp_path / "run", encoder=LayerEncoder(tiny_bert, device="cpu"))
+    dev = [row for row in fewer if row["split"] == "dev"]
+    said = trained.predictor.predict("mood", [row["text"] for row in dev]).labels
+    names = trained.facts["tasks"]["mood"]["labels"]
+    by_hand = [
+        [sum((row["label"], own) == (true, taken) for row, own in zip(dev, said, strict=True)) for taken in names]
+        for true in names
+    ]
+    assert [sum(row) for row in by_hand] == [3, 8]
+    assert by_hand != np.transpose(by_hand).tolist()
+    assert trained.facts["dev"]["confusions"]["mood"] == trained.confusions["mood"].tolist() == by_hand
+
+
+def test_a_diverged_task_has_no_score_and_leaves_no_overall_one(data, tiny_bert, tmp_path, monkeypatch):
+    real = Predictor.outputs
+
+    def outputs(self, name, columns):
+        found = real(self, name, columns)
+        found[3] = np.nan if name in ("near", "mood") else found[3]
+        return found
+
+    monkeypatch.setattr(Predictor, "outputs", outputs)
+    encoder = LayerEncoder(tiny_bert, device="cpu")
+    trained = train_multitask(recipe(*tasks(data), steps=2, dev={"every": 1}), tmp_path / "run", encoder=encoder)
+    scores = trained.facts["dev"]["scores"]  # as result.json has them
+    assert (scores["near/pearson"], scores["mood/accuracy"], scores["overall"]) == (None, None, None)
+    assert scores["same/accuracy"] == trained.scores["dev"]["same/accuracy"] > 0
+    assert np.isnan(trained.scores["dev"]["near/pearson"])
+    assert set(trained.confusions) == {"same"}
+    trained.predictor.save(tmp_path / "model")
+
+
+def test_a_step_without_a_score_is_never_the_best(data, tiny_bert, tmp_path, monkeypatch):
+    looks = iter([np.nan, -0.9, np.nan, -0.95])
+    real = engine.report
+
+    def scripted(*given):
+        if len(given) == 3:
+            return real(*given)
+        score = next(looks)
+        return Report({"near/pearson": score}, overall({"near/pearson": score}), {})
+
+    monkeypatch.setattr(engine, "report", scripted)
+    what = recipe(task("near", data), steps=4, dev={"every": 1})
+    trained = train_multitask(what, tmp_path / "run", encoder=LayerEncoder(tiny_bert, device="cpu"))
+    assert trained.facts["best"]["at_step"] == 2
+    assert trained.facts["best"]["score"] == pytest.approx(0.05)
 
 
 # Files
@@ -197,6 +337,93 @@ def test_a_text_file_and_columns_of_other_names(predictor, tmp_path):
     assert found == predictor.predict("near", PAIRS).numbers.tolist()
 
 
+RAGGED = [{"text": "a river", "id": 1}, {"note": "new", "text": "a door"}, {"text": "rain"}]
+
+
+def ragged(folder):
+    path = folder / "rows.jsonl"
+    path.write_text("\ufeff" + "\n\n".join(json.dumps(row) for row in RAGGED), encoding="utf-8")
+    return str(path)
+
+
+def test_rows_of_jsonl_keep_the_keys_that_each_has(predictor, tmp_path):
+    predict_file(predictor, "mood", ragged(tmp_path), tmp_path / "out.jsonl")
+    found = read_out(tmp_path / "out.jsonl")
+    added = ["predicted_label", "probability_bad", "probability_good"]
+    assert [list(row) for row in found] == [[*row, *added] for row in RAGGED]
+    assert [{name: row[name] for name in own} for row, own in zip(found, RAGGED, strict=True)] == RAGGED
+
+
+@pytest.mark.parametrize(("ending", "nothing"), [("csv", ""), ("parquet", None)])
+def test_keys_that_some_rows_have_are_columns_of_a_table(predictor, tmp_path, ending, nothing):
+    predict_file(predictor, "mood", ragged(tmp_path), tmp_path / f"out.{ending}")
+    found = read_out(tmp_path / f"out.{ending}")
+    assert list(found[0])[:3] == ["text", "id", "note"]
+    assert [row["note"] for row in found] == [nothing, "new", nothing]
+    assert [str(row["id"]) for row in found] == ["1", str(nothing), str(nothing)]
+
+
+def test_a_row_of_jsonl_without_its_text_is_named(predictor, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text": "one"}\n\n{"words": "two"}\n')
+    with pytest.raises(InputError, match=r"rows.jsonl:3: no column 'text'; it has 'words'; say which .* --columns"):
+        predict_file(predictor, "mood", str(tmp_path / "rows.jsonl"), tmp_path / "out.csv")
+    (tmp_path / "bad.jsonl").write_bytes(b'{"text": "one"}\n{"text": "\xff"}\n')
+    with pytest.raises(InputError, match=r"bad.jsonl:2: not UTF-8"):
+        predict_file(predictor, "mood", str(tmp_path / "bad.jsonl"), tmp_path / "out.csv")
+    (tmp_path / "half.jsonl").write_text('{"text": "one", "note": "\\ud800"}\n')
+    with pytest.raises(InputError, match=r"out.jsonl: a value of the input holds half a surrogate pair"):
+        predict_file(predictor, "mood", str(tmp_path / "half.jsonl"), tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
+def test_two_columns_of_one_name_are_refused(predictor, tmp_path, ending):
+    source = tmp_path / f"rows.{ending}"
+    if ending == "parquet":
+        pq.write_table(pa.table([["river"], ["door"]], names=["text", "text"]), source)
+    else:
+        source.write_text("text,text\nriver,door\n".replace(",", "\t" if ending == "tsv" else ","))
+    with pytest.raises(InputError, match=rf"rows.{ending}: the column 'text' comes twice; rename one of them"):
+        predict_file(predictor, "mood", str(source), tmp_path / "out.csv")
+
+
+def test_the_input_is_not_written_over(predictor, tmp_path):
+    source = write(tmp_path / "rows.csv", [{"text": "one"}])
+    (tmp_path / "same.csv").symlink_to(source)
+    before = source.read_bytes()
+    for out in (source, tmp_path / "same.csv"):
+        with pytest.raises(
+            InputError, match=f"{out.name}: is the input itself, which would be lost; give another file"
+        ):
+            predict_file(predictor, "mood", str(source), out)
+    assert source.read_bytes() == before
+
+
+def test_classes_are_called_by_the_names_that_the_task_gives(data, tiny_bert, tmp_path):
+    named = task("same", data, labels=("0", "1"), label_names=("different", "alike"))
+    encoder = LayerEncoder(tiny_bert, device="cpu")
+    trained = train_multitask(recipe(named, steps=1), tmp_path / "run", encoder=encoder)
+    assert trained.facts["tasks"]["same"]["labels"] == ["different", "alike"]
+    trained.predictor.save(tmp_path / "model")
+    loaded = Predictor.load(tmp_path / "model", device="cpu")
+    assert loaded.predict("same", PAIRS).classes == ("different", "alike")
+    done = predict_file(loaded, "same", str(data / "same.csv"), tmp_path / "out.jsonl")
+    assert list(done.counts) == ["different", "alike"]
+    rows = read_out(tmp_path / "out.jsonl")
+    assert list(rows[0])[-3:] == ["predicted_label", "probability_different", "probability_alike"]
+    assert {row["predicted_label"] for row in rows} <= {"different", "alike"}
+
+
+def test_a_model_from_before_classes_had_names_is_loaded(saved, predictor, tmp_path):
+    import shutil
+
+    old = shutil.copytree(saved, tmp_path / "old")
+    facts = json.loads((old / "tasks.json").read_text())
+    for one in facts["tasks"]:
+        del one["settings"]["label_names"]
+    (old / "tasks.json").write_text(json.dumps(facts))
+    assert Predictor.load(old, device="cpu").predict("same", PAIRS).labels == predictor.predict("same", PAIRS).labels
+
+
 @pytest.mark.parametrize(
     ("rows", "options", "said"),
     [
@@ -223,6 +450,7 @@ def test_the_shipped_recipe_reads_and_writes_itself():
     assert [one.max_length for one in shipped.tasks] == [64, 256, 64, 64]
     assert (shipped.train.batch_size, shipped.train.learning_rate) == (32, 5e-5)
     assert shipped.mixing.iteration == "temperature"
+    assert [one.label_names[-1:] for one in shipped.tasks] == [("very positive",), ("positive",), ("duplicate",), ()]
     import tomllib
 
     assert parse_multitask_recipe(tomllib.loads(multitask_toml(shipped))) == shipped
@@ -382,6 +610,10 @@ def test_mistakes_of_the_command_line_are_one_line(saved, data, tmp_path, capsys
     assert "names no encoder; give one with --model" in refused(
         capsys, monkeypatch, "multitask", data / "mine.toml", "--data", data, "-o", tmp_path / "run"
     )
+    monkeypatch.delenv("LAYERWISE_DATA", raising=False)
+    nowhere = refused(capsys, monkeypatch, "multitask", "cs224n", "-o", tmp_path / "run")
+    assert "multitask/sst.parquet: no such file" in nowhere
+    assert "task 'sst' is with --data FOLDER" in nowhere
     (tmp_path / "file").write_text("")
     assert "is a file; give a folder" in refused(
         capsys, monkeypatch, "multitask", data / "mine.toml", "-o", tmp_path / "file", "--model", "default"

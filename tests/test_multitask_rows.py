@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerwise.errors import InputError
-from layerwise.multitask.labels import label_name
+from layerwise.multitask.dev import with_fewer_dev_rows
+from layerwise.multitask.label_name import label_name
+from layerwise.multitask.recipe import load_multitask_recipe
 from layerwise.multitask.rows import read_labelled
 from layerwise.multitask.settings import TaskSettings
 
@@ -81,6 +84,15 @@ def test_given_labels_keep_their_order(tmp_path):
     assert found.parts["train"].targets.tolist() == [1, 1, 0, 0, 0]
 
 
+def test_named_classes_are_called_by_their_names_and_read_by_their_labels(tmp_path):
+    file = write(tmp_path / "rows.csv", CLASSED)
+    found = read_labelled(classes(file, labels=("10", "9"), label_names=("high", "low")))
+    assert found.labels == ("high", "low")
+    assert found.parts["train"].targets.tolist() == [1, 1, 0, 0, 0]
+    with pytest.raises(InputError, match=r"rows\.csv:4: label '10' is not among the labels given: '9', '11'"):
+        read_labelled(classes(file, labels=("9", "11"), label_names=("low", "high")))
+
+
 @given(st.lists(st.integers(-50, 50), min_size=2, max_size=8, unique=True))
 @settings(max_examples=20, deadline=None)
 def test_numbers_are_sorted_as_numbers(tmp_path_factory, numbers):
@@ -96,6 +108,51 @@ def test_numbers_are_sorted_as_numbers(tmp_path_factory, numbers):
 )
 def test_a_label_is_one_name_from_every_format(value, name):
     assert label_name(value) == name
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("1.0", "1"),
+        (" -1.00 ", "-1"),
+        ("-0.0", "0"),
+        (-0.0, "0"),
+        (Decimal("3.00"), "3"),
+        ("9" * 5000 + ".0", "9" * 5000),
+        ("nan", ""),
+        ("NaN", ""),
+        # and what is a text, whatever else could be read into it
+        ("007", "007"),
+        ("+1", "+1"),
+        ("1.", "1."),
+        ("1.10", "1.10"),
+        ("0.50", "0.50"),
+        ("1e3", "1e3"),
+        ("1_000", "1_000"),
+        ("nan bread", "nan bread"),
+        ("inf", "inf"),
+        ("٣", "٣"),
+    ],
+)
+def test_a_text_that_is_a_whole_number_is_that_number(value, name):
+    assert label_name(value) == name
+
+
+def test_whole_numbers_are_one_class_however_they_are_written(tmp_path):
+    rows = [{"text": "x", "label": label, "split": "train"} for label in ("0", "1", "1.0", "0.0")]
+    file = write(tmp_path / "rows.csv", [*rows, rows[2] | {"split": "dev"}])
+    found = read_labelled(classes(file))
+    assert found.labels == ("0", "1")
+    assert found.parts["train"].targets.tolist() == [0, 1, 1, 0]
+    assert found.parts["dev"].targets.tolist() == [1]
+    for order in (("1", "0"), ("1.0", "0.0")):
+        assert read_labelled(classes(file, labels=order)).parts["train"].targets.tolist() == [1, 0, 0, 1]
+    assert read_labelled(classes(file, labels=("1.0", "0"))).labels == ("1", "0")
+
+
+def test_a_test_split_of_hidden_labels_may_write_them_with_a_point(tmp_path):
+    rows = [*CLASSED[:-1], CLASSED[-1] | {"label": "-1.0"}]
+    assert list(read_labelled(classes(write(tmp_path / "rows.csv", rows), splits=ALL)).parts) == ["train", "dev"]
 
 
 @pytest.mark.parametrize("hidden", [-1, None, ""])
@@ -121,14 +178,59 @@ def test_the_limit_is_of_training_rows(tmp_path):
     assert {role: len(part) for role, part in found.parts.items()} == {"train": 4, "dev": 6}
 
 
+def test_dev_rows_that_are_drawn_with_one_score_are_refused(tmp_path):
+    rows = [{"a": "x", "b": "y", "score": 5 * (row == 99), "split": "dev"} for row in range(100)]
+    file = write(tmp_path / "rows.csv", [*SCORED[:2], *rows])
+    found = read_labelled(similarity(file))
+    said = (
+        r"rows\.csv: \[dev\] limit 10 draws rows whose every score is 0; .*raise it \(task 'sim' has 100 dev rows\), or"
+    )
+    with pytest.raises(InputError, match=said):
+        with_fewer_dev_rows(found, 10)
+    assert with_fewer_dev_rows(found, 0) is with_fewer_dev_rows(found, 100) is found
+    mixed = [row | {"score": number % 2} for number, row in enumerate(rows)]
+    found = read_labelled(similarity(write(tmp_path / "mixed.csv", [*SCORED[:2], *mixed])))
+    assert len(with_fewer_dev_rows(found, 10).parts["dev"]) == 10
+
+
 def test_a_name_is_looked_up_in_the_data_folder(tmp_path, monkeypatch):
     (tmp_path / "own").mkdir()
     write(tmp_path / "own" / "rows.csv", CLASSED)
     assert read_labelled(classes("own/rows.csv"), tmp_path).labels == ("9", "10")
     monkeypatch.setenv("LAYERWISE_DATA", str(tmp_path))
     assert read_labelled(classes("own/rows.csv")).labels == ("9", "10")
-    with pytest.raises(InputError, match=r"other\.csv: no such file; check the path"):
+    said = (
+        rf"^other\.csv: no such file, nor in the data folder {tmp_path}; say where the file of task 'mine' is with --da"
+    )
+    with pytest.raises(InputError, match=said):
         read_labelled(classes("other.csv"))
+    monkeypatch.delenv("LAYERWISE_DATA")
+    with pytest.raises(
+        InputError, match=r"no such file, and no data folder is set \(LAYERWISE_DATA\); say where .*--data"
+    ):
+        read_labelled(classes("own/rows.csv"))
+
+
+def test_a_file_at_its_path_comes_before_the_data_folders(tmp_path, monkeypatch):
+    for place, label in (("here", "here"), ("data", "data"), ("home", "home")):
+        (tmp_path / place).mkdir()
+        write(tmp_path / place / "rows.csv", [row | {"label": f"{label} {row['label']}"} for row in CLASSED])
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LAYERWISE_DATA", str(tmp_path / "data"))
+    found = [read_labelled(classes(name)).labels[0] for name in ("rows.csv", "~/rows.csv", "../data/rows.csv")]
+    assert found == ["here 10", "home 10", "data 10"]
+    (tmp_path / "here" / "rows.csv").unlink()
+    assert read_labelled(classes("rows.csv")).labels[0] == "data 10"
+
+
+@pytest.mark.parametrize("folder", [".", "data"])
+def test_a_file_whose_ending_tells_no_format_is_refused_with_those_that_do(tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / folder / "rows.xls").write_text("text,label,split")
+    with pytest.raises(InputError, match=r"^rows\.xls: its ending '\.xls' tells no format; name it \.txt, \.csv"):
+        read_labelled(classes("rows.xls"), "data")
 
 
 def changed(row, **values):
@@ -149,6 +251,11 @@ def changed(row, **values):
         (changed(5, label=7), {}, r"rows\.csv:7: dev has '7', a label never seen in training, which has '9', '10'"),
         (changed(5, label=""), {}, r"rows\.csv:7: no label in 'label'; every row of dev needs one"),
         (changed(0, label=""), {}, r"rows\.csv:2: no label in 'label'; every row of train needs one"),
+        (
+            changed(0, label="nan"),
+            {},
+            r"rows\.csv:2: no label in 'label' \('nan' is none\); every row of train needs one",
+        ),
         (changed(2, label=8), {}, r"rows\.csv:4: class '8' has one example in train; give 2 or more"),
         (changed(1, text="  "), {}, r"rows\.csv:3: column 'text' is empty; give a text, or drop the row"),
         (CLASSED, {"labels": ("9", "11")}, r"rows\.csv:4: label '10' is not among the labels given: '9', '11'"),
@@ -202,6 +309,37 @@ def test_files_with_nothing_to_read_are_named(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=message):
         read_labelled(classes(tmp_path / name))
+
+
+def measured(name, shared, measure):
+    """The classes of the shipped recipe's task, and the mean of a measure over each one's training rows."""
+    shipped = next(one for one in load_multitask_recipe("cs224n").tasks if one.name == name)
+    found = read_labelled(shipped, shared / "data")
+    rows = found.parts["train"]
+    values = np.array([measure(*texts) for texts in zip(*rows.columns, strict=True)])
+    return found.labels, [values[rows.targets == number].mean() for number in range(len(found.labels))]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["sst", "cfimdb"])
+def test_the_shipped_recipe_names_reviews_from_negative_to_positive(shared, name):
+    bad, good = ("worst", "awful", "boring", "dull", "bad "), ("wonderful", "excellent", "best", "great ", "moving")
+    names, tones = measured(
+        name,
+        shared,
+        lambda text: sum(word in text.lower() for word in good) - sum(word in text.lower() for word in bad),
+    )
+    five = ("very negative", "negative", "neutral", "positive", "very positive")
+    assert names == (five if name == "sst" else ("negative", "positive"))
+    assert tones == sorted(tones)
+    assert tones[0] < 0 < tones[-1]
+
+
+@pytest.mark.shared
+def test_the_shipped_recipe_names_pairs_of_more_common_words_duplicates(shared):
+    names, common = measured("quora", shared, lambda a, b: len({*a.split()} & {*b.split()}) / len({*a.split()}))
+    assert names == ("different", "duplicate")
+    assert common[1] > 1.2 * common[0]
 
 
 @pytest.mark.shared

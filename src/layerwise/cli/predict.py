@@ -22,10 +22,10 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Predict every row of a file: its columns are kept, predicted_label and a probability for each class added."""
-    from layerwise.multitask.predict_file import predict_file, writer_of
+    from layerwise.multitask.predict_file import checked_writer, predict_file
 
     names = tuple(name.strip() for name in columns.split(",") if name.strip()) if columns else ()
-    writer_of(out)  # before the model is loaded
+    checked_writer(source, out.expanduser())  # before the model is loaded
     from layerwise.multitask.predictor import Predictor
 
     try:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise.errors import InputError
 from layerwise.multitask.metrics import confusion, overall, predicted_classes, task_metric
 from layerwise.multitask.predictor import Predictor
 from layerwise.multitask.rows import LabelledRows, LabelledTask
 from layerwise.muted import muted
+from layerwise.plain_json import plain_json
 
 OVERALL = "overall"
 _DRAW = 0  # the seed: every training looks at the same rows
@@ -21,8 +23,9 @@ _DRAW = 0  # the seed: every training looks at the same rows
 class Report:
     """Scores by "task/metric", their overall score, and a confusion matrix for each task of classes.
 
-    The overall score is None where a task has no rows of the role: one of some of them would mislead.
-    A correlation is not defined where all outputs are equal: it is 0 here, so that training goes on from there.
+    The overall score is None where a task has no rows of the role: one of some of them would mislead. A correlation is
+    not defined where all outputs are equal: it is 0 here, so that training goes on from there. Where outputs are not
+    finite, the model has diverged: its score and the overall one are NaN, and no confusion is counted.
     """
 
     scores: dict[str, float]
@@ -30,12 +33,16 @@ class Report:
     confusions: dict[str, NDArray[np.int64]]
 
     def figures(self) -> dict[str, float]:
-        """Every score and the overall one, where there is one."""
-        return self.scores if self.overall is None else {**self.scores, OVERALL: self.overall}
+        """Every score and the overall one, by which steps are compared: 0, the lowest there is, in place of NaN."""
+        if self.overall is None:
+            return self.scores
+        return {**self.scores, OVERALL: 0.0 if math.isnan(self.overall) else self.overall}
 
     def facts(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"scores": self.figures(), "confusions": {name: m.tolist() for name, m in self.confusions.items()}}
+        """For JSON, which has null where a score is NaN."""
+        scores = self.scores if self.overall is None else {**self.scores, OVERALL: self.overall}
+        facts: dict[str, Any] = plain_json({"scores": scores, "confusions": self.confusions})
+        return facts
 
 
 def report(predictor: Predictor, tasks: Sequence[LabelledTask], role: str = "dev") -> Report:
@@ -48,19 +55,33 @@ def report(predictor: Predictor, tasks: Sequence[LabelledTask], role: str = "dev
         rows, name, metric = task.parts[role], task.settings.name, task.settings.metric
         with muted("layerwise.encoder.stream"):  # texts are cut to the task's length at every look
             outputs = predictor.outputs(name, rows.columns)
-        score = task_metric(metric, rows.targets, outputs)
-        scores[f"{name}/{metric}"] = 0.0 if math.isnan(score) else score
-        if task.labels:
+        finite = bool(np.isfinite(outputs).all())
+        scores[f"{name}/{metric}"] = _score(task, rows, outputs) if finite else math.nan
+        if task.labels and finite:
             confusions[name] = confusion(rows.targets, predicted_classes(outputs), len(task.labels))
     whole = all(role in task.parts for task in tasks)
     return Report(scores, overall(scores) if whole else None, confusions)
 
 
+def _score(task: LabelledTask, rows: LabelledRows, outputs: NDArray[np.float32]) -> float:
+    score = task_metric(task.settings.metric, rows.targets, outputs)
+    return 0.0 if math.isnan(score) else score
+
+
 def with_fewer_dev_rows(task: LabelledTask, limit: int) -> LabelledTask:
-    """The task with at most so many of its dev rows, drawn once for all and in the file's order; 0: all of them."""
+    """The task with at most so many of its dev rows, drawn once for all and in the file's order; 0: all of them.
+
+    Rows that happen to have one score are refused: every look would find a correlation of 0.
+    """
     rows = task.parts["dev"]
     if not limit or len(rows) <= limit:
         return task
     drawn = np.sort(np.random.default_rng(_DRAW).choice(len(rows), size=limit, replace=False))
+    targets = rows.targets[drawn]
+    if task.settings.kind == "similarity" and np.ptp(targets) == 0:
+        raise InputError(
+            f"{task.settings.file}: [dev] limit {limit} draws rows whose every score is {targets[0]:g}; a correlation "
+            f"needs different ones; raise it (task {task.settings.name!r} has {len(rows)} dev rows), or set 0 for all"
+        )
     columns = tuple(tuple(column[row] for row in drawn.tolist()) for column in rows.columns)
-    return replace(task, parts=task.parts | {"dev": LabelledRows(columns, rows.targets[drawn])})
+    return replace(task, parts=task.parts | {"dev": LabelledRows(columns, targets)})

@@ -10,19 +10,11 @@ from numpy.typing import NDArray
 
 from layerwise.data.rows import Row, RowSource
 from layerwise.errors import InputError
+from layerwise.multitask.label_name import label_name
 from layerwise.multitask.task import TaskSettings
 
 FEWEST = 2  # examples of a class in train
 _SHOWN = 12
-
-
-def label_name(value: Any) -> str:
-    """A label as text, the same from every format: 1, 1.0 and "1" are one class. Nothing where there is none."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value).strip()
 
 
 def train_labels(source: RowSource, rows: Sequence[Row], task: TaskSettings) -> tuple[str, ...]:
@@ -31,7 +23,7 @@ def train_labels(source: RowSource, rows: Sequence[Row], task: TaskSettings) -> 
     for row in rows:
         name = label_name(_label(row, task))
         if not name:
-            raise source.fail(row.place, f"no label in {task.label!r}; every row of train needs one")
+            raise _without_label(source, row, task, "train")
         if task.labels and name not in task.labels:
             raise source.fail(row.place, f"label {name!r} is not among the labels given: {listed(task.labels)}")
         if counts[name] < FEWEST:
@@ -59,7 +51,7 @@ def class_numbers(
     for place, row in enumerate(rows):
         name = label_name(_label(row, task))
         if not name:
-            raise source.fail(row.place, f"no label in {task.label!r}; every row of {role} needs one")
+            raise _without_label(source, row, task, role)
         if name not in numbers:
             raise source.fail(
                 row.place,
@@ -97,6 +89,12 @@ def listed(labels: Sequence[str]) -> str:
 
 def _label(row: Row, task: TaskSettings) -> Any:
     return row.values[len(task.columns)]
+
+
+def _without_label(source: RowSource, row: Row, task: TaskSettings, role: str) -> InputError:
+    value = _label(row, task)
+    came = f" ({value!r} is none)" if isinstance(value, str) and value.strip() else ""
+    return source.fail(row.place, f"no label in {task.label!r}{came}; every row of {role} needs one")
 
 
 def _score(source: RowSource, row: Row, task: TaskSettings, role: str) -> float:

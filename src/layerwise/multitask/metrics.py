@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
-from layerwise.evaluate.pairs import flat
 from layerwise.train.terms.base import one_of
 
 Numbers = NDArray[Any]
 _CORRELATIONS = ("pearson", "spearman")
+_ROUNDING = 1e-6  # of float32, relative: outputs that differ by less are equal
 
 
 def predicted_classes(outputs: Numbers) -> NDArray[np.int64]:
@@ -25,7 +25,7 @@ def predicted_classes(outputs: Numbers) -> NDArray[np.int64]:
 def task_metric(kind: str, targets: Numbers, outputs: Numbers) -> float:
     """ "accuracy", "f1", "pearson" or "spearman", from 0 (correlations: -1) to 1. (n,), outputs -> score
 
-    NaN where outputs are NaN; for a correlation also where all targets or all outputs are equal.
+    NaN where outputs are NaN; for a correlation also where all targets are equal, or all outputs but for rounding.
 
     Args:
         kind: The metric. "f1" is that of class 1; where it is neither there nor predicted, 0.
@@ -84,15 +84,24 @@ def _f1(targets: Numbers, outputs: Numbers) -> float:
 
 
 def _pearson(targets: Numbers, outputs: Numbers) -> float:
-    a, b = targets.astype(np.float64), outputs.astype(np.float64)
-    if not np.isfinite(b).all() or flat(a) or flat(b):
-        return nan
-    a, b = a - a.mean(), b - b.mean()
-    return float(np.clip((a / np.linalg.norm(a)) @ (b / np.linalg.norm(b)), -1, 1))
+    return nan if _undefined(targets, outputs) else _correlation(targets, outputs)
 
 
 def _spearman(targets: Numbers, outputs: Numbers) -> float:
-    return _pearson(_ranks(targets), _ranks(outputs))
+    return nan if _undefined(targets, outputs) else _correlation(_ranks(targets), _ranks(outputs))
+
+
+def _undefined(targets: Numbers, outputs: Numbers) -> bool:
+    """Whether there is no correlation. To be asked before ranks are taken, which make steps of the least rounding."""
+    if not np.isfinite(outputs).all():
+        return True
+    return bool(np.ptp(targets) == 0 or np.ptp(outputs) <= _ROUNDING * np.abs(outputs).max())
+
+
+def _correlation(targets: Numbers, outputs: Numbers) -> float:
+    a, b = targets.astype(np.float64), outputs.astype(np.float64)
+    a, b = a - a.mean(), b - b.mean()
+    return float(np.clip((a / np.linalg.norm(a)) @ (b / np.linalg.norm(b)), -1, 1))
 
 
 def _ranks(values: Numbers) -> NDArray[np.float64]:

@@ -3,9 +3,8 @@
 import csv
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from layerwise.multitask.labels import listed
 from layerwise.multitask.predictor import Predictions, Predictor
 from layerwise.multitask.task import TaskSettings
 
-Column = tuple[str, list[Any], Any]  # name, values, and the Arrow type where it is known
+Record = dict[str, Any]  # a row: the values that it has, by column
 LABEL, SCORE, PROBABILITY = "predicted_label", "predicted_score", "probability_"
 
 
@@ -34,39 +33,54 @@ def predict_file(
     """Predict every row of a file, which is held in memory, and write the rows in their order, whole or not at all.
 
     The output has the input's columns, then predicted_label and probability_CLASS for each class; for similarity
-    predicted_score.
+    predicted_score. Rows of JSONL may each have other keys: JSONL keeps them so; in CSV and Parquet every key is a
+    column, empty where a row has none.
 
     Args:
         predictor: The model.
         task: One of its tasks.
         source: The input; its format is known by its ending. "-" is text from standard input.
-        out: A file *.csv, *.jsonl or *.parquet.
+        out: A file *.csv, *.jsonl or *.parquet; not the input itself.
         columns: Those of the texts, where they are called otherwise than in training.
     """
     out = Path(out).expanduser()
-    writer = writer_of(out)
+    writer = checked_writer(source, out)
     rows = _read(source, predictor.task(task), columns)
-    found = predictor.predict(task, rows.texts)
-    new = _new_columns(found)
-    for name, _, _ in new:
-        if name in {own for own, _, _ in rows.columns}:
+    added = _added_names(predictor.labels[task])
+    for name in added:
+        if name in rows.names:
             raise InputError(f"{source}: has a column {name!r} already, which predictions are written to; rename it")
-    _write(out, [*rows.columns, *new], writer)
-    return FilePredictions(str(out), len(rows.texts), {name: found.labels.count(name) for name in found.classes})
+    found = predictor.predict(task, rows.texts)
+    records = [
+        record | dict(zip(added, values, strict=True))
+        for record, values in zip(rows.records, _added_values(found), strict=True)
+    ]
+    _write(out, _Table([*rows.names, *added], records, rows.kinds), writer)
+    return FilePredictions(str(out), len(records), {name: found.labels.count(name) for name in found.classes})
 
 
-def writer_of(out: Path) -> "Writer":
-    """By the file's ending; an error before any work is done."""
+def checked_writer(source: str, out: Path) -> "Writer":
+    """By the output's ending; an error before any work is done, so that nothing that is there is lost."""
     if out.suffix.lower() not in _WRITERS:
         raise InputError(f"{out}: its ending {out.suffix!r} tells no format; name it {', '.join(_WRITERS)}")
     if out.is_dir():
         raise InputError(f"{out}: is a folder; give a file")
+    if source != STDIN and Path(source).exists() and out.exists() and out.samefile(source):
+        raise InputError(f"{out}: is the input itself, which would be lost; give another file with -o")
     return _WRITERS[out.suffix.lower()]
 
 
 @dataclass(frozen=True)
-class _Rows:
-    columns: list[Column]
+class _Table:
+    """All columns' names, each row's values, and Arrow types by column where they are known."""
+
+    names: list[str]
+    records: list[Record]
+    kinds: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Rows(_Table):
     texts: list[Any]  # texts, or pairs of them
 
 
@@ -75,107 +89,118 @@ def _read(path: str, task: TaskSettings, columns: Sequence[str]) -> _Rows:
     if len(wanted) != len(task.columns):
         raise InputError(f"--columns names {len(wanted)}; task {task.name!r} takes {len(task.columns)}")
     source = RowSource.of(path, wanted)
-    header = _header(source)
-    nothing = InputError(f"{source.name}: no rows to predict; give a file with 1 or more")
-    if not header:
-        raise nothing
-    for name in wanted:
-        if name not in header and source.format != "text":
-            raise MissingColumnError(
-                f"{source.name}: no column {name!r}; it has {listed(header)}; say which hold the texts with --columns"
-            )
-    whole = RowSource.of(path, header)
-    rows = list(whole)
-    if not rows:
-        raise nothing
-    places = [0] if source.format == "text" else [header.index(name) for name in wanted]
-    texts = [tuple(_text(whole, row, place) for place in places) for row in rows]
-    kinds = [column_type(whole, name) if source.format == "parquet" else None for name in header]
-    values = [list(column) for column in zip(*(row.values for row in rows), strict=True)]
-    return _Rows(
-        list(zip(header, values, kinds, strict=True)), list(texts) if task.is_pair else [text for (text,) in texts]
-    )
+    try:
+        placed = list(_placed(source))
+    except MissingColumnError as error:
+        raise MissingColumnError(f"{error}; say which hold the texts with --columns") from error
+    if not placed:
+        raise InputError(f"{source.name}: no rows to predict; give a file with 1 or more")
+    own = ("text",) if source.format == "text" else wanted
+    texts = [_texts(source, Row(place, tuple(record[name] for name in own))) for place, record in placed]
+    records = [record for _, record in placed]
+    names = list(dict.fromkeys(name for record in records for name in record))
+    kinds = {name: column_type(source, name) for name in names} if source.format == "parquet" else {}
+    return _Rows(names, records, kinds, texts if task.is_pair else [text for (text,) in texts])
 
 
-def _header(source: RowSource) -> list[str]:
-    """The names of a file's columns; of JSONL those of its first row."""
-    if source.format == "text" or source.path == STDIN:
-        return ["text"]
+def _placed(source: RowSource) -> Iterator[tuple[int, Record]]:
+    """Whole rows and where they stand; `source` itself has only the columns of the texts."""
+    if source.format == "text":
+        yield from ((row.place, {"text": row.values[0]}) for row in source)
+        return
+    next(iter(RowSource(source.path, source.format, ())), None)  # a file that can't be read is told by the reader
+    if source.format == "jsonl":
+        with Path(source.path).open("rb") as lines:
+            texts = (line.decode("utf-8-sig") for line in lines)
+            records = (json.loads(text) for text in texts if text.strip())
+            for row, record in zip(source, records, strict=True):  # so is a row, as `source` comes first
+                yield row.place, record
+    else:
+        header = _header(source)
+        for row in RowSource(source.path, source.format, header):
+            yield row.place, dict(zip(header, row.values, strict=True))
+
+
+def _header(source: RowSource) -> tuple[str, ...]:
+    """The names of a table's columns, each once: of two with one name, one would be lost."""
     if source.format == "parquet":
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        try:
-            return [str(name) for name in pq.read_schema(source.path).names]
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{source.name}: not a readable Parquet file: {str(error).splitlines()[0]}") from error
-    return _first_names(source)
+        header = tuple(str(name) for name in pq.read_schema(source.path).names)
+    else:
+        with Path(source.path).open(encoding="utf-8-sig", newline="") as lines:
+            header = tuple(next(csv.reader(lines, delimiter="\t" if source.format == "tsv" else ",")))
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{source.name}: the column {twice!r} comes twice; rename one of them")
+    for name in source.columns:
+        if name not in header:
+            raise MissingColumnError(f"{source.name}: no column {name!r}; it has {listed(header)}")
+    return header
 
 
-def _first_names(source: RowSource) -> list[str]:
-    """Of CSV, TSV and JSONL; what can't be read is told by the reader itself, with its row."""
-    next(islice(RowSource(source.path, source.format, ()), 1), None)
-    with Path(source.path).open(encoding="utf-8-sig", newline="") as lines:
-        if source.format == "jsonl":
-            first = next((line for line in lines if line.strip()), "{}")
-            return list(json.loads(first))
-        return next(csv.reader(lines, delimiter="\t" if source.format == "tsv" else ","))
+def _texts(source: RowSource, row: Row) -> tuple[str, ...]:
+    found = tuple(text_of(source, row, place) for place in range(len(source.columns)))
+    for column, text in zip(source.columns, found, strict=True):
+        if not text.strip():
+            raise source.fail(row.place, f"column {column!r} is empty; give a text, or drop the row")
+    return found
 
 
-def _text(source: RowSource, row: Row, place: int) -> str:
-    text = text_of(source, row, place)
-    if not text.strip():
-        raise source.fail(row.place, f"column {source.columns[place]!r} is empty; give a text, or drop the row")
-    return text
+def _added_names(classes: Sequence[str]) -> list[str]:
+    return [LABEL, *(f"{PROBABILITY}{name}" for name in classes)] if classes else [SCORE]
 
 
-def _new_columns(found: Predictions) -> list[Column]:
+def _added_values(found: Predictions) -> Iterator[tuple[Any, ...]]:
+    """Row by row, in the order of the names."""
     if not found.classes:
-        return [(SCORE, found.numbers.tolist(), None)]
-    shares = [
-        (f"{PROBABILITY}{name}", found.probabilities[:, number].tolist(), None)
-        for number, name in enumerate(found.classes)
-    ]
-    return [(LABEL, list(found.labels), None), *shares]
+        return ((number,) for number in found.numbers.tolist())
+    shares = found.probabilities.tolist()
+    return ((label, *own) for label, own in zip(found.labels, shares, strict=True))
 
 
-Writer = Callable[[Path, Sequence[Column]], None]
+Writer = Callable[[Path, _Table], None]
 
 
-def _write(out: Path, columns: Sequence[Column], writer: Writer) -> None:
+def _write(out: Path, table: _Table, writer: Writer) -> None:
     """Under another name, then renamed."""
     building = out.with_name(f"{out.name}.{os.getpid()}.part")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        writer(building, columns)
+        writer(building, table)
         building.replace(out)
     except OSError as error:
         raise InputError(f"{out}: can't be written: {error.strerror or error}; make room, or give another") from error
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{out}: a value of the input holds half a surrogate pair, which is no text; mend it"
+        ) from error
     finally:
         building.unlink(missing_ok=True)
 
 
-def _write_csv(path: Path, columns: Sequence[Column]) -> None:
+def _write_csv(path: Path, table: _Table) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([name for name, _, _ in columns])
-        writer.writerows(zip(*(values for _, values, _ in columns), strict=True))
+        writer = csv.DictWriter(file, table.names, restval="")
+        writer.writeheader()
+        writer.writerows(table.records)
 
 
-def _write_jsonl(path: Path, columns: Sequence[Column]) -> None:
-    names = [name for name, _, _ in columns]
+def _write_jsonl(path: Path, table: _Table) -> None:
     with path.open("w", encoding="utf-8") as file:
-        for values in zip(*(values for _, values, _ in columns), strict=True):
-            row = dict(zip(names, values, strict=True))
-            file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")  # dates and the like as texts
+        for record in table.records:
+            file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")  # dates and the like as texts
 
 
-def _write_parquet(path: Path, columns: Sequence[Column]) -> None:
+def _write_parquet(path: Path, table: _Table) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        arrays = {name: pa.array(values, type=kind) for name, values, kind in columns}
+        arrays = {
+            name: pa.array([record.get(name) for record in table.records], type=table.kinds.get(name))
+            for name in table.names
+        }
         pq.write_table(pa.table(arrays), path)
     except pa.ArrowException as error:
         reason = str(error).splitlines()[0]

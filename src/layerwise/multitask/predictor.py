@@ -1,19 +1,22 @@
 """A trained multitask model: predicts, and is saved as a sentence-transformers folder with its tasks' heads beside."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from textwrap import shorten
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from layerwise.encoder.layer_encoder import check_sentences
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
+from layerwise.mixes import LayerAttention
 from layerwise.model.layer_model import LayerModel
 from layerwise.multitask.embed_texts import RememberedTokens, embed_columns, task_tokenizers
 from layerwise.multitask.heads import TaskHead
@@ -114,7 +117,7 @@ class Predictor:
     def outputs(self, task: str, columns: Sequence[Sequence[str]]) -> NDArray[np.float32]:
         """What the task's head gives for n rows of texts: (n, classes) logits, or (n,); heads run in float32."""
         head, device = self.heads[task], self.model.encoder.device
-        with _in_eval_mode(self.model.encoder.model, head), torch.inference_mode():
+        with _in_eval_mode(*_modules(self.model), head), torch.inference_mode():
             embedded = embed_columns(self.model, columns, self._tokenizers[task])
             with torch.autocast(device.type, enabled=False):
                 parts = [
@@ -137,21 +140,40 @@ def probabilities(outputs: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 
 def _columns(task: TaskSettings, inputs: Texts) -> list[list[str]]:
     """Rows to columns, checked: texts, or pairs of them."""
-    if isinstance(inputs, str):
-        raise InputError("inputs is one string; give a list of texts, or of pairs of texts")
+    if isinstance(inputs, str) or not isinstance(inputs, Iterable):
+        came = "one string" if isinstance(inputs, str) else _shown(inputs)
+        raise InputError(f"inputs is {came}; give a list of texts, or of pairs of texts")
     rows: list[Any] = list(inputs)
     if not rows:
         raise InputError(f"task {task.name!r}: no rows to predict; give 1 or more")
     for number, row in enumerate(rows):
-        if isinstance(row, str) == task.is_pair or (task.is_pair and len(row) != 2):
+        if not (_is_pair(row) if task.is_pair else isinstance(row, str)):
             wanted = "pairs of texts" if task.is_pair else "one text a row"
-            raise InputError(f"row {number} is {row!r}; task {task.name!r} takes {wanted}")
+            raise InputError(f"row {number} is {_shown(row)}; task {task.name!r} takes {wanted}")
     return [check_sentences(column) for column in zip(*rows, strict=True)] if task.is_pair else [check_sentences(rows)]
 
 
+def _shown(value: Any) -> str:
+    """For errors, in one line: an array's has several."""
+    return shorten(repr(value), 100, placeholder=" …")
+
+
+def _is_pair(row: Any) -> bool:
+    """Two in a certain order, whatever they are: check_sentences looks at each."""
+    if isinstance(row, np.ndarray):
+        return bool(row.shape == (2,))
+    return isinstance(row, Sequence) and not isinstance(row, str) and len(row) == 2
+
+
+def _modules(model: LayerModel) -> list[nn.Module]:
+    """All that stands between tokens and embeddings: of the mixes, attention has a network."""
+    networks = [model.mix.trained] if isinstance(model.mix, LayerAttention) else []
+    return [model.encoder.model, *networks, *model.heads]
+
+
 @contextmanager
-def _in_eval_mode(*modules: torch.nn.Module) -> Iterator[None]:
-    """Without dropout; every module's mode is put back."""
+def _in_eval_mode(*modules: nn.Module) -> Iterator[None]:
+    """Without dropout and random activations; every module's mode is put back."""
     modes = {module: module.training for whole in modules for module in whole.modules()}
     for whole in modules:
         whole.eval()

@@ -7,16 +7,15 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from layerwise.data.locate import data_folder
 from layerwise.data.rows import Row, RowSource, text_of
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.multitask.labels import class_numbers, is_unlabelled, listed, scores, train_labels
 from layerwise.multitask.task import TaskSettings
+from layerwise.train.text import found_file
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,8 @@ class LabelledRows:
 
 @dataclass(frozen=True)
 class LabelledTask:
-    """A task with its rows. `labels` are the classes' names by their numbers, none for similarity.
+    """A task with its rows. `labels` are the classes' names by their numbers: the settings' `label_names`, else the
+    file's own; none for similarity.
 
     `parts` has "train", "dev" and, where its rows carry labels, "test".
     """
@@ -55,12 +55,16 @@ class LabelledTask:
 
 
 def read_labelled(task: TaskSettings, folder: str | os.PathLike[str] | None = None) -> LabelledTask:
-    """Read a task's file. Relative paths are in the data folder (`folder`, else `$LAYERWISE_DATA`), if any.
+    """Read a task's file: the one at its path, else the one of that name in the data folder, as `train` finds its text.
 
     Rows of a test split that has no labels (empty, or -1) are left out; those of train and dev need one each.
+
+    Args:
+        task: What to read, and what for.
+        folder: The data folder, else `$LAYERWISE_DATA`.
     """
-    path = (data_folder(folder) or Path()) / task.file
-    source = RowSource.of(str(path), (*task.columns, task.label, task.split_column))
+    path = found_file(task.file, folder, remedy=f"say where the file of task {task.name!r} is with --data FOLDER")
+    source = RowSource.of(path, (*task.columns, task.label, task.split_column))
     found = _by_role(source, task)
     found["train"] = found["train"][: task.limit]
     labels = () if task.kind == "similarity" else train_labels(source, found["train"], task)
@@ -70,7 +74,7 @@ def read_labelled(task: TaskSettings, folder: str | os.PathLike[str] | None = No
     for role, rows in found.items():
         texts = tuple(_texts(source, rows, column) for column in range(len(task.columns)))
         parts[role] = LabelledRows(texts, _targets(source, rows, task, labels, role))
-    return LabelledTask(task, labels, parts)
+    return LabelledTask(task, task.label_names or labels, parts)
 
 
 def _by_role(source: RowSource, task: TaskSettings) -> dict[str, list[Row]]:

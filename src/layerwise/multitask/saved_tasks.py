@@ -39,17 +39,23 @@ def read_tasks(folder: Path, width: int) -> tuple[dict[str, TaskHead], dict[str,
         if facts["format"] != _FORMAT:
             raise ModelError(f"{path}: its format is {facts['format']}, this version reads {_FORMAT}; update layerwise")
         found = [_read(folder, task, width) for task in facts["tasks"]]
+        names = [head.settings.name for head, _ in found]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two tasks have one name: {', '.join(names)}")
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, LayerwiseError):
-            raise ModelError(str(error)) from error
+            said = str(error)
+            raise ModelError(said if said.startswith(str(folder)) else f"{path}: {said}") from error
         raise ModelError(f"{path}: damaged: {error}; save the model again") from error
     return {head.settings.name: head for head, _ in found}, {head.settings.name: names for head, names in found}
 
 
 def _read(folder: Path, task: Mapping[str, Any], width: int) -> tuple[TaskHead, tuple[str, ...]]:
+    if not isinstance(task["settings"], dict):
+        raise ValueError(f"settings {task['settings']!r} is no table")
     given = {key: value for key, value in task["settings"].items() if value is not None}
     settings: TaskSettings = settings_of(TaskSettings, given, str(folder / TASKS), "task")
-    labels = tuple(map(str, task["labels"]))
+    labels = _labels(task["labels"], settings)
     head = task_head(settings, width, settings.outputs_for(len(labels)), seed=0)
     path = folder / "tasks" / f"{settings.name}.safetensors"
     try:
@@ -58,6 +64,22 @@ def _read(folder: Path, task: Mapping[str, Any], width: int) -> tuple[TaskHead, 
         reason = str(error).splitlines()[0]
         raise ModelError(f"{path}: can't be read: {reason}; the folder is incomplete, save it again") from error
     return head.eval(), labels
+
+
+def _labels(found: Any, settings: TaskSettings) -> tuple[str, ...]:
+    """The classes, checked: a text each, none twice, as many as the task has."""
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise ValueError(f"labels {found!r} of task {settings.name!r} is no list of texts")
+    if len(set(found)) < len(found):
+        raise ValueError(f"labels {found!r} of task {settings.name!r} has one twice")
+    given = settings.label_names or settings.labels
+    if given and len(found) != len(given):
+        raise ValueError(f"task {settings.name!r} has {len(found)} labels, its settings {len(given)}")
+    if settings.kind != "similarity":
+        settings.check_classes(len(found))
+    elif found:
+        raise ValueError(f"labels {found!r} of task {settings.name!r}, whose answers are numbers")
+    return tuple(found)
 
 
 def _facts(settings: TaskSettings) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """What a recipe says about one task: its rows, head, loss and score. A frozen value, checked when made."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
 from layerwise.errors import InputError
+from layerwise.multitask.label_name import label_name
 from layerwise.train.terms.base import one_of
 
 KINDS = ("classification", "pairs", "similarity")
@@ -33,10 +34,13 @@ class TaskSettings:
         name: Letters, digits, - and _.
         kind: "classification" (a text and its class), "pairs" (two texts and a class), "similarity" (two texts and a
             number).
-        file: A path; a relative one is looked up in the data folder where there is one.
+        file: A path; where there is no such file, it is looked up in the data folder.
         columns: Those of the texts: one for "classification", else two.
         label: The column of the class or the number.
-        labels: The classes as the file writes them, in the order wanted; empty: those of the training rows, sorted.
+        labels: The file's classes in the order wanted, whole numbers as `label_name` has them; empty: those of the
+            training rows, sorted.
+        label_names: What predictions, probabilities and results call the classes: one for each of `labels`, in their
+            order; empty: as `labels` has them.
         scale: Similarity: the lowest and the highest number.
         head: "linear", "mlp" (three linear layers with ReLU between); for similarity also "cosine", which has no
             weights. Dropout stands before every linear layer.
@@ -67,6 +71,7 @@ class TaskSettings:
     columns: tuple[str, ...]
     label: str = "label"
     labels: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()
     scale: tuple[float, float] = (0.0, 5.0)
     head: str = "linear"
     features: str = "difference-sum"
@@ -92,6 +97,7 @@ class TaskSettings:
         one_of(self.loss or LOSSES[self.kind][0], LOSSES[self.kind], self._said("loss"))
         object.__setattr__(self, "metric", self.metric or METRICS[self.kind][0])
         one_of(self.metric, METRICS[self.kind], self._said("metric"))
+        object.__setattr__(self, "labels", tuple(map(label_name, self.labels)))
         object.__setattr__(self, "splits", {role: _names(given) for role, given in self.splits.items()})
         self._check_columns()
         self._check_labels()
@@ -116,14 +122,27 @@ class TaskSettings:
     def _check_labels(self) -> None:
         if self.labels and self.kind == "similarity":
             raise InputError(f"{self._said('labels')} are for classes; similarity has a scale")
-        if len(set(self.labels)) < len(self.labels):
-            twice = next(label for label in self.labels if self.labels.count(label) > 1)
-            raise InputError(f"{self._said('labels')}: {twice!r} comes twice; name each class once")
+        if not all(self.labels):
+            raise InputError(f"{self._said('labels')}: an empty one or nan stands for no label; name classes alone")
+        for key in ("labels", "label_names"):
+            twice = _twice(getattr(self, key))
+            if twice is not None:
+                raise InputError(f"{self._said(key)}: {twice!r} comes twice; name each class once")
+        self._check_label_names()
         if self.labels:
             self.check_classes(len(self.labels))
         low, high = self.scale if len(self.scale) == 2 else (0.0, 0.0)
         if not (isfinite(low) and isfinite(high) and low < high):
             raise InputError(f"{self._said('scale')} {list(self.scale)}: give the lowest and the highest number")
+
+    def _check_label_names(self) -> None:
+        if self.label_names and len(self.label_names) != len(self.labels):
+            raise InputError(
+                f"{self._said('label_names')}: {len(self.label_names)} for {len(self.labels)} labels; give labels = "
+                f"[...], the file's classes in the order of their names"
+            )
+        if not all(name.strip() for name in self.label_names):
+            raise InputError(f"{self._said('label_names')}: one is empty; give each class a name")
 
     def _check_splits(self) -> None:
         for role in self.splits:
@@ -132,8 +151,8 @@ class TaskSettings:
             if not self.splits.get(role):
                 raise InputError(f"{self._said('splits')} name no {role}; say which rows: {role} = [...]")
         names = [name for own in self.splits.values() for name in own]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+        twice = _twice(names)
+        if twice is not None:
             raise InputError(f"{self._said('splits')}: {twice!r} comes twice; rows that train neither choose nor test")
 
     def _check_numbers(self) -> None:
@@ -177,6 +196,11 @@ class TaskSettings:
     def outputs_for(self, classes: int) -> int:
         """How many numbers the head gives for a row: one a class, or one."""
         return classes if self.loss_for(classes) == "cross-entropy" else 1
+
+
+def _twice(names: Sequence[str]) -> str | None:
+    """The first that comes more than once, if any."""
+    return next((name for name in names if names.count(name) > 1), None)
 
 
 def _names(given: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """From a recipe's [data] to the corpus, wherever its files are."""
 
+import os
 from pathlib import Path
 
 from layerwise.data.locate import data_folder
@@ -34,18 +35,28 @@ def _read(files: list[str], settings: DataSettings) -> Corpus | StreamedCorpus:
 
 
 def _found(name: str, data: str | None) -> str:
-    """The file itself, or the one of this name in the data folder."""
     if name == "-" or name.startswith("hub:"):
         return name
-    path = Path(name).expanduser()
-    if path.is_file():
-        if not guess_format(name):
-            raise InputError(
-                f"{name}: its ending {path.suffix!r} tells no format; name it .txt, .csv, .tsv, .jsonl or .parquet"
-            )
-        return str(path)
-    folder = data_folder(data)
-    if folder is not None and (folder / name).is_file():
-        return str(folder / name)
-    where = f"nor in the data folder {folder}" if folder else "and no data folder is set (LAYERWISE_DATA)"
-    raise InputError(f"{name}: no such file, {where}; give the text to train on with --data FILE")
+    return found_file(name, data, remedy="give the text to train on with --data FILE")
+
+
+def found_file(name: str, data: str | os.PathLike[str] | None, *, remedy: str) -> str:
+    """The file itself, or the one of this name in the data folder (`data`, else `$LAYERWISE_DATA`).
+
+    Args:
+        name: A path; ~ is the home folder.
+        data: The data folder.
+        remedy: What the error says where there is neither.
+    """
+    path, folder = Path(name).expanduser(), None
+    if not path.is_file():
+        folder = data_folder(data)
+        path = folder / path if folder else path
+    if not path.is_file():
+        where = f"nor in the data folder {folder}" if folder else "and no data folder is set (LAYERWISE_DATA)"
+        raise InputError(f"{name}: no such file, {where}; {remedy}")
+    if not guess_format(str(path)):
+        raise InputError(
+            f"{name}: its ending {path.suffix!r} tells no format; name it .txt, .csv, .tsv, .jsonl or .parquet"
+        )
+    return str(path)
