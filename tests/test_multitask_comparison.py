@@ -111,12 +111,13 @@ def test_a_run_is_trained_written_and_collected(rows, tables, monkeypatch, tiny_
     import multitask
 
     made = tables([])
-    words = [f"{word} river {n}" for n in range(6) for word in ("old", "green")]
-    splits = ["train"] * 8 + ["dev"] * 4
+    words = [f"{word} river {n}" for n in range(8) for word in ("old", "green")]
+    splits = ["train"] * 10 + ["dev"] * 6
     (tmp_path / "data/multitask").mkdir(parents=True)
     for name in rows.THREE:
         pairs = {"text": words} if name == "sst" else {"sentence1": words, "sentence2": words[::-1]}
-        label = {"score": [0.0, 5.0, 2.0] * 4} if name == "sts" else {"label": [0, 1] * 6}
+        classes = [row % (5 if name == "sst" else 2) for row in range(16)]
+        label = {"score": [float(row % 6) for row in range(16)]} if name == "sts" else {"label": classes}
         pq.write_table(pa.table({**pairs, **label, "split": splits}), tmp_path / f"data/multitask/{name}.parquet")
     monkeypatch.setenv("LAYERWISE_SHARED", str(tmp_path))
     monkeypatch.setattr(multitask, "encoder_folder", lambda _: str(tiny_bert))

@@ -247,3 +247,7 @@ def test_files_of_a_recipe_file_may_lie_beside_it(tmp_path, monkeypatch):
     found = (str(folder / "a.txt"), "b.txt")  # what is in the current folder comes first
     assert load_recipe(folder / "mine.toml").data.files == (*found, "wiki1m.parquet")
     assert tuple(task.file for task in load_multitask_recipe(folder / "tasks.toml").tasks) == found
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("in the data folder")
+    assert load_recipe(folder / "mine.toml", data=str(tmp_path / "data")).data.files[0] == "a.txt"
+    assert load_multitask_recipe(folder / "tasks.toml", data=str(tmp_path / "data")).tasks[0].file == "a.txt"

@@ -36,7 +36,7 @@ def multitask(
 
     several = seed_numbers(seeds)
     check_command(recipe, "multitask")
-    loaded = load_multitask_recipe(recipe, sets or ())
+    loaded = load_multitask_recipe(recipe, sets or (), data=data)
     target = out or Path(loaded.name)
     from layerwise.multitask.seeds import train_multitask_seeds  # takes seconds; mistakes above are told at once
 

@@ -53,7 +53,7 @@ def train(
 
     several, (folder, files) = seed_numbers(seeds), _split_data(data or [])
     check_command(recipe, "train")
-    loaded = _chosen_by(_adapted(load_recipe(recipe, sets or ()), files, columns, no_test), dev)
+    loaded = _chosen_by(_adapted(load_recipe(recipe, sets or (), data=folder), files, columns, no_test), dev)
     target = out or Path(loaded.name)
     from layerwise.train.seeds import train_seeds  # takes seconds; mistakes above are told at once
 

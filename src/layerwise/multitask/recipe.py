@@ -19,17 +19,20 @@ RECIPES = RecipeFormat(
 )
 
 
-def load_multitask_recipe(name_or_file: str | Path, sets: Sequence[str] = ()) -> MultitaskRecipe:
+def load_multitask_recipe(
+    name_or_file: str | Path, sets: Sequence[str] = (), *, data: str | None = None
+) -> MultitaskRecipe:
     """A recipe by its name or file, with `sets` such as "task.sst.weight=0" put in.
 
-    Task files that a recipe file names may lie beside it.
+    Task files that a recipe file names may lie beside it, if they are not in the data folder that is given.
 
     >>> load_multitask_recipe("cs224n", ["train.batch_size=16"]).train.batch_size
     16
     """
     tables, where = RECIPES.read(name_or_file, sets)
     recipe = parse_multitask_recipe(tables, where=where)
-    return replace(recipe, tasks=tuple(replace(task, file=beside(name_or_file, task.file)) for task in recipe.tasks))
+    tasks = (replace(task, file=beside(name_or_file, task.file, data)) for task in recipe.tasks)
+    return replace(recipe, tasks=tuple(tasks))
 
 
 def parse_multitask_recipe(tables: Tables, *, where: str = "recipe") -> MultitaskRecipe:

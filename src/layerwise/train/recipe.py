@@ -18,17 +18,17 @@ RECIPES = RecipeFormat(
 )
 
 
-def load_recipe(name_or_file: str | Path, sets: Sequence[str] = ()) -> Recipe:
+def load_recipe(name_or_file: str | Path, sets: Sequence[str] = (), *, data: str | None = None) -> Recipe:
     """A recipe by its name or file, with `sets` such as "train.learning_rate=1e-4" put in.
 
-    Text files that a recipe file names may lie beside it.
+    Text files that a recipe file names may lie beside it, if they are not in the data folder that is given.
 
     >>> load_recipe("simcse-unsup", ["train.batch_size=128"]).train.batch_size
     128
     """
     tables, where = RECIPES.read(name_or_file, sets)
     recipe = parse_recipe(tables, where=where)
-    files = tuple(beside(name_or_file, file) for file in recipe.data.files)
+    files = tuple(beside(name_or_file, file, data) for file in recipe.data.files)
     return replace(recipe, data=replace(recipe.data, files=files))
 
 

@@ -130,10 +130,11 @@ class RecipeFormat:
         return resources.files(self.package) / "recipes"
 
 
-def beside(recipe: str | Path, file: str) -> str:
-    """A file that a user's recipe names: as it is, or, where there is none of that name, the one beside the recipe."""
-    near = Path(recipe).expanduser().parent / file
-    own = str(recipe).endswith(".toml") and not Path(file).expanduser().is_file() and near.is_file()
+def beside(recipe: str | Path, file: str, data: str | None = None) -> str:
+    """A file that a user's recipe names: as it is, or, where neither its path nor `data` has it, beside the recipe."""
+    near, given = Path(recipe).expanduser().parent / file, [Path(file).expanduser()]
+    given += [Path(data).expanduser() / file] if data else []
+    own = str(recipe).endswith(".toml") and near.is_file() and not any(path.is_file() for path in given)
     return str(near) if own else file
 
 
