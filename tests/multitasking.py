@@ -1,6 +1,5 @@
 """Made-up tasks that a tiny encoder can learn in a few steps, and recipes for them."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -8,17 +7,10 @@ import numpy as np
 from layerwise.multitask.rows import read_labelled
 from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskRecipe, TaskSettings
 from layerwise.train.settings import ModelSettings, OptimiserSettings
+from row_files import write
 from tiny import WORDS
 
 GOOD, BAD = ["river", "rain", "clock"], ["door", "prices", "kitchen"]
-
-
-def write(path: Path, rows: list[dict]) -> Path:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
 
 
 def save_tasks(folder: Path, train: int = 40, dev: int = 16) -> Path:

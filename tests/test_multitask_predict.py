@@ -29,7 +29,8 @@ from layerwise.multitask.recipe import (
 from layerwise.multitask.run import train_multitask
 from layerwise.multitask.saved_tasks import read_tasks
 from layerwise.train.callbacks import read_metrics
-from multitasking import RECIPE, read, recipe, save_tasks, task, write
+from multitasking import RECIPE, read, recipe, save_tasks, task
+from row_files import write
 from tiny import SENTENCES, WORDS
 
 PAIRS = list(zip(SENTENCES, SENTENCES[::-1], strict=True))
@@ -592,6 +593,42 @@ def test_mistakes_of_the_data_are_one_line(tiny_bert, data, tmp_path, capsys, mo
     given = ["multitask", data / "mine.toml", "--model", tiny_bert, "--data", folder, "-o", tmp_path / "run"]
     assert said in refused(capsys, monkeypatch, *given)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_a_table_from_standard_input_is_what_its_file_is(saved, data, tmp_path, monkeypatch, ending):
+    with (data / "mood.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    source = write(tmp_path / f"rows.{ending}", rows)
+    run("predict", saved, source, "--task", "mood", "-o", tmp_path / f"file.{ending}", "--device", "cpu")
+    given = ["predict", saved, "-", "--task", "mood", "--input-format", ending, "-o", tmp_path / f"pipe.{ending}"]
+    result = CliRunner().invoke(app, [*map(str, given), "--device", "cpu"], input=source.read_bytes())
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / f"pipe.{ending}").read_text() == (tmp_path / f"file.{ending}").read_text()
+    assert len((tmp_path / f"pipe.{ending}").read_text().splitlines()) == len(rows) + (ending != "jsonl")
+
+
+def test_standard_input_is_called_so_in_mistakes(saved, tmp_path):
+    given = ["predict", saved, "-", "--task", "mood", "--input-format", "csv", "-o", tmp_path / "out.csv"]
+    result = CliRunner().invoke(app, [*map(str, given), "--device", "cpu"], input=b"body\nriver\n")
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception).startswith("standard input: no column 'text'; it has 'body'")
+
+
+def test_the_task_is_asked_for_where_there_are_several(saved, data, tiny_bert, tmp_path, capsys, monkeypatch):
+    said = refused(capsys, monkeypatch, "predict", saved, data / "mood.csv", "-o", tmp_path / "out.csv")
+    assert said.endswith("model: has the tasks mood, same, near; say which with --task")
+    one = train_multitask(recipe(task("mood", data), steps=1), tmp_path / "run", encoder=str(tiny_bert)).predictor
+    one.save(tmp_path / "one")
+    assert "56 rows" in run("predict", tmp_path / "one", data / "mood.csv", "-o", tmp_path / "out.csv")
+
+
+def test_the_folder_of_a_training_is_told_from_its_model(saved, data, tmp_path, capsys, monkeypatch):
+    (tmp_path / "run" / "seed-3").mkdir(parents=True)
+    (tmp_path / "run" / "seed-3" / "model").symlink_to(saved)
+    given = ["--task", "mood", data / "mood.csv", "-o", tmp_path / "out.csv"]
+    said = refused(capsys, monkeypatch, "predict", tmp_path / "run", *given)
+    assert said.endswith(f"run: the folder of a training, not of a model; give {tmp_path / 'run/seed-3/model'}")
 
 
 def test_mistakes_of_the_command_line_are_one_line(saved, data, tmp_path, capsys, monkeypatch):

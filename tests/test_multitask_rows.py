@@ -1,13 +1,9 @@
 """A task's file to labelled rows: the same from every format, and every mistake one line with its row and remedy."""
 
-import csv
-import json
 import logging
 from decimal import Decimal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +14,7 @@ from layerwise.multitask.label_name import label_name
 from layerwise.multitask.recipe import load_multitask_recipe
 from layerwise.multitask.rows import read_labelled
 from layerwise.multitask.settings import TaskSettings
+from row_files import write
 
 CLASSED = [
     *({"text": f"low {row}", "label": 9, "split": "train"} for row in range(2)),
@@ -32,20 +29,6 @@ SCORED = [
     {"a": "seven", "b": "eight", "score": 2, "split": "dev"},
 ]
 ALL = {"train": "train", "dev": "dev", "test": "test"}
-
-
-def write(path, rows):
-    """The same rows in the format of the path's ending."""
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    else:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    return path
 
 
 def classes(path, **more):

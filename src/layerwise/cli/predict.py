@@ -8,15 +8,21 @@ import typer
 
 from layerwise.cli.options import AsJson, Device
 from layerwise.cli.screen import print_json, print_line, say_error
+from layerwise.errors import InputError
 
 
 def predict(
     model: Annotated[str, typer.Argument(help="A model folder that `layerwise multitask` wrote.")],
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="Text, CSV, TSV, JSONL or Parquet.")],
-    task: Annotated[str, typer.Option(help="One of the model's tasks.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="A file *.csv, *.jsonl or *.parquet.")],
+    source: Annotated[
+        str, typer.Argument(metavar="INPUT", help="Text, CSV, TSV, JSONL, Parquet, or - for standard input.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A file *.csv, *.tsv, *.jsonl or *.parquet.")],
+    task: Annotated[str | None, typer.Option(help="One of the model's tasks; not needed where there is one.")] = None,
     columns: Annotated[
         str | None, typer.Option(help="Those of the texts, such as text or left,right; else as in training.")
+    ] = None,
+    input_format: Annotated[
+        str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending, text for -.")
     ] = None,
     device: Device = None,
     as_json: AsJson = False,
@@ -29,7 +35,9 @@ def predict(
     from layerwise.multitask.predictor import Predictor
 
     try:
-        found = predict_file(Predictor.load(model, device=device), task, source, out, columns=names)
+        predictor = Predictor.load(model, device=device)
+        chosen = task or _only_task(model, list(predictor.heads))
+        found = predict_file(predictor, chosen, source, out, columns=names, format=input_format)
     except KeyboardInterrupt as stopped:
         say_error(f"interrupted; nothing was written to {out}")
         raise typer.Exit(130) from stopped
@@ -38,3 +46,9 @@ def predict(
         return
     counts = ", ".join(f"{name}: {count:,}" for name, count in found.counts.items())
     print_line(f"{found.rows:,} rows{f' ({counts})' if counts else ''}: {found.out}")
+
+
+def _only_task(model: str, names: list[str]) -> str:
+    if len(names) > 1:
+        raise InputError(f"{model}: has the tasks {', '.join(names)}; say which with --task")
+    return names[0]

@@ -52,7 +52,9 @@ class RowSource:
     @classmethod
     def of(cls, path: str, columns: Sequence[str], *, format: str | None = None) -> "RowSource":
         """Know the format by the file's ending, unless it is given."""
-        if path != STDIN and (not Path(path).exists() or Path(path).is_dir()):
+        if path != STDIN and Path(path).is_dir():
+            raise InputError(f"{path}: is a folder; give a file in it, or - for standard input")
+        if path != STDIN and not Path(path).exists():
             raise InputError(f"{path}: no such file; check the path, or give - for standard input")
         known = format or guess_format(path)
         if not known:

@@ -89,6 +89,9 @@ def _is_module(entry: Any) -> bool:
 def _check_complete(folder: Path) -> None:
     """Say which piece is missing before transformers makes up for it: it would start with random or empty ones."""
     if not (folder / "config.json").is_file():
+        models = [path for path in (folder / "model", *sorted(folder.glob("seed-*/model"))) if path.is_dir()]
+        if models:  # what a training wrote
+            raise ModelError(f"{folder}: the folder of a training, not of a model; give {models[0]}")
         raise ModelError(f"{folder}: no config.json; give the folder of a transformers or sentence-transformers model")
     if not any(folder.glob("*.safetensors")):
         if any((folder / pickled).is_file() for pickled in _PICKLES):

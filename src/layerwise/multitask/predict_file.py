@@ -1,15 +1,20 @@
-"""A file's rows with their predictions beside them: text, CSV, TSV, JSONL or Parquet in; CSV, JSONL or Parquet out."""
+"""A file's rows with their predictions beside them: text, CSV, TSV, JSONL or Parquet, in and (but text) out."""
 
 import csv
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from layerwise.data.rows import STDIN, Row, RowSource, column_type, text_of
-from layerwise.errors import InputError, MissingColumnError
+from layerwise.errors import InputError, LayerwiseError, MissingColumnError
 from layerwise.multitask.labels import listed
 from layerwise.multitask.predictor import Predictions, Predictor
 from layerwise.multitask.task import TaskSettings
@@ -28,7 +33,13 @@ class FilePredictions:
 
 
 def predict_file(
-    predictor: Predictor, task: str, source: str, out: str | os.PathLike[str], *, columns: Sequence[str] = ()
+    predictor: Predictor,
+    task: str,
+    source: str,
+    out: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] = (),
+    format: str | None = None,
 ) -> FilePredictions:
     """Predict every row of a file, which is held in memory, and write the rows in their order, whole or not at all.
 
@@ -39,13 +50,15 @@ def predict_file(
     Args:
         predictor: The model.
         task: One of its tasks.
-        source: The input; its format is known by its ending. "-" is text from standard input.
-        out: A file *.csv, *.jsonl or *.parquet; not the input itself.
+        source: The input; "-" is standard input.
+        out: A file *.csv, *.tsv, *.jsonl or *.parquet; not the input itself.
         columns: Those of the texts, where they are called otherwise than in training.
+        format: The input's; without it, by its ending, and text from standard input.
     """
     out = Path(out).expanduser()
     writer = checked_writer(source, out)
-    rows = _read(source, predictor.task(task), columns)
+    with _at_hand(source, format) as path:
+        rows = _read(path, predictor.task(task), columns, format)
     added = _added_names(predictor.labels[task])
     for name in added:
         if name in rows.names:
@@ -84,11 +97,27 @@ class _Rows(_Table):
     texts: list[Any]  # texts, or pairs of them
 
 
-def _read(path: str, task: TaskSettings, columns: Sequence[str]) -> _Rows:
+@contextmanager
+def _at_hand(source: str, format: str | None) -> Iterator[str]:
+    """A file's path; a table from standard input is written to a file first, for it is read more than once."""
+    if source != STDIN or format in (None, "text", "parquet"):
+        yield source
+        return
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "input"
+        with path.open("wb") as file:
+            copyfileobj(sys.stdin.buffer, file)
+        try:
+            yield str(path)
+        except LayerwiseError as error:
+            raise type(error)(str(error).replace(str(path), "standard input")) from error
+
+
+def _read(path: str, task: TaskSettings, columns: Sequence[str], format: str | None) -> _Rows:
     wanted = tuple(columns) or task.columns
     if len(wanted) != len(task.columns):
         raise InputError(f"--columns names {len(wanted)}; task {task.name!r} takes {len(task.columns)}")
-    source = RowSource.of(path, wanted)
+    source = RowSource.of(path, wanted, format=format)
     try:
         placed = list(_placed(source))
     except MissingColumnError as error:
@@ -179,9 +208,9 @@ def _write(out: Path, table: _Table, writer: Writer) -> None:
         building.unlink(missing_ok=True)
 
 
-def _write_csv(path: Path, table: _Table) -> None:
+def _write_csv(path: Path, table: _Table, delimiter: str = ",") -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, table.names, restval="")
+        writer = csv.DictWriter(file, table.names, restval="", delimiter=delimiter)
         writer.writeheader()
         writer.writerows(table.records)
 
@@ -207,4 +236,9 @@ def _write_parquet(path: Path, table: _Table) -> None:
         raise InputError(f"the input's columns don't fit into Parquet: {reason}; write CSV or JSONL") from error
 
 
-_WRITERS: dict[str, Writer] = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}
+_WRITERS: dict[str, Writer] = {
+    ".csv": _write_csv,
+    ".tsv": partial(_write_csv, delimiter="\t"),
+    ".jsonl": _write_jsonl,
+    ".parquet": _write_parquet,
+}
