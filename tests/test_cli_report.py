@@ -139,7 +139,7 @@ MISTAKES = {
     "no column": (["--pairs", "{files}/graded.csv", "--left", "texts"], "name the columns by --left, --right"),
     "no score column": (["--pairs", "{files}/graded.csv", "--score", "points"], "points"),
     "one pair": (["--pairs", "{files}/one.csv"], "a correlation needs different"),
-    "one grade": (["--pairs", "{files}/same.csv"], "40 pairs of the same score"),
+    "one grade": (["--pairs", "{files}/same.csv"], "40 pair(s), all of the same score"),
     "limit": (["--limit", "1"], "a limit of 1 pairs is not possible; give 2 or more"),
     "itself": (["--against", "{model}"], "a model against itself says nothing; give another one to --against"),
     "itself by a slash": (["--against", "{model}/"], "a model against itself says nothing"),

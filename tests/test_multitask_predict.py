@@ -631,6 +631,21 @@ def test_the_folder_of_a_training_is_told_from_its_model(saved, data, tmp_path, 
     assert said.endswith(f"run: the folder of a training, not of a model; give {tmp_path / 'run/seed-3/model'}")
 
 
+def test_the_card_says_what_can_be_predicted(saved):
+    card = (saved / "README.md").read_text()
+    tasks = card[card.index("## Tasks") : card.index("## Use")]
+    assert "| mood | classification: text | bad, good |" in tasks
+    assert "| near | similarity: a, b | a number from 0 to 5 |" in tasks
+    assert "layerwise predict" in tasks
+    assert card.index("## Use") < card.index("SentenceTransformer(")
+
+
+def test_the_recipe_of_the_docs_is_one():
+    page = (Path(__file__).parents[1] / "docs/multitask.md").read_text(encoding="utf-8")
+    found = parse_multitask_recipe(tomllib.loads(page.split("```toml")[1].split("```")[0]))
+    assert [task.name for task in found.tasks] == ["reviews", "near"]
+
+
 def test_mistakes_of_the_command_line_are_one_line(saved, data, tmp_path, capsys, monkeypatch):
     def said(*more):
         return refused(capsys, monkeypatch, "predict", saved, "--device", "cpu", *more)

@@ -50,7 +50,8 @@ def test_the_commands_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus.txt").write_text("The cat sat on the mat.\nShares fell.\n")
     (tmp_path / "corpus.csv").write_text("id,body\n1,The cat sat on the mat.\n2,Shares fell.\n")
-    (tmp_path / "pairs.csv").write_text((ROOT / "src/layerwise/data/demo_pairs.csv").read_text())
+    pairs = (ROOT / "src/layerwise/data/demo_pairs.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "pairs.csv").write_text("".join(pairs[:81]))
     task = '[[task]]\nname = "mine"\nkind = "sts"\nfile = "pairs.csv"\n'
     (tmp_path / "task.toml").write_text(task)
     (tmp_path / "tasks.toml").write_text(TASKS)

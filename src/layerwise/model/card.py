@@ -54,7 +54,7 @@ tags:
 | blocks kept | {cut} |
 | embedding | {facts.width} numbers{"".join(f"; {extra}" for extra in extras)} |
 | longest input | {facts.max_length} tokens; longer text is cut there |
-{"".join(f"| fitted on | {_cell(text)} |{chr(10)}" for text in facts.fitted_on)}{_rows(facts.trained)}
+{"".join(f"| fitted on | {cell(text)} |{chr(10)}" for text in facts.fitted_on)}{_rows(facts.trained)}
 ## Use
 {needs}
 ```python
@@ -96,9 +96,9 @@ As it was recorded by the training; scores are of the model as it was trained, n
 
 
 def _rows(rows: tuple[tuple[str, str], ...]) -> str:
-    return "".join(f"| {_cell(label)} | {_cell(text)} |\n" for label, text in rows)
+    return "".join(f"| {cell(label)} | {cell(text)} |\n" for label, text in rows)
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """A text of the user's in one cell of a table."""
     return " ".join(text.replace("|", "/").split())

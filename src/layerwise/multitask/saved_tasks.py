@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from layerwise.errors import LayerwiseError, ModelError
+from layerwise.model.card import cell
 from layerwise.multitask.heads import TaskHead, task_head
 from layerwise.multitask.task import TaskSettings
 from layerwise.train.recipe_format import settings_of
@@ -19,7 +20,7 @@ _FORMAT = 1
 
 
 def write_tasks(folder: Path, heads: Mapping[str, TaskHead], labels: Mapping[str, tuple[str, ...]]) -> None:
-    """Into a model's folder."""
+    """Into a model's folder; its card says what can be predicted, and how."""
     (folder / "tasks").mkdir()
     for name, head in heads.items():
         weights = {key: tensor.detach().cpu().contiguous() for key, tensor in head.state_dict().items()}
@@ -27,6 +28,27 @@ def write_tasks(folder: Path, heads: Mapping[str, TaskHead], labels: Mapping[str
     tasks = [{"labels": labels[name], "settings": _facts(head.settings)} for name, head in heads.items()]
     text = json.dumps({"format": _FORMAT, "tasks": tasks}, indent=2, ensure_ascii=False)
     (folder / TASKS).write_text(text, encoding="utf-8")
+    card = folder / "README.md"
+    before, use, after = card.read_text(encoding="utf-8").partition("## Use\n")
+    card.write_text(before + _card_section(heads, labels) + use + after, encoding="utf-8")
+
+
+def _card_section(heads: Mapping[str, TaskHead], labels: Mapping[str, tuple[str, ...]]) -> str:
+    rows = []
+    for name, head in heads.items():
+        task, (low, high) = head.settings, head.settings.scale
+        predicts = ", ".join(labels[name]) or f"a number from {low:g} to {high:g}"
+        rows.append(f"| {name} | {task.kind}: {cell(', '.join(task.columns))} | {cell(predicts)} |\n")
+    return f"""## Tasks
+
+| task | takes | predicts |
+|---|---|---|
+{"".join(rows)}
+```bash
+layerwise predict "path or name" INPUT.csv --task {next(iter(heads))} -o OUT.csv
+```
+
+"""
 
 
 def read_tasks(folder: Path, width: int) -> tuple[dict[str, TaskHead], dict[str, tuple[str, ...]]]:
