@@ -2,6 +2,8 @@
 
 import csv
 import json
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
