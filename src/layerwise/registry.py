@@ -1,10 +1,10 @@
 """A choice is a registered name, and a miss explains itself."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from typing import Generic, TypeVar
 
-from layerwise.errors import LayerwiseError
+from layerwise.errors import InputError, LayerwiseError
 
 T = TypeVar("T")
 
@@ -27,8 +27,7 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._things:
-            close = get_close_matches(str(name), self._things, n=1)
-            guess = f" Did you mean {close[0]!r}?" if close else ""
+            guess = did_you_mean(str(name), self._things)
             raise LayerwiseError(f"Unknown {self.kind} {name!r}.{guess} Known: {', '.join(sorted(self._things))}")
         return self._things[name]
 
@@ -37,3 +36,15 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._things
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The nearest known word, as a sentence with a space before it; nothing where none is near."""
+    close = get_close_matches(word, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def one_of(value: str, known: tuple[str, ...], what: str) -> None:
+    """Refuse what is not among a few known names."""
+    if value not in known:
+        raise InputError(f"{what} {value!r} is not known; known: {', '.join(known)}")

@@ -3,7 +3,6 @@
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from layerwise.data.tasks import SUITES, Source, Task
 from layerwise.errors import InputError
-from layerwise.registry import Registry
+from layerwise.registry import Registry, did_you_mean
 
 TASKS: Registry[Task] = Registry("task")
 _KNOWN = {field.name for field in fields(Task)}
@@ -64,8 +63,7 @@ def _named(name: str, known: Mapping[str, Task]) -> Task:
     plain = {_plain(known_name): task for known_name, task in known.items()}
     if _plain(name) in plain:
         return plain[_plain(name)]
-    close = get_close_matches(name.lower(), known, n=1)
-    guess = f" Did you mean {close[0]!r}?" if close else ""
+    guess = did_you_mean(name.lower(), known)
     raise InputError(f"Unknown task {name!r}.{guess} Known: {', '.join(known)}; or give a task file, NAME.toml")
 
 

@@ -9,7 +9,7 @@ from layerwise.errors import InputError
 from layerwise.multitask.task import FEATURES, TaskSettings
 from layerwise.objectives.cosine import full_dtype, own_cosines
 from layerwise.objectives.shapes import check_rows, check_same_shape
-from layerwise.train.terms.base import one_of
+from layerwise.registry import one_of
 
 _STD = 0.02  # as BERT's own layers start
 _PARTS = {"concat": 2, "difference-sum": 2, "all": 4}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from layerwise.errors import InputError
 from layerwise.objectives.cosine import full_dtype
-from layerwise.train.terms.base import one_of
+from layerwise.registry import one_of
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

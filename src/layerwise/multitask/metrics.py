@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
-from layerwise.train.terms.base import one_of
+from layerwise.registry import one_of
 
 Numbers = NDArray[Any]
 _CORRELATIONS = ("pearson", "spearman")

@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from textwrap import shorten
 from typing import Any, Self
 
@@ -22,6 +21,7 @@ from layerwise.multitask.embed_texts import RememberedTokens, embed_columns, tas
 from layerwise.multitask.heads import TaskHead
 from layerwise.multitask.metrics import predicted_classes
 from layerwise.multitask.task import TaskSettings
+from layerwise.registry import did_you_mean
 
 _ROWS = 4096  # through a head at a time
 Texts = Sequence[str] | Sequence[tuple[str, str]]
@@ -92,8 +92,7 @@ class Predictor:
     def task(self, name: str) -> TaskSettings:
         """A task by its name; a miss says which there are."""
         if name not in self.heads:
-            close = get_close_matches(name, list(self.heads), n=1)
-            guess = f" Did you mean {close[0]!r}?" if close else ""
+            guess = did_you_mean(name, self.heads)
             raise InputError(f"Unknown task {name!r}.{guess} Known: {', '.join(sorted(self.heads))}")
         return self.heads[name].settings
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from layerwise.errors import InputError
 from layerwise.multitask.settings import ITERATIONS
+from layerwise.registry import one_of
 from layerwise.search.metrics import check_seed
-from layerwise.train.terms.base import one_of
 
 
 @dataclass(frozen=True)

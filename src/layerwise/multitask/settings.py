@@ -5,8 +5,8 @@ from typing import Any
 
 from layerwise.errors import InputError
 from layerwise.multitask.task import TaskSettings
+from layerwise.registry import one_of
 from layerwise.train.settings import ModelSettings, OptimiserSettings
-from layerwise.train.terms.base import one_of
 
 __all__ = ["ITERATIONS", "WEIGHTS", "MixingSettings", "MultitaskDev", "MultitaskRecipe", "TaskSettings"]
 

@@ -7,7 +7,7 @@ from math import isfinite
 
 from layerwise.errors import InputError
 from layerwise.multitask.label_name import label_name
-from layerwise.train.terms.base import one_of
+from layerwise.registry import one_of
 
 KINDS = ("classification", "pairs", "similarity")
 ROLES = ("train", "dev", "test")

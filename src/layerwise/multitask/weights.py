@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from layerwise.errors import InputError
 from layerwise.multitask.settings import WEIGHTS
-from layerwise.train.terms.base import one_of
+from layerwise.registry import one_of
 
 
 def task_weights(kind: str, sizes: Sequence[int], given: Sequence[float]) -> tuple[float, ...]:

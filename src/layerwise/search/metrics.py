@@ -6,7 +6,6 @@ use the block as scratch space.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.registry import Registry
+from layerwise.registry import Registry, did_you_mean
 from layerwise.search.redraw import Redraw, redraw_pearson, redraw_spearman
 from layerwise.search.sorting import Sorted, Ties, sort_carrying
 
@@ -50,10 +49,8 @@ def as_metric(metric: "str | Metric | UserMetric") -> Metric:
     if isinstance(metric, Metric):
         return metric
     if isinstance(metric, str) and metric not in METRICS:
-        close = get_close_matches(metric, METRICS, n=1)
-        guess = f" Did you mean {close[0]!r}?" if close else ""
         known = f"{', '.join(METRICS)}; for retrieval mrr@10, recall@5, ndcg@10 or another cut-off"
-        raise InputError(f"Unknown metric {metric!r}.{guess} Known: {known}")
+        raise InputError(f"Unknown metric {metric!r}.{did_you_mean(metric, METRICS)} Known: {known}")
     if isinstance(metric, str):
         return METRICS[metric]
     if not callable(metric):

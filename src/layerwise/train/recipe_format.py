@@ -9,12 +9,12 @@ import tomllib
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from layerwise.errors import InputError, LayerwiseError
+from layerwise.registry import did_you_mean
 from layerwise.train.recipe_toml import toml_lines
 
 TEXTS = ("name", "about", "reached")
@@ -190,12 +190,6 @@ def known_keys(table: Mapping[str, Any], known: set[str], where: str) -> None:
         if key not in known:
             listed = ", ".join(sorted(known))
             raise InputError(f"{where}: unknown key {key!r}.{did_you_mean(key, sorted(known))} Known: {listed}")
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """The nearest known word, as a sentence; nothing where none is near."""
-    close = get_close_matches(word, known, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def _checked_text(value: Any, where: str) -> str:

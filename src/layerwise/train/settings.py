@@ -6,8 +6,8 @@ from typing import Any
 
 from layerwise.errors import InputError
 from layerwise.mixes import LayerAttention, LayerWk, parse_mix
+from layerwise.registry import one_of
 from layerwise.train.terms import FrozenSettings, TermSettings
-from layerwise.train.terms.base import one_of
 
 HEADS = ("none", "mlp", "linear", "mlp-bn")
 PRECISIONS = ("float32", "tf32", "bf16")

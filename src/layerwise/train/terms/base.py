@@ -131,9 +131,3 @@ def draw_layer(step: Step) -> Tensor:
 
 
 TERMS: Registry[type[TermSettings]] = Registry("objective")
-
-
-def one_of(value: str, known: tuple[str, ...], what: str) -> None:
-    """Refuse what is not among the known names."""
-    if value not in known:
-        raise InputError(f"{what} {value!r} is not known; known: {', '.join(known)}")

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from layerwise.errors import InputError
 from layerwise.mixes import parse_mix
 from layerwise.objectives import self_guided
-from layerwise.train.terms.base import TERMS, FrozenSettings, Place, Step, Term, TermSettings, draw_layer, one_of
+from layerwise.registry import one_of
+from layerwise.train.terms.base import TERMS, FrozenSettings, Place, Step, Term, TermSettings, draw_layer
 
 FORMS = ("base", "opt1", "opt2", "opt3")
 SAMPLERS = ("uniform", "mean", "last")

@@ -8,7 +8,8 @@ from torch import Tensor
 from layerwise.encoder.pooling import POOLINGS
 from layerwise.errors import InputError
 from layerwise.objectives import self_contrastive
-from layerwise.train.terms.base import TERMS, FrozenSettings, Place, Step, Term, TermSettings, draw_layer, one_of
+from layerwise.registry import one_of
+from layerwise.train.terms.base import TERMS, FrozenSettings, Place, Step, Term, TermSettings, draw_layer
 
 POSITIVES = ("views", "self", "frozen")
 NEGATIVES = ("batch", "own")
