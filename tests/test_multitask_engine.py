@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 import layerwise.multitask.run as engine
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.encoder.tokens import SentenceTokenizer
-from layerwise.errors import InputError
+from layerwise.errors import InputError, MixError
 from layerwise.multitask.batches import MultitaskBatches
 from layerwise.multitask.build import build
 from layerwise.multitask.dev import Report, report
@@ -386,6 +386,11 @@ def test_texts_that_are_cut_are_told_of(data, run, caplog):
     (said,) = [record.getMessage() for record in caplog.records if record.name == "layerwise.multitask.run"]
     assert re.fullmatch(r"task mood: \d+\.\d % of its texts were longer than max_length = 5 tokens, .*", said)
     assert 0 < float(said.split()[2]) < 100
+
+
+def test_a_pooler_of_layers_that_are_not_there_is_named(data, run):
+    with pytest.raises(MixError, match=r"\[model\] pooler '9 @ mean' of .*: There is no layer 9"):
+        run(recipe(task("mood", data), model={"pooler": "9 @ mean"}))
 
 
 def test_patience_stops_early(data, run, monkeypatch):

@@ -345,3 +345,14 @@ def test_the_real_files(shared, name, kind, label, labels, counts):
     assert list(found.parts) == ["train", "dev"]  # the test splits carry no labels
     assert tuple(len(part) for part in found.parts.values()) == counts
     assert all(len(column) == len(part) for part in found.parts.values() for column in part.columns)
+
+
+def test_a_limit_that_leaves_too_few_rows_is_named(tmp_path):
+    rows = [{"text": f"word {n}", "label": n // 4, "split": "dev" if n % 4 == 3 else "train"} for n in range(8)]
+    path = write(tmp_path / "rows.csv", rows)
+    given = {"name": "a", "kind": "classification", "file": str(path), "columns": ("text",)}
+    assert len(read_labelled(TaskSettings(**given, limit=99)).parts["train"]) == 6
+    with pytest.raises(
+        InputError, match=r"rows.csv:6: class .1. .* \(limit = 4 leaves 4 rows of train\)$"
+    ):
+        read_labelled(TaskSettings(**given, limit=4))

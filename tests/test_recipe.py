@@ -232,6 +232,13 @@ def test_a_recipe_of_the_user_is_a_file(tmp_path):
         load_recipe(path)
 
 
+def test_single_brackets_are_told_from_double_ones(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('[objective]\nname = "info-nce"\n[[objective]]\nname = "sscl"\n')
+    with pytest.raises(InputError, match=r"mine.toml: not TOML: .*; write \[\[objective\]\], in double brackets$"):
+        load_recipe(path)
+
+
 def test_files_of_a_recipe_file_may_lie_beside_it(tmp_path, monkeypatch):
     folder = tmp_path / "some where"
     folder.mkdir()

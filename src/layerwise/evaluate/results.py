@@ -159,7 +159,7 @@ def write_text(path: Path, text: str) -> None:
         building.write_text(text, encoding="utf-8")
         building.replace(path)
     except OSError as error:
-        raise InputError(f"{path}: can't be written: {error.strerror or error}") from error
+        raise InputError(f"{path}: can't be written: {error.strerror or error}; give another place") from error
     finally:
         if building.exists():  # only where it could not be renamed
             building.unlink()

@@ -66,7 +66,16 @@ def read_labelled(task: TaskSettings, folder: str | os.PathLike[str] | None = No
     path = found_file(task.file, folder, remedy=f"say where the file of task {task.name!r} is with --data FOLDER")
     source = RowSource.of(path, (*task.columns, task.label, task.split_column))
     found = _by_role(source, task)
-    found["train"] = found["train"][: task.limit]
+    if task.limit is None or task.limit >= len(found["train"]):
+        return _labelled(source, found, task)
+    try:
+        return _labelled(source, found | {"train": found["train"][: task.limit]}, task)
+    except InputError as error:
+        raise InputError(f"{error} (limit = {task.limit} leaves {task.limit} rows of train)") from error
+
+
+def _labelled(source: RowSource, found: dict[str, list[Row]], task: TaskSettings) -> LabelledTask:
+    """Texts and targets of each role's rows."""
     labels = () if task.kind == "similarity" else train_labels(source, found["train"], task)
     if "test" in found and is_unlabelled(found["test"], task, labels):
         log.info("task %s: its %d test rows have no labels and are left out", task.name, len(found.pop("test")))
@@ -97,7 +106,8 @@ def _by_role(source: RowSource, task: TaskSettings) -> dict[str, list[Row]]:
         if not rows:
             raise InputError(
                 f"{source.name}: no rows of the split {'/'.join(task.splits[role])} ({role}) of task {task.name!r}; "
-                f"its column {task.split_column!r} has {listed(list(splits))}"
+                f"its column {task.split_column!r} has {listed(list(splits))}; add such rows, or say which are "
+                f"{role} by splits = {{{role} = …}}"
             )
     return found
 

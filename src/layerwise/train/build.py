@@ -9,7 +9,7 @@ from torch import nn
 
 from layerwise.encoder.dropout import dropout_rate
 from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.errors import InputError
+from layerwise.errors import InputError, MixError
 from layerwise.mixes import LayerAttention, LayerMix, parse_mix
 from layerwise.model.head import Head
 from layerwise.model.layer_model import LayerModel
@@ -71,7 +71,10 @@ def build(recipe: Recipe, encoder: LayerEncoder, *, seed: int) -> Parts:
 
 def fresh_pooler(mix: str, encoder: LayerEncoder, *, seed: int) -> LayerMix:
     """A mix for an encoder by its text; attention gets a new network."""
-    pooler: LayerMix = parse_mix(mix).resolve(encoder.depth)
+    try:
+        pooler: LayerMix = parse_mix(mix).resolve(encoder.depth)
+    except MixError as error:
+        raise MixError(f"[model] pooler {mix!r} of {encoder.name}: {error}") from error
     if isinstance(pooler, LayerAttention):
         pooler = pooler.fresh(encoder.width, seed=seed)
         pooler.trained.to(encoder.device)

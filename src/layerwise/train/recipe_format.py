@@ -5,6 +5,7 @@ A `RecipeFormat` says which values; it finds recipes by name or file, puts singl
 nearest known word.
 """
 
+import re
 import tomllib
 import types
 from collections.abc import Mapping, Sequence
@@ -63,7 +64,9 @@ class RecipeFormat:
         try:
             return self.overridden(tomllib.loads(text), sets), where
         except tomllib.TOMLDecodeError as error:
-            raise InputError(f"{where}: not TOML: {error}") from error
+            single = re.search(rf"^\s*\[{self.listed}\]", text, re.MULTILINE)
+            hint = f"; write [[{self.listed}]], in double brackets" if single else ""
+            raise InputError(f"{where}: not TOML: {error}{hint}") from error
 
     def overridden(self, tables: Tables, sets: Sequence[str]) -> Tables:
         """Tables with values put in: "train.steps=100", "objective.sscl.layers=[-2]", "model.encoder=some/model"."""
