@@ -352,7 +352,5 @@ def test_a_limit_that_leaves_too_few_rows_is_named(tmp_path):
     path = write(tmp_path / "rows.csv", rows)
     given = {"name": "a", "kind": "classification", "file": str(path), "columns": ("text",)}
     assert len(read_labelled(TaskSettings(**given, limit=99)).parts["train"]) == 6
-    with pytest.raises(
-        InputError, match=r"rows.csv:6: class .1. .* \(limit = 4 leaves 4 rows of train\)$"
-    ):
+    with pytest.raises(InputError, match=r"rows.csv:6: class .1. .* \(limit = 4 leaves 4 rows of train\)$"):
         read_labelled(TaskSettings(**given, limit=4))
