@@ -199,6 +199,12 @@ def test_a_gradient_that_is_no_number_is_not_saved(folder, tmp_path):
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
 
 
+def test_what_is_no_number_is_null_in_the_metrics(tmp_path):
+    state = SimpleNamespace(is_world_process_zero=True, global_step=3)
+    MetricsFile(tmp_path / "metrics.jsonl").on_log(None, state, None, {"loss": 0.5, "eval_near/pearson": float("nan")})
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 3, "loss": 0.5, "eval_near/pearson": null}\n'
+
+
 def test_what_a_killed_run_left_by_half_is_passed_over(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
     file = MetricsFile(tmp_path / "metrics.jsonl")

@@ -8,11 +8,16 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from layerwise.plain_json import plain_json
+
 Told = Callable[[int, int, dict[str, float]], object]
 
 
 class MetricsFile(TrainerCallback):
-    """Every log as one line of JSON, with its step. A resumed run cuts what lies behind its checkpoint."""
+    """Every log as one line of JSON, with its step; what is no number is null.
+
+    A resumed run cuts what lies behind its checkpoint.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,8 +33,9 @@ class MetricsFile(TrainerCallback):
         """Append."""
         if state.is_world_process_zero and logs and "train_runtime" not in logs:
             facts = {"step": state.global_step} | _epoch(state.global_step, given.get("train_dataloader"))
+            line = facts | {name: value for name, value in logs.items() if name != "epoch"}
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(facts | {name: value for name, value in logs.items() if name != "epoch"}) + "\n")
+                file.write(json.dumps(plain_json(line)) + "\n")
 
     def _lines(self) -> list[str]:
         return self.path.read_text(encoding="utf-8").splitlines() if self.path.is_file() else []
