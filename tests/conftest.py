@@ -17,7 +17,10 @@ from tiny import ARCHITECTURES, SENTENCES, WORDS, save_tiny
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers share two cores
 
 LONG = (  # files of a minute or more: they begin first, or one worker would be left with the last of them
+    "test_evaluate_shared.py",
     "test_readme.py",
+    "test_embed.py",
+    "test_shared.py",
     "test_report_real.py",
     "test_train_engine.py",
     "test_train_cli.py",
