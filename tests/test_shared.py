@@ -43,6 +43,7 @@ def test_layers_of_the_real_encoder_equal_its_hidden_states(encoder, stsb):
             assert (np.abs(batched[pooling][row] - vectors.numpy()) / largest).max() < 3e-6, (row, pooling)
 
 
+@pytest.mark.slow  # the same figures through `evaluate` are in test_evaluate_shared
 def test_every_layer_scores_what_other_code_measured(encoder, stsb, tmp_path):
     views = encoder.encode_layers(stsb["sentence1"] + stsb["sentence2"], cache=ViewCache(tmp_path))
     pairs, gold = len(stsb["score"]), np.array(stsb["score"])
