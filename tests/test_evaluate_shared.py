@@ -30,7 +30,7 @@ PAIRS = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 11
 BY_LAYER = [48.7, 50.8, 50.7, 47.4, 47.3, 45.1, 42.5, 40.8, 39.9, 39.9, 41.5, 44.2, 45.0]  # STS-B, as in test_shared
 
 
-SOME = ("stsb",)
+SOME, ALL = ("stsb",), tuple(MEAN)
 
 
 @dataclass
@@ -56,7 +56,7 @@ def sets_cache(tmp_path_factory):
     shutil.rmtree(folder)  # 1.6 GB of views
 
 
-@pytest.fixture(scope="module", params=[SOME, pytest.param(tuple(MEAN), marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.fixture(scope="module", params=[SOME, pytest.param(ALL, marks=pytest.mark.slow)], ids=["some", "all"])
 def evaluated(request, shared, sets_cache) -> Sets:
     model = LayerModel.load(shared / "models" / "wiki-mlm-12x384", device="cpu")
     passed: list[int] = []
@@ -122,10 +122,9 @@ def test_a_second_run_reads_nothing_and_scores_nothing(sets, monkeypatch):
         assert np.array_equal(list(one.figures.values()), list(other.figures.values()), equal_nan=True)
 
 
-@pytest.mark.slow  # made-up subsets are in test_evaluate_store
+@pytest.mark.slow  # made-up subsets are in test_evaluate_store; stsb has none
+@pytest.mark.parametrize("evaluated", [ALL], indirect=True, ids=["all"])
 def test_averages_over_subsets_are_stored_too(sets, monkeypatch):
-    if len(sets.tasks) < 7:
-        pytest.skip("stsb has no subsets: the run of all seven sets tests this")
     monkeypatch.setattr("layerwise.evaluate.subjects.score_task", lambda *_: pytest.fail("scored again"))
     weighted = Protocol(aggregation="wmean")
     subject = LayerSubject(sets.model, ["last"])

@@ -4,10 +4,9 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
@@ -18,8 +17,8 @@ from layerwise.errors import InputError, LayerwiseError, MissingColumnError
 from layerwise.multitask.labels import listed
 from layerwise.multitask.predictor import Predictions, Predictor
 from layerwise.multitask.task import TaskSettings
+from layerwise.multitask.write_table import WRITERS, Record, Table, Writer, write_whole
 
-Record = dict[str, Any]  # a row: the values that it has, by column
 LABEL, SCORE, PROBABILITY = "predicted_label", "predicted_score", "probability_"
 
 
@@ -68,32 +67,23 @@ def predict_file(
         record | dict(zip(added, values, strict=True))
         for record, values in zip(rows.records, _added_values(found), strict=True)
     ]
-    _write(out, _Table([*rows.names, *added], records, rows.kinds), writer)
+    write_whole(out, Table([*rows.names, *added], records, rows.kinds), writer)
     return FilePredictions(str(out), len(records), {name: found.labels.count(name) for name in found.classes})
 
 
-def checked_writer(source: str, out: Path) -> "Writer":
+def checked_writer(source: str, out: Path) -> Writer:
     """By the output's ending; an error before any work is done, so that nothing that is there is lost."""
-    if out.suffix.lower() not in _WRITERS:
-        raise InputError(f"{out}: its ending {out.suffix!r} tells no format; name it {', '.join(_WRITERS)}")
+    if out.suffix.lower() not in WRITERS:
+        raise InputError(f"{out}: its ending {out.suffix!r} tells no format; name it {', '.join(WRITERS)}")
     if out.is_dir():
         raise InputError(f"{out}: is a folder; give a file")
     if source != STDIN and Path(source).exists() and out.exists() and out.samefile(source):
         raise InputError(f"{out}: is the input itself, which would be lost; give another file with -o")
-    return _WRITERS[out.suffix.lower()]
+    return WRITERS[out.suffix.lower()]
 
 
 @dataclass(frozen=True)
-class _Table:
-    """All columns' names, each row's values, and Arrow types by column where they are known."""
-
-    names: list[str]
-    records: list[Record]
-    kinds: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class _Rows(_Table):
+class _Rows(Table):
     texts: list[Any]  # texts, or pairs of them
 
 
@@ -186,59 +176,3 @@ def _added_values(found: Predictions) -> Iterator[tuple[Any, ...]]:
         return ((number,) for number in found.numbers.tolist())
     shares = found.probabilities.tolist()
     return ((label, *own) for label, own in zip(found.labels, shares, strict=True))
-
-
-Writer = Callable[[Path, _Table], None]
-
-
-def _write(out: Path, table: _Table, writer: Writer) -> None:
-    """Under another name, then renamed."""
-    building = out.with_name(f"{out.name}.{os.getpid()}.part")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        writer(building, table)
-        building.replace(out)
-    except OSError as error:
-        raise InputError(f"{out}: can't be written: {error.strerror or error}; make room, or give another") from error
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{out}: a value of the input holds half a surrogate pair, which is no text; mend it"
-        ) from error
-    finally:
-        building.unlink(missing_ok=True)
-
-
-def _write_csv(path: Path, table: _Table, delimiter: str = ",") -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, table.names, restval="", delimiter=delimiter)
-        writer.writeheader()
-        writer.writerows(table.records)
-
-
-def _write_jsonl(path: Path, table: _Table) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for record in table.records:
-            file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")  # dates and the like as texts
-
-
-def _write_parquet(path: Path, table: _Table) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        arrays = {
-            name: pa.array([record.get(name) for record in table.records], type=table.kinds.get(name))
-            for name in table.names
-        }
-        pq.write_table(pa.table(arrays), path)
-    except pa.ArrowException as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"the input's columns don't fit into Parquet: {reason}; write CSV or JSONL") from error
-
-
-_WRITERS: dict[str, Writer] = {
-    ".csv": _write_csv,
-    ".tsv": partial(_write_csv, delimiter="\t"),
-    ".jsonl": _write_jsonl,
-    ".parquet": _write_parquet,
-}

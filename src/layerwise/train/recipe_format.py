@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.registry import did_you_mean
-from layerwise.train.recipe_toml import toml_lines
+from layerwise.train.settings_toml import toml_lines
 
 TEXTS = ("name", "about", "reached")
 Tables = dict[str, Any]
