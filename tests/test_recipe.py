@@ -239,6 +239,11 @@ def test_single_brackets_are_told_from_double_ones(tmp_path):
         load_recipe(path)
 
 
+def test_a_misspelt_ending_is_told_what_files_end_in():
+    with pytest.raises(InputError, match=r"Unknown recipe 'mine.tml'.* Known: bt-sg-opt, .*; or give a file \*.toml$"):
+        load_recipe("mine.tml")
+
+
 def test_files_of_a_recipe_file_may_lie_beside_it(tmp_path, monkeypatch):
     folder = tmp_path / "some where"
     folder.mkdir()

@@ -55,7 +55,8 @@ class RecipeFormat:
         if name not in known:
             if Path(name).expanduser().is_file():
                 raise InputError(f"{name}: a recipe file's name ends in .toml; rename it")
-            raise InputError(f"Unknown recipe {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}")
+            guess = did_you_mean(name, known)
+            raise InputError(f"Unknown recipe {name!r}.{guess} Known: {', '.join(known)}; or give a file *.toml")
         return (self._shipped / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml"
 
     def read(self, name_or_file: str | Path, sets: Sequence[str] = ()) -> tuple[Tables, str]:
