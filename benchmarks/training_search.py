@@ -27,6 +27,7 @@ RATES = {
     "sg-opt": ("1e-4", "2e-4", "4e-4"),
     "sg-simcse-equal": ("1e-4", "2e-4", "4e-4"),
     "stsb-simcse": ("1e-4", "2e-4", "4e-4"),
+    "diffcse": ("3e-5", "1e-4", "2e-4"),
     "minilm-sg-opt": ("1e-5", "3e-5", "1e-4"),
 }
 LIKE = {  # rows that take another's rate: a method is not above its baseline by a finer search
@@ -41,6 +42,7 @@ LIKE = {  # rows that take another's rate: a method is not above its baseline by
     "sscl-sup": "sup",
     "lap-sscl-sup": "sup",
     "minilm-sg": "minilm-sg-opt",
+    "diffcse-lap": "diffcse",
 }
 COMBINED = [  # weights of a combination, and others beside those that are rows of their own
     ("sg-simcse", "objective.sg.weight=0.3", "train.learning_rate=2e-4"),
