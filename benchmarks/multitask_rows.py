@@ -31,7 +31,7 @@ BASE = (
     "dev.every=250",
 )
 RATES = {"wiki-mlm-12x384": "2e-4", "all-MiniLM-L6-v2": "2e-4", "all-mpnet-base-v2": "3e-5"}  # of all rows but final
-FINAL_RATES = {"wiki-mlm-12x384": "1e-4", "all-MiniLM-L6-v2": "5e-5", "all-mpnet-base-v2": "4e-5"}
+FINAL_RATES = {"wiki-mlm-12x384": "1e-4", "all-MiniLM-L6-v2": "1e-4", "all-mpnet-base-v2": "4e-5"}
 ONE_TASK_A_STEP = "train.batch_size=96"
 ADDED = "task.sst.contrast=1.0"
 

@@ -451,8 +451,8 @@ def test_the_shipped_recipe_reads_and_writes_itself():
     shipped = load_multitask_recipe("cs224n")
     assert [one.name for one in shipped.tasks] == ["sst", "cfimdb", "quora", "sts"]
     assert [one.max_length for one in shipped.tasks] == [64, 256, 64, 64]
-    assert (shipped.train.batch_size, shipped.train.learning_rate) == (32, 5e-5)
-    assert shipped.mixing.iteration == "temperature"
+    assert (shipped.train.batch_size, shipped.train.learning_rate) == (32, 1e-4)
+    assert (shipped.mixing.iteration, shipped.tasks[-1].head) == ("temperature", "cosine")
     assert [one.label_names[-1:] for one in shipped.tasks] == [("very positive",), ("positive",), ("duplicate",), ()]
     import tomllib
 
