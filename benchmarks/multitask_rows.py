@@ -63,6 +63,7 @@ TUNING, POOLER, SINGLE, FINAL = "what is trained (table 7)", "shared pooler", "o
 STEPS = "step by step (table 8)"
 GROUPS = (HEADS, FEATURES, ITERATION, WEIGHTS, CONTRAST, VIEWS, TUNING, POOLER, STEPS)
 _PLAIN, _UNCLIPPED = "task.quora.features=concat", "train.max_grad_norm=0.0"
+_ATTENTION = 'model.pooler="attention(mean, mean)"'
 
 ROWS = {  # the longest first: a long run that begins last is waited for
     "final": Row("the recipe as shipped", FINAL, tasks=FOUR, based=False, paper="SST .441, Quora .675, STS .269"),
@@ -101,7 +102,8 @@ ROWS = {  # the longest first: a long run that begins last is waited for
     "unclipped": Row("equal, gradients not clipped", WEIGHTS, (_UNCLIPPED,)),
     "cls": Row("cls", POOLER, ('model.pooler="last @ cls"',)),
     "mix": Row("mean of the last four layers", POOLER, ('model.pooler="last-4 @ mean"',)),
-    "attention": Row("attention over layers", POOLER, ('model.pooler="attention(mean, mean)"',)),
+    "attention": Row("attention over layers", POOLER, (_ATTENTION,)),
+    "attention-4e-4": Row("attention over layers, rate 4e-4", POOLER, (_ATTENTION, "train.learning_rate=4e-4")),
     "frozen": Row(
         "heads alone (pretrain)", TUNING, ("mixing.frozen_encoder=true", "train.learning_rate=1e-3"),
         paper="SST .409",

@@ -13,9 +13,10 @@ from torch import nn
 
 from layerwise.errors import InputError
 from layerwise.multitask.heads import on_scale, pair_features, task_head
-from layerwise.multitask.losses import task_loss
+from layerwise.multitask.losses import contrast_loss, task_loss
 from layerwise.multitask.metrics import confusion, overall, predicted_classes, task_metric
 from layerwise.multitask.settings import TaskSettings
+from layerwise.objectives import info_nce
 
 WIDTH = 6
 COLUMNS = {"classification": ("text",), "pairs": ("left", "right"), "similarity": ("left", "right")}
@@ -177,6 +178,27 @@ def test_losses_are_float32_at_least(kind):
     torch.testing.assert_close(task_loss(half, targets, kind), naive_loss(half.double(), targets, kind).float())
     with torch.autocast("cpu", torch.bfloat16):
         assert task_loss(logits, targets, kind).dtype == torch.float64
+
+
+def test_contrast_takes_every_text_but_padding_and_the_other_one_of_a_pair_as_a_negative():
+    first, second = draw(6, WIDTH), draw(6, WIDTH, seed=1)
+    kept = torch.tensor([True, False, True])
+    scores = torch.cosine_similarity(first[:, None], second, dim=-1) / 0.1
+    logs = []
+    for text, others in {0: [2, 5], 2: [0, 3], 3: [2, 5], 5: [0, 3]}.items():  # 1 and 4 are padding
+        logs.append(scores[text, text] - torch.logsumexp(scores[text, [text, *others]], 0))
+    loss = contrast_loss(first, second, kept, columns=2, temperature=0.1)
+    torch.testing.assert_close(loss, -torch.stack(logs).mean())
+    grads = torch.autograd.grad(loss, (first, second))
+    assert all((grad[[1, 4]] == 0).all() for grad in grads)
+
+
+def test_contrast_of_single_texts_is_info_nce_and_of_one_pair_nothing():
+    first, second = draw(5, WIDTH), draw(5, WIDTH, seed=1)
+    every = torch.ones(5, dtype=torch.bool)
+    plain = contrast_loss(first, second, every, columns=1, temperature=0.05)
+    torch.testing.assert_close(plain, info_nce(first, second, temperature=0.05))
+    assert contrast_loss(first[:2], second[:2], every[:1], columns=2, temperature=0.05) == 0
 
 
 def test_losses_refuse_what_does_not_fit():

@@ -51,11 +51,13 @@ def same(function, formula, *inputs, rtol=1e-9):
         torch.testing.assert_close(mine, theirs, rtol=rtol, atol=1e-9)
 
 
-def naive_info_nce(anchors, positives, negatives=None, *, temperature, weight=0.0):
+def naive_info_nce(anchors, positives, negatives=None, *, temperature, weight=0.0, left_out=()):
     """LayerAttPooler eq. 6 and 8, in SimCSE's code with a weight on the own hard negative's logit."""
     losses = []
     for i, anchor in enumerate(anchors):
-        below = sum(phi(anchor, positive, temperature) for positive in positives)
+        below = sum(
+            phi(anchor, positive, temperature) for j, positive in enumerate(positives) if (i, j) not in left_out
+        )
         for j, negative in enumerate([] if negatives is None else negatives):
             below = below + phi(anchor, negative, temperature) * (math.exp(weight) if i == j else 1)
         losses.append(-torch.log(phi(anchor, positives[i], temperature) / below))
@@ -164,6 +166,14 @@ def test_symmetric_is_the_mean_of_both_directions():
         return (there + naive_info_nce(positives, anchors, temperature=0.2)) / 2
 
     same(partial(info_nce, temperature=0.2, symmetric=True), both, draw(4, 3), draw(4, 3, seed=1), draw(7, 3, seed=2))
+
+
+def test_what_is_ignored_is_no_negative_and_gets_no_gradient():
+    left_out = {(0, 2), (3, 1)}
+    ignored = torch.zeros(4, 4, dtype=torch.bool)
+    ignored[[0, 3], [2, 1]] = True
+    naive = partial(naive_info_nce, temperature=0.2, left_out=left_out)
+    same(partial(info_nce, temperature=0.2, ignored=ignored), naive, draw(4, 3), draw(4, 3, seed=1))
 
 
 @settings(deadline=None, max_examples=25)
@@ -284,6 +294,7 @@ BAD_SHAPES = [
     (lambda: info_nce(A[:2], A, symmetric=True), r"symmetric needs one positive an anchor; 3 came for 2 anchors"),
     (lambda: info_nce(A, A, A[:2], hard_negative_weight=1.0), r"needs one negative an anchor; 2 came for 3 anchors"),
     (lambda: info_nce(A, A, hard_negative_weight=1.0), r"needs one negative an anchor; 0 came .* or the weight 0"),
+    (lambda: info_nce(A, A, A, ignored=A > 1), r"The shapes differ: ignored \(3, 4\), logits \(3, 6\)"),
     (lambda: nt_xent(A, A[:2], temperature=1), r"The shapes differ: left \(3, 4\), right \(2, 4\)"),
     (lambda: self_guided(A, STACK, temperature=1, form="opt1"), r"views: the shape is \(3, 2, 4\); expected \(sent"),
     (lambda: self_guided(A, A, temperature=1, form="opt3"), r"views: .* expected \(sentences, layers, width\)"),

@@ -1,4 +1,4 @@
-"""The loss of one task's batch, a pure function: cross-entropy, binary cross-entropy or mean squared error."""
+"""The losses of one task's batch, pure functions: by its labels, or by contrast of two views of its texts."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from layerwise.errors import InputError
+from layerwise.objectives import info_nce
 from layerwise.objectives.cosine import full_dtype
 from layerwise.registry import one_of
 
@@ -50,6 +51,24 @@ def task_loss(logits: Tensor, targets: Tensor, kind: str, *, kept: Tensor | None
         logits = logits.where(kept.unsqueeze(-1) if logits.ndim == 2 else kept, 0)
         by_row = _BY_ROW[kind](logits, targets.where(kept, 0))
         return by_row.where(kept, 0).sum() / kept.sum().clamp(min=1)
+
+
+def contrast_loss(first: Tensor, second: Tensor, kept: Tensor, *, columns: int, temperature: float) -> Tensor:
+    """InfoNCE of two views of a batch's texts, a text's own other view the positive. (columns·n, d) twice -> scalar
+
+    The other texts of the batch are negatives, but not the other one of a pair: the labels say how near it is.
+
+    Args:
+        first: The first column's n texts, then the second column's, if there is one.
+        second: The other view, in the same order.
+        kept: (n,) bool; rows of padding are False, and no negatives either.
+        columns: 1, or 2 for pairs.
+        temperature: What cosines are divided by.
+    """
+    used = kept.repeat(columns)
+    row = torch.arange(len(kept), device=kept.device).repeat(columns)[used]
+    partners = (row[:, None] == row).fill_diagonal_(False)
+    return info_nce(first[used], second[used], temperature=temperature, ignored=partners)
 
 
 def _check(logits: Tensor, targets: Tensor, kind: str, kept: Tensor | None) -> None:

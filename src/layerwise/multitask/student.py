@@ -10,11 +10,10 @@ from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.mixes import LayerMix
 from layerwise.multitask.heads import TaskHead
 from layerwise.multitask.joined import joined, stacked
-from layerwise.multitask.losses import task_loss
+from layerwise.multitask.losses import contrast_loss, task_loss
 from layerwise.multitask.second_view import dropout_set
 from layerwise.multitask.task import TaskSettings
 from layerwise.multitask.weights import LearnedWeights, weighted_loss
-from layerwise.objectives import info_nce
 from layerwise.train.learner import Learner
 
 _GPU_PADDING = 1.5  # a pass for several tasks may have so many times the tokens of a pass each
@@ -86,15 +85,16 @@ class MultitaskStudent(Learner):
     def _task_parts(
         self, task: TaskSettings, batch: Mapping[str, Tensor], first: Tensor, second: Tensor | None
     ) -> dict[str, Tensor]:
-        """The supervised loss of a batch and, where there is a second view, the contrast: all other texts negatives."""
+        """The supervised loss of a batch and, where there is a second view, the contrast."""
         seen = first if task.supervised else first.detach()
         columns = seen.chunk(2) if task.is_pair else (seen,)
         with torch.autocast(first.device.type, enabled=False):
             outputs = self.head_of(task.name)(*columns)
         found = {"supervised": task_loss(outputs, batch["targets"], self.losses[task.name], kept=batch["kept"])}
         if second is not None:
-            kept = batch["kept"].repeat(2 if task.is_pair else 1)  # without padding, which would be a negative
-            found["contrast"] = info_nce(first[kept], second[kept], temperature=task.contrast_temperature)
+            found["contrast"] = contrast_loss(
+                first, second, batch["kept"], columns=len(columns), temperature=task.contrast_temperature
+            )
         return found
 
     def _second_views(self, batches: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -17,6 +17,7 @@ def info_nce(
     temperature: float = 0.05,
     hard_negative_weight: float = 0.0,
     symmetric: bool = False,
+    ignored: Tensor | None = None,
 ) -> Tensor:
     """InfoNCE: LayerAttPooler eq. 6 and 7, with negatives eq. 8. (n, d), (m >= n, d), (k, d) -> scalar
 
@@ -30,6 +31,7 @@ def info_nce(
         hard_negative_weight: Added to the logit of anchor i with negative i, so k must be n. The code of SimCSE and
             LayerAttPooler does so; eq. 8 as printed is 0.
         symmetric: The mean with the loss from positives to anchors, so m must be n; negatives stay with the first.
+        ignored: (n, m + k), true where a candidate is no negative of an anchor: it is left out of the denominator.
     """
     check_above_zero("temperature", temperature)
     check_rows(anchors=anchors, positives=positives, **({} if negatives is None else {"negatives": negatives}))
@@ -41,6 +43,9 @@ def info_nce(
     if hard_negative_weight:
         _check_own_negatives(anchors, negatives)
         logits.diagonal(len(positives)).add_(hard_negative_weight)
+    if ignored is not None:
+        check_same_shape(ignored=ignored, logits=logits)
+        logits = logits.masked_fill(ignored, -torch.inf)
     loss = first_columns_loss(logits)
     if symmetric:
         loss = (loss + first_columns_loss(logits[:, : len(positives)].T)) / 2
