@@ -465,6 +465,15 @@ def test_settings_can_be_changed_by_their_place():
     assert (changed.tasks[0].head, changed.tasks[1].weight, changed.train.steps) == ("mlp", 0, 9)
 
 
+def test_a_set_value_that_does_not_fit_is_not_blamed_on_the_file_alone():
+    with pytest.raises(InputError, match=r"^cs224n\.toml, changed by --set: \[mixing\] temperature 2 is not read with"):
+        load_multitask_recipe("cs224n", ["mixing.iteration=cycling"])
+    with pytest.raises(
+        InputError, match=r"^cs224n\.toml, changed by --set: task 'sts': weight 0\.3 .* or the weight 1$"
+    ):
+        load_multitask_recipe("cs224n", ["mixing.weights=inverse-size"])
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -116,7 +116,10 @@ def test_an_unknown_kind_lists_the_known():
         ({"iteration": "cycle"}, "iteration 'cycle' is not known; known: cycling, padding"),
         ({"weights": "size"}, "weights 'size' is not known; known: equal, inverse-size, given, learned"),
         ({"temperature": 0.0, "iteration": "temperature"}, "temperature 0.0: give a number above 0"),
-        ({"temperature": 2.0}, "temperature is for iteration = \"temperature\", not 'cycling'"),
+        (
+            {"temperature": 2.0},
+            "temperature 2 is not read with iteration = 'cycling'; set temperature = 1, or iteration = \"temperature\"",
+        ),
     ],
 )
 def test_mixing_that_can_not_be_is_refused(given, message):

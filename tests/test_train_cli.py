@@ -330,7 +330,7 @@ def test_mistakes_are_one_line(tiny_bert, data, tmp_path, capsys, monkeypatch):
         (["small-simcse", "--data", text, "--set", "steps=3"], "Did you mean 'train.steps'?"),
         (
             ["small-simcse", "--data", text, "--set", "train.steps=0"],
-            "small-simcse.toml: [train] steps 0: give 1",
+            "small-simcse.toml, changed by --set: [train] steps 0: give 1",
         ),
         (["small-simcse", "--data", text, "--seeds", "99999999999999999999"], "from 0 to 2147483647"),
         (["small-simcse", "--data", text, "--set", "data.max_length=999"], "takes at most"),

@@ -43,7 +43,10 @@ class MixingSettings:
         if not 0 < self.learned_rate < float("inf"):
             raise InputError(f"[mixing] learned_rate {self.learned_rate}: give a number above 0")
         if self.temperature != 1 and self.iteration != "temperature":
-            raise InputError(f'[mixing] temperature is for iteration = "temperature", not {self.iteration!r}')
+            raise InputError(
+                f"[mixing] temperature {self.temperature:g} is not read with iteration = {self.iteration!r}; set "
+                f'temperature = 1, or iteration = "temperature"'
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +101,7 @@ class MultitaskRecipe:
                 if task.weight != 1:
                     raise InputError(
                         f"task {task.name!r}: weight {task.weight:g} is not read with [mixing] weights = "
-                        f'{self.mixing.weights!r}; set weights = "given", or leave the weight out'
+                        f'{self.mixing.weights!r}; set weights = "given", or the weight 1'
                     )
         if not any(task.weight for task in self.tasks):
             raise InputError(f"recipe {self.name!r}: every task has the weight 0, so nothing would be trained")

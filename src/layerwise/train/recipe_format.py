@@ -63,11 +63,12 @@ class RecipeFormat:
         """The tables of a recipe with values put in, and what errors call it."""
         text, where = self.text(name_or_file)
         try:
-            return self.overridden(tomllib.loads(text), sets), where
+            tables = self.overridden(tomllib.loads(text), sets)
         except tomllib.TOMLDecodeError as error:
             single = re.search(rf"^\s*\[{self.listed}\]", text, re.MULTILINE)
             hint = f"; write [[{self.listed}]], in double brackets" if single else ""
             raise InputError(f"{where}: not TOML: {error}{hint}") from error
+        return tables, f"{where}, changed by --set" if sets else where
 
     def overridden(self, tables: Tables, sets: Sequence[str]) -> Tables:
         """Tables with values put in: "train.steps=100", "objective.sscl.layers=[-2]", "model.encoder=some/model"."""
