@@ -29,6 +29,10 @@ class MetricsFile(TrainerCallback):
         kept = [line for line in self._lines() if _step(line) <= state.global_step]
         self.path.write_text("".join(f"{line}\n" for line in kept if state.global_step), encoding="utf-8")
 
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """The losses of the last steps are logged too, however many they are."""
+        control.should_log |= state.global_step >= state.max_steps
+
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **given: Any) -> None:  # noqa: ARG002
         """Append."""
         if state.is_world_process_zero and logs and "train_runtime" not in logs:
