@@ -1,5 +1,6 @@
 """Tiny encoders of every architecture, made from their configs; nothing is downloaded."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -36,6 +37,12 @@ LONG = (  # files of a minute or more: they begin first, or one worker would be 
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+
+
+def pytest_collection_finish():
+    """What the imports have made stays: every training collects garbage, and would look through all of it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
