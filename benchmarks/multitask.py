@@ -61,13 +61,13 @@ def encoder_folder(name: str) -> str:
 
 
 @cache
-def rows_of(task: str, *, data: str) -> Any:
-    """A task's rows, read once in a process: no row of the table changes which they are."""
+def rows_of(task: str, limit: int | None, *, data: str) -> Any:
+    """A task's rows, read once in a process: no row of the table changes which they are, a trial perhaps how many."""
     from layerwise.multitask.recipe import load_multitask_recipe
     from layerwise.multitask.rows import read_labelled
 
     settings = {one.name: one for one in load_multitask_recipe("cs224n").tasks}
-    return read_labelled(settings[task], data)
+    return read_labelled(replace(settings[task], limit=limit), data)
 
 
 def run_one(job: Job) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def run_one(job: Job) -> dict[str, Any]:
     recipe = load_multitask_recipe("cs224n", sets)
     recipe = replace(recipe, tasks=tuple(task for task in recipe.tasks if task.name in row.tasks))
     data = str(shared_folder() / "data")
-    tasks = [replace(rows_of(task.name, data=data), settings=task) for task in recipe.tasks]
+    tasks = [replace(rows_of(task.name, task.limit, data=data), settings=task) for task in recipe.tasks]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=FAST if FAST.is_dir() else None) as folder:
         trained = train_multitask(recipe, folder, encoder=encoder_folder(job.encoder), tasks=tasks, seed=job.seed)

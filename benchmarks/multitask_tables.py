@@ -98,7 +98,10 @@ def _joint(runs: list[Run], encoders: list[str]) -> str:
 
 
 def _best_alone(runs: list[Run], encoder: str, task: str) -> tuple[str, dict[int, float]]:
-    """The rate that is best for a task alone, of those with the most seeds, and its scores by seed."""
+    """The rate that is best for a task alone, of those with the most seeds, and its scores by seed.
+
+    Of two runs of a seed the later one counts.
+    """
     by_rate: dict[str, dict[int, float]] = {}
     for run in _of(_runs(TRIALS) + runs, encoder, f"single-{task}"):
         by_rate.setdefault(_rate(run), {})[run["seed"]] = _score(run, task)

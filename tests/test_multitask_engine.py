@@ -1,6 +1,7 @@
 """Training several tasks on one encoder: what learns, what gets exactly no gradient, and breaks that leave no trace."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -220,6 +221,46 @@ def test_the_rate_of_the_second_view_is_its_own_and_put_back_whatever_happens(da
     assert [module.p for module in drops] == before
 
 
+def test_tasks_have_second_views_by_rates_of_their_own(data, encoder):
+    tasks = task("mood", data, contrast=1, contrast_dropout=0.4), task("same", data, contrast=1, contrast_dropout=0.2)
+    parts, step = built(recipe(*tasks, task("near", data, contrast=1)), encoder)
+    student, seen, real = parts.student, {}, parts.student.encode_tasks
+    drop = next(module for module in encoder.model.modules() if isinstance(module, torch.nn.Dropout))
+
+    def encode_tasks(batches):
+        seen.update(dict.fromkeys(batches, drop.p))
+        return real(batches)
+
+    student.encode_tasks = encode_tasks
+    assert set(student._second_views(step)) == set(NAMES)
+    assert seen == {"mood": 0.4, "same": 0.2, "near": 0.1}
+
+
+def test_every_head_starts_in_its_own_way_by_the_seed(data, tiny_bert):
+    def weights(seed):
+        what = recipe(
+            task("mood", data), replace(task("mood", data), name="again"), model={"head": "linear", "width": 5}
+        )
+        parts = build(what, read(*what.tasks), LayerEncoder(tiny_bert, device="cpu"), seed=seed)
+        heads = [parts.head, parts.student.head_of("mood"), parts.student.head_of("again")]
+        return [next(own for own in head.parameters() if own.ndim == 2) for head in heads]
+
+    shared, mood, again = weights(0)
+    assert (len(shared), mood.shape) == (5, (2, 5))  # the shared head's width is what the tasks' heads take
+    assert not torch.equal(mood, again)
+    assert all(torch.equal(one, same) for one, same in zip((shared, mood, again), weights(0), strict=True))
+    assert not any(torch.equal(one, other) for one, other in zip((shared, mood, again), weights(1), strict=True))
+
+
+def test_frozen_words_stay_while_the_rest_learns(data, run, tiny_bert):
+    start = LayerEncoder(tiny_bert, device="cpu").model.state_dict()
+    trained = run(recipe(task("mood", data), model={"freeze": ("embeddings",)}, steps=2))
+    for name, tensor in trained.predictor.model.encoder.model.state_dict().items():
+        if name.startswith("encoder.") and name.endswith("query.weight"):
+            assert not torch.equal(tensor, start[name])
+        assert not name.startswith("embeddings.") or torch.equal(tensor, start[name])
+
+
 def test_a_frozen_encoder_stays_in_eval_mode_without_gradient(data, encoder):
     what = recipe(
         task("mood", data), mixing={"frozen_encoder": True}, model={"pooler": "attention(cls, mean)", "head": "mlp"}
@@ -372,13 +413,27 @@ def test_an_interrupted_training_goes_on_with_the_same_rows_alone(tiny_bert, tmp
     with pytest.raises(KeyboardInterrupt):
         go("run", told=stop)
     rows = (tmp_path / "mood.csv").read_text()
-    (tmp_path / "mood.csv").write_text(rows.replace("good", "alpha"))  # the classes' order is another one
-    with pytest.raises(InputError, match="was begun with other rows in its tasks' files; give those, or"):
-        go("run", resume=True)
+    for other in (
+        rows.replace("good", "alpha"),
+        rows.replace("river", "wind"),
+    ):  # classes in another order, texts
+        (tmp_path / "mood.csv").write_text(other)
+        with pytest.raises(InputError, match="was begun with other rows in its tasks' files; give those, or"):
+            go("run", resume=True)
     (tmp_path / "mood.csv").write_text(rows)
     resumed, whole = go("run", resume=True), go("whole")
     assert resumed.results[0]["dev"] == whole.results[0]["dev"]
     assert resumed.results[0]["best"] == whole.results[0]["best"]
+
+
+def test_losses_are_logged_at_every_look_and_at_the_end(data, run):
+    def logged(**dev):
+        history = run(recipe(task("mood", data), steps=5, learning_rate=1e-9, dev={"log_every": 25, **dev})).history
+        return [line["step"] for line in history if "loss" in line]
+
+    assert logged() == [5]
+    assert logged(every=2) == [2, 4, 5]
+    assert logged(every=2, patience=1) == [2, 4]  # where it stops, as nothing gets better
 
 
 def test_texts_that_are_cut_are_told_of(data, run, caplog):
@@ -447,6 +502,12 @@ def test_killed_and_resumed_equals_uninterrupted(data, run, tmp_path, iteration)
 def test_what_can_not_be_trained_is_refused(data, run, name, task_more, more, said):
     with pytest.raises(InputError, match=said):
         run(recipe(task(name, data, **task_more), **more))
+
+
+def test_what_a_task_that_is_left_out_asks_for_does_not_matter(data, run):
+    tasks = task("mood", data), task("same", data, contrast=1, weight=0)
+    trained = run(recipe(*tasks, mixing={"frozen_encoder": True, "weights": "given"}, steps=1))
+    assert set(trained.predictor.heads) == {"mood"}
 
 
 def test_several_processes_are_refused(data, run, monkeypatch):

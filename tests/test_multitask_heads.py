@@ -97,10 +97,13 @@ def test_fresh_weights_depend_on_the_seed_alone():
     assert not first[-3:].any()  # the biases
 
 
-def test_dropout_is_in_training_only():
-    head, u = task_head(task("classification", dropout=0.5), WIDTH, 2, seed=0), draw(4, WIDTH, dtype=torch.float32)
+@pytest.mark.parametrize(("kind", "layers"), [("linear", 1), ("mlp", 3)])
+def test_dropout_is_in_training_only_and_before_every_layer(kind, layers):
+    head, u = task_head(task("classification", head=kind, dropout=0.5), WIDTH, 2, seed=0), torch.ones(4, WIDTH)
     assert not torch.equal(head.train()(u), head(u))
     assert torch.equal(head.eval()(u), head(u))
+    order = [type(module) for module in head.network]
+    assert order == [nn.Dropout, nn.Linear, *[nn.ReLU, nn.Dropout, nn.Linear] * (layers - 1)]
 
 
 def test_embeddings_that_do_not_fit_are_refused():

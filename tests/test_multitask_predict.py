@@ -119,6 +119,22 @@ def test_a_text_is_cut_to_its_tasks_length(data, tiny_bert):
         assert not np.allclose(found(name, cut - 1), found(name, cut), atol=1e-6)
 
 
+def test_a_text_is_cut_to_what_the_encoder_takes_where_that_is_less(saved):
+    predictor = Predictor.load(saved, device="cpu", max_length=6)
+    long, cut, shorter = (predictor.predict("mood", [" ".join(WORDS[:kept])]) for kept in (9, 4, 3))
+    assert np.array_equal(long.probabilities, cut.probabilities)
+    assert not np.allclose(shorter.probabilities, cut.probabilities, rtol=0, atol=1e-6)
+
+
+def test_rows_go_through_a_head_in_parts(predictor, monkeypatch):
+    texts = [" ".join(WORDS[start : start + 3]) for start in range(8)]
+    whole = predictor.predict("mood", texts)
+    monkeypatch.setattr("layerwise.multitask.predictor._ROWS", 3)
+    parts = predictor.predict("mood", texts)
+    assert parts.labels == whole.labels
+    np.testing.assert_allclose(parts.probabilities, whole.probabilities, atol=1e-6)
+
+
 @pytest.mark.parametrize("pooler", ["last @ cls", "2 @ mean", "attention(cls, mean)"])
 @pytest.mark.parametrize("head", ["none", "linear"])
 def test_saved_and_loaded_predicts_exactly_the_same(data, tiny_bert, tmp_path, pooler, head):
@@ -274,6 +290,9 @@ def test_a_diverged_task_has_no_score_and_leaves_no_overall_one(data, tiny_bert,
     assert np.isnan(trained.scores["dev"]["near/pearson"])
     assert set(trained.confusions) == {"same"}
     trained.predictor.save(tmp_path / "model")
+    for name, row in (("mood", "rain"), ("near", ("rain", "door"))):
+        with pytest.raises(ModelError, match=rf"task '{name}': the model gives no numbers .* train it again"):
+            trained.predictor.predict(name, [row] * 4)
 
 
 def test_a_step_without_a_score_is_never_the_best(data, tiny_bert, tmp_path, monkeypatch):
@@ -496,6 +515,23 @@ def test_wrong_recipes_are_refused_with_their_place(tmp_path, text, said):
     (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(InputError, match=said):
         load_multitask_recipe(tmp_path / "mine.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("[task]\nname = 'a'", "in double brackets"), ("train = 5", r"\[train\]: expected a table of settings")],
+)
+@pytest.mark.parametrize("sets", ["task.a.head=mlp", "train.steps=3"])
+def test_values_are_put_into_tables_alone(tmp_path, text, said, sets):
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(InputError, match=rf"mine\.toml: .*{said}"):
+        load_multitask_recipe(tmp_path / "mine.toml", [sets])
+
+
+def test_labels_may_be_written_as_numbers(tmp_path):
+    given = 'name = "a"\nkind = "classification"\nfile = "a.csv"\ncolumns = ["text"]\n'
+    (tmp_path / "mine.toml").write_text(f"[[task]]\n{given}labels = [0, 1.0, true]\n")
+    assert load_multitask_recipe(tmp_path / "mine.toml").tasks[0].labels == ("0", "1", "True")
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,11 @@ def test_the_order_is_a_function_of_seed_and_epoch(made, order, iteration):
         assert rows(seed, epoch) != rows(seed + 1, epoch)
 
 
+def test_tasks_of_one_size_have_orders_of_their_own():
+    first, second = next(iter(plan([50, 50], [50, 50], "cycling")))
+    assert first.rows.tolist() != second.rows.tolist()
+
+
 def test_passes_are_newly_shuffled():
     found = [batch.rows.tolist() for step in plan([100, 20], [5, 20], "cycling") for batch in step if batch.task == 1]
     assert len(found) == 20

@@ -95,6 +95,7 @@ def test_settings_are_frozen_and_hashable():
         ("classification", {"contrast_temperature": 0.0}, "contrast_temperature must be above 0"),
         ("classification", {"dropout": 1.0}, "dropout 1.0 is not from 0 to below 1"),
         ("classification", {"contrast_dropout": -0.1}, "contrast_dropout -0.1 is not from 0"),
+        ("classification", {"contrast_dropout": 0.1}, "contrast_dropout is not read without contrast; set contrast"),
         ("classification", {"supervised": False}, "leaves contrast alone, but contrast is 0"),
         ("classification", {"max_length": 2}, "max_length is 3 or more"),
         ("classification", {"limit": 1}, "limit 2 or more"),

@@ -295,6 +295,7 @@ BAD_SHAPES = [
     (lambda: info_nce(A, A, A[:2], hard_negative_weight=1.0), r"needs one negative an anchor; 2 came for 3 anchors"),
     (lambda: info_nce(A, A, hard_negative_weight=1.0), r"needs one negative an anchor; 0 came .* or the weight 0"),
     (lambda: info_nce(A, A, A, ignored=A > 1), r"The shapes differ: ignored \(3, 4\), logits \(3, 6\)"),
+    (lambda: info_nce(A, A, ignored=torch.eye(3)), r"ignored: torch.float32 came; expected bool"),
     (lambda: nt_xent(A, A[:2], temperature=1), r"The shapes differ: left \(3, 4\), right \(2, 4\)"),
     (lambda: self_guided(A, STACK, temperature=1, form="opt1"), r"views: the shape is \(3, 2, 4\); expected \(sent"),
     (lambda: self_guided(A, A, temperature=1, form="opt3"), r"views: .* expected \(sentences, layers, width\)"),

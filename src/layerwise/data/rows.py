@@ -98,6 +98,14 @@ def text_of(source: RowSource, row: Row, column: int) -> str:
     raise source.fail(row.place, f"column {source.columns[column]!r} is {shown}, expected a text")
 
 
+def written_text_of(source: RowSource, row: Row, column: int) -> str:
+    """A column's value, which must be a text with something in it."""
+    text = text_of(source, row, column)
+    if not text.strip():
+        raise source.fail(row.place, f"column {source.columns[column]!r} is empty; give a text, or drop the row")
+    return text
+
+
 def column_type(source: RowSource, name: str) -> Any:
     """The Arrow type of a Parquet file's column."""
     import pyarrow.parquet as pq

@@ -36,10 +36,15 @@ class Batch:
 
     def padded(self, pad_id: int) -> tuple[Tensor, Tensor]:
         """Token numbers and mask, both (batch, longest)."""
-        mask = np.arange(self.lengths[0]) < self.lengths[:, None]
-        tokens = np.full(mask.shape, pad_id, dtype=np.int64)
-        tokens[mask] = self.tokens
-        return torch.from_numpy(tokens), torch.from_numpy(mask.astype(np.int64))
+        return padded(self.tokens, self.lengths, pad_id)
+
+
+def padded(tokens: Rows, lengths: Rows, pad_id: int) -> tuple[Tensor, Tensor]:
+    """Token numbers, one text after the other, as rows filled up; and their mask. Both int64 (texts, longest)."""
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    found = np.full(mask.shape, pad_id, dtype=np.int64)
+    found[mask] = tokens
+    return torch.from_numpy(found), torch.from_numpy(mask.astype(np.int64))
 
 
 def batches(ids: Sequence[Sequence[int]], *, budget: int, slack: float = 0.1) -> Iterator[Batch]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from layerwise.encoder.batches import padded
 from layerwise.encoder.stream import ahead
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
@@ -104,7 +105,9 @@ class MultitaskBatches:
         found = self.tokenizers[task.settings.name](texts)
         self._texts[task.settings.name] += len(texts)
         self._cut[task.settings.name] += found.truncated
-        tokens, mask = padded(found.ids, self.pad_id)
+        lengths = np.fromiter(map(len, found.ids), dtype=np.int64, count=len(found.ids))
+        flat = np.fromiter(chain.from_iterable(found.ids), dtype=np.int64, count=int(lengths.sum()))
+        tokens, mask = padded(flat, lengths, self.pad_id)
         targets = torch.from_numpy(rows.targets[planned.rows])
         return {
             "input_ids": tokens,
@@ -112,12 +115,3 @@ class MultitaskBatches:
             "targets": targets.float() if task.settings.kind == "similarity" else targets,
             "kept": torch.from_numpy(planned.kept),
         }
-
-
-def padded(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
-    """Token numbers and their mask, both int64 (texts, longest)."""
-    lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
-    mask = np.arange(lengths.max()) < lengths[:, None]
-    tokens = np.full(mask.shape, pad_id, dtype=np.int64)
-    tokens[mask] = np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(lengths.sum()))
-    return torch.from_numpy(tokens), torch.from_numpy(mask.astype(np.int64))

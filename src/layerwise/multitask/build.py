@@ -86,7 +86,7 @@ def check_trainable(recipe: MultitaskRecipe) -> None:
     if recipe.train.chunk:
         raise InputError("[train] chunk: gradient caching is not for several tasks; lower batch_size instead")
     for task in recipe.tasks:
-        if recipe.mixing.frozen_encoder and task.contrast:
+        if recipe.mixing.frozen_encoder and task.contrast and task.weight:
             raise InputError(
                 f"task {task.name!r}: contrast compares two dropout passes of the encoder, but [mixing] "
                 f"frozen_encoder = true leaves it no dropout; set contrast = 0, or train the encoder"

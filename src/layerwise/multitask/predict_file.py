@@ -12,7 +12,7 @@ from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from layerwise.data.rows import STDIN, Row, RowSource, column_type, text_of
+from layerwise.data.rows import STDIN, Row, RowSource, column_type, written_text_of
 from layerwise.errors import InputError, LayerwiseError, MissingColumnError
 from layerwise.multitask.labels import listed
 from layerwise.multitask.predictor import Predictions, Predictor
@@ -115,7 +115,8 @@ def _read(path: str, task: TaskSettings, columns: Sequence[str], format: str | N
     if not placed:
         raise InputError(f"{source.name}: no rows to predict; give a file with 1 or more")
     own = ("text",) if source.format == "text" else wanted
-    texts = [_texts(source, Row(place, tuple(record[name] for name in own))) for place, record in placed]
+    rows = [Row(place, tuple(record[name] for name in own)) for place, record in placed]
+    texts = [tuple(written_text_of(source, row, column) for column in range(len(own))) for row in rows]
     records = [record for _, record in placed]
     names = list(dict.fromkeys(name for record in records for name in record))
     kinds = {name: column_type(source, name) for name in names} if source.format == "parquet" else {}
@@ -156,14 +157,6 @@ def _header(source: RowSource) -> tuple[str, ...]:
         if name not in header:
             raise MissingColumnError(f"{source.name}: no column {name!r}; it has {listed(header)}")
     return header
-
-
-def _texts(source: RowSource, row: Row) -> tuple[str, ...]:
-    found = tuple(text_of(source, row, place) for place in range(len(source.columns)))
-    for column, text in zip(source.columns, found, strict=True):
-        if not text.strip():
-            raise source.fail(row.place, f"column {column!r} is empty; give a text, or drop the row")
-    return found
 
 
 def _added_names(classes: Sequence[str]) -> list[str]:

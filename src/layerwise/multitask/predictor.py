@@ -14,7 +14,7 @@ from torch import nn
 
 from layerwise.encoder.layer_encoder import check_sentences
 from layerwise.encoder.tokens import SentenceTokenizer
-from layerwise.errors import InputError
+from layerwise.errors import InputError, ModelError
 from layerwise.mixes import LayerAttention
 from layerwise.model.layer_model import LayerModel
 from layerwise.multitask.embed_texts import RememberedTokens, embed_columns, task_tokenizers
@@ -106,7 +106,12 @@ class Predictor:
         return self.predictions(task, self.outputs(task, columns))
 
     def predictions(self, task: str, outputs: NDArray[np.floating[Any]]) -> Predictions:
-        """What a head's outputs say."""
+        """What a head's outputs say; those of a model that has diverged say nothing."""
+        if not np.isfinite(outputs).all():
+            raise ModelError(
+                f"task {task!r}: the model gives no numbers (NaN or infinite), so its training has diverged; train it "
+                f"again at a lower rate"
+            )
         classes, none = self.labels[task], np.empty(0)
         if self.task(task).kind == "similarity":
             return Predictions((), (), np.empty((len(outputs), 0)), outputs.astype(np.float64))

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from layerwise.errors import InputError, LayerwiseError
+from layerwise.multitask.label_name import label_name
 from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskRecipe, TaskSettings
 from layerwise.train.recipe_format import RecipeFormat, Tables, beside, said_of, settings_of
 from layerwise.train.settings import ModelSettings, OptimiserSettings
@@ -59,5 +60,8 @@ def _task(table: Tables, where: str, number: int) -> TaskSettings:
     if isinstance(splits, dict):  # one name stands for a list of it
         named = {role: [names] if isinstance(names, str) else names for role, names in splits.items()}
         table = table | {"splits": named}
+    labels = table.get("labels")
+    if isinstance(labels, list):  # numbers and true or false as the file may have them
+        table = table | {"labels": [label_name(one) if isinstance(one, int | float) else one for one in labels]}
     task: TaskSettings = settings_of(TaskSettings, table, where, f"task {table['name']!r}")
     return task

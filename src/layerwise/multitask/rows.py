@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from layerwise.data.rows import Row, RowSource, text_of
+from layerwise.data.rows import Row, RowSource, written_text_of
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.multitask.labels import class_numbers, is_unlabelled, listed, scores, train_labels
 from layerwise.multitask.task import TaskSettings
@@ -79,9 +79,9 @@ def _labelled(source: RowSource, found: dict[str, list[Row]], task: TaskSettings
     labels = () if task.kind == "similarity" else train_labels(source, found["train"], task)
     if "test" in found and is_unlabelled(found["test"], task, labels):
         log.info("task %s: its %d test rows have no labels and are left out", task.name, len(found.pop("test")))
-    parts = {}
+    parts, columns = {}, range(len(task.columns))
     for role, rows in found.items():
-        texts = tuple(_texts(source, rows, column) for column in range(len(task.columns)))
+        texts = tuple(tuple(written_text_of(source, row, column) for row in rows) for column in columns)
         parts[role] = LabelledRows(texts, _targets(source, rows, task, labels, role))
     return LabelledTask(task, task.label_names or labels, parts)
 
@@ -110,14 +110,6 @@ def _by_role(source: RowSource, task: TaskSettings) -> dict[str, list[Row]]:
                 f"{role} by splits = {{{role} = …}}"
             )
     return found
-
-
-def _texts(source: RowSource, rows: Sequence[Row], column: int) -> tuple[str, ...]:
-    texts = tuple(text_of(source, row, column) for row in rows)
-    for row, text in zip(rows, texts, strict=True):
-        if not text.strip():
-            raise source.fail(row.place, f"column {source.columns[column]!r} is empty; give a text, or drop the row")
-    return texts
 
 
 def _targets(

@@ -165,6 +165,8 @@ class TaskSettings:
             rate = getattr(self, key)
             if rate is not None and not 0 <= rate < 1:
                 raise InputError(f"{self._said(key)} {rate} is not from 0 to below 1")
+        if self.contrast_dropout is not None and not self.contrast:
+            raise InputError(f"{self._said('contrast_dropout')} is not read without contrast; set contrast = 0.1")
         if not self.supervised and not self.contrast:
             raise InputError(
                 f"{self._said('supervised')} = false leaves contrast alone, but contrast is 0; set it to 1"

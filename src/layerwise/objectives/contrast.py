@@ -6,7 +6,7 @@ from torch import Tensor
 
 from layerwise.errors import InputError
 from layerwise.objectives.cosine import cosines
-from layerwise.objectives.shapes import check_above_zero, check_positives, check_rows, check_same_shape
+from layerwise.objectives.shapes import check_above_zero, check_mask, check_positives, check_rows, check_same_shape
 
 
 def info_nce(
@@ -31,7 +31,8 @@ def info_nce(
         hard_negative_weight: Added to the logit of anchor i with negative i, so k must be n. The code of SimCSE and
             LayerAttPooler does so; eq. 8 as printed is 0.
         symmetric: The mean with the loss from positives to anchors, so m must be n; negatives stay with the first.
-        ignored: (n, m + k), true where a candidate is no negative of an anchor: it is left out of the denominator.
+        ignored: (n, m + k) bool, true where a candidate is no negative of an anchor: it is left out of the denominator.
+            An anchor's own positive must stay.
     """
     check_above_zero("temperature", temperature)
     check_rows(anchors=anchors, positives=positives, **({} if negatives is None else {"negatives": negatives}))
@@ -44,7 +45,7 @@ def info_nce(
         _check_own_negatives(anchors, negatives)
         logits.diagonal(len(positives)).add_(hard_negative_weight)
     if ignored is not None:
-        check_same_shape(ignored=ignored, logits=logits)
+        check_mask(ignored, logits)
         logits = logits.masked_fill(ignored, -torch.inf)
     loss = first_columns_loss(logits)
     if symmetric:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import inf
 
+import torch
 from torch import Tensor
 
 from layerwise.errors import InputError
@@ -36,6 +37,13 @@ def check_same_shape(**tensors: Tensor) -> None:
     if len(set(shapes.values())) > 1:
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise InputError(f"The shapes differ: {listed}; give tensors of one shape")
+
+
+def check_mask(ignored: Tensor, logits: Tensor) -> None:
+    """Refuse a mask that is not one true or false for each logit."""
+    check_same_shape(ignored=ignored, logits=logits)
+    if ignored.dtype != torch.bool:
+        raise InputError(f"ignored: {ignored.dtype} came; expected bool, True for what is left out")
 
 
 def check_positives(anchors: Tensor, positives: Tensor) -> None:

@@ -30,8 +30,8 @@ class MetricsFile(TrainerCallback):
         self.path.write_text("".join(f"{line}\n" for line in kept if state.global_step), encoding="utf-8")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """The losses of the last steps are logged too, however many they are."""
-        control.should_log |= state.global_step >= state.max_steps
+        """Losses are logged at every look at the dev rows too, where a run may stop, and at the end."""
+        control.should_log |= control.should_evaluate or state.global_step >= state.max_steps
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **given: Any) -> None:  # noqa: ARG002
         """Append."""

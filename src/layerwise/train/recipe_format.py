@@ -63,12 +63,13 @@ class RecipeFormat:
         """The tables of a recipe with values put in, and what errors call it."""
         text, where = self.text(name_or_file)
         try:
-            tables = self.overridden(tomllib.loads(text), sets)
+            tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             single = re.search(rf"^\s*\[{self.listed}\]", text, re.MULTILINE)
             hint = f"; write [[{self.listed}]], in double brackets" if single else ""
             raise InputError(f"{where}: not TOML: {error}{hint}") from error
-        return tables, f"{where}, changed by --set" if sets else where
+        self._check_tables(tables, where)
+        return self.overridden(tables, sets), f"{where}, changed by --set" if sets else where
 
     def overridden(self, tables: Tables, sets: Sequence[str]) -> Tables:
         """Tables with values put in: "train.steps=100", "objective.sscl.layers=[-2]", "model.encoder=some/model"."""
@@ -103,6 +104,13 @@ class RecipeFormat:
         parts += [f"[{name}]\n{toml_lines(asdict(getattr(recipe, name)))}" for name in self.tables]
         parts += [f"[[{self.listed}]]\n{toml_lines(table)}" for table in listed]
         return "\n".join(parts)
+
+    def _check_tables(self, tables: Tables, where: str) -> None:
+        """Refuse what is no table and must be one: values are put into it next."""
+        for name in self.tables:
+            if not isinstance(tables.get(name, {}), dict):
+                raise InputError(f"{where}: [{name}]: expected a table of settings")
+        self.listed_tables(tables, where)
 
     def _place(self, tables: Tables, parts: Sequence[str], text: str) -> Tables:
         """The table that a dotted key is in; listed ones are known by their names."""
