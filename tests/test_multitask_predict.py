@@ -177,11 +177,19 @@ def test_what_is_no_model_of_tasks_is_refused(saved, tiny_bert, tmp_path):
     with pytest.raises(ModelError, match=r"no tasks.json, so it has no tasks to predict; train one with"):
         Predictor.load(tiny_bert, device="cpu")
     broken = shutil.copytree(saved, tmp_path / "broken")
+    shutil.copy(broken / "tasks" / "same.safetensors", broken / "tasks" / "mood.safetensors")
+    with pytest.raises(
+        ModelError, match=r"mood.safetensors: its weights are not those of the head in tasks.json; save"
+    ):
+        Predictor.load(broken)
     (broken / "tasks" / "mood.safetensors").unlink()
     with pytest.raises(ModelError, match=r"mood.safetensors: can't be read: .*; the folder is incomplete"):
         Predictor.load(broken, device="cpu")
     for change, said in (
-        (lambda facts: facts["tasks"][0]["settings"].update(head="lineal"), "head 'lineal' is not known"),
+        (
+            lambda facts: facts["tasks"][0]["settings"].update(head="lineal"),
+            "head of classification 'lineal' is not known",
+        ),
         (lambda facts: facts["tasks"][0].pop("labels"), "damaged: 'labels'"),
         (lambda facts: facts.update(format=9), "its format is 9, this version reads 1"),
     ):
@@ -507,7 +515,7 @@ def test_a_set_value_that_does_not_fit_is_not_blamed_on_the_file_alone():
             "splits is 'dev'; expected a t",
         ),
         (RECIPE.replace("max_length = 16", 'max_length = "long"'), "max_length is 'long'; expected a whole number"),
-        (RECIPE.replace('"cosine"', '"cosin"'), "task 'near': head 'cosin' is not known"),
+        (RECIPE.replace('"cosine"', '"cosin"'), "task 'near': head of similarity 'cosin' is not known"),
         ("[", "not TOML"),
     ],
 )
@@ -587,7 +595,9 @@ def test_a_training_and_its_predictions_by_the_command_line(tiny_bert, data, tmp
     assert again["results"] == results["results"]
     assert "is not empty; go on with --resume" in refused(capsys, monkeypatch, *given)
     other = refused(capsys, monkeypatch, *given, "--resume", "--set", "train.steps=9")
-    assert "was begun with other settings" in other
+    assert "was begun with other settings (train.steps: 4, now 9), see" in other
+    elsewhere = refused(capsys, monkeypatch, *given, "--resume", "--set", "task.near.scale=[0, 9]")
+    assert "(tasks.2.scale.1: 5.0, now 9.0), see" in elsewhere
     (folder / "result.json").unlink()
     (folder / "begun.json").write_text('{"seed": 7}')
     assert "was begun with seed 7, not 1" in refused(capsys, monkeypatch, *given, "--resume")
@@ -691,6 +701,28 @@ def test_the_recipe_of_the_docs_is_one():
     page = (Path(__file__).parents[1] / "docs/multitask.md").read_text(encoding="utf-8")
     found = parse_multitask_recipe(tomllib.loads(page.split("```toml")[1].split("```")[0]))
     assert [task.name for task in found.tasks] == ["reviews", "near"]
+
+
+def test_the_python_lines_of_the_docs_run(data, tiny_bert, tmp_path, monkeypatch):
+    page = (Path(__file__).parents[1] / "docs/multitask.md").read_text(encoding="utf-8")
+    (tmp_path / "my-encoder").symlink_to(tiny_bert)
+    (tmp_path / "my-tasks.toml").write_text(RECIPE.replace('"mood"', '"reviews"'))
+    for name in ("mood", "same", "near"):
+        (tmp_path / f"{name}.csv").symlink_to(data / f"{name}.csv")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(page.split("```python")[1].split("```")[0], names)  # noqa: S102 - the page's own lines
+    assert set(names["found"].summary["dev"]["overall"]) == {"mean", "sd"}
+    assert names["predictor"].predict("reviews", ["Good.", "Bad."]).probabilities.shape == (2, 2)
+
+
+def test_what_a_recipe_leaves_out_is_what_was_found_best(tmp_path):
+    given = 'kind = "similarity"\nfile = "a.csv"\ncolumns = ["a", "b"]\n'
+    (tmp_path / "mine.toml").write_text(f'[model]\nhead = "mlp"\n[[task]]\nname = "near"\n{given}')
+    found = load_multitask_recipe(tmp_path / "mine.toml")
+    assert (found.model.pooler, found.model.head) == ("last @ mean", "mlp")
+    assert (found.tasks[0].head, found.tasks[0].metric) == ("cosine", "pearson")
+    assert load_multitask_recipe(tmp_path / "mine.toml", ["model.pooler=last @ cls"]).model.pooler == "last @ cls"
 
 
 def test_mistakes_of_the_command_line_are_one_line(saved, data, tmp_path, capsys, monkeypatch):

@@ -354,3 +354,35 @@ def test_a_limit_that_leaves_too_few_rows_is_named(tmp_path):
     assert len(read_labelled(TaskSettings(**given, limit=99)).parts["train"]) == 6
     with pytest.raises(InputError, match=r"rows.csv:6: class .1. .* \(limit = 4 leaves 4 rows of train\)$"):
         read_labelled(TaskSettings(**given, limit=4))
+
+
+def test_rows_of_no_split_and_rows_that_train_has_too_are_told_of(tmp_path, caplog):
+    more = [{"text": "low 0", "label": 9, "split": "dev"}, {"text": "lost", "label": 9, "split": "tran"}]
+    with caplog.at_level(logging.INFO, "layerwise.multitask.rows"):
+        read_labelled(classes(write(tmp_path / "rows.csv", [*CLASSED[:-1], *more])))
+    unused, repeated = caplog.records
+    assert (unused.levelname, unused.getMessage()) == ("INFO", "task mine: no split takes 1 rows, of 'tran'")
+    assert repeated.levelname == "WARNING"
+    assert repeated.getMessage().startswith("task mine: 1 of its 2 dev rows have texts that train has too")
+
+
+def test_pairs_are_the_same_only_as_pairs(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "layerwise.multitask.rows"):
+        read_labelled(similarity(write(tmp_path / "one.csv", [*SCORED, {**SCORED[0], "b": "six", "split": "dev"}])))
+    assert not caplog.records
+
+
+def test_a_class_is_one_value(tmp_path):
+    rows = [CLASSED[0] | {"label": ["9", "10"]}, *CLASSED[1:]]
+    with pytest.raises(
+        InputError, match=r"rows\.jsonl:1: label is \['9', '10'\]; expected one class, a text or a number"
+    ):
+        read_labelled(classes(write(tmp_path / "rows.jsonl", rows)))
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_two_columns_of_one_name_are_no_training_rows(tmp_path, separator):
+    path = tmp_path / ("rows.csv" if separator == "," else "rows.tsv")
+    path.write_text(separator.join(["text", "text", "label", "split"]) + "\n")
+    with pytest.raises(InputError, match=r"rows\..sv: the column 'text' comes twice; rename one of them"):
+        read_labelled(classes(path))

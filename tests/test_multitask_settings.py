@@ -57,8 +57,8 @@ def test_settings_are_frozen_and_hashable():
     [
         ("classification", {"name": "my task"}, "task name 'my task': give letters, digits"),
         ("classification", {"name": ""}, "task name ''"),
-        ("classification", {"head": "cosine"}, "head 'cosine' is not known; known: linear, mlp"),
-        ("pairs", {"head": "cosine"}, "head 'cosine' is not known"),
+        ("classification", {"head": "cosine"}, "head of classification 'cosine' is not known; known: linear, mlp"),
+        ("pairs", {"head": "cosine"}, "head of pairs 'cosine' is not known"),
         ("pairs", {"features": "sum"}, "features 'sum' is not known; known: concat, difference-sum, all"),
         ("pairs", {"loss": "contrastive"}, "loss 'contrastive' is not known"),
         ("similarity", {"loss": "binary"}, "loss 'binary' is not known"),
@@ -97,8 +97,8 @@ def test_settings_are_frozen_and_hashable():
         ("classification", {"contrast_dropout": -0.1}, "contrast_dropout -0.1 is not from 0"),
         ("classification", {"contrast_dropout": 0.1}, "contrast_dropout is not read without contrast; set contrast"),
         ("classification", {"supervised": False}, "leaves contrast alone, but contrast is 0"),
-        ("classification", {"max_length": 2}, "max_length is 3 or more"),
-        ("classification", {"limit": 1}, "limit 2 or more"),
+        ("classification", {"max_length": 2}, "max_length 2: give 3 or more"),
+        ("classification", {"limit": 1}, "limit 1: give 2 or more rows"),
     ],
 )
 def test_a_task_that_can_not_be_is_refused(kind, given, message):

@@ -185,6 +185,8 @@ BAD = {
     "empty.tsv": (b"", r"empty\.tsv: the file is empty; expected a header row"),
     "column.csv": (b"id,sentence\n1,a\n", r"column\.csv: no column 'text'; it has 'id', 'sentence'"),
     "column.tsv": (b"id\tsentence\n1\ta\n", r"column\.tsv: no column 'text'; it has 'id', 'sentence'"),
+    "semicolons.csv": (b"id;text\n1;a\n", r"it has 'id;text', separated by ';': \*\.csv needs commas and \*\.tsv tabs"),
+    "twice.csv": (b"text,text\na,b\n", r"twice\.csv: the column 'text' comes twice; rename one of them"),
     "column.jsonl": (b'{"text": "a"}\n{"txt": "b"}\n', r"column\.jsonl:2: no column 'text'; it has 'txt'"),
     "few.csv": (b'id,text\n1,"a\nb"\n2\n', r"few\.csv:4: 1 columns, but the header has 2"),
     "many.csv": (b"id,text\n1,a\n2,b, c\n", r"many\.csv:3: 3 columns, but the header has 2"),

@@ -181,7 +181,7 @@ def test_a_loss_that_is_no_number_stops_and_leaves_the_last_good_checkpoint(
             with torch.no_grad():
                 encoder.model.encoder.layer[0].output.dense.weight.fill_(torch.nan)
 
-    message = rf"the loss is not a number at step 4; the last good checkpoint is .*{said}; lower the learning rate"
+    message = rf"the loss is not a number at step 4; the last good checkpoint is .*{said}; lower the learning rate, in"
     with pytest.raises(TrainingError, match=message):
         train(what, tmp_path, encoder=encoder, corpus=texts(), told=poison)
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == [said]

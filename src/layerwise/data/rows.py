@@ -144,7 +144,8 @@ def _read_delimited(source: RowSource, delimiter: str) -> Iterator[Row]:
                 if not record:
                     continue
                 if len(record) != len(header):
-                    raise source.fail(reader.line_num, f"{len(record)} columns, but the header has {len(header)}")
+                    counted = f"{len(record)} columns, but the header has {len(header)}"
+                    raise source.fail(reader.line_num, f"{counted}; put quotes around a field that holds a separator")
                 yield Row(reader.line_num, tuple(record[place] for place in places))
         except csv.Error as error:
             raise source.fail(reader.line_num, f"not valid CSV: {error}; put quotes around the whole field") from error
@@ -159,7 +160,9 @@ def _read_jsonl(source: RowSource) -> Iterator[Row]:
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise source.fail(place, f"not valid JSON: {str(error).splitlines()[0]}") from error
+                raise source.fail(
+                    place, f"not valid JSON: {str(error).splitlines()[0]}; write one object a line"
+                ) from error
             if not isinstance(record, dict):
                 raise source.fail(place, f"expected a JSON object, found {type(record).__name__}")
             _places(source, list(record), at=place)
@@ -189,8 +192,17 @@ def _places(source: RowSource, header: Sequence[str], at: int | None = None) -> 
     for column in source.columns:
         if column not in header:
             where = source.name if at is None else f"{source.name}:{at}"
-            raise MissingColumnError(f"{where}: no column {column!r}; it has {', '.join(map(repr, header))}")
+            raise MissingColumnError(f"{where}: no column {column!r}; it has {_shown_header(header)}")
+        if list(header).count(column) > 1:
+            raise InputError(f"{source.name}: the column {column!r} comes twice; rename one of them")
     return [list(header).index(column) for column in source.columns]
+
+
+def _shown_header(header: Sequence[str]) -> str:
+    """A file's columns, for errors; a lone one with separators in it tells what is wrong."""
+    shown = ", ".join(map(repr, header))
+    other = next((mark for mark in (";", "|", "\t", ",") if mark in header[0]), None) if len(header) == 1 else None
+    return f"{shown}, separated by {other!r}: *.csv needs commas and *.tsv tabs" if other else shown
 
 
 @contextmanager

@@ -24,6 +24,8 @@ def train_labels(source: RowSource, rows: Sequence[Row], task: TaskSettings) -> 
         name = label_name(_label(row, task))
         if not name:
             raise _without_label(source, row, task, "train")
+        if isinstance(_label(row, task), list | dict):
+            raise source.fail(row.place, f"{task.label} is {name}; expected one class, a text or a number")
         if task.labels and name not in task.labels:
             raise source.fail(row.place, f"label {name!r} is not among the labels given: {listed(task.labels)}")
         if counts[name] < FEWEST:

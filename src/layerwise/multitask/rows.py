@@ -5,7 +5,8 @@ What can't be used is one error that names the file, the row and the remedy.
 
 import logging
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,25 +84,41 @@ def _labelled(source: RowSource, found: dict[str, list[Row]], task: TaskSettings
     for role, rows in found.items():
         texts = tuple(tuple(written_text_of(source, row, column) for row in rows) for column in columns)
         parts[role] = LabelledRows(texts, _targets(source, rows, task, labels, role))
+    _tell_repeated(task, parts)
     return LabelledTask(task, task.label_names or labels, parts)
+
+
+def _tell_repeated(task: TaskSettings, parts: Mapping[str, LabelledRows]) -> None:
+    """Rows that are trained on are no test: a score on them is too good."""
+    trained = set(zip(*parts["train"].columns, strict=True))
+    for role in parts.keys() - {"train"}:
+        count = sum(texts in trained for texts in zip(*parts[role].columns, strict=True))
+        if count:
+            log.warning(
+                "task %s: %d of its %d %s rows have texts that train has too, so that their scores are too good",
+                task.name, count, len(parts[role]), role,
+            )  # fmt: skip
 
 
 def _by_role(source: RowSource, task: TaskSettings) -> dict[str, list[Row]]:
     """Each role's rows, in the file's order."""
     roles = {name: role for role, names in task.splits.items() for name in names}
     found: dict[str, list[Row]] = {role: [] for role in task.splits}
-    splits: dict[str, None] = {}
+    splits = Counter[str]()
     needed = f"task {task.name!r} needs the columns {', '.join(source.columns)}"
     try:
         for row in source:
             split = str(row.values[-1])
-            splits[split] = None
+            splits[split] += 1
             if split in roles:
                 found[roles[split]].append(row)
     except MissingColumnError as error:
         raise InputError(f"{error}; {needed}") from error
     if not splits:
         raise InputError(f"{source.name}: no rows; {needed}")
+    unused = {split: count for split, count in splits.items() if split not in roles}
+    if unused:
+        log.info("task %s: no split takes %d rows, of %s", task.name, sum(unused.values()), listed(list(unused)))
     for role, rows in found.items():
         if not rows:
             raise InputError(

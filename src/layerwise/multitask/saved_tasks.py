@@ -82,9 +82,11 @@ def _read(folder: Path, task: Mapping[str, Any], width: int) -> tuple[TaskHead, 
     path = folder / "tasks" / f"{settings.name}.safetensors"
     try:
         head.load_state_dict(load_file(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
+    except (OSError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"{path}: can't be read: {reason}; the folder is incomplete, save it again") from error
+    except RuntimeError as error:
+        raise ModelError(f"{path}: its weights are not those of the head in {TASKS}; save the folder again") from error
     return head.eval(), labels
 
 

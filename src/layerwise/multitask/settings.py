@@ -11,6 +11,7 @@ from layerwise.train.settings import ModelSettings, OptimiserSettings
 __all__ = ["ITERATIONS", "WEIGHTS", "MixingSettings", "MultitaskDev", "MultitaskRecipe", "TaskSettings"]
 
 ITERATIONS = ("cycling", "padding", "truncating", "proportional", "temperature")
+POOLER = "last @ mean"  # where a recipe has none: the best of those that were compared
 WEIGHTS = ("equal", "inverse-size", "given", "learned")
 
 
@@ -80,7 +81,7 @@ class MultitaskRecipe:
     name: str
     about: str = ""
     reached: str = ""
-    model: ModelSettings = field(default_factory=ModelSettings)
+    model: ModelSettings = field(default_factory=lambda: ModelSettings(pooler=POOLER))
     tasks: tuple[TaskSettings, ...]
     mixing: MixingSettings = field(default_factory=MixingSettings)
     train: OptimiserSettings = field(default_factory=OptimiserSettings)

@@ -73,7 +73,7 @@ class TaskSettings:
     labels: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
     scale: tuple[float, float] = (0.0, 5.0)
-    head: str = "linear"
+    head: str = ""
     features: str = "difference-sum"
     loss: str = ""
     dropout: float = 0.3
@@ -92,7 +92,8 @@ class TaskSettings:
         if not _NAME.fullmatch(self.name):
             raise InputError(f"task name {self.name!r}: give letters, digits, - and _")
         one_of(self.kind, KINDS, self._said("kind"))
-        one_of(self.head, HEADS[self.kind], self._said("head"))
+        object.__setattr__(self, "head", self.head or HEADS[self.kind][0])
+        one_of(self.head, HEADS[self.kind], self._said(f"head of {self.kind}"))
         one_of(self.features, FEATURES, self._said("features"))
         one_of(self.loss or LOSSES[self.kind][0], LOSSES[self.kind], self._said("loss"))
         object.__setattr__(self, "metric", self.metric or METRICS[self.kind][0])
@@ -171,8 +172,10 @@ class TaskSettings:
             raise InputError(
                 f"{self._said('supervised')} = false leaves contrast alone, but contrast is 0; set it to 1"
             )
-        if self.max_length < 3 or (self.limit is not None and self.limit < 2):
-            raise InputError(f"{self._said('max_length')} is 3 or more, limit 2 or more")
+        if self.max_length < 3:
+            raise InputError(f"{self._said('max_length')} {self.max_length}: give 3 or more")
+        if self.limit is not None and self.limit < 2:
+            raise InputError(f"{self._said('limit')} {self.limit}: give 2 or more rows")
 
     @property
     def is_pair(self) -> bool:

@@ -9,8 +9,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -199,8 +200,12 @@ def remove_checkpoints(folder: Path) -> None:
 def is_done(folder: Path, seed: int, recipe: Any, load: Callable[[Path], Any]) -> bool:
     """Whether a seed is finished there; what another recipe (which `load` reads) or seed left is not gone on with."""
     written = folder / RECIPE
-    if written.is_file() and _settings(load(written)) != _settings(recipe):
-        raise InputError(f"{folder}: was begun with other settings, see {written}; give them again, or another folder")
+    before, now = _settings(load(written)) if written.is_file() else None, _settings(recipe)
+    if before not in (None, now):
+        raise InputError(
+            f"{folder}: was begun with other settings{_first_difference(asdict(before), asdict(now))}, see {written}; "
+            f"give them again, or another folder"
+        )
     done = _holds_result(folder, seed)
     began = read_json(folder / BEGUN).get("seed") if (folder / BEGUN).is_file() else seed
     if began != seed:
@@ -216,6 +221,17 @@ def _holds_result(folder: Path, seed: int) -> bool:
     if found != seed:
         raise InputError(f"{folder}: holds seed {found}, not {seed}; give another folder with --out")
     return True
+
+
+def _first_difference(before: Any, now: Any, place: str = "") -> str:
+    """Where two recipes differ first, and how, in brackets: " (train.steps: 4, now 6)"."""
+    if isinstance(before, dict) and isinstance(now, dict) and before.keys() == now.keys():
+        parts = {f"{place}.{key}".lstrip("."): (before[key], now[key]) for key in before}
+    elif isinstance(before, list | tuple) and isinstance(now, list | tuple) and len(before) == len(now):
+        parts = {f"{place}.{number}": both for number, both in enumerate(zip(before, now, strict=True))}
+    else:
+        return f" ({place}: {shorten(repr(before), 60)}, now {shorten(repr(now), 60)})"
+    return next((_first_difference(*both, name) for name, both in parts.items() if both[0] != both[1]), "")
 
 
 def _settings(recipe: Any) -> Any:

@@ -106,7 +106,7 @@ class WatchedTrainer(Trainer):
         kept = last_checkpoint(Path(str(self.args.output_dir)))
         last = f"the last good checkpoint is {kept}" if kept else "no checkpoint was written before"
         finer = ", or take precision float32" if self.args.bf16 else ""
-        return f"the {what} is not a number at step {step}; {last}; lower the learning rate{finer}"
+        return f"the {what} is not a number at step {step}; {last}; lower the learning rate{finer}, in another folder"
 
     def _run_epoch(self, *arguments: Any, **options: Any) -> None:
         """Where a finished training is taken up again, no step is left; the host would make one more."""
