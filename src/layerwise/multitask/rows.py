@@ -118,7 +118,8 @@ def _by_role(source: RowSource, task: TaskSettings) -> dict[str, list[Row]]:
         raise InputError(f"{source.name}: no rows; {needed}")
     unused = {split: count for split, count in splits.items() if split not in roles}
     if unused:
-        log.info("task %s: no split takes %d rows, of %s", task.name, sum(unused.values()), listed(list(unused)))
+        count = sum(unused.values())
+        log.info("task %s: %d rows are left out, as no split names their %s", task.name, count, listed(list(unused)))
     for role, rows in found.items():
         if not rows:
             raise InputError(
