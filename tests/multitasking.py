@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from layerwise.multitask.rows import read_labelled
-from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskRecipe, TaskSettings
-from layerwise.train.settings import ModelSettings, OptimiserSettings
+from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskModel, MultitaskRecipe, TaskSettings
+from layerwise.train.settings import OptimiserSettings
 from row_files import write
 from tiny import WORDS
 
@@ -50,7 +50,7 @@ def recipe(*tasks, mixing=None, model=None, dev=None, **train) -> MultitaskRecip
     steps = {"batch_size": 8, "steps": 6, "learning_rate": 1e-3, "precision": "float32", "schedule": "constant"}
     return MultitaskRecipe(
         name="tiny",
-        model=ModelSettings(**{"pooler": "last @ mean", **(model or {})}),
+        model=MultitaskModel(**(model or {})),
         tasks=tasks,
         mixing=MixingSettings(**(mixing or {})),
         train=OptimiserSettings(**steps | train),

@@ -192,16 +192,17 @@ def _places(source: RowSource, header: Sequence[str], at: int | None = None) -> 
     for column in source.columns:
         if column not in header:
             where = source.name if at is None else f"{source.name}:{at}"
-            raise MissingColumnError(f"{where}: no column {column!r}; it has {_shown_header(header)}")
+            raise MissingColumnError(f"{where}: no column {column!r}; it has {_shown_header(source, header)}")
         if list(header).count(column) > 1:
             raise InputError(f"{source.name}: the column {column!r} comes twice; rename one of them")
     return [list(header).index(column) for column in source.columns]
 
 
-def _shown_header(header: Sequence[str]) -> str:
-    """A file's columns, for errors; a lone one with separators in it tells what is wrong."""
+def _shown_header(source: RowSource, header: Sequence[str]) -> str:
+    """A file's columns, for errors; in a table a lone one with separators in it tells what is wrong."""
     shown = ", ".join(map(repr, header))
-    other = next((mark for mark in (";", "|", "\t", ",") if mark in header[0]), None) if len(header) == 1 else None
+    marks = ";|\t," if source.format in ("csv", "tsv") and len(header) == 1 else ""
+    other = next((mark for mark in marks if mark in header[0]), None)
     return f"{shown}, separated by {other!r}: *.csv needs commas and *.tsv tabs" if other else shown
 
 

@@ -47,6 +47,12 @@ def padded(tokens: Rows, lengths: Rows, pad_id: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(found), torch.from_numpy(mask.astype(np.int64))
 
 
+def padded_texts(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
+    """The same of texts that are not yet one after the other."""
+    lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
+    return padded(np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(lengths.sum())), lengths, pad_id)
+
+
 def batches(ids: Sequence[Sequence[int]], *, budget: int, slack: float = 0.1) -> Iterator[Batch]:
     """Cut sentences into batches of at most `budget` tokens, the longest first.
 

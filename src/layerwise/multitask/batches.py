@@ -5,13 +5,12 @@ The order is a function of seed and epoch, so that a resumed training sees what 
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from layerwise.encoder.batches import padded
+from layerwise.encoder.batches import padded_texts
 from layerwise.encoder.stream import ahead
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
@@ -105,9 +104,7 @@ class MultitaskBatches:
         found = self.tokenizers[task.settings.name](texts)
         self._texts[task.settings.name] += len(texts)
         self._cut[task.settings.name] += found.truncated
-        lengths = np.fromiter(map(len, found.ids), dtype=np.int64, count=len(found.ids))
-        flat = np.fromiter(chain.from_iterable(found.ids), dtype=np.int64, count=int(lengths.sum()))
-        tokens, mask = padded(flat, lengths, self.pad_id)
+        tokens, mask = padded_texts(found.ids, self.pad_id)
         targets = torch.from_numpy(rows.targets[planned.rows])
         return {
             "input_ids": tokens,

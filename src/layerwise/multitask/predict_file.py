@@ -14,7 +14,6 @@ from typing import Any
 
 from layerwise.data.rows import STDIN, Row, RowSource, column_type, written_text_of
 from layerwise.errors import InputError, LayerwiseError, MissingColumnError
-from layerwise.multitask.labels import listed
 from layerwise.multitask.predictor import Predictions, Predictor
 from layerwise.multitask.task import TaskSettings
 from layerwise.multitask.write_table import WRITERS, Record, Table, Writer, write_whole
@@ -128,7 +127,7 @@ def _placed(source: RowSource) -> Iterator[tuple[int, Record]]:
     if source.format == "text":
         yield from ((row.place, {"text": row.values[0]}) for row in source)
         return
-    next(iter(RowSource(source.path, source.format, ())), None)  # a file that can't be read is told by the reader
+    next(iter(source), None)  # a file that can't be read, or has not these columns, is told by the reader
     if source.format == "jsonl":
         with Path(source.path).open("rb") as lines:
             texts = (line.decode("utf-8-sig") for line in lines)
@@ -142,21 +141,13 @@ def _placed(source: RowSource) -> Iterator[tuple[int, Record]]:
 
 
 def _header(source: RowSource) -> tuple[str, ...]:
-    """The names of a table's columns, each once: of two with one name, one would be lost."""
+    """The names of a table's columns; the reader refuses two of one name, of which one would be lost."""
     if source.format == "parquet":
         import pyarrow.parquet as pq
 
-        header = tuple(str(name) for name in pq.read_schema(source.path).names)
-    else:
-        with Path(source.path).open(encoding="utf-8-sig", newline="") as lines:
-            header = tuple(next(csv.reader(lines, delimiter="\t" if source.format == "tsv" else ",")))
-    twice = next((name for name in header if header.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"{source.name}: the column {twice!r} comes twice; rename one of them")
-    for name in source.columns:
-        if name not in header:
-            raise MissingColumnError(f"{source.name}: no column {name!r}; it has {listed(header)}")
-    return header
+        return tuple(str(name) for name in pq.read_schema(source.path).names)
+    with Path(source.path).open(encoding="utf-8-sig", newline="") as lines:
+        return tuple(next(csv.reader(lines, delimiter="\t" if source.format == "tsv" else ",")))
 
 
 def _added_names(classes: Sequence[str]) -> list[str]:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.multitask.label_name import label_name
-from layerwise.multitask.settings import POOLER, MixingSettings, MultitaskDev, MultitaskRecipe, TaskSettings
+from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskModel, MultitaskRecipe, TaskSettings
 from layerwise.train.recipe_format import RecipeFormat, Tables, beside, said_of, settings_of
-from layerwise.train.settings import ModelSettings, OptimiserSettings
+from layerwise.train.settings import OptimiserSettings
 
 RECIPES = RecipeFormat(
     package="layerwise.multitask",
-    tables={"model": ModelSettings, "mixing": MixingSettings, "train": OptimiserSettings, "dev": MultitaskDev},
+    tables={"model": MultitaskModel, "mixing": MixingSettings, "train": OptimiserSettings, "dev": MultitaskDev},
     listed="task",
 )
 
@@ -38,7 +38,7 @@ def load_multitask_recipe(
 
 def parse_multitask_recipe(tables: Tables, *, where: str = "recipe") -> MultitaskRecipe:
     """From the tables of a TOML file."""
-    given = RECIPES.settings(_with_pooler(tables), where)
+    given = RECIPES.settings(tables, where)
     listed = enumerate(RECIPES.listed_tables(tables, where), start=1)
     try:
         return MultitaskRecipe(**given, tasks=tuple(_task(table, where, number) for number, table in listed))
@@ -49,12 +49,6 @@ def parse_multitask_recipe(tables: Tables, *, where: str = "recipe") -> Multitas
 def multitask_toml(recipe: MultitaskRecipe) -> str:
     """The other way round: a TOML text that `parse_multitask_recipe` makes the same recipe of."""
     return RECIPES.toml(recipe, [asdict(task) for task in recipe.tasks])
-
-
-def _with_pooler(tables: Tables) -> Tables:
-    """With the pooler of several tasks where none is given: training by contrast has another."""
-    model = tables.get("model", {})
-    return tables | {"model": {"pooler": POOLER} | model} if isinstance(model, dict) else tables
 
 
 def _task(table: Tables, where: str, number: int) -> TaskSettings:

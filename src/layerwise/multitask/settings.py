@@ -8,11 +8,25 @@ from layerwise.multitask.task import TaskSettings
 from layerwise.registry import one_of
 from layerwise.train.settings import ModelSettings, OptimiserSettings
 
-__all__ = ["ITERATIONS", "WEIGHTS", "MixingSettings", "MultitaskDev", "MultitaskRecipe", "TaskSettings"]
+__all__ = [
+    "ITERATIONS",
+    "WEIGHTS",
+    "MixingSettings",
+    "MultitaskDev",
+    "MultitaskModel",
+    "MultitaskRecipe",
+    "TaskSettings",
+]
 
 ITERATIONS = ("cycling", "padding", "truncating", "proportional", "temperature")
-POOLER = "last @ mean"  # where a recipe has none: the best of those that were compared
 WEIGHTS = ("equal", "inverse-size", "given", "learned")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultitaskModel(ModelSettings):
+    """Encoder, pooler and head; without a pooler the best of those that were compared."""
+
+    pooler: str = "last @ mean"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +95,7 @@ class MultitaskRecipe:
     name: str
     about: str = ""
     reached: str = ""
-    model: ModelSettings = field(default_factory=lambda: ModelSettings(pooler=POOLER))
+    model: MultitaskModel = field(default_factory=MultitaskModel)
     tasks: tuple[TaskSettings, ...]
     mixing: MixingSettings = field(default_factory=MixingSettings)
     train: OptimiserSettings = field(default_factory=OptimiserSettings)

@@ -43,7 +43,7 @@ class TaskSettings:
             order; empty: as `labels` has them.
         scale: Similarity: the lowest and the highest number.
         head: "linear", "mlp" (three linear layers with ReLU between); for similarity also "cosine", which has no
-            weights. Dropout stands before every linear layer.
+            weights. Dropout stands before every linear layer. Empty: "cosine" for similarity, else "linear".
         features: What a head takes of two embeddings u and v: "concat" [u; v], "difference-sum" [|u−v|; |u+v|], "all"
             [u; v; |u−v|; u·v], where u·v is taken number by number.
         loss: "cross-entropy", "binary" (two classes, one logit), "mse" (on the task's scale). Empty: "mse" for

@@ -1,4 +1,4 @@
-"""What listens to the trainer: the log file, and a progress line for the command line."""
+"""What listens to the trainer: the log file, when it is written, and a progress line for the command line."""
 
 import json
 from collections.abc import Callable
@@ -29,10 +29,6 @@ class MetricsFile(TrainerCallback):
         kept = [line for line in self._lines() if _step(line) <= state.global_step]
         self.path.write_text("".join(f"{line}\n" for line in kept if state.global_step), encoding="utf-8")
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """Losses are logged at every look at the dev rows too, where a run may stop, and at the end."""
-        control.should_log |= control.should_evaluate or state.global_step >= state.max_steps
-
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **given: Any) -> None:  # noqa: ARG002
         """Append."""
         if state.is_world_process_zero and logs and "train_runtime" not in logs:
@@ -43,6 +39,14 @@ class MetricsFile(TrainerCallback):
 
     def _lines(self) -> list[str]:
         return self.path.read_text(encoding="utf-8").splitlines() if self.path.is_file() else []
+
+
+class LogAtLooks(TrainerCallback):
+    """Losses are logged at every look at the dev rows too, where a run may stop, and at the end."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """Besides the steps that the host logs."""
+        control.should_log |= control.should_evaluate or state.global_step >= state.max_steps
 
 
 class Progress(TrainerCallback):

@@ -19,7 +19,7 @@ from layerwise.model.layer_model import LayerModel
 from layerwise.objectives import rank, world_size
 from layerwise.train.batches import Batches
 from layerwise.train.build import Parts, build
-from layerwise.train.callbacks import MetricsFile, Progress, Told, read_metrics
+from layerwise.train.callbacks import LogAtLooks, MetricsFile, Progress, Told, read_metrics
 from layerwise.train.corpus import Corpus
 from layerwise.train.corpus_stream import StreamedCorpus
 from layerwise.train.dev import DevScore
@@ -214,8 +214,8 @@ def _graphs(recipe: Recipe, student: Student) -> GraphedEncode | None:
 
 
 def make_callbacks(folder: Path, told: Told | None, *, patience: int) -> list[TrainerCallback]:
-    """The metrics file, progress, and early stopping where there is patience to lose."""
-    found: list[TrainerCallback] = [MetricsFile(folder / METRICS)]
+    """The metrics file, what is logged, progress, and early stopping where there is patience to lose."""
+    found: list[TrainerCallback] = [LogAtLooks(), MetricsFile(folder / METRICS)]
     if told is not None:
         found.append(Progress(told))
     if patience:
