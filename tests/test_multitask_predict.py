@@ -492,6 +492,13 @@ def test_settings_can_be_changed_by_their_place():
     assert (changed.tasks[0].head, changed.tasks[1].weight, changed.train.steps) == ("mlp", 0, 9)
 
 
+def test_a_text_that_looks_like_a_number_is_a_text():
+    assert load_multitask_recipe("cs224n", ["model.pooler=6"]).model.pooler == "6"
+    assert load_multitask_recipe("cs224n", ["model.pooler='6 @ cls'"]).model.pooler == "6 @ cls"
+    with pytest.raises(InputError, match="steps is 'six'; expected a whole number"):
+        load_multitask_recipe("cs224n", ["train.steps=six"])
+
+
 def test_a_set_value_that_does_not_fit_is_not_blamed_on_the_file_alone():
     with pytest.raises(InputError, match=r"^cs224n\.toml, changed by --set: \[mixing\] temperature 2 is not read with"):
         load_multitask_recipe("cs224n", ["mixing.iteration=cycling"])

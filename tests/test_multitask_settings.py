@@ -84,6 +84,7 @@ def test_settings_are_frozen_and_hashable():
         ("pairs", {"labels": ("a", "b", "c"), "metric": "f1"}, "metric 'f1' is for two classes, but there are 3"),
         ("similarity", {"scale": (5.0, 0.0)}, r"scale \[5.0, 0.0\]: give the lowest and the highest"),
         ("similarity", {"scale": (0.0, float("inf"))}, "give the lowest and the highest"),
+        ("pairs", {"scale": (0.0, 1.0)}, "scale is for similarity; pairs has labels"),
         ("similarity", {"scale": (1.0,)}, "give the lowest and the highest"),
         ("classification", {"splits": {"train": ("train",)}}, r"splits name no dev; say which rows: dev = \[...\]"),
         ("classification", {"splits": {"train": (), "dev": ("dev",)}}, "splits name no train"),

@@ -19,6 +19,7 @@ LOSSES = {
     "similarity": ("mse",),
 }
 METRICS = {"classification": ("accuracy", "f1"), "pairs": ("accuracy", "f1"), "similarity": ("pearson", "spearman")}
+_SCALE = (0.0, 5.0)
 _NAME = re.compile(r"[A-Za-z0-9_-]+")  # it names a module of the heads and a key of the results
 
 
@@ -72,7 +73,7 @@ class TaskSettings:
     label: str = "label"
     labels: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
-    scale: tuple[float, float] = (0.0, 5.0)
+    scale: tuple[float, float] = _SCALE
     head: str = ""
     features: str = "difference-sum"
     loss: str = ""
@@ -132,6 +133,8 @@ class TaskSettings:
         self._check_label_names()
         if self.labels:
             self.check_classes(len(self.labels))
+        if self.kind != "similarity" and self.scale != _SCALE:
+            raise InputError(f"{self._said('scale')} is for similarity; {self.kind} has labels")
         low, high = self.scale if len(self.scale) == 2 else (0.0, 0.0)
         if not (isfinite(low) and isfinite(high) and low < high):
             raise InputError(f"{self._said('scale')} {list(self.scale)}: give the lowest and the highest number")

@@ -79,7 +79,9 @@ class RecipeFormat:
             parts = path.strip().split(".")
             if not equals or not all(parts):
                 raise InputError(f"--set {text!r}: write table.key=value, such as train.learning_rate=1e-4")
-            self._place(found, parts, text)[parts[-1]] = toml_value(value.strip())
+            given = toml_value(value.strip())
+            wants_text = not isinstance(given, str) and self._is_text(parts)  # such as model.pooler=6
+            self._place(found, parts, text)[parts[-1]] = value.strip() if wants_text else given
         return found
 
     def settings(self, tables: Tables, where: str) -> dict[str, Any]:
@@ -104,6 +106,11 @@ class RecipeFormat:
         parts += [f"[{name}]\n{toml_lines(asdict(getattr(recipe, name)))}" for name in self.tables]
         parts += [f"[[{self.listed}]]\n{toml_lines(table)}" for table in listed]
         return "\n".join(parts)
+
+    def _is_text(self, parts: Sequence[str]) -> bool:
+        """Whether a setting of a table that is not listed is a text."""
+        kind = self.tables.get(parts[0])
+        return kind is not None and len(parts) == 2 and get_type_hints(kind).get(parts[1]) is str
 
     def _check_tables(self, tables: Tables, where: str) -> None:
         """Refuse what is no table and must be one: values are put into it next."""
