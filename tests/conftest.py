@@ -12,31 +12,33 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from browser import HOW_TO_GET, find_browser, running_browser
-from tiny import ARCHITECTURES, SENTENCES, WORDS, save_tiny
+from support.browser import HOW_TO_GET, find_browser, running_browser
+from support.tiny import ARCHITECTURES, SENTENCES, WORDS, save_tiny
 
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers share two cores
 
 LONG = (  # files of a minute or more: they begin first, or one worker would be left with the last of them
-    "test_evaluate_shared.py",
+    "evaluate/test_shared.py",
     "test_readme.py",
-    "test_embed.py",
+    "embed/test_embed.py",
     "test_shared.py",
-    "test_report_real.py",
-    "test_train_engine.py",
-    "test_train_cli.py",
-    "test_train_resume.py",
-    "test_multitask_engine.py",
-    "test_multitask_predict.py",
-    "test_train_distributed.py",
-    "test_train_graphs.py",
-    "test_cli_report.py",
-    "test_report_build.py",
+    "report/test_real.py",
+    "train/contrastive/test_engine.py",
+    "cli/test_train.py",
+    "train/test_resume.py",
+    "train/multitask/test_engine.py",
+    "predict/test_predict.py",
+    "train/test_distributed.py",
+    "train/contrastive/test_graphs.py",
+    "cli/test_report.py",
+    "report/test_build.py",
 )
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+    here = Path(__file__).parent
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.relative_to(here).as_posix(), len(LONG)))
 
 
 def pytest_collection_finish():

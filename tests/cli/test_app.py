@@ -1,0 +1,373 @@
+"""The command line: answers at once, says the same to people and programs, and makes one line of a user's mistake."""
+
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from layerwise.cli.app import main
+from layerwise.data.demo import demo_corpus, demo_pairs
+from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.mixes import parse_mix
+from layerwise.model.layer_model import LayerModel
+from layerwise.search.layer_search import LayerSearch
+from layerwise.version import __version__
+from support.commands import COMMAND, assert_one_line, call, call_json, run_main, strict_json
+from support.tiny import SENTENCES, WIDTH
+
+
+def embeddings(out: Path) -> np.ndarray:
+    return np.stack(pq.read_table(out)["embedding"].to_numpy())
+
+
+# Help and version
+
+
+def test_help_answers_at_once():
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True)
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) < 0.5, seconds
+    assert all(command in done.stdout for command in ("info", "embed", "demo", "cache"))
+
+
+def test_help_and_version_import_nothing_heavy():
+    heavy = "{'torch', 'transformers', 'sentence_transformers', 'numpy', 'pyarrow', 'scipy'}"
+    code = f"""
+import sys
+from layerwise.cli.app import app
+for arguments in (["--help"], ["embed", "-h"], ["info", "-h"], ["cache", "clear", "-h"], ["demo", "-h"], ["--version"]):
+    app(arguments, standalone_mode=False)
+print("heavy:", sorted({heavy} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "heavy: []"
+    assert "--shard-rows" in done.stdout
+
+
+def test_version():
+    assert call("--version") == f"layerwise {__version__}\n"
+
+
+# info
+
+
+@pytest.mark.parametrize("name", ["bert", "electra", "modernbert"])
+def test_info_of_a_model_folder(tiny_folders, name):
+    facts = call_json("info", tiny_folders[name])
+    encoder = LayerEncoder(tiny_folders[name])
+    assert facts["name"] == str(tiny_folders[name])
+    assert facts["architecture"] == type(encoder.model).__name__
+    assert (facts["layers"], facts["depth"], facts["width"]) == ("0 to 4", 4, WIDTH)
+    assert facts["parameters"] == sum(parameter.numel() for parameter in encoder.model.parameters())
+    assert facts["max_length"] == encoder.max_length
+    assert (facts["mix"], facts["embedding_width"], facts["normalized"]) == ("4 @ mean", WIDTH, False)
+    assert facts["layers_read_by"] == "taps (pooled inside the pass)"
+    assert facts["dtype"] == "float32"
+
+
+def test_info_of_a_saved_model_tells_its_mix(tmp_path, tiny_bert):
+    LayerModel(tiny_bert, "concat(1,2) @ cls", prompts={"query": "q: "}, chosen="by lot").save(tmp_path / "saved")
+    facts = call_json("info", tmp_path / "saved", "--max-length", 9)
+    assert (facts["mix"], facts["mix_chosen"], facts["prompts"]) == ("concat(1,2) @ cls", "by lot", "query")
+    assert (facts["embedding_width"], facts["max_length"]) == (2 * WIDTH, 9)
+    assert (facts["blocks_kept"], facts["blocks_of"], facts["depth"]) == (2, 4, 2)
+
+
+def test_info_for_people_says_the_same(tiny_bert):
+    facts = call_json("info", tiny_bert)
+    rows = [line.split() for line in call("info", tiny_bert).splitlines() if line.strip()]
+    for name in ("architecture", "depth", "parameters", "mix", "dtype"):
+        assert [*name.split("_"), *str(facts[name]).split()] in rows
+
+
+def test_info_of_the_default_model():
+    facts = call_json("info")
+    assert facts == call_json("info", "default")
+    assert (facts["name"], facts["depth"], facts["width"]) == ("all-MiniLM-L6-v2", 6, 384)
+    assert (facts["parameters"], facts["normalized"]) == (22_713_216, True)
+
+
+# embed
+
+
+def make(path: Path) -> Path:
+    rows = [{"id": str(number), "text": text} for number, text in enumerate(SENTENCES)]
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".txt":
+        path.write_text("\n".join(SENTENCES))
+    else:
+        cells = [["id", "text"], *([row["id"], f'"{row["text"]}"'] for row in rows)]
+        path.write_text("".join(("\t" if path.suffix == ".tsv" else ",").join(row) + "\n" for row in cells))
+    return path
+
+
+@pytest.mark.parametrize("ending", ["txt", "csv", "tsv", "jsonl", "parquet"])
+def test_embed_every_format(tmp_path, tiny_bert, ending):
+    path = make(tmp_path / f"rows.{ending}")
+    keep = () if ending == "txt" else ("--keep", "id")
+    said = call_json("embed", tiny_bert, path, "-o", tmp_path / "out", *keep, "--shard-rows", 3)
+    assert said.pop("seconds") > 0
+    assert said == {"out": str(tmp_path / "out"), "rows": 7, "resumed": 0, "shards": 3, "width": WIDTH}
+    assert np.abs(embeddings(tmp_path / "out") - LayerModel.load(tiny_bert).encode(SENTENCES)).max() < 1e-6
+    if keep:
+        assert pq.read_table(tmp_path / "out")["id"].to_pylist() == list("0123456")
+
+
+def test_embed_standard_input_to_one_file(tmp_path, monkeypatch, tiny_bert):
+    data = "\n".join(SENTENCES).encode()
+    monkeypatch.setattr("sys.argv", list(map(str, ["layerwise", "embed", tiny_bert, "-", "-o", tmp_path / "a.npy"])))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert np.abs(np.load(tmp_path / "a.npy") - LayerModel.load(tiny_bert).encode(SENTENCES)).max() < 1e-6
+
+
+def test_embed_passes_its_options_on(tmp_path, tiny_bert):
+    path = tmp_path / "rows.data"
+    path.write_text("sentence\n" + "".join(f'"{text}"\n' for text in SENTENCES[:3]) + '" "\n')
+    options = "--input-format csv --column sentence --mix 1,3@max --prompt so --empty skip --normalize --truncate-dim 8"
+    numbers = "--number-type float16 --dtype float32 --max-length 7 --tokens-per-batch 20 --device cpu --format parquet"
+    call("embed", tiny_bert, path, "-o", tmp_path / "out", *options.split(), *numbers.split())
+    model = LayerModel(LayerEncoder(tiny_bert, max_length=7), "1,3 @ max")
+    expected = model.encode(SENTENCES[:3], prompt="so", normalize_embeddings=True, truncate_dim=8)
+    found = np.stack(pq.read_table(tmp_path / "out")["embedding"].to_numpy())
+    assert found.dtype == np.float16
+    assert np.abs(found - expected).max() < 1e-3
+
+
+def test_embed_tells_people_what_it_did_and_goes_on(tmp_path, tiny_bert):
+    """The brackets of a folder's name are no markup."""
+    out = tmp_path / "run[old]"
+    path = make(tmp_path / "rows.txt")
+    assert call("embed", tiny_bert, path, "-o", out).startswith("7 rows of 32 numbers in ")
+    said = " ".join(call("embed", tiny_bert, path, "-o", out).split())
+    assert said.startswith("0 rows of 32 numbers in ")
+    assert "(7 were there already)" in said
+    assert said.endswith("run[old]")
+
+
+def test_interrupted_embed_says_how_to_go_on(tmp_path, monkeypatch, capfd, tiny_bert):
+    def interrupted(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("layerwise.embed.run.run_embed", interrupted)
+    code, _, error = run_main(monkeypatch, capfd, "embed", tiny_bert, make(tmp_path / "rows.txt"), "-o", tmp_path)
+    assert code == 130
+    assert error.splitlines()[-1] == (
+        "error: interrupted; what was written is kept: run the same command again to go on"
+    )
+
+
+# cache
+
+
+def test_cache_shows_and_clears(tiny_bert, own_cache):
+    nothing = {"bytes": 0, "onnx_bytes": 0, "results": 0, "results_bytes": 0, "entries": []}
+    assert call_json("cache") == {"folder": str(own_cache / "views"), **nothing}
+    assert call("cache") == f"0 entries, 0 B in {own_cache / 'views'}\n"
+    LayerEncoder(tiny_bert).encode_layers(SENTENCES, ["mean", "cls"], cache=True)
+    shown = call_json("cache")
+    size = sum(path.stat().st_size for path in own_cache.rglob("*") if path.is_file())
+    assert shown["bytes"] == size > 2 * 4 * 7 * 5 * WIDTH
+    assert sorted(entry["key"]["pooling"] for entry in shown["entries"]) == ["cls", "mean"]
+    assert {tuple(entry["key"]["shape"]) for entry in shown["entries"]} == {(7, 5, WIDTH)}
+    table = call("cache")
+    assert "2 entries" in table
+    assert all(entry["name"][:12] in table for entry in shown["entries"])
+
+    first, second = shown["entries"]
+    assert call_json("cache", "clear", first["name"][:8]) == {"freed_bytes": first["bytes"]}
+    assert [entry["name"] for entry in call_json("cache")["entries"]] == [second["name"]]
+    assert call("cache", "clear").endswith("kB freed\n")
+    assert call_json("cache")["entries"] == []
+
+
+def test_cache_counts_and_clears_graphs_too(own_cache):
+    (own_cache / "onnx").mkdir(parents=True)
+    (own_cache / "onnx" / "a.onnx").write_bytes(bytes(1234))
+    assert call_json("cache")["onnx_bytes"] == 1234
+    assert call_json("cache", "clear", "a") == {"freed_bytes": 0}, "a prefix names views"
+    assert call_json("cache", "clear") == {"freed_bytes": 1234}
+    assert call_json("cache")["onnx_bytes"] == 0
+
+
+def test_cache_counts_and_clears_results_too(own_cache):
+    (own_cache / "results").mkdir(parents=True)
+    (own_cache / "results" / "abc.json").write_text("{}")
+    (own_cache / "data").mkdir()
+    found = call_json("cache")
+    assert (found["results"], found["results_bytes"]) == (1, 2)
+    assert call_json("cache", "clear", "abc") == {"freed_bytes": 0}  # a prefix is one of views
+    assert call_json("cache")["results"] == 1
+    assert call_json("cache", "clear") == {"freed_bytes": 2}
+    assert call_json("cache")["results"] == 0
+    assert (own_cache / "data").is_dir()  # fetched rows stay
+
+
+# Mistakes
+
+
+MISTAKES = {
+    "embed {tmp}/nowhere {txt} -o {out}": ("nowhere: no such model folder", "give a folder with a config.json"),
+    "embed {tmp} {txt} -o {out}": ("no config.json", "give the folder of a transformers or"),
+    "embed no-such-model {txt} -o {out}": ("no-such-model: not a folder here", "check the name and the network"),
+    "info {tmp}/nowhere": ("nowhere: no such model folder",),
+    "demo {tmp}/nowhere -o {out}": ("nowhere: no such model folder",),
+    "embed {bert} {tmp}/nowhere.csv -o {out}": ("nowhere.csv: no such file",),
+    "embed {bert} {csv} --column txt -o {out}": ("rows.csv: no column 'txt'; it has 'id', 'text'",),
+    "embed {bert} {csv} --keep note -o {out}": ("rows.csv: no column 'note'; it has 'id', 'text'",),
+    "embed {bert} {txt} --mix lastt -o {out}": ("'lastt' is not a layer", "'last'", "'first-last'", "'@ cls'"),
+    "embed {bert} {txt} --mix last@mid -o {out}": ("Unknown token pooling 'mid'", "cls, max, mean"),
+    "embed {bert} {txt} --mix 1,5 -o {out}": ("There is no layer 5", "layers 0 to 4, or -5 to -1 from the last"),
+    "embed {bert} {txt} --dtype float12 -o {out}": ("Unknown dtype 'float12'", "float32, bfloat16, float16"),
+    "info {bert} --dtype float12": ("Unknown dtype 'float12'", "float32, bfloat16, float16"),
+    "embed {bert} {txt} --device gpu -o {out}": ("device 'gpu' can't be used here", "try --device cpu"),
+    "info {bert} --device cuda:99": ("device 'cuda:99' can't be used here", "try --device cpu"),
+    "embed {bert} {txt} --backend tf -o {out}": ("Unknown backend 'tf'. Known: onnx, torch",),
+    "embed {bert} {empty} -o {out}": ("empty.csv: the file is empty; expected a header row",),
+    "embed {bert} {tmp}/empty.txt -o {out}": ("empty.txt: no rows to embed",),
+    "embed {bert} {txt} --format csv -o {out}": ("format is 'csv'; expected one of parquet, npy",),
+    "embed {bert} {txt} --input-format cvs -o {out}": ("Unknown input format 'cvs'. Did you mean 'csv'?",),
+    "embed {bert} {tmp}/rows.xlsx -o {out}": ("rows.xlsx", "--input-format csv|jsonl|parquet|text|tsv"),
+    "embed {bert} {txt} -o {tmp}": ("holds other files", "give an empty or new folder"),
+    "embed {bert} {txt} -o {txt}": ("rows.txt: only .parquet and .npy files are written",),
+    "embed {bert} {txt} --max-length 99 -o {out}": ("max_length 99 is not possible", "2 to 60 tokens"),
+    "embed {bert} {txt} --truncate-dim 99 -o {out}": ("truncate_dim 99 is not possible", "32 dimensions"),
+    "embed {bert} {tmp}/latin.txt -o {out}": ("latin.txt:2: not UTF-8", "save the file as UTF-8"),
+    "embed {bert} {tmp}/gap.txt -o {out}": ("gap.txt:2: the text is empty", "--empty skip or --empty keep"),
+}
+
+
+@pytest.fixture
+def places(tmp_path, tiny_bert) -> dict[str, Path]:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "rows.xlsx").touch()
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "latin.txt").write_bytes(b"a river\nna\xefve\n")
+    (tmp_path / "gap.txt").write_text("a river\n\na door\n")
+    files = {"txt": make(tmp_path / "rows.txt"), "csv": make(tmp_path / "rows.csv"), "empty": tmp_path / "empty.csv"}
+    return {"tmp": tmp_path, "bert": tiny_bert, "out": tmp_path / "out", **files}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(monkeypatch, capfd, places, command):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    ended = run_main(monkeypatch, capfd, *command.format(**places).split())
+    assert_one_line(*ended, *MISTAKES[command])
+
+
+def test_the_same_from_a_shell(places):
+    command = "embed {tmp}/nowhere {txt} -o {out}"
+    done = subprocess.run([*COMMAND, *command.format(**places).split()], capture_output=True, text=True, check=False)
+    assert_one_line(done.returncode, done.stdout, done.stderr, *MISTAKES[command])
+
+
+@pytest.mark.parametrize("arguments", [["embed"], ["nonsense"], ["embed", "a", "b", "-o", "c", "--shard-rows", "x"]])
+def test_wrong_use_is_exit_code_2_and_says_where_help_is(monkeypatch, capfd, arguments):
+    code, output, error = run_main(monkeypatch, capfd, *arguments)
+    assert (code, output) == (2, "")
+    assert error.startswith("Usage: ")
+    assert "-h' for help" in error
+
+
+# demo
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory) -> tuple[Path, str, str]:
+    """A first demonstration for programs, and over it a second, from cached views, for people."""
+    folder = tmp_path_factory.mktemp("demo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAYERWISE_CACHE", str(folder / "cache"))
+        first = call("demo", "-o", folder / "out", "--json")
+        table = pq.read_table(folder / "out" / "corpus")
+        second = call("demo", "-o", folder / "out")
+        assert pq.read_table(folder / "out" / "corpus") == table
+    return folder / "out", first, second
+
+
+def test_demo_gives_json_that_every_program_reads(demo):
+    strict_json(demo[1])
+
+
+def test_demo_scores_every_layer_and_mix(demo):
+    said = json.loads(demo[1])
+    assert said["encoder"] == "all-MiniLM-L6-v2"
+    assert said["dev_pairs"] + said["test_pairs"] >= 240
+    assert len(said["scores"]) == (7 + 6) * 3, "seven layers and six mixes, three poolings each"
+    assert {"layers", "pooling", "mix", "dev", "test"} == set(said["scores"][0])
+    assert said["last"] == next(s for s in said["scores"] if (s["layers"], s["pooling"]) == ("6", "mean"))
+    assert said["best"]["dev"] >= said["last"]["dev"] > 0.3, "the default model agrees with people"
+    assert said["best"].keys() == said["last"].keys()
+
+
+def test_demo_is_the_search_of_all_sets_with_its_splits(demo):
+    said, pairs = json.loads(demo[1]), demo_pairs()
+    encoder, poolings = LayerEncoder(), ("mean", "cls", "max")
+    sides = [
+        encoder.encode_layers([getattr(pair, side) for pair in pairs], poolings) for side in ("sentence1", "sentence2")
+    ]
+    gold = np.array([pair.score for pair in pairs])
+    search = LayerSearch(dev=0.5, splits=5).fit(*sides, gold)
+    assert said["sets"] == len(search.table_) == 3 * 127
+    assert (said["dev_pairs"], said["test_pairs"], said["splits"]) == (140, 140, 5)
+    assert (said["best"]["mix"], said["best"]["pooling"]) == (str(search.best_.mix), search.best_.pooling)
+    for name, choice in (("best", search.best_), ("last", search.last_)):
+        assert (said[name]["dev"], said[name]["test"]) == pytest.approx((choice.dev, choice.test), abs=1e-4)
+    assert said["gain"]["mean"] == pytest.approx(said["best"]["test"] - said["last"]["test"], abs=1e-9)
+    assert said["gain"]["low"] <= said["gain"]["mean"] <= said["gain"]["high"]
+    assert said["warnings"] == search.warnings_
+    named = [score for score in said["scores"] if "concat" not in score["layers"] and score["dev"] is not None]
+    mixes = [parse_mix(score["mix"]) for score in named]
+    assert len(mixes) == 35, "all but three concatenations and layer 0's first token, which is always the same"
+    assert [score["test"] for score in named] == pytest.approx(search.unseen_scores(mixes).mean(1), abs=1e-4)
+    in_table = [search.table_.score_of(mix.layers, mix.pooling) for mix in mixes]
+    assert [score["dev"] for score in named] == pytest.approx(in_table, abs=1e-4)
+
+
+def test_demo_saves_a_model_that_loads(demo):
+    out, said = demo[0], json.loads(demo[1])
+    assert said["saved"] == str(out / "model")
+    model = LayerModel.load(out / "model")
+    assert str(model.mix) == said["best"]["mix"]
+    assert "the best of 381 sets" in model.chosen
+    assert "demonstration pairs" in model.chosen
+    assert model.normalize, "as the default model does"
+
+
+def test_demo_embeds_and_searches_the_corpus(demo):
+    out, said = demo[0], json.loads(demo[1])
+    model, texts = LayerModel.load(out / "model"), pq.read_table(out / "corpus")["text"].to_pylist()
+    assert texts == demo_corpus()
+    corpus = embeddings(out / "corpus")
+    assert np.abs(corpus - model.encode(texts)).max() < 1e-5
+    for query, hits in said["answers"].items():
+        scores = model.similarity(model.encode_query([query]), corpus)[0].numpy()
+        best = np.argsort(-scores)[:3]
+        assert [hit["text"] for hit in hits] == [texts[row] for row in best]
+        assert [hit["score"] for hit in hits] == pytest.approx(scores[best], abs=1e-3)
+
+
+def test_demo_again_tells_people_the_same(demo):
+    said = json.loads(demo[1])
+    told, gain = " ".join(demo[2].split()), said["gain"]
+    assert f"choose {said['best']['mix']} among 381 sets of layers" in told
+    assert f"reach {100 * said['best']['test']:.1f}, last layer {100 * said['last']['test']:.1f}" in told
+    interval = f"[{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}] (95 %)"
+    assert f"gain {100 * gain['mean']:+.1f} {interval}" in told
+    assert all(f"Note: {warning}." in told for warning in said["warnings"])
+    assert all(hit["text"][:30] in demo[2] for hits in said["answers"].values() for hit in hits)

@@ -1,0 +1,320 @@
+"""`layerwise evaluate`: figures and protocol for people and programs, files, and one line for every mistake."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.torch import load_file, save_file
+
+from layerwise.data.catalog import find_tasks
+from layerwise.evaluate.protocols import Protocol
+from layerwise.evaluate.results import Evaluation
+from layerwise.evaluate.subjects import LayerSubject, layer_mixes
+from layerwise.evaluate.suite import evaluate
+from support.commands import assert_one_line, call, call_json, run_main
+from support.tiny import DEPTH, WORDS
+
+TASKS = """
+[[task]]
+name = "mine"
+kind = "sts"
+file = "pairs.csv"
+columns = { subset = "subset" }
+splits = { dev = "dev", test = "test" }
+
+[[task]]
+name = "topics"
+kind = "classification"
+file = "topics.csv"
+suite = "mine"
+"""
+
+
+def write_csv(path: Path, rows: list[dict]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@pytest.fixture
+def mine(tmp_path, pairs_task) -> Path:
+    """A user's folder: a task file with two tasks, the rows beside it, and one with the pairs alone."""
+    write_csv(tmp_path / "pairs.csv", pq.read_table(pairs_task.file).to_pylist())
+    random = np.random.default_rng(0)
+    topics = [{"text": " ".join(random.choice(WORDS, 3)), "label": "ab"[row % 2]} for row in range(60)]
+    write_csv(tmp_path / "topics.csv", topics)
+    (tmp_path / "two.toml").write_text(TASKS)
+    (tmp_path / "my.toml").write_text(TASKS.split("[[task]]")[0] + "[[task]]" + TASKS.split("[[task]]")[1])
+    return tmp_path
+
+
+def test_json_has_figures_average_and_protocol(tiny_bert, tiny_layers, mine):
+    found = call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml")
+    expected = evaluate(LayerSubject(tiny_layers), find_tasks([str(mine / "my.toml")])).runs[0].results["mine"]
+    assert found["tasks"] == {"mine": expected.figures}
+    assert found["average"] == expected.figures["spearman"]
+    assert found["averages"] == {"own": found["average"]}
+    assert (found["model"], found["mix"]) == (str(tiny_bert), f"{DEPTH} @ mean")
+    protocol = found["protocol"]
+    assert (protocol["name"], protocol["aggregation"], protocol["split"]) == ("senteval", "all", "test")
+    assert (protocol["mix"], protocol["layers"], protocol["pooling"]) == (f"{DEPTH} @ mean", [DEPTH], "mean")
+    assert protocol["metrics"] == {"mine": "spearman"}
+    assert protocol["stamps"]["mine"]["scored"] == 50
+    assert protocol["model_hash"] == expected.stamp["model_hash"]
+    assert "torch" in protocol["versions"]
+
+
+def test_the_table_says_the_same(tiny_bert, mine):
+    found = call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml")
+    shown = call("evaluate", tiny_bert, "--tasks", mine / "my.toml")
+    assert f"{found['tasks']['mine']['spearman']:.2f}" in shown
+    assert "protocol senteval" in shown
+    assert f"{DEPTH} @ mean" in shown
+
+
+def test_every_layer_by_every_pooling(tiny_bert, mine):
+    found = call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml", "--every-layer")
+    assert [run["mix"] for run in found["runs"]] == layer_mixes(DEPTH)
+    assert found["runs"][DEPTH]["tasks"] == call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml")["tasks"]
+    means = call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml", "--every-layer", "--pooling", "mean")
+    assert means["runs"] == found["runs"][: DEPTH + 1]
+    assert found["runs"][DEPTH + 1]["tasks"]["mine"]["spearman"] is None  # [CLS] of layer 0 is the same everywhere
+    shown = call("evaluate", tiny_bert, "--tasks", mine / "my.toml", "--every-layer")
+    assert all(mix in shown for mix in layer_mixes(DEPTH))
+
+
+def test_layers_are_repeated(tiny_bert, mine):
+    words = ("--layers", "last", "--layers", "0,1 @ cls", "--layers", "last-2")
+    found = call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml", *words)
+    assert [run["mix"] for run in found["runs"]] == [f"{DEPTH} @ mean", "0,1 @ cls", "3,4 @ mean"]
+    assert found["tasks"] == found["runs"][0]["tasks"]
+
+
+def test_aggregation_and_split(tiny_bert, mine):
+    found = call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml", "--aggregate", "wmean", "--split", "dev")
+    assert found["average"] == found["tasks"]["mine"]["spearman_wmean"]
+    assert found["protocol"]["metrics"] == {"mine": "spearman_wmean"}
+    stamp = found["protocol"]["stamps"]["mine"]
+    assert (stamp["split"], stamp["aggregation"], stamp["scored"]) == ("dev", "wmean", 30)
+
+
+def test_seeds_and_two_suites(tiny_bert, mine):
+    found = call_json("evaluate", tiny_bert, "--tasks", mine / "two.toml", "--seeds", "5,6")
+    assert set(found["tasks"]) == {"mine", "topics"}
+    assert found["tasks"]["topics"]["accuracy_sd"] >= 0
+    assert found["protocol"]["seeds"] == [5, 6]
+    assert found["average"] is None  # correlations and accuracies have no mean
+    assert set(found["averages"]) == {"own", "mine"}
+    assert "±" in call("evaluate", tiny_bert, "--tasks", mine / "two.toml", "--seeds", "5,6")
+
+
+def test_a_search_split_by_split(tiny_bert, mine):
+    random = np.random.default_rng(1)
+    rows = [{"sentence1": a, "sentence2": b, "score": n % 6} for n, (a, b) in enumerate(random.choice(WORDS, (380, 2)))]
+    write_csv(mine / "many.csv", rows)
+    (mine / "many.toml").write_text('[[task]]\nname = "many"\nkind = "sts"\nfile = "many.csv"\n')
+    found = call_json("evaluate", tiny_bert, "--tasks", mine / "many.toml", "--protocol", "lc", "--layers", "search")
+    assert found["mix"] == "search"
+    assert found["tasks"]["many"]["spearman_sd"] >= 0
+    assert found["protocol"]["stamps"]["many"]["split"] == "random splits of all rows"
+
+
+def test_files_in_every_format(tiny_bert, mine):
+    files = [mine / "new" / f"out.{ending}" for ending in ("json", "md", "csv")]
+    words = [word for file in files for word in ("--out", file)]
+    found = call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml", *words)
+    loaded = Evaluation.load(files[0])
+    assert loaded.runs[0].results["mine"].figures == found["tasks"]["mine"]
+    assert len(loaded.runs[0].results["mine"].items) == 50
+    assert f"| {DEPTH} @ mean | {found['average']:.2f} |" in files[1].read_text(encoding="utf-8")
+    with files[2].open(encoding="utf-8") as file:
+        rows = {row["metric"]: float(row["figure"]) for row in csv.DictReader(file)}
+    assert rows == found["tasks"]["mine"]
+
+
+def test_a_second_run_takes_what_is_stored_and_fresh_does_not(tiny_bert, mine, monkeypatch):
+    found = call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml")
+    scored = []
+    monkeypatch.setattr("layerwise.evaluate.subjects.score_task", lambda *given: scored.append(given) or 1 / 0)
+    assert call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml") == found
+    with pytest.raises(ZeroDivisionError):
+        call("evaluate", tiny_bert, "--tasks", mine / "my.toml", "--fresh")
+    assert len(scored) == 1
+
+
+def test_what_was_stored_and_what_was_written_is_said(tiny_bert, mine):
+    asked = ("evaluate", tiny_bert, "--tasks", mine / "my.toml", "--layers", "last")
+    first = call(*asked, "-o", mine / "a.json", "-o", mine / "a.md")
+    assert "stored before" not in first
+    assert [line.split("/")[-1] for line in "".join(first.splitlines()).split("wrote ")[1:]] == ["a.json", "a.md"]
+    assert "1 of 2 results were stored before (--fresh scores anew)" in call(*asked, "--layers", "1")
+    assert "stored before" not in call(*asked, "--fresh")
+
+
+def test_stopped_by_hand_it_says_how_to_go_on(tiny_bert, mine, monkeypatch, capfd):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("layerwise.evaluate.subjects.score_task", stop)
+    code, output, error = run_main(monkeypatch, capfd, "evaluate", tiny_bert, "--tasks", mine / "my.toml")
+    assert (code, output) == (130, "")
+    assert error == "error: interrupted; what was scored is kept: run the same command again to go on\n"
+
+
+# Suites of the catalogue
+
+
+@pytest.fixture
+def data(tmp_path, pairs_task) -> Path:
+    """A data folder that holds every STS file of the catalogue, with few rows."""
+    folder = tmp_path / "data"
+    table = pq.read_table(pairs_task.file)
+    for task in find_tasks(suites=["sts", "sts-raw"]):
+        rows = table.to_pylist()
+        for row in rows:
+            row["split"] = "test" if row["split"] == "test" else "trial" if "sick" in task.file else "dev"
+        rows += [dict(row, split="train") for row in rows[:5]]
+        (folder / task.file).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows), folder / task.file)
+    return folder
+
+
+SEVEN = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
+
+
+def test_suites_by_name(tiny_bert, data, monkeypatch):
+    found = call_json("evaluate", tiny_bert, "--suite", "sts", "--data", data)
+    assert list(found["tasks"]) == SEVEN
+    assert found["average"] == pytest.approx(np.mean([found["tasks"][name]["spearman"] for name in SEVEN]))
+    assert found["protocol"]["stamps"]["sts12"]["as_published"] is False
+    monkeypatch.setenv("LAYERWISE_DATA", str(data))
+    assert call_json("evaluate", tiny_bert)["tasks"] == found["tasks"]  # sts is what is meant without any name
+    raw = call_json("evaluate", tiny_bert, "--suite", "sts-raw")
+    assert all(name.endswith("-raw") for name in raw["tasks"])
+    both = call_json("evaluate", tiny_bert, "--tasks", "STS-B,sick-r", "--tasks", "sts12")
+    assert list(both["tasks"]) == ["stsb", "sickr", "sts12"]
+
+
+# Mistakes
+
+
+MISTAKES = {
+    "{bert} --tasks stsbb": ("Unknown task 'stsbb'. Did you mean 'stsb'? Known: sts12", "NAME.toml"),
+    "{bert} --suite stss": ("Unknown suite 'stss'. Known: sts", "all"),
+    "{bert} --tasks {tmp}/my.toml --protocol sentevl": (
+        "Unknown protocol 'sentevl'. Known: senteval, senteval-mlp, lc",
+    ),
+    "{bert} --tasks {tmp}/my.toml --aggregate median": ("Unknown aggregation 'median'. Known: all, mean, wmean",),
+    "{bert} --tasks {tmp}/my.toml --split val": ("Unknown split 'val'. Known: train, dev, test",),
+    "{bert} --tasks {tmp}/my.toml --split train": ("task 'mine' has no train rows; it has dev, test",),
+    "{bert} --tasks {tmp}/my.toml --seeds one": ("--seeds 'one': give whole numbers with commas between",),
+    "{bert} --tasks {tmp}/my.toml --seeds 1,1": ("seeds are (1, 1); give one or more different numbers from 0",),
+    "{bert} --tasks {tmp}/my.toml --layers lastt": ("'lastt' is not a layer", "'last'"),
+    "{bert} --tasks {tmp}/my.toml --layers 9": ("There is no layer 9", "layers 0 to 4"),
+    "{bert} --tasks {tmp}/my.toml --every-layer --pooling mid": ("Unknown token pooling 'mid'", "cls, max, mean"),
+    "{bert} --tasks {tmp}/my.toml --layers search": ("layers can't be searched for task 'mine'", "--protocol lc"),
+    "{bert} --tasks {tmp}/my.toml --layers search --layers 1": ("--layers search stands alone",),
+    "{bert} --tasks {tmp}/my.toml --protocol lc": ("350",),
+    "{bert} --tasks {tmp}/my.toml --out {tmp}/out.xlsx": ("out.xlsx: its ending '.xlsx' is none of .json, .md, .csv",),
+    "{bert} --tasks {tmp}/my.toml --out {tmp}/my.toml/out.md": ("out.md: can't be written: ",),
+    "{bert} --tasks {tmp}/none.toml": ("none.toml: no such task file", "TOML with a [[task]] table"),
+    "{bert} --tasks {tmp}/broken.toml": ("broken.toml: not TOML: ",),
+    "{bert} --tasks {tmp}/hollow.toml": ("hollow.toml: no [[task]] table",),
+    "{bert} --tasks {tmp}/lost.toml": ("lost.csv: no such file of task 'lost'; check the path in its task file",),
+    "{bert} --tasks {tmp}/columns.toml": ("pairs.csv", "no column 'grade'", "task 'columns' needs the columns"),
+    "{bert} --tasks {tmp}/words.toml": ("pairs.csv:2:", "sentence1", "is not a number; task 'words' needs one"),
+    "{bert} --tasks {tmp}/kind.toml": ("kind.toml: task 1", "is of the kind 'clustering'", "sts, classification"),
+    "{bert} --suite sts --data {tmp}/nowhere": ("nowhere: the data folder does not exist; make it, name another",),
+    "{tmp}/nowhere --tasks {tmp}/my.toml": ("nowhere: no such model folder",),
+    "{bert} --tasks {tmp}/my.toml --max-length 99": ("max_length 99 is not possible", "2 to 60 tokens"),
+    "{bert} --tasks {tmp}/flat.toml": ("50 pairs, 1 different scores: a correlation needs 2",),
+}
+
+
+@pytest.fixture
+def mistakes(mine) -> Path:
+    """Beside the good task file some bad ones."""
+
+    def task(name: str, more: str = "", *, kind: str = "sts", file: str = "pairs.csv") -> None:
+        text = f'[[task]]\nname = "{name}"\nkind = "{kind}"\nfile = "{file}"\n{more}\n'
+        (mine / f"{name}.toml").write_text(text)
+
+    task("lost", file="lost.csv")
+    task("columns", 'columns = { label = "grade" }')
+    task("words", 'columns = { label = "sentence1" }')
+    task("kind", kind="clustering")
+    task("flat", file="flat.csv")
+    (mine / "broken.toml").write_text("[[task\n")
+    (mine / "hollow.toml").write_text("a = 1\n")
+    write_csv(mine / "flat.csv", [{"sentence1": word, "sentence2": "a", "score": 3} for word in (WORDS * 2)[:50]])
+    return mine
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(monkeypatch, capfd, tiny_bert, mistakes, words):
+    monkeypatch.delenv("LAYERWISE_DATA", raising=False)
+    arguments = words.format(bert=tiny_bert, tmp=mistakes).split()
+    assert_one_line(*run_main(monkeypatch, capfd, "evaluate", *arguments), *MISTAKES[words])
+
+
+def test_a_data_folder_of_the_environment_that_is_not_there(monkeypatch, capfd, tiny_bert, tmp_path):
+    monkeypatch.setenv("LAYERWISE_DATA", str(tmp_path / "nowhere"))
+    told = ("nowhere: LAYERWISE_DATA does not exist; make it, name another, or leave it out to fetch tasks",)
+    assert_one_line(*run_main(monkeypatch, capfd, "evaluate", tiny_bert, "--suite", "sts"), *told)
+
+
+def test_rows_that_are_nowhere_and_no_network(monkeypatch, capfd, tiny_bert, tmp_path):
+    def no_network(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr("layerwise.data.fetch.urlopen", no_network)
+    ended = run_main(monkeypatch, capfd, "evaluate", tiny_bert, "--tasks", "sts12", "--data", tmp_path)
+    code, output, error = ended
+    last = error.splitlines()[-1]  # before it, what is being fetched
+    told = ("can't be fetched", "run `layerwise data fetch`, or put sts/sts12.parquet into a data folder (--data")
+    assert_one_line(code, output, last, *told)
+
+
+def test_a_mistake_is_told_before_a_model_is_loaded(monkeypatch, capfd, tmp_path):
+    """A missing data folder need not wait for a model."""
+    monkeypatch.setattr("layerwise.evaluate.load.load_subject", lambda *_, **__: pytest.fail("a model was loaded"))
+    ended = run_main(monkeypatch, capfd, "evaluate", "default", "--suite", "sts", "--data", tmp_path / "nowhere")
+    assert_one_line(*ended, "the data folder does not exist")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--layers lastt", "'lastt' is not a layer"),
+        ("--layers search --layers 1", "--layers search stands alone"),
+        ("--every-layer --pooling mid", "Unknown token pooling 'mid'"),
+    ],
+)
+def test_layers_are_read_before_a_model_is_loaded_or_rows_are_fetched(monkeypatch, capfd, mine, words, told):
+    monkeypatch.setattr("layerwise.evaluate.load.load_subject", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("layerwise.data.fetch.fetch", lambda *_, **__: pytest.fail("rows were fetched"))
+    ended = run_main(monkeypatch, capfd, "evaluate", "default", "--tasks", "sts12", *words.split())
+    assert_one_line(*ended, told)
+
+
+def test_nan_embeddings_are_one_line(monkeypatch, capfd, tmp_path, tiny_bert, mine):
+    shutil.copytree(tiny_bert, tmp_path / "nan")
+    weights = load_file(tmp_path / "nan" / "model.safetensors")
+    weights["encoder.layer.3.output.dense.bias"][:] = float("nan")
+    save_file(weights, tmp_path / "nan" / "model.safetensors", metadata={"format": "pt"})
+    ended = run_main(monkeypatch, capfd, "evaluate", tmp_path / "nan", "--tasks", mine / "my.toml")
+    assert_one_line(*ended, "embeddings have NaN or infinite numbers", "check the weights, or evaluate in float32")
+    assert json.loads(call("evaluate", tmp_path / "nan", "--tasks", mine / "my.toml", "--layers", "2", "--json"))
+
+
+def test_the_protocols_of_the_command_are_those_of_the_library(tiny_bert, tiny_layers, mine):
+    found = call_json("evaluate", tiny_bert, "--tasks", mine / "two.toml", "--protocol", "senteval-mlp", "--seeds", "3")
+    tasks = find_tasks([str(mine / "two.toml")])
+    expected = evaluate(LayerSubject(tiny_layers), tasks, protocol=Protocol("senteval-mlp", seeds=(3,))).runs[0].results
+    assert found["tasks"]["topics"]["accuracy"] == expected["topics"].score

@@ -1,0 +1,177 @@
+"""`layerwise report`: a file that opens, the answer on the screen, every mistake in one line and nothing written."""
+
+import csv
+import shutil
+from html import unescape
+
+import pytest
+
+from layerwise.measures import Material, TextPairs, layer_scores, pairs_of
+from layerwise.model.layer_model import LayerModel
+from support.commands import assert_one_line, call, call_json, run_main
+from support.text_pairs import some_pairs
+from support.tiny import DEPTH
+
+
+def write_pairs(path, pairs, columns=("sentence1", "sentence2", "score")):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for row in zip(pairs.left, pairs.right, pairs.gold, strict=True):
+            writer.writerow(row[: len(columns)])
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files of pairs: graded, under other names, without scores, one alone, all of one grade."""
+    folder = tmp_path_factory.mktemp("my pairs")
+    pairs = some_pairs()
+    write_pairs(folder / "graded.csv", pairs)
+    write_pairs(folder / "named.csv", pairs, ("a", "b", "grade"))
+    write_pairs(folder / "plain.csv", pairs, ("sentence1", "sentence2"))
+    write_pairs(folder / "one.csv", some_pairs(1))
+    write_pairs(folder / "same.csv", TextPairs.of(pairs.left, pairs.right, [1.0] * len(pairs)))
+    return folder
+
+
+def words_of(page):
+    return unescape(page.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def told(files, tiny_bert, tmp_path_factory):
+    """A report and what the command said of it."""
+    out = tmp_path_factory.mktemp("told") / "report.html"
+    return out, call("report", tiny_bert, "--pairs", files / "graded.csv", "--seed", "3", "-o", out)
+
+
+def test_the_answer_is_on_the_screen_and_in_the_file(told, tiny_bert, files):
+    out, said = told
+    page = words_of(out)
+    assert page.startswith("<!doctype html>")
+    lines = " ".join(said.split())
+    assert lines.endswith("s); open it in a browser")
+    assert "A demonstration" not in lines
+    material = Material(LayerModel.load(tiny_bert, device="cpu"), pairs_of(str(files / "graded.csv")))
+    scores = layer_scores(material)
+    last = f"{scores.of('mean')[-1]:.4g}".replace("-", "−")
+    assert f"mean, layer {DEPTH}: {last}" in page
+    assert "graded.csv: 40 pairs" in page
+    assert "layers of bert" in page
+
+
+def test_commands_make_the_report_again(told, tiny_bert, files):
+    """A path with a space is quoted; the second command is known to `layerwise analyze`."""
+    page = words_of(told[0])
+    pairs = f"--pairs '{files / 'graded.csv'}' --limit 1000 --seed 3"
+    assert f"layerwise report {tiny_bert} {pairs} -o report.html" in page
+    assert f"layerwise analyze {tiny_bert} --measure all {pairs}" in page
+    assert f"layerwise search {tiny_bert} '{files / 'graded.csv'}' --save best" in page
+
+
+def test_no_path_is_told_but_what_the_user_gave(told, tiny_bert, files, tmp_path):
+    out, _ = told
+    rest = words_of(out).replace(str(tiny_bert), "").replace(str(files), "")
+    for place in (tiny_bert.parent, out.parent, tmp_path.parent):
+        assert str(place) not in rest
+
+
+def test_two_models_are_compared_by_names_that_differ(files, tiny_bert, tiny_folders, tmp_path):
+    for name in ("one", "two"):
+        shutil.copytree(tiny_folders["bert" if name == "one" else "roberta"], tmp_path / name / "model")
+    out = tmp_path / "both.html"
+    found = call_json("report", tmp_path / "one/model", "--against", tmp_path / "two/model",
+                      "--pairs", files / "graded.csv", "-o", out)  # fmt: skip
+    assert "one " in found["answer"][0]
+    assert "two" in found["answer"][0]
+    page = words_of(out)
+    assert "The layers of one against two" in page
+    rest = (
+        page.replace(str(tmp_path / "one/model"), "").replace(str(tmp_path / "two/model"), "").replace(str(files), "")
+    )
+    assert str(tmp_path) not in rest
+
+
+def test_json_says_where_and_what(files, tiny_bert, tmp_path):
+    out = tmp_path / "new" / "folder" / "r.HTML"
+    found = call_json("report", tiny_bert, "--pairs", files / "graded.csv", "--limit", "25", "-o", out)
+    assert found["report"] == str(out)
+    assert found["bytes"] == out.stat().st_size
+    assert len(found["answer"]) == 2
+    assert "graded.csv: 25 of 40 pairs, drawn with seed 0" in words_of(out)
+
+
+def test_other_columns_are_named_in_the_commands(files, tiny_bert, tmp_path):
+    out = tmp_path / "r.html"
+    columns = ["--left", "a", "--right", "b", "--score", "grade"]
+    call("report", tiny_bert, "--pairs", files / "named.csv", *columns, "-o", out)
+    assert "--left a --right b --score grade --limit 1000" in words_of(out)
+
+
+def test_pairs_without_scores_get_a_report_that_says_so(files, tiny_bert, tmp_path):
+    out = tmp_path / "r.html"
+    said = " ".join(call("report", tiny_bert, "--pairs", files / "plain.csv", "-o", out).split())
+    assert "can't be said: the pairs have no grades." in said
+    page = words_of(out)
+    assert "plain.csv: 40 pairs, without scores" in page
+    assert "What each layer is worth" not in page
+    assert "layerwise search" not in page
+
+
+@pytest.mark.slow  # the README's commands write such a report, too
+def test_the_default_model_on_pairs_of_the_package(tmp_path):
+    out = tmp_path / "r.html"
+    said = " ".join(call("report", "default", "-o", out).split())
+    assert "all-MiniLM-L6-v2" in said
+    assert "A demonstration on pairs written for it; give --pairs for your own" in said
+    page = words_of(out)
+    assert "layerwise report default --limit 1000 --seed 0 -o r.html" in page
+    assert out.stat().st_size < 5e6
+
+
+MISTAKES = {
+    "folder": (["-o", "{tmp}"], "is a folder; name a file for --out"),
+    "ending": (["-o", "{tmp}/r.pdf"], "a report is an HTML file; name one that ends in .html"),
+    "file as folder": (["-o", "{files}/one.csv/r.html"], "a file stands where its folder should be"),
+    "no file": (["--pairs", "{tmp}/no.csv"], "no.csv"),
+    "no task": (["--pairs", "stsc"], "stsc"),
+    "no column": (["--pairs", "{files}/graded.csv", "--left", "texts"], "name the columns by --left, --right"),
+    "no score column": (["--pairs", "{files}/graded.csv", "--score", "points"], "points"),
+    "one pair": (["--pairs", "{files}/one.csv"], "a correlation needs different"),
+    "one grade": (["--pairs", "{files}/same.csv"], "40 pair(s), all of the same score"),
+    "limit": (["--limit", "1"], "a limit of 1 pairs is not possible; give 2 or more"),
+    "itself": (["--against", "{model}"], "a model against itself says nothing; give another one to --against"),
+    "itself by a slash": (["--against", "{model}/"], "a model against itself says nothing"),
+    "no other model": (["--against", "{tmp}/nowhere"], "nowhere: no such model folder"),
+    "no training": (["--train", "{tmp}/nothing"], "no metrics.jsonl there"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_nothing_is_written(mistake, files, tiny_bert, tmp_path, monkeypatch, capfd):
+    options, part = MISTAKES[mistake]
+    places = {"tmp": tmp_path / "here", "files": files, "model": tiny_bert}
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    filled = [option.format(**places) for option in options]
+    assert_one_line(*run_main(monkeypatch, capfd, "report", tiny_bert, *filled), part)
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_an_unknown_model_is_one_line(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert_one_line(*run_main(monkeypatch, capfd, "report", tmp_path / "nowhere"), "nowhere: no such model folder")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupted_nothing_is_written(tiny_bert, files, tmp_path, monkeypatch, capfd):
+    def interrupted(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("layerwise.report.findings.find_out", interrupted)
+    out = tmp_path / "r.html"
+    code, _, error = run_main(monkeypatch, capfd, "report", tiny_bert, "--pairs", files / "graded.csv", "-o", out)
+    assert code == 130
+    assert error.splitlines()[-1].startswith("error: interrupted; no report was written")
+    assert not out.exists()

@@ -1,0 +1,532 @@
+"""`layerwise search`: from a file of pairs to a report, a table and a saved model; and every mistake in one line.
+
+The grades of the made-up pairs are the cosines of layers 1 and 3's mean in a tiny encoder: the answer is known.
+"""
+
+import csv
+import json
+import subprocess
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from layerwise import LayerEncoder, LayerModel, LayerSearch
+from layerwise.search.unlabelled import dropout_passes
+from support.commands import COMMAND, assert_one_line, call, call_json, run_main
+from support.pair_files import PAIRS, made_up_sentences, write
+
+POOLINGS = ("mean", "cls", "max")
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def made(tiny_bert):
+    """The pairs' sentences, views of either side and grades; rows of a file of them."""
+    left, right = made_up_sentences()
+    encoder = LayerEncoder(tiny_bert, device="cpu")
+    views = {name: array.astype(np.float64) for name, array in encoder.encode_layers(left + right, POOLINGS).items()}
+    sides = [{name: array[part] for name, array in views.items()} for part in (slice(PAIRS), slice(PAIRS, None))]
+    gold = (unit(sides[0]["mean"][:, [1, 3]].mean(1)) * unit(sides[1]["mean"][:, [1, 3]].mean(1))).sum(1)
+    labels = (gold > np.median(gold)).astype(int)
+    rows = [
+        {"sentence1": a, "sentence2": b, "score": float(grade), "label": int(label), "split": "test"}
+        for a, b, grade, label in zip(left, right, gold, labels, strict=True)
+    ]
+    return SimpleNamespace(encoder=encoder, left=left, right=right, views=sides, gold=gold, labels=labels, rows=rows)
+
+
+def read_table(path):
+    """(layers, pooling, score) of each row of a written table."""
+    if path.suffix == ".parquet":
+        rows = pq.read_table(path).to_pylist()
+    elif path.suffix == ".jsonl":
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+    else:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+    return [(tuple(map(int, row["layers"].split(","))), row["pooling"], float(row["score"])) for row in rows]
+
+
+@pytest.fixture
+def pairs(made, tmp_path):
+    return write(tmp_path / "pairs.csv", made.rows)
+
+
+def assert_agrees(said, search):
+    """The JSON against LayerSearch on the same views."""
+    for name, choice in (("best", search.best_), ("last", search.last_)):
+        assert said[name]["layers"] == list(choice.layers)
+        assert said[name]["pooling"] == choice.pooling
+        assert said[name]["mix"] == str(choice.mix)
+        assert (said[name]["dev"], said[name]["test"]) == pytest.approx((choice.dev, choice.test), abs=1e-5)
+    gain = search.report_.gain
+    expected = {"mean": gain.mean, "low": gain.low, "high": gain.high, "p_value": gain.p_value}
+    assert said["gain"] == pytest.approx(expected, abs=1e-3)
+    assert said["subsets"] == len(search.table_)
+    assert [front["layers"] for front in said["front"]] == [list(found.layers) for found in search.front_]
+
+
+def direct(made, gold=None, poolings=("mean",), **arguments):
+    """LayerSearch on the views of the same sentences."""
+    sides = [{name: side[name] for name in poolings} for side in made.views]
+    return LayerSearch(**{"dev": 0.5, **arguments}).fit(*sides, made.gold if gold is None else gold)
+
+
+# What it finds, from every format
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_every_format_leads_to_the_planted_layers(made, tmp_path, tiny_bert, ending):
+    """Read from, and a table written in, this format."""
+    renamed = [
+        {"id": n, "grade": row["score"], "b": row["sentence2"], "a": row["sentence1"], "part": "test"}
+        for n, row in enumerate(made.rows)
+    ]
+    other = [{"id": 99, "grade": 0.0, "b": "rain", "a": "a door", "part": "train"}]
+    path, table = write(tmp_path / f"pairs.{ending}", other + renamed + other), tmp_path / f"table.{ending}"
+    columns = ("--left", "a", "--right", "b", "--score", "grade", "--where", "part=test")
+    said = call_json("search", tiny_bert, path, *columns, "--table", table)
+    assert said["best"]["layers"] == [1, 3]
+    assert said["best"]["test"] == pytest.approx(1, abs=1e-3)
+    search = direct(made)
+    assert_agrees(said, search)
+    rows = read_table(table)
+    assert len(rows) == said["subsets"] == 31
+    assert rows[0][:2] == ((1, 3), "mean")
+    assert [row[2] for row in rows] == sorted((row[2] for row in rows), reverse=True)
+    expected = {found.layers: found.score for found in search.table_}
+    assert {layers: score for layers, _, score in rows} == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_json_holds_what_programs_ask_for(made, tiny_bert, pairs):
+    said = call_json("search", tiny_bert, pairs, "--pooling", "mean,cls,max", "--dev", 25, "--splits", 2, "--seed", 3)
+    numbers = [
+        *(said[name][key] for name, key in (("best", "dev"), ("best", "test"), ("last", "dev"), ("last", "test"))),
+        *(said["gain"][key] for key in ("mean", "low", "high", "p_value")),
+        *(said["seconds"][key] for key in ("views", "search")),
+    ]
+    assert all(type(number) is float for number in numbers)
+    assert [type(layer) for layer in said["best"]["layers"]] == [int, int]
+    assert said["best"]["pooling"] == "mean"
+    assert type(said["subsets"]) is int
+    assert said["subsets"] == 93
+    assert said["gain"]["low"] <= said["gain"]["mean"] <= said["gain"]["high"]
+    assert 0 < said["gain"]["p_value"] <= 1
+    assert said["gain"]["mean"] == pytest.approx(said["best"]["test"] - said["last"]["test"], abs=1e-9)
+    assert min(said["seconds"].values()) > 0
+    assert said["protocol"] == {
+        "metric": "spearman",
+        "space": "all sets",
+        "dev_pairs": 25,
+        "test_pairs": 35,
+        "splits": 2,
+        "seed": 3,
+    }
+    assert [split["layers"] for split in said["splits"]] == [[1, 3], [1, 3]]
+    assert said["stability"]["layers"].keys() == set("01234")
+    assert sum(said["stability"]["poolings"].values()) == pytest.approx(1)
+    assert 0 <= said["stability"]["agreement"] <= 1
+    assert said["unlabelled"]["layers"]
+    assert any("25 pairs choose among 93 sets" in warning for warning in said["warnings"])
+    assert said["saved"] is None
+    assert_agrees(said, direct(made, poolings=POOLINGS, dev=25, splits=2, seed=3))
+
+
+def test_the_same_seed_gives_the_same_and_people_are_told_the_same(tiny_bert, pairs):
+    options = ("--dev", 0.4, "--splits", 2, "--max-layer", 3, "--layers", "up to 2")
+    first, again = (call_json("search", tiny_bert, pairs, *options, "--seed", 5) for _ in range(2))
+    other = call_json("search", tiny_bert, pairs, *options, "--seed", 6)
+    assert {**first, "seconds": 0} == {**again, "seconds": 0}
+    assert (first["protocol"]["dev_pairs"], first["protocol"]["test_pairs"]) == (24, 36)
+    assert first["last"]["test"] != other["last"]["test"], "other splits"
+
+    told = call("search", tiny_bert, pairs, *options, "--seed", 5)
+    flat = " ".join(told.split())
+    best, last, gain = first["best"], first["last"], first["gain"]
+    assert "10 sets of layers, spearman x 100; 24 pairs choose, 36 others report, means of 2 splits" in flat
+    assert f"best set {best['mix']} {100 * best['dev']:.1f} {100 * best['test']:.1f}" in flat
+    assert f"last layer {last['mix']} {100 * last['dev']:.1f} {100 * last['test']:.1f}" in flat
+    assert f"chosen without labels {first['unlabelled']['mix']} {100 * first['unlabelled']['test']:.1f}" in flat
+    interval = f"[{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}] (95 %), p = {gain['p_value']:.2g}"
+    assert f"Gain over the last layer on unseen pairs: {100 * gain['mean']:+.1f} {interval}" in flat
+    assert len(first["front"]) > 1
+    for found in first["front"]:
+        line = f"{found['layers'][-1]} {found['mix']} {100 * found['dev']:.1f} {100 * found['test']:.1f}"
+        assert line in flat
+    for warning in first["warnings"]:
+        assert f"Note: {warning}." in flat
+
+
+# Metrics, spaces, methods
+
+
+@pytest.fixture
+def few_resamples(monkeypatch):
+    """Of the bootstrap, where a metric takes long: by the command and in the test alike."""
+    defaults = LayerSearch.__init__.__kwdefaults__
+    monkeypatch.setattr(LayerSearch.__init__, "__kwdefaults__", defaults | {"resamples": 100})
+
+
+@pytest.mark.usefixtures("few_resamples")
+@pytest.mark.parametrize("metric", ["pearson", "average-precision", "accuracy", "mrr@10", "recall@2"])
+def test_every_kind_of_metric(made, tiny_bert, pairs, metric):
+    is_retrieval, has_labels = "@" in metric, metric in ("average-precision", "accuracy")
+    labels = ("--score", "label") if has_labels else ()
+    said = call_json("search", tiny_bert, pairs, "--metric", metric, *labels, "--layers", "up to 2")
+    assert said["protocol"]["metric"] == metric
+    gold = np.arange(PAIRS) if is_retrieval else made.labels if has_labels else made.gold
+    assert_agrees(said, direct(made, gold, metric=metric, space="up to 2"))
+
+
+def test_retrieval_by_graded_rows(made, tiny_bert, tmp_path):
+    """A query may have several passages, a passage several queries, and a grade of 0 is none."""
+    rows = [
+        {"query": made.left[n], "passage": made.right[(n + step) % 20], "grade": grade}
+        for n in range(20)
+        for step, grade in ((0, 2), (1, 1), (2, 0))
+    ]
+    path = write(tmp_path / "queries.jsonl", rows)
+    columns = ("--left", "query", "--right", "passage", "--score", "grade")
+    said = call_json("search", tiny_bert, path, "--metric", "ndcg@5", *columns, "--dev", 10)
+    queries, passages = made.views[0]["mean"][:20], made.views[1]["mean"][:20]
+    grades = [{n: 2.0, (n + 1) % 20: 1.0} for n in range(20)]
+    assert_agrees(said, LayerSearch(metric="ndcg@5", dev=10).fit(queries, passages, grades))
+    assert said["protocol"]["test_pairs"] == 10
+
+
+SPACES = {
+    "exactly 3": ((), 10),
+    "contiguous": ((), 15),
+    "with 0,1": ((), 8),
+    "without 4": ((), 15),
+    "0-1,4": ((), 7),
+    "at least 2; without 0": ((), 11),
+    "all": (("--max-layer", 2), 7),
+    "with 1": (("--max-layer", 1), 2),
+}
+
+
+@pytest.mark.parametrize("text", SPACES)
+def test_spaces_as_text(tiny_bert, pairs, tmp_path, text):
+    options, count = SPACES[text]
+    table = tmp_path / "table.csv"
+    call("search", tiny_bert, pairs, "--no-labels", "pairs", "--layers", text, *options, "--table", table)
+    rows = read_sets(table)
+    assert len(rows) == len(set(rows)) == count
+    highest = int(options[1]) if options else 4
+    assert all(layers[-1] <= highest for layers in rows)
+
+
+def read_sets(path):
+    with path.open(newline="") as file:
+        return [tuple(map(int, row["layers"].split(","))) for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize("method", ["beam", "greedy", "weights"])
+def test_every_method(made, tiny_bert, pairs, monkeypatch, method):
+    monkeypatch.setattr("layerwise.search.weights._STEPS", 40)
+    said = call_json("search", tiny_bert, pairs, "--method", method)
+    assert set(said["best"]["layers"]) >= {1, 3}
+    assert said["best"]["dev"] > 0.97
+    if method != "weights":
+        assert_agrees(said, direct(made, method=method))
+
+
+def test_a_space_without_the_last_layer_is_searched_whatever_is_chosen_without_labels(made, tiny_folders, pairs):
+    """No set of layer 0 passes the guard of the choice without labels, which is only shown for comparison."""
+    said = call_json("search", tiny_folders["mpnet"], pairs, "--layers", "0")
+    assert said["best"]["layers"] == [0]
+    assert said["unlabelled"].keys() == {"note"}
+
+
+def test_few_different_sentences_in_enough_pairs(made, tiny_bert, tmp_path):
+    """Four sentences are too few for a choice without labels, which is only shown for comparison."""
+    few = made.left[:4]
+    rows = [
+        {"sentence1": a, "sentence2": b, "score": n % 5} for n, (a, b) in enumerate((a, b) for a in few for b in few)
+    ]
+    said = call_json("search", tiny_bert, write(tmp_path / "few.csv", rows))
+    assert said["protocol"]["dev_pairs"] == 8
+    assert "too few" in said["unlabelled"]["note"]
+
+
+def test_an_encoder_without_dropout_says_why_nothing_was_chosen_without_labels(tiny_folders, pairs):
+    said = call_json("search", tiny_folders["modernbert"], pairs)
+    assert said["unlabelled"] == {
+        "note": "ModernBertModel has no dropout: two passes would be equal; give pairs of text instead"
+    }
+    assert "chosen without labels" not in call("search", tiny_folders["modernbert"], pairs)
+
+
+def test_onnx_chooses_the_same(made, tiny_bert, pairs):
+    said = call_json("search", tiny_bert, pairs, "--backend", "onnx")
+    assert said["best"]["layers"] == [1, 3]
+    assert "not with ONNX" in said["unlabelled"]["note"]
+
+
+# What it saves
+
+
+SAVED = {
+    "": (3, "1,3 @ mean"),
+    "--max-layer 2 --pooling mean,cls --dev 20": (2, None),
+    "--layers 0": (0, "0 @ mean"),
+    "--method weights": (None, None),
+}
+
+
+@pytest.mark.parametrize("options", SAVED)
+def test_the_saved_model_gives_the_chosen_mixes_embeddings(made, tiny_bert, pairs, tmp_path, monkeypatch, options):
+    monkeypatch.setattr("layerwise.search.weights._STEPS", 40)
+    blocks, mix = SAVED[options]
+    out = tmp_path / "new" / "model"
+    said = call_json("search", tiny_bert, pairs, *options.split(), "--save", out)
+    assert said["saved"] == str(out)
+    best = said["best"]
+    assert best["mix"] == (mix or best["mix"])
+    assert not (blocks and max(best["layers"]) > blocks)
+
+    encoder = LayerEncoder(tiny_bert, device="cpu")
+    expected = LayerModel(encoder, best["mix"]).encode(made.left)
+    model = LayerModel.load(out)
+    assert (list(model.mix.layers), model.mix.pooling) == (best["layers"], best["pooling"])
+    assert np.abs(model.encode(made.left) - expected).max() < 1e-5
+    assert np.abs(SentenceTransformer(str(out), device="cpu").encode(made.left) - expected).max() < 1e-5
+    kept = json.loads((out / "config.json").read_text())["num_hidden_layers"] if best["layers"] != [0] else 0
+    assert kept == max(best["layers"])
+    assert model.encoder.depth >= kept
+
+
+def test_the_model_card_says_how_the_layers_were_chosen(tiny_bert, pairs, tmp_path):
+    said = call_json("search", tiny_bert, pairs, "--save", tmp_path / "model", "--splits", 2, "--dev", 20)
+    card = (tmp_path / "model" / "README.md").read_text()
+    chosen = (
+        f"the best of 31 sets by spearman on 20 pairs (2 random split(s)); on 40 unseen pairs "
+        f"{100 * said['best']['test']:.1f}, last layer {100 * said['last']['test']:.1f} (x 100)"
+    )
+    assert f"| how it was chosen | {chosen} |" in card
+    assert "| blocks kept | 3 of 4 |" in card
+    assert call_json("info", tmp_path / "model")["mix_chosen"] == chosen
+
+
+def test_overwrite_replaces_a_folder_and_nothing_else_does(monkeypatch, capfd, tiny_bert, pairs, tmp_path):
+    out = tmp_path / "model"
+    out.mkdir()
+    call("search", tiny_bert, pairs, "--no-labels", "pairs", "--layers", "2", "--save", out)
+    assert str(LayerModel.load(out).mix) == "2 @ mean", "an empty folder is filled"
+    (out / "old.txt").touch()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert_one_line(
+        *run_main(monkeypatch, capfd, "search", tiny_bert, pairs, "--save", out),
+        "model: is not empty; give another folder, or --overwrite",
+    )
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    told = call("search", tiny_bert, pairs, "--save", out, "--overwrite")
+    assert "Saved the model of layers 1,3 @ mean in " in told
+    assert str(LayerModel.load(out).mix) == "1,3 @ mean"
+    assert not (out / "old.txt").exists()
+
+
+# Without labels
+
+
+def assert_unlabelled(said, search, *, pairs=PAIRS, saved=None):
+    """All that the JSON says, against LayerSearch on the same views."""
+    for name, choice in (("best", search.best_), ("last", search.last_)):
+        layers = {"layers": list(choice.layers), "pooling": choice.pooling, "mix": str(choice.mix)}
+        assert said[name] == layers | {"separation": pytest.approx(choice.dev, rel=1e-4)}
+    assert said["last"]["mix"] == "4 @ mean"
+    assert said["seconds"].keys() == {"views", "search"}
+    assert min(said["seconds"].values()) > 0
+    few = f"{pairs} pairs choose among {len(search.table_)} sets: with fewer than 100 the best of them is little more"
+    assert [warning[: len(few)] for warning in said["warnings"]] == [few]
+    assert (said["subsets"], said["saved"]) == (len(search.table_), saved)
+    assert (said["prompts"], said["head"]) == (["", ""], False)
+    assert len(said) == 8
+
+
+def test_without_labels_by_dropout(made, tiny_bert, pairs, tmp_path):
+    rows = [{"sentence1": row["sentence1"]} for row in made.rows]
+    said = call_json("search", tiny_bert, write(tmp_path / "a.csv", rows), "--no-labels", "dropout", "--seed", 2)
+    expected = LayerSearch(seed=2).fit(*dropout_passes(made.encoder, made.left, ["mean"]))
+    assert_unlabelled(said, expected)
+
+
+def test_without_labels_by_pairs(made, tiny_bert, tmp_path):
+    rows = [{"title": row["sentence1"], "body": row["sentence2"]} for row in made.rows]
+    path, out, table = write(tmp_path / "a.jsonl", rows), tmp_path / "model", tmp_path / "table.parquet"
+    options = ("--no-labels", "pairs", "--left", "title", "--right", "body", "--pooling", "mean,max")
+    said = call_json("search", tiny_bert, path, *options, "--save", out, "--table", table)
+    sides = [{name: side[name] for name in ("mean", "max")} for side in made.views]
+    expected = LayerSearch().fit(*sides)
+    assert_unlabelled(said, expected, saved=str(out))
+    assert str(LayerModel.load(out).mix) == said["best"]["mix"]
+    chosen = "without labels, by pairs: the best of 62 sets in telling alike from unlike sentences"
+    assert f"| how it was chosen | {chosen} |" in (out / "README.md").read_text()
+    assert pq.read_table(table).num_rows == 62
+    told = " ".join(call("search", tiny_bert, path, *options, "--save", tmp_path / "other").split())
+    assert f"Saved the model of layers {said['best']['mix']} in " in told
+    assert f"Note: {said['warnings'][0]}." in told
+    assert f"Chosen without labels among 62 sets: {said['best']['mix']} (separation " in told
+
+
+def test_without_labels_by_neighbouring_lines(made, tiny_bert, tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join(made.left))
+    said = call_json("search", tiny_bert, path, "--no-labels", "neighbours")
+    views = made.views[0]["mean"]
+    assert_unlabelled(said, LayerSearch().fit(views[:-1], views[1:]), pairs=PAIRS - 1)
+
+
+# Mistakes
+
+NOWHERE = {  # refused before a model is looked for
+    "{tmp}/none.csv": ("none.csv: no such file",),
+    "{csv} --left text": ("pairs.csv: no column 'text'; it has 'sentence1', 'sentence2', 'score', 'label', 'split'",),
+    "{csv} --right text": ("pairs.csv: no column 'text'",),
+    "{csv} --score grade": ("pairs.csv: no column 'grade'",),
+    "{csv} --where part=dev": ("pairs.csv: no column 'part'",),
+    "{csv} --where split=dev": ("pairs.csv: no rows with split = dev",),
+    "{csv} --where split": ("--where 'split' is not COLUMN=VALUE",),
+    "{csv} --score sentence1": ("pairs.csv:2: sentence1 ", "is not a number"),
+    "{csv} --score split --metric mrr@10": ("pairs.csv:2: split 'test' is not a number",),
+    "{tmp}/gap.csv": ("gap.csv:3: column 'sentence2' is empty",),
+    "{tmp}/nan.csv": ("nan.csv:4: score 'nan' is not a number",),
+    "{tmp}/constant.csv": ("constant.csv: All 60 scores are 3: constant scores say nothing about layers",),
+    "{tmp}/few.csv": ("few.csv: 4 pairs are too few to choose layers by; give 5",),
+    "{tmp}/eight.csv": ("eight.csv: 8 pairs, 4 of which choose, are too few",),
+    "{csv} --dev 56": ("pairs.csv: 60 pairs, 56 of which choose, are too few", "must be left to report"),
+    "{csv} --dev 60": ("60 pairs, 60 of which choose",),
+    "{csv} --dev 0.99": ("60 pairs, 59 of which choose",),
+    "{csv} --dev 0": ("60 pairs, 0 of which choose",),
+    "{csv} --dev -3": ("60 pairs, -3 of which choose",),
+    "{csv} --dev nan": ("nan",),
+    "{csv} --dev inf": ("inf",),
+    "{csv} --splits -1": ("-1 splits are not possible; 1 or more are",),
+    "{csv} --splits 0": ("0 splits are not possible; 1 or more are",),
+    "{csv} --seed -1": ("-1",),
+    "{csv} --metric spearmann": ("Unknown metric 'spearmann'. Did you mean 'spearman'?", "mrr@10"),
+    "{csv} --metric mrr@0": ("'mrr@0': the cut-off must be 1 or more",),
+    "{csv} --metric accuracy": ("pairs.csv: Score 0 is ", "but accuracy needs labels 0 and 1"),
+    "{csv} --pooling men": ("Unknown token pooling 'men'. Did you mean 'mean'?",),
+    "{csv} --pooling mean,": ("Unknown token pooling ''",),
+    "{csv} --method magic": ("Unknown method 'magic'. Known: auto, exhaustive, beam, greedy, weights",),
+    "{csv} --layers some": ("'some' is no space of layers", "'up to 4'"),
+    "{csv} --layers 1@cls": ("a space has no token pooling",),
+    "{csv} --layers exactly-0": ("or more and 0 or fewer layers, at least one",),
+    "{csv} --table {tmp}/t.xlsx": ("t.xlsx: a table is written as .csv, .tsv, .jsonl, .parquet",),
+    "{csv} --table {tmp}/none/t.csv": ("t.csv: there is no folder ", "none; make it first"),
+    "{csv} --save {full}": ("full: is not empty; give another folder, or --overwrite",),
+    "{csv} --save {csv}": ("pairs.csv: is not empty; give another folder",),
+    "{csv} --no-labels magic": ("--no-labels 'magic': known are dropout, pairs and neighbours",),
+    "{csv} --no-labels pairs --method magic": ("Unknown method 'magic'. Known: auto",),
+    "{csv} --no-labels pairs --method weights": ("Layer weights are found for pairs with scores or labels only",),
+    "{csv} --metric mrr@10 --method weights": ("Layer weights are found for pairs with scores or labels only",),
+    "{csv} --no-labels dropout --pooling men": ("Unknown token pooling 'men'. Did you mean 'mean'?",),
+    "{csv} --no-labels neighbours --seed -1": ("The seed -1 is negative",),
+    "{tmp}/few.csv --no-labels dropout": ("few.csv: 4 sentences are too few to choose layers by; give 5 or more",),
+    "{csv} --metric recall@3 --head": ("A head is searched with pair metrics, not with recall@3; leave --head out",),
+    "{csv}": ("nowhere: no such model folder",),
+    "{csv} --no-labels pairs": ("nowhere: no such model folder",),
+}
+TINY = {  # refused by what the model is, or by what the search meets
+    "{csv} --layers at-least-6": ("No set of layers 0 to 4 fits the space: 6 or more layers; loosen",),
+    "{csv} --layers exactly-4 --max-layer 2": (
+        "No set of layers 0 to 4 fits the space: exactly 4 layers, none above 2",
+    ),
+    "{csv} --layers 3 --max-layer 2": ("No set of layers 0 to 4 fits the space: only 3, none above 2",),
+    "{csv} --max-layer 5": ("There is no layer 5: this encoder has layers 0 to 4",),
+    "{csv} --layers 0-7": ("There is no layer 5", "layers 0 to 4"),
+    "{tmp}/zero.csv --metric mrr@10 --score label": ("zero.csv", "relevant"),
+    "{tmp}/few.csv --metric mrr@10 --dev 3": ("4 pairs, 3 of which choose, are too few",),
+    "{tmp}/few.csv --no-labels pairs": ("4 sentences are too few to choose layers by; give 5",),
+    "{tmp}/few.csv --no-labels dropout": ("4 sentences are too few to choose layers by; give 5",),
+    "{tmp}/one.csv --no-labels neighbours": ("too few",),
+    "{csv} --no-labels pairs --method magic": ("Unknown method 'magic'",),
+    "{csv} --no-labels dropout --pooling men": ("Unknown token pooling 'men'",),
+    "{csv} --head": ("bert: has no head behind its mix; --head needs just one, so leave it out",),
+    "{csv} --no-labels pairs --head": ("bert: has no head behind its mix",),
+    "{csv} --no-labels dropout --backend onnx": ("Dropout runs with the torch backend only",),
+}
+
+
+@pytest.fixture
+def places(made, tmp_path, pairs):
+    rows = made.rows
+
+    def changed(name, place, **change):
+        write(tmp_path / name, [row | (change if place in (None, n) else {}) for n, row in enumerate(rows)])
+
+    changed("gap.csv", 1, sentence2=" ")
+    changed("nan.csv", 2, score="nan")
+    changed("constant.csv", None, score=3)
+    changed("zero.csv", None, label=0)
+    for name, count in (("few", 4), ("eight", 8), ("one", 1)):
+        write(tmp_path / f"{name}.csv", rows[:count])
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    return {"tmp": tmp_path, "csv": pairs, "full": tmp_path / "full"}
+
+
+def assert_refused(monkeypatch, capfd, model, command, places, parts):
+    tmp, cache = places["tmp"], places["tmp"] / "cache"
+    words = command.format(**places).split()
+    if "--layers" in words:  # a space's text, with hyphens for blanks
+        place = words.index("--layers") + 1
+        words[place] = words[place].replace("exactly-", "exactly ").replace("at-least-", "at least ")
+    words += [] if "--save" in words else ["--save", str(tmp / "saved")]
+    words += [] if "--table" in words else ["--table", str(tmp / "written.csv")]
+    before = {path for path in tmp.rglob("*") if cache not in (path, *path.parents)}
+    assert_one_line(*run_main(monkeypatch, capfd, "search", model, *words), *parts)
+    assert {path for path in tmp.rglob("*") if cache not in (path, *path.parents)} == before, "nothing is written"
+
+
+@pytest.mark.parametrize("command", NOWHERE)
+def test_a_mistake_is_one_line_before_a_model_is_loaded(monkeypatch, capfd, places, command):
+    assert_refused(monkeypatch, capfd, places["tmp"] / "nowhere", command, places, NOWHERE[command])
+
+
+@pytest.mark.parametrize("command", TINY)
+def test_a_mistake_is_one_line(monkeypatch, capfd, tiny_bert, places, command):
+    assert_refused(monkeypatch, capfd, tiny_bert, command, places, TINY[command])
+
+
+def test_without_dropout_there_are_no_dropout_passes(monkeypatch, capfd, tiny_folders, places):
+    parts = ("ModernBertModel has no dropout: two passes would be equal; give pairs of text instead",)
+    assert_refused(monkeypatch, capfd, tiny_folders["modernbert"], "{csv} --no-labels dropout", places, parts)
+
+
+def test_sentences_that_are_all_the_same(monkeypatch, capfd, tiny_bert, made, places):
+    rows = [row | {"sentence1": "a door", "sentence2": "a river"} for row in made.rows]
+    write(places["tmp"] / "same.csv", rows)
+    parts = ("No set has a score: all pairs are equally similar in every layer",)
+    assert_refused(monkeypatch, capfd, tiny_bert, "{tmp}/same.csv", places, parts)
+
+
+def test_the_same_from_a_shell(places):
+    command = [*COMMAND, "search", places["tmp"] / "nowhere", places["tmp"] / "constant.csv", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert_one_line(done.returncode, done.stdout, done.stderr, "constant.csv: All 60 scores are 3")
+
+
+# The real thing
+
+
+@pytest.mark.shared
+def test_a_real_encoder_on_real_pairs(shared, tmp_path):
+    table = pq.read_table(shared / "data" / "sts" / "stsb.parquet", filters=[("split", "=", "dev")])
+    path = tmp_path / "stsb.parquet"
+    pq.write_table(table.slice(0, 50), path)
+    model = shared / "models" / "wiki-mlm-12x384"
+    said = call_json("search", model, path, "--where", "split=dev")
+    assert said["subsets"] == 8191
+    assert said["best"]["dev"] >= said["last"]["dev"]
+    assert said["gain"]["mean"] == pytest.approx(said["best"]["test"] - said["last"]["test"], abs=1e-9)
+    assert said["seconds"]["search"] < said["seconds"]["views"]
+    assert -1 <= said["unlabelled"]["test"] <= 1, "25 pairs report: no more can be asked of a score"

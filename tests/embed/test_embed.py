@@ -1,0 +1,797 @@
+"""Embedding jobs give what `encode` gives, row for row; stopped in any way, they go on with nothing lost or doubled."""
+
+import errno
+import json
+import multiprocessing
+import os
+import queue
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from layerwise.data.rows import RowSource
+from layerwise.embed.job import EmbedJob, ModelChoice, chunks, split_out
+from layerwise.embed.run import EmbedResult, run_embed
+from layerwise.embed.workers import _take, _work
+from layerwise.errors import InputError, LayerwiseError, MixError
+from layerwise.model.layer_model import LayerModel
+from support.tiny import WIDTH, WORDS
+
+TEXTS = [" ".join(random.Random(i).choices(WORDS, k=1 + i % 13)) for i in range(23)]
+WHOLE = {"float32": 1e-6, "float16": 2e-3}
+
+
+def lines(path: Path, texts=TEXTS) -> Path:
+    path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+    return path
+
+
+def job_of(path: Path, *columns: str, **options) -> EmbedJob:
+    return EmbedJob(RowSource.of(str(path), columns or ("text",)), **{"shard_rows": 5} | options)
+
+
+def embed(model: Path, path: Path, out: Path, *columns: str, mix=None, run=None, **options) -> EmbedResult:
+    """Embed a file in shards of five rows; `run` holds the options of `run_embed`, `options` those of the job."""
+    return run_embed(job_of(path, *columns, **options), ModelChoice(str(model), mix), out, **run or {})
+
+
+def embeddings(table: pa.Table) -> np.ndarray:
+    column = table["embedding"].combine_chunks()
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1)
+
+
+def shards(folder: Path) -> list[Path]:
+    return sorted(folder.glob("part-*"))
+
+
+def states(folder: Path) -> dict[str, tuple[int, int]]:
+    """What changes when a shard is written again."""
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in shards(folder)}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All that is in a folder, but for its lock."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != ".lock"}
+
+
+@pytest.fixture
+def text_file(tmp_path) -> Path:
+    return lines(tmp_path / "rows.txt")
+
+
+@pytest.fixture(scope="session")
+def expected(tiny_bert) -> np.ndarray:
+    return LayerModel.load(tiny_bert).encode(TEXTS)
+
+
+# What comes out
+
+
+def test_parquet_shards_hold_what_encode_gives(tmp_path, tiny_bert, text_file, expected):
+    told = []
+    result = embed(tiny_bert, text_file, tmp_path / "out", run={"progress": told.append})
+    assert (result.rows, result.resumed, result.shards, result.width) == (23, 0, 5, WIDTH)
+    assert told == [5, 5, 5, 5, 3]
+    assert [path.name for path in shards(tmp_path / "out")] == [f"part-00000{number}.parquet" for number in range(5)]
+    assert [len(pq.read_table(path)) for path in shards(tmp_path / "out")] == [5, 5, 5, 5, 3]
+    table = pq.read_table(tmp_path / "out")  # the folder as a whole, whatever else lies in it
+    assert table.column_names == ["row", "embedding"]
+    assert table["row"].to_pylist() == list(range(23))
+    assert table.schema.field("embedding").type == pa.list_(pa.float32(), WIDTH)
+    assert np.abs(embeddings(table) - expected).max() < 1e-6
+    assert np.abs(expected[1:] - expected[:-1]).max(axis=1).min() > 1e-2, "rows must differ, or nothing is shown"
+
+
+def test_npy_shards_hold_what_encode_gives(tmp_path, tiny_bert, text_file, expected):
+    result = embed(tiny_bert, text_file, tmp_path / "out", format="npy")
+    parts = [np.load(path, allow_pickle=False) for path in shards(tmp_path / "out")]
+    assert result.shards == len(parts) == 5
+    assert {part.dtype for part in parts} == {np.dtype("float32")}
+    assert np.abs(np.concatenate(parts) - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize("name", ["one.parquet", "one.npy"])
+def test_joined_into_one_file(tmp_path, tiny_bert, text_file, expected, name):
+    folder, joined, format = split_out(tmp_path / "made" / name, None)
+    result = embed(tiny_bert, text_file, folder, format=format, run={"joined": joined})
+    assert result.out == str(tmp_path / "made" / name)
+    assert [path.name for path in joined.parent.iterdir()] == [name], "shards and unfinished files are gone"
+    if format == "npy":
+        found = np.load(joined, allow_pickle=False)
+    else:
+        assert pq.read_table(joined)["row"].to_pylist() == list(range(23))
+        found = embeddings(pq.read_table(joined))
+    assert np.abs(found - expected).max() < 1e-6
+
+
+def test_a_joined_file_is_not_overwritten_unless_asked(tmp_path, tiny_bert, text_file, expected):
+    joined = tmp_path / "one.parquet"
+    joined.write_bytes(b"precious")
+    with pytest.raises(InputError, match=r"one\.parquet: exists already; give another name, or --overwrite"):
+        embed(tiny_bert, text_file, tmp_path / "shards", run={"joined": joined})
+    assert joined.read_bytes() == b"precious"
+    embed(tiny_bert, text_file, tmp_path / "shards", run={"joined": joined, "overwrite": True})
+    assert np.abs(embeddings(pq.read_table(joined)) - expected).max() < 1e-6
+
+
+def test_out_names_a_folder_or_one_file(tmp_path):
+    assert split_out(tmp_path / "out", None) == (tmp_path / "out", None, "parquet")
+    assert split_out(tmp_path / "out", "npy") == (tmp_path / "out", None, "npy")
+    assert split_out(tmp_path / "a.NPY", None) == (tmp_path / "a.NPY.shards", tmp_path / "a.NPY", "npy")
+    with pytest.raises(InputError, match=r"a\.npy: the ending says npy but --format says parquet"):
+        split_out(tmp_path / "a.npy", "parquet")
+
+
+def test_columns_are_carried_along_in_csv(tmp_path, tiny_bert, expected):
+    path = tmp_path / "rows.csv"
+    path.write_text("id,text,note\n" + "".join(f'n{i},{text},"a, {i}"\n' for i, text in enumerate(TEXTS)))
+    embed(tiny_bert, path, tmp_path / "out", "text", "note", "id", "text")
+    table = pq.read_table(tmp_path / "out")
+    assert table.column_names == ["row", "note", "id", "text", "embedding"]
+    assert table["id"].to_pylist() == [f"n{i}" for i in range(23)]
+    assert table["note"].to_pylist() == [f"a, {i}" for i in range(23)]
+    assert table["text"].to_pylist() == TEXTS
+    assert np.abs(embeddings(table) - expected).max() < 1e-6
+
+
+def test_columns_of_json_become_text(tmp_path, tiny_bert):
+    values = ["seven", 7, None, {"a": [1]}, True, 1.5]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"text": "a river", "id": value}) + "\n" for value in values))
+    embed(tiny_bert, path, tmp_path / "out", "text", "id", shard_rows=2)
+    assert pq.read_table(tmp_path / "out")["id"].to_pylist() == ["seven", "7", None, '{"a": [1]}', "true", "1.5"]
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_columns_of_parquet_keep_their_types_even_if_a_shard_holds_nulls_alone(tmp_path, tiny_bert, joined):
+    ids = pa.array([None, None, 3, 4, None, 6], pa.int32())
+    days = pa.array([None, None, 0, None, 1, 2], pa.date32())
+    pq.write_table(pa.table({"text": TEXTS[:6], "id": ids, "day": days}), tmp_path / "rows.parquet")
+    one = tmp_path / "one.parquet" if joined else None
+    embed(
+        tiny_bert, tmp_path / "rows.parquet", tmp_path / "out", "text", "id", "day", shard_rows=2, run={"joined": one}
+    )
+    table = pq.read_table(one or tmp_path / "out")
+    assert table["id"].combine_chunks() == ids
+    assert table["day"].combine_chunks() == days
+
+
+@pytest.mark.parametrize("name", ["row", "embedding"])
+def test_a_carried_column_may_not_take_an_output_columns_name(tmp_path, tiny_bert, name):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"text,{name}\na river,mine\n")
+    with pytest.raises(InputError, match=name):
+        embed(tiny_bert, path, tmp_path / "out", "text", name)
+
+
+def test_empty_rows_are_an_error_unless_told(tmp_path, tiny_bert):
+    path = lines(tmp_path / "rows.txt", ["a river", "  ", "a door"])
+    with pytest.raises(InputError, match=r"rows\.txt:2: the text is empty; fill it in, or pass --empty skip or"):
+        embed(tiny_bert, path, tmp_path / "out")
+
+
+def test_empty_rows_are_skipped_and_row_numbers_tell(tmp_path, tiny_bert):
+    texts = ["", *TEXTS[:4], " \t", TEXTS[4], "", TEXTS[5], ""]
+    result = embed(tiny_bert, lines(tmp_path / "rows.txt", texts), tmp_path / "out", empty="skip", shard_rows=3)
+    table = pq.read_table(tmp_path / "out")
+    assert (result.rows, result.shards) == (6, 2)
+    assert table["row"].to_pylist() == [1, 2, 3, 4, 6, 8]
+    assert np.abs(embeddings(table) - LayerModel.load(tiny_bert).encode(TEXTS[:6])).max() < 1e-6
+
+
+def test_empty_rows_are_kept_as_special_tokens(tmp_path, tiny_bert):
+    texts = ["a river", "", "a door"]
+    embed(tiny_bert, lines(tmp_path / "rows.txt", texts), tmp_path / "out", empty="keep")
+    table = pq.read_table(tmp_path / "out")
+    assert table["row"].to_pylist() == [0, 1, 2]
+    assert np.abs(embeddings(table) - LayerModel.load(tiny_bert).encode(texts)).max() < 1e-6
+
+
+@pytest.mark.parametrize("texts", [[], ["", " "]])
+def test_nothing_to_embed_is_an_error(tmp_path, tiny_bert, texts):
+    with pytest.raises(InputError, match=r"rows\.txt: no rows to embed"):
+        embed(tiny_bert, lines(tmp_path / "rows.txt", texts), tmp_path / "out", empty="skip")
+
+
+@pytest.mark.parametrize(
+    ("options", "encode"),
+    [
+        ({"prompt": "an old "}, {"prompt": "an old "}),
+        ({"normalize": True}, {"normalize_embeddings": True}),
+        ({"truncate_dim": 7}, {"truncate_dim": 7}),
+        ({"truncate_dim": 7, "normalize": True}, {"truncate_dim": 7, "normalize_embeddings": True}),
+        ({"number_type": "float16"}, {}),
+        ({"number_type": "float16", "format": "npy"}, {}),
+    ],
+)
+def test_options_do_what_they_do_in_encode(tmp_path, tiny_bert, text_file, expected, options, encode):
+    embed(tiny_bert, text_file, tmp_path / "out", **options)
+    if options.get("format") == "npy":
+        found = np.concatenate([np.load(path) for path in shards(tmp_path / "out")])
+    else:
+        found = embeddings(pq.read_table(tmp_path / "out"))
+    wanted = LayerModel.load(tiny_bert).encode(TEXTS, **encode)
+    number_type = options.get("number_type", "float32")
+    assert found.dtype == np.dtype(number_type)
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() < WHOLE[number_type]
+    if encode:
+        assert wanted.shape != expected.shape or np.abs(wanted - expected).max() > 1e-2, "the option must matter"
+
+
+def test_a_mix_and_a_models_own_prompt_are_taken(tmp_path, tiny_bert, text_file, expected):
+    model = LayerModel(tiny_bert, "0,2 @ cls", prompts={"old": "an old "}, default_prompt_name="old")
+    model.save(tmp_path / "saved")
+    embed(tmp_path / "saved", text_file, tmp_path / "own")
+    own = LayerModel.load(tmp_path / "saved").encode(TEXTS)
+    assert np.abs(embeddings(pq.read_table(tmp_path / "own")) - own).max() < 1e-6
+    embed(tiny_bert, text_file, tmp_path / "mixed", mix="concat(1,-1) @ max")
+    mixed = LayerModel(tiny_bert, "concat(1,-1) @ max").encode(TEXTS)
+    assert mixed.shape == (23, 2 * WIDTH)
+    assert np.abs(embeddings(pq.read_table(tmp_path / "mixed")) - mixed).max() < 1e-6
+
+
+# Bad settings
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "csv"}, "format is 'csv'; expected one of parquet, npy"),
+        ({"empty": "drop"}, "empty is 'drop'; expected one of error, skip, keep"),
+        ({"number_type": "int8"}, "number_type is 'int8'; expected one of float32, float16"),
+        ({"shard_rows": 0}, "shard_rows must be 1 or more, not 0"),
+        ({"truncate_dim": 0}, "truncate_dim 0 is not possible: embeddings have 32 dimensions"),
+        ({"truncate_dim": 33}, "truncate_dim 33 is not possible: embeddings have 32 dimensions"),
+        ({"run": {"processes": 0}}, "processes must be 1 or more, not 0"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_written(tmp_path, tiny_bert, text_file, options, message):
+    with pytest.raises(InputError, match=message):
+        embed(tiny_bert, text_file, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_npy_keeps_no_columns(tmp_path, tiny_bert, text_file):
+    with pytest.raises(InputError, match="NPY files hold numbers only, so no columns can be kept; write Parquet"):
+        embed(tiny_bert, text_file, tmp_path / "out", "text", "text", format="npy")
+
+
+def test_a_layer_that_is_not_there_is_refused(tmp_path, tiny_bert, text_file):
+    with pytest.raises(MixError, match="There is no layer 9: this encoder has layers 0 to 4"):
+        embed(tiny_bert, text_file, tmp_path / "out", mix="9")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_in_the_folders_place_is_refused(tmp_path, tiny_bert, text_file):
+    with pytest.raises(InputError, match=r"rows\.txt: is a file; give a folder, or a name ending in \.parquet"):
+        embed(tiny_bert, text_file, text_file)
+    with pytest.raises(InputError, match="is a file; give a folder"):
+        embed(tiny_bert, text_file, text_file / "below")
+    assert text_file.read_text().splitlines() == TEXTS
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path, tiny_bert, text_file):
+    with pytest.raises(InputError, match="/proc/layerwise-out"):
+        embed(tiny_bert, text_file, Path("/proc/layerwise-out"))
+
+
+# Going on after a stop
+
+
+def test_run_again_does_nothing_twice(tmp_path, tiny_bert, text_file):
+    embed(tiny_bert, text_file, tmp_path / "out")
+    before, written = states(tmp_path / "out"), contents(tmp_path / "out")
+    told = []
+    result = embed(tiny_bert, text_file, tmp_path / "out", run={"progress": told.append})
+    assert (result.rows, result.resumed, result.shards) == (0, 23, 5)
+    assert told == [5, 5, 5, 5, 3]
+    assert states(tmp_path / "out") == before
+    assert contents(tmp_path / "out") == written
+
+
+@pytest.mark.parametrize("format", ["parquet", "npy"])
+@pytest.mark.parametrize("missing", [[0], [1, 3], [4], [0, 1, 2, 3, 4]])
+def test_missing_shards_alone_are_made_again(tmp_path, tiny_bert, text_file, format, missing):
+    embed(tiny_bert, text_file, tmp_path / "out", format=format)
+    before, written = states(tmp_path / "out"), contents(tmp_path / "out")
+    gone = [shards(tmp_path / "out")[number] for number in missing]
+    for path in gone:
+        path.unlink()
+    result = embed(tiny_bert, text_file, tmp_path / "out", format=format)
+    rows = sum(3 if number == 4 else 5 for number in missing)
+    assert (result.rows, result.resumed) == (rows, 23 - rows)
+    after = states(tmp_path / "out")
+    assert {name for name in before if after[name] == before[name]} == set(before) - {path.name for path in gone}
+    assert contents(tmp_path / "out") == written, "the same bytes as if nothing had happened"
+
+
+def test_interrupted_by_the_user_it_goes_on(tmp_path, tiny_bert, text_file):
+    embed(tiny_bert, text_file, tmp_path / "whole")
+
+    def stop_at_the_second_shard(_rows, told=[]):  # noqa: B006 - it counts its calls
+        told.append(1)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed(tiny_bert, text_file, tmp_path / "out", run={"progress": stop_at_the_second_shard})
+    kept = states(tmp_path / "out")
+    assert 2 <= len(kept) < 5
+    result = embed(tiny_bert, text_file, tmp_path / "out")
+    assert result.resumed == 5 * len(kept)
+    assert result.rows == 23 - result.resumed
+    assert kept.items() <= states(tmp_path / "out").items()
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_stopped_by_a_bad_row_it_goes_on_once_that_is_mended(tmp_path, tiny_bert, text_file):
+    embed(tiny_bert, text_file, tmp_path / "whole", shard_rows=2)
+    lines(text_file, [*TEXTS[:22], ""])
+    with pytest.raises(InputError, match=r"rows\.txt:23: the text is empty"):
+        embed(tiny_bert, text_file, tmp_path / "out", shard_rows=2)
+    kept = states(tmp_path / "out")
+    assert 1 <= len(kept) <= 11
+    result = embed(tiny_bert, lines(text_file), tmp_path / "out", shard_rows=2)
+    assert (result.rows, result.resumed) == (23 - 2 * len(kept), 2 * len(kept))
+    assert kept.items() <= states(tmp_path / "out").items()
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_more_rows_at_the_end_go_on_behind_full_shards(tmp_path, tiny_bert, text_file, expected):
+    lines(text_file, TEXTS[:10])
+    embed(tiny_bert, text_file, tmp_path / "out")
+    kept = states(tmp_path / "out")
+    result = embed(tiny_bert, lines(text_file), tmp_path / "out")
+    assert (result.rows, result.resumed) == (13, 10)
+    assert kept.items() <= states(tmp_path / "out").items()
+    assert np.abs(embeddings(pq.read_table(tmp_path / "out")) - expected).max() < 1e-6
+
+
+def test_an_input_that_ends_before_the_shards_do_is_refused(tmp_path, tiny_bert, text_file):
+    """It may be a pipe that broke: nothing is removed."""
+    embed(tiny_bert, text_file, tmp_path / "out")
+    message = r"part-000002\.parquet: was made of rows beyond the end of the input; give the same input"
+    refused(tiny_bert, lines(text_file, TEXTS[:10]), tmp_path / "out", message)
+
+
+def test_a_joined_run_that_was_stopped_goes_on(tmp_path, tiny_bert, text_file, expected):
+    joined = tmp_path / "one.npy"
+    (tmp_path / ".one.npy.building").write_bytes(b"half a file")
+    embed(tiny_bert, text_file, tmp_path / "one.npy.shards", format="npy")
+    shards(tmp_path / "one.npy.shards")[2].unlink()
+    result = embed(tiny_bert, text_file, tmp_path / "one.npy.shards", format="npy", run={"joined": joined})
+    assert (result.rows, result.resumed) == (5, 18)
+    assert np.abs(np.load(joined) - expected).max() < 1e-6
+    assert sorted(path.name for path in tmp_path.glob("*one.npy*")) == ["one.npy"]
+
+
+@pytest.mark.parametrize("format", ["parquet", "npy"])
+def test_half_written_files_are_no_shards_and_are_cleaned_up(tmp_path, tiny_bert, text_file, format):
+    embed(tiny_bert, text_file, tmp_path / "whole", format=format)
+    embed(tiny_bert, text_file, tmp_path / "out", format=format)
+    whole = shards(tmp_path / "out")[1]
+    whole.rename(whole.with_name(f".{whole.name}.4711"))
+    (tmp_path / "out" / f".part-000004.{format}.4712").write_bytes(b"half")
+    (tmp_path / "out" / "._part-000002.rows.4713").write_bytes(b"half")
+    (tmp_path / "out" / "._embed.json.4714").write_bytes(b"{")
+    if format == "parquet":
+        assert len(pq.read_table(tmp_path / "out")) == 18, "readers pass over them"
+    result = embed(tiny_bert, text_file, tmp_path / "out", format=format)
+    assert (result.rows, result.resumed) == (5, 18)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_shard_gets_its_name_once_it_is_on_the_disk(tmp_path, monkeypatch, tiny_bert, text_file):
+    """So that a kill or a power cut leaves a whole shard or none."""
+    seen, real = [], os.fsync
+
+    def fsync(number):
+        seen.append(len(shards(tmp_path / "out")))
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    embed(tiny_bert, text_file, tmp_path / "out")
+    assert seen == [0, 0, 1, 2, 3, 4], "the manifest, then each shard while only those before it are there"
+
+
+def test_killed_before_its_manifest_was_there_it_starts(tmp_path, tiny_bert, text_file):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "._embed.json.4711").write_bytes(b'{"format"')
+    assert embed(tiny_bert, text_file, tmp_path / "out").rows == 23
+
+
+# What must not be mixed
+
+
+def refused(model: Path, path: Path, out: Path, message: str, **options) -> None:
+    """A run is refused with a message, and nothing in its folder has changed."""
+    before, written = states(out), contents(out)
+    with pytest.raises(InputError, match=message):
+        embed(model, path, out, **options)
+    assert states(out) == before
+    assert contents(out) == written
+
+
+REMEDY = "give the same settings, another output, or --overwrite"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"shard_rows": 6}, "was begun with shard_rows = 5, now it is 6"),
+        ({"empty": "keep"}, "was begun with empty = 'error', now it is 'keep'"),
+        ({"normalize": True}, "was begun with normalize = False, now it is True"),
+        ({"truncate_dim": 4}, "was begun with truncate_dim = None, now it is 4"),
+        ({"prompt": "so: "}, "was begun with prompt = .*, now it is 'so: '"),
+        ({"number_type": "float16"}, "was begun with number_type = 'float32', now it is 'float16'"),
+        ({"format": "npy"}, "was begun with format = 'parquet', now it is 'npy'"),
+        ({"mix": "1,2"}, "was begun with mix = '4 @ mean', now it is '1,2 @ mean'"),
+    ],
+)
+def test_other_settings_are_refused(tmp_path, tiny_bert, text_file, changed, message):
+    embed(tiny_bert, text_file, tmp_path / "out")
+    refused(tiny_bert, text_file, tmp_path / "out", f"{tmp_path / 'out'}: {message}; {REMEDY}", **changed)
+
+
+def test_another_model_is_refused(tmp_path, tiny_folders, text_file):
+    embed(tiny_folders["bert"], text_file, tmp_path / "out")
+    refused(tiny_folders["electra"], text_file, tmp_path / "out", "out: was begun with another model; give that one")
+
+
+@pytest.mark.parametrize("row", [0, 7, 22])
+def test_other_rows_are_refused(tmp_path, tiny_bert, text_file, row):
+    embed(tiny_bert, text_file, tmp_path / "out")
+    lines(text_file, [*TEXTS[:row], "another text", *TEXTS[row + 1 :]])
+    message = rf"part-00000{row // 5}\.parquet: was made of other rows .*; give the same input, another output, or"
+    refused(tiny_bert, text_file, tmp_path / "out", message)
+
+
+def test_a_changed_carried_column_is_refused(tmp_path, tiny_bert):
+    path = tmp_path / "rows.csv"
+    path.write_text("text,id\na river,1\na door,2\n")
+    embed(tiny_bert, path, tmp_path / "out", "text", "id")
+    path.write_text("text,id\na river,1\na door,3\n")
+    with pytest.raises(InputError, match=r"part-000000\.parquet: was made of other rows"):
+        embed(tiny_bert, path, tmp_path / "out", "text", "id")
+    assert pq.read_table(tmp_path / "out")["id"].to_pylist() == ["1", "2"]
+
+
+def test_the_same_texts_in_other_rows_are_refused(tmp_path, tiny_bert):
+    """An empty row has moved: the texts are the same, their row numbers are not."""
+    path = lines(tmp_path / "rows.txt", ["a river", "", "a door", "a clock"])
+    embed(tiny_bert, path, tmp_path / "out", empty="skip")
+    lines(path, ["a river", "a door", "", "a clock"])
+    refused(tiny_bert, path, tmp_path / "out", r"part-000000\.parquet: was made of other rows", empty="skip")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_other_files_is_refused(tmp_path, tiny_bert, text_file, overwrite):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("precious")
+    message = r"out: holds other files, e\.g\. thesis\.tex; give an empty or new folder"
+    refused(tiny_bert, text_file, tmp_path / "out", message, run={"overwrite": overwrite})
+
+
+@pytest.mark.parametrize("format", ["parquet", "npy"])
+@pytest.mark.parametrize("left", [0, 60, -9])
+def test_a_damaged_shard_is_refused(tmp_path, tiny_bert, text_file, format, left):
+    embed(tiny_bert, text_file, tmp_path / "out", format=format)
+    shard = shards(tmp_path / "out")[1]
+    shard.write_bytes(shard.read_bytes()[:left])
+    message = rf"part-000001\.{format}: .*(damaged|can't be read).*(remove|delete|--overwrite)"
+    refused(tiny_bert, text_file, tmp_path / "out", message, format=format)
+
+
+def test_a_shard_with_a_damaged_footer_is_refused(tmp_path, tiny_bert, text_file):
+    embed(tiny_bert, text_file, tmp_path / "out")
+    shard = shards(tmp_path / "out")[1]
+    data = bytearray(shard.read_bytes())
+    data[-60:-8] = bytes(52)
+    shard.write_bytes(data)
+    refused(tiny_bert, text_file, tmp_path / "out", r"part-000001\.parquet: .*(damaged|can't be read)")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"text"'])
+def test_a_damaged_manifest_is_refused(tmp_path, tiny_bert, text_file, text):
+    embed(tiny_bert, text_file, tmp_path / "out")
+    (tmp_path / "out" / "_embed.json").write_text(text)
+    refused(tiny_bert, text_file, tmp_path / "out", r"_embed\.json")
+
+
+def test_overwrite_begins_anew(tmp_path, tiny_bert, text_file):
+    embed(tiny_bert, text_file, tmp_path / "out", shard_rows=2)
+    lines(text_file, TEXTS[3:9])
+    result = embed(tiny_bert, text_file, tmp_path / "out", mix="1", format="npy", run={"overwrite": True})
+    assert (result.rows, result.resumed, result.shards) == (6, 0, 2)
+    assert [path.name for path in shards(tmp_path / "out")] == ["part-000000.npy", "part-000001.npy"]
+    found = np.concatenate([np.load(path) for path in shards(tmp_path / "out")])
+    assert np.abs(found - LayerModel(tiny_bert, "1").encode(TEXTS[3:9])).max() < 1e-6
+
+
+def test_overwrite_with_a_folder_inside_is_no_crash(tmp_path, tiny_bert, text_file):
+    embed(tiny_bert, text_file, tmp_path / "out")
+    (tmp_path / "out" / "notes").mkdir()
+    (tmp_path / "out" / "notes" / "a.txt").write_text("precious")
+    try:
+        assert embed(tiny_bert, text_file, tmp_path / "out", run={"overwrite": True}).rows == 23
+    except InputError as error:
+        assert "notes" in str(error)  # noqa: PT017 - refusing is as good, if it says why
+    assert (tmp_path / "out" / "notes" / "a.txt").read_text() == "precious"
+
+
+def test_a_run_that_wrote_nothing_is_in_nobodys_way(tmp_path, tiny_bert):
+    """A mistyped column, found when the first row was read: the right one must not need --overwrite."""
+    path = tmp_path / "rows.csv"
+    path.write_text("text\na river\n")
+    with pytest.raises(InputError, match=r"rows\.csv: no column 'txt'; it has 'text'"):
+        embed(tiny_bert, path, tmp_path / "out", "txt")
+    assert embed(tiny_bert, path, tmp_path / "out").rows == 1
+
+
+def test_a_second_run_on_the_same_folder_is_refused(tmp_path, tiny_bert, text_file):
+    caught = []
+
+    def meanwhile():
+        try:
+            embed(tiny_bert, text_file, tmp_path / "out")
+        except InputError as error:
+            caught.append(str(error))
+
+    def at_the_first_shard(_rows):
+        if not caught:
+            second = threading.Thread(target=meanwhile)
+            second.start()
+            second.join()
+
+    result = embed(tiny_bert, text_file, tmp_path / "out", run={"progress": at_the_first_shard})
+    assert caught == [f"{tmp_path / 'out'}: another run is writing there; wait for it or stop it"]
+    assert result.rows == 23
+    assert embed(tiny_bert, text_file, tmp_path / "out").resumed == 23, "the lock is free again"
+
+
+# A full disk
+
+
+def fill_disk_after(monkeypatch, writes: int) -> None:
+    """Let so many files reach the disk; from then on there is no space left."""
+    left, real = iter(range(writes)), os.fsync
+
+    def fsync(number):
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+@pytest.mark.parametrize("format", ["parquet", "npy"])
+def test_full_disk_is_one_error_and_keeps_earlier_shards(tmp_path, monkeypatch, tiny_bert, text_file, format):
+    embed(tiny_bert, text_file, tmp_path / "whole", format=format)
+    with monkeypatch.context() as patch:
+        fill_disk_after(
+            patch, 3 if format == "parquet" else 5
+        )  # the manifest, then two shards (and their rows' hashes)
+        with pytest.raises(
+            InputError, match=r"part-000002\.\w+: can't be written: No space left on device; .* is kept"
+        ):
+            embed(tiny_bert, text_file, tmp_path / "out", format=format)
+    kept = states(tmp_path / "out")
+    assert sorted(kept) == [f"part-000000.{format}", f"part-000001.{format}"]
+    assert not list((tmp_path / "out").glob(".part*")), "nothing half written takes up room"
+    result = embed(tiny_bert, text_file, tmp_path / "out", format=format)
+    assert (result.rows, result.resumed) == (13, 10)
+    assert kept.items() <= states(tmp_path / "out").items()
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("writes", [5, 6])
+def test_full_disk_at_either_file_of_an_npy_shard(tmp_path, monkeypatch, tiny_bert, text_file, writes):
+    with monkeypatch.context() as patch:
+        fill_disk_after(patch, writes)
+        with pytest.raises(InputError, match=r"part-000002\.npy: can't be written: No space left on device"):
+            embed(tiny_bert, text_file, tmp_path / "out", format="npy")
+    assert not list((tmp_path / "out").glob(".*part*")), "nothing half written takes up room"
+    assert embed(tiny_bert, text_file, tmp_path / "out", format="npy").resumed == 10
+
+
+def test_disk_full_from_the_start(tmp_path, monkeypatch, tiny_bert, text_file):
+    with monkeypatch.context() as patch:
+        fill_disk_after(patch, 0)
+        with pytest.raises(InputError, match=f"{tmp_path / 'out'}.*No space left on device"):
+            embed(tiny_bert, text_file, tmp_path / "out")
+    assert embed(tiny_bert, text_file, tmp_path / "out").rows == 23
+
+
+@pytest.mark.parametrize("name", ["one.parquet", "one.npy"])
+def test_disk_full_while_joining_keeps_the_shards(tmp_path, monkeypatch, tiny_bert, text_file, expected, name):
+    folder, joined, format = split_out(tmp_path / name, None)
+    embed(tiny_bert, text_file, folder, format=format)
+    before = contents(folder)
+
+    def no_room(*_arguments, **_options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pyarrow.parquet.ParquetWriter.write_table", no_room)
+        patch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=100))
+        message = rf"{name}: can't be written: No space left .* are complete: make room and run the same command"
+        with pytest.raises(InputError, match=message):
+            embed(tiny_bert, text_file, folder, format=format, run={"joined": joined})
+    assert sorted(path.name for path in tmp_path.iterdir() if "one" in path.name) == [folder.name]
+    assert contents(folder) == before
+    result = embed(tiny_bert, text_file, folder, format=format, run={"joined": joined})
+    assert result.resumed == 23
+    found = np.load(joined) if format == "npy" else embeddings(pq.read_table(joined))
+    assert np.abs(found - expected).max() < 1e-6
+
+
+# Several processes, and SIGKILL
+
+MANY = [" ".join(random.Random(i).choices(WORDS, k=1 + i % 13)) for i in range(1600)]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory, tiny_bert) -> tuple[Path, np.ndarray]:
+    """A file of many rows, and what an uninterrupted run makes of them."""
+    folder = tmp_path_factory.mktemp("many")
+    lines(folder / "rows.txt", MANY)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in `start`
+    embed(tiny_bert, folder / "rows.txt", folder / "whole", "text", "text", shard_rows=10)
+    torch.set_num_threads(threads)
+    table = pq.read_table(folder / "whole")
+    assert table["text"].to_pylist() == MANY
+    return folder / "rows.txt", embeddings(table)
+
+
+def assert_whole(out: Path, expected: np.ndarray) -> None:
+    """Every row once, in its place, with its own embedding, in as many files as there must be."""
+    table = pq.read_table(out)
+    assert table["row"].to_pylist() == list(range(len(MANY)))
+    assert table["text"].to_pylist() == MANY
+    # Killed runs have one thread, the others two: torch then adds in another order. The promise is 1e-5.
+    assert np.abs(embeddings(table) - expected).max() < 1e-5
+    assert [path.name for path in shards(out)] == [f"part-{n:06d}.parquet" for n in range(len(MANY) // 10)]
+    assert not list(out.glob(".part*"))
+
+
+def start(model: Path, path: Path, out: Path, *options: str) -> subprocess.Popen:
+    """The command in a process of its own, with one thread: on a busy machine more would wait for each other."""
+    command = [sys.executable, "-m", "layerwise", "embed", model, path, "-o", out, "--column", "text", "--keep", "text"]
+    where = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
+    return subprocess.Popen([*map(str, command), "--shard-rows", "10", *options], **where)
+
+
+def kill_after(process: subprocess.Popen, out: Path, count: int, pause: float) -> None:
+    """SIGKILL once so many shards are there, and a moment more."""
+    while len(shards(out)) < count and process.poll() is None:
+        time.sleep(0.004)
+    time.sleep(pause)
+    process.kill()
+    assert process.wait() == -9, "the run must still have been at work"
+
+
+def test_killed_three_times_nothing_is_lost_or_doubled(tmp_path, tiny_bert, many):
+    path, expected = many
+    chance, kept = random.Random(0), {}
+    for _ in range(3):
+        count, pause = len(kept) + chance.randint(1, 30), chance.uniform(0, 0.02)
+        kill_after(start(tiny_bert, path, tmp_path / "out"), tmp_path / "out", count, pause)
+        found = states(tmp_path / "out")
+        assert kept.items() <= found.items(), "what was there is left alone"
+        assert len(found) > len(kept)
+        kept = found
+    assert len(kept) < 160, "something must be left to do"
+    result = embed(tiny_bert, path, tmp_path / "out", "text", "text", shard_rows=10)
+    assert result.resumed == 10 * len(kept)
+    assert kept.items() <= states(tmp_path / "out").items()
+    assert_whole(tmp_path / "out", expected)
+
+
+def test_two_processes_killed_leave_no_worker_and_two_more_give_what_one_gives(tmp_path, tiny_bert, many):
+    path, expected = many
+    process = start(tiny_bert, path, tmp_path / "out", "--processes", "2")
+    while not shards(tmp_path / "out") and process.poll() is None:
+        time.sleep(0.004)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 2, "two workers, and perhaps Python's own resource tracker"
+    kill_after(process, tmp_path / "out", 30, 0.0)
+    _, alive = psutil.wait_procs(children, timeout=5)
+    for child in alive:
+        child.kill()
+    assert alive == [], "workers end with their parent"
+    kept, told = states(tmp_path / "out"), []
+    assert 30 <= len(kept) < 160
+    run = {"processes": 2, "progress": told.append}
+    result = embed(tiny_bert, path, tmp_path / "out", "text", "text", shard_rows=10, run=run)
+    assert (result.rows, result.resumed) == (1600 - 10 * len(kept), 10 * len(kept))
+    assert told == [10] * 160
+    assert kept.items() <= states(tmp_path / "out").items()
+    assert_whole(tmp_path / "out", expected)
+
+
+def test_a_bad_row_ends_all_processes(tmp_path, tiny_bert, text_file):
+    lines(text_file, [*TEXTS[:12], "", *TEXTS[13:]])
+    with pytest.raises(InputError, match=r"rows\.txt:13: the text is empty"):
+        embed(tiny_bert, text_file, tmp_path / "out", run={"processes": 2})
+    for worker in multiprocessing.active_children():
+        worker.join(timeout=5)
+    assert multiprocessing.active_children() == [], "no worker outlives its run"
+
+
+def test_an_error_in_a_worker_is_passed_on(tmp_path, tiny_bert, text_file):
+    """A worker's life in this process: a folder stands where its second shard must go."""
+    (tmp_path / "out" / "part-000001.parquet").mkdir(parents=True)
+    job, tasks, reports = job_of(text_file), queue.SimpleQueue(), queue.SimpleQueue()
+    pending = {chunk.number: chunk for chunk in chunks(job)}
+    for task in (*pending.values(), None):
+        tasks.put(task)
+    _work(ModelChoice(str(tiny_bert)), job, tmp_path / "out", None, torch.get_num_threads(), tasks, reports)
+    written = []
+    with pytest.raises(LayerwiseError, match=r"part-000001\.parquet: can't be written: .*; what was written before is"):
+        _take(reports, pending, written.append, wait=0.0)
+    assert [chunk.number for chunk in written] == [0]
+
+
+def test_npy_has_no_row_numbers_so_nothing_is_skipped(tmp_path, tiny_bert, text_file):
+    with pytest.raises(InputError, match="NPY files have no row numbers"):
+        embed(tiny_bert, text_file, tmp_path / "out", format="npy", empty="skip")
+
+
+def test_another_backend_is_another_run(tmp_path, tiny_bert, text_file):
+    embed(tiny_bert, text_file, tmp_path / "out")
+    job = EmbedJob(RowSource.of(str(text_file), ("text",)), shard_rows=5)
+    choice = ModelChoice(str(tiny_bert), options={"device": "cpu", "backend": "onnx"})
+    with pytest.raises(InputError, match="was begun with backend = 'torch', now it is 'onnx'"):
+        run_embed(job, choice, tmp_path / "out")
+
+
+def test_files_that_only_look_like_shards_are_nobodys_to_remove(tmp_path, tiny_bert, text_file):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "part-00000-spark.parquet").write_bytes(b"precious")
+    with pytest.raises(InputError, match=r"holds other files, e\.g\. part-00000-spark\.parquet"):
+        embed(tiny_bert, text_file, tmp_path / "out", run={"overwrite": True})
+    assert (tmp_path / "out" / "part-00000-spark.parquet").read_bytes() == b"precious"
+
+
+BIG_CHUNKS_THEN_A_BAD_ROW = """
+import sys
+from pathlib import Path
+from layerwise.data.rows import RowSource
+from layerwise.embed.job import EmbedJob, ModelChoice
+from layerwise.embed.run import run_embed
+from layerwise.errors import InputError
+if __name__ == "__main__":
+    job = EmbedJob(RowSource.of(sys.argv[2], ("text",)), shard_rows=2000)
+    try:
+        run_embed(job, ModelChoice(sys.argv[1], options={"device": "cpu"}), Path(sys.argv[3]), processes=2)
+    except InputError as error:
+        print(error)
+"""
+
+
+def test_several_processes_end_although_large_chunks_were_never_taken(tmp_path, tiny_bert):
+    """Chunks beyond a pipe's buffer, then a bad row: the process must not wait for readers that are gone."""
+    path = lines(tmp_path / "rows.txt", ["the river rose after three days of rain " * 4] * 7000 + [""])
+    (tmp_path / "script.py").write_text(BIG_CHUNKS_THEN_A_BAD_ROW)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tiny_bert), str(path), str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert "rows.txt:7001: the text is empty" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["vectors.csv", "vectors.JSONL", "vectors.npz"])
+def test_files_that_are_not_written_are_refused_by_their_ending(tmp_path, name):
+    with pytest.raises(InputError, match=rf"{name}: only \.parquet and \.npy files are written; give one of these"):
+        split_out(tmp_path / name, None)

@@ -1,0 +1,180 @@
+"""Batches hold every sentence once, within their token budget, with little padding; tokens are the tokenizer's own."""
+
+import copy
+from itertools import pairwise
+
+import pytest
+import torch
+import transformers as hf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layerwise.encoder.batches import batches
+from layerwise.encoder.tokens import SentenceTokenizer
+from support.tiny import SENTENCES, VOCABULARY, WORDS, tiny_tokenizer
+
+lengths = st.lists(st.integers(1, 60), max_size=80)
+budgets = st.integers(1, 600)
+slacks = st.sampled_from([0.0, 0.1, 0.5])
+
+
+def numbered(lengths: list[int]) -> list[list[int]]:
+    """Sentences whose tokens say which row and column they are."""
+    return [[1000 * row + column for column in range(length)] for row, length in enumerate(lengths)]
+
+
+@given(lengths, budgets)
+def test_every_row_comes_once_with_its_tokens(lengths, budget):
+    ids = numbered(lengths)
+    found = {}
+    for batch in batches(ids, budget=budget):
+        tokens, mask = batch.padded(-1)
+        for row, length, line, kept in zip(batch.rows, batch.lengths, tokens.tolist(), mask.tolist(), strict=True):
+            assert int(row) not in found
+            found[int(row)] = line[:length]
+            assert set(line[length:]) <= {-1}
+            assert kept == [1] * length + [0] * (tokens.shape[1] - length)
+    assert [found[row] for row in range(len(ids))] == ids
+
+
+@given(lengths, budgets)
+def test_the_budget_holds_but_for_single_sentences(lengths, budget):
+    for batch in batches(numbered(lengths), budget=budget):
+        tokens, _ = batch.padded(0)
+        assert batch.size == tokens.numel()
+        assert batch.size <= budget or len(batch.rows) == 1
+
+
+@given(lengths, budgets)
+def test_batches_go_from_long_to_short_and_equal_lengths_keep_their_order(lengths, budget):
+    rows = [int(row) for batch in batches(numbered(lengths), budget=budget) for row in batch.rows]
+    assert rows == sorted(range(len(lengths)), key=lambda row: -lengths[row])
+
+
+@given(lengths, budgets, slacks)
+def test_a_batch_over_a_quarter_full_is_hardly_padded(lengths, budget, slack):
+    for batch in batches(numbered(lengths), budget=budget, slack=slack):
+        padding = batch.size - int(batch.lengths.sum())
+        assert padding <= slack / (1 + slack) * batch.size or 4 * batch.size <= budget
+
+
+@given(lengths, budgets, slacks)
+def test_a_batch_ends_only_for_its_budget_or_for_padding(lengths, budget, slack):
+    cut = list(batches(numbered(lengths), budget=budget, slack=slack))
+    for batch, following in pairwise(cut):
+        longest, next_one = int(batch.lengths[0]), int(following.lengths[0])
+        another = batch.size + longest
+        assert another > budget or (4 * another > budget and longest > (1 + slack) * next_one)
+
+
+def test_batches_by_hand():
+    ids = numbered([2, 10, 10, 3, 10, 2])
+    rows = [batch.rows.tolist() for batch in batches(ids, budget=24)]
+    assert rows == [[1, 2], [4], [3, 0], [5]], "ten and ten; ten alone; a quarter full at two of three; the rest"
+    assert [batch.rows.tolist() for batch in batches(ids, budget=1)] == [[1], [2], [4], [3], [0], [5]]
+    assert [batch.rows.tolist() for batch in batches(ids, budget=4 * 60)] == [[1, 2, 4, 3, 0, 5]]
+    assert list(batches([], budget=10)) == []
+
+
+@given(st.lists(st.integers(1, 30), min_size=2, max_size=40))
+def test_halves_hold_what_the_whole_held(lengths):
+    (whole,) = batches(numbered(lengths), budget=10**6)
+    left, right = whole.split()
+    assert abs(len(left.rows) - len(right.rows)) <= 1
+    for half in (left, right):
+        tokens, mask = half.padded(-1)
+        assert tokens.shape == (len(half.rows), half.lengths[0])
+        for row, line, kept in zip(half.rows.tolist(), tokens, mask.bool(), strict=True):
+            assert line[kept].tolist() == [1000 * row + column for column in range(lengths[row])]
+    assert [*left.rows, *right.rows] == whole.rows.tolist()
+
+
+def test_padding_takes_the_pad_number_and_masks_it():
+    (batch,) = batches([[5], [6, 7, 8]], budget=100, slack=10)
+    tokens, mask = batch.padded(9)
+    assert torch.equal(tokens, torch.tensor([[6, 7, 8], [5, 9, 9]]))
+    assert torch.equal(mask, torch.tensor([[1, 1, 1], [1, 0, 0]]))
+
+
+def left_tokenizer() -> hf.PreTrainedTokenizerFast:
+    tokenizer = tiny_tokenizer()
+    tokenizer.truncation_side = "left"
+    return tokenizer
+
+
+def bare_tokenizer() -> hf.PreTrainedTokenizerFast:
+    """Without special tokens around a sentence."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = None
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def python_tokenizer(tmp_path_factory) -> hf.PreTrainedTokenizerBase:
+    """One without a Rust tokenizer behind it."""
+    vocabulary = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    vocabulary.write_text("\n".join(VOCABULARY), encoding="utf-8")
+    return hf.BertJapaneseTokenizer(str(vocabulary), word_tokenizer_type="basic", do_lower_case=True)
+
+
+texts = st.lists(st.lists(st.sampled_from([*WORDS, "Ünïcode", "漢字", "!?", " "]), max_size=12).map(" ".join))
+
+
+def assert_same_tokens(tokenizer, sentences: list[str], max_length: int) -> None:
+    whole = tokenizer(sentences, verbose=False)["input_ids"] if sentences else []
+    cut = tokenizer(sentences, truncation=True, max_length=max_length)["input_ids"] if sentences else []
+    tokens = SentenceTokenizer(tokenizer, max_length=max_length)(sentences)
+    assert tokens.ids == cut
+    assert tokens.truncated == sum(len(row) > max_length for row in whole)
+
+
+@given(texts, st.integers(2, 14))
+def test_tokens_are_the_tokenizers_own(sentences, max_length):
+    assert SentenceTokenizer(tiny_tokenizer(), max_length=max_length)._fast is not None
+    assert_same_tokens(tiny_tokenizer(), sentences, max_length)
+
+
+@given(texts.filter(len), st.integers(2, 14))
+def test_what_the_direct_way_can_not_do_goes_through_the_tokenizer(sentences, max_length):
+    assert SentenceTokenizer(left_tokenizer(), max_length=max_length)._fast is None
+    assert_same_tokens(left_tokenizer(), sentences, max_length)
+
+
+def test_a_tokenizer_without_special_tokens_is_followed_too():
+    assert_same_tokens(bare_tokenizer(), SENTENCES, 5)
+
+
+@pytest.mark.parametrize("max_length", [3, 6, 60])
+def test_a_tokenizer_written_in_python_is_followed_too(python_tokenizer, max_length):
+    assert SentenceTokenizer(python_tokenizer, max_length=max_length)._fast is None
+    assert_same_tokens(python_tokenizer, SENTENCES, max_length)
+
+
+def test_a_sentence_of_exactly_the_length_is_not_cut():
+    tokenizer = tiny_tokenizer()
+    words = " ".join(WORDS[:6])  # 6 words and 2 special tokens
+    for made in (tokenizer, left_tokenizer()):
+        assert SentenceTokenizer(made, max_length=8)([words]).truncated == 0
+        assert SentenceTokenizer(made, max_length=7)([words, "rain", words]).truncated == 2
+
+
+@pytest.mark.parametrize("make", [tiny_tokenizer, left_tokenizer])
+def test_the_users_tokenizer_keeps_its_settings(make):
+    tokenizer = make()
+    tokenizer.padding_side = "left"
+    tokenizer(["warm up"], truncation=True, max_length=40, padding="max_length")
+    before, expected = copy.deepcopy(tokenizer), tokenizer(SENTENCES, padding=True)["input_ids"]
+    sentences = SentenceTokenizer(tokenizer, max_length=4)
+    assert sentences(SENTENCES).ids[0] != expected[0]
+    assert tokenizer(SENTENCES, padding=True)["input_ids"] == expected == before(SENTENCES, padding=True)["input_ids"]
+    assert tokenizer.model_max_length == before.model_max_length
+    assert (tokenizer.padding_side, tokenizer.truncation_side) == (before.padding_side, before.truncation_side)
+
+
+def test_padding_left_in_the_users_tokenizer_does_not_reach_ours():
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.enable_padding(length=50)
+    tokenizer.backend_tokenizer.enable_truncation(3)
+    tokens = SentenceTokenizer(tokenizer, max_length=30)(SENTENCES)
+    assert tokens.ids == tiny_tokenizer()(SENTENCES)["input_ids"]
+    assert tokens.truncated == 0

@@ -1,0 +1,354 @@
+"""The report page in a real browser: drawn, quiet, at any width, in both themes, by pointer and by keyboard."""
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata
+
+from layerwise.report.page import write_page
+from support.browser import BrowserError
+from support.report_page import PHONE, column, fits, shown_tooltip, text
+from support.sample_page import HOSTILE, some_explorer, some_page
+
+# Contrast as WCAG 2 defines it, of an element's text with the first opaque background behind it.
+CONTRAST = """
+(selector) => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const luminance = (colour) => {
+    const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = rgba(colour).map((v) => linear(v / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const element = document.querySelector(selector);
+  let behind = element;
+  while (behind.parentElement && rgba(getComputedStyle(behind).backgroundColor)[3] < 255) behind = behind.parentElement;
+  const own = getComputedStyle(element);
+  const pair = [element instanceof SVGElement ? own.fill : own.color, getComputedStyle(behind).backgroundColor];
+  const [low, high] = pair.map(luminance).sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}
+"""
+TEXTS = (
+    *(
+        "h1",
+        "header p",
+        "#answer .answer",
+        "#answer .answer + .answer",
+        ".facts dt",
+        ".facts .value",
+        ".facts .note",
+        "h2#layers_title",
+    ),
+    *("figcaption h3", "figcaption p", "figure .note", ".contents a", ".contents a[aria-current]", "thead th button"),
+    *("tbody td", "summary", ".pairs dt", "pre code", "header button", ".commands button", "footer p", ".finder label"),
+    *(".finder .note", ".finder li[aria-selected=true] span", ".finder li[aria-selected=true] b", ".finder li b"),
+    *(".pair blockquote", "#pair_facts dt", "#pair_chart text", "#pair_chart .value", ".legend span", ".turn button"),
+)
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory):
+    return write_page(some_page(), tmp_path_factory.mktemp("page") / "report #1.html")
+
+
+@pytest.mark.parametrize(
+    "look", [{}, {"width": 700}, PHONE, {**PHONE, "width": 320}], ids=["1280", "700", "390", "320"]
+)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_quiet_drawn_and_inside_the_window(browser, page_file, look, scheme):
+    with browser.tab(page_file, scheme=scheme, **look) as tab:
+        boxes = tab.evaluate(
+            "[...document.querySelectorAll('figure svg, #pair_chart svg')].map(e => e.getBoundingClientRect())"
+            ".map(b => [b.left, b.right, b.width, b.height])"
+        )
+        assert len(boxes) == 6
+        width = tab.evaluate("innerWidth")
+        assert width == look.get("width", 1280)
+        assert all(left >= 0 and right <= width and w > 100 and h > 50 for left, right, w, h in boxes)
+        assert fits(tab)
+        assert tab.problems == []
+        assert tab.requests == [page_file.resolve().as_uri()]
+
+
+def test_hostile_words_do_not_run(browser, tmp_path):
+    file = write_page(some_page(title=HOSTILE, answer=(HOSTILE,)), tmp_path / "page.html")
+    with browser.tab(file, **PHONE) as tab:
+        tab.evaluate(
+            "(s => {s.value = '7'; s.dispatchEvent(new Event('change'))})(document.querySelector('#pair_order'))"
+        )
+        assert text(tab, "#pair_left") == HOSTILE  # the first of the file
+        assert text(tab, "h1") == HOSTILE
+        assert tab.evaluate("document.title") == HOSTILE
+        assert fits(tab)
+        assert tab.problems == []
+
+
+def test_a_script_inside_a_drawing_is_not_run(browser, tmp_path):
+    """The drawings are trusted, but should one carry a script all the same, the policy stops it."""
+    from dataclasses import replace
+
+    page = some_page()
+    section = page.sections[0]
+    svg = "<svg viewBox='0 0 1 1' onload=\"document.title='owned'\"><script>document.title='owned'</script></svg>"
+    figures = (replace(section.figures[0], svg=svg),)
+    file = write_page(some_page(sections=(replace(section, figures=figures),)), tmp_path / "page.html")
+    with browser.tab(file) as tab:
+        assert tab.evaluate("document.title") == page.title
+        assert any("Content Security Policy" in problem for problem in tab.problems)  # and the driver notices
+
+
+@pytest.mark.parametrize("look", [{}, PHONE], ids=["wide", "phone"])
+def test_dark_is_dark_and_all_text_has_contrast(browser, page_file, look):
+    colours = {}
+    for scheme in ("light", "dark"):
+        with browser.tab(page_file, scheme=scheme, **look) as tab:
+            colours[scheme] = tab.evaluate(
+                "[getComputedStyle(document.documentElement)].map(s => [s.backgroundColor, s.color])[0]"
+            )
+            ratios = {each: tab.evaluate(f"({CONTRAST})({each!r})") for each in TEXTS}
+            assert {each: ratio for each, ratio in ratios.items() if ratio < 4.5} == {}
+    assert colours["light"][0] != colours["dark"][0]
+    assert colours["light"][1] != colours["dark"][1]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_toggle_changes_the_theme_and_it_is_kept(browser, page_file, scheme):
+    paper = "getComputedStyle(document.documentElement).backgroundColor"
+    other = {"light": "dark", "dark": "light"}[scheme]
+    with browser.tab(page_file, scheme=scheme) as tab:
+        before = tab.evaluate(paper)
+        tab.click("#theme_button")
+        assert tab.evaluate("document.documentElement.dataset.theme") == other
+        assert tab.evaluate(paper) != before
+        tab.open(page_file)
+        assert tab.evaluate("document.documentElement.dataset.theme") == other
+        assert text(tab, "#theme_button").lower() == scheme
+        tab.click("#theme_button")
+        assert tab.evaluate(paper) == before
+        tab.evaluate("localStorage.clear()")
+        assert tab.problems == []
+
+
+def test_no_storage_is_no_error(browser, page_file):
+    with browser.tab() as tab:
+        source = (
+            "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError') }})"
+        )
+        tab.call("Page.addScriptToEvaluateOnNewDocument", source=source)
+        tab.open(page_file)
+        tab.click("#theme_button")
+        assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+        assert tab.problems == []
+
+
+def test_tables_sort_by_click_and_key(browser, page_file):
+    def sorting(number):
+        return tab.evaluate(f"document.querySelectorAll('#measures thead th')[{number}].getAttribute('aria-sort')")
+
+    with browser.tab(page_file) as tab:
+        tab.click("#measures thead th:nth-child(6) button")
+        ranks = [float(cell.replace(",", "")) for cell in column(tab, 5)]
+        assert ranks == sorted(ranks)  # 1,203.4 is the largest: as text it would come first
+        assert sorting(5) == "ascending"
+        tab.press("Enter")
+        assert [float(cell.replace(",", "")) for cell in column(tab, 5)] == ranks[::-1]
+        assert sorting(5) == "descending"
+        tab.evaluate("document.querySelector('#measures thead th:nth-child(7) button').focus()")
+        for direction in ("ascending", "descending"):
+            tab.press(" ")
+            assert sorting(6) == direction
+            assert sorting(5) is None
+            assert column(tab, 6)[-1] == "–"  # what is missing comes last either way
+        tab.click("#measures thead th:nth-child(1) button")
+        assert column(tab, 0) == [str(layer) for layer in range(13)]  # numbers in texts count as numbers
+        tab.click("#measures thead th:nth-child(5) button")
+        assert column(tab, 4)[0] == "−2.000"
+
+
+def test_tooltips_by_hover_focus_and_tap(browser, page_file):
+    with browser.tab(page_file) as tab:
+        assert shown_tooltip(tab) is None
+        tab.hover("#layers .point[data-label^='layer 4:']")
+        assert shown_tooltip(tab) == "layer 4: 62.40"
+        tab.hover("#layers h2")
+        assert shown_tooltip(tab) is None
+        tab.evaluate("document.querySelector('#layers .point').focus()")
+        assert shown_tooltip(tab) == "layer 0: 41.20"
+        tab.press("ArrowRight")
+        assert shown_tooltip(tab) == "layer 1: 52.80"
+        box = tab.evaluate(
+            "[document.querySelector('.tooltip').getBoundingClientRect()].map(b => [b.left, b.top, b.right])[0]"
+        )
+        assert box[0] >= 0
+        assert box[1] >= 0
+        tab.press("Escape")
+        assert shown_tooltip(tab) is None
+        tab.hover("#smoothing .point[data-label='layers 3 and 5: 0.85']")
+        assert shown_tooltip(tab) == "layers 3 and 5: 0.85"
+        tab.hover("#measures thead th:nth-child(2) button")
+        assert shown_tooltip(tab).startswith("Rank correlation")
+        stops = tab.evaluate("document.querySelectorAll('figure .point[tabindex=\"0\"]').length")
+        assert tab.evaluate("document.querySelectorAll('.point title').length") == 0  # else two tooltips
+        assert stops == tab.evaluate("document.querySelectorAll('figure').length")  # one Tab stop in each drawing
+    with browser.tab(page_file, **PHONE) as tab:
+        tab.tap("#layers .point[data-label^='layer 12:']")
+        assert shown_tooltip(tab) == "layer 12: 49.70"
+        assert tab.evaluate("document.querySelector('.tooltip').getBoundingClientRect().right <= innerWidth")
+        assert fits(tab)
+
+
+def test_explorer_shows_the_chosen_pair(browser, page_file):
+    explorer = some_explorer()
+    chart = "document.querySelector('#pair_chart path.own').getAttribute('d')"
+    with browser.tab(page_file) as tab:
+        first = (text(tab, "#pair_left"), tab.evaluate(chart))
+        tab.click("#pair_list li:nth-child(3)")
+        second = (text(tab, "#pair_left"), tab.evaluate(chart))
+        assert second[0] != first[0]
+        assert second[1] != first[1]
+        number = int(tab.evaluate("document.querySelector('#pair_list [aria-selected=true]').dataset.pair"))
+        assert second[0] == explorer.pairs[number][0]
+        assert text(tab, "#pair_right") == explorer.pairs[number][1]
+        assert f"Gold{explorer.pairs[number][2]:g}" in text(tab, "#pair_facts")
+        assert f"{explorer.similarities[number, -1]:.3f}" in text(tab, "#pair_facts")
+        tab.hover("#pair_chart .point[data-label^='layer 5:']")
+        others = (explorer.similarities[:, 5].sum() - explorer.similarities[number, 5]) / (len(explorer.pairs) - 1)
+        assert (
+            shown_tooltip(tab) == f"layer 5: {explorer.similarities[number, 5]:.3f}\nmean of the others: {others:.3f}"
+        )
+        tab.hover("#pair_chart .point:last-child")
+        assert shown_tooltip(tab) == f"mix 3-8: {explorer.mix_similarities[number]:.3f}"
+        tab.evaluate("document.querySelector('#pair_list').focus()")
+        tab.press("ArrowUp")
+        tab.press("ArrowUp")
+        assert (text(tab, "#pair_left"), tab.evaluate(chart)) == first
+        tab.press("End")
+        assert tab.evaluate("document.querySelector('#pair_list li:last-child').ariaSelected") == "true"
+        tab.click("#pair_previous")
+        assert tab.evaluate("document.querySelector('#pair_list li:nth-last-child(2)').ariaSelected") == "true"
+        assert tab.problems == []
+
+
+def test_explorer_orders_and_searches(browser, page_file):
+    explorer = some_explorer()
+    gold = [pair[2] for pair in explorer.pairs]
+    listed = "[...document.querySelectorAll('#pair_list li')].map(item => Number(item.dataset.pair))"
+
+    def order_by(words):
+        tab.evaluate(
+            f"(s => {{s.value = [...s.options].find(o => o.text === {words!r}).value;"
+            "s.dispatchEvent(new Event('change'))})"
+            "(document.querySelector('#pair_order'))"
+        )
+        return tab.evaluate(listed)
+
+    with browser.tab(page_file) as tab:
+        apart = np.abs(rankdata(gold) - rankdata(np.round(explorer.mix_similarities, 3)))
+        assert len(set(gold)) < len(gold)  # some share their ranks
+        assert apart[tab.evaluate(listed)].tolist() == sorted(apart, reverse=True)
+        assert [gold[i] for i in order_by("gold, highest first")] == sorted(gold, reverse=True)
+        assert order_by("as in the file") == list(range(len(gold)))
+        tab.evaluate("document.querySelector('#pair_search').focus()")
+        tab.type("RIVER town")
+        wanted = [
+            i
+            for i, (left, right, _) in enumerate(explorer.pairs)
+            if all(w in left + "\n" + right for w in ("river", "town"))
+        ]
+        assert 0 < len(wanted) < len(gold)
+        assert tab.evaluate(listed) == wanted
+        tab.press("ArrowDown")
+        assert text(tab, "#pair_left") == explorer.pairs[wanted[1]][0]
+        tab.type(" zebra")
+        assert tab.evaluate(listed) == []
+        assert text(tab, "#pair_count") == "None of 60 pairs has these words"
+        assert tab.problems == []
+
+
+def test_a_thousand_pairs_of_two_models_without_gold(browser, tmp_path):
+    explorer = some_explorer(1000, graded=False, second=True)
+    file = write_page(some_page(explorer=explorer), tmp_path / "page.html")
+    with browser.tab(file) as tab:
+        assert tab.evaluate("document.querySelectorAll('#pair_list li').length") == 1000
+        assert tab.evaluate("document.querySelector('#pair_order').options[0].text").startswith(
+            "mix against last layer"
+        )
+        assert "Gold" not in text(tab, "#pair_facts")
+        assert "trained <i>" in text(tab, "#pair_legend")
+        tab.hover("#pair_chart .point[data-label^='layer 12:']")
+        assert "trained <i>, layer 6: " in shown_tooltip(tab)
+        took = tab.evaluate(
+            "(() => {const began = performance.now(); const s = document.querySelector('#pair_search');"
+            "s.value = 'river'; s.dispatchEvent(new Event('input')); return performance.now() - began})()"
+        )
+        assert took < 1000
+        assert tab.problems == []
+
+
+def test_missing_values_break_the_line_only(browser, tmp_path):
+    from layerwise.report.page import Explorer
+
+    nan = float("nan")
+    pairs = [("a", "b", nan), ("c", "d", 1.0)]
+    explorer = Explorer(pairs, ["0", "1", "2"], [[0.1, nan, 0.3], [nan, nan, nan]], "0-2", [nan, 0.2])
+    file = write_page(some_page(explorer=explorer), tmp_path / "page.html")
+    with browser.tab(file) as tab:
+        drawn = []
+        for number in (1, 2):
+            tab.click(f"#pair_list li:nth-child({number})")
+            drawn.append(tab.evaluate("document.querySelector('#pair_chart path.own').getAttribute('d')"))
+        assert sorted(path.count("M") for path in drawn) == [0, 2]
+        assert "NaN" not in tab.evaluate("document.querySelector('#pairs').innerHTML")
+        assert tab.problems == []
+
+
+def test_contents_follow_the_reader_on_wide_screens(browser, page_file):
+    with browser.tab(page_file) as tab:
+        assert text(tab, ".contents a[aria-current]") == "Answer"
+        tab.middle("#measures h2")
+        tab.evaluate("document.querySelector('#measures').scrollIntoView()")
+        tab.wait_for("document.querySelector('.contents a[aria-current]').hash === '#measures'")
+        assert tab.evaluate("document.querySelector('.contents').getBoundingClientRect().top") == 0
+    with browser.tab(page_file, **PHONE) as tab:
+        assert tab.evaluate("getComputedStyle(document.querySelector('.contents')).display") == "none"
+
+
+def test_readable_without_script(browser, page_file):
+    """Asked of the browser itself: with scripts off the page can't be asked."""
+    with browser.tab() as tab:
+        tab.script_off()
+        tab.call("Page.navigate", url=page_file.resolve().as_uri())
+        tab.wait_for("document.readyState === 'complete' && location.protocol === 'file:'")
+        words = tab.evaluate("document.body.innerText")
+        assert "14.9 points better" in words
+        assert "Choosing pairs needs JavaScript" in words
+        assert "Previous pair" not in words
+        assert tab.evaluate("document.querySelectorAll('button').length") == 3  # theme and two of pairs, all hidden
+        assert tab.problems == []
+
+
+def test_printing_is_on_white_paper(browser, page_file):
+    with browser.tab(page_file, scheme="dark") as tab:
+        tab.call(
+            "Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}]
+        )
+        assert tab.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
+        assert tab.evaluate("getComputedStyle(document.querySelector('#pairs')).display") == "none"
+        for moment, theme in (("beforeprint", "light"), ("afterprint", None)):
+            tab.evaluate(f"dispatchEvent(new Event('{moment}'))")
+            assert tab.evaluate("document.documentElement.dataset.theme ?? null") == theme
+
+
+def test_the_driver_notices_errors_and_requests(browser, tmp_path):
+    file = tmp_path / "bad.html"
+    file.write_text("<img src='missing.png'><script>console.error('said'); throw new Error('thrown')</script>")
+    with browser.tab(file) as tab:
+        found = "\n".join(tab.problems)
+        assert "thrown" in found
+        assert "said" in found
+        assert len(tab.requests) == 2
+        with pytest.raises(BrowserError, match="ReferenceError"):
+            tab.evaluate("nothing_of_this_name")

@@ -1,0 +1,46 @@
+"""Running the command line in this process or another, and what it printed."""
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from layerwise.cli.app import app, main
+
+COMMAND = [sys.executable, "-m", "layerwise"]
+
+
+def call(*arguments) -> str:
+    """Run a command in this process: its standard output."""
+    result = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "200"}, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def strict_json(text: str):
+    """JSON as every program reads it: NaN and Infinity are none."""
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def call_json(*arguments):
+    return strict_json(call(*arguments, "--json"))
+
+
+def run_main(monkeypatch, capfd, *arguments) -> tuple[object, str, str]:
+    """The entry point of the installed command, in this process: exit code, standard output, standard error."""
+    monkeypatch.setattr("sys.argv", ["layerwise", *map(str, arguments)])
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code, *capfd.readouterr()
+
+
+def assert_one_line(code: object, output: str, error: str, *parts: str) -> None:
+    assert code == 2
+    assert output == ""
+    assert len(error.splitlines()) == 1, error
+    assert error.startswith("error: ")
+    assert "Traceback" not in error
+    for part in parts:
+        assert part in error

@@ -1,0 +1,97 @@
+"""Made-up tasks that a tiny encoder can learn in a few steps, and recipes for them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from layerwise.multitask.rows import read_labelled
+from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskModel, MultitaskRecipe, TaskSettings
+from layerwise.train.settings import OptimiserSettings
+from support.row_files import write
+from support.tiny import WORDS
+
+GOOD, BAD = ["river", "rain", "clock"], ["door", "prices", "kitchen"]
+
+
+def save_tasks(folder: Path, train: int = 40, dev: int = 16) -> Path:
+    """mood.csv: a text has words of one class; same.csv: two texts of one class or two; near.csv: the same, graded."""
+    random = np.random.default_rng(4)
+    others = [word for word in WORDS if word not in GOOD + BAD]
+
+    def said(good: bool, words: int = 2) -> str:
+        own = random.choice(GOOD if good else BAD, words)
+        return " ".join(random.permutation([*own, *random.choice(others, int(random.integers(1, 4)))]))
+
+    splits = ["train"] * train + ["dev"] * dev
+    moods, same, near = [], [], []
+    for row, split in enumerate(splits):
+        good, alike = bool(row % 2), bool(row // 2 % 2)
+        moods.append({"text": said(good), "label": ("bad", "good")[good], "split": split})
+        pair = {"a": said(good), "b": said(good == alike), "split": split}
+        same.append({**pair, "label": int(alike)})
+        near.append({**pair, "score": 4.5 * alike + round(float(random.random()) / 2, 2)})
+    for name, rows in (("mood", moods), ("same", same), ("near", near)):
+        write(folder / f"{name}.csv", rows)
+    return folder
+
+
+def task(name: str, folder: Path, **more) -> TaskSettings:
+    kinds = {
+        "mood": {"kind": "classification", "columns": ("text",)},
+        "same": {"kind": "pairs", "columns": ("a", "b")},
+        "near": {"kind": "similarity", "columns": ("a", "b"), "label": "score", "head": "cosine"},
+    }
+    given = {"name": name, "file": str(folder / f"{name}.csv"), "max_length": 16, "dropout": 0.1, **kinds[name]}
+    return TaskSettings(**given | more)
+
+
+def recipe(*tasks, mixing=None, model=None, dev=None, **train) -> MultitaskRecipe:
+    """Six steps of eight rows, every one logged."""
+    steps = {"batch_size": 8, "steps": 6, "learning_rate": 1e-3, "precision": "float32", "schedule": "constant"}
+    return MultitaskRecipe(
+        name="tiny",
+        model=MultitaskModel(**(model or {})),
+        tasks=tasks,
+        mixing=MixingSettings(**(mixing or {})),
+        train=OptimiserSettings(**steps | train),
+        dev=MultitaskDev(**{"log_every": 1, "every": 100, **(dev or {})}),
+    )
+
+
+def read(*tasks):
+    return tuple(read_labelled(one) for one in tasks)
+
+
+RECIPE = """
+[model]
+pooler = "last @ mean"
+[[task]]
+name = "mood"
+kind = "classification"
+file = "mood.csv"
+columns = ["text"]
+max_length = 16
+[[task]]
+name = "same"
+kind = "pairs"
+file = "same.csv"
+columns = ["a", "b"]
+max_length = 16
+splits = {train = ["train"], dev = "dev"}
+[[task]]
+name = "near"
+kind = "similarity"
+file = "near.csv"
+columns = ["a", "b"]
+label = "score"
+head = "cosine"
+max_length = 16
+[train]
+batch_size = 8
+steps = 4
+learning_rate = 1e-3
+precision = "float32"
+[dev]
+every = 2
+log_every = 1
+"""

@@ -1,0 +1,17 @@
+"""All tasks of a recipe, and their batches."""
+
+from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.multitask.batches import MultitaskBatches
+from layerwise.multitask.settings import MixingSettings
+from support.multitasking import task
+
+NAMES = ("mood", "same", "near")
+
+
+def all_tasks(data, **more):
+    return [task(name, data, **more.get(name, {})) for name in NAMES]
+
+
+def batches_of(tasks, encoder, batch_size=8, seed=0, **mixing):
+    cut = {one.settings.name: SentenceTokenizer(encoder.tokenizer, max_length=one.settings.max_length) for one in tasks}
+    return MultitaskBatches(tasks, cut, batch_size=batch_size, mixing=MixingSettings(**mixing), pad_id=0, seed=seed)

@@ -1,0 +1,503 @@
+"""Training several tasks on one encoder: what learns, what gets exactly no gradient, and breaks that leave no trace."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import layerwise.multitask.run as engine
+from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.errors import InputError, MixError
+from layerwise.multitask.build import build
+from layerwise.multitask.dev import Report, report
+from layerwise.multitask.losses import task_loss
+from layerwise.multitask.run import train_multitask
+from layerwise.multitask.schedule import schedule
+from layerwise.multitask.second_view import dropout_set
+from layerwise.multitask.seeds import train_multitask_seeds
+from layerwise.multitask.settings import ITERATIONS
+from layerwise.multitask.weights import task_weights
+from layerwise.objectives import info_nce
+from support.multitasking import read, recipe, save_tasks, task
+from support.task_batches import NAMES, all_tasks, batches_of
+
+
+@pytest.fixture
+def run(tiny_bert, tmp_path):
+    """Train from the encoder as it is on disk, in a folder of its own."""
+    runs = iter(range(99))
+
+    def run(what, **options):
+        options.setdefault("folder", tmp_path / f"run-{next(runs)}")
+        return train_multitask(what, encoder=LayerEncoder(tiny_bert, device="cpu"), **options)
+
+    return run
+
+
+def built(what, encoder, seed=0):
+    tasks = read(*what.tasks)
+    return build(what, tasks, encoder, seed=seed), next(iter(batches_of(tasks, encoder)))
+
+
+def gradients(module):
+    return [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+
+
+def losses(trained):
+    return [line["loss"] for line in trained.history if "loss" in line]
+
+
+# Batches
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [{"iteration": name} for name in ITERATIONS] + [{"iteration": "temperature", "temperature": 8.0}],
+    ids=lambda mixing: "-".join(map(str, mixing.values())),
+)
+def test_a_step_has_what_the_schedule_says(data, encoder, tmp_path, mixing):
+    tasks = read(task("mood", save_tasks(tmp_path, train=10)), *all_tasks(data)[1:])
+    batches = batches_of(tasks, encoder, batch_size=6, seed=3, **mixing)
+    batches.set_epoch(2)
+    planned = list(schedule([10, 40, 40], [6, 6, 6], seed=3, epoch=2, **mixing))
+    found = list(batches)
+    assert len(found) == len(planned) == len(batches)
+    for step, plan in zip(found, planned, strict=True):
+        real = [own for own in plan if not own.is_padding]
+        assert list(step) == [NAMES[own.task] for own in real]
+        for own in real:
+            one = tasks[own.task]
+            batch, rows = step[one.settings.name], one.parts["train"]
+            texts = [column[row] for column in rows.columns for row in own.rows]
+            wanted = encoder.tokenizer(texts, padding=True, truncation=True, max_length=16, return_tensors="pt")
+            assert torch.equal(batch["input_ids"], wanted["input_ids"])
+            assert torch.equal(batch["attention_mask"], wanted["attention_mask"])
+            assert np.allclose(batch["targets"], rows.targets[own.rows])
+            assert batch["kept"].tolist() == own.kept.tolist()
+
+
+def test_batches_skip_and_leave_padding_alone_out(tmp_path, encoder, data):
+    small = read(task("mood", save_tasks(tmp_path, train=10)), task("same", data))
+    batches = batches_of(small, encoder, iteration="padding")
+    found = list(batches)
+    assert [sorted(step) for step in found] == [["mood", "same"], ["mood", "same"], ["same"], ["same"], ["same"]]
+    assert found[1]["mood"]["kept"].tolist() == [True, True] + [False] * 6
+    batches.skip(3)
+    assert torch.equal(next(iter(batches))["same"]["input_ids"], found[3]["same"]["input_ids"])
+    assert len(list(batches)) == 5  # skipped once
+    with pytest.raises(InputError, match="6 steps to skip; an epoch has 5"):
+        batches.skip(6)
+    with pytest.raises(InputError, match="epoch is -1"):
+        batches.set_epoch(-1)
+
+
+# The student's loss
+
+
+@pytest.mark.parametrize("weights", ["equal", "inverse-size", "given"])
+def test_the_loss_is_the_weighted_sum_of_the_tasks(data, encoder, weights):
+    given = {
+        name: {"weight": weight} if weights == "given" else {} for name, weight in zip(NAMES, (2, 0.5, 3), strict=True)
+    }
+    what = recipe(*all_tasks(data, **given), mixing={"weights": weights})
+    parts, step = built(what, encoder)
+    found = parts.student(step)
+    by_hand = []
+    for one in parts.tasks:
+        batch, name = step[one.settings.name], one.settings.name
+        hidden = encoder.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
+        mask = batch["attention_mask"].unsqueeze(-1)
+        embeddings = (hidden * mask).sum(1) / mask.sum(1)
+        columns = embeddings.chunk(2) if one.settings.is_pair else (embeddings,)
+        by_hand.append(task_loss(parts.student.head_of(name)(*columns), batch["targets"], one.loss))
+        assert found["parts"][name] == pytest.approx(by_hand[-1].item(), abs=1e-5)
+    wanted = task_weights(weights, [40, 40, 40], [one.settings.weight for one in parts.tasks])
+    assert found["loss"].item() == pytest.approx(
+        sum(w * x.item() for w, x in zip(wanted, by_hand, strict=True)), abs=1e-4
+    )
+
+
+def test_contrast_is_added_by_its_weight(data, encoder):
+    what = recipe(task("same", data, contrast=0.5, contrast_temperature=0.1))
+    parts, step = built(what, encoder)
+    found = parts.student(step)  # in eval mode both views are one
+    first = parts.student.encode(step["same"]["input_ids"], step["same"]["attention_mask"])
+    assert len(first) == 16  # both columns of the pairs are contrasted
+    partners = torch.eye(16, dtype=torch.bool).roll(8, dims=1)
+    wanted = info_nce(first, first, temperature=0.1, ignored=partners)
+    assert found["parts"]["same_contrast"] == pytest.approx(wanted.item(), abs=1e-5)
+    assert found["loss"].item() == pytest.approx((found["parts"]["same"] + 0.5 * wanted).item(), abs=1e-5)
+
+
+def test_a_task_of_weight_0_is_not_computed_and_gets_exactly_no_gradient(data, encoder):
+    what = recipe(*all_tasks(data, mood={"weight": 0}), mixing={"weights": "given"})
+    parts, step = built(what, encoder)  # it is given all tasks here; a training leaves this one out altogether
+    found = parts.student(step)
+    found["loss"].backward()
+    assert set(found["parts"]) == {"same", "near"}
+    assert not gradients(parts.student.head_of("mood"))
+    ours = [gradient.clone() for gradient in gradients(encoder.model)]
+    parts.student.zero_grad()
+    step["mood"]["input_ids"].fill_(7)
+    parts.student(step)["loss"].backward()
+    assert all(torch.equal(one, other) for one, other in zip(ours, gradients(encoder.model), strict=True))
+
+
+def test_a_training_leaves_a_task_of_weight_0_out(data, run):
+    trained = run(recipe(*all_tasks(data, mood={"weight": 0}), mixing={"weights": "given"}, steps=2))
+    assert set(trained.predictor.heads) == {"same", "near"}
+    assert set(trained.scores["dev"]) == {"same/accuracy", "near/pearson", "overall"}
+
+
+def test_rows_of_padding_give_no_gradient(data, encoder):
+    parts, step = built(recipe(task("near", data, head="mlp", contrast=1)), encoder)
+    batch = step["near"]
+    batch["kept"][5:] = False
+
+    def after(tokens):
+        parts.student.zero_grad()
+        parts.student({"near": batch | {"input_ids": tokens}})["loss"].backward()
+        return [gradient.clone() for gradient in gradients(parts.student)]
+
+    other = batch["input_ids"].clone()
+    other[5:8], other[13:] = 9, 9  # of both columns
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(after(batch["input_ids"]), after(other), strict=True))
+
+
+def test_contrast_alone_gives_the_encoder_nothing_of_the_supervised_loss(data, encoder):
+    parts, step = built(recipe(task("mood", data, supervised=False, contrast=1)), encoder)
+    student = parts.student
+    views = student.encode_tasks(step)["mood"], student._second_views(step)["mood"]
+    found = student._task_parts(parts.tasks[0].settings, step["mood"], *views)
+    found["supervised"].backward(retain_graph=True)
+    assert not gradients(encoder.model)
+    assert all(gradient.abs().sum() > 0 for gradient in gradients(student.head_of("mood")))
+    found["contrast"].backward()
+    assert any(gradient.abs().sum() > 0 for gradient in gradients(encoder.model))
+
+
+def test_the_rate_of_the_second_view_is_its_own_and_put_back_whatever_happens(data, encoder):
+    parts, step = built(recipe(task("mood", data, contrast=1, contrast_dropout=0.4)), encoder)
+    student, seen, real = parts.student, [], parts.student.encode
+    drops = [module for module in encoder.model.modules() if isinstance(module, torch.nn.Dropout)]
+    before = [module.p for module in drops]
+
+    def encode(*given):
+        seen.append({module.p for module in drops})
+        return real(*given)
+
+    student.encode = encode
+    student.train()
+    student(step)
+    assert seen == [set(before), {0.4}]
+    assert [module.p for module in drops] == before
+    with pytest.raises(RuntimeError, match="broken"), dropout_set(encoder.model, 0.4):
+        raise RuntimeError("broken")
+    assert [module.p for module in drops] == before
+
+
+def test_tasks_have_second_views_by_rates_of_their_own(data, encoder):
+    tasks = task("mood", data, contrast=1, contrast_dropout=0.4), task("same", data, contrast=1, contrast_dropout=0.2)
+    parts, step = built(recipe(*tasks, task("near", data, contrast=1)), encoder)
+    student, seen, real = parts.student, {}, parts.student.encode_tasks
+    drop = next(module for module in encoder.model.modules() if isinstance(module, torch.nn.Dropout))
+
+    def encode_tasks(batches):
+        seen.update(dict.fromkeys(batches, drop.p))
+        return real(batches)
+
+    student.encode_tasks = encode_tasks
+    assert set(student._second_views(step)) == set(NAMES)
+    assert seen == {"mood": 0.4, "same": 0.2, "near": 0.1}
+
+
+def test_every_head_starts_in_its_own_way_by_the_seed(data, tiny_bert):
+    def weights(seed):
+        what = recipe(
+            task("mood", data), replace(task("mood", data), name="again"), model={"head": "linear", "width": 5}
+        )
+        parts = build(what, read(*what.tasks), LayerEncoder(tiny_bert, device="cpu"), seed=seed)
+        heads = [parts.head, parts.student.head_of("mood"), parts.student.head_of("again")]
+        return [next(own for own in head.parameters() if own.ndim == 2) for head in heads]
+
+    shared, mood, again = weights(0)
+    assert (len(shared), mood.shape) == (5, (2, 5))  # the shared head's width is what the tasks' heads take
+    assert not torch.equal(mood, again)
+    assert all(torch.equal(one, same) for one, same in zip((shared, mood, again), weights(0), strict=True))
+    assert not any(torch.equal(one, other) for one, other in zip((shared, mood, again), weights(1), strict=True))
+
+
+def test_frozen_words_stay_while_the_rest_learns(data, run, tiny_bert):
+    start = LayerEncoder(tiny_bert, device="cpu").model.state_dict()
+    trained = run(recipe(task("mood", data), model={"freeze": ("embeddings",)}, steps=2))
+    for name, tensor in trained.predictor.model.encoder.model.state_dict().items():
+        if name.startswith("encoder.") and name.endswith("query.weight"):
+            assert not torch.equal(tensor, start[name])
+        assert not name.startswith("embeddings.") or torch.equal(tensor, start[name])
+
+
+def test_a_frozen_encoder_stays_in_eval_mode_without_gradient(data, encoder):
+    what = recipe(
+        task("mood", data), mixing={"frozen_encoder": True}, model={"pooler": "attention(cls, mean)", "head": "mlp"}
+    )
+    parts, step = built(what, encoder)
+    parts.student.train()
+    assert parts.student.head_of("mood").training
+    assert not any(module.training for module in encoder.model.modules())
+    parts.student(step)["loss"].backward()
+    assert not gradients(encoder.model)
+    assert gradients(parts.student.attention)
+    assert gradients(parts.head)
+
+
+# Whole trainings
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("mood", {"head": "linear"}),
+        ("mood", {"head": "mlp", "loss": "binary"}),
+        ("mood", {"contrast": 0.1, "contrast_dropout": 0.2}),
+        ("same", {"features": "concat", "head": "mlp"}),
+        ("same", {"features": "difference-sum"}),
+        ("same", {"features": "all", "loss": "cross-entropy", "metric": "f1"}),
+        ("near", {"head": "cosine"}),
+        ("near", {"head": "linear", "features": "all", "metric": "spearman"}),
+        ("near", {"head": "mlp"}),
+    ],
+)
+def test_every_head_feature_and_loss_learns(data, run, name, more):
+    # A fresh network on pairs needs longer than a layer, and steps small enough not to jump about.
+    how = {"steps": 140, "learning_rate": 1e-3} if more == {"head": "mlp"} else {"steps": 90, "learning_rate": 2e-3}
+    trained = run(recipe(task(name, data, **more), dev={"log_every": 5}, **how))
+    told = losses(trained)
+    assert np.mean(told[-2:]) < 0.8 * np.mean(told[:2])
+
+
+@pytest.mark.parametrize(
+    ("mixing", "model"),
+    [
+        ({"iteration": "padding", "weights": "inverse-size"}, {}),
+        ({"iteration": "truncating", "weights": "learned"}, {"pooler": "attention(cls, mean)"}),
+        ({"iteration": "proportional"}, {"pooler": "first-last @ mean", "head": "mlp"}),
+        ({"iteration": "temperature", "temperature": 2.0}, {"pooler": "last @ cls | last @ mean"}),
+    ],
+)
+def test_all_tasks_go_together_and_the_same_seed_is_the_same(data, run, mixing, model):
+    what = recipe(*all_tasks(data), mixing=mixing, model=model, steps=4, weight_decay=0.1)
+    one, same, other = run(what, seed=1), run(what, seed=1), run(what, seed=2)
+    assert losses(one) == losses(same) != losses(other)
+    assert one.scores == same.scores
+    assert set(one.scores["dev"]) == {"mood/accuracy", "same/accuracy", "near/pearson", "overall"}
+    assert one.confusions["mood"].sum() == 16
+    assert one.facts["tasks"]["near"]["rows"] == {"train": 40, "dev": 16}
+
+
+def test_learned_weights_come_to_one_over_the_loss_while_the_encoder_is_trained(data, run):
+    """At a usual rate of the encoder, which alone would leave them where they start."""
+    mixing = {"weights": "learned", "learned_rate": 0.05}
+    trained = run(recipe(*all_tasks(data), mixing=mixing, steps=80, learning_rate=2e-5, weight_decay=0.5))
+    lines = [line for line in trained.history if "loss" in line]
+    for name, half, start in (("mood", 1, 1), ("same", 1, 1), ("near", 0.5, 0.5)):
+        weight = trained.facts["tasks"][name]["weight"]
+        loss = np.mean([line[f"loss_{name}"] for line in lines[-20:]])
+        assert weight == pytest.approx(half / loss, rel=0.15) != pytest.approx(start, rel=0.15)
+        assert lines[-1][f"weight_{name}"] == pytest.approx(weight)
+
+
+def test_learned_weights_have_a_rate_of_their_own_and_no_decay(data, run, monkeypatch):
+    made = []
+    real = engine.MultitaskTrainer.create_optimizer
+    monkeypatch.setattr(
+        engine.MultitaskTrainer, "create_optimizer", lambda self, *given: made.append(real(self, *given)) or made[-1]
+    )
+    trained = run(recipe(*all_tasks(data), mixing={"weights": "learned"}, steps=1, weight_decay=0.5))
+    *others, own = made[-1].param_groups
+    assert (own["initial_lr"], own["weight_decay"], len(own["params"])) == (0.02, 0.0, 3)
+    assert not {id(one) for one in own["params"]} & {id(one) for group in others for one in group["params"]}
+    assert {group["weight_decay"] for group in others} == {0.5, 0.0}
+    assert sum(len(group["params"]) for group in others) > 10
+    assert [trained.facts["tasks"][name]["weight"] for name in NAMES] != [1, 1, 0.5]
+
+
+def test_gradients_are_clipped(data, run, tiny_bert):
+    """So hard that AdamW has nothing to go by, its epsilon being larger."""
+    before = LayerEncoder(tiny_bert, device="cpu").model.state_dict()
+
+    def moved(norm):
+        trained = run(recipe(*all_tasks(data), steps=2, max_grad_norm=norm))
+        after = trained.predictor.model.encoder.model.state_dict()
+        return max(
+            (value - after[name]).abs().max().item() for name, value in before.items() if value.is_floating_point()
+        )
+
+    assert moved(1e-12) < 1e-6 < 1e-4 < moved(1.0)
+    assert moved(0.0) > 1e-4  # 0: not clipped
+
+
+def test_a_task_with_labelled_test_rows_is_scored_on_them(data, run, tmp_path):
+    lines = (save_tasks(tmp_path) / "mood.csv").read_text().splitlines()
+    moods = [line.replace(",train", ",test") if row < 6 else line for row, line in enumerate(lines[1:])]
+    (tmp_path / "mood.csv").write_text("\n".join([lines[0], *moods]))
+    mood = task("mood", tmp_path, splits={"train": "train", "dev": "dev", "test": "test"})
+    some = run(recipe(mood, task("same", data), steps=2))
+    assert set(some.scores["test"]) == {"mood/accuracy"}  # no overall score of some of the tasks
+    assert some.facts["test"]["scores"] == some.scores["test"]
+    alone = run(recipe(mood, steps=2))
+    assert set(alone.scores["test"]) == {"mood/accuracy", "overall"}
+    rows = read(mood)[0].parts["test"]
+    right = np.mean(alone.predictor.outputs("mood", rows.columns).argmax(1) == rows.targets)
+    assert alone.scores["test"]["mood/accuracy"] == pytest.approx(right)
+
+
+def test_a_frozen_encoder_stays_bit_for_bit(data, run, tiny_bert):
+    trained = run(recipe(*all_tasks(data), mixing={"frozen_encoder": True}, steps=4, weight_decay=0.1))
+    before = LayerEncoder(tiny_bert, device="cpu").model.state_dict()
+    after = trained.predictor.model.encoder.model.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert [record.what for record in trained.predictor.model.fitted_on] == ["pooler"] * 3
+
+
+def test_the_best_checkpoint_by_the_overall_score_is_loaded(data, run, monkeypatch, tmp_path):
+    scripted, real = iter([0.1, 0.5, 0.3, 0.2]), report
+    monkeypatch.setattr(
+        engine,
+        "report",
+        lambda *given: Report({"near/pearson": 0.0}, next(scripted, 9.0), {}) if len(given) == 2 else real(*given),
+    )
+    trained = run(recipe(*all_tasks(data), steps=8, dev={"every": 2}), folder=tmp_path / "run")
+    kept = load_file(tmp_path / "run" / "checkpoint-4" / "model.safetensors")
+    now = trained.predictor.model.encoder.model.state_dict()
+    assert all(torch.equal(value, kept[f"backbone.{name}"]) for name, value in now.items())
+    assert trained.facts["best"] == {"metric": "overall, dev", "score": 0.5, "at_step": 4}
+    dev = real(trained.predictor, read(*all_tasks(data)))
+    assert trained.scores["dev"] == pytest.approx(dev.figures(), abs=1e-6)
+
+
+def test_an_interrupted_training_goes_on_with_the_same_rows_alone(tiny_bert, tmp_path):
+    what = recipe(task("mood", save_tasks(tmp_path)), steps=6, dev={"every": 2})
+
+    def go(name, **options):
+        return train_multitask_seeds(what, tmp_path / name, encoder=str(tiny_bert), device="cpu", **options)
+
+    def stop(_seed, step, *_):
+        if step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go("run", told=stop)
+    rows = (tmp_path / "mood.csv").read_text()
+    for other in (
+        rows.replace("good", "alpha"),
+        rows.replace("river", "wind"),
+    ):  # classes in another order, texts
+        (tmp_path / "mood.csv").write_text(other)
+        with pytest.raises(InputError, match="was begun with other rows in its tasks' files; give those, or"):
+            go("run", resume=True)
+    (tmp_path / "mood.csv").write_text(rows)
+    resumed, whole = go("run", resume=True), go("whole")
+    assert resumed.results[0]["dev"] == whole.results[0]["dev"]
+    assert resumed.results[0]["best"] == whole.results[0]["best"]
+
+
+def test_losses_are_logged_at_every_look_and_at_the_end(data, run):
+    def logged(**dev):
+        history = run(recipe(task("mood", data), steps=5, learning_rate=1e-9, dev={"log_every": 25, **dev})).history
+        return [line["step"] for line in history if "loss" in line]
+
+    assert logged() == [5]
+    assert logged(every=2) == [2, 4, 5]
+    assert logged(every=2, patience=1) == [2, 4]  # where it stops, as nothing gets better
+
+
+def test_texts_that_are_cut_are_told_of(data, run, caplog):
+    with caplog.at_level("WARNING", "layerwise.multitask.run"):
+        run(recipe(task("mood", data, max_length=5), task("same", data), steps=2))
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "layerwise.multitask.run"]
+    assert re.fullmatch(r"task mood: \d+\.\d % of its texts were longer than max_length = 5 tokens, .*", said)
+    assert 0 < float(said.split()[2]) < 100
+
+
+def test_a_pooler_of_layers_that_are_not_there_is_named(data, run):
+    with pytest.raises(MixError, match=r"\[model\] pooler '9 @ mean' of .*: There is no layer 9"):
+        run(recipe(task("mood", data), model={"pooler": "9 @ mean"}))
+
+
+def test_patience_stops_early(data, run, monkeypatch):
+    scripted = iter([0.5, 0.4, 0.3])
+    monkeypatch.setattr(engine, "report", lambda *given: Report({"near/pearson": 0.0}, next(scripted, 0.0), {}))
+    trained = run(recipe(*all_tasks(data), steps=10, dev={"every": 1, "patience": 2}))
+    assert trained.facts["steps"] == 3
+
+
+class Killed(Exception):  # noqa: N818
+    pass
+
+
+@pytest.mark.parametrize("iteration", ["cycling", "proportional"])
+def test_killed_and_resumed_equals_uninterrupted(data, run, tmp_path, iteration):
+    what = recipe(
+        *all_tasks(data, mood={"contrast": 0.1}),
+        mixing={"iteration": iteration, "weights": "learned"},
+        steps=9,
+        schedule="linear",
+        dev={"every": 2},
+    )
+
+    def told(step, *_):
+        if step == 7:
+            raise Killed("now")
+
+    whole = run(what, seed=1)
+    with pytest.raises(Killed, match="now"):
+        run(what, seed=1, folder=tmp_path / "run", told=told)
+    resumed = run(what, seed=1, folder=tmp_path / "run", resume=True)
+    assert resumed.history == whole.history
+    assert resumed.scores == whole.scores
+    with pytest.raises(InputError, match="holds checkpoints of a training; go on with --resume"):
+        run(what, folder=tmp_path / "run")
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "task_more", "more", "said"),
+    [
+        ("mood", {}, {"model": {"inference": "last"}}, "inference: the tasks' heads stand behind the pooler"),
+        ("mood", {}, {"model": {"head": "mlp-bn"}}, "mlp-bn.* is for training alone"),
+        ("mood", {}, {"chunk": 4}, "chunk: gradient caching is not for several tasks"),
+        ("mood", {"contrast": 1}, {"mixing": {"frozen_encoder": True}}, "'mood': contrast compares two dropout passes"),
+        ("near", {}, {"mixing": {"frozen_encoder": True}}, "neither pooler nor heads have weights"),
+        ("mood", {"max_length": 500}, {}, "'mood': max_length 500: .* takes at most 60 tokens"),
+        ("mood", {"contrast": 1}, {"model": {"dropout": 0.0}}, "has no dropout, so two passes over a text are equal"),
+    ],
+)
+def test_what_can_not_be_trained_is_refused(data, run, name, task_more, more, said):
+    with pytest.raises(InputError, match=said):
+        run(recipe(task(name, data, **task_more), **more))
+
+
+def test_what_a_task_that_is_left_out_asks_for_does_not_matter(data, run):
+    tasks = task("mood", data), task("same", data, contrast=1, weight=0)
+    trained = run(recipe(*tasks, mixing={"frozen_encoder": True, "weights": "given"}, steps=1))
+    assert set(trained.predictor.heads) == {"mood"}
+
+
+def test_several_processes_are_refused(data, run, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="runs in one process; start it without torchrun"):
+        run(recipe(task("mood", data)))
+
+
+def test_outputs_that_are_all_equal_correlate_with_nothing(data, encoder):
+    parts, _ = built(recipe(task("near", data, head="linear")), encoder)
+    for parameter in parts.student.head_of("near").parameters():
+        torch.nn.init.zeros_(parameter)
+    found = report(parts.predictor(), parts.tasks)
+    assert found.scores == {"near/pearson": 0.0}
+    assert found.overall == 0.5

@@ -1,0 +1,119 @@
+"""Two real processes under torchrun train as one process does on the joint batch."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from layerwise.train.run import train
+from support.tiny import save_tiny
+from support.training import encoder_of, losses, recipe, term, texts
+
+STEPS, ROWS = 3, 4  # rows of a process
+
+
+def recipes(batch_size):
+    """By name; without dropout and bucketing, so that both ways see the same batches."""
+
+    def one(*terms, **options):
+        model = {"dropout": 0.0, **options.pop("model", {})}
+        given = {
+            "columns": options.pop("columns", 2),
+            "data": {"bucket": False},
+            "steps": STEPS,
+            "batch_size": batch_size,
+            "dev": {"every": 2},
+        }
+        return recipe(*terms, model=model, **given, **options)
+
+    return {
+        "blocks that no loss reaches": one(term("info-nce"), model={"pooler": "1-3 @ mean"}),
+        "info-nce": one(term("info-nce")),
+        "sscl": one(term("sscl"), model={"head": "mlp"}),
+        "sg opt3": one(term("sg", hidden=8, temperature=0.1), columns=1),
+        "gradient caching": one(term("info-nce"), term("sscl", anchors="last"), chunk=3),
+    }
+
+
+def train_all(encoder, out, batch_size):
+    """Each recipe in a folder of its own; losses, gradients' lengths and the first gradient as this process has them.
+
+    Gradients and not weights: of a gradient that is all rounding, Adam makes a whole step.
+    """
+    for name, what in recipes(batch_size).items():
+        folder, rank = out / name, os.environ.get("RANK", "0")
+        first = []
+
+        def keep(optimizer, *_, first=first):
+            if not first:
+                trained = [weight for group in optimizer.param_groups for weight in group["params"]]
+                first.extend(torch.zeros_like(one) if one.grad is None else one.grad.clone() for one in trained)
+
+        watched = register_optimizer_step_pre_hook(keep)
+        trained = train(what, folder, encoder=encoder_of(encoder), corpus=texts(24, len(what.data.columns)), seed=1)
+        watched.remove()
+        norms = [line["grad_norm"] for line in trained.history]
+        (out / f"{name}-{rank}.json").write_text(json.dumps([*losses(trained), *norms]))
+        save_file({str(place): gradient for place, gradient in enumerate(first)}, out / f"{name}-{rank}.safetensors")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Folders of what two processes of ROWS rows and one of twice as many made."""
+    root = tmp_path_factory.mktemp("distributed")
+    encoder = save_tiny("bert", root / "encoder")
+    two, one = root / "two", root / "one"
+    two.mkdir()
+    one.mkdir()
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]  # any free port
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, *launch, *meet, __file__, str(encoder), str(two)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    train_all(encoder, one, 2 * ROWS)
+    return two, one
+
+
+@pytest.mark.parametrize("name", recipes(ROWS))
+def test_two_processes_equal_one_with_the_joint_batch(trained, name):
+    two, one = trained
+    alone = json.loads((one / f"{name}-0.json").read_text())
+    assert len(alone) == 2 * STEPS
+    gradients = load_file(one / f"{name}-0.safetensors")
+    assert sum(bool(gradient.any()) for gradient in gradients.values()) > 20
+    for rank in (0, 1):
+        assert json.loads((two / f"{name}-{rank}.json").read_text()) == pytest.approx(alone, rel=1e-4)
+        both = load_file(two / f"{name}-{rank}.safetensors")
+        assert both.keys() == gradients.keys()
+        for key, value in both.items():
+            torch.testing.assert_close(value, gradients[key], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", recipes(ROWS))
+def test_the_first_process_alone_writes(trained, name):
+    two, one = trained
+    for folder in (two / name, one / name):
+        steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        assert steps == [1, 2, 3]
+        assert {path.name for path in folder.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
+    names = {path.name for path in (two / name / "checkpoint-3").iterdir()}
+    assert {"rng_state_0.pth", "rng_state_1.pth", "model.safetensors"} <= names
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    train_all(Path(sys.argv[1]), Path(sys.argv[2]), ROWS)
