@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from typing import Generic, TypeVar
 
-from layerwise.errors import InputError, LayerwiseError
+from layerwise.errors import InputError
 
 T = TypeVar("T")
 
@@ -27,8 +27,7 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._things:
-            guess = did_you_mean(str(name), self._things)
-            raise LayerwiseError(f"Unknown {self.kind} {name!r}.{guess} Known: {', '.join(sorted(self._things))}")
+            raise unknown(self.kind, name, sorted(self._things))
         return self._things[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -38,13 +37,24 @@ class Registry(Generic[T]):
         return name in self._things
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The nearest known word, as a sentence with a space before it; nothing where none is near."""
-    close = get_close_matches(word, list(known), n=1)
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The nearest known name as a sentence with a space before it; empty where none is near."""
+    close = get_close_matches(name, list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def one_of(value: str, known: tuple[str, ...], what: str) -> None:
-    """Refuse what is not among a few known names."""
-    if value not in known:
-        raise InputError(f"{what} {value!r} is not known; known: {', '.join(known)}")
+def unknown(kind: str, name: object, known: Iterable[str], *, more: str = "") -> InputError:
+    """The error for a name that is none of the known ones; `more` is said after them.
+
+    >>> unknown("suite", "stss", ["sts", "transfer"])
+    InputError("Unknown suite 'stss'. Did you mean 'sts'? Known: sts, transfer")
+    """
+    names = list(known)
+    return InputError(f"Unknown {kind} {name!r}.{did_you_mean(str(name), names)} Known: {', '.join(names)}{more}")
+
+
+def check_known(name: str, known: Iterable[str], kind: str) -> None:
+    """Refuse a name that is none of the known ones."""
+    names = list(known)
+    if name not in names:
+        raise unknown(kind, name, names)

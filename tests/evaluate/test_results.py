@@ -11,7 +11,8 @@ import pytest
 from layerwise.errors import InputError
 from layerwise.evaluate.formats import how, leakage, shown, table, to_csv, to_markdown
 from layerwise.evaluate.outcomes import Outcome, over_seeds
-from layerwise.evaluate.results import Evaluation, Run, TaskResult, read_json, write_json
+from layerwise.evaluate.results import Evaluation, Run, TaskResult
+from layerwise.files import read_json, write_json
 from support.commands import strict_json
 
 NAN = float("nan")

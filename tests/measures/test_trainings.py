@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from layerwise.errors import InputError
-from layerwise.evaluate.results import write_json
+from layerwise.files import write_json
 from layerwise.measures import joined_seeds, layer_negatives, told_apart, training_curves
 from layerwise.train.seeds import RESULT, train_seeds
 from support.finished_trainings import finish, log

@@ -2,7 +2,7 @@
 
 import json
 
-from layerwise.evaluate.results import write_json
+from layerwise.files import write_json
 from layerwise.train.facts import without_folders
 from layerwise.train.seeds import MODEL, RESULT
 from support.training import recipe, term

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import InputError
-from layerwise.plain_json import plain_json
+from layerwise.files import plain_json
 
 if TYPE_CHECKING:
     from layerwise.measures import Measured
@@ -71,7 +71,7 @@ def check_look(theme: str, view: str) -> None:
 
 def write(out: Path, facts: Mapping[str, Any], findings: Sequence[Finding], *, theme: str, view: str) -> None:
     """The kind is the name's ending."""
-    from layerwise.evaluate.results import write_text
+    from layerwise.files import write_text
 
     kind = out.suffix.lower()
     if kind in _FIGURES:

@@ -145,7 +145,7 @@ class _Watch:
 
 def _write(found: "Evaluation", paths: list[Path]) -> None:
     from layerwise.evaluate.formats import to_csv, to_markdown
-    from layerwise.evaluate.results import write_text
+    from layerwise.files import write_text
 
     for path in paths:
         if path.suffix == ".json":

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from layerwise.plain_json import plain_json
+from layerwise.files import plain_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

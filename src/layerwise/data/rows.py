@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.registry import Registry
-from layerwise.text import has_lone_surrogate
+from layerwise.texts import has_lone_surrogate
 
 STDIN = "-"
 _SUFFIXES = {

@@ -26,7 +26,7 @@ from layerwise.encoder.stream import Array, Forward, Progress, TokenBudget, no_p
 from layerwise.encoder.taps import LayerReader, layer_reader
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
-from layerwise.text import has_lone_surrogate
+from layerwise.texts import has_lone_surrogate
 
 log = logging.getLogger(__name__)
 

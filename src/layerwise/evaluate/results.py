@@ -1,10 +1,8 @@
 """Results with their stamps: what was scored, on which rows, how, by which model and versions."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +10,7 @@ from numpy.typing import NDArray
 
 from layerwise.errors import InputError
 from layerwise.evaluate.outcomes import Figures
-from layerwise.plain_json import plain_json
+from layerwise.files import read_json, write_json
 
 _FORMAT = 1
 _DIGITS = 9  # of the rows' own scores in a file
@@ -128,12 +126,12 @@ class Evaluation:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything, rows' scores included, so that it can be loaded and compared. Whole or not at all."""
-        write_json(Path(path), self.as_dict(items=True))
+        write_json(path, self.as_dict(items=True))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote."""
-        facts = read_json(Path(path))
+        facts = read_json(path, remedy="give a result of `layerwise evaluate --out`")
         try:
             heads = facts.get("runs") or [facts]
             runs = []
@@ -144,38 +142,6 @@ class Evaluation:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             why = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"{path}: not a result of `layerwise evaluate --out`: {why}; evaluate again") from error
-
-
-def write_json(path: Path, facts: Mapping[str, Any]) -> None:
-    """Write a JSON file, whole or not at all."""
-    write_text(path, json.dumps(plain_json(facts), ensure_ascii=False, allow_nan=False))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file under another name, then rename it."""
-    building = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        building.write_text(text, encoding="utf-8")
-        building.replace(path)
-    except OSError as error:
-        raise InputError(f"{path}: can't be written: {error.strerror or error}; give another place") from error
-    finally:
-        if building.exists():  # only where it could not be renamed
-            building.unlink()
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object."""
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: can't be read: {error.strerror or error}; check the path") from error
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON: {error}; write it with `layerwise evaluate --out`") from error
-    if not isinstance(facts, dict):
-        raise InputError(f"{path}: not a result of `layerwise evaluate --out`")
-    return facts
 
 
 def _numbers(given: Mapping[str, float | None]) -> Figures:

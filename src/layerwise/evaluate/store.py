@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.errors import InputError
-from layerwise.evaluate.results import TaskResult, read_json, write_json
+from layerwise.evaluate.results import TaskResult
+from layerwise.files import read_json, write_json
 from layerwise.places import default_cache_folder
 
 log = logging.getLogger(__name__)

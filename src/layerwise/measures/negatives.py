@@ -8,7 +8,7 @@ from typing import Any
 
 from layerwise.encoder.numbering import resolve_layer
 from layerwise.errors import InputError
-from layerwise.evaluate.results import read_json
+from layerwise.files import read_json
 from layerwise.measures.measure import Measured, Row
 
 RESULT = "result.json"

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
+from layerwise.files import plain_json
 from layerwise.multitask.metrics import confusion, overall, predicted_classes, task_metric
 from layerwise.multitask.predictor import Predictor
 from layerwise.multitask.rows import LabelledRows, LabelledTask
 from layerwise.muted import muted
-from layerwise.plain_json import plain_json
 
 OVERALL = "overall"
 _DRAW = 0  # the seed: every training looks at the same rows

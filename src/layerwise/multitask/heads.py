@@ -9,7 +9,7 @@ from layerwise.errors import InputError
 from layerwise.multitask.task import FEATURES, TaskSettings
 from layerwise.objectives.cosine import full_dtype, own_cosines
 from layerwise.objectives.shapes import check_rows, check_same_shape
-from layerwise.registry import one_of
+from layerwise.registry import check_known
 
 _STD = 0.02  # as BERT's own layers start
 _PARTS = {"concat": 2, "difference-sum": 2, "all": 4}
@@ -20,7 +20,7 @@ def pair_features(u: Tensor, v: Tensor, kind: str) -> Tensor:
 
     "concat" [u; v], "difference-sum" [|u−v|; |u+v|], which is the same for (v, u), "all" [u; v; |u−v|; u·v].
     """
-    one_of(kind, FEATURES, "features")
+    check_known(kind, FEATURES, "features")
     check_same_shape(u=u, v=v)
     if kind == "concat":
         return torch.cat([u, v], dim=-1)

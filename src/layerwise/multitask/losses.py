@@ -9,7 +9,7 @@ from torch import Tensor
 from layerwise.errors import InputError
 from layerwise.objectives import info_nce
 from layerwise.objectives.cosine import full_dtype
-from layerwise.registry import one_of
+from layerwise.registry import check_known
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ def task_loss(logits: Tensor, targets: Tensor, kind: str, *, kept: Tensor | None
         kept: (n,) bool; rows of padding are False. They give neither loss nor gradient, whatever stands in them, NaN
             included; of padding alone the loss is 0 and every gradient 0.
     """
-    one_of(kind, tuple(_BY_ROW), "loss")
+    check_known(kind, tuple(_BY_ROW), "loss")
     _check(logits, targets, kind, kept)
     with torch.autocast(logits.device.type, enabled=False):
         logits = logits.to(full_dtype(logits))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
-from layerwise.registry import one_of
+from layerwise.registry import check_known
 
 Numbers = NDArray[Any]
 _CORRELATIONS = ("pearson", "spearman")
@@ -32,7 +32,7 @@ def task_metric(kind: str, targets: Numbers, outputs: Numbers) -> float:
         targets: (n,) class numbers or scores.
         outputs: For accuracy and f1 what `predicted_classes` takes; for a correlation (n,) numbers.
     """
-    one_of(kind, tuple(_METRICS), "metric")
+    check_known(kind, tuple(_METRICS), "metric")
     targets, outputs = np.asarray(targets), np.asarray(outputs)
     if targets.ndim != 1 or not len(targets) or len(outputs) != len(targets):
         raise InputError(
@@ -69,7 +69,7 @@ def confusion(targets: Numbers, predicted: Numbers, classes: int) -> NDArray[np.
 
 
 def _from_zero_to_one(metric: str, score: float) -> float:
-    one_of(metric, tuple(_METRICS), "metric")
+    check_known(metric, tuple(_METRICS), "metric")
     return (score + 1) / 2 if metric in _CORRELATIONS else score
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from layerwise.errors import InputError
 from layerwise.multitask.settings import ITERATIONS
-from layerwise.registry import one_of
+from layerwise.registry import check_known
 from layerwise.search.metrics import check_seed
 
 
@@ -119,7 +119,7 @@ def _chances(sizes: Sequence[int], temperature: float) -> NDArray[np.float64]:
 
 
 def _check(sizes: Sequence[int], batch_sizes: Sequence[int], iteration: str, temperature: float) -> None:
-    one_of(iteration, ITERATIONS, "iteration")
+    check_known(iteration, ITERATIONS, "iteration")
     if len(sizes) != len(batch_sizes) or not sizes:
         raise InputError(f"{len(sizes)} sizes and {len(batch_sizes)} batch sizes came; give one of each for every task")
     for task, (size, batch) in enumerate(zip(sizes, batch_sizes, strict=True)):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.errors import InputError
-from layerwise.evaluate.results import read_json, write_json
+from layerwise.files import read_json, write_json
 from layerwise.multitask.build import check_trainable
 from layerwise.multitask.recipe import load_multitask_recipe, multitask_toml
 from layerwise.multitask.rows import LabelledTask

@@ -5,7 +5,7 @@ from typing import Any
 
 from layerwise.errors import InputError
 from layerwise.multitask.task import TaskSettings
-from layerwise.registry import one_of
+from layerwise.registry import check_known
 from layerwise.train.settings import ModelSettings, OptimiserSettings
 
 __all__ = [
@@ -51,8 +51,8 @@ class MixingSettings:
     frozen_encoder: bool = False
 
     def __post_init__(self) -> None:
-        one_of(self.iteration, ITERATIONS, "[mixing] iteration")
-        one_of(self.weights, WEIGHTS, "[mixing] weights")
+        check_known(self.iteration, ITERATIONS, "[mixing] iteration")
+        check_known(self.weights, WEIGHTS, "[mixing] weights")
         if not 0 < self.temperature < float("inf"):
             raise InputError(f"[mixing] temperature {self.temperature}: give a number above 0")
         if not 0 < self.learned_rate < float("inf"):

@@ -7,7 +7,7 @@ from math import isfinite
 
 from layerwise.errors import InputError
 from layerwise.multitask.label_name import label_name
-from layerwise.registry import one_of
+from layerwise.registry import check_known
 
 KINDS = ("classification", "pairs", "similarity")
 ROLES = ("train", "dev", "test")
@@ -92,13 +92,13 @@ class TaskSettings:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise InputError(f"task name {self.name!r}: give letters, digits, - and _")
-        one_of(self.kind, KINDS, self._said("kind"))
+        check_known(self.kind, KINDS, self._said("kind"))
         object.__setattr__(self, "head", self.head or HEADS[self.kind][0])
-        one_of(self.head, HEADS[self.kind], self._said(f"head of {self.kind}"))
-        one_of(self.features, FEATURES, self._said("features"))
-        one_of(self.loss or LOSSES[self.kind][0], LOSSES[self.kind], self._said("loss"))
+        check_known(self.head, HEADS[self.kind], self._said(f"head of {self.kind}"))
+        check_known(self.features, FEATURES, self._said("features"))
+        check_known(self.loss or LOSSES[self.kind][0], LOSSES[self.kind], self._said("loss"))
         object.__setattr__(self, "metric", self.metric or METRICS[self.kind][0])
-        one_of(self.metric, METRICS[self.kind], self._said("metric"))
+        check_known(self.metric, METRICS[self.kind], self._said("metric"))
         object.__setattr__(self, "labels", tuple(map(label_name, self.labels)))
         object.__setattr__(self, "splits", {role: _names(given) for role, given in self.splits.items()})
         self._check_columns()
@@ -150,7 +150,7 @@ class TaskSettings:
 
     def _check_splits(self) -> None:
         for role in self.splits:
-            one_of(role, ROLES, self._said("splits"))
+            check_known(role, ROLES, self._said("splits"))
         for role in ("train", "dev"):
             if not self.splits.get(role):
                 raise InputError(f"{self._said('splits')} name no {role}; say which rows: {role} = [...]")

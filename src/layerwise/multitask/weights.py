@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from layerwise.errors import InputError
 from layerwise.multitask.settings import WEIGHTS
-from layerwise.registry import one_of
+from layerwise.registry import check_known
 
 
 def task_weights(kind: str, sizes: Sequence[int], given: Sequence[float]) -> tuple[float, ...]:
@@ -24,7 +24,7 @@ def task_weights(kind: str, sizes: Sequence[int], given: Sequence[float]) -> tup
         sizes: Each task's training rows.
         given: Each task's own weight.
     """
-    one_of(kind, WEIGHTS, "weights")
+    check_known(kind, WEIGHTS, "weights")
     if len(sizes) != len(given) or not sizes:
         raise InputError(f"{len(sizes)} sizes and {len(given)} weights came; give one of each for every task")
     if min(sizes) < 1:

@@ -6,7 +6,7 @@ import html
 import json
 import re
 
-from layerwise.plain_json import plain_json
+from layerwise.files import plain_json
 
 _TAG = re.compile(r"<[A-Za-z][^\s/>]*(?:\s+[\w:.-]+\s*=\s*(?:\"[^\"]*\"|'[^']*'))*\s*/?>")
 _ATTRIBUTE = re.compile(r"(?<=\s)([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from layerwise.plain_json import plain_json
+from layerwise.files import plain_json
 
 Told = Callable[[int, int, dict[str, float]], object]
 

@@ -18,7 +18,7 @@ import torch
 
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.evaluate.results import read_json, write_json, write_text
+from layerwise.files import read_json, write_json, write_text
 from layerwise.objectives import rank, world_size
 from layerwise.train.corpus import Corpus
 from layerwise.train.corpus_stream import StreamedCorpus

@@ -6,7 +6,7 @@ from typing import Any
 
 from layerwise.errors import InputError
 from layerwise.mixes import LayerAttention, LayerWk, parse_mix
-from layerwise.registry import one_of
+from layerwise.registry import check_known
 from layerwise.train.terms import FrozenSettings, TermSettings
 
 HEADS = ("none", "mlp", "linear", "mlp-bn")
@@ -78,7 +78,7 @@ class ModelSettings:
     dropout: float | None = None
 
     def __post_init__(self) -> None:
-        one_of(self.head, HEADS, "[model] head")
+        check_known(self.head, HEADS, "[model] head")
         for text in (self.pooler, *filter(None, [self.inference])):
             if isinstance(parse_mix(text), LayerWk):
                 raise InputError(f"[model] {text!r} can't be trained: WK has nothing to learn by; take another mix")
@@ -87,7 +87,7 @@ class ModelSettings:
                 "[model] inference is a mix without weights of its own; to keep an attention pooler, leave it out"
             )
         for name in self.freeze:
-            one_of(name, ("embeddings",), "[model] freeze")
+            check_known(name, ("embeddings",), "[model] freeze")
         if self.keep_head and (self.inference or self.head in ("none", "mlp-bn")):
             raise InputError("[model] keep_head needs head mlp or linear, and the pooler itself at inference")
         if self.width is not None and (self.width < 1 or self.head in ("none", "mlp-bn")):
@@ -130,8 +130,8 @@ class OptimiserSettings:
     cuda_graphs: bool = True
 
     def __post_init__(self) -> None:
-        one_of(self.precision, PRECISIONS, "[train] precision")
-        one_of(self.schedule, SCHEDULES, "[train] schedule")
+        check_known(self.precision, PRECISIONS, "[train] precision")
+        check_known(self.schedule, SCHEDULES, "[train] schedule")
         if self.batch_size < 2:
             raise InputError(
                 f"[train] batch_size {self.batch_size}: give 2 or more; one-sentence batches have no negatives"
@@ -184,7 +184,7 @@ class DevSettings:
         if self.patience and not self.task:
             raise InputError("[dev] patience needs a dev set: name a task, or set patience = 0")
         for name in self.measures:
-            one_of(name, MEASURES, "[dev] measures")
+            check_known(name, MEASURES, "[dev] measures")
 
 
 @dataclass(frozen=True, kw_only=True)

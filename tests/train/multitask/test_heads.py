@@ -37,7 +37,7 @@ def test_pair_features_are_those_of_the_paper():
     assert pair_features(u, v, "difference-sum").tolist() == [[2, 3, 4, 1]]
     assert pair_features(u, v, "all").tolist() == [[1, -2, 3, 1, 2, 3, 3, -2]]
     assert torch.equal(pair_features(u, v, "difference-sum"), pair_features(v, u, "difference-sum"))
-    with pytest.raises(InputError, match="features 'sum' is not known"):
+    with pytest.raises(InputError, match="Unknown features 'sum'"):
         pair_features(u, v, "sum")
     with pytest.raises(InputError, match=r"The shapes differ: u \(1, 2\), v \(2, 2\)"):
         pair_features(u, v.repeat(2, 1), "concat")
@@ -206,7 +206,7 @@ def test_contrast_of_single_texts_is_info_nce_and_of_one_pair_nothing():
 
 def test_losses_refuse_what_does_not_fit():
     logits, targets = batch("cross-entropy", 4)
-    with pytest.raises(InputError, match="loss 'hinge' is not known; known: cross-entropy, binary, mse"):
+    with pytest.raises(InputError, match=r"Unknown loss 'hinge'. Known: cross-entropy, binary, mse"):
         task_loss(logits, targets, "hinge")
     with pytest.raises(InputError, match=r"logits: the shape is \(4, 3\); the loss 'mse' needs \(rows,\)"):
         task_loss(logits, targets, "mse")
@@ -279,7 +279,7 @@ def test_the_overall_score_is_the_papers():
 def test_scores_of_nothing_are_refused():
     with pytest.raises(InputError, match="no scores to average"):
         overall({})
-    with pytest.raises(InputError, match="metric 'bleu' is not known; known: accuracy, f1, pearson, spearman"):
+    with pytest.raises(InputError, match=r"Unknown metric 'bleu'. Known: accuracy, f1, pearson, spearman"):
         overall({"sst/bleu": 1.0})
     with pytest.raises(InputError, match=r"targets \(2,\) and outputs \(3,\): give one output for each target"):
         task_metric("accuracy", np.zeros(2), np.zeros(3))

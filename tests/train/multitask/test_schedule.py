@@ -176,7 +176,7 @@ def test_given_weights_are_as_given():
         task_weights("given", [5], [0.0, 1.0])
     with pytest.raises(InputError, match="task 1 has 0 rows"):
         task_weights("equal", [5, 0], [1.0, 1.0])
-    with pytest.raises(InputError, match="weights 'size' is not known"):
+    with pytest.raises(InputError, match="Unknown weights 'size'"):
         task_weights("size", [5], [1.0])
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from layerwise.errors import InputError
 from layerwise.mixes import parse_mix
 from layerwise.objectives import self_guided
-from layerwise.registry import one_of
+from layerwise.registry import check_known
 from layerwise.train.terms.base import TERMS, FrozenSettings, Place, Step, Term, TermSettings, draw_layer
 
 FORMS = ("base", "opt1", "opt2", "opt3")
@@ -47,8 +47,8 @@ class SelfGuidedSettings(TermSettings):
     def check(self) -> None:
         """Refuse settings that can't be."""
         super().check()
-        one_of(self.form, FORMS, "objective 'sg': form")
-        one_of(self.sampler, SAMPLERS, "objective 'sg': sampler")
+        check_known(self.form, FORMS, "objective 'sg': form")
+        check_known(self.sampler, SAMPLERS, "objective 'sg': sampler")
         parse_mix(self.layers, pooling=self.pooling)
         if self.hidden < 0 or self.pull < 0 or self.column < 0:
             raise InputError("objective 'sg': hidden, pull and column are 0 or more")

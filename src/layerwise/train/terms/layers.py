@@ -8,7 +8,7 @@ from torch import Tensor
 from layerwise.encoder.pooling import POOLINGS
 from layerwise.errors import InputError
 from layerwise.objectives import self_contrastive
-from layerwise.registry import one_of
+from layerwise.registry import check_known
 from layerwise.train.terms.base import TERMS, FrozenSettings, Place, Step, Term, TermSettings, draw_layer
 
 POSITIVES = ("views", "self", "frozen")
@@ -51,9 +51,9 @@ class SelfContrastiveSettings(TermSettings):
     def check(self) -> None:
         """Refuse settings that can't be."""
         super().check()
-        one_of(self.positives, POSITIVES, "objective 'sscl': positives")
-        one_of(self.anchors, ANCHORS, "objective 'sscl': anchors")
-        one_of(self.negatives, NEGATIVES, "objective 'sscl': negatives")
+        check_known(self.positives, POSITIVES, "objective 'sscl': positives")
+        check_known(self.anchors, ANCHORS, "objective 'sscl': anchors")
+        check_known(self.negatives, NEGATIVES, "objective 'sscl': negatives")
         if self.pooling:
             POOLINGS[self.pooling]
         if not self.layers or len(set(self.layers)) < len(self.layers):

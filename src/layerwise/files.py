@@ -1,0 +1,119 @@
+"""Files that are whole or not there, and the JSON in them.
+
+What is written is built beside its place, flushed to the disk and renamed. A failure removes what was built, leaves
+what was there before, and is one line that names the file and the remedy.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from layerwise.errors import InputError, LayerwiseError
+
+_REMEDY = "free some space or give another path"
+
+
+@contextmanager
+def atomic_file(
+    path: str | os.PathLike[str], *, remedy: str = _REMEDY, error: type[LayerwiseError] = InputError
+) -> Iterator[Path]:
+    """A path with the same suffix to write to; it becomes `path` when the block ends without an error.
+
+    Missing parent folders are created. An `OSError` inside the block becomes `error`, in one line with the `remedy`.
+    """
+    target = Path(path).expanduser()
+    building = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield building
+        with building.open("rb") as file:
+            os.fsync(file.fileno())
+        building.replace(target)
+    except OSError as reason:
+        raise error(f"{target}: cannot be written: {reason.strerror or reason}; {remedy}") from reason
+    finally:
+        if os.path.lexists(building):  # `unlink` raises where the parent is not a folder
+            building.unlink()
+
+
+@contextmanager
+def atomic_folder(
+    path: str | os.PathLike[str], *, remedy: str = _REMEDY, error: type[LayerwiseError] = InputError
+) -> Iterator[Path]:
+    """As `atomic_file`, for a folder that the block creates; an existing one is replaced as a whole."""
+    target = Path(path).expanduser()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as beside:
+            new, old = Path(beside) / "new", Path(beside) / "old"
+            yield new
+            if target.exists():
+                target.rename(old)
+            try:
+                new.rename(target)
+            except OSError:
+                if old.exists():
+                    old.rename(target)
+                raise
+    except OSError as reason:
+        raise error(f"{target}: cannot be written: {reason.strerror or reason}; {remedy}") from reason
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Refuse, before any work is done, a file that `atomic_file` could not write at its end."""
+    target = Path(path).expanduser()
+    if target.is_dir():
+        raise InputError(f"{target}: is a folder; give the name of a file")
+    nearest = next(folder for folder in target.absolute().parents if folder.exists())
+    if not nearest.is_dir():
+        raise InputError(f"{target}: {nearest} is a file, not a folder; give another path")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"{target}: cannot be written: no permission in {nearest}; give another path")
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file as UTF-8; halves of surrogate pairs, which UTF-8 does not have, become question marks."""
+    with atomic_file(path) as building:
+        building.write_bytes(text.encode("utf-8", "replace"))
+
+
+def write_json(path: str | os.PathLike[str], value: Any, *, indent: int | None = None) -> None:
+    """Write a JSON file; NaN and infinity become null."""
+    text = json.dumps(plain_json(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    write_text(path, text + "\n" * (indent is not None))
+
+
+def read_json(path: str | os.PathLike[str], *, remedy: str = "check the path") -> dict[str, Any]:
+    """A JSON file that holds an object; `remedy` says what to do about one that does not."""
+    path = Path(path)
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as reason:
+        raise InputError(f"{path}: cannot be read: {reason.strerror or reason}; {remedy}") from reason
+    except (ValueError, RecursionError) as reason:
+        raise InputError(f"{path}: is not JSON: {reason}; {remedy}") from reason
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: is not a JSON object; {remedy}")
+    return value
+
+
+def plain_json(value: Any) -> Any:
+    """A value as JSON knows it: NaN and infinity become null, NumPy's arrays and numbers plain ones.
+
+    >>> plain_json({"score": float("nan"), "layers": (0, 12)})
+    {'score': None, 'layers': [0, 12]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return value
+    if hasattr(value, "tolist"):  # an array or a number of NumPy's, which need not be imported for it
+        return plain_json(value.tolist())
+    if isinstance(value, Sequence):
+        return [plain_json(item) for item in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -1,0 +1,24 @@
+"""What is a text, and each different text once."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Half a surrogate pair, as broken JSON gives it: it cannot be encoded as UTF-8, so no tokenizer takes it."""
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def unique_texts(*columns: Sequence[str]) -> tuple[list[str], tuple[NDArray[np.intp], ...]]:
+    """Every different text once, in order of appearance, and each column's rows as positions among them.
+
+    >>> unique_texts(["a", "b"], ["b", "c"])
+    (['a', 'b', 'c'], (array([0, 1]), array([1, 2])))
+    """
+    positions: dict[str, int] = {}
+    rows = tuple(
+        np.array([positions.setdefault(text, len(positions)) for text in column], dtype=np.intp) for column in columns
+    )
+    return list(positions), rows
