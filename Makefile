@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-EXTRAS ?= dev,onnx,bench
+EXTRAS ?= all,dev,bench
 
 .PHONY: setup demo test test-all lint bench bench-quality bench-multitask format clean
 .DEFAULT_GOAL := help
