@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from layerwise.data.pairs import PairRows
+from layerwise.data import TaskRows
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError, ModelError
@@ -110,7 +110,7 @@ class TextResult:
 
 def search_pairs(
     model: LayerModel,
-    pairs: PairRows,
+    pairs: TaskRows,
     poolings: Sequence[str],
     search: LayerSearch,
     watch: Watch,
@@ -124,7 +124,7 @@ def search_pairs(
     """
     began = time.perf_counter()
     retrieval = retrieval_metric(search.metric) is not None
-    left, right, gold = as_retrieval(pairs) if retrieval else (pairs.left, pairs.right, pairs.scores)
+    left, right, gold = as_retrieval(pairs) if retrieval else (pairs.left, pairs.right, pairs.labels)
     prompts = (model.prompt("query"), model.prompt("document")) if retrieval else (model.prompt(), model.prompt())
     left, right = ([prompt + text for text in side] for prompt, side in zip(prompts, (left, right), strict=True))
     views = encode_sides(model.encoder, left, right, poolings, show_progress_bar=show_progress_bar)
