@@ -248,7 +248,7 @@ MISTAKES = {
     "embed {bert} {txt} --max-length 99 -o {out}": ("max_length 99 is not possible", "2 to 60 tokens"),
     "embed {bert} {txt} --truncate-dim 99 -o {out}": ("truncate_dim 99 is not possible", "32 dimensions"),
     "embed {bert} {tmp}/latin.txt -o {out}": ("latin.txt:2: not UTF-8", "save the file as UTF-8"),
-    "embed {bert} {tmp}/gap.txt -o {out}": ("gap.txt:2: the text is empty", "--empty skip or --empty keep"),
+    "embed {bert} {tmp}/gap.txt -o {out}": ("gap.txt:2: the text must not be empty", "--empty skip or --empty keep"),
 }
 
 

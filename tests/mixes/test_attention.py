@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 from layerwise import Head, LayerEncoder, LayerModel, parse_mix
-from layerwise.embed.job import model_digest
 from layerwise.errors import InputError, LayerwiseError, MixError, ModelError
 from layerwise.evaluate.load import load_subject
 from layerwise.evaluate.subjects import LayerSubject
 from layerwise.mixes import AttentionNetwork, LayerAttention
-from layerwise.model.native import is_native
+from layerwise.model.sentence_transformer import is_native
 from layerwise.search.layer_search import LayerSearch
 from layerwise.search.run import chosen_model, model_notes
 from support.attention import network_of
@@ -342,10 +341,10 @@ def test_an_attention_is_evaluated_by_its_own_embeddings(tiny_bert, tmp_path):
     assert variant.layers == tuple(range(DEPTH + 1))
     (found,) = subject.embed(SENTENCES, "", [variant])
     assert np.abs(found - model.encode(SENTENCES)).max() < 1e-5
-    assert variant.facts["attention"] == model.mix.trained.digest()[:16]
+    assert variant.facts["mix_digest"] == model.mix_digest()
     with torch.no_grad():
         model.mix.trained.value.weight[0, 0] += 1
-    assert LayerSubject(model).variants[0].facts["attention"] != variant.facts["attention"]
+    assert LayerSubject(model).variants[0].facts["mix_digest"] != variant.facts["mix_digest"]
 
 
 def test_attentions_of_one_text_but_other_weights_are_not_taken_for_one(tiny_layers):
@@ -357,11 +356,11 @@ def test_attentions_of_one_text_but_other_weights_are_not_taken_for_one(tiny_lay
 
 def test_a_run_of_embed_knows_other_weights(tiny_bert):
     model = attentive(tiny_bert)
-    before = model_digest(model)
-    assert model_digest(attentive(tiny_bert)) == before
+    before = model.digest()
+    assert attentive(tiny_bert).digest() == before
     with torch.no_grad():
         model.mix.trained.value.weight[0, 0] += 1
-    assert model_digest(model) != before
+    assert model.digest() != before
 
 
 def test_a_search_says_that_the_attention_takes_no_part(tiny_bert):

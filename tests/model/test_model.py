@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise import Head, LayerEncoder, LayerModel, parse_mix
 from layerwise.errors import InputError, LayerwiseError, ModelError
-from layerwise.model.native import is_native
+from layerwise.model.sentence_transformer import is_native
 from support.tiny import ARCHITECTURES, DEPTH, WIDTH
 
 # Runs in a process that can't import layerwise: folders in, one file of embeddings out.
@@ -334,8 +334,9 @@ def test_modules_in_another_order_are_refused(order, tiny_bert, tmp_path):
 
 def test_old_models_that_ask_for_lower_case_get_it(tmp_path, sentences):
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from tiny import tiny_model, tiny_tokenizer
     from tokenizers import normalizers
+
+    from support.tiny import tiny_model, tiny_tokenizer
 
     tokenizer = tiny_tokenizer()
     tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
@@ -436,12 +437,20 @@ def test_a_model_without_training_says_nothing_of_one(tiny_bert, tmp_path):
 
 
 def test_the_card_has_the_rows_that_it_is_given():
-    from layerwise.model.card import CardFacts, model_card
+    from dataclasses import replace
 
-    facts = {"encoder": "e", "mix": "1", "chosen": "by hand", "blocks": 1, "depth": 1, "width": 2, "max_length": 3}
-    options = {"native": True, "normalize": False, "heads": 0}
-    card = model_card(CardFacts(**facts, **options, trained=(("recipe", "sim|cse"),)))
-    assert "| recipe | sim/cse |\n" in card.split("## Use")[0]
+    from huggingface_hub import ModelCard
+
+    from layerwise.model.card import CardFacts, model_card
+    from layerwise.model.parts import ModelParts
+
+    facts = CardFacts("owner/name", depth=2, blocks=1, width=2, max_length=3)
+    card = model_card(facts, ModelParts(chosen="by a|b", training={"recipe": "sim|cse"}))
+    assert "| recipe | sim/cse |\n" in card.split("## Training")[1]
+    assert "| how it was chosen | by a/b |\n| blocks kept | 1 of 2 |\n" in card
+    data = ModelCard(card).data.to_dict()
+    assert (data["library_name"], data["base_model"]) == ("sentence-transformers", "owner/name")
+    assert "base_model" not in ModelCard(model_card(replace(facts, encoder="../name"), ModelParts())).data.to_dict()
 
 
 @pytest.mark.parametrize(

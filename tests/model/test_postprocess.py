@@ -14,7 +14,7 @@ from layerwise import LayerEncoder, LayerModel, ViewCache
 from layerwise.errors import ModelError
 from layerwise.evaluate.pairs import spearman
 from layerwise.model.head import FlowHead, Head, head_of
-from layerwise.model.native import is_native
+from layerwise.model.sentence_transformer import is_native
 from layerwise.postprocess.fitted_on import ENCODER, FittedOn
 from layerwise.postprocess.flow import Flow
 from layerwise.postprocess.linear import RemoveComponents, Whitening

@@ -13,12 +13,12 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from layerwise.digests import json_digest
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
 from layerwise.places import default_cache_folder
@@ -45,8 +45,7 @@ class ViewKey:
     @property
     def digest(self) -> str:
         """The entry's name."""
-        facts = json.dumps({"format": _FORMAT, **asdict(self)}, sort_keys=True)
-        return sha256(facts.encode()).hexdigest()[:32]
+        return json_digest({"format": _FORMAT, **asdict(self)})[:32]
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from layerwise.digests import text_digest
 from layerwise.encoder.cache import ViewCache, ViewKey
 from layerwise.encoder.dropout import dropout_on
 from layerwise.encoder.embedded import DEFAULT
-from layerwise.encoder.fingerprint import model_fingerprint, text_fingerprint, tokenizer_fingerprint
+from layerwise.encoder.fingerprint import model_fingerprint, tokenizer_fingerprint
 from layerwise.encoder.folders import ModelFolder, find_model
 from layerwise.encoder.load import load_encoder, pick_device
 from layerwise.encoder.numbering import resolve_layer
@@ -246,7 +247,7 @@ class LayerEncoder:
         common = ViewKey(
             model=model,
             tokenizer=tokenizer,
-            texts=text_fingerprint(texts),
+            texts=text_digest(texts),
             pooling="",
             max_length=self.max_length,
             dtype=self.dtype,

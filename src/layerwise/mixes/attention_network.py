@@ -9,12 +9,10 @@ equations differ; both are here:
              no bound where the sum comes near 0, and may be negative.
 """
 
-from hashlib import sha256
-
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from layerwise.digests import tensor_digest
 from layerwise.errors import MixError
 
 SCORES = ("softmax", "ratio")
@@ -63,11 +61,7 @@ class AttentionNetwork(nn.Module):
 
     def digest(self) -> str:
         """A hash of everything that decides its results."""
-        found = sha256(f"{self.scores} {self.width}".encode())
-        for name, tensor in sorted(self.state_dict().items()):
-            found.update(name.encode())
-            found.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()).data)
-        return found.hexdigest()
+        return tensor_digest(self.state_dict(), label=f"{self.scores} {self.width}")
 
     def _weights(self, queries: Tensor, values: Tensor) -> Tensor:
         asking, keys = self._through(self.query, queries), self._through(self.key, values)
