@@ -55,7 +55,7 @@ def encoder_folder(name: str) -> str:
     shared = shared_folder() / "models" / name
     if shared.is_dir():
         return str(shared)
-    from layerwise.encoder.embedded import DEFAULT, NAME, PACKAGE
+    from layerwise.encoder.folders import DEFAULT, NAME, PACKAGE
 
     return DEFAULT if name == NAME and find_spec(PACKAGE) else str(model_folder(name))
 

@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from layerwise import LayerEncoder
 from layerwise.encoder import embedded
-from layerwise.encoder.embedded import check_sha256, embedded_folder
-from layerwise.encoder.folders import find_model
+from layerwise.encoder.folders import check_sha256, embedded_folder, find_model
 from layerwise.errors import InputError, ModelError
 from support.tiny import ARCHITECTURES, DEPTH, SENTENCES, WIDTH, save_tiny, tiny_tokenizer
 

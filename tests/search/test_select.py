@@ -20,11 +20,9 @@ from layerwise.errors import InputError, LayerwiseError, MixError
 from layerwise.search import choose
 from layerwise.search.beam import beam_search
 from layerwise.search.choose import Choice
-from layerwise.search.gain import bootstrap_gain
-from layerwise.search.metrics import METRICS
+from layerwise.search.metrics import METRICS, counts_of, redraw_pearson, redraw_spearman
 from layerwise.search.problems import PairProblem
-from layerwise.search.redraw import counts_of, redraw_pearson, redraw_spearman
-from layerwise.search.select import random_splits
+from layerwise.search.select import bootstrap_gain, random_splits
 from layerwise.search.sources import PairGrams
 from layerwise.search.spaces import Space, layers_of, mask_of, membership
 from layerwise.search.stability import stability

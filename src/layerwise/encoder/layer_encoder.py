@@ -16,15 +16,13 @@ from tqdm import tqdm
 from layerwise.digests import text_digest
 from layerwise.encoder.cache import ViewCache, ViewKey
 from layerwise.encoder.dropout import dropout_on
-from layerwise.encoder.embedded import DEFAULT
 from layerwise.encoder.fingerprint import model_fingerprint, tokenizer_fingerprint
-from layerwise.encoder.folders import ModelFolder, find_model
+from layerwise.encoder.folders import DEFAULT, ModelFolder, find_model
 from layerwise.encoder.load import load_encoder, pick_device
-from layerwise.encoder.numbering import resolve_layer
 from layerwise.encoder.onnx import OnnxReader
 from layerwise.encoder.pooling import POOLINGS
 from layerwise.encoder.stream import Array, Forward, Progress, TokenBudget, no_progress, stream, window_rows, windows_of
-from layerwise.encoder.taps import LayerReader, layer_reader
+from layerwise.encoder.taps import LayerReader, layer_reader, resolve_layer
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
 from layerwise.texts import has_lone_surrogate

@@ -17,9 +17,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from layerwise.errors import MixError
+
 Pool = Callable[[Tensor], Any]
 Inputs = Mapping[str, Tensor]
-
 log = logging.getLogger(__name__)
 
 
@@ -120,16 +121,6 @@ def block_lists(model: nn.Module, *, depth: int) -> Iterator[nn.ModuleList]:
                 yield module
 
 
-@contextmanager
-def _hooked(blocks: Sequence[nn.Module], hook: Callable[..., None]) -> Iterator[None]:
-    handles = [block.register_forward_pre_hook(hook, with_kwargs=True) for block in blocks]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def probe_inputs(model: nn.Module) -> dict[str, Tensor]:
     """Two sequences of unlike length: tokens are made up, for only the layers' equality matters."""
     device = next(model.parameters()).device
@@ -138,6 +129,28 @@ def probe_inputs(model: nn.Module) -> dict[str, Tensor]:
     tokens = torch.randint(min(5, vocabulary - 1), vocabulary, (2, 7), generator=generator)
     mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
     return {"input_ids": tokens.to(device), "attention_mask": mask.to(device)}
+
+
+def resolve_layer(layer: int, depth: int) -> int:
+    """A layer's number from 0."""
+    if not -depth - 1 <= layer <= depth:
+        raise MixError(f"There is no layer {layer}: {valid_range(depth)}")
+    return layer if layer >= 0 else layer + depth + 1
+
+
+def valid_range(depth: int) -> str:
+    """What to tell a user who named a layer that is not there."""
+    return f"this encoder has layers 0 to {depth}, or -{depth + 1} to -1 from the last"
+
+
+@contextmanager
+def _hooked(blocks: Sequence[nn.Module], hook: Callable[..., None]) -> Iterator[None]:
+    handles = [block.register_forward_pre_hook(hook, with_kwargs=True) for block in blocks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _same(tapped: Tensor, kept: Tensor) -> bool:

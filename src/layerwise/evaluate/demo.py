@@ -11,9 +11,8 @@ from layerwise.evaluate.pairs import Vectors, spearman
 from layerwise.mixes import parse_mix
 from layerwise.model.layer_model import LayerModel
 from layerwise.search.choose import Choice
-from layerwise.search.gain import Gain
 from layerwise.search.layer_search import LayerSearch
-from layerwise.search.select import Part
+from layerwise.search.select import Gain, Part
 
 _POOLINGS = ("mean", "cls", "max")
 _NAMED = ("last-2", "last-4", "first-last", "0+last", "all", "concat(1,-1)")

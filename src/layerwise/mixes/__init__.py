@@ -13,8 +13,7 @@ LayerSet('1-3,12 @ mean')
 
 from typing import TypeAlias
 
-from layerwise.mixes.attention import LayerAttention
-from layerwise.mixes.attention_network import AttentionNetwork
+from layerwise.mixes.attention import AttentionNetwork, LayerAttention
 from layerwise.mixes.concat import LayerConcat
 from layerwise.mixes.join import LayerJoin
 from layerwise.mixes.layer_set import LayerSet

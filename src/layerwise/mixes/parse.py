@@ -20,8 +20,7 @@ from layerwise.errors import MixError
 from layerwise.mixes.attention import LayerAttention
 from layerwise.mixes.concat import LayerConcat
 from layerwise.mixes.join import LayerJoin
-from layerwise.mixes.layer_set import LayerSet
-from layerwise.mixes.spans import NAMED, Span, is_backwards
+from layerwise.mixes.layer_set import NAMED, LayerSet, Span, is_backwards
 from layerwise.mixes.weights import LayerWeights
 from layerwise.mixes.wk import LayerWk
 

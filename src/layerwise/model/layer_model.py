@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from layerwise.digests import json_digest, tensor_digest
-from layerwise.encoder.embedded import DEFAULT
+from layerwise.encoder.folders import DEFAULT
 from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences
 from layerwise.encoder.stream import Array, Progress, no_progress, window_rows, windows_of
 from layerwise.errors import InputError, MixError, ModelError

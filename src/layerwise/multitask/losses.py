@@ -8,7 +8,7 @@ from torch import Tensor
 
 from layerwise.errors import InputError
 from layerwise.objectives import info_nce
-from layerwise.objectives.cosine import full_dtype
+from layerwise.objectives.contrast import full_dtype
 from layerwise.registry import check_known
 
 

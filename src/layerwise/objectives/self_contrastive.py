@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.objectives.contrast import first_columns_loss
-from layerwise.objectives.cosine import cosines, own_cosines
+from layerwise.objectives.contrast import cosines, first_columns_loss, own_cosines
 from layerwise.objectives.shapes import check_above_zero, check_positives, check_rows, check_shape, check_widths
 
 

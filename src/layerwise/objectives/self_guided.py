@@ -4,14 +4,15 @@ Centres are c_i, the embeddings that are trained; views are h_i, from the frozen
 projection head, where there is one. The regulariser is in start.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from math import inf
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from layerwise.objectives.contrast import first_columns_loss, info_nce, nt_xent
-from layerwise.objectives.cosine import cosines
+from layerwise.errors import InputError
+from layerwise.objectives.contrast import cosines, first_columns_loss, full_dtype, info_nce, nt_xent
 from layerwise.objectives.shapes import check_above_zero, check_same_shape, check_shape, check_widths
 from layerwise.registry import Registry
 
@@ -67,3 +68,52 @@ def _opt3(centres: Tensor, views: Tensor, temperature: float) -> Tensor:
     own = logits.diagonal().T  # (b, k)
     others = logits.masked_fill(same, -torch.inf).flatten(1).logsumexp(dim=1, keepdim=True)  # (b, 1)
     return -F.logsigmoid(own - others).mean()  # logaddexp(own, others) - own, without losing a small difference
+
+
+def squared_distance(parameters: Iterable[Tensor], start: Iterable[Tensor]) -> Tensor:
+    """The sum of squared differences over all parameters (SG-BERT's L_reg). Tensors, their like -> scalar
+
+    The start gets no gradient.
+    """
+    sums = []
+    for now, then in _paired(parameters, start):
+        dtype = full_dtype(now, then)
+        sums.append((now.to(dtype) - then.detach().to(dtype)).square().sum())
+    if not sums:
+        raise InputError("No parameters came; give a model's parameters and their starting values")
+    return torch.stack([part.to(sums[0].device) for part in sums]).sum()
+
+
+@torch.no_grad()
+def add_pull_to_start(parameters: Iterable[Tensor], start: Iterable[Tensor], *, strength: float) -> None:
+    """Add the gradient of `strength * squared_distance(parameters, start)` to each `.grad`, without a graph.
+
+    Call it once before an optimiser's step: after the last `backward` of the step, after DDP has averaged and a
+    gradient scaler has unscaled. Parameters that need no gradient are left alone.
+    """
+    if not 0 <= strength < inf:
+        raise InputError(f"strength {strength} is not possible; give 0 or a number above it")
+    trained = [(now, then) for now, then in _paired(parameters, start) if now.requires_grad]
+    if not trained:
+        return
+    gradients = []
+    for now, _ in trained:
+        now.grad = torch.zeros_like(now) if now.grad is None else now.grad
+        gradients.append(now.grad)
+    # the differences first: adding p and subtracting p0 one after the other would leave rounding where both are equal
+    differences = torch._foreach_sub([now for now, _ in trained], [then for _, then in trained])
+    torch._foreach_add_(gradients, differences, alpha=2 * strength)
+
+
+def _paired(parameters: Iterable[Tensor], start: Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Each parameter with its starting value."""
+    now, then = list(parameters), list(start)
+    if len(now) != len(then):
+        raise InputError(f"{len(now)} parameters and {len(then)} starting values came; give one for each")
+    for place, (one, other) in enumerate(zip(now, then, strict=True)):
+        if one.shape != other.shape:
+            raise InputError(
+                f"Parameter {place} has the shape {tuple(one.shape)} and its starting value {tuple(other.shape)}; give "
+                "both in the same order"
+            )
+    return list(zip(now, then, strict=True))

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.objectives.cosine import full_dtype
+from layerwise.objectives.contrast import full_dtype
 from layerwise.objectives.shapes import check_same_shape, check_shape
 
 IGNORED = -100  # the label of tokens that no loss looks at

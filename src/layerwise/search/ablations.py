@@ -13,8 +13,7 @@ from layerwise.mixes import parse_mix
 from layerwise.search.choose import Choice, Problems, best_of, last_layer, make_table, pick
 from layerwise.search.layer_search import LayerSearch
 from layerwise.search.metrics import FEWEST_PAIRS
-from layerwise.search.problems import Rows
-from layerwise.search.scan import Scores
+from layerwise.search.problems import Rows, Scores
 from layerwise.search.spaces import layers_of, mask_of
 from layerwise.search.table import ScoreTable
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from layerwise.search.problems import Problem
-from layerwise.search.scan import Progress, Scores, no_progress
+from layerwise.search.problems import Problem, Progress, Scores, no_progress
 from layerwise.search.spaces import Masks, Space, mask_of, membership
 
 _PATIENCE = 3  # sizes without a better set, after which larger ones are not tried

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from layerwise.errors import InputError
 from layerwise.mixes import LayerSet, LayerWeights
 from layerwise.search.beam import beam_search
-from layerwise.search.problems import Problem, Rows
-from layerwise.search.scan import Progress, no_progress
+from layerwise.search.problems import Problem, Progress, Rows, no_progress
 from layerwise.search.spaces import Space, layers_of, mask_of, membership
 from layerwise.search.table import ScoreTable
 from layerwise.search.weights import search_weights

@@ -4,7 +4,7 @@ A metric is prepared once with the grades or labels and then called with blocks 
 use the block as scratch space.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,16 @@ from torch import Tensor
 
 from layerwise.errors import InputError
 from layerwise.registry import Registry, did_you_mean
-from layerwise.search.redraw import Redraw, redraw_pearson, redraw_spearman
 from layerwise.search.sorting import Sorted, Ties, sort_carrying
 
 Gold = NDArray[np.floating[Any]]
 BatchMetric = Callable[[Tensor], Tensor]
 UserMetric = Callable[[NDArray[np.float64], Gold], float]
+Numbers = NDArray[np.floating[Any]]
+Redraw = Callable[[Numbers, Numbers, Numbers], Numbers]
 FEWEST_PAIRS = 5
+_FLAT = 1e-12  # similarities that differ by less are equal
+_DIGITS = 12  # similarities that agree in so many digits are equal
 
 
 @dataclass(frozen=True)
@@ -173,9 +176,6 @@ def align_uniform(gold: Gold, device: torch.device) -> BatchMetric:
     return score
 
 
-_FLAT = 1e-12  # similarities that differ by less are equal
-
-
 def _from_the_top(found: Sorted) -> tuple[Tensor, Tensor]:
     """Most similar pair first: which pairs are the last of their ties, and the positives so far. (rows, n) twice"""
     begins = torch.ones_like(found.carried, dtype=torch.bool)
@@ -193,6 +193,46 @@ def _prepare_function(function: UserMetric) -> Callable[[Gold, torch.device], Ba
         return score
 
     return prepare
+
+
+def counts_of(draws: Sequence[NDArray[np.integer[Any]]], pairs: int) -> Numbers:
+    """How often each resample holds each pair: (draws, pairs)"""
+    return np.stack([np.bincount(draw, minlength=pairs) for draw in draws]).astype(np.float64)
+
+
+def redraw_spearman(similarities: Numbers, gold: Numbers, counts: Numbers) -> Numbers:
+    """Spearman's correlation on resamples: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
+    ranks = (average_ranks(np.round(similarities, _DIGITS), counts), average_ranks(gold, counts))
+    return _correlation(*ranks, counts)
+
+
+def redraw_pearson(similarities: Numbers, gold: Numbers, counts: Numbers) -> Numbers:
+    """Pearson's correlation on resamples: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
+    return _correlation(similarities[None], gold[None], counts)
+
+
+def average_ranks(values: Numbers, counts: Numbers) -> Numbers:
+    """The rank of each pair in each resample, ties by their average: (pairs,), (draws, pairs) -> (draws, pairs)"""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    group = np.cumsum(np.r_[False, ordered[1:] != ordered[:-1]])
+    sizes = np.add.reduceat(counts[:, order], begins, axis=1)
+    ends = np.cumsum(sizes, axis=1)
+    ranks = np.empty_like(counts)
+    ranks[:, order] = (ends - (sizes - 1) / 2)[:, group]
+    return ranks
+
+
+def _correlation(one: Numbers, other: Numbers, counts: Numbers) -> Numbers:
+    """Weighted by the counts; NaN where either is constant in a resample, or nothing is in it."""
+    total = np.maximum(counts.sum(1, keepdims=True), 1)  # a resample may have none of these pairs
+    a = one - (one * counts).sum(1, keepdims=True) / total
+    b = other - (other * counts).sum(1, keepdims=True) / total
+    product, left, right = ((x * y * counts).sum(1) for x, y in ((a, b), (a, a), (b, b)))
+    flat = (left <= 1e-20 * counts.sum(1)) | (right <= 1e-20 * counts.sum(1))
+    found: Numbers = np.where(flat, np.nan, product / np.sqrt(np.where(flat, 1.0, left * right)))
+    return found
 
 
 for _metric in (

@@ -1,7 +1,8 @@
 """What is searched: pairs with a metric. Problems are what the search, its statistics and the ablations work on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,18 +11,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.search.metrics import Gold, Metric
-from layerwise.search.redraw import counts_of
-from layerwise.search.scan import Progress, Scores, no_progress, scan
-from layerwise.search.sources import PairSource
+from layerwise.search.metrics import BatchMetric, Gold, Metric, counts_of
+from layerwise.search.sources import PairSource, Source, Walk
 from layerwise.search.spaces import Masks, Space
 from layerwise.threads import share
 
+Progress = Callable[[int], None]
+Scores = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]
 Weights = NDArray[np.floating[Any]]
 _AT_ONCE = 2**23  # similarities in memory when given sets are scored
 _FEW_ROWS = 16  # sets up to which resamples are scored by counting
 _BLOCK = 2**16  # similarities that a metric gets at once, for a core's cache
+
+
+def no_progress(_sets: int) -> None:
+    """Nobody watches."""
 
 
 class Problem(Protocol):
@@ -118,3 +123,36 @@ class PairProblem:
         """Weights on the source's device, in parts whose similarities fit into memory."""
         rows = torch.from_numpy(np.asarray(weights, dtype=np.float64)).to(self.source.device)
         return torch.split(rows, max(1, _AT_ONCE // len(self)))
+
+
+def scan(
+    source: Source, metric: BatchMetric, space: Space, *, progress: Progress = no_progress
+) -> tuple[Masks, Scores]:
+    """All sets of a space and their scores, in an order that does not depend on the number of cores."""
+    space.count(source.layers)  # a space without members is refused
+    found: dict[int, tuple[Masks, Scores]] = {}
+    lock = Lock()
+
+    def work(task: tuple[int, Walk]) -> None:
+        number, walk = task
+        masks, scores = _walked(walk, metric)
+        with lock:
+            found[number] = masks, scores
+            progress(len(masks))
+
+    tasks = enumerate(source.sweep(space))
+    if source.device.type == "cpu":
+        share(tasks, work)
+    else:
+        for task in tasks:
+            work(task)
+    parts = [found[number] for number in sorted(found)]
+    return np.concatenate([masks for masks, _ in parts]), np.concatenate([scores for _, scores in parts])
+
+
+def _walked(walk: Walk, metric: BatchMetric) -> tuple[Masks, Scores]:
+    pieces = [(masks, metric(similarities)) for masks, similarities in walk()]
+    if not pieces:
+        return np.zeros(0, dtype=np.uint64), np.zeros(0)
+    scores = torch.cat([score for _, score in pieces]).cpu().numpy()
+    return np.concatenate([masks for masks, _ in pieces]), scores

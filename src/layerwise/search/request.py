@@ -9,8 +9,7 @@ from layerwise.errors import InputError
 from layerwise.model.head import Head
 from layerwise.model.layer_model import LayerModel
 from layerwise.search.choose import check_method
-from layerwise.search.layer_search import LayerSearch
-from layerwise.search.make_problems import retrieval_metric
+from layerwise.search.layer_search import LayerSearch, retrieval_metric
 from layerwise.search.metrics import FEWEST_PAIRS, as_metric, check_gold, check_seed
 from layerwise.search.select import random_splits
 

@@ -16,8 +16,7 @@ from layerwise.mixes import LayerAttention, LayerJoin, LayerMix
 from layerwise.model.layer_model import LayerModel
 from layerwise.postprocess.fitted_on import ENCODER
 from layerwise.search.choose import Choice
-from layerwise.search.layer_search import LayerSearch
-from layerwise.search.make_problems import retrieval_metric
+from layerwise.search.layer_search import LayerSearch, retrieval_metric
 from layerwise.search.request import as_retrieval
 from layerwise.search.unlabelled import dropout_passes
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from layerwise.errors import InputError
 from layerwise.mixes import LayerSet
-from layerwise.search.scan import Scores
+from layerwise.search.problems import Scores
 from layerwise.search.spaces import Masks, highest_layers, layers_of, mask_of
 
 _DIGITS = 12  # scores that agree in so many are equal: then fewer and lower layers win

@@ -16,8 +16,7 @@ from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
 from layerwise.search.metrics import FEWEST_PAIRS, METRICS, BatchMetric, Gold, check_seed
-from layerwise.search.problems import PairProblem, Rows, Weights
-from layerwise.search.scan import Progress, Scores, no_progress, scan
+from layerwise.search.problems import PairProblem, Progress, Rows, Scores, Weights, no_progress, scan
 from layerwise.search.sources import Views
 from layerwise.search.spaces import Masks, Space
 

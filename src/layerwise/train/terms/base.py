@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.numbering import resolve_layer
+from layerwise.encoder.taps import resolve_layer
 from layerwise.errors import InputError
 from layerwise.objectives import gather_rows
 from layerwise.registry import Registry
