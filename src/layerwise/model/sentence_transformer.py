@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.encoder.load import DTYPES
-from layerwise.encoder.quiet import quiet
 from layerwise.encoder.taps import KeptLayers, block_lists, probe_inputs
 from layerwise.mixes import LayerAttention, LayerMix, LayerSet, LayerWeights
 from layerwise.model.head import ACTIVATIONS, AnyHead, FlowHead, Head
 from layerwise.model.parts import ModelParts
+from layerwise.muted import quiet
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

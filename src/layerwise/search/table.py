@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from layerwise.errors import InputError
+from layerwise.files import atomic_file, check_writable
 from layerwise.mixes import LayerSet
 from layerwise.search.problems import Scores
 from layerwise.search.spaces import Masks, highest_layers, layers_of, mask_of
@@ -124,10 +125,8 @@ class ScoreTable(Sequence[ScoredSet]):
             "pooling": [self.at(int(row)).pooling for row in self._ordered],
             "score": [None if np.isnan(score) else float(score) for score in self.scores[self._ordered]],
         }
-        try:
-            _write(target, columns)
-        except OSError as error:
-            raise InputError(f"{target}: can't be written: {error.strerror}") from error
+        with atomic_file(target) as building:
+            _write(building, columns)
 
     @property
     def _ordered(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -139,33 +138,28 @@ class ScoreTable(Sequence[ScoredSet]):
 
 
 def check_table_path(target: Path) -> None:
-    """Refuse an ending that says no format, before any work is done."""
+    """Refuse, before any work is done, a file that cannot be written, or whose ending is no known format."""
     if target.suffix.lower() not in _FORMATS:
-        raise InputError(f"{target}: a table is written as {', '.join(_FORMATS)}, told by the file's ending")
-    if target.is_dir():
-        raise InputError(f"{target}: can't be written, for it is a folder; give the name of a file")
-    if not target.parent.is_dir():
-        raise InputError(f"{target}: there is no folder {target.parent}; make it first")
+        raise InputError(f"{target}: a table is written as {', '.join(_FORMATS)}; give a file with such an ending")
+    check_writable(target)
 
 
 def _joined(arrays: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _write(target: Path, columns: dict[str, list[Any]]) -> None:
+def _write(path: Path, columns: dict[str, list[Any]]) -> None:
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
 
     table = pa.table(columns)
-    kind = target.suffix.lower()
-    building = target.with_name(target.name + ".part")
+    kind = path.suffix.lower()
     if kind == ".parquet":
-        pyarrow.parquet.write_table(table, building)
+        pyarrow.parquet.write_table(table, path)
     elif kind == ".jsonl":
-        with building.open("w", encoding="utf-8") as file:
+        with path.open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in table.to_pylist())
     else:
         options = pyarrow.csv.WriteOptions(delimiter="," if kind == ".csv" else "\t")
-        pyarrow.csv.write_csv(table, building, options)
-    building.replace(target)
+        pyarrow.csv.write_csv(table, path, options)
