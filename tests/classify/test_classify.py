@@ -7,9 +7,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
+from layerwise.classify import GRIDS, SentEvalProtocol, evaluate_classes, pair_features
 from layerwise.classify.grid import Guide
 from layerwise.classify.problems import Rows, predictions
-from layerwise.classify.senteval import GRIDS, SentEvalProtocol, evaluate_classes, pair_features
 from layerwise.errors import InputError, LayerwiseError
 from support.plain_classifiers import (
     plain_kfold,

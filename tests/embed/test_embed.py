@@ -21,11 +21,11 @@ import pytest
 import torch
 
 from layerwise.data.rows import RowSource
+from layerwise.embed import EmbedJob, EmbedResult, ModelChoice, run_embed, split_out
 from layerwise.embed.engine import _run_worker, _take
-from layerwise.embed.job import EmbedJob, ModelChoice, chunks, split_out
-from layerwise.embed.run import EmbedResult, run_embed
+from layerwise.embed.job import chunks
 from layerwise.errors import InputError, LayerwiseError, MixError
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from support.tiny import WIDTH, WORDS
 
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=1 + i % 13)) for i in range(23)]
@@ -770,8 +770,8 @@ BIG_CHUNKS_THEN_A_BAD_ROW = """
 import sys
 from pathlib import Path
 from layerwise.data.rows import RowSource
-from layerwise.embed.job import EmbedJob, ModelChoice
-from layerwise.embed.run import run_embed
+from layerwise.embed import EmbedJob, ModelChoice
+from layerwise.embed import run_embed
 from layerwise.errors import InputError
 if __name__ == "__main__":
     job = EmbedJob(RowSource.of(sys.argv[2], ("text",)), shard_rows=2000)

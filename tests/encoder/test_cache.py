@@ -14,7 +14,7 @@ import transformers as hf
 
 from layerwise import LayerEncoder, ViewCache
 from layerwise.digests import text_digest
-from layerwise.encoder.fingerprint import tokenizer_fingerprint
+from layerwise.encoder import tokenizer_fingerprint
 from layerwise.errors import InputError
 from layerwise.places import default_cache_folder
 from support.tiny import DEPTH, SENTENCES, VOCABULARY, WIDTH, tiny_tokenizer

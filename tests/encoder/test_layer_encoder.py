@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerwise import LayerEncoder
-from layerwise.encoder.stream import ahead, window_rows, windows_of
+from layerwise.encoder import ahead, window_rows, windows_of
 from layerwise.errors import InputError, LayerwiseError, MixError, ModelError
 from support.tiny import ARCHITECTURES, DEPTH, POSITIONS, SENTENCES, WIDTH, WORDS, save_tiny, tiny_tokenizer
 

@@ -13,8 +13,8 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 from layerwise import LayerEncoder
-from layerwise.encoder import folders
-from layerwise.encoder.folders import check_sha256, embedded_folder, find_model
+from layerwise.encoder import find_model, folders
+from layerwise.encoder.folders import check_sha256, embedded_folder
 from layerwise.errors import InputError, ModelError
 from support.tiny import ARCHITECTURES, DEPTH, SENTENCES, WIDTH, save_tiny, tiny_tokenizer
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from layerwise import LayerEncoder
-from layerwise.encoder import layer_encoder
+from layerwise.encoder import graphs_folder, layer_encoder
 from layerwise.encoder import onnx as backend
-from layerwise.encoder.onnx import graphs_folder
 from layerwise.errors import InputError, LayerwiseError, MissingExtraError, ModelError
 from support.tiny import DEPTH, SENTENCES, WIDTH, WORDS
 

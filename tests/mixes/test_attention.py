@@ -15,9 +15,8 @@ from layerwise.errors import InputError, LayerwiseError, MixError, ModelError
 from layerwise.evaluate.load import load_subject
 from layerwise.evaluate.subjects import LayerSubject
 from layerwise.mixes import AttentionNetwork, LayerAttention
-from layerwise.model.sentence_transformer import is_native
-from layerwise.search.layer_search import LayerSearch
-from layerwise.search.run import chosen_model, model_notes
+from layerwise.model import is_native
+from layerwise.search import LayerSearch, chosen_model, model_notes
 from support.attention import network_of
 from support.tiny import DEPTH, SENTENCES, WIDTH
 

@@ -11,7 +11,7 @@ from layerwise.evaluate.formats import to_markdown
 from layerwise.evaluate.load import load_subject
 from layerwise.evaluate.suite import evaluate
 from layerwise.mixes import LayerJoin, LayerSet
-from layerwise.model.sentence_transformer import is_native
+from layerwise.model import is_native
 from support.tiny import DEPTH, SENTENCES, WIDTH
 
 TEXTS = [

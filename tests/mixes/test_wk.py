@@ -11,9 +11,9 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise import LayerEncoder, LayerModel, parse_mix
 from layerwise.errors import MixError
-from layerwise.mixes import LayerWk
-from layerwise.mixes.wk import without_last_token, wk
-from layerwise.model.sentence_transformer import is_native
+from layerwise.mixes import LayerWk, without_last_token
+from layerwise.mixes.wk import wk
+from layerwise.model import is_native
 from support.tiny import DEPTH, WIDTH
 
 WK = "wk(start=1,window=2)"  # the tiny encoders have layers 0 to 4

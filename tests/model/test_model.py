@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise import Head, LayerEncoder, LayerModel, parse_mix
 from layerwise.errors import InputError, LayerwiseError, ModelError
-from layerwise.model.sentence_transformer import is_native
+from layerwise.model import is_native
 from support.tiny import ARCHITECTURES, DEPTH, WIDTH
 
 # Runs in a process that can't import layerwise: folders in, one file of embeddings out.
@@ -441,8 +441,8 @@ def test_the_card_has_the_rows_that_it_is_given():
 
     from huggingface_hub import ModelCard
 
+    from layerwise.model import ModelParts
     from layerwise.model.card import CardFacts, model_card
-    from layerwise.model.parts import ModelParts
 
     facts = CardFacts("owner/name", depth=2, blocks=1, width=2, max_length=3)
     card = model_card(facts, ModelParts(chosen="by a|b", training={"recipe": "sim|cse"}))

@@ -13,11 +13,8 @@ from sentence_transformers import SentenceTransformer
 from layerwise import LayerEncoder, LayerModel, ViewCache
 from layerwise.errors import ModelError
 from layerwise.evaluate.pairs import spearman
-from layerwise.model.head import FlowHead, Head, head_of
-from layerwise.model.sentence_transformer import is_native
-from layerwise.postprocess.fitted_on import ENCODER, FittedOn
-from layerwise.postprocess.flow import Flow
-from layerwise.postprocess.linear import RemoveComponents, Whitening
+from layerwise.model import FlowHead, Head, head_of, is_native
+from layerwise.postprocess import ENCODER, FittedOn, Flow, RemoveComponents, Whitening
 from support.tiny import WIDTH, WORDS
 
 LINEAR = [Whitening(8), RemoveComponents(2), RemoveComponents(1, centre=False)]

@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerwise.errors import InputError, ModelError
-from layerwise.postprocess.fitted_on import FittedOn, text_digest
-from layerwise.postprocess.flow import Flow
-from layerwise.postprocess.flow_network import FlowNetwork
-from layerwise.postprocess.linear import RemoveComponents, Whitening
+from layerwise.postprocess import FittedOn, Flow, FlowNetwork, RemoveComponents, Whitening
+from layerwise.postprocess.fitted_on import text_digest
 
 seeds = st.integers(0, 10_000)
 

@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 
 from layerwise import LayerSearch
 from layerwise.errors import InputError
-from layerwise.search.ablations import by_size, by_training_size, fixed_mixes, random_sets, without_each
+from layerwise.search import by_size, by_training_size, fixed_mixes, random_sets, without_each
 
 SETTINGS = {"a split": {"dev": 40}, "splits": {"dev": 0.5, "splits": 3, "seed": 4}, "nested halves": {}}
 

@@ -15,9 +15,8 @@ from sentence_transformers import SentenceTransformer
 from layerwise import Head, LayerEncoder, LayerModel, LayerSearch, parse_mix
 from layerwise.errors import InputError
 from layerwise.muted import muted
-from layerwise.postprocess.fitted_on import ENCODER, FittedOn
-from layerwise.search.request import only_head
-from layerwise.search.run import chosen_model
+from layerwise.postprocess import ENCODER, FittedOn
+from layerwise.search import chosen_model, only_head
 from support.commands import COMMAND, assert_one_line, call, call_json, run_main
 from support.pair_files import PAIRS, made_up_sentences, write
 from support.tiny import WIDTH, WORDS

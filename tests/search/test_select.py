@@ -17,16 +17,24 @@ from sklearn.metrics import average_precision_score
 
 from layerwise import Head, LayerEncoder, LayerModel, LayerSearch, LayerSet, LayerWeights, parse_mix
 from layerwise.errors import InputError, LayerwiseError, MixError
-from layerwise.search import choose
+from layerwise.search import (
+    Choice,
+    ScoredSet,
+    ScoreTable,
+    Space,
+    bootstrap_gain,
+    choose,
+    layers_of,
+    random_splits,
+    redraw_pearson,
+    redraw_spearman,
+)
 from layerwise.search.beam import beam_search
-from layerwise.search.choose import Choice
-from layerwise.search.metrics import METRICS, counts_of, redraw_pearson, redraw_spearman
+from layerwise.search.metrics import METRICS, counts_of
 from layerwise.search.problems import PairProblem
-from layerwise.search.select import bootstrap_gain, random_splits
 from layerwise.search.sources import PairGrams
-from layerwise.search.spaces import Space, layers_of, mask_of, membership
+from layerwise.search.spaces import mask_of, membership
 from layerwise.search.stability import stability
-from layerwise.search.table import ScoredSet, ScoreTable
 from layerwise.search.weights import search_weights
 
 

@@ -15,18 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from layerwise import LayerEncoder
-from layerwise.classify import logistic
-from layerwise.classify.logistic import fit_like_saga, fit_optimum
+from layerwise.classify import fit_like_saga, fit_optimum, logistic
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.search import transfer
-from layerwise.search.transfer import (
-    TransferProtocol,
-    TransferReport,
-    TransferSearch,
-    TransferSplit,
-    draw_splits,
-    training_size_ablation,
-)
+from layerwise.search import TransferSearch, training_size_ablation, transfer
+from layerwise.search.transfer import TransferProtocol, TransferReport, TransferSplit, draw_splits
 
 SMALL = TransferProtocol(outer=2, inner=3)
 

@@ -10,7 +10,7 @@ from layerwise.cli.screen import human_bytes, print_json, print_line, print_tabl
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from layerwise.encoder.cache import CacheEntry
+    from layerwise.encoder import CacheEntry
 
 app = typer.Typer(help="Show or clear the layer views kept on disk.", invoke_without_command=True)
 
@@ -20,7 +20,7 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
     """Show the layer views kept on disk."""
     if context.invoked_subcommand:
         return
-    from layerwise.encoder.cache import ViewCache
+    from layerwise.encoder import ViewCache
 
     cache = ViewCache()
     entries = list(cache.entries())
@@ -50,8 +50,7 @@ def clear(
     """Remove layer views (and, without a prefix, graphs and results); they are made again when needed."""
     import shutil
 
-    from layerwise.encoder.cache import ViewCache
-    from layerwise.encoder.onnx import graphs_folder
+    from layerwise.encoder import ViewCache, graphs_folder
 
     freed = ViewCache().clear(prefix)
     if not prefix:
@@ -66,7 +65,7 @@ def clear(
 
 
 def _graphs() -> "list[Path]":
-    from layerwise.encoder.onnx import graphs_folder
+    from layerwise.encoder import graphs_folder
 
     return sorted(graphs_folder().glob("*.onnx"))
 

@@ -11,7 +11,7 @@ from layerwise.cli.screen import print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from layerwise.evaluate.demo import DemoScores
-    from layerwise.model.layer_model import LayerModel
+    from layerwise.model import LayerModel
 
 _QUERIES = ("Can I get a refund?", "Why is space dark although there are so many stars?")
 
@@ -25,8 +25,8 @@ def demo(
     """Score every layer and set of layers, save the model of the best, embed a small corpus and search it."""
     from layerwise.evaluate.demo import score_demo_pairs
     from layerwise.mixes import parse_mix
-    from layerwise.model.layer_model import LayerModel
-    from layerwise.search.run import chosen_model
+    from layerwise.model import LayerModel
+    from layerwise.search import chosen_model
 
     loaded = LayerModel.load(model, device=device)
     scores = score_demo_pairs(loaded)
@@ -73,8 +73,7 @@ def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:
     from sentence_transformers.util import semantic_search
 
     from layerwise.data.rows import RowSource
-    from layerwise.embed.job import EmbedJob, ModelChoice
-    from layerwise.embed.run import run_embed
+    from layerwise.embed import EmbedJob, ModelChoice, run_embed
 
     with resources.as_file(resources.files("layerwise.data") / "demo_corpus.txt") as path:
         job = EmbedJob(RowSource.of(str(path), ("text", "text")))

@@ -39,8 +39,7 @@ def embed(
 ) -> None:
     """Embed any number of rows, streaming. Stopped in any way, the same command goes on where it was."""
     from layerwise.data.rows import RowSource
-    from layerwise.embed.job import EmbedJob, ModelChoice, split_out
-    from layerwise.embed.run import run_embed
+    from layerwise.embed import EmbedJob, ModelChoice, run_embed, split_out
 
     shards, joined, shard_format = split_out(out, output_format)
     devices = tuple(device.split(",")) if device else ()

@@ -41,7 +41,7 @@ def fit(
     loading: Loading,
 ) -> None:
     """Fit a baseline of this field on unlabelled sentences. What it was fitted on is recorded with the model."""
-    from layerwise.model.layer_model import LayerModel
+    from layerwise.model import LayerModel
     from layerwise.postprocess import FittedOn
 
     if kind not in KINDS:

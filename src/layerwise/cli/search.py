@@ -147,7 +147,7 @@ def _read(
 ) -> "PairRows":
     from layerwise.data.pairs import PairRows, read_pairs
     from layerwise.data.rows import guess_format
-    from layerwise.search.retrieval import RetrievalMetric
+    from layerwise.search import RetrievalMetric
 
     if where is not None and "=" not in where:
         raise InputError(f"--where {where!r} is not COLUMN=VALUE")

@@ -21,7 +21,7 @@ from typing import Any
 from layerwise.embed.job import Chunk, EmbedJob, ModelChoice
 from layerwise.embed.shards import ShardFolder
 from layerwise.errors import LayerwiseError, ModelError
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 
 _WRITES_WAITING = 2
 _POLL_SECONDS = 1.0

@@ -8,7 +8,7 @@ from typing import Any
 from layerwise.data.rows import Row, RowSource, text_of
 from layerwise.digests import json_digest, text_digest
 from layerwise.errors import InputError
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 
 EMPTY_CHOICES = ("error", "skip", "keep")
 FORMAT_CHOICES = ("parquet", "npy")

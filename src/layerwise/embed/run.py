@@ -8,7 +8,7 @@ from pathlib import Path
 from layerwise.embed.engine import embed_chunks, embed_in_processes
 from layerwise.embed.job import Chunk, EmbedJob, ModelChoice, chunks
 from layerwise.embed.shards import ShardFolder, join_shards
-from layerwise.encoder.stream import Progress, no_progress
+from layerwise.encoder import Progress, no_progress
 from layerwise.errors import InputError
 
 

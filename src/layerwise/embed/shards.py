@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from layerwise.data.rows import column_type
 from layerwise.embed.job import Chunk, EmbedJob
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.files import atomic_file, read_json, write_json
 

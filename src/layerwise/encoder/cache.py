@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from layerwise.digests import json_digest
-from layerwise.encoder.stream import Array
+from layerwise.encoder.streaming import Array
 from layerwise.errors import InputError
 from layerwise.places import default_cache_folder
 

@@ -21,7 +21,16 @@ from layerwise.encoder.folders import DEFAULT, ModelFolder, find_model
 from layerwise.encoder.load import load_encoder, pick_device
 from layerwise.encoder.onnx import OnnxReader
 from layerwise.encoder.pooling import POOLINGS
-from layerwise.encoder.stream import Array, Forward, Progress, TokenBudget, no_progress, stream, window_rows, windows_of
+from layerwise.encoder.streaming import (
+    Array,
+    Forward,
+    Progress,
+    TokenBudget,
+    no_progress,
+    stream,
+    window_rows,
+    windows_of,
+)
 from layerwise.encoder.taps import LayerReader, layer_reader, resolve_layer
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError

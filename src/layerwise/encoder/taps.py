@@ -70,7 +70,7 @@ class TappedLayers:
         return pooled
 
 
-class KeptLayers:
+class UntappedLayers:
     """The slow way for models whose blocks can't be found: all hidden states are kept, then pooled."""
 
     def __init__(self, model: nn.Module, depth: int) -> None:
@@ -103,7 +103,7 @@ def layer_reader(model: nn.Module) -> LayerReader:
         "(right, but needs more memory and never stops early)",
         type(model).__name__,
     )
-    return KeptLayers(model, depth)
+    return UntappedLayers(model, depth)
 
 
 def all_states(model: nn.Module, inputs: Inputs) -> list[Tensor]:

@@ -12,7 +12,7 @@ from sentence_transformers.evaluation import SentenceEvaluator
 from layerwise.data.catalog import find_tasks
 from layerwise.data.locate import load_task
 from layerwise.data.tasks import Task
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.subjects import HostSubject, LayerSubject

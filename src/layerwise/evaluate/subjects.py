@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from layerwise.data.task_rows import TaskRows
+from layerwise.encoder import Array
 from layerwise.encoder.fingerprint import tokenizer_fingerprint
-from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.behind import behind_in_words
 from layerwise.evaluate.outcomes import Outcome

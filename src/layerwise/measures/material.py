@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.subjects import check_finite
 from layerwise.measures.pairs import TextPairs

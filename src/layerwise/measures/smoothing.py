@@ -10,9 +10,9 @@ from torch import Tensor
 
 from layerwise.analysis.smoothing import layer_similarity, token_similarity
 from layerwise.digests import text_digest
+from layerwise.encoder import Array, windows_of
 from layerwise.encoder.cache import ViewCache, ViewKey
 from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.stream import Array, windows_of
 from layerwise.measures.material import Material
 from layerwise.measures.measure import Measure, Measured, Row, add_measure
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.digests import tensor_digest
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder import POOLINGS
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views, several_poolings_needed
 

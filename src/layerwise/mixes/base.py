@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from torch import Tensor
 
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder import POOLINGS
 from layerwise.errors import MixError
 
 Views = TypeVar("Views", Tensor, np.ndarray[Any, Any])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
-from layerwise.encoder.taps import resolve_layer
+from layerwise.encoder import resolve_layer
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Self, SupportsIndex
 
-from layerwise.encoder.taps import resolve_layer, valid_range
+from layerwise.encoder import resolve_layer, valid_range
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views
 

@@ -40,9 +40,10 @@ _HELP = (
 _ATTENTION_HELP = "as in attention(cls, mean) or attention(cls, mean, last=cls, scores=ratio)"
 
 _Single: TypeAlias = LayerSet | LayerWeights | LayerConcat | LayerAttention | LayerWk
+LayerMix: TypeAlias = _Single | LayerJoin
 
 
-def parse_mix(text: str, *, pooling: str = "mean") -> _Single | LayerJoin:
+def parse_mix(text: str, *, pooling: str = "mean") -> LayerMix:
     """Read a mix; `pooling` is taken where the text names none."""
     if "|" not in text:
         return _single(text, pooling)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerwise.encoder.taps import resolve_layer
+from layerwise.encoder import resolve_layer
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views
 

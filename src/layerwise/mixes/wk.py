@@ -18,7 +18,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from layerwise.encoder.taps import resolve_layer
+from layerwise.encoder import resolve_layer
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views
 

@@ -6,8 +6,7 @@ from typing import TypeAlias
 from torch import Tensor, nn
 
 from layerwise.errors import ModelError
-from layerwise.postprocess.base import Postprocess
-from layerwise.postprocess.flow_network import FlowNetwork
+from layerwise.postprocess import FlowNetwork, Postprocess
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,

@@ -16,19 +16,24 @@ from torch import Tensor
 from tqdm import tqdm
 
 from layerwise.digests import json_digest, tensor_digest
-from layerwise.encoder.folders import DEFAULT
-from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences
-from layerwise.encoder.stream import Array, Progress, no_progress, window_rows, windows_of
+from layerwise.encoder import (
+    DEFAULT,
+    Array,
+    LayerEncoder,
+    Progress,
+    check_sentences,
+    no_progress,
+    window_rows,
+    windows_of,
+)
 from layerwise.errors import InputError, MixError, ModelError
-from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix
-from layerwise.mixes.wk import without_last_token
+from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix, without_last_token
 from layerwise.model.head import AnyHead, check_widths, head_of
 from layerwise.model.load import load_parts
 from layerwise.model.parts import ModelParts
 from layerwise.model.save import push_to_hub, save_model
 from layerwise.model.sentence_transformer import to_sentence_transformer
-from layerwise.postprocess.base import Postprocess
-from layerwise.postprocess.fitted_on import ENCODER, FittedOn
+from layerwise.postprocess import ENCODER, FittedOn, Postprocess
 from layerwise.registry import check_known, unknown
 
 if TYPE_CHECKING:

@@ -10,14 +10,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from layerwise.encoder.folders import ModelFolder
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder import POOLINGS, ModelFolder
 from layerwise.errors import ModelError
 from layerwise.mixes import AttentionNetwork, LayerAttention, LayerMix, LayerSet, LayerWeights, parse_mix
 from layerwise.model.head import ACTIVATIONS, FlowHead, Head
 from layerwise.model.parts import ModelParts
-from layerwise.postprocess.fitted_on import read_records
-from layerwise.postprocess.flow_network import FlowNetwork
+from layerwise.postprocess import FlowNetwork, read_records
 
 _ORDER = re.compile(
     r"((WeightedLayerPooling )?Pooling|LayerMixPooling|LayerAttentionPooling)( Dense| FlowTransform)*( Normalize)?"

@@ -14,11 +14,10 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers.base.modules.module import Module
 from torch import Tensor, nn
 
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder import POOLINGS
 from layerwise.errors import ModelError
-from layerwise.mixes import AttentionNetwork, LayerAttention, LayerWk, parse_mix
-from layerwise.mixes.wk import without_last_token
-from layerwise.postprocess.flow_network import Coupling, FlowNetwork
+from layerwise.mixes import AttentionNetwork, LayerAttention, LayerWk, parse_mix, without_last_token
+from layerwise.postprocess import Coupling, FlowNetwork
 
 
 class LayerMixPooling(Module):

@@ -5,7 +5,7 @@ from typing import Any
 
 from layerwise.mixes import LayerMix, LayerSet
 from layerwise.model.head import AnyHead
-from layerwise.postprocess.fitted_on import FittedOn
+from layerwise.postprocess import FittedOn
 
 
 @dataclass(frozen=True)

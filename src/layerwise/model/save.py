@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder
 from layerwise.errors import ModelError
 from layerwise.files import atomic_folder
 from layerwise.model.card import CardFacts, model_card
 from layerwise.model.parts import ModelParts
 from layerwise.model.sentence_transformer import to_sentence_transformer
 from layerwise.muted import quiet
-from layerwise.postprocess.fitted_on import write_records
+from layerwise.postprocess import write_records
 from layerwise.version import __version__
 
 if TYPE_CHECKING:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.load import DTYPES
-from layerwise.encoder.taps import KeptLayers, block_lists, probe_inputs
+from layerwise.encoder import DTYPES, LayerEncoder, UntappedLayers, block_lists, probe_inputs
 from layerwise.mixes import LayerAttention, LayerMix, LayerSet, LayerWeights
 from layerwise.model.head import ACTIVATIONS, AnyHead, FlowHead, Head
 from layerwise.model.parts import ModelParts
@@ -58,7 +56,7 @@ def cut_to_fit(model: nn.Module, layers: Sequence[int], depth: int) -> tuple[nn.
     """
     probe = probe_inputs(model)
     with torch.inference_mode():
-        whole = KeptLayers(model, depth).read(probe, layers, Tensor.clone)
+        whole = UntappedLayers(model, depth).read(probe, layers, Tensor.clone)
         for blocks in range(max(1, max(layers)), depth):
             cut = _with_blocks(model, blocks, depth)
             output = cut(**probe, output_hidden_states=True, return_dict=True)

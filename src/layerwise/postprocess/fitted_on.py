@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from layerwise.encoder.folders import ModelFolder
+from layerwise.encoder import ModelFolder
 from layerwise.errors import InputError, ModelError
 
 Hashes = NDArray[np.uint64]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.model.head import ACTIVATIONS, Head
+from layerwise.model import ACTIVATIONS, Head
 from layerwise.search.sources import Views, Walk, as_float64, check_views, plain_sweep
 from layerwise.search.spaces import Space
 

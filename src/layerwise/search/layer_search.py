@@ -11,10 +11,10 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder import POOLINGS
 from layerwise.errors import InputError
 from layerwise.mixes import LayerSet, LayerWeights
-from layerwise.model.head import Head
+from layerwise.model import Head
 from layerwise.search.choose import (
     Choice,
     best_of,

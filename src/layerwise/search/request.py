@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from layerwise.data.pairs import PairRows
 from layerwise.data.relevance import relevant_passages
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder import POOLINGS
 from layerwise.errors import InputError
-from layerwise.model.head import Head
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import Head, LayerModel
 from layerwise.search.choose import check_method
 from layerwise.search.layer_search import LayerSearch, retrieval_metric
 from layerwise.search.metrics import FEWEST_PAIRS, as_metric, check_gold, check_seed

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from layerwise.data.pairs import PairRows
-from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array, LayerEncoder
 from layerwise.errors import InputError, ModelError
 from layerwise.mixes import LayerAttention, LayerJoin, LayerMix
-from layerwise.model.layer_model import LayerModel
-from layerwise.postprocess.fitted_on import ENCODER
+from layerwise.model import LayerModel
+from layerwise.postprocess import ENCODER
 from layerwise.search.choose import Choice
 from layerwise.search.layer_search import LayerSearch, retrieval_metric
 from layerwise.search.request import as_retrieval

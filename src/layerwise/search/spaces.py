@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.encoder.taps import resolve_layer
+from layerwise.encoder import resolve_layer
 from layerwise.errors import MixError
 from layerwise.mixes import LayerSet, parse_mix
 

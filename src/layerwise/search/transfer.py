@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.classify.logistic import fit_like_saga, sets_at_once
-from layerwise.encoder.load import pick_device
+from layerwise.classify import fit_like_saga, sets_at_once
+from layerwise.encoder import pick_device
 from layerwise.errors import InputError
 from layerwise.search.problems import Progress
 from layerwise.search.sources import Views

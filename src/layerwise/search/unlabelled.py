@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array, LayerEncoder
 from layerwise.errors import InputError
 from layerwise.search.metrics import FEWEST_PAIRS, METRICS, BatchMetric, Gold, check_seed
 from layerwise.search.problems import PairProblem, Progress, Rows, Scores, Weights, no_progress, scan
