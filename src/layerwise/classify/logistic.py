@@ -13,7 +13,7 @@ There are two answers, and on sentence vectors they differ by up to three points
   round, by an exponential integrator, and halt by the same rule. It halts within a few epochs of SAGA; its weights
   differ from SAGA's little more than SAGA's with two random seeds differ.
 
-The axes are those of all rows given, training or not; they guide the path, not where it leads.
+The axes are those of all rows, training or not; they guide the path, not where it leads.
 """
 
 import math

@@ -1,7 +1,7 @@
 """SentEval's MLP, many at once: every fold with every weight decay.
 
 As there: one hidden layer of 50 sigmoids, no dropout, Adam with 64 rows a step; every four epochs the dev accuracy is
-taken, the sixth time that it is no new best ends the training, and the best model is kept. Where a fold has no dev
+taken, the sixth time that it is no new best ends the training, and the best model is returned. Where a fold has no dev
 rows, 5 % of its training rows are. Each model draws its weights and batches from the same seed, so that it is the same
 alone and among others.
 
@@ -41,7 +41,7 @@ class MlpSettings:
 
 @dataclass(frozen=True)
 class Job:
-    """A model to train: its rows, those that say when to stop (None: a share of its own), its weight decay."""
+    """A model to train: its rows, those that say when to stop (None: a share of `train`), its weight decay."""
 
     train: NDArray[np.int64]
     dev: NDArray[np.int64] | None
@@ -66,18 +66,18 @@ class Networks:
         a, b, c, d = (values.expand(models, *values.shape).clone() for values in drawn)
         return cls((a, b, c, d))
 
-    def __getitem__(self, kept: Tensor | int) -> Self:
+    def __getitem__(self, picked: Tensor | int) -> Self:
         """Some of them, copied."""
-        a, b, c, d = (values[kept] for values in self.parameters)
+        a, b, c, d = (values[picked] for values in self.parameters)
         return type(self)((a, b, c, d))
 
     def to(self, device: torch.device) -> Self:
-        """The same elsewhere."""
+        """On another device."""
         a, b, c, d = (values.to(device) for values in self.parameters)
         return type(self)((a, b, c, d))
 
     def zeros(self) -> Self:
-        """Of the same shapes."""
+        """Zeros of the same shapes."""
         a, b, c, d = (torch.zeros_like(values) for values in self.parameters)
         return type(self)((a, b, c, d))
 
@@ -116,13 +116,13 @@ class Training:
 
     @classmethod
     def begin(cls, networks: Networks, decay: Tensor, rate: float) -> Self:
-        """Before the first step."""
+        """Networks before their first step."""
         return cls(networks, networks.zeros(), networks.zeros(), torch.zeros_like(decay), decay, rate)
 
-    def __getitem__(self, kept: Tensor) -> Self:
+    def __getitem__(self, picked: Tensor) -> Self:
         """Some of them."""
-        networks, first, second = (part[kept] for part in (self.networks, self.first, self.second))
-        return type(self)(networks, first, second, self.steps[kept], self.decay[kept], self.rate)
+        networks, first, second = (part[picked] for part in (self.networks, self.first, self.second))
+        return type(self)(networks, first, second, self.steps[picked], self.decay[picked], self.rate)
 
     def step(self, rows: Tensor, targets: Tensor, share: Tensor) -> None:
         """A model without a row in its batch (a share of 0 for all) stays as it is."""
@@ -170,7 +170,7 @@ def train_mlps(
 ) -> tuple[Networks, NDArray[np.float64]]:
     """The trained models, in the jobs' order, and their best dev accuracies. Features (n, width), labels (n,)"""
     settings = settings or MlpSettings()
-    found = Networks.drawn(len(jobs), features.shape[1], settings.hidden, classes, seed=seed).to(features.device)
+    trained = Networks.drawn(len(jobs), features.shape[1], settings.hidden, classes, seed=seed).to(features.device)
     best = np.zeros(len(jobs))
     gpu = features.is_cuda
     room = max(
@@ -180,13 +180,13 @@ def train_mlps(
 
     def work(part: NDArray[np.int64]) -> None:
         courses = [_course(jobs[job], seed, settings.held) for job in part]
-        kept = torch.as_tensor(part, device=features.device)
+        numbers = torch.as_tensor(part, device=features.device)
         decay = torch.tensor([jobs[job].decay for job in part], device=features.device)
-        training = Training.begin(found[kept], decay, settings.rate)
-        best[part] = _train(features, labels, courses, training, found, kept, settings)
+        training = Training.begin(trained[numbers], decay, settings.rate)
+        best[part] = _train(features, labels, courses, training, trained, numbers, settings)
 
     share_work(parts, work, threads=1 if gpu else None)
-    return found, best
+    return trained, best
 
 
 def _course(job: Job, seed: int, held: float) -> _Course:
@@ -202,21 +202,21 @@ def _train(
     labels: Tensor,
     courses: list[_Course],
     training: Training,
-    found: Networks,
-    kept: Tensor,
+    trained: Networks,
+    numbers: Tensor,
     settings: MlpSettings,
 ) -> NDArray[np.float64]:
-    """Train some models to their ends; their best versions go to the places `kept` of `found`."""
+    """Train some models to their ends; their best versions go to `trained[numbers]`."""
     everyone = courses
     for _ in range(0, settings.epochs, settings.epoch_size):
         for _ in range(settings.epoch_size):
             _epoch(features, labels, courses, training, settings.batch)
         scores = _accuracies(features, labels, courses, training.networks, settings.batch)
         better = torch.tensor(
-            [score > course.best for score, course in zip(scores, courses, strict=True)], device=kept.device
+            [score > course.best for score, course in zip(scores, courses, strict=True)], device=numbers.device
         )
-        for values, now in zip(found.parameters, training.networks.parameters, strict=True):
-            values[kept[better]] = now[better]
+        for values, now in zip(trained.parameters, training.networks.parameters, strict=True):
+            values[numbers[better]] = now[better]
         for score, course in zip(scores, courses, strict=True):
             course.failures += score <= course.best
             course.best = max(course.best, score)
@@ -224,8 +224,8 @@ def _train(
         if not going:
             break
         if len(going) < len(courses):
-            courses, still = [courses[number] for number in going], torch.tensor(going, device=kept.device)
-            training, kept = training[still], kept[still]
+            courses, still = [courses[number] for number in going], torch.tensor(going, device=numbers.device)
+            training, numbers = training[still], numbers[still]
     return np.array([course.best for course in everyone])
 
 

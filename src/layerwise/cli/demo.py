@@ -38,8 +38,8 @@ def demo(
         return
     _show(scores)
     print_line(f"Saved the model of layers {scores.best.mix} in {out / 'model'}; its corpus is in {out / 'corpus'}.\n")
-    for query, found in answers.items():
-        rows = [(f"{hit['score']:.3f}", hit["text"]) for hit in found]
+    for query, hits in answers.items():
+        rows = [(f"{hit['score']:.3f}", hit["text"]) for hit in hits]
         print_table(("cosine", query), rows)
 
 
@@ -64,7 +64,7 @@ def _points(score: float) -> str:
 
 
 def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:
-    """Embed the corpus as any other file, and look for the queries' nearest passages in it."""
+    """Embed the corpus as any other file, and search it for the passages nearest to the queries."""
     from importlib import resources
 
     import numpy as np
@@ -82,8 +82,8 @@ def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:
     table = pq.read_table(out / "corpus", columns=["text", "embedding"])
     texts = table["text"].to_pylist()
     corpus = torch.from_numpy(np.stack(table["embedding"].to_numpy()))
-    found = semantic_search(model.encode_query(list(_QUERIES), convert_to_tensor=True).cpu(), corpus, top_k=3)
+    results = semantic_search(model.encode_query(list(_QUERIES), convert_to_tensor=True).cpu(), corpus, top_k=3)
     return {
         query: [{"score": round(hit["score"], 4), "text": texts[hit["corpus_id"]]} for hit in hits]
-        for query, hits in zip(_QUERIES, found, strict=True)
+        for query, hits in zip(_QUERIES, results, strict=True)
     }

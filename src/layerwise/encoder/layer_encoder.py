@@ -189,10 +189,10 @@ class LayerEncoder:
             return self._onnx.read(tokens, mask, layers, poolings)
         return self._read_torch(tokens, mask, layers, poolings)
 
-    def read_states(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], kept: Tensor) -> Tensor:
-        """One batch's states of the tokens that `kept` (batch, tokens) marks, by torch: (marked, layers, width)."""
+    def read_states(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], token_mask: Tensor) -> Tensor:
+        """One batch's states of the tokens in `token_mask` (batch, tokens), by torch: (tokens in it, layers, width)."""
         inputs = {"input_ids": tokens, "attention_mask": mask}
-        states = self.reader.read(inputs, set(layers), lambda layer_states: layer_states[kept])
+        states = self.reader.read(inputs, set(layers), lambda layer_states: layer_states[token_mask])
         return torch.stack([states[layer] for layer in layers], dim=1)
 
     def _read_torch(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
@@ -238,16 +238,16 @@ class LayerEncoder:
         self, texts: Sequence[str], names: Sequence[str], store: ViewCache, bar: bool
     ) -> dict[str, Array]:
         keys = self._view_keys(names, texts)
-        found = {name: views for name, key in keys.items() if (views := store.get(key)) is not None}
-        missing = [name for name in names if name not in found]
+        cached = {name: views for name, key in keys.items() if (views := store.get(key)) is not None}
+        missing = [name for name in names if name not in cached]
 
         def fill(arrays: Sequence[Array]) -> None:
             self._fill(dict(zip(missing, arrays, strict=True)), texts, range(self.depth + 1), bar)
 
         if missing:
             built = store.put_all([keys[name] for name in missing], fill, label=self.name)
-            found |= dict(zip(missing, built, strict=True))
-        return {name: found[name] for name in names}
+            cached |= dict(zip(missing, built, strict=True))
+        return {name: cached[name] for name in names}
 
     def _view_keys(self, names: Sequence[str], texts: Sequence[str]) -> dict[str, ViewKey]:
         model, tokenizer = self.fingerprint()
@@ -265,7 +265,7 @@ class LayerEncoder:
 
 
 def check_sentences(sentences: Sequence[str]) -> list[str]:
-    """The sentences as a list, after a look at each: texts only; empty ones are let through with a warning."""
+    """The sentences as a checked list: texts only; empty ones pass with a warning."""
     if isinstance(sentences, str):
         raise InputError("sentences is one string; give a list of them")
     texts = list(sentences)

@@ -46,7 +46,7 @@ def pick_device(device: str | torch.device | None) -> torch.device:
             torch.empty(0, device=picked)
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
-            raise ModelError(f"device {str(device)!r} can't be used here: {reason}; try --device cpu") from error
+            raise ModelError(f"device {str(device)!r} cannot be used here: {reason}; try --device cpu") from error
         return picked
     if torch.cuda.is_available():
         return torch.device("cuda")
@@ -69,13 +69,13 @@ def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.M
                 local_files_only=True,
             )
     except SafetensorError as error:
-        raise ModelError(f"{path}: the weights can't be read ({error}); copy or download them again") from error
+        raise ModelError(f"{path}: the weights cannot be read ({error}); copy or download them again") from error
     except (OSError, ValueError, KeyError, RuntimeError, StrictDataclassError) as error:
         if "trust_remote_code" in str(error):
             raise ModelError(
-                f"{path}: this model brings its own code, which is not run unless you trust it: trust_remote_code=True"
+                f"{path}: this model brings code, which is not run unless you trust it: trust_remote_code=True"
             ) from error
-        raise ModelError(f"{path}: transformers can't load this model: {_first_line(error)}") from error
+        raise ModelError(f"{path}: transformers cannot load this model: {_first_line(error)}") from error
     missing = sorted(key for key in report["missing_keys"] if not _is_pooler(key))
     if missing:
         raise ModelError(
@@ -95,7 +95,7 @@ def _load_tokenizer(path: Path, trust_remote_code: bool) -> Any:
         with quiet():
             return AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code, local_files_only=True)
     except Exception as error:
-        raise ModelError(f"{path}: the tokenizer can't be loaded: {_first_line(error)}") from error
+        raise ModelError(f"{path}: the tokenizer cannot be loaded: {_first_line(error)}") from error
 
 
 def _check_fit(path: Path, model: nn.Module, tokenizer: Any) -> None:

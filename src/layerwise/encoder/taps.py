@@ -1,10 +1,10 @@
 """Reading every layer in one forward pass, without keeping the tokens of any.
 
 Layer i (0 = embeddings) is what block i receives; the last layer is the model's `last_hidden_state`. Taking the
-blocks' inputs rather than their outputs is what makes one rule fit all: DeBERTa's convolution behind its first block,
+blocks' inputs rather than their outputs is what makes one rule fit all: DeBERTa's convolution after its first block,
 ALBERT's one block called twelve times, ModernBERT's norm after the last one.
 
-Models are tapped by hooks; none of their methods is replaced, and the hooks are gone whatever happens.
+Models are tapped by hooks; none of their methods is replaced, and the hooks are removed whatever happens.
 """
 
 import logging
@@ -71,7 +71,7 @@ class TappedLayers:
 
 
 class UntappedLayers:
-    """The slow way for models whose blocks can't be found: all hidden states are kept, then pooled."""
+    """The slow way, for models whose blocks are unknown: all hidden states are stored, then pooled."""
 
     def __init__(self, model: nn.Module, depth: int) -> None:
         self.model = model
@@ -84,7 +84,7 @@ class UntappedLayers:
 
 
 def layer_reader(model: nn.Module) -> LayerReader:
-    """Tapped layers where they provably equal the model's own hidden states, else all hidden states kept.
+    """Tapped layers where they provably equal the model's hidden states, else all hidden states stored.
 
     Both ways are run on a few made-up tokens and compared, so that an unknown architecture costs memory but never
     gives a wrong number.
@@ -99,7 +99,7 @@ def layer_reader(model: nn.Module) -> LayerReader:
             if len(read) == len(states) and all(_same(read[i], states[i]) for i in range(depth + 1)):
                 return tapped
     log.warning(
-        "%s: its blocks could not be found, so every layer's tokens are kept until they are pooled "
+        "%s: its blocks could not be found, so every layer's tokens are stored until they are pooled "
         "(right, but needs more memory and never stops early)",
         type(model).__name__,
     )
@@ -132,14 +132,14 @@ def probe_inputs(model: nn.Module) -> dict[str, Tensor]:
 
 
 def resolve_layer(layer: int, depth: int) -> int:
-    """A layer's number from 0."""
+    """A layer's number from 0 (embeddings) to `depth` (the last block); negative numbers count from the last."""
     if not -depth - 1 <= layer <= depth:
         raise MixError(f"There is no layer {layer}: {valid_range(depth)}")
     return layer if layer >= 0 else layer + depth + 1
 
 
 def valid_range(depth: int) -> str:
-    """What to tell a user who named a layer that is not there."""
+    """The layers that exist, for an error about one that does not."""
     return f"this encoder has layers 0 to {depth}, or -{depth + 1} to -1 from the last"
 
 
@@ -153,5 +153,5 @@ def _hooked(blocks: Sequence[nn.Module], hook: Callable[..., None]) -> Iterator[
             handle.remove()
 
 
-def _same(tapped: Tensor, kept: Tensor) -> bool:
-    return tapped.shape == kept.shape and torch.allclose(tapped, kept, rtol=1e-4, atol=1e-5)
+def _same(tapped: Tensor, expected: Tensor) -> bool:
+    return tapped.shape == expected.shape and torch.allclose(tapped, expected, rtol=1e-4, atol=1e-5)

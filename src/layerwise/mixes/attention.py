@@ -1,4 +1,13 @@
-"""Attention over all layers as a mix: LayerAttPooler's pooler, whose weights come from training."""
+"""Attention over all layers as a mix (LayerAttPooler, Oh et al. 2022), whose weights come from training.
+
+Each layer's query vector asks, each layer's value vector is a key and a value. The authors' code and the paper's
+equations differ; both are here:
+
+    softmax  K, Q, V = RReLU(W x). Query i scores layer j by K_j·Q_i / layers; a softmax over j; the mean over i.
+    ratio    K, Q, V = W x. alpha_j = Q_j·K_j / sum over all layers (eq. 1), with the values summed by it (eq. 2).
+             Their h_i does not depend on i, so that its mean over the layers (eq. 3) is the same again. The ratio has
+             no bound where the sum comes near 0, and may be negative.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -92,7 +101,7 @@ class LayerAttention(Mix):
         queries: The token pooling of the layers that ask.
         values: The token pooling of the layers that are weighed: keys and values.
         last: Put the last layer's vector of this token pooling before the attended one; "" for none.
-        scores: "softmax", the authors' code, or "ratio", equation 1 as printed; see `attention_network`.
+        scores: "softmax", the authors' code, or "ratio", equation 1 as printed; see above.
         depth: The encoder's last layer, which `resolve` fills in.
         network: The weights. Two attentions are equal by what they say, whatever their weights.
 

@@ -16,7 +16,7 @@ Views = TypeVar("Views", Tensor, np.ndarray[Any, Any])
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Mix(ABC):
-    """A way from layer views to an embedding. Layers may count from the last until `resolve` is given a depth."""
+    """A way from layer views to an embedding. Layers may count from the last until `resolve(depth)`."""
 
     pooling: str = "mean"
 

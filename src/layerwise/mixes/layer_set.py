@@ -1,4 +1,8 @@
-"""A set of layers, averaged: BERT-LC's combination, and with it `last`, `last-4`, `first-last` and `0+last`."""
+"""A set of layers, averaged: BERT-LC's combination, and with it `last`, `last-4`, `first-last` and `0+last`.
+
+Layers are written as spans (first, last), both included; negative numbers count from the last layer, so `(-4, -1)` is
+the last four of any encoder. Spans become layer numbers when the encoder's depth is known.
+"""
 
 from dataclasses import dataclass
 from typing import Self, SupportsIndex
@@ -65,7 +69,7 @@ class LayerSet(Mix):
 
 
 def is_backwards(span: Span) -> bool:
-    """Whether a range ends before it begins, as far as that can be told without the depth."""
+    """Whether a range ends before it begins, as far as that is known without the depth."""
     first, last = span
     return first > last and (first < 0) == (last < 0)
 

@@ -73,8 +73,8 @@ def _summary(facts: CardFacts, parts: ModelParts) -> Iterator[tuple[str, str]]:
     flows = sum(isinstance(head, FlowHead) for head in parts.heads)
     linear = len(parts.heads) - flows
     embedding = [f"{facts.width} numbers"]
-    embedding += [f"{linear} linear layer(s) behind the mix"] * bool(linear)
-    embedding += [f"{flows} flow(s) behind the mix"] * bool(flows)
+    embedding += [f"{linear} linear layer(s) after the mix"] * bool(linear)
+    embedding += [f"{flows} flow(s) after the mix"] * bool(flows)
     embedding += ["embeddings of length 1"] * parts.normalize
     yield "encoder", facts.encoder
     yield "layer mix", f"`{mix}` (layer 0 = embeddings, {facts.depth} = the encoder's last)"

@@ -1,4 +1,4 @@
-"""What comes behind the mix: a linear layer with an activation (or without: any linear map), or a flow."""
+"""What follows the mix: a linear layer with an activation (or without: any linear map), or a flow."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -22,7 +22,7 @@ class Head(nn.Module):
 
     Args:
         weight: (out, in).
-        bias: (out,), or nothing. Both are kept in float32, as pooled vectors are.
+        bias: (out,), or nothing. Both are stored in float32, as pooled vectors are.
         activation: One of `ACTIVATIONS`.
     """
 
@@ -96,7 +96,7 @@ def head_of(fitted: Postprocess) -> AnyHead:
 
 
 def check_widths(width: int, heads: Sequence[AnyHead]) -> None:
-    """Refuse heads that don't fit together, behind a mix of this width."""
+    """Refuse heads that do not fit together, or not to a mix of this width."""
     for head in heads:
         if head.in_features != width:
             raise ModelError(f"A head takes {head.in_features} numbers, but what comes before it gives {width}")

@@ -51,7 +51,7 @@ class LayerModel:
     Args:
         encoder: A `LayerEncoder`, or what makes one: a folder, a hub name.
         mix: A layer mix or its text, such as "1,2,12 @ mean".
-        heads: What stands behind the mix, in order: linear layers, flows.
+        heads: What follows the mix, in order: linear layers, flows.
         normalize: Make every embedding's length 1.
         prompts: Texts put before a sentence, by name.
         default_prompt_name: The prompt for `encode` where the caller names none.
@@ -105,7 +105,7 @@ class LayerModel:
 
         Args:
             name_or_folder: As for `LayerEncoder`.
-            mix: Take this mix instead of the model's own; what stands behind the model's own mix is left out.
+            mix: Replace the model's mix; the heads and normalising that follow it are then left out.
             options: As for `LayerEncoder`: device, dtype, max_length, …
         """
         encoder = LayerEncoder(name_or_folder, **options)
@@ -117,13 +117,13 @@ class LayerModel:
         return cls(encoder, **parts.as_dict())
 
     def with_postprocess(self, fitted: Postprocess) -> Self:
-        """A model with what was fitted on this model's embeddings behind it, and the record of that text.
+        """A model with a further head, fitted on this model's embeddings, and the record of that text.
 
         Such as `Whitening(256).fit(model.encode(texts), fitted_on=FittedOn.of(texts, source="my texts"))`.
         """
         fitted.check_fitted()
         if self.normalize:
-            raise ModelError("Nothing can stand behind embeddings of length 1; fit on a model with normalize=False")
+            raise ModelError("Embeddings of length 1 cannot be transformed; fit on a model with normalize=False")
         return self.replaced(heads=(*self.heads, head_of(fitted)), fitted_on=(*self.fitted_on, fitted.fitted_on_))
 
     def replaced(self, **parts: Any) -> Self:
@@ -222,11 +222,11 @@ class LayerModel:
         return result if convert_to_tensor or single else list(result)
 
     def encode_query(self, inputs: str | Sequence[str], **options: Any) -> Any:
-        """`encode` with the prompt named "query", unless another is given."""
+        """`encode` with the prompt named "query", unless another is named."""
         return self.encode(inputs, **_with_prompt("query", options))
 
     def encode_document(self, inputs: str | Sequence[str], **options: Any) -> Any:
-        """`encode` with the prompt named "document", unless another is given."""
+        """`encode` with the prompt named "document", unless another is named."""
         return self.encode(inputs, **_with_prompt("document", options))
 
     def stream(
@@ -273,8 +273,9 @@ class LayerModel:
 
     def _mixed(self, tokens: Tensor, mask: Tensor) -> Tensor:
         if isinstance(self.mix, LayerWk):
-            kept = without_last_token(mask)
-            return self.mix.combine_tokens(self.encoder.read_states(tokens, mask, self.mix.layers, kept), kept)
+            token_mask = without_last_token(mask)
+            states = self.encoder.read_states(tokens, mask, self.mix.layers, token_mask)
+            return self.mix.combine_tokens(states, token_mask)
         return self.mix.combine_poolings(self.encoder.read(tokens, mask, self.mix.layers, self.mix.poolings))
 
     def similarity(self, left: NDArray[Any] | Tensor, right: NDArray[Any] | Tensor) -> Tensor:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def to_sentence_transformer(encoder: LayerEncoder, parts: ModelParts) -> tuple["SentenceTransformer", int]:
-    """A SentenceTransformer that gives the same embeddings, with weights of its own, and its number of blocks."""
+    """A SentenceTransformer that gives the same embeddings, with a copy of the weights, and its number of blocks."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize
 

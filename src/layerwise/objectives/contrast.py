@@ -1,4 +1,7 @@
-"""Contrast within a batch: the own positive against everything else."""
+"""Contrast within a batch: an anchor's positive against everything else.
+
+Cosines are in float32 at least, whatever the encoder computed in: at a temperature of 0.01 half precision is noise.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +34,7 @@ def info_nce(
             LayerAttPooler does so; eq. 8 as printed is 0.
         symmetric: The mean with the loss from positives to anchors, so m must be n; negatives stay with the first.
         ignored: (n, m + k) bool, true where a candidate is no negative of an anchor: it is left out of the denominator.
-            An anchor's own positive must stay.
+            An anchor's positive must stay.
     """
     check_above_zero("temperature", temperature)
     check_rows(anchors=anchors, positives=positives, **({} if negatives is None else {"negatives": negatives}))
@@ -83,7 +86,7 @@ def cosines(left: Tensor, right: Tensor) -> Tensor:
 
 
 def own_cosines(anchors: Tensor, others: Tensor) -> Tensor:
-    """Every anchor with its own k vectors only, precise as `cosines`. (n, d), (n, k, d) -> (n, k)"""
+    """Every anchor with its k vectors only, precise as `cosines`. (n, d), (n, k, d) -> (n, k)"""
     dtype = full_dtype(anchors, others)
     with torch.autocast(anchors.device.type, enabled=False):
         return torch.bmm(unit(others.to(dtype)), unit(anchors.to(dtype)).unsqueeze(-1)).squeeze(-1)

@@ -1,7 +1,8 @@
 """SG-BERT: the layers of a frozen copy guide the sentence embedding (Kim et al. 2021, sections 3.1 and 3.2).
 
 Centres are c_i, the embeddings that are trained; views are h_i, from the frozen copy's layers; both after the
-projection head, where there is one. The regulariser is in start.py.
+projection head, where there is one. The regulariser pulls the weights back to where training started:
+L_reg = ||BERT_F - BERT_T||².
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +29,7 @@ def self_guided(centres: Tensor, views: Tensor, *, temperature: float, form: str
         views: (b, d), one sampled view a sentence; for "opt3" (b, k, d), all k layers of each.
         temperature: What cosines are divided by.
         form: "base" (L_base, NT-Xent), "opt1" (centres alone are anchors), "opt2" (and no centre repels another),
-            "opt3" (every layer is a positive in turn; the own other layers are in no denominator).
+            "opt3" (every layer is a positive in turn; the other layers of its sentence are in no denominator).
     """
     loss = FORMS[form]
     check_above_zero("temperature", temperature)
@@ -65,9 +66,10 @@ def _opt3(centres: Tensor, views: Tensor, temperature: float) -> Tensor:
     sentences, layers, _ = views.shape
     logits = (cosines(centres, views.flatten(0, 1)) / temperature).view(sentences, sentences, layers)
     same = torch.eye(sentences, dtype=torch.bool, device=logits.device).unsqueeze(-1)
-    own = logits.diagonal().T  # (b, k)
+    positives = logits.diagonal().T  # (b, k)
     others = logits.masked_fill(same, -torch.inf).flatten(1).logsumexp(dim=1, keepdim=True)  # (b, 1)
-    return -F.logsigmoid(own - others).mean()  # logaddexp(own, others) - own, without losing a small difference
+    # logaddexp(positives, others) - positives, without losing a small difference
+    return -F.logsigmoid(positives - others).mean()
 
 
 def squared_distance(parameters: Iterable[Tensor], start: Iterable[Tensor]) -> Tensor:

@@ -20,7 +20,7 @@ from layerwise.encoder import ModelFolder
 from layerwise.errors import InputError, ModelError
 
 Hashes = NDArray[np.uint64]
-ENCODER = "encoder"  # as `what`: the encoder's own weights saw the text, so it counts whatever the mix
+ENCODER = "encoder"  # as `what`: the encoder's weights saw the text, so it counts whatever the mix
 _FOLDER = "fitted_on"  # of a model's folder
 _HASH_BYTES = 8
 _BETWEEN = re.compile(r"[\W_]+")
@@ -50,7 +50,7 @@ class FittedOn:
 
     @classmethod
     def of(cls, texts: Sequence[str], *, source: str, what: str = "") -> Self:
-        """From the sentences themselves, which are not kept."""
+        """From the sentences themselves, which are not stored."""
         if isinstance(texts, str):
             raise InputError("texts is one string; give a list of them")
         return cls(source, len(texts), text_digest(texts), np.unique(_hashes(texts)), what)
@@ -66,7 +66,7 @@ class FittedOn:
 
     @classmethod
     def unknown(cls, sentences: int) -> Self:
-        """For embeddings whose text nobody named: what it saw can't be told."""
+        """For embeddings whose text was not named: what was seen is unknown."""
         return cls("unknown text", sentences, "", np.empty(0, dtype=np.uint64))
 
     @property
@@ -106,7 +106,7 @@ class FittedOn:
         return f"{self.sentences:,} sentences of {self.source}{different}"
 
     def __eq__(self, other: object) -> bool:
-        """Equal facts: the digest stands for the hashes."""
+        """Whether the facts are equal; the digest represents the hashes."""
         return isinstance(other, FittedOn) and self.facts() == other.facts()
 
     def __hash__(self) -> int:

@@ -106,7 +106,7 @@ class FlowBlock(nn.Module):
 
 
 class FlowNetwork(nn.Module):
-    """Blocks one after the other, and an ActNorm behind them.
+    """Blocks one after the other, and an ActNorm after them.
 
     Args:
         width: Of the vectors, 2 or more.

@@ -76,7 +76,7 @@ def by_training_size(
 ) -> list[tuple[int, Ablation, Ablation]]:
     """Fewer and fewer pairs choose, the test pairs stay: (pairs, chosen, last layer) for each size that is possible."""
     random = np.random.default_rng(seed)
-    found = []
+    lines = []
     for fraction in fractions:
         size = round(fraction * len(search.parts_[0][0]))
         if not size >= FEWEST_PAIRS:
@@ -94,10 +94,10 @@ def by_training_size(
         if not chosen:
             break
         label = f"{size} pairs choose"
-        found.append((size, Ablation.of(label, chosen, mixes), Ablation.of("last layer", last, ["last"])))
-    if not found:
+        lines.append((size, Ablation.of(label, chosen, mixes), Ablation.of("last layer", last, ["last"])))
+    if not lines:
         raise InputError(f"No size of {len(search.parts_[0][0])} dev pairs is large enough: {FEWEST_PAIRS} must choose")
-    return found
+    return lines
 
 
 def _choose(search: LayerSearch, rows: Rows) -> Choice | None:

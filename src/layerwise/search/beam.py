@@ -56,8 +56,8 @@ def _improve(problem: Problem, space: Space, seen: dict[int, float], progress: P
 def _score(problem: Problem, masks: Iterable[int], seen: dict[int, float], progress: Progress) -> None:
     new = np.array([mask for mask in masks if mask not in seen], dtype=np.uint64)
     if len(new):
-        found = problem.scores(membership(new, problem.layers))
-        seen.update(zip(map(int, new), map(float, found), strict=True))
+        scores = problem.scores(membership(new, problem.layers))
+        seen.update(zip(map(int, new), map(float, scores), strict=True))
         progress(len(new))
 
 

@@ -21,7 +21,7 @@ EXHAUSTIVE = 2**26  # sets; more are searched by a beam unless the user insists
 
 @dataclass(frozen=True)
 class Choice:
-    """A mix with its scores: on the pairs that chose it (`dev`) and, where some were kept apart, on others (`test`)."""
+    """A mix with its scores: on the pairs that chose it (`dev`) and, where some were held out, on those (`test`)."""
 
     mix: LayerSet | LayerWeights
     dev: float
@@ -50,7 +50,7 @@ class Choice:
     def on(self, problems: Problems) -> float:
         """The score of the mix on some pairs, in float64 and not by halves."""
         if self.pooling not in problems:
-            raise InputError(f"The mix {self.mix} needs {self.pooling} views; given are {', '.join(problems)}")
+            raise InputError(f"The mix {self.mix} needs {self.pooling} views; these are {', '.join(problems)}")
         problem = problems[self.pooling]
         if self.layers[-1] >= problem.layers:
             raise InputError(f"The mix {self.mix} needs layer {self.layers[-1]}; the views end at {problem.layers - 1}")
@@ -63,7 +63,7 @@ def pick(problems: Problems, rows: Rows) -> dict[str, Problem]:
 
 
 def make_table(problems: Problems, space: Space, method: str, *, progress: Progress = no_progress) -> ScoreTable:
-    """Every set scored, or those that a beam looks at."""
+    """Every set scored, or those that a beam visits."""
     parts = {}
     for pooling, problem in problems.items():
         if scores_every_set(space, method, problem.layers):
@@ -75,7 +75,7 @@ def make_table(problems: Problems, space: Space, method: str, *, progress: Progr
 
 
 def scores_every_set(space: Space, method: str, layers: int) -> bool:
-    """Whether a method scores the whole of a space, or only what a beam looks at."""
+    """Whether a method scores the whole of a space, or only what a beam visits."""
     return method == "exhaustive" or (method in ("auto", "weights") and space.count(layers) <= EXHAUSTIVE)
 
 
@@ -84,7 +84,7 @@ def best_of(problems: Problems, table: ScoreTable, method: str) -> Choice:
     best = table.best
     choice = Choice(best.mix, best.score)
     if method == "weights":
-        return max((_weighted(problems, table, pooling) for pooling in problems), key=lambda found: found.dev)
+        return max((_weighted(problems, table, pooling) for pooling in problems), key=lambda choice: choice.dev)
     return replace(choice, dev=choice.on(problems))
 
 
@@ -107,8 +107,8 @@ def _weighted(problems: Problems, table: ScoreTable, pooling: str) -> Choice:
     start = table.at(table.best_row(part))
     usable = layers_of(int(np.bitwise_or.reduce(table.masks[part])))
     masks = np.array([mask_of(start.layers), mask_of(usable), mask_of(usable[-1:])], dtype=np.uint64)
-    found = search_weights(problem, membership(masks, problem.layers), usable)
-    return Choice(weights_mix(found.weights, pooling), found.score)
+    result = search_weights(problem, membership(masks, problem.layers), usable)
+    return Choice(weights_mix(result.weights, pooling), result.score)
 
 
 def weights_mix(weights: NDArray[np.float64], pooling: str) -> LayerWeights:

@@ -54,7 +54,7 @@ class LayerSearch:
         space: Which sets may be chosen, a `Space` or its text; every set without it.
         method: "auto" searches every set where there are at most 2^26, else by a beam; "exhaustive", "beam" and
             "greedy" are what they say; "weights" moves from the best set to continuous layer weights.
-        head: An MLP head behind the mix, e.g. SimCSE's.
+        head: An MLP head after the mix, e.g. SimCSE's.
         dev: How many pairs (or, below 1, which share of them) choose; the others report. Without it all pairs choose,
             and `report_` shows by nested halves what such a choice is worth on unseen pairs.
         splits: How many random splits; the paper's protocol is `dev=350, splits=5`.
@@ -118,8 +118,8 @@ class LayerSearch:
                 such views, all of which are searched. For retrieval, the queries.
             views_b: The same of the second sentences; for retrieval, the candidates.
             gold: The pairs' scores or labels; for retrieval, each query's relevant candidates. Without it, nothing is
-                labelled: the two sentences of a row are taken for alike (two dropout passes, or sentences that stand
-                together in a text), those of different rows for unlike, and the metric is "separation".
+                labelled: the two sentences of a row are taken for alike (two dropout passes, or sentences that are
+                neighbours in a text), those of different rows for unlike, and the metric is "separation".
         """
         for fitted in ("best_", "last_", "table_", "parts_", "report_", "stability_"):  # of an earlier fit
             self.__dict__.pop(fitted, None)
@@ -132,7 +132,7 @@ class LayerSearch:
             alike = len(next(iter(left.values())))
             left, right, gold = without_labels(left, right, seed=self.seed)
         self.problems_ = self._make_problems(left, right, gold)
-        self._given = self._pairs if alike is None else alike  # unlike pairs come after them, drawn and not given
+        self._labelled = self._pairs if alike is None else alike  # the unlike pairs after them are drawn
         if self.dev is None:
             self._choices = None
             self.table_ = make_table(self.problems_, self.space_, self.method, progress=self._progress)
@@ -179,7 +179,7 @@ class LayerSearch:
     def few_pairs_(self) -> str:
         """A warning where too few pairs choose, or nothing."""
         rows = np.arange(self._pairs) if self.dev is None else self.parts_[0][0]
-        choosing = int((rows < self._given).sum())
+        choosing = int((rows < self._labelled).sum())
         if choosing >= FEW_PAIRS:
             return ""
         return (
@@ -190,16 +190,16 @@ class LayerSearch:
     @property
     def warnings_(self) -> list[str]:
         """What a careful reader of the result should know."""
-        found = [self.few_pairs_] if self.few_pairs_ else []
+        warnings = [self.few_pairs_] if self.few_pairs_ else []
         if self.stability_.agreement < UNSTABLE:
-            found.append(
+            warnings.append(
                 f"the choice is unstable: the sets that two halves of the pairs choose share only "
                 f"{self.stability_.agreement:.0%} of their layers; other sets may be as good"
             )
         with suppress(InputError):  # pairs that are too few for nested halves have been warned of above
             if self.best_.layers != self.last_.layers and self.report_.gain.low <= 0:
-                found.append("the gain over the last layer is within its noise: the last layer may be as good")
-        return found
+                warnings.append("the gain over the last layer is within its noise: the last layer may be as good")
+        return warnings
 
     def score(self, views_a: Views | Mapping[str, Views], views_b: Views | Mapping[str, Views], gold: object) -> float:
         """The score of the chosen mix on other pairs."""
@@ -207,16 +207,14 @@ class LayerSearch:
 
     def unseen_scores(self, mixes: Sequence[LayerSet | LayerWeights]) -> Scores:
         """Any mixes on the pairs that each split keeps apart: (mixes, splits)"""
-        found = []
+        scores = []
         for _, test in self.parts_:
             reporting = pick(self.problems_, test)
-            found.append([Choice(mix, np.nan).on(reporting) for mix in mixes])
-        return np.array(found).reshape(len(self.parts_), len(mixes)).T
+            scores.append([Choice(mix, np.nan).on(reporting) for mix in mixes])
+        return np.array(scores).reshape(len(self.parts_), len(mixes)).T
 
     def sets_to_score(self, layers: int, poolings: int = 1) -> int | None:
-        """How many sets `fit` scores in views of so many layers, which `progress` is told of; None where a beam finds
-        out only as it goes.
-        """
+        """How many sets `fit` scores in views of so many layers, for `progress`; None for a beam, which cannot know."""
         space = _as_space(self.space)
         if not scores_every_set(space, self.method, layers):
             return None
@@ -250,8 +248,8 @@ class LayerSearch:
             best = self.table_.best
             return Choice(best.mix, best.score)
         (pooling, _), *_ = Counter(choice.best.pooling for choice in choices).most_common()
-        own = [choice.best.weights(self._layers) for choice in choices if choice.best.pooling == pooling]
-        return replace(choices[0].best, mix=weights_mix(np.concatenate(own).mean(0), pooling))
+        weights = [choice.best.weights(self._layers) for choice in choices if choice.best.pooling == pooling]
+        return replace(choices[0].best, mix=weights_mix(np.concatenate(weights).mean(0), pooling))
 
     @property
     def _layers(self) -> int:
@@ -299,7 +297,7 @@ def make_problems(
     head: Head | None = None,
     device: str | torch.device = "cpu",
 ) -> dict[str, Problem]:
-    """For each token pooling, the views of both sides with the grades and the metric."""
+    """For each token pooling a problem: the views of both sides with the grades and the metric."""
     if set(left) != set(right):
         raise InputError(f"The two sides' poolings differ: {', '.join(left)} and {', '.join(right)}")
     return {name: _problem(left[name], right[name], gold, metric, head, device) for name in left}

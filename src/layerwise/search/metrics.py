@@ -62,7 +62,7 @@ def as_metric(metric: "str | Metric | UserMetric") -> Metric:
 
 
 def check_gold(gold: object, metric: Metric) -> Gold:
-    """Grades as numbers, after a look at each."""
+    """Grades as checked numbers."""
     try:
         values = np.asarray(gold, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -97,10 +97,10 @@ def spearman(gold: Gold, device: torch.device) -> BatchMetric:
     spread = float(np.square(doubled - doubled.mean()).sum())
 
     def score(similarities: Tensor) -> Tensor:
-        found = sort_carrying(similarities, ranks, bits)
-        product, variance = found.carried @ places, torch.full_like(found.carried[:, 0], n**3 - n)
-        if found.tied is not None:
-            more, less = Ties.of(found.tied).correction(found.carried)
+        ordered = sort_carrying(similarities, ranks, bits)
+        product, variance = ordered.carried @ places, torch.full_like(ordered.carried[:, 0], n**3 - n)
+        if ordered.tied is not None:
+            more, less = Ties.of(ordered.tied).correction(ordered.carried)
             product, variance = product + more, variance - less
         return product / (variance / 12 * spread).sqrt()
 
@@ -122,11 +122,11 @@ def pearson(gold: Gold, device: torch.device) -> BatchMetric:
 
 def average_precision(gold: Gold, device: torch.device) -> BatchMetric:
     """The mean precision at the recall of each positive pair, as in scikit-learn: tied pairs come together."""
-    found_labels = torch.from_numpy(gold.astype(np.int64)).to(device)
+    labels = torch.from_numpy(gold.astype(np.int64)).to(device)
     places = torch.arange(1, len(gold) + 1, dtype=torch.float64, device=device)
 
     def score(similarities: Tensor) -> Tensor:
-        ends, hits = _from_the_top(sort_carrying(similarities, found_labels, 1))
+        ends, hits = _from_the_top(sort_carrying(similarities, labels, 1))
         counted = torch.where(ends, hits, 0.0).cummax(1).values
         before = torch.cat([torch.zeros_like(counted[:, :1]), counted[:, :-1]], dim=1)
         gained = torch.where(ends, hits - before, 0.0)
@@ -137,12 +137,12 @@ def average_precision(gold: Gold, device: torch.device) -> BatchMetric:
 
 def best_accuracy(gold: Gold, device: torch.device) -> BatchMetric:
     """The accuracy at the threshold that is best for these pairs."""
-    found_labels = torch.from_numpy(gold.astype(np.int64)).to(device)
+    labels = torch.from_numpy(gold.astype(np.int64)).to(device)
     places = torch.arange(1, len(gold) + 1, dtype=torch.float64, device=device)
     negatives = float((gold == 0).sum())
 
     def score(similarities: Tensor) -> Tensor:
-        ends, hits = _from_the_top(sort_carrying(similarities, found_labels, 1))
+        ends, hits = _from_the_top(sort_carrying(similarities, labels, 1))
         right = torch.where(ends, 2 * hits - places, 0.0) + negatives
         return right.amax(1).clamp_min(negatives) / len(gold)
 
@@ -176,12 +176,12 @@ def align_uniform(gold: Gold, device: torch.device) -> BatchMetric:
     return score
 
 
-def _from_the_top(found: Sorted) -> tuple[Tensor, Tensor]:
+def _from_the_top(ordered: Sorted) -> tuple[Tensor, Tensor]:
     """Most similar pair first: which pairs are the last of their ties, and the positives so far. (rows, n) twice"""
-    begins = torch.ones_like(found.carried, dtype=torch.bool)
-    if found.tied is not None:
-        begins[:, 1:] = ~found.tied
-    return begins.flip(1), found.carried.flip(1).cumsum(1)
+    begins = torch.ones_like(ordered.carried, dtype=torch.bool)
+    if ordered.tied is not None:
+        begins[:, 1:] = ~ordered.tied
+    return begins.flip(1), ordered.carried.flip(1).cumsum(1)
 
 
 def _prepare_function(function: UserMetric) -> Callable[[Gold, torch.device], BatchMetric]:
@@ -193,6 +193,11 @@ def _prepare_function(function: UserMetric) -> Callable[[Gold, torch.device], Ba
         return score
 
     return prepare
+
+
+# Resamples of the same pairs, without drawing or sorting them again: a resample is how often it holds each pair. Ranks
+# then follow from one order of the pairs and running sums of the counts, so that thousands of resamples cost a few
+# passes over an array.
 
 
 def counts_of(draws: Sequence[NDArray[np.integer[Any]]], pairs: int) -> Numbers:
@@ -231,8 +236,8 @@ def _correlation(one: Numbers, other: Numbers, counts: Numbers) -> Numbers:
     b = other - (other * counts).sum(1, keepdims=True) / total
     product, left, right = ((x * y * counts).sum(1) for x, y in ((a, b), (a, a), (b, b)))
     flat = (left <= 1e-20 * counts.sum(1)) | (right <= 1e-20 * counts.sum(1))
-    found: Numbers = np.where(flat, np.nan, product / np.sqrt(np.where(flat, 1.0, left * right)))
-    return found
+    correlations: Numbers = np.where(flat, np.nan, product / np.sqrt(np.where(flat, 1.0, left * right)))
+    return correlations
 
 
 for _metric in (

@@ -16,7 +16,7 @@ from layerwise.search.select import random_splits
 def check_request(
     path: str, pairs: PairRows, poolings: Sequence[str], search: LayerSearch, *, head: bool = False
 ) -> None:
-    """Refuse what can't be searched before a model is loaded, and name the file where it is at fault.
+    """Refuse what cannot be searched before a model is loaded; an error about the rows names the file.
 
     A search without a metric is one without labels.
     """
@@ -27,7 +27,7 @@ def check_request(
     if head and retrieval:
         raise InputError(f"A head is searched with pair metrics, not with {retrieval.name}; leave --head out")
     if search.method == "weights" and (retrieval or search.metric is None):
-        raise InputError("Layer weights are found for pairs with scores or labels only; take another --method")
+        raise InputError("Layer weights need pairs with scores or labels; take another --method")
     if search.metric is not None and not retrieval:
         as_metric(search.metric)
     check_seed(search.seed)
@@ -49,7 +49,7 @@ def only_head(model: LayerModel) -> Head:
     """The model's one head, to search with; none or several are refused."""
     if len(model.heads) != 1:
         count = "no head" if not model.heads else f"{len(model.heads)} heads"
-        raise InputError(f"{model.encoder.name}: has {count} behind its mix; --head needs just one, so leave it out")
+        raise InputError(f"{model.encoder.name}: has {count} after its mix; --head needs just one, so leave it out")
     (head,) = model.heads
     if not isinstance(head, Head):
         raise InputError(f"{model.encoder.name}: its head is no linear layer, which --head needs; leave --head out")

@@ -54,12 +54,12 @@ class RetrievalMetric:
     @classmethod
     def parse(cls, name: str) -> "RetrievalMetric | None":
         """Such as `mrr@10`; None where the name is no retrieval metric's."""
-        found = _NAME.fullmatch(name)
-        if found is None:
+        match = _NAME.fullmatch(name)
+        if match is None:
             return None
-        if not int(found[2]):
+        if not int(match[2]):
             raise LayerwiseError(f"{name!r}: the cut-off must be 1 or more")
-        return cls(found[1], int(found[2]))
+        return cls(match[1], int(match[2]))
 
     @property
     def name(self) -> str:
@@ -114,9 +114,9 @@ class RetrievalProblem:
         most = max(map(len, grades))
         numbers = torch.full((len(grades), most), -1)
         values = torch.zeros(len(grades), most, dtype=torch.float64)
-        for row, given in enumerate(grades):
-            numbers[row, : len(given)] = torch.tensor(list(given))
-            values[row, : len(given)] = torch.tensor(list(given.values()), dtype=torch.float64)
+        for row, graded in enumerate(grades):
+            numbers[row, : len(graded)] = torch.tensor(list(graded))
+            values[row, : len(graded)] = torch.tensor(list(graded.values()), dtype=torch.float64)
         a, b = (as_float64(views, device) for views in (queries, candidates))
         for side in (a, b):
             if not bool(torch.isfinite(side).all()):
@@ -156,9 +156,9 @@ class RetrievalProblem:
         """Every query has a relevant candidate already."""
 
     def scores(self, weights: NDArray[np.floating[Any]]) -> Scores:
-        """Given weights or sets: (rows, layers) -> (rows,)"""
-        found: Scores = self._by_query(weights).mean(1)
-        return found
+        """Any weights or sets: (rows, layers) -> (rows,)"""
+        scores: Scores = self._by_query(weights).mean(1)
+        return scores
 
     def redrawn(self, weights: NDArray[np.floating[Any]], draws: Sequence[NDArray[np.integer[Any]]]) -> Scores:
         """Scores on resamples of the queries: (rows, layers), draws of queries -> (draws, rows)"""
@@ -237,15 +237,15 @@ class QueryBlock(Grams):
         places = []
         for relevant in self.relevant.T:
             there = relevant.clamp_min(0)[None, :, None].expand(len(similarities), -1, 1)
-            own = similarities.gather(2, there)
-            ahead = (similarities > own) | ((similarities == own) & (numbers < relevant[:, None]))
+            scores = similarities.gather(2, there)
+            ahead = (similarities > scores) | ((similarities == scores) & (numbers < relevant[:, None]))
             place = (1 + ahead.sum(-1)).double()
             places.append(torch.where(relevant >= 0, place, torch.inf))
         return torch.stack(places, dim=-1)
 
 
 def read_relevance(relevance: object, queries: int, candidates: int) -> list[dict[int, float]]:
-    """For each query its candidates with their grades, after a look at each."""
+    """For each query its candidates with their grades, checked."""
     if isinstance(relevance, Tensor):
         relevance = relevance.cpu().numpy()
     if not isinstance(relevance, Sequence | np.ndarray) or isinstance(relevance, str):
@@ -256,13 +256,13 @@ def read_relevance(relevance: object, queries: int, candidates: int) -> list[dic
     if queries == 0 or candidates < 2:
         raise InputError(f"{queries} queries and {candidates} candidates are too few to choose layers by")
     matrix = isinstance(relevance, np.ndarray) and relevance.ndim == 2
-    found = []
+    checked = []
     for number, row in enumerate(rows):
-        given = _grades(dict(enumerate(row)) if matrix else row, number)
-        if not given or min(given) < 0 or max(given) >= candidates or not np.isfinite(list(given.values())).all():
+        graded = _grades(dict(enumerate(row)) if matrix else row, number)
+        if not graded or min(graded) < 0 or max(graded) >= candidates or not np.isfinite(list(graded.values())).all():
             raise InputError(f"Query {number} needs candidates of 0 to {candidates - 1} with grades above 0: {row!r}")
-        found.append(given)
-    return found
+        checked.append(graded)
+    return checked
 
 
 def _grades(row: Any, query: int) -> dict[int, float]:

@@ -160,8 +160,8 @@ def search_text(
 def front_with_tests(search: LayerSearch) -> list[Choice]:
     """The Pareto front with scores on the test pairs, mean of the splits."""
     front = search.front_
-    tests = search.unseen_scores([found.mix for found in front]).mean(1)
-    return [Choice(found.mix, found.score, float(test)) for found, test in zip(front, tests, strict=True)]
+    tests = search.unseen_scores([best.mix for best in front]).mean(1)
+    return [Choice(best.mix, best.score, float(test)) for best, test in zip(front, tests, strict=True)]
 
 
 def encode_sides(

@@ -129,7 +129,7 @@ def make_report(problems: Problems, choices: Sequence[SplitChoice], *, seed: int
 
 
 def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) -> ScoreTable:
-    """The mean of the scores over splits. Beams look at different sets: what one saw is then scored by all splits."""
+    """The mean of the scores over splits. Beams visit different sets: what one visited is then scored by all splits."""
     if len(tables) == 1:
         return tables[0]
     parts = {}
@@ -159,9 +159,9 @@ def bootstrap_gain(
     draws = [random.integers(size, size=size) for _ in range(resamples)]
     estimates, redrawn = [], []
     for best, last, test in choices:
-        kept = np.zeros(size, dtype=bool)
-        kept[test] = True
-        inside = [draw[kept[draw]] for draw in draws]
+        tested = np.zeros(size, dtype=bool)
+        tested[test] = True
+        inside = [draw[tested[draw]] for draw in draws]
         estimates.append(_scores(problems, best, [test])[0] - _scores(problems, last, [test])[0])
         redrawn.append(_scores(problems, best, inside) - _scores(problems, last, inside))
     return summarise(float(np.mean(estimates)), np.mean(redrawn, axis=0))

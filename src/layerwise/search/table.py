@@ -69,7 +69,7 @@ class ScoreTable(Sequence[ScoredSet]):
         """The best set; of equally good ones that with the fewest, then the lowest layers."""
         if not len(self) or np.isnan(self.scores).all():
             raise InputError("No set has a score: all pairs are equally similar in every layer")
-        near = np.flatnonzero(self.scores >= np.nanmax(self.scores) - 2 * _SAME)  # before the finer look
+        near = np.flatnonzero(self.scores >= np.nanmax(self.scores) - 2 * _SAME)  # `best_row` decides
         return self.at(self.best_row(near))
 
     def best_row(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> int:
@@ -90,10 +90,10 @@ class ScoreTable(Sequence[ScoredSet]):
         if name not in self.poolings:
             raise InputError(f"{name!r} was not searched; these were: {', '.join(self.poolings)}")
         masks, scores = self.column(name)
-        found = np.flatnonzero(masks == np.uint64(mask_of(layers)))
-        if not len(found):
+        rows = np.flatnonzero(masks == np.uint64(mask_of(layers)))
+        if not len(rows):
             raise InputError(f"Layers {','.join(map(str, layers))} are not in the space that was searched")
-        return float(scores[found[0]])
+        return float(scores[rows[0]])
 
     def rows_of(self, pooling: str) -> slice:
         """The rows of one token pooling."""
@@ -107,14 +107,14 @@ class ScoreTable(Sequence[ScoredSet]):
 
     def front(self) -> list[ScoredSet]:
         """The Pareto front of score against highest layer: each is better than all sets that need fewer blocks."""
-        highest, found, bar = highest_layers(self.masks), list[ScoredSet](), -np.inf
+        highest, front, bar = highest_layers(self.masks), list[ScoredSet](), -np.inf
         for layer in range(int(highest.max()) + 1):
             rows = np.flatnonzero((highest == layer) & ~np.isnan(self.scores))
             if len(rows) and self.scores[rows].max() > bar + _SAME:
                 best = self.at(self.best_row(rows))
                 bar = best.score
-                found.append(best)
-        return found
+                front.append(best)
+        return front
 
     def write(self, path: str | Path) -> None:
         """All sets, best first, as CSV, TSV, JSONL or Parquet by the file's ending."""

@@ -152,7 +152,7 @@ class TransferTask:
 
     @classmethod
     def of(cls, views: Views, pairs: Views | None, labels: Any, device: str | torch.device | None) -> Self:
-        """From views (n, layers, width) and labels (n,), after a look at each."""
+        """From views (n, layers, width) and labels (n,), checked."""
         views, labels = np.asarray(views), np.asarray(labels)
         if views.ndim != 3:
             raise InputError(f"views have the shape {views.shape}; expected (rows, layers, width)")
@@ -184,7 +184,7 @@ class TransferTask:
 
 
 def _moved(views: NDArray[Any], name: str, device: torch.device) -> Tensor:
-    """The views as float32 on the device, after a look at each row."""
+    """The views as float32 on the device; a row that is not finite is refused."""
     finite = np.isfinite(views).all((1, 2))
     if not finite.all():
         row = int(np.flatnonzero(~finite)[0])
@@ -195,8 +195,8 @@ def _moved(views: NDArray[Any], name: str, device: torch.device) -> Tensor:
 def fold_masks(parts: Sequence[Rows], labels: Tensor) -> Tensor:
     """Rows of each fold -> (folds, n) bool"""
     mask = np.zeros((len(parts), len(labels)), dtype=np.bool_)
-    for own, rows in zip(mask, parts, strict=True):
-        own[rows] = True
+    for fold, rows in zip(mask, parts, strict=True):
+        fold[rows] = True
     return torch.as_tensor(mask, device=labels.device)
 
 
@@ -205,17 +205,17 @@ def _candidates(sets: Sets | None, layers: int, protocol: TransferProtocol) -> l
     if sets is None:
         sizes = range(1, min(protocol.largest, layers) + 1)
         return [chosen for size in sizes for chosen in combinations(range(layers), size)]
-    found: dict[Layers, None] = {}
-    for given in map(tuple, sets):
-        if not given:
+    candidates: dict[Layers, None] = {}
+    for layer_set in map(tuple, sets):
+        if not layer_set:
             raise InputError("a set of layers is empty; give it at least one layer")
-        for layer in given:
+        for layer in layer_set:
             if not -layers <= layer < layers:
-                raise InputError(f"There is no layer {layer} in set {given}: the views have layers 0 to {layers - 1}")
-        found[tuple(sorted({int(layer) % layers for layer in given}))] = None
-    if not found:
+                raise InputError(f"There is no layer {layer} in set {layer_set}: there are layers 0 to {layers - 1}")
+        candidates[tuple(sorted({int(layer) % layers for layer in layer_set}))] = None
+    if not candidates:
         raise InputError("sets is empty; give at least one set of layers")
-    return list(found)
+    return list(candidates)
 
 
 def _check_classes(task: TransferTask, splits: Sequence[OuterSplit]) -> None:
@@ -287,20 +287,22 @@ def _test_all(task: TransferTask, jobs: Sequence[tuple[OuterSplit, Layers]], pro
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    labels, found = task.labels.cpu().numpy(), [0.0] * len(jobs)
+    labels, accuracies = task.labels.cpu().numpy(), [0.0] * len(jobs)
 
     def test(number: int) -> None:
         split, layers = jobs[number]
         features = task.features([layers])[0].cpu().numpy()
-        own = labels[split.rest]
-        if len(set(own)) == 1:
-            found[number] = float(np.mean(labels[split.test] == own[0]))
+        trained = labels[split.rest]
+        if len(set(trained)) == 1:
+            accuracies[number] = float(np.mean(labels[split.test] == trained[0]))
             return
         options = {"C": protocol.C, "tol": protocol.tolerance, "max_iter": protocol.epochs}
         model = LogisticRegression(solver="saga", random_state=protocol.seed, **options)
-        found[number] = float(model.fit(features[split.rest], own).score(features[split.test], labels[split.test]))
+        accuracies[number] = float(
+            model.fit(features[split.rest], trained).score(features[split.test], labels[split.test])
+        )
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # to stop after so many epochs is the protocol
         share(range(len(jobs)), test)
-    return found
+    return accuracies

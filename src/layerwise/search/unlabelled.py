@@ -1,7 +1,7 @@
 """Choosing layers without labels: what should be alike and what should not, from text alone.
 
-Row i of both sides is alike: the same sentence through two passes with dropout, or two sentences that stand together
-in the user's text (neighbours, a title and its body). Sentences of different rows, drawn at random, are unlike. Good
+Row i of both sides is alike: the same sentence through two passes with dropout, or two neighbouring sentences
+of the user's text (neighbours, a title and its body). Sentences of different rows, drawn at random, are unlike. Good
 layers keep the two kinds apart.
 """
 
