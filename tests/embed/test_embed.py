@@ -248,9 +248,9 @@ def test_a_mix_and_a_models_own_prompt_are_taken(tmp_path, tiny_bert, text_file,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "csv"}, "format is 'csv'; expected one of parquet, npy"),
-        ({"empty": "drop"}, "empty is 'drop'; expected one of error, skip, keep"),
-        ({"number_type": "int8"}, "number_type is 'int8'; expected one of float32, float16"),
+        ({"format": "csv"}, "Unknown output format 'csv'. Known: parquet, npy"),
+        ({"empty": "drop"}, "Unknown choice for empty rows 'drop'. Known: error, skip, keep"),
+        ({"number_type": "int8"}, "Unknown number type 'int8'. Known: float32, float16"),
         ({"shard_rows": 0}, "shard_rows must be 1 or more, not 0"),
         ({"truncate_dim": 0}, "truncate_dim 0 is not possible: embeddings have 32 dimensions"),
         ({"truncate_dim": 33}, "truncate_dim 33 is not possible: embeddings have 32 dimensions"),

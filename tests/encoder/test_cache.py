@@ -374,7 +374,7 @@ def test_a_full_disk_is_met_before_the_work(bert, passes, cache, monkeypatch):
 def test_a_folder_that_can_not_be_written_is_refused_with_a_remedy(bert, passes, tmp_path):
     (tmp_path / "file").write_text("in the way")
     for folder in (tmp_path / "file", tmp_path / "file" / "views"):
-        with pytest.raises(InputError, match=r"views can't be cached here: .*; set LAYERWISE_CACHE to another folder"):
+        with pytest.raises(InputError, match=r"views cannot be cached here: .*; set LAYERWISE_CACHE to another folder"):
             bert.encode_layers(SENTENCES, cache=ViewCache(folder))
     assert passes == []
 

@@ -100,7 +100,7 @@ def test_a_pickle_beside_the_safetensors_is_left_alone(folder, tmp_path):
 def test_damaged_weights_are_refused(keep, folder):
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[:keep])
-    with pytest.raises(ModelError, match=f"{folder}: the weights can't be read .*; copy or download them again"):
+    with pytest.raises(ModelError, match=f"{folder}: the weights cannot be read .*; copy or download them again"):
         load(folder)
 
 
@@ -116,7 +116,7 @@ def test_weights_without_a_block_are_refused(folder):
 
 def test_weights_of_another_size_are_refused(folder):
     edit_json(folder / "config.json", hidden_size=2 * WIDTH)
-    with pytest.raises(ModelError, match=f"{folder}: transformers can't load this model: .*mismatch"):
+    with pytest.raises(ModelError, match=f"{folder}: transformers cannot load this model: .*mismatch"):
         load(folder)
 
 
@@ -136,14 +136,14 @@ def test_one_missing_shard_is_refused(tmp_path):
 @pytest.mark.parametrize("text", ["{", "", '{"model_type": "bert"', "[]", "{}", '{"model_type": "no-such-type"}'])
 def test_a_config_that_says_nothing_is_refused(text, folder):
     (folder / "config.json").write_text(text)
-    with pytest.raises(ModelError, match=f"{folder}: transformers can't load this model: "):
+    with pytest.raises(ModelError, match=f"{folder}: transformers cannot load this model: "):
         load(folder)
 
 
 @pytest.mark.parametrize("wrong", [{"hidden_size": "big"}, {"num_attention_heads": 5}, {"vocab_size": None}])
 def test_a_config_with_wrong_values_is_refused(wrong, folder):
     edit_json(folder / "config.json", **wrong)
-    with pytest.raises(ModelError, match=f"{folder}: transformers can't load this model: "):
+    with pytest.raises(ModelError, match=f"{folder}: transformers cannot load this model: "):
         load(folder)
 
 
@@ -175,7 +175,7 @@ def test_a_damaged_length_file_is_refused(text, folder):
 @pytest.mark.parametrize("text", ["{", "{}", '{"version": "1.0", "model": {"type": "WordPiece"}, "added_tokens": []}'])
 def test_a_damaged_tokenizer_is_refused(text, folder):
     (folder / "tokenizer.json").write_text(text)
-    with pytest.raises(ModelError, match=f"{folder}: the tokenizer can't be loaded: "):
+    with pytest.raises(ModelError, match=f"{folder}: the tokenizer cannot be loaded: "):
         load(folder)
 
 
@@ -377,9 +377,9 @@ def test_without_package_and_network_the_default_says_how_to_install_it(no_packa
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"dtype": "float8"}, ModelError, "Unknown dtype 'float8'. Known: float32, bfloat16, float16"),
-        ({"device": "gpu"}, ModelError, "device 'gpu' can't be used here: .*; try --device cpu"),
-        ({"device": "cpu:x"}, ModelError, "device 'cpu:x' can't be used here: .*; try --device cpu"),
+        ({"dtype": "float8"}, InputError, "Unknown dtype 'float8'.*Known: float32, bfloat16, float16"),
+        ({"device": "gpu"}, ModelError, "device 'gpu' cannot be used here: .*; try --device cpu"),
+        ({"device": "cpu:x"}, ModelError, "device 'cpu:x' cannot be used here: .*; try --device cpu"),
         ({"backend": "tensorflow"}, InputError, "Unknown backend 'tensorflow'. Known: onnx, torch"),
     ],
 )
@@ -390,7 +390,7 @@ def test_unknown_choices_are_refused(options, error, message, tiny_bert):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_device_that_is_not_there_is_refused(tiny_bert):
-    with pytest.raises(ModelError, match=r"device 'cuda:1' can't be used here: .*; try --device cpu"):
+    with pytest.raises(ModelError, match=r"device 'cuda:1' cannot be used here: .*; try --device cpu"):
         LayerEncoder(tiny_bert, device="cuda:1")
 
 

@@ -171,7 +171,7 @@ def test_poolings_come_once_and_queries_first():
         ("attention(cls, last=cls)", "an attention needs two token poolings"),
         ("attention(cls, men)", r"Unknown token pooling 'men'. Did you mean 'mean'\? Known: cls, max, mean"),
         ("attention(cls, mean, last=first)", "Unknown token pooling 'first'"),
-        ("attention(cls, mean, scores=soft)", "Unknown scores 'soft' of an attention. Known: softmax, ratio"),
+        ("attention(cls, mean, scores=soft)", "Unknown attention scores 'soft'.*Known: softmax, ratio"),
         ("attention(cls, mean, layers=3)", "'layers=3' is no option of an attention, or comes twice; as in"),
         ("attention(cls, mean, last=cls, last=cls)", "'last=cls' is no option of an attention, or comes twice"),
         ("attention(cls, mean) @ cls", "an attention names its poolings itself; leave '@ cls' out"),
@@ -189,7 +189,7 @@ def test_attentions_that_can_not_be_are_refused():
         LayerAttention().resolve(12).resolve(6)
     with pytest.raises(MixError, match="scores by ratio, but its network by softmax"):
         LayerAttention(scores="ratio").with_network(AttentionNetwork(4))
-    with pytest.raises(MixError, match="Unknown scores 'hard'"):
+    with pytest.raises(InputError, match="Unknown attention scores 'hard'"):
         AttentionNetwork(4, scores="hard")
     with pytest.raises(MixError, match=r"needs views by cls and mean, but these \(7, 5, 8\) are by one token pooling"):
         LayerAttention().fresh(8, seed=1)(np.zeros((7, 5, 8), dtype=np.float32))
@@ -365,7 +365,7 @@ def test_a_run_of_embed_knows_other_weights(tiny_bert):
 def test_a_search_says_that_the_attention_takes_no_part(tiny_bert):
     model = attentive(tiny_bert, training={"seed": 3})
     (note,) = model_notes(model, LayerSearch())
-    assert note == f"sets of layers are searched, so the model's own mix {TEXTS[3]} takes no part"
+    assert note == f"sets of layers are searched, so the model's mix {TEXTS[3]} is left out"
     assert chosen_model(model, parse_mix("1,2"), "by a test").width == WIDTH
 
 

@@ -188,7 +188,7 @@ def test_a_shallow_encoder_is_refused_with_a_start_that_fits(tiny_bert):
     message = r"wk\(start=4,window=2\) needs 3 layers from 4 on, but the last is 4; write wk\(start=2\)"
     with pytest.raises(MixError, match=message):
         LayerModel(tiny_bert, "wk")
-    with pytest.raises(MixError, match="needs 9 layers from 4 on, but the last is 4; it can't be used here"):
+    with pytest.raises(MixError, match="needs 9 layers from 4 on, but the last is 4; it cannot be used here"):
         LayerModel(tiny_bert, "wk(window=8)")
 
 

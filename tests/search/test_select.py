@@ -702,16 +702,17 @@ def test_a_table_of_no_known_format_is_refused(name, tmp_path):
     assert not list(tmp_path.glob("table*"))
 
 
-def test_a_table_in_no_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"there is no folder .*missing; make it first"):
-        table_of({(0,): 0.5}).write(tmp_path / "missing" / "table.csv")
+def test_a_tables_missing_folder_is_created_but_no_folder_below_a_file(tmp_path):
+    table_of({(0,): 0.5}).write(tmp_path / "missing" / "table.csv")
+    with pytest.raises(InputError, match=r"table\.csv is a file, not a folder; give another path"):
+        table_of({(0,): 0.5}).write(tmp_path / "missing" / "table.csv" / "table.csv")
 
 
 def test_a_table_over_a_folder_is_refused_and_leaves_nothing(tmp_path):
     (tmp_path / "table.csv").mkdir()
-    with pytest.raises(InputError, match=r"table\.csv: can't be written"):
+    with pytest.raises(InputError, match=r"table\.csv: is a folder; give the name of a file"):
         table_of({(0,): 0.5}).write(tmp_path / "table.csv")
-    assert not list(tmp_path.glob("*.part"))
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
 # LayerSearch

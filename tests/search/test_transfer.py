@@ -341,10 +341,10 @@ def bad_row(views):
         (lambda v: v, lambda y: y, {"pair_views": lambda v: v[:, :2]}, "pair_views have the shape .* they must agree"),
         (lambda v: v[:3], lambda y: np.array([0, 1, 1]), {}, "3 rows are too few"),
         (lambda v: v, lambda y: np.arange(100) // 99, {}, r"class 1 \(1 of 100 rows\) is in no training row"),
-        (lambda v: v, lambda y: y, {"sets": [(2, 6)]}, r"no layer 6 in set \(2, 6\): the views have layers 0 to 5"),
+        (lambda v: v, lambda y: y, {"sets": [(2, 6)]}, r"no layer 6 in set \(2, 6\): there are layers 0 to 5"),
         (lambda v: v, lambda y: y, {"sets": [()]}, "a set of layers is empty"),
         (lambda v: v, lambda y: y, {"sets": []}, "sets is empty"),
-        (lambda v: v, lambda y: y, {"device": "abacus"}, "device 'abacus' can't be used here"),
+        (lambda v: v, lambda y: y, {"device": "abacus"}, "device 'abacus' cannot be used here"),
     ],
 )
 def test_bad_input(views, labels, options, message):

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layerwise.errors import InputError
+from layerwise.extras import require
 
 Mask = NDArray[np.bool_]
 Codes = NDArray[np.int64]
@@ -59,6 +60,7 @@ def split_plan(codes: Codes, splits: Mapping[str, ArrayLike], *, inner: int, see
 
 def stratified(codes: Codes, rows: Codes, *, folds: int, seed: int) -> tuple[tuple[Mask, Mask], ...]:
     """scikit-learn's StratifiedKFold, shuffled by the seed, of some rows, in their order: (train, held out) by fold."""
+    require("evaluate", "a classification by folds", "sklearn")
     from sklearn.model_selection import StratifiedKFold
 
     largest = np.unique(codes[rows], return_counts=True)[1].max()

@@ -9,6 +9,7 @@ from layerwise.data.rows import Row, RowSource, text_of
 from layerwise.digests import json_digest, text_digest
 from layerwise.errors import InputError
 from layerwise.model import LayerModel
+from layerwise.registry import check_known
 
 EMPTY_CHOICES = ("error", "skip", "keep")
 FORMAT_CHOICES = ("parquet", "npy")
@@ -49,9 +50,9 @@ class EmbedJob:
     number_type: str = "float32"
 
     def __post_init__(self) -> None:
-        _one_of("format", self.format, FORMAT_CHOICES)
-        _one_of("empty", self.empty, EMPTY_CHOICES)
-        _one_of("number_type", self.number_type, ("float32", "float16"))
+        check_known(self.format, FORMAT_CHOICES, "output format")
+        check_known(self.empty, EMPTY_CHOICES, "choice for empty rows")
+        check_known(self.number_type, ("float32", "float16"), "number type")
         if self.shard_rows < 1:
             raise InputError(f"shard_rows must be 1 or more, not {self.shard_rows}")
         for name in self.source.columns[1:]:
@@ -126,11 +127,6 @@ def _text(job: EmbedJob, row: Row) -> str | None:
     if job.empty == "skip":
         return None
     raise job.source.fail(row.place, "the text must not be empty; fill it in, or pass --empty skip or --empty keep")
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InputError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
 
 
 def split_out(out: Path, format: str | None) -> tuple[Path, Path | None, str]:

@@ -34,6 +34,7 @@ from layerwise.encoder.streaming import (
 from layerwise.encoder.taps import LayerReader, layer_reader, resolve_layer
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
+from layerwise.registry import check_known
 from layerwise.texts import has_lone_surrogate
 
 log = logging.getLogger(__name__)
@@ -298,8 +299,7 @@ def _token_budget(asked: int | None, device: torch.device) -> TokenBudget:
 
 
 def _checked_backend(backend: str, device: torch.device, dtype: str) -> str:
-    if backend not in ("torch", "onnx"):
-        raise InputError(f"Unknown backend {backend!r}. Known: onnx, torch")
+    check_known(backend, ("onnx", "torch"), "backend")
     if backend == "onnx" and (device.type != "cpu" or dtype != "float32"):
         raise InputError(f"The ONNX backend runs float32 on the CPU, not {dtype} on {device}; use the torch backend")
     return backend

@@ -11,6 +11,7 @@ from torch import nn
 from layerwise.encoder.folders import ModelFolder
 from layerwise.errors import ModelError
 from layerwise.muted import quiet
+from layerwise.registry import check_known
 
 _LONGEST = 1_000_000  # for tokenizers and models that name no limit
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -27,8 +28,7 @@ class LoadedEncoder:
 
 def load_encoder(folder: ModelFolder, *, dtype: str, device: torch.device, trust_remote_code: bool) -> LoadedEncoder:
     """Load the transformer of a model folder."""
-    if dtype not in DTYPES:
-        raise ModelError(f"Unknown dtype {dtype!r}. Known: {', '.join(DTYPES)}")
+    check_known(dtype, DTYPES, "dtype")
     model = _load_model(folder.encoder, DTYPES[dtype], trust_remote_code)
     tokenizer = _load_tokenizer(folder.encoder, trust_remote_code)
     if _sentence_bert_config(folder).get("do_lower_case"):

@@ -20,6 +20,7 @@ from layerwise.digests import tensor_digest
 from layerwise.encoder import POOLINGS
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views, several_poolings_needed
+from layerwise.registry import check_known
 
 SCORES = ("softmax", "ratio")
 _DEVIATION = 0.02  # of the first weights, as in BERT
@@ -42,8 +43,7 @@ class AttentionNetwork(nn.Module):
 
     def __init__(self, width: int, *, scores: str = "softmax", generator: torch.Generator | None = None) -> None:
         super().__init__()
-        if scores not in SCORES:
-            raise MixError(f"Unknown scores {scores!r} of an attention. Known: {', '.join(SCORES)}")
+        check_known(scores, SCORES, "attention scores")
         self.width, self.scores = width, scores
         generator = torch.Generator().manual_seed(0) if generator is None else generator
         self.key, self.query, self.value = (_linear(width, generator) for _ in range(3))
@@ -121,8 +121,7 @@ class LayerAttention(Mix):
         for name in self.poolings:
             POOLINGS[name]  # an unknown pooling is refused, with the known ones
         object.__setattr__(self, "pooling", self.queries)
-        if self.scores not in SCORES:
-            raise MixError(f"Unknown scores {self.scores!r} of an attention. Known: {', '.join(SCORES)}")
+        check_known(self.scores, SCORES, "attention scores")
         if self.network is not None and self.network.scores != self.scores:
             raise MixError(f"{self} scores by {self.scores}, but its network by {self.network.scores}")
 

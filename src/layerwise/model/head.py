@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from layerwise.errors import ModelError
 from layerwise.postprocess import FlowNetwork, Postprocess
+from layerwise.registry import check_known
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -28,8 +29,7 @@ class Head(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, activation: str = "tanh") -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise ModelError(f"Unknown activation {activation!r}. Known: {', '.join(ACTIVATIONS)}")
+        check_known(activation, ACTIVATIONS, "activation")
         if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
             shapes = f"{tuple(weight.shape)} and {None if bias is None else tuple(bias.shape)}"
             raise ModelError(f"A head needs a weight (out, in) and a bias (out,); these are {shapes}")

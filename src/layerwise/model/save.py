@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 Extra = Callable[[Path], object]
+_REMEDY = "nothing was changed there; free some space or give another path"
 
 
 def save_model(
@@ -36,7 +37,7 @@ def save_model(
     """Write the folder, whole or not at all. `extra` writes more files into it before it gets its name."""
     target = Path(folder).expanduser()
     check_target(target, overwrite=overwrite)
-    with atomic_folder(target, error=ModelError) as new:
+    with atomic_folder(target, remedy=_REMEDY, error=ModelError) as new:
         try:
             _write(encoder, parts, new)
             if extra is not None:

@@ -30,7 +30,7 @@ class Postprocess(ABC):
         """Fit on embeddings (sentences, width); `fitted_on` records their text, `FittedOn.of(texts, source=…)`."""
         checked = check_embeddings(embeddings)
         if fitted_on is not None and fitted_on.sentences != len(checked):
-            raise InputError(f"fitted_on tells of {fitted_on.sentences} sentences, but there are {len(checked)} rows")
+            raise InputError(f"fitted_on records {fitted_on.sentences} sentences, but there are {len(checked)} rows")
         self._fit(checked)
         self.in_features_ = checked.shape[1]
         self.fitted_on_ = (fitted_on or FittedOn.unknown(len(checked))).named(self.name)

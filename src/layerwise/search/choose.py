@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from layerwise.errors import InputError
 from layerwise.mixes import LayerSet, LayerWeights
+from layerwise.registry import check_known
 from layerwise.search.beam import beam_search
 from layerwise.search.problems import Problem, Progress, Rows, no_progress
 from layerwise.search.spaces import Space, layers_of, mask_of, membership
@@ -97,8 +98,7 @@ def last_layer(problems: Problems) -> Choice:
 
 def check_method(method: str) -> None:
     """Refuse an unknown method."""
-    if method not in METHODS:
-        raise InputError(f"Unknown method {method!r}. Known: {', '.join(METHODS)}")
+    check_known(method, METHODS, "method")
 
 
 def _weighted(problems: Problems, table: ScoreTable, pooling: str) -> Choice:

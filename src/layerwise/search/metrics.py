@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.registry import Registry, did_you_mean
+from layerwise.registry import Registry, unknown
 from layerwise.search.sorting import Sorted, Ties, sort_carrying
 
 Gold = NDArray[np.floating[Any]]
@@ -52,8 +52,7 @@ def as_metric(metric: "str | Metric | UserMetric") -> Metric:
     if isinstance(metric, Metric):
         return metric
     if isinstance(metric, str) and metric not in METRICS:
-        known = f"{', '.join(METRICS)}; for retrieval mrr@10, recall@5, ndcg@10 or another cut-off"
-        raise InputError(f"Unknown metric {metric!r}.{did_you_mean(metric, METRICS)} Known: {known}")
+        raise unknown("metric", metric, METRICS, more="; for retrieval mrr@10, recall@5, ndcg@10 or another cut-off")
     if isinstance(metric, str):
         return METRICS[metric]
     if not callable(metric):

@@ -22,6 +22,7 @@ from torch import Tensor
 from layerwise.classify import fit_like_saga, sets_at_once
 from layerwise.encoder import pick_device
 from layerwise.errors import InputError
+from layerwise.extras import require
 from layerwise.search.problems import Progress
 from layerwise.search.sources import Views
 from layerwise.search.transfer_protocol import (
@@ -284,6 +285,7 @@ def _report(
 
 def _test_all(task: TransferTask, jobs: Sequence[tuple[OuterSplit, Layers]], protocol: TransferProtocol) -> list[float]:
     """Test accuracies by scikit-learn's SAGA, on all cores."""
+    require("evaluate", "the search for classification", "sklearn")
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 

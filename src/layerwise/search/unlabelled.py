@@ -18,6 +18,7 @@ from layerwise.search.metrics import FEWEST_PAIRS, METRICS, BatchMetric, Gold, c
 from layerwise.search.problems import PairProblem, Progress, Rows, Scores, Weights, no_progress, scan
 from layerwise.search.sources import Views
 from layerwise.search.spaces import Masks, Space
+from layerwise.texts import unique_texts
 
 _UNLIKE = 5  # pairs of unlike sentences for each alike one
 _SEEDS = (1, 2)  # of the two passes
@@ -123,7 +124,7 @@ def dropout_passes(
     encoder: LayerEncoder, sentences: Sequence[str], poolings: Sequence[str], *, show_progress_bar: bool = False
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """The views of two passes with dropout over the different ones of some sentences."""
-    texts = list(dict.fromkeys(sentences))
+    texts, _ = unique_texts(sentences)
     one, other = (
         encoder.encode_layers(texts, list(poolings), dropout_seed=seed, show_progress_bar=show_progress_bar)
         for seed in _SEEDS
