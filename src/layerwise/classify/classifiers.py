@@ -1,4 +1,4 @@
-"""The classifiers of SentEval's protocol: what is asked of one, and the logistic regression."""
+"""The classifiers of SentEval's protocol: their interface, and the logistic regression."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which rows train, choose and test: SentEval's three ways, by what splits a task has."""
+"""Which rows train, choose and test: SentEval's three protocols, by the splits of a task."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """SentEval's transfer tasks: the accuracy of a classifier on fixed sentence vectors, by its three protocols.
 
 - A task without splits (MR, CR, SUBJ, MPQA): ten stratified folds test in turn; ten inner folds of the others choose
-  the setting, for each test anew. The score is the mean of the folds' accuracies.
+  the setting for each test. The score is the mean of the folds' accuracies.
 - A task with train and test (TREC, MRPC): ten folds of the training rows choose.
 - A task with train, dev and test (SST, probing): the dev rows choose; training rows alone train.
 

@@ -1,4 +1,4 @@
-"""The loop that everything goes through: windows of sentences in, one array a window out, in order.
+"""The loop of all encoding: windows of sentences in, one array for each window out, in order.
 
 While the model works on one window, the next is tokenised in a thread. On a GPU, results are copied back while the
 next batches run. When memory runs short, the token budget is halved.

@@ -18,7 +18,7 @@ Part: TypeAlias = LayerSet | LayerWeights | LayerConcat
 
 @dataclass(frozen=True, repr=False)
 class LayerJoin(Mix):
-    """The embeddings of several mixes one after the other, in the given order.
+    """The embeddings of several mixes one after the other, in this order.
 
     >>> LayerJoin((LayerSet.of(-1, pooling="cls"), LayerSet.of(-1)))
     LayerJoin('last @ cls | last @ mean')

@@ -1,4 +1,4 @@
-"""What a model has beside its encoder: what is saved, loaded and replaced."""
+"""What a model has besides its encoder: the parts that are saved, loaded and replaced."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ from layerwise.postprocess import FittedOn
 
 @dataclass(frozen=True)
 class ModelParts:
-    """The arguments of `LayerModel` beside the encoder. The default is an encoder alone: the mean of its last layer."""
+    """The arguments of `LayerModel` besides the encoder. The default is an encoder alone: the mean of its last layer."""
 
     mix: LayerMix = field(default_factory=lambda: LayerSet.of(-1))
     heads: tuple[AnyHead, ...] = ()

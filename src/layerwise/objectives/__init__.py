@@ -1,4 +1,4 @@
-"""What training makes small: pure functions of tensors, with nothing of a model or a trainer in them."""
+"""Training objectives: pure functions of tensors, independent of any model or trainer."""
 
 from typing import TYPE_CHECKING
 

@@ -55,9 +55,9 @@ class _GatherRows(torch.autograd.Function):
 
 
 def _from_all(tensor: Tensor) -> list[Tensor]:
-    own = tensor.detach().contiguous()
-    parts = [torch.empty_like(own) for _ in range(world_size())]
-    dist.all_gather(parts, own)
+    rows = tensor.detach().contiguous()
+    parts = [torch.empty_like(rows) for _ in range(world_size())]
+    dist.all_gather(parts, rows)
     return parts
 
 

@@ -1,4 +1,4 @@
-"""What something was fitted on: enough to tell later whether a test sentence was among it, without keeping any text.
+"""The text that something was fitted on: hashes that tell whether a test sentence was part of it, but no text.
 
 A sentence is remembered by 8 bytes of a hash of its letters and digits, so a million sentences take 8 MB. Case, spaces
 and punctuation make no difference: STS sets come tokenised ("did n't") and raw ("Didn't"), and either is the other.

@@ -57,7 +57,7 @@ def by_size_and_without(search: LayerSearch) -> tuple[list[Ablation], list[Ablat
 
 
 def fixed_mixes(search: LayerSearch, mixes: Sequence[str] = FIXED, *, pooling: str = "mean") -> list[Ablation]:
-    """Mixes that nobody chose: the last layer, the last 4, …"""
+    """Fixed mixes, chosen by no pairs: the last layer, the last 4, …"""
     depth = next(iter(search.problems_.values())).layers - 1
     named = {name: parse_mix(name, pooling=pooling).resolve(depth) for name in mixes if name != "last-4" or depth >= 3}
     scores = search.unseen_scores(list(named.values()))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Beam search, for spaces too large to be searched whole: the best sets of k layers give those of k + 1.
+"""Beam search, for spaces too large to search exhaustively: the best sets of k layers give those of k + 1.
 
 Greedy search is a beam of width 1. Every set that was looked at is in the result. The best is then improved by adding,
 dropping and swapping single layers, until none of that helps.

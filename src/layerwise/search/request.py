@@ -1,4 +1,4 @@
-"""What is asked for, looked at before any work: refused in one line, or read as queries with their candidates."""
+"""Checks of a search before any work is done, and pairs read as queries with their candidates."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""From a model and a file's pairs to a report and another model: what `layerwise search` does, without the printing."""
+"""From a model and a file's pairs to a report and another model: what `layerwise search` does, except printing."""
 
 import time
 from collections.abc import Callable, Sequence

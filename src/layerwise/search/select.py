@@ -152,7 +152,7 @@ def bootstrap_gain(
 ) -> Gain:
     """The paired bootstrap over splits, each with its choice, the last layer and its test pairs.
 
-    All pairs are drawn anew, and every split's gain is taken on those of its test pairs that were drawn.
+    All pairs are resampled, and every split's gain is taken on those of its test pairs that were drawn.
     """
     size = len(next(iter(problems.values())))
     random = np.random.default_rng(seed)
