@@ -1,4 +1,4 @@
-"""Model and tokenizer from a folder: safetensors only, no remote code unless allowed, no random weights for missing ones."""
+"""Model and tokenizer from a folder: safetensors only, no remote code unless allowed, no random weights."""
 
 from dataclasses import dataclass
 from pathlib import Path

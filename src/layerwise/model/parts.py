@@ -10,7 +10,7 @@ from layerwise.postprocess import FittedOn
 
 @dataclass(frozen=True)
 class ModelParts:
-    """The arguments of `LayerModel` besides the encoder. The default is an encoder alone: the mean of its last layer."""
+    """The arguments of `LayerModel` besides the encoder. The default: the mean of its last layer."""
 
     mix: LayerMix = field(default_factory=lambda: LayerSet.of(-1))
     heads: tuple[AnyHead, ...] = ()
