@@ -23,10 +23,7 @@ import pyarrow.parquet as pq
 
 from layerwise import LayerEncoder, LayerModel, parse_mix
 from layerwise.evaluate.pairs import spearman
-from layerwise.postprocess.base import Postprocess
-from layerwise.postprocess.fitted_on import FittedOn
-from layerwise.postprocess.flow import Flow
-from layerwise.postprocess.linear import RemoveComponents, Whitening
+from layerwise.postprocess import FittedOn, Flow, Postprocess, RemoveComponents, Whitening
 from lc import SETS, read_set
 from measure import RESULTS, shared_folder, write_result
 

@@ -72,7 +72,8 @@ def main() -> None:
 
     from layerwise import LayerModel
     from layerwise.data.rows import RowSource
-    from layerwise.embed.job import EmbedJob, chunks
+    from layerwise.embed import EmbedJob
+    from layerwise.embed.job import chunks
     from layerwise.embed.run import embed_chunks
     from layerwise.embed.shards import ShardFolder
 

@@ -18,9 +18,7 @@ import pyarrow.parquet as pq
 from layerwise import LayerEncoder, LayerSearch
 from layerwise.evaluate.pairs import spearman
 from layerwise.plots import MarkedMix, layer_curves_by_model, save_figure
-from layerwise.search.gain import bootstrap_gain
-from layerwise.search.make_problems import make_problems
-from layerwise.search.run import ViewsOf, encode_sides
+from layerwise.search import ViewsOf, bootstrap_gain, encode_sides, make_problems
 from measure import RESULTS, model_folder, shared_folder, write_result
 
 POOLINGS = ("mean", "cls", "max")

@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 
 from layers import encoders
 from layerwise import LayerEncoder, LayerSearch
-from layerwise.search.ablations import fixed_mixes
-from layerwise.search.unlabelled import dropout_passes
+from layerwise.search import dropout_passes, fixed_mixes
 from measure import RESULTS, model_folder, shared_folder, write_result
 
 SETS = {"sts12": None, "sts13": None, "sts14": None, "sts15": None, "sts16": None, "stsb": "test", "sick": "test"}

@@ -55,7 +55,8 @@ def encoder_folder(name: str) -> str:
     shared = shared_folder() / "models" / name
     if shared.is_dir():
         return str(shared)
-    from layerwise.encoder.embedded import DEFAULT, NAME, PACKAGE
+    from layerwise.encoder import DEFAULT
+    from layerwise.encoder.folders import NAME, PACKAGE
 
     return DEFAULT if name == NAME and find_spec(PACKAGE) else str(model_folder(name))
 

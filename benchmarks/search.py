@@ -70,7 +70,7 @@ def ours(left: np.ndarray, right: np.ndarray, gold: np.ndarray, device: str = "c
 
 def our_scores(search: Any) -> dict[lc.LayerTuple, float]:
     """Set -> score."""
-    from layerwise.search.spaces import layers_of
+    from layerwise.search import layers_of
 
     return {layers_of(int(mask)): float(s) for mask, s in zip(search.table_.masks, search.table_.scores, strict=True)}
 

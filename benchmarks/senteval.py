@@ -26,8 +26,8 @@ import numpy as np
 import torch
 
 from layerwise import LayerEncoder
+from layerwise.classify import GRIDS, ClassResult, evaluate_classes, pair_features
 from layerwise.classify.plan import Plan, kfold_plan, split_plan
-from layerwise.classify.senteval import GRIDS, ClassResult, evaluate_classes, pair_features
 from layerwise.data.catalog import known_tasks
 from layerwise.data.locate import load_task
 from layerwise.evaluate.score import sides

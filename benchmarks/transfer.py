@@ -25,10 +25,9 @@ import numpy as np
 import torch
 
 from layerwise.classify import logistic
-from layerwise.search.transfer import TransferSearch
-from layerwise.search.transfer import training_size_ablation as cut_training
-from layerwise.search.transfer_protocol import TransferProtocol, TransferReport, draw_splits
-from layerwise.search.transfer_task import TransferTask, fold_masks
+from layerwise.search import TransferProtocol, TransferReport, TransferSearch, draw_splits
+from layerwise.search import training_size_ablation as cut_training
+from layerwise.search.transfer import TransferTask, fold_masks
 from measure import RESULTS, shared_folder
 
 NAMES = {

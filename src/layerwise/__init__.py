@@ -8,51 +8,38 @@
 The names below are imported on first use, so that `import layerwise` costs nothing.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from layerwise.version import __version__
+from layerwise.doors import door
+from layerwise.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from layerwise.encoder.cache import ViewCache
-    from layerwise.encoder.layer_encoder import LayerEncoder
-    from layerwise.errors import LayerwiseError
-    from layerwise.mixes import LayerConcat, LayerMix, LayerSet, LayerWeights, parse_mix
-    from layerwise.model.head import Head
-    from layerwise.model.layer_model import LayerModel
-    from layerwise.search.layer_search import LayerSearch
+    from layerwise.encoder import LayerEncoder as LayerEncoder
+    from layerwise.encoder import ViewCache as ViewCache
+    from layerwise.errors import LayerwiseError as LayerwiseError
+    from layerwise.mixes import LayerConcat as LayerConcat
+    from layerwise.mixes import LayerMix as LayerMix
+    from layerwise.mixes import LayerSet as LayerSet
+    from layerwise.mixes import LayerWeights as LayerWeights
+    from layerwise.mixes import parse_mix as parse_mix
+    from layerwise.model import Head as Head
+    from layerwise.model import LayerModel as LayerModel
+    from layerwise.search import LayerSearch as LayerSearch
 
-_HOMES = {
-    "Head": "layerwise.model.head",
-    "LayerConcat": "layerwise.mixes",
-    "LayerEncoder": "layerwise.encoder.layer_encoder",
-    "LayerMix": "layerwise.mixes",
-    "LayerModel": "layerwise.model.layer_model",
-    "LayerSearch": "layerwise.search.layer_search",
-    "LayerSet": "layerwise.mixes",
-    "LayerWeights": "layerwise.mixes",
-    "LayerwiseError": "layerwise.errors",
-    "ViewCache": "layerwise.encoder.cache",
-    "parse_mix": "layerwise.mixes",
-}
-
-__all__ = [
-    "Head",
-    "LayerConcat",
-    "LayerEncoder",
-    "LayerMix",
-    "LayerModel",
-    "LayerSearch",
-    "LayerSet",
-    "LayerWeights",
-    "LayerwiseError",
-    "ViewCache",
-    "__version__",
-    "parse_mix",
-]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'layerwise' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__, __dir__, __all__ = door(
+    __name__,
+    {
+        "Head": ".model",
+        "LayerConcat": ".mixes",
+        "LayerEncoder": ".encoder",
+        "LayerMix": ".mixes",
+        "LayerModel": ".model",
+        "LayerSearch": ".search",
+        "LayerSet": ".mixes",
+        "LayerWeights": ".mixes",
+        "LayerwiseError": ".errors",
+        "ViewCache": ".encoder",
+        "__version__": ".version",
+        "parse_mix": ".mixes",
+    },
+)

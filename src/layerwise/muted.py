@@ -1,4 +1,4 @@
-"""Silence for a logger of ours, where the caller says better what it warns of."""
+"""Silence for loggers: those of transformers, and ours where the caller says better what they warn of."""
 
 import logging
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def muted(name: str) -> Iterator[None]:
-    """Without the warnings of a logger."""
+    """Without the warnings of one of our loggers."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -15,3 +15,19 @@ def muted(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without transformers' progress bars and load reports; what matters of them is checked by the caller."""
+    from transformers.utils import logging as transformers_logging
+
+    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -7,9 +7,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
+from layerwise.classify import GRIDS, SentEvalProtocol, evaluate_classes, pair_features
 from layerwise.classify.grid import Guide
 from layerwise.classify.problems import Rows, predictions
-from layerwise.classify.senteval import GRIDS, SentEvalProtocol, evaluate_classes, pair_features
 from layerwise.errors import InputError, LayerwiseError
 from support.plain_classifiers import (
     plain_kfold,
@@ -230,7 +230,7 @@ def with_nan(features):
         (with_nan, lambda y: y, None, "row 17 of features has NaN or infinite numbers"),
         (lambda x: x, lambda y: y * 0, None, "the training rows are all of class 0: a classification needs 2 classes"),
         (lambda x: x, lambda y: np.where(y, np.nan, 1.0), None, "label .* is not a finite number"),
-        (lambda x: x, lambda y: np.arange(60), None, "no class has more than 1 can't be split into 3 folds"),
+        (lambda x: x, lambda y: np.arange(60), None, "no class has more than 1 cannot be split into 3 folds"),
         (lambda x: x, lambda y: np.arange(60) // 59, None, "training rows of a fold are all of class 0"),
         (lambda x: x, lambda y: y, {"train": [0]}, "splits has train; expected train, test and maybe dev"),
         (lambda x: x, lambda y: y, {"train": [0, 1, 2], "test": [60]}, "split 'test' must be .* from 0 to 59"),

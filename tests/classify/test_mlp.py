@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from layerwise.classify import SentEvalProtocol, evaluate_classes
 from layerwise.classify.mlp import Job, MlpSettings, train_mlps
-from layerwise.classify.senteval import SentEvalProtocol, evaluate_classes
 from support.plain_classifiers import planted
 
 SHORT = MlpSettings(hidden=8, epochs=12)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from layerwise import LayerEncoder
-from layerwise.classify.senteval import SentEvalProtocol, evaluate_classes, pair_features
+from layerwise.classify import SentEvalProtocol, evaluate_classes, pair_features
 from support.plain_classifiers import plain_choice, plain_kfold, plain_train_dev_test, plain_train_test
 
 pytestmark = pytest.mark.shared

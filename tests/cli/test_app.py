@@ -168,7 +168,7 @@ def test_interrupted_embed_says_how_to_go_on(tmp_path, monkeypatch, capfd, tiny_
     code, _, error = run_main(monkeypatch, capfd, "embed", tiny_bert, make(tmp_path / "rows.txt"), "-o", tmp_path)
     assert code == 130
     assert error.splitlines()[-1] == (
-        "error: interrupted; what was written is kept: run the same command again to go on"
+        "error: interrupted; the shards written before are kept: run the same command again to resume"
     )
 
 
@@ -235,12 +235,12 @@ MISTAKES = {
     "embed {bert} {txt} --mix 1,5 -o {out}": ("There is no layer 5", "layers 0 to 4, or -5 to -1 from the last"),
     "embed {bert} {txt} --dtype float12 -o {out}": ("Unknown dtype 'float12'", "float32, bfloat16, float16"),
     "info {bert} --dtype float12": ("Unknown dtype 'float12'", "float32, bfloat16, float16"),
-    "embed {bert} {txt} --device gpu -o {out}": ("device 'gpu' can't be used here", "try --device cpu"),
-    "info {bert} --device cuda:99": ("device 'cuda:99' can't be used here", "try --device cpu"),
+    "embed {bert} {txt} --device gpu -o {out}": ("device 'gpu' cannot be used here", "try --device cpu"),
+    "info {bert} --device cuda:99": ("device 'cuda:99' cannot be used here", "try --device cpu"),
     "embed {bert} {txt} --backend tf -o {out}": ("Unknown backend 'tf'. Known: onnx, torch",),
     "embed {bert} {empty} -o {out}": ("empty.csv: the file is empty; expected a header row",),
     "embed {bert} {tmp}/empty.txt -o {out}": ("empty.txt: no rows to embed",),
-    "embed {bert} {txt} --format csv -o {out}": ("format is 'csv'; expected one of parquet, npy",),
+    "embed {bert} {txt} --format csv -o {out}": ("Unknown output format 'csv'. Known: parquet, npy",),
     "embed {bert} {txt} --input-format cvs -o {out}": ("Unknown input format 'cvs'. Did you mean 'csv'?",),
     "embed {bert} {tmp}/rows.xlsx -o {out}": ("rows.xlsx", "--input-format csv|jsonl|parquet|text|tsv"),
     "embed {bert} {txt} -o {tmp}": ("holds other files", "give an empty or new folder"),
@@ -248,7 +248,7 @@ MISTAKES = {
     "embed {bert} {txt} --max-length 99 -o {out}": ("max_length 99 is not possible", "2 to 60 tokens"),
     "embed {bert} {txt} --truncate-dim 99 -o {out}": ("truncate_dim 99 is not possible", "32 dimensions"),
     "embed {bert} {tmp}/latin.txt -o {out}": ("latin.txt:2: not UTF-8", "save the file as UTF-8"),
-    "embed {bert} {tmp}/gap.txt -o {out}": ("gap.txt:2: the text is empty", "--empty skip or --empty keep"),
+    "embed {bert} {tmp}/gap.txt -o {out}": ("gap.txt:2: the text must not be empty", "--empty skip or --empty keep"),
 }
 
 

@@ -1,6 +1,8 @@
 """`layerwise fit`: baselines fitted on text, saved with the model, and known by evaluations for what they saw."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -35,6 +37,30 @@ def refused(capsys, monkeypatch, *arguments) -> str:
     assert said.startswith("error: ")
     assert "Traceback" not in said
     return said.splitlines()[-1]
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tiny_bert, sentences_file, capsys, monkeypatch):
+    said = refused(capsys, monkeypatch, "fit", "no-such-model", sentences_file, "-o", sentences_file / "m")
+    assert "sentences.txt is a file, not a folder; give another path" in said
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_bert, sentences_file, tmp_path):
+    """Files of this process may have 20 kB; the model has more."""
+    script = (
+        "import resource, sys; from layerwise.cli.app import main; import layerwise.model.layer_model\n"
+        "import layerwise.model.save as save; real = save._write\n"
+        "def write(*arguments):\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); return real(*arguments)\n"
+        "save._write = write; main()"
+    )
+    words = ["fit", tiny_bert, sentences_file, "-o", tmp_path / "out" / "m"]
+    done = subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "m: cannot be written: " in line
+    assert "File too large" in line
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "out").iterdir())
 
 
 def test_whitening_is_saved_as_a_plain_model(tiny_bert, sentences_file, tmp_path):
@@ -112,7 +138,7 @@ def test_a_full_folder_is_refused_before_anything_is_read(tiny_bert, sentences_f
 def test_mistakes_are_one_line(tiny_bert, sentences_file, tmp_path, capsys, monkeypatch):
     out = tmp_path / "m"
     said = refused(capsys, monkeypatch, "fit", tiny_bert, sentences_file, "-o", out, "--with", "whitenin")
-    assert "known are whitening, components, flow" in said
+    assert "Known: whitening, components, flow" in said
     (tmp_path / "one.txt").write_text("one sentence\n")
     said = refused(capsys, monkeypatch, "fit", tiny_bert, tmp_path / "one.txt", "-o", out)
     assert "1 sentences are too few to fit on" in said

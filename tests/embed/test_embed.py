@@ -21,11 +21,11 @@ import pytest
 import torch
 
 from layerwise.data.rows import RowSource
-from layerwise.embed.job import EmbedJob, ModelChoice, chunks, split_out
-from layerwise.embed.run import EmbedResult, run_embed
-from layerwise.embed.workers import _take, _work
+from layerwise.embed import EmbedJob, EmbedResult, ModelChoice, run_embed, split_out
+from layerwise.embed.engine import _run_worker, _take
+from layerwise.embed.job import chunks
 from layerwise.errors import InputError, LayerwiseError, MixError
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from support.tiny import WIDTH, WORDS
 
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=1 + i % 13)) for i in range(23)]
@@ -177,7 +177,7 @@ def test_a_carried_column_may_not_take_an_output_columns_name(tmp_path, tiny_ber
 
 def test_empty_rows_are_an_error_unless_told(tmp_path, tiny_bert):
     path = lines(tmp_path / "rows.txt", ["a river", "  ", "a door"])
-    with pytest.raises(InputError, match=r"rows\.txt:2: the text is empty; fill it in, or pass --empty skip or"):
+    with pytest.raises(InputError, match=r"rows\.txt:2: the text must not be empty; fill it in, or pass --empty"):
         embed(tiny_bert, path, tmp_path / "out")
 
 
@@ -248,9 +248,9 @@ def test_a_mix_and_a_models_own_prompt_are_taken(tmp_path, tiny_bert, text_file,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "csv"}, "format is 'csv'; expected one of parquet, npy"),
-        ({"empty": "drop"}, "empty is 'drop'; expected one of error, skip, keep"),
-        ({"number_type": "int8"}, "number_type is 'int8'; expected one of float32, float16"),
+        ({"format": "csv"}, "Unknown output format 'csv'. Known: parquet, npy"),
+        ({"empty": "drop"}, "Unknown choice for empty rows 'drop'. Known: error, skip, keep"),
+        ({"number_type": "int8"}, "Unknown number type 'int8'. Known: float32, float16"),
         ({"shard_rows": 0}, "shard_rows must be 1 or more, not 0"),
         ({"truncate_dim": 0}, "truncate_dim 0 is not possible: embeddings have 32 dimensions"),
         ({"truncate_dim": 33}, "truncate_dim 33 is not possible: embeddings have 32 dimensions"),
@@ -264,7 +264,7 @@ def test_bad_settings_are_refused_before_anything_is_written(tmp_path, tiny_bert
 
 
 def test_npy_keeps_no_columns(tmp_path, tiny_bert, text_file):
-    with pytest.raises(InputError, match="NPY files hold numbers only, so no columns can be kept; write Parquet"):
+    with pytest.raises(InputError, match="NPY files hold numbers only, so no columns can be carried along"):
         embed(tiny_bert, text_file, tmp_path / "out", "text", "text", format="npy")
 
 
@@ -339,7 +339,7 @@ def test_interrupted_by_the_user_it_goes_on(tmp_path, tiny_bert, text_file):
 def test_stopped_by_a_bad_row_it_goes_on_once_that_is_mended(tmp_path, tiny_bert, text_file):
     embed(tiny_bert, text_file, tmp_path / "whole", shard_rows=2)
     lines(text_file, [*TEXTS[:22], ""])
-    with pytest.raises(InputError, match=r"rows\.txt:23: the text is empty"):
+    with pytest.raises(InputError, match=r"rows\.txt:23: the text must not be empty"):
         embed(tiny_bert, text_file, tmp_path / "out", shard_rows=2)
     kept = states(tmp_path / "out")
     assert 1 <= len(kept) <= 11
@@ -368,13 +368,13 @@ def test_an_input_that_ends_before_the_shards_do_is_refused(tmp_path, tiny_bert,
 
 def test_a_joined_run_that_was_stopped_goes_on(tmp_path, tiny_bert, text_file, expected):
     joined = tmp_path / "one.npy"
-    (tmp_path / ".one.npy.building").write_bytes(b"half a file")
+    (tmp_path / ".one.1.npy").write_bytes(b"half a file")
     embed(tiny_bert, text_file, tmp_path / "one.npy.shards", format="npy")
     shards(tmp_path / "one.npy.shards")[2].unlink()
     result = embed(tiny_bert, text_file, tmp_path / "one.npy.shards", format="npy", run={"joined": joined})
     assert (result.rows, result.resumed) == (5, 18)
     assert np.abs(np.load(joined) - expected).max() < 1e-6
-    assert sorted(path.name for path in tmp_path.glob("*one.npy*")) == ["one.npy"]
+    assert sorted(path.name for path in tmp_path.glob("*one*")) == ["one.npy"]
 
 
 @pytest.mark.parametrize("format", ["parquet", "npy"])
@@ -382,10 +382,10 @@ def test_half_written_files_are_no_shards_and_are_cleaned_up(tmp_path, tiny_bert
     embed(tiny_bert, text_file, tmp_path / "whole", format=format)
     embed(tiny_bert, text_file, tmp_path / "out", format=format)
     whole = shards(tmp_path / "out")[1]
-    whole.rename(whole.with_name(f".{whole.name}.4711"))
-    (tmp_path / "out" / f".part-000004.{format}.4712").write_bytes(b"half")
-    (tmp_path / "out" / "._part-000002.rows.4713").write_bytes(b"half")
-    (tmp_path / "out" / "._embed.json.4714").write_bytes(b"{")
+    whole.rename(whole.with_name(f".{whole.stem}.4711{whole.suffix}"))
+    (tmp_path / "out" / f".part-000004.4712.{format}").write_bytes(b"half")
+    (tmp_path / "out" / "._part-000002.4713.rows").write_bytes(b"half")
+    (tmp_path / "out" / "._embed.4714.json").write_bytes(b"{")
     if format == "parquet":
         assert len(pq.read_table(tmp_path / "out")) == 18, "readers pass over them"
     result = embed(tiny_bert, text_file, tmp_path / "out", format=format)
@@ -408,7 +408,7 @@ def test_a_shard_gets_its_name_once_it_is_on_the_disk(tmp_path, monkeypatch, tin
 
 def test_killed_before_its_manifest_was_there_it_starts(tmp_path, tiny_bert, text_file):
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "._embed.json.4711").write_bytes(b'{"format"')
+    (tmp_path / "out" / "._embed.4711.json").write_bytes(b'{"format"')
     assert embed(tiny_bert, text_file, tmp_path / "out").rows == 23
 
 
@@ -430,14 +430,14 @@ REMEDY = "give the same settings, another output, or --overwrite"
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"shard_rows": 6}, "was begun with shard_rows = 5, now it is 6"),
-        ({"empty": "keep"}, "was begun with empty = 'error', now it is 'keep'"),
-        ({"normalize": True}, "was begun with normalize = False, now it is True"),
-        ({"truncate_dim": 4}, "was begun with truncate_dim = None, now it is 4"),
-        ({"prompt": "so: "}, "was begun with prompt = .*, now it is 'so: '"),
-        ({"number_type": "float16"}, "was begun with number_type = 'float32', now it is 'float16'"),
-        ({"format": "npy"}, "was begun with format = 'parquet', now it is 'npy'"),
-        ({"mix": "1,2"}, "was begun with mix = '4 @ mean', now it is '1,2 @ mean'"),
+        ({"shard_rows": 6}, "was started with shard_rows = 5, now it is 6"),
+        ({"empty": "keep"}, "was started with empty = 'error', now it is 'keep'"),
+        ({"normalize": True}, "was started with normalize = False, now it is True"),
+        ({"truncate_dim": 4}, "was started with truncate_dim = None, now it is 4"),
+        ({"prompt": "so: "}, "was started with prompt = .*, now it is 'so: '"),
+        ({"number_type": "float16"}, "was started with number_type = 'float32', now it is 'float16'"),
+        ({"format": "npy"}, "was started with format = 'parquet', now it is 'npy'"),
+        ({"mix": "1,2"}, "was started with mix = '4 @ mean', now it is '1,2 @ mean'"),
     ],
 )
 def test_other_settings_are_refused(tmp_path, tiny_bert, text_file, changed, message):
@@ -447,7 +447,7 @@ def test_other_settings_are_refused(tmp_path, tiny_bert, text_file, changed, mes
 
 def test_another_model_is_refused(tmp_path, tiny_folders, text_file):
     embed(tiny_folders["bert"], text_file, tmp_path / "out")
-    refused(tiny_folders["electra"], text_file, tmp_path / "out", "out: was begun with another model; give that one")
+    refused(tiny_folders["electra"], text_file, tmp_path / "out", "out: was started with another model; give that one")
 
 
 @pytest.mark.parametrize("row", [0, 7, 22])
@@ -490,7 +490,7 @@ def test_a_damaged_shard_is_refused(tmp_path, tiny_bert, text_file, format, left
     embed(tiny_bert, text_file, tmp_path / "out", format=format)
     shard = shards(tmp_path / "out")[1]
     shard.write_bytes(shard.read_bytes()[:left])
-    message = rf"part-000001\.{format}: .*(damaged|can't be read).*(remove|delete|--overwrite)"
+    message = rf"part-000001\.{format}: .*(damaged|cannot be read).*(remove|delete|--overwrite)"
     refused(tiny_bert, text_file, tmp_path / "out", message, format=format)
 
 
@@ -500,7 +500,7 @@ def test_a_shard_with_a_damaged_footer_is_refused(tmp_path, tiny_bert, text_file
     data = bytearray(shard.read_bytes())
     data[-60:-8] = bytes(52)
     shard.write_bytes(data)
-    refused(tiny_bert, text_file, tmp_path / "out", r"part-000001\.parquet: .*(damaged|can't be read)")
+    refused(tiny_bert, text_file, tmp_path / "out", r"part-000001\.parquet: .*(damaged|cannot be read)")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"text"'])
@@ -584,7 +584,7 @@ def test_full_disk_is_one_error_and_keeps_earlier_shards(tmp_path, monkeypatch, 
             patch, 3 if format == "parquet" else 5
         )  # the manifest, then two shards (and their rows' hashes)
         with pytest.raises(
-            InputError, match=r"part-000002\.\w+: can't be written: No space left on device; .* is kept"
+            InputError, match=r"part-000002\.\w+: cannot be written: No space left on device; .* are kept"
         ):
             embed(tiny_bert, text_file, tmp_path / "out", format=format)
     kept = states(tmp_path / "out")
@@ -600,7 +600,7 @@ def test_full_disk_is_one_error_and_keeps_earlier_shards(tmp_path, monkeypatch, 
 def test_full_disk_at_either_file_of_an_npy_shard(tmp_path, monkeypatch, tiny_bert, text_file, writes):
     with monkeypatch.context() as patch:
         fill_disk_after(patch, writes)
-        with pytest.raises(InputError, match=r"part-000002\.npy: can't be written: No space left on device"):
+        with pytest.raises(InputError, match=r"part-000002\.\w+: cannot be written: No space left on device"):
             embed(tiny_bert, text_file, tmp_path / "out", format="npy")
     assert not list((tmp_path / "out").glob(".*part*")), "nothing half written takes up room"
     assert embed(tiny_bert, text_file, tmp_path / "out", format="npy").resumed == 10
@@ -626,7 +626,7 @@ def test_disk_full_while_joining_keeps_the_shards(tmp_path, monkeypatch, tiny_be
     with monkeypatch.context() as patch:
         patch.setattr("pyarrow.parquet.ParquetWriter.write_table", no_room)
         patch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=100))
-        message = rf"{name}: can't be written: No space left .* are complete: make room and run the same command"
+        message = rf"{name}: cannot be written: No space left .* are complete: free some space and run the same command"
         with pytest.raises(InputError, match=message):
             embed(tiny_bert, text_file, folder, format=format, run={"joined": joined})
     assert sorted(path.name for path in tmp_path.iterdir() if "one" in path.name) == [folder.name]
@@ -724,7 +724,7 @@ def test_two_processes_killed_leave_no_worker_and_two_more_give_what_one_gives(t
 
 def test_a_bad_row_ends_all_processes(tmp_path, tiny_bert, text_file):
     lines(text_file, [*TEXTS[:12], "", *TEXTS[13:]])
-    with pytest.raises(InputError, match=r"rows\.txt:13: the text is empty"):
+    with pytest.raises(InputError, match=r"rows\.txt:13: the text must not be empty"):
         embed(tiny_bert, text_file, tmp_path / "out", run={"processes": 2})
     for worker in multiprocessing.active_children():
         worker.join(timeout=5)
@@ -738,9 +738,9 @@ def test_an_error_in_a_worker_is_passed_on(tmp_path, tiny_bert, text_file):
     pending = {chunk.number: chunk for chunk in chunks(job)}
     for task in (*pending.values(), None):
         tasks.put(task)
-    _work(ModelChoice(str(tiny_bert)), job, tmp_path / "out", None, torch.get_num_threads(), tasks, reports)
+    _run_worker(ModelChoice(str(tiny_bert)), job, tmp_path / "out", None, torch.get_num_threads(), tasks, reports)
     written = []
-    with pytest.raises(LayerwiseError, match=r"part-000001\.parquet: can't be written: .*; what was written before is"):
+    with pytest.raises(LayerwiseError, match=r"part-000001\.parquet: cannot be written: .*; the shards written"):
         _take(reports, pending, written.append, wait=0.0)
     assert [chunk.number for chunk in written] == [0]
 
@@ -754,7 +754,7 @@ def test_another_backend_is_another_run(tmp_path, tiny_bert, text_file):
     embed(tiny_bert, text_file, tmp_path / "out")
     job = EmbedJob(RowSource.of(str(text_file), ("text",)), shard_rows=5)
     choice = ModelChoice(str(tiny_bert), options={"device": "cpu", "backend": "onnx"})
-    with pytest.raises(InputError, match="was begun with backend = 'torch', now it is 'onnx'"):
+    with pytest.raises(InputError, match="was started with backend = 'torch', now it is 'onnx'"):
         run_embed(job, choice, tmp_path / "out")
 
 
@@ -770,8 +770,8 @@ BIG_CHUNKS_THEN_A_BAD_ROW = """
 import sys
 from pathlib import Path
 from layerwise.data.rows import RowSource
-from layerwise.embed.job import EmbedJob, ModelChoice
-from layerwise.embed.run import run_embed
+from layerwise.embed import EmbedJob, ModelChoice
+from layerwise.embed import run_embed
 from layerwise.errors import InputError
 if __name__ == "__main__":
     job = EmbedJob(RowSource.of(sys.argv[2], ("text",)), shard_rows=2000)
@@ -788,7 +788,7 @@ def test_several_processes_end_although_large_chunks_were_never_taken(tmp_path, 
     (tmp_path / "script.py").write_text(BIG_CHUNKS_THEN_A_BAD_ROW)
     command = [sys.executable, str(tmp_path / "script.py"), str(tiny_bert), str(path), str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
-    assert "rows.txt:7001: the text is empty" in done.stdout
+    assert "rows.txt:7001: the text must not be empty" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["vectors.csv", "vectors.JSONL", "vectors.npz"])

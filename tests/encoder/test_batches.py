@@ -9,8 +9,8 @@ import transformers as hf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layerwise.encoder import SentenceTokenizer
 from layerwise.encoder.batches import batches
-from layerwise.encoder.tokens import SentenceTokenizer
 from support.tiny import SENTENCES, VOCABULARY, WORDS, tiny_tokenizer
 
 lengths = st.lists(st.integers(1, 60), max_size=80)

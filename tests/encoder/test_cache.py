@@ -13,7 +13,8 @@ import torch
 import transformers as hf
 
 from layerwise import LayerEncoder, ViewCache
-from layerwise.encoder.fingerprint import text_fingerprint, tokenizer_fingerprint
+from layerwise.digests import text_digest
+from layerwise.encoder import tokenizer_fingerprint
 from layerwise.errors import InputError
 from layerwise.places import default_cache_folder
 from support.tiny import DEPTH, SENTENCES, VOCABULARY, WIDTH, tiny_tokenizer
@@ -169,8 +170,8 @@ def test_weights_changed_in_place_are_seen(bert, cache, entry):
 
 
 def test_texts_are_told_apart_where_they_end():
-    assert text_fingerprint(["ab", "c"]) != text_fingerprint(["a", "bc"]) != text_fingerprint(["abc"])
-    assert text_fingerprint([]) != text_fingerprint([""])
+    assert text_digest(["ab", "c"]) != text_digest(["a", "bc"]) != text_digest(["abc"])
+    assert text_digest([]) != text_digest([""])
 
 
 def test_a_tokenizers_fingerprint_is_of_its_settings_not_of_its_last_call():
@@ -373,7 +374,7 @@ def test_a_full_disk_is_met_before_the_work(bert, passes, cache, monkeypatch):
 def test_a_folder_that_can_not_be_written_is_refused_with_a_remedy(bert, passes, tmp_path):
     (tmp_path / "file").write_text("in the way")
     for folder in (tmp_path / "file", tmp_path / "file" / "views"):
-        with pytest.raises(InputError, match=r"views can't be cached here: .*; set LAYERWISE_CACHE to another folder"):
+        with pytest.raises(InputError, match=r"views cannot be cached here: .*; set LAYERWISE_CACHE to another folder"):
             bert.encode_layers(SENTENCES, cache=ViewCache(folder))
     assert passes == []
 

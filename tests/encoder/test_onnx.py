@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from layerwise import LayerEncoder
-from layerwise.encoder import layer_encoder
+from layerwise.encoder import graphs_folder, layer_encoder
 from layerwise.encoder import onnx as backend
-from layerwise.encoder.onnx import graphs_folder
 from layerwise.errors import InputError, LayerwiseError, MissingExtraError, ModelError
 from support.tiny import DEPTH, SENTENCES, WIDTH, WORDS
 
@@ -162,7 +161,7 @@ def test_a_damaged_graph_is_refused_and_exported_again(damage, tiny_bert, graph,
     found = load(tiny_bert).encode_layers(SENTENCES)
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
     assert len(exports) == 1
-    assert f"{graph}: the kept graph is refused and exported again" in caplog.text
+    assert f"{graph}: the cached graph is damaged and is exported again" in caplog.text
 
 
 def test_an_interrupted_export_leaves_nothing(tiny_bert, monkeypatch):

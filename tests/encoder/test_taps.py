@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from layerwise.encoder.pooling import POOLINGS
-from layerwise.encoder.taps import KeptLayers, TappedLayers, block_lists, layer_reader
+from layerwise.encoder import POOLINGS, TappedLayers, UntappedLayers, block_lists, layer_reader
 from support.tiny import ARCHITECTURES, DEPTH, tiny_model
 
 MASK = torch.tensor([[1] * 9, [1] * 5 + [0] * 4, [1] * 2 + [0] * 7])
@@ -111,7 +110,7 @@ def test_an_unknown_architecture_falls_back_with_a_warning(caplog):
     inputs = inputs_for(model)
     with caplog.at_level(logging.WARNING):
         reader = layer_reader(model)
-    assert isinstance(reader, KeptLayers)
+    assert isinstance(reader, UntappedLayers)
     assert "blocks could not be found" in caplog.text
     expected = reference(model, inputs)
     with torch.inference_mode():
@@ -127,7 +126,7 @@ def test_a_list_that_only_looks_like_the_blocks_is_not_believed(caplog):
     model.decoy = nn.ModuleList(nn.Linear(4, 4) for _ in range(DEPTH))
     model.forward = inner.forward  # whose own blocks are no modules of this one
     reader = layer_reader(model)
-    assert isinstance(reader, KeptLayers), "hooks that never fire must not be taken for layers"
+    assert isinstance(reader, UntappedLayers), "hooks that never fire must not be taken for layers"
     assert "blocks could not be found" in caplog.text
 
 
@@ -183,7 +182,7 @@ def test_a_list_of_equal_length_does_not_hide_the_blocks():
 
 def test_blocks_called_in_an_unknown_way_are_not_tapped(caplog):
     reader = layer_reader(Stack(lambda block, states: block(input=states)))
-    assert isinstance(reader, KeptLayers)
+    assert isinstance(reader, UntappedLayers)
     assert "blocks could not be found" in caplog.text
 
 

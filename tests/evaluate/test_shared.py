@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from layerwise.data.catalog import find_tasks
 from layerwise.data.locate import load_task
 from layerwise.data.tasks import Task
-from layerwise.encoder.embedded import embedded_folder
+from layerwise.encoder.folders import embedded_folder
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.results import Evaluation
 from layerwise.evaluate.store import ResultStore

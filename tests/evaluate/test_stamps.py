@@ -54,6 +54,7 @@ def test_a_stamp_of_graded_pairs(tiny_layers, pairs_task):
         "layers": [1, 3],
         "pooling": "cls",
         "normalize": False,
+        "mix_digest": tiny_layers.replaced(mix="1,3 @ cls").mix_digest(),
         "saw_test_text": None,
         "source": "",
         "note": "",

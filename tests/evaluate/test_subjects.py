@@ -74,10 +74,11 @@ def test_a_saved_model_with_heads_and_normalising(tmp_path, tiny_layers):
     assert np.abs(vectors - model.encode(SENTENCES)).max() < 1e-5
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
     assert subject.variants[0].facts["normalize"] is True
-    assert "Head" in subject.variants[0].facts["heads"]
+    assert subject.variants[0].facts["mix_digest"] == model.mix_digest()
     others = load_subject(str(tmp_path / "model"), layers=["1"], device="cpu")
     assert embedded(others)["1 @ mean"].shape == (len(SENTENCES), WIDTH)  # nothing stands behind another mix
-    assert others.variants[0].facts == {"normalize": False}
+    assert others.variants[0].facts["normalize"] is False
+    assert others.variants[0].facts["mix_digest"] == LayerModel(tiny_layers.encoder, "1").mix_digest()
 
 
 def test_a_sentence_transformers_folder(tmp_path, tiny_bert):

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 from layerwise import Head, LayerEncoder, LayerModel, parse_mix
-from layerwise.embed.job import model_digest
 from layerwise.errors import InputError, LayerwiseError, MixError, ModelError
 from layerwise.evaluate.load import load_subject
 from layerwise.evaluate.subjects import LayerSubject
 from layerwise.mixes import AttentionNetwork, LayerAttention
-from layerwise.model.native import is_native
-from layerwise.search.layer_search import LayerSearch
-from layerwise.search.run import chosen_model, model_notes
+from layerwise.model import is_native
+from layerwise.search import LayerSearch, chosen_model, model_notes
 from support.attention import network_of
 from support.tiny import DEPTH, SENTENCES, WIDTH
 
@@ -173,7 +171,7 @@ def test_poolings_come_once_and_queries_first():
         ("attention(cls, last=cls)", "an attention needs two token poolings"),
         ("attention(cls, men)", r"Unknown token pooling 'men'. Did you mean 'mean'\? Known: cls, max, mean"),
         ("attention(cls, mean, last=first)", "Unknown token pooling 'first'"),
-        ("attention(cls, mean, scores=soft)", "Unknown scores 'soft' of an attention. Known: softmax, ratio"),
+        ("attention(cls, mean, scores=soft)", "Unknown attention scores 'soft'.*Known: softmax, ratio"),
         ("attention(cls, mean, layers=3)", "'layers=3' is no option of an attention, or comes twice; as in"),
         ("attention(cls, mean, last=cls, last=cls)", "'last=cls' is no option of an attention, or comes twice"),
         ("attention(cls, mean) @ cls", "an attention names its poolings itself; leave '@ cls' out"),
@@ -191,7 +189,7 @@ def test_attentions_that_can_not_be_are_refused():
         LayerAttention().resolve(12).resolve(6)
     with pytest.raises(MixError, match="scores by ratio, but its network by softmax"):
         LayerAttention(scores="ratio").with_network(AttentionNetwork(4))
-    with pytest.raises(MixError, match="Unknown scores 'hard'"):
+    with pytest.raises(InputError, match="Unknown attention scores 'hard'"):
         AttentionNetwork(4, scores="hard")
     with pytest.raises(MixError, match=r"needs views by cls and mean, but these \(7, 5, 8\) are by one token pooling"):
         LayerAttention().fresh(8, seed=1)(np.zeros((7, 5, 8), dtype=np.float32))
@@ -342,10 +340,10 @@ def test_an_attention_is_evaluated_by_its_own_embeddings(tiny_bert, tmp_path):
     assert variant.layers == tuple(range(DEPTH + 1))
     (found,) = subject.embed(SENTENCES, "", [variant])
     assert np.abs(found - model.encode(SENTENCES)).max() < 1e-5
-    assert variant.facts["attention"] == model.mix.trained.digest()[:16]
+    assert variant.facts["mix_digest"] == model.mix_digest()
     with torch.no_grad():
         model.mix.trained.value.weight[0, 0] += 1
-    assert LayerSubject(model).variants[0].facts["attention"] != variant.facts["attention"]
+    assert LayerSubject(model).variants[0].facts["mix_digest"] != variant.facts["mix_digest"]
 
 
 def test_attentions_of_one_text_but_other_weights_are_not_taken_for_one(tiny_layers):
@@ -357,17 +355,17 @@ def test_attentions_of_one_text_but_other_weights_are_not_taken_for_one(tiny_lay
 
 def test_a_run_of_embed_knows_other_weights(tiny_bert):
     model = attentive(tiny_bert)
-    before = model_digest(model)
-    assert model_digest(attentive(tiny_bert)) == before
+    before = model.digest()
+    assert attentive(tiny_bert).digest() == before
     with torch.no_grad():
         model.mix.trained.value.weight[0, 0] += 1
-    assert model_digest(model) != before
+    assert model.digest() != before
 
 
 def test_a_search_says_that_the_attention_takes_no_part(tiny_bert):
     model = attentive(tiny_bert, training={"seed": 3})
     (note,) = model_notes(model, LayerSearch())
-    assert note == f"sets of layers are searched, so the model's own mix {TEXTS[3]} takes no part"
+    assert note == f"sets of layers are searched, so the model's mix {TEXTS[3]} is left out"
     assert chosen_model(model, parse_mix("1,2"), "by a test").width == WIDTH
 
 

@@ -11,7 +11,7 @@ from layerwise.evaluate.formats import to_markdown
 from layerwise.evaluate.load import load_subject
 from layerwise.evaluate.suite import evaluate
 from layerwise.mixes import LayerJoin, LayerSet
-from layerwise.model.native import is_native
+from layerwise.model import is_native
 from support.tiny import DEPTH, SENTENCES, WIDTH
 
 TEXTS = [
@@ -46,8 +46,8 @@ def test_layers_are_the_union_and_poolings_come_once():
     [
         ("last |", r"'last \|': no mix before or behind a '\|'; a mix is layers such as"),
         ("| last", "no mix before or behind"),
-        ("last | wk", r"wk\(start=4,window=2\) can't stand in a join, which takes sets, weights and concatenations"),
-        ("attention(cls, mean) | last", r"attention\(cls, mean\) can't stand in a join"),
+        ("last | wk", r"wk\(start=4,window=2\) cannot be joined, which takes sets, weights and concatenations"),
+        ("attention(cls, mean) | last", r"attention\(cls, mean\) cannot be joined"),
         ("last | last @ mean", "A join has a mix twice: last @ mean | last @ mean"),
         ("last | first", "'first' is not a layer"),
         ("last @ cls | last @ men", "Unknown token pooling 'men'"),
@@ -61,7 +61,7 @@ def test_texts_that_are_no_join_are_refused(text, message):
 def test_joins_that_can_not_be_are_refused():
     with pytest.raises(MixError, match="A join needs two mixes or more"):
         LayerJoin((LayerSet.of(1),))
-    with pytest.raises(MixError, match=r"1 @ mean \| 2 @ mean can't stand in a join"):
+    with pytest.raises(MixError, match=r"1 @ mean \| 2 @ mean cannot be joined"):
         LayerJoin((parse_mix("1 | 2"), LayerSet.of(3)))
     with pytest.raises(MixError, match=r"needs views by cls and mean, but these \(7, 1, 8\) are by one token pooling"):
         parse_mix(TEXTS[0])(np.zeros((7, 5, 8)))

@@ -11,9 +11,9 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise import LayerEncoder, LayerModel, parse_mix
 from layerwise.errors import MixError
-from layerwise.mixes import LayerWk
-from layerwise.mixes.wk import without_last_token, wk
-from layerwise.model.native import is_native
+from layerwise.mixes import LayerWk, without_last_token
+from layerwise.mixes.wk import wk
+from layerwise.model import is_native
 from support.tiny import DEPTH, WIDTH
 
 WK = "wk(start=1,window=2)"  # the tiny encoders have layers 0 to 4
@@ -188,7 +188,7 @@ def test_a_shallow_encoder_is_refused_with_a_start_that_fits(tiny_bert):
     message = r"wk\(start=4,window=2\) needs 3 layers from 4 on, but the last is 4; write wk\(start=2\)"
     with pytest.raises(MixError, match=message):
         LayerModel(tiny_bert, "wk")
-    with pytest.raises(MixError, match="needs 9 layers from 4 on, but the last is 4; it can't be used here"):
+    with pytest.raises(MixError, match="needs 9 layers from 4 on, but the last is 4; it cannot be used here"):
         LayerModel(tiny_bert, "wk(window=8)")
 
 

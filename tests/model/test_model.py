@@ -12,8 +12,8 @@ from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 
 from layerwise import Head, LayerEncoder, LayerModel, parse_mix
-from layerwise.errors import InputError, LayerwiseError, ModelError
-from layerwise.model.native import is_native
+from layerwise.errors import InputError, LayerwiseError, MixError, ModelError
+from layerwise.model import is_native
 from support.tiny import ARCHITECTURES, DEPTH, WIDTH
 
 # Runs in a process that can't import layerwise: folders in, one file of embeddings out.
@@ -289,7 +289,7 @@ def test_what_does_not_fit_is_refused(tiny_bert):
         LayerModel(tiny_bert, prompts={"query": "q"}, default_prompt_name="passage")
     with pytest.raises(InputError, match="truncate_dim 33 is not possible: embeddings have 32"):
         LayerModel(tiny_bert).encode(["a"], truncate_dim=33)
-    with pytest.raises(ModelError, match=r"Unknown activation 'tan'. Known: tanh"):
+    with pytest.raises(InputError, match=r"Unknown activation 'tan'.*Known: tanh"):
         Head(torch.ones(2, 2), activation="tan")
     with pytest.raises(ModelError, match=r"weight \(out, in\) and a bias \(out,\)"):
         Head(torch.ones(2, 2), torch.ones(3))
@@ -334,8 +334,9 @@ def test_modules_in_another_order_are_refused(order, tiny_bert, tmp_path):
 
 def test_old_models_that_ask_for_lower_case_get_it(tmp_path, sentences):
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from tiny import tiny_model, tiny_tokenizer
     from tokenizers import normalizers
+
+    from support.tiny import tiny_model, tiny_tokenizer
 
     tokenizer = tiny_tokenizer()
     tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
@@ -389,7 +390,7 @@ def test_a_model_that_can_not_be_put_in_place_leaves_the_old_one(tiny_bert, tmp_
 
 
 def test_similarity_has_a_known_name_and_a_pairwise_form(tiny_bert, sentences):
-    with pytest.raises(InputError, match=r"Unknown similarity 'cosin'. Known: cosine"):
+    with pytest.raises(InputError, match=r"Unknown similarity 'cosin'.*Known: cosine"):
         LayerModel(tiny_bert, similarity="cosin")
     model = LayerModel(tiny_bert, similarity="dot")
     left, right = model.encode(sentences), model.encode(sentences[::-1])
@@ -435,21 +436,68 @@ def test_a_model_without_training_says_nothing_of_one(tiny_bert, tmp_path):
     assert LayerModel.load(tmp_path / "model").training == {}
 
 
+def test_the_digest_is_of_everything_that_decides_an_embedding(tiny_bert):
+    encoder = LayerEncoder(tiny_bert, device="cpu")
+    width = encoder.width
+    variants = {
+        "plain": LayerModel(encoder, "1"),
+        "mix": LayerModel(encoder, "2"),
+        "pooling": LayerModel(encoder, "1 @ cls"),
+        "normalize": LayerModel(encoder, "1", normalize=True),
+        "head": LayerModel(encoder, "1", heads=[Head(torch.eye(width))]),
+        "activation": LayerModel(encoder, "1", heads=[Head(torch.eye(width), activation="relu")]),
+        "two heads": LayerModel(encoder, "1", heads=[Head(torch.eye(width)), Head(torch.eye(width))]),
+        "prompt": LayerModel(encoder, "1", prompts={"query": "who "}),
+        "length": LayerModel(LayerEncoder(tiny_bert, device="cpu", max_length=8), "1"),
+        "dtype": LayerModel(LayerEncoder(tiny_bert, device="cpu", dtype="bfloat16"), "1"),
+    }
+    digests = {name: model.digest() for name, model in variants.items()}
+    assert len(set(digests.values())) == len(variants), digests
+    assert LayerModel.load(tiny_bert, mix="1", device="cpu").digest() == digests["plain"]
+    with torch.no_grad():
+        next(encoder.model.parameters())[0] += 1
+    assert variants["plain"].digest() != digests["plain"]
+
+
+@pytest.mark.parametrize("mix", ["1", "0-2 @ cls", "1:0.25,2:0.75", "concat(2,1)", "last @ cls | 1 @ mean"])
+def test_views_become_the_same_embeddings_as_texts(mix, tiny_bert, sentences, monkeypatch):
+    monkeypatch.setattr("layerwise.model.layer_model._ROWS", 3)
+    encoder = LayerEncoder(tiny_bert, device="cpu")
+    width = LayerModel(encoder, mix).width
+    model = LayerModel(encoder, mix, heads=[Head(torch.randn(5, width))], normalize=True)
+    views = encoder.encode_layers(sentences, ["mean", "cls"])
+    np.testing.assert_allclose(model.embed_views(views), model.encode(sentences), atol=1e-5)
+
+
+def test_wk_needs_more_than_views(tiny_bert, sentences):
+    model = LayerModel(tiny_bert, "wk(start=0)")
+    with pytest.raises(MixError, match="reads token states, but these are pooled views"):
+        model.embed_views({"mean": model.encoder.encode_layers(sentences)})
+
+
 def test_the_card_has_the_rows_that_it_is_given():
+    from dataclasses import replace
+
+    from huggingface_hub import ModelCard
+
+    from layerwise.model import ModelParts
     from layerwise.model.card import CardFacts, model_card
 
-    facts = {"encoder": "e", "mix": "1", "chosen": "by hand", "blocks": 1, "depth": 1, "width": 2, "max_length": 3}
-    options = {"native": True, "normalize": False, "heads": 0}
-    card = model_card(CardFacts(**facts, **options, trained=(("recipe", "sim|cse"),)))
-    assert "| recipe | sim/cse |\n" in card.split("## Use")[0]
+    facts = CardFacts("owner/name", depth=2, blocks=1, width=2, max_length=3)
+    card = model_card(facts, ModelParts(chosen="by a|b", training={"recipe": "sim|cse"}))
+    assert "| recipe | sim/cse |\n" in card.split("## Training")[1]
+    assert "| how it was chosen | by a/b |\n| blocks kept | 1 of 2 |\n" in card
+    data = ModelCard(card).data.to_dict()
+    assert (data["library_name"], data["base_model"]) == ("sentence-transformers", "owner/name")
+    assert "base_model" not in ModelCard(model_card(replace(facts, encoder="../name"), ModelParts())).data.to_dict()
 
 
 @pytest.mark.parametrize(
     ("training", "message"),
     [
         (["simcse"], "training is .*; give a dict of facts"),
-        ({"score": np.float32(1)}, "training holds what JSON can't: .*float32.*; give texts, numbers"),
-        ({"score": float("nan")}, "training holds what JSON can't: Out of range float values"),
+        ({"score": np.float32(1)}, "training holds what JSON cannot: .*float32.*; give texts, numbers"),
+        ({"score": float("nan")}, "training holds what JSON cannot: Out of range float values"),
     ],
 )
 def test_training_facts_that_json_can_not_hold_are_refused(training, message, tiny_bert):

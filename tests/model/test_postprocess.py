@@ -13,11 +13,8 @@ from sentence_transformers import SentenceTransformer
 from layerwise import LayerEncoder, LayerModel, ViewCache
 from layerwise.errors import ModelError
 from layerwise.evaluate.pairs import spearman
-from layerwise.model.head import FlowHead, Head, head_of
-from layerwise.model.native import is_native
-from layerwise.postprocess.fitted_on import ENCODER, FittedOn
-from layerwise.postprocess.flow import Flow
-from layerwise.postprocess.linear import RemoveComponents, Whitening
+from layerwise.model import FlowHead, Head, head_of, is_native
+from layerwise.postprocess import ENCODER, FittedOn, Flow, RemoveComponents, Whitening
 from support.tiny import WIDTH, WORDS
 
 LINEAR = [Whitening(8), RemoveComponents(2), RemoveComponents(1, centre=False)]
@@ -86,7 +83,7 @@ def test_a_flow_is_saved_exactly_and_loads_with_trust(model, sentences, tmp_path
     assert plain.get_embedding_dimension() == WIDTH
     assert np.abs(plain.encode(sentences) - behind.encode(sentences)).max() < 1e-5
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "1 flow(s) behind the mix" in card
+    assert "1 flow(s) after the mix" in card
     assert "trust_remote_code=True" in card
 
 
@@ -150,7 +147,7 @@ def test_what_does_not_fit_is_refused(model, tiny_bert):
     with pytest.raises(ModelError, match="A head takes 32 numbers, but what comes before it gives 64"):
         LayerModel(model.encoder, "concat(1,2)").with_postprocess(whitening)
     with pytest.raises(
-        ModelError, match="Nothing can stand behind embeddings of length 1; fit on a model with normalize=F"
+        ModelError, match="Embeddings of length 1 cannot be transformed; fit on a model with normalize=F"
     ):
         LayerModel(model.encoder, "1", normalize=True).with_postprocess(whitening)
     assert isinstance(head_of(whitening), Head)
@@ -160,7 +157,7 @@ def test_damaged_folders_are_refused(model, tmp_path):
     model.with_postprocess(fit(tiny_flow(), model)).save(tmp_path / "model")
     copy = shutil.copytree(tmp_path / "model", tmp_path / "no-hashes")
     (copy / "fitted_on" / "0.safetensors").unlink()
-    with pytest.raises(ModelError, match="what the model was fitted on can't be read"):
+    with pytest.raises(ModelError, match="what the model was fitted on cannot be read"):
         LayerModel.load(copy)
     copy = shutil.copytree(tmp_path / "model", tmp_path / "other-count")
     facts = json.loads((copy / "layerwise.json").read_text())

@@ -310,7 +310,7 @@ BAD_SHAPES = [
     (lambda: add_pull_to_start([A], [A], strength=-1), r"strength -1 is not possible; give 0 or a number above it"),
     (lambda: masked_language_loss(A, A), r"logits: .* expected \(sentences, tokens, vocabulary\)"),
     (lambda: masked_language_loss(STACK, A), r"The shapes differ: logits \(3, 2\), labels \(3, 4\)"),
-    (lambda: replaced_token_loss(A, A[:2], A), r"The shapes differ: logits \(3, 4\), replaced \(2, 4\), kept"),
+    (lambda: replaced_token_loss(A, A[:2], A), r"The shapes differ: logits \(3, 4\), replaced \(2, 4\), mask"),
 ]
 
 

@@ -31,7 +31,7 @@ from layerwise.report.build import build_page, command_line
 from layerwise.report.findings import Compared, Gathered, check_two, find_out, gather
 from layerwise.report.page import page_html
 from layerwise.report.sections import _attention_figures, _smoothing_figures, _training_figures
-from layerwise.search.gain import Gain
+from layerwise.search import Gain
 from layerwise.train.run import train
 from support.attention import network_of
 from support.text_pairs import some_pairs

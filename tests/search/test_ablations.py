@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 
 from layerwise import LayerSearch
 from layerwise.errors import InputError
-from layerwise.search.ablations import by_size, by_training_size, fixed_mixes, random_sets, without_each
+from layerwise.search import by_size, by_training_size, fixed_mixes, random_sets, without_each
 
 SETTINGS = {"a split": {"dev": 40}, "splits": {"dev": 0.5, "splits": 3, "seed": 4}, "nested halves": {}}
 
@@ -115,7 +115,7 @@ def test_a_shallow_encoder_has_no_last_four():
 def test_fixed_mixes_of_a_pooling_that_was_not_searched():
     search = LayerSearch(dev=40).fit(*made_up(poolings=("cls",)))
     assert len(fixed_mixes(search, pooling="cls")) == 5
-    with pytest.raises(InputError, match="needs max views; given are cls"):
+    with pytest.raises(InputError, match="needs max views; these are cls"):
         fixed_mixes(search, pooling="max")
 
 

@@ -15,9 +15,8 @@ from sentence_transformers import SentenceTransformer
 from layerwise import Head, LayerEncoder, LayerModel, LayerSearch, parse_mix
 from layerwise.errors import InputError
 from layerwise.muted import muted
-from layerwise.postprocess.fitted_on import ENCODER, FittedOn
-from layerwise.search.request import only_head
-from layerwise.search.run import chosen_model
+from layerwise.postprocess import ENCODER, FittedOn
+from layerwise.search import chosen_model, only_head
 from support.commands import COMMAND, assert_one_line, call, call_json, run_main
 from support.pair_files import PAIRS, made_up_sentences, write
 from support.tiny import WIDTH, WORDS
@@ -121,7 +120,7 @@ def test_the_saved_model_keeps_what_stands_around_the_mix(folder, pairs, sides, 
     expected = LayerModel(encoder, said["best"]["mix"], normalize=True).encode(sides[0], prompt=PROMPTS["topic"])
     assert np.abs(model.encode(sides[0]) - expected).max() < 1e-5
     assert np.abs(SentenceTransformer(str(tmp_path / "new"), device="cpu").encode(sides[0]) - expected).max() < 1e-5
-    assert "the model's own 1 head(s) behind the mix are left out" in said["warnings"]
+    assert "the model's 1 head(s) after the mix are left out" in said["warnings"]
 
 
 def test_the_model_with_another_mix_is_the_same_in_all_else(folder):

@@ -11,10 +11,9 @@ from sklearn.metrics import ndcg_score
 
 from layerwise import Head, LayerSearch
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.search import retrieval
-from layerwise.search.relevance import RetrievalMetric, read_relevance
-from layerwise.search.retrieval import RetrievalProblem
-from layerwise.search.spaces import Space, layers_of, membership
+from layerwise.search import RetrievalMetric, Space, layers_of, retrieval
+from layerwise.search.retrieval import RetrievalProblem, read_relevance
+from layerwise.search.spaces import membership
 
 METRICS = ["mrr@10", "mrr@1", "recall@1", "recall@5", "ndcg@3", "ndcg@10"]
 

@@ -13,14 +13,14 @@ from sklearn.metrics import average_precision_score
 
 from layerwise import Head, LayerSearch
 from layerwise.errors import InputError, LayerwiseError, MixError
-from layerwise.search import sources
+from layerwise.search import Space, as_metric, layers_of, sources
 from layerwise.search.forms import Halves, scatter_bits, symmetric, triangle, weighted
 from layerwise.search.heads import HeadPairs
-from layerwise.search.metrics import METRICS, as_metric
+from layerwise.search.metrics import METRICS
 from layerwise.search.problems import PairProblem
 from layerwise.search.sorting import sort_carrying
 from layerwise.search.sources import PairGrams, lower_bits
-from layerwise.search.spaces import Space, layers_of, mask_of, membership
+from layerwise.search.spaces import mask_of, membership
 
 GRADED, LABELLED = ["spearman", "pearson"], ["average-precision", "accuracy"]
 

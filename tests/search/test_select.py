@@ -17,18 +17,24 @@ from sklearn.metrics import average_precision_score
 
 from layerwise import Head, LayerEncoder, LayerModel, LayerSearch, LayerSet, LayerWeights, parse_mix
 from layerwise.errors import InputError, LayerwiseError, MixError
-from layerwise.search import choose
+from layerwise.search import (
+    Choice,
+    ScoredSet,
+    ScoreTable,
+    Space,
+    bootstrap_gain,
+    choose,
+    layers_of,
+    random_splits,
+    redraw_pearson,
+    redraw_spearman,
+)
 from layerwise.search.beam import beam_search
-from layerwise.search.choose import Choice
-from layerwise.search.gain import bootstrap_gain
-from layerwise.search.metrics import METRICS
+from layerwise.search.metrics import METRICS, counts_of
 from layerwise.search.problems import PairProblem
-from layerwise.search.redraw import counts_of, redraw_pearson, redraw_spearman
-from layerwise.search.select import random_splits
 from layerwise.search.sources import PairGrams
-from layerwise.search.spaces import Space, layers_of, mask_of, membership
+from layerwise.search.spaces import mask_of, membership
 from layerwise.search.stability import stability
-from layerwise.search.table import ScoredSet, ScoreTable
 from layerwise.search.weights import search_weights
 
 
@@ -696,16 +702,17 @@ def test_a_table_of_no_known_format_is_refused(name, tmp_path):
     assert not list(tmp_path.glob("table*"))
 
 
-def test_a_table_in_no_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"there is no folder .*missing; make it first"):
-        table_of({(0,): 0.5}).write(tmp_path / "missing" / "table.csv")
+def test_a_tables_missing_folder_is_created_but_no_folder_below_a_file(tmp_path):
+    table_of({(0,): 0.5}).write(tmp_path / "missing" / "table.csv")
+    with pytest.raises(InputError, match=r"table\.csv is a file, not a folder; give another path"):
+        table_of({(0,): 0.5}).write(tmp_path / "missing" / "table.csv" / "table.csv")
 
 
 def test_a_table_over_a_folder_is_refused_and_leaves_nothing(tmp_path):
     (tmp_path / "table.csv").mkdir()
-    with pytest.raises(InputError, match=r"table\.csv: can't be written"):
+    with pytest.raises(InputError, match=r"table\.csv: is a folder; give the name of a file"):
         table_of({(0,): 0.5}).write(tmp_path / "table.csv")
-    assert not list(tmp_path.glob("*.part"))
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
 # LayerSearch

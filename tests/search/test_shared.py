@@ -7,7 +7,8 @@ from scipy.stats import rankdata, spearmanr
 from sklearn.metrics import average_precision_score
 
 from layerwise import LayerEncoder, LayerSearch
-from layerwise.search.spaces import layers_of, membership
+from layerwise.search import layers_of
+from layerwise.search.spaces import membership
 
 pytestmark = pytest.mark.shared
 

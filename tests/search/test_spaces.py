@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerwise.errors import MixError
-from layerwise.search.spaces import Space, highest_layers, layers_of, mask_of, membership
+from layerwise.search import Space, layers_of
+from layerwise.search.spaces import highest_layers, mask_of, membership
 
 FORMS = ["all", "up to 4", "at least 2", "exactly 3", "contiguous", "with 0,1", "without 12", "0-6,12"]
 

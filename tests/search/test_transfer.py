@@ -15,18 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from layerwise import LayerEncoder
-from layerwise.classify import logistic
-from layerwise.classify.logistic import fit_like_saga, fit_optimum
+from layerwise.classify import fit_like_saga, fit_optimum, logistic
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.search import transfer
-from layerwise.search.transfer import (
-    TransferProtocol,
-    TransferReport,
-    TransferSearch,
-    TransferSplit,
-    draw_splits,
-    training_size_ablation,
-)
+from layerwise.search import TransferSearch, training_size_ablation, transfer
+from layerwise.search.transfer import TransferProtocol, TransferReport, TransferSplit, draw_splits
 
 SMALL = TransferProtocol(outer=2, inner=3)
 
@@ -349,10 +341,10 @@ def bad_row(views):
         (lambda v: v, lambda y: y, {"pair_views": lambda v: v[:, :2]}, "pair_views have the shape .* they must agree"),
         (lambda v: v[:3], lambda y: np.array([0, 1, 1]), {}, "too few rows: a split leaves 2"),
         (lambda v: v, lambda y: np.arange(100) // 99, {}, r"class 1 \(1 of 100 rows\) is in no training row"),
-        (lambda v: v, lambda y: y, {"sets": [(2, 6)]}, r"no layer 6 in set \(2, 6\): the views have layers 0 to 5"),
+        (lambda v: v, lambda y: y, {"sets": [(2, 6)]}, r"no layer 6 in set \(2, 6\): there are layers 0 to 5"),
         (lambda v: v, lambda y: y, {"sets": [()]}, "a set of layers is empty"),
         (lambda v: v, lambda y: y, {"sets": []}, "sets is empty"),
-        (lambda v: v, lambda y: y, {"device": "abacus"}, "device 'abacus' can't be used here"),
+        (lambda v: v, lambda y: y, {"device": "abacus"}, "device 'abacus' cannot be used here"),
     ],
 )
 def test_bad_input(views, labels, options, message):

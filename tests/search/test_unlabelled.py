@@ -9,13 +9,15 @@ import torch
 import transformers as hf
 
 from layerwise import LayerEncoder, LayerSearch
-from layerwise.encoder.dropout import dropout_on, dropout_rate
+from layerwise.encoder import dropout_rate
+from layerwise.encoder.dropout import dropout_on
 from layerwise.errors import InputError, LayerwiseError, ModelError
+from layerwise.search import Space, dropout_passes, layers_of
 from layerwise.search.metrics import METRICS
 from layerwise.search.problems import PairProblem
 from layerwise.search.sources import PairGrams
-from layerwise.search.spaces import Space, layers_of, membership
-from layerwise.search.unlabelled import GuardedProblem, dropout_passes, without_labels
+from layerwise.search.spaces import membership
+from layerwise.search.unlabelled import GuardedProblem, without_labels
 from support.tiny import ARCHITECTURES, DEPTH, SENTENCES, VOCABULARY, WIDTH, tiny_tokenizer
 
 WITH_DROPOUT = [name for name in ARCHITECTURES if name not in ("albert", "modernbert")]  # by their configs' defaults

@@ -1,4 +1,4 @@
-"""The classifiers of SentEval's protocol: what is asked of one, and the logistic regression."""
+"""The classifiers of SentEval's protocol: their interface, and the logistic regression."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,9 +57,9 @@ class LogisticClassifier:
     def accuracies(self, train: Tensor, scored: Tensor) -> Tensor:
         """Of every fold and C."""
         fold = torch.arange(len(train), device=train.device).repeat_interleave(len(self._number))
-        found = self._predictions(train, fold, self._number.repeat(len(train)))
+        predicted = self._predictions(train, fold, self._number.repeat(len(train)))
         right = torch.stack(
-            [(row == self.rows.labels)[held].double().mean() for row, held in zip(found, scored[fold], strict=True)]
+            [(row == self.rows.labels)[held].double().mean() for row, held in zip(predicted, scored[fold], strict=True)]
         )
         return right.view(len(train), -1)
 
@@ -74,7 +74,7 @@ class LogisticClassifier:
         return predictions(self.rows.features, weights, guide.problems(train[:, pool], fold, c).absent)
 
     def _guided(self, pool: Tensor) -> Guide:
-        """Guides are kept: the refit trains on the rows that the folds were taken from."""
+        """Guides are cached: the refit trains on the rows that the folds were taken from."""
         if self._guide is None or not torch.equal(self._guide[0], pool):
             rows = (
                 self.rows

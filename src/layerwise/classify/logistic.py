@@ -13,7 +13,7 @@ There are two answers, and on sentence vectors they differ by up to three points
   round, by an exponential integrator, and halt by the same rule. It halts within a few epochs of SAGA; its weights
   differ from SAGA's little more than SAGA's with two random seeds differ.
 
-The axes are those of all rows given, training or not; they guide the path, not where it leads.
+The axes are those of all rows, training or not; they guide the path, not where it leads.
 """
 
 import math
@@ -24,9 +24,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from layerwise.classify.logistic_paths import Path, follow, minimise
-from layerwise.classify.logistic_problem import FoldProblem, absent_classes, fold_problem, principal_axes
 from layerwise.errors import InputError
+from layerwise.threads import one_thread_each
+
+_ALIGNED = 8  # columns are padded to a multiple of this, which matrix products on a GPU like
+_FORESIGHT = 0.6  # of the correction: 1 follows smooth paths best, but swings where curvature is a third above foreseen
+Path = tuple[Tensor, Tensor, Tensor]  # weights; rounds and whether it converged, (sets, folds) both
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,62 @@ def fit_optimum(
     return _fit(features, labels, training, c, lambda problem: minimise(problem, tolerance, rounds))
 
 
+def sets_at_once(rows: int, width: int, folds: int, classes: int, device: torch.device) -> int:
+    """How many feature matrices to give in one call: enough to keep a GPU busy, in bounded memory; 1 on a CPU."""
+    if device.type != "cuda":
+        return 1
+    return max(1, _workspace(device) // (12 * rows * width + folds * _fold_bytes(rows, width, classes)))
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The rows with a column of ones (and zeros), and the principal axes of their second moments."""
+
+    rows: Tensor  # (sets, n, d)
+    values: Tensor  # (sets, d, 1, 1)
+    vectors: Tensor  # (sets, d, d)
+    width: int
+
+
+@dataclass(frozen=True)
+class FoldProblem:
+    """Some folds. Weights are (sets, d, folds, columns); a fold's objective is divided by C times its rows."""
+
+    axes: Axes
+    targets: Tensor  # (n, 1, columns)
+    share: Tensor  # (n, folds, 1): 1 / the fold's rows where it is trained, else 0
+    penalty: Tensor  # (folds, 1)
+    absent: Tensor  # (folds, columns): classes without a training row
+    ceiling: Tensor  # (folds, 1): times the axes' values, no curvature is above this
+
+    def probabilities(self, weights: Tensor) -> Tensor:
+        """(sets, d, folds, columns) -> (sets, n, folds, columns)"""
+        scores = product(self.axes.rows, weights)
+        if weights.shape[-1] == 1:
+            return scores.sigmoid_()
+        return scores.masked_fill_(self.absent, -math.inf).softmax(-1)
+
+    def gradient(self, probabilities: Tensor, weights: Tensor) -> Tensor:
+        """Of the objective, in the weights' shape. Overwrites the probabilities."""
+        errors = probabilities.sub_(self.targets).mul_(self.share)
+        slope = product(self.axes.rows.mT, errors)
+        slope[:, : self.axes.width] += self.penalty * weights[:, : self.axes.width]
+        return slope
+
+    def turned(self, values: Tensor) -> Tensor:
+        """To coordinates along the axes. (sets, d, folds, columns) -> the same"""
+        return product(self.axes.vectors.mT, values)
+
+    def back(self, values: Tensor) -> Tensor:
+        """From coordinates along the axes. (sets, d, folds, columns) -> the same"""
+        return product(self.axes.vectors, values)
+
+    def zeros(self) -> Tensor:
+        """Where every path starts."""
+        sets, _, d = self.axes.rows.shape
+        return self.axes.rows.new_zeros(sets, d, *self.absent.shape)
+
+
 def _fit(
     features: Tensor, labels: Tensor, training: Tensor, c: float, solve: Callable[[FoldProblem], Path]
 ) -> LogisticFits:
@@ -100,13 +159,6 @@ def _fit(
     rounds, converged = (torch.cat([path[i] for path in paths], 1) for i in (1, 2))
     whole = (weights[..., : axes.width], intercepts, rounds, converged)
     return LogisticFits(*(whole if features.ndim == 3 else (part[0] for part in whole)))
-
-
-def sets_at_once(rows: int, width: int, folds: int, classes: int, device: torch.device) -> int:
-    """How many feature matrices to give in one call: enough to keep a GPU busy, in bounded memory; 1 on a CPU."""
-    if device.type != "cuda":
-        return 1
-    return max(1, _workspace(device) // (12 * rows * width + folds * _fold_bytes(rows, width, classes)))
 
 
 def _workspace(device: torch.device) -> int:
@@ -130,3 +182,126 @@ def _check(features: Tensor, labels: Tensor, training: Tensor, c: float) -> None
         raise InputError("a regression needs labels from 0 to at least 1 and a training row in every fold")
     if not c > 0:
         raise InputError(f"C is {c}; it must be above 0")
+
+
+def principal_axes(features: Tensor) -> Axes:
+    """(sets, n, width) -> the rows with their column of ones, and their axes"""
+    sets, n, width = features.shape
+    rows = features.new_zeros(sets, n, -(-(width + 1) // _ALIGNED) * _ALIGNED)
+    rows[..., :width], rows[..., width] = features, 1.0
+    values, vectors = _eigh(rows.mT @ rows / n)
+    return Axes(rows, values.clamp_min(0)[..., None, None], vectors, width)
+
+
+def _eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and vectors, by one thread: OpenBLAS takes ten times as long with two."""
+    with one_thread_each():
+        values, vectors = torch.linalg.eigh(matrices)
+    return values, vectors
+
+
+def absent_classes(labels: Tensor, training: Tensor, classes: int) -> Tensor:
+    """(n,), (folds, n) -> (folds, columns)"""
+    if classes == 2:
+        return torch.zeros(len(training), 1, dtype=torch.bool, device=training.device)
+    return torch.stack([~training[:, labels == label].any(1) for label in range(classes)], 1)
+
+
+def fold_problem(axes: Axes, labels: Tensor, training: Tensor, classes: int, c: float) -> FoldProblem:
+    """Labels (n,) and the training rows of some folds (folds, n) as a problem to solve."""
+    size = training.sum(1)[:, None].to(axes.rows.dtype)
+    wanted = torch.arange(1 if classes == 2 else 0, classes, device=labels.device)
+    bound = 0.25 if classes == 2 else 0.5
+    return FoldProblem(
+        axes,
+        targets=(labels[:, None, None] == wanted).to(axes.rows.dtype),
+        share=(training / size).mT[..., None],
+        penalty=1 / (c * size),
+        absent=absent_classes(labels, training, classes),
+        ceiling=bound * len(labels) / size,
+    )
+
+
+def product(matrices: Tensor, values: Tensor) -> Tensor:
+    """(sets, a, b), (sets, b, folds, columns) -> (sets, a, folds, columns)"""
+    product = matrices @ values.flatten(-2)
+    return product.reshape(*product.shape[:2], *values.shape[2:])
+
+
+def follow(problem: FoldProblem, tolerance: float, epochs: int) -> Path:
+    """The gradient flow from zero, an epoch of SAGA a round.
+
+    An exponential integrator of Adams and Bashforth's kind: exact for a curvature that is constant along each axis,
+    and corrected by how the slope bent in the last step beyond that. The curvature is measured now and then; `caution`
+    multiplies it, and rises where a step meets more than foreseen, so that no fold can swing out of control.
+    """
+    weights, time = problem.zeros(), _epoch_time(problem)[:, None, :, None]
+    caution = torch.full_like(time, 1.0 if weights.shape[-1] == 1 else 2.0)  # classes together can double it
+    taken = torch.zeros(time.shape[0], time.shape[2], dtype=torch.int64, device=time.device)
+    done = torch.zeros_like(taken, dtype=torch.bool)
+    step, before, lengths, measured = torch.zeros_like(weights), None, time, time
+    squares = (problem.axes.rows @ problem.axes.vectors).square_()
+    for epoch in range(epochs):
+        chances = problem.probabilities(weights)
+        if epoch & (epoch - 1) == 0:  # 0, 1, 2, 4, 8, ...
+            measured = product(squares.mT, (chances * (1 - chances)).mul_(problem.share))
+        slope = problem.turned(problem.gradient(chances, weights))
+        bend = torch.zeros_like(slope) if before is None else slope - before
+        caution = caution * _surprise(step, bend, lengths)
+        curvature = (caution * measured).minimum(problem.axes.values * problem.ceiling) + problem.penalty
+        lengths = -torch.expm1(-curvature * time) / curvature
+        step = lengths * slope + _FORESIGHT * (1 - lengths / time) / curvature * (bend + curvature * step)
+        step.mul_(~done[:, None, :, None])
+        before = slope
+        moved = problem.back(step)
+        weights -= moved
+        taken += ~done
+        inner = slice(problem.axes.width)
+        done |= largest(moved[:, inner]) <= tolerance * largest(weights[:, inner])
+        if bool(done.all()):
+            break
+    return weights, taken, done
+
+
+def _epoch_time(problem: FoldProblem) -> Tensor:
+    """How far along the flow an epoch of SAGA goes: its rows times its step. (sets, folds)"""
+    squares = problem.axes.rows.square().sum(-1)  # the column of ones included, as scikit-learn does
+    trained = (problem.share[..., 0] > 0).mT
+    longest = torch.stack([torch.where(trained, of_set, 0.0).amax(-1) for of_set in squares])
+    penalty, size = problem.penalty[:, 0], 1 / problem.share.amax((0, 2))
+    steepest = 0.25 * longest + penalty
+    return size / (2 * steepest + torch.minimum(2 * size * penalty, steepest))
+
+
+def _surprise(step: Tensor, bend: Tensor, lengths: Tensor) -> Tensor:
+    """The curvature met along a step divided by the curvature foreseen, 1 where it is less. (sets, 1, folds, 1)"""
+    foreseen = (step.square() / lengths).sum((1, 3), keepdim=True)
+    met = -(step * bend).sum((1, 3), keepdim=True)
+    return torch.where(foreseen > 0, met / foreseen, 1.0).clamp_min(1.0)
+
+
+def minimise(problem: FoldProblem, tolerance: float, rounds: int) -> Path:
+    """Nesterov's accelerated gradients along the axes, each fold starting anew when its momentum leads uphill."""
+    weights = problem.zeros()
+    lengths = 1 / (problem.axes.values * problem.ceiling + problem.penalty)
+    ahead, pace = weights, torch.ones_like(weights[:, :1, :, :1])
+    taken = torch.zeros(weights.shape[0], weights.shape[2], dtype=torch.int64, device=weights.device)
+    done = torch.zeros_like(taken, dtype=torch.bool)
+    for _ in range(rounds):
+        slope = problem.gradient(problem.probabilities(ahead), ahead)
+        done |= largest(slope) <= tolerance
+        if bool(done.all()):
+            break
+        moved = torch.where(done[:, None, :, None], ahead, ahead - problem.back(problem.turned(slope) * lengths))
+        uphill = (slope * (moved - weights)).sum((1, 3), keepdim=True) > 0
+        pace = torch.where(uphill, 1.0, pace)
+        faster = (1 + (1 + 4 * pace.square()).sqrt()) / 2
+        momentum = torch.where(done[:, None, :, None], 0.0, (pace - 1) / faster)
+        ahead, weights, pace = moved + momentum * (moved - weights), moved, faster
+        taken += ~done
+    return ahead, taken, done
+
+
+def largest(values: Tensor) -> Tensor:
+    """The largest entry of each fold, sign aside. (sets, d, folds, columns) -> (sets, folds)"""
+    return values.abs().amax((1, 3))

@@ -1,4 +1,4 @@
-"""Which rows train, choose and test: SentEval's three ways, by what splits a task has."""
+"""Which rows train, choose and test: SentEval's three protocols, by the splits of a task."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layerwise.errors import InputError
+from layerwise.extras import require
 
 Mask = NDArray[np.bool_]
 Codes = NDArray[np.int64]
@@ -38,7 +39,7 @@ class Plan:
 
 
 def kfold_plan(codes: Codes, *, folds: int, inner: int, seed: int) -> Plan:
-    """No split given: every row tests once, and inner folds of the others choose."""
+    """A task without splits: every row tests once, and inner folds of the others choose."""
     made = tuple(
         Fold(train, test, stratified(codes, np.flatnonzero(train), folds=inner, seed=seed))
         for train, test in stratified(codes, np.arange(len(codes)), folds=folds, seed=seed)
@@ -47,7 +48,7 @@ def kfold_plan(codes: Codes, *, folds: int, inner: int, seed: int) -> Plan:
 
 
 def split_plan(codes: Codes, splits: Mapping[str, ArrayLike], *, inner: int, seed: int) -> Plan:
-    """Splits given: dev rows choose, or without them inner folds of the training rows."""
+    """A task with splits: dev rows choose, or without them inner folds of the training rows."""
     masks = _masks(splits, len(codes))
     train, test, dev = masks["train"], masks["test"], masks.get("dev")
     sizes = {name: int(mask.sum()) for name, mask in masks.items()}
@@ -59,12 +60,13 @@ def split_plan(codes: Codes, splits: Mapping[str, ArrayLike], *, inner: int, see
 
 def stratified(codes: Codes, rows: Codes, *, folds: int, seed: int) -> tuple[tuple[Mask, Mask], ...]:
     """scikit-learn's StratifiedKFold, shuffled by the seed, of some rows, in their order: (train, held out) by fold."""
+    require("evaluate", "a classification by folds", "sklearn")
     from sklearn.model_selection import StratifiedKFold
 
     largest = np.unique(codes[rows], return_counts=True)[1].max()
     if largest < folds:
         raise InputError(
-            f"{len(rows)} rows of which no class has more than {largest} can't be split into {folds} folds: "
+            f"{len(rows)} rows of which no class has more than {largest} cannot be split into {folds} folds: "
             f"give more rows, or ask for fewer folds"
         )
     splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)

@@ -74,9 +74,9 @@ class Problems:
         dtype = rows.features.dtype
         return cls(rows, folds.to(dtype), fold, penalty.to(dtype)[:, None, None], absent[..., None])
 
-    def __getitem__(self, kept: Tensor) -> Self:
+    def __getitem__(self, picked: Tensor) -> Self:
         """Some of the regressions."""
-        return replace(self, fold=self.fold[kept], penalty=self.penalty[kept], absent=self.absent[kept])
+        return replace(self, fold=self.fold[picked], penalty=self.penalty[picked], absent=self.absent[picked])
 
     def gradient(self, weights: Tensor) -> Tensor:
         """(problems, columns, d) -> the same"""
@@ -117,9 +117,9 @@ def row_parts(features: Tensor, columns: int) -> list[slice]:
 def predictions(features: Tensor, weights: Tensor, absent: Tensor) -> Tensor:
     """The class of every row by every regression: (n, d), (problems, columns, d) -> (problems, n)"""
     flat = weights.flatten(0, 1)
-    found = torch.empty(len(weights), len(features), dtype=torch.int64, device=features.device)
+    classes = torch.empty(len(weights), len(features), dtype=torch.int64, device=features.device)
     for part in row_parts(features, len(flat)):
         scores = (flat @ features[part].mT).view(*absent.shape[:2], -1)
         one = scores.shape[1] == 1
-        found[:, part] = (scores[:, 0] > 0).long() if one else scores.masked_fill_(absent, -torch.inf).argmax(1)
-    return found
+        classes[:, part] = (scores[:, 0] > 0).long() if one else scores.masked_fill_(absent, -torch.inf).argmax(1)
+    return classes

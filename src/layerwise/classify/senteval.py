@@ -1,7 +1,7 @@
 """SentEval's transfer tasks: the accuracy of a classifier on fixed sentence vectors, by its three protocols.
 
 - A task without splits (MR, CR, SUBJ, MPQA): ten stratified folds test in turn; ten inner folds of the others choose
-  the setting, for each test anew. The score is the mean of the folds' accuracies.
+  the setting for each test. The score is the mean of the folds' accuracies.
 - A task with train and test (TREC, MRPC): ten folds of the training rows choose.
 - A task with train, dev and test (SST, probing): the dev rows choose; training rows alone train.
 
@@ -86,7 +86,7 @@ class ClassResult:
     rows: NDArray[np.int64]
     """The rows that were tested, ascending, (tested,); without splits that is all of them."""
     predictions: Array
-    """What was predicted for them, in the labels' own values, (tested,)"""
+    """What was predicted for them, in the values of the labels, (tested,)"""
     correct: NDArray[np.bool_]
     """Whether it was right, (tested,): what a paired comparison of two results needs."""
     kind: str
@@ -134,8 +134,8 @@ def evaluate_classes(
     )
     classifier = CLASSIFIERS[protocol.classifier](rows)
     chosen, dev = _choose(plan, classifier, device)
-    found = _test(plan, classifier, chosen, device)
-    return _result(plan, classes, answers, found, [settings[number] for number in chosen], dev)
+    predicted = _test(plan, classifier, chosen, device)
+    return _result(plan, classes, answers, predicted, [settings[number] for number in chosen], dev)
 
 
 def pair_features(left: ArrayLike, right: ArrayLike) -> NDArray[np.float32]:
@@ -188,8 +188,8 @@ def _choose(plan: Plan, classifier: GridClassifier, device: str | torch.device) 
     """Of each fold the number of its setting, and the accuracy that chose it."""
     pairs = [pair for fold in plan.folds for pair in fold.inner]
     train, scored = (torch.as_tensor(np.stack(masks), device=device) for masks in zip(*pairs, strict=True))
-    found = classifier.accuracies(train, scored).cpu().numpy()
-    of_folds = found.reshape(len(plan.folds), -1, found.shape[1]).mean(1)
+    accuracies = classifier.accuracies(train, scored).cpu().numpy()
+    of_folds = accuracies.reshape(len(plan.folds), -1, accuracies.shape[1]).mean(1)
     chosen = np.round(100 * of_folds, 2).argmax(1)
     return chosen.tolist(), of_folds[np.arange(len(chosen)), chosen].tolist()
 
@@ -199,17 +199,17 @@ def _test(plan: Plan, classifier: GridClassifier, chosen: list[int], device: str
     train = torch.as_tensor(np.stack([fold.train for fold in plan.folds]), device=device)
     dev = None if plan.dev is None else torch.as_tensor(plan.dev, device=device)
     every = classifier.predictions(train, torch.tensor(chosen, device=device), dev).cpu().numpy()
-    found = np.full(every.shape[1], -1, dtype=np.int64)
+    codes = np.full(every.shape[1], -1, dtype=np.int64)
     for fold, predicted in zip(plan.folds, every, strict=True):
-        found[fold.test] = predicted[fold.test]
-    return found
+        codes[fold.test] = predicted[fold.test]
+    return codes
 
 
 def _result(
-    plan: Plan, classes: Array, answers: Array, found: Codes, chosen: list[float], dev: list[float]
+    plan: Plan, classes: Array, answers: Array, codes: Codes, chosen: list[float], dev: list[float]
 ) -> ClassResult:
-    rows = np.flatnonzero(found >= 0)
-    predicted = classes[found.clip(min=0)]
+    rows = np.flatnonzero(codes >= 0)
+    predicted = classes[codes.clip(min=0)]
     right = predicted == answers
     by_fold = tuple(float(right[fold.test].mean()) for fold in plan.folds)
     return ClassResult(

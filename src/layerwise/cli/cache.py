@@ -1,4 +1,4 @@
-"""`layerwise cache`: what is kept on disk, and clearing it."""
+"""`layerwise cache`: what is cached on disk, and clearing it."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,27 +10,27 @@ from layerwise.cli.screen import human_bytes, print_json, print_line, print_tabl
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from layerwise.encoder.cache import CacheEntry
+    from layerwise.encoder import CacheEntry
 
-app = typer.Typer(help="Show or clear the layer views kept on disk.", invoke_without_command=True)
+app = typer.Typer(help="Show or clear the layer views cached on disk.", invoke_without_command=True)
 
 
 @app.callback()
 def show(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show the layer views kept on disk."""
+    """Show the layer views cached on disk."""
     if context.invoked_subcommand:
         return
-    from layerwise.encoder.cache import ViewCache
+    from layerwise.encoder import ViewCache
 
     cache = ViewCache()
     entries = list(cache.entries())
     views = sum(entry.bytes for entry in entries)
     graphs = sum(path.stat().st_size for path in _graphs())
     results = _results()
-    kept = sum(path.stat().st_size for path in results)
+    results_bytes = sum(path.stat().st_size for path in results)
     if as_json:
         rows = [{"name": e.name, "bytes": e.bytes, **e.manifest} for e in entries]
-        sizes = {"bytes": views, "onnx_bytes": graphs, "results": len(results), "results_bytes": kept}
+        sizes = {"bytes": views, "onnx_bytes": graphs, "results": len(results), "results_bytes": results_bytes}
         print_json({"folder": str(cache.folder), **sizes, "entries": rows})
         return
     if entries:
@@ -39,7 +39,7 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
     if graphs:
         print_line(f"ONNX graphs: {human_bytes(graphs)}")
     if results:
-        print_line(f"Results of evaluations: {len(results)}, {human_bytes(kept)}")
+        print_line(f"Results of evaluations: {len(results)}, {human_bytes(results_bytes)}")
 
 
 @app.command("clear")
@@ -50,8 +50,7 @@ def clear(
     """Remove layer views (and, without a prefix, graphs and results); they are made again when needed."""
     import shutil
 
-    from layerwise.encoder.cache import ViewCache
-    from layerwise.encoder.onnx import graphs_folder
+    from layerwise.encoder import ViewCache, graphs_folder
 
     freed = ViewCache().clear(prefix)
     if not prefix:
@@ -66,7 +65,7 @@ def clear(
 
 
 def _graphs() -> "list[Path]":
-    from layerwise.encoder.onnx import graphs_folder
+    from layerwise.encoder import graphs_folder
 
     return sorted(graphs_folder().glob("*.onnx"))
 

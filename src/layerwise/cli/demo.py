@@ -11,7 +11,7 @@ from layerwise.cli.screen import print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from layerwise.evaluate.demo import DemoScores
-    from layerwise.model.layer_model import LayerModel
+    from layerwise.model import LayerModel
 
 _QUERIES = ("Can I get a refund?", "Why is space dark although there are so many stars?")
 
@@ -25,8 +25,8 @@ def demo(
     """Score every layer and set of layers, save the model of the best, embed a small corpus and search it."""
     from layerwise.evaluate.demo import score_demo_pairs
     from layerwise.mixes import parse_mix
-    from layerwise.model.layer_model import LayerModel
-    from layerwise.search.run import chosen_model
+    from layerwise.model import LayerModel
+    from layerwise.search import chosen_model
 
     loaded = LayerModel.load(model, device=device)
     scores = score_demo_pairs(loaded)
@@ -38,8 +38,8 @@ def demo(
         return
     _show(scores)
     print_line(f"Saved the model of layers {scores.best.mix} in {out / 'model'}; its corpus is in {out / 'corpus'}.\n")
-    for query, found in answers.items():
-        rows = [(f"{hit['score']:.3f}", hit["text"]) for hit in found]
+    for query, hits in answers.items():
+        rows = [(f"{hit['score']:.3f}", hit["text"]) for hit in hits]
         print_table(("cosine", query), rows)
 
 
@@ -64,7 +64,7 @@ def _points(score: float) -> str:
 
 
 def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:
-    """Embed the corpus as any other file, and look for the queries' nearest passages in it."""
+    """Embed the corpus as any other file, and search it for the passages nearest to the queries."""
     from importlib import resources
 
     import numpy as np
@@ -73,8 +73,7 @@ def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:
     from sentence_transformers.util import semantic_search
 
     from layerwise.data.rows import RowSource
-    from layerwise.embed.job import EmbedJob, ModelChoice
-    from layerwise.embed.run import run_embed
+    from layerwise.embed import EmbedJob, ModelChoice, run_embed
 
     with resources.as_file(resources.files("layerwise.data") / "demo_corpus.txt") as path:
         job = EmbedJob(RowSource.of(str(path), ("text", "text")))
@@ -83,8 +82,8 @@ def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:
     table = pq.read_table(out / "corpus", columns=["text", "embedding"])
     texts = table["text"].to_pylist()
     corpus = torch.from_numpy(np.stack(table["embedding"].to_numpy()))
-    found = semantic_search(model.encode_query(list(_QUERIES), convert_to_tensor=True).cpu(), corpus, top_k=3)
+    results = semantic_search(model.encode_query(list(_QUERIES), convert_to_tensor=True).cpu(), corpus, top_k=3)
     return {
         query: [{"score": round(hit["score"], 4), "text": texts[hit["corpus_id"]]} for hit in hits]
-        for query, hits in zip(_QUERIES, found, strict=True)
+        for query, hits in zip(_QUERIES, results, strict=True)
     }

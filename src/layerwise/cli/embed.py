@@ -27,7 +27,7 @@ def embed(
     number_type: Annotated[str, typer.Option(help="Numbers in the output: float32 or float16.")] = "float32",
     shard_rows: Annotated[int, typer.Option(help="Rows a shard; a stopped run loses at most a few of them.")] = 8192,
     processes: Annotated[int, typer.Option(help="Processes that share the work.")] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew although OUT exists.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again although OUT exists.")] = False,
     device: Device = None,
     dtype: Dtype = "float32",
     max_length: MaxLength = None,
@@ -37,10 +37,9 @@ def embed(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Embed any number of rows, streaming. Stopped in any way, the same command goes on where it was."""
+    """Embed any number of rows, streaming. Stopped in any way, the same command resumes it."""
     from layerwise.data.rows import RowSource
-    from layerwise.embed.job import EmbedJob, ModelChoice, split_out
-    from layerwise.embed.run import run_embed
+    from layerwise.embed import EmbedJob, ModelChoice, run_embed, split_out
 
     shards, joined, shard_format = split_out(out, output_format)
     devices = tuple(device.split(",")) if device else ()
@@ -77,7 +76,7 @@ def embed(
                 progress=progress,
             )
     except KeyboardInterrupt as stopped:
-        say_error("interrupted; what was written is kept: run the same command again to go on")
+        say_error("interrupted; the shards written before are kept: run the same command again to resume")
         raise typer.Exit(130) from stopped
     if as_json:
         print_json(asdict(result))

@@ -11,6 +11,7 @@ from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import AsJson, Mix, Model
 from layerwise.cli.screen import counting, print_json, print_line
 from layerwise.errors import InputError
+from layerwise.registry import check_known
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,11 +42,10 @@ def fit(
     loading: Loading,
 ) -> None:
     """Fit a baseline of this field on unlabelled sentences. What it was fitted on is recorded with the model."""
-    from layerwise.model.layer_model import LayerModel
+    from layerwise.model import LayerModel
     from layerwise.postprocess import FittedOn
 
-    if kind not in KINDS:
-        raise InputError(f"--with {kind!r}: known are {', '.join(KINDS)}")
+    check_known(kind, KINDS, "transformation")
     if limit is not None and limit < 2:
         raise InputError(f"--limit {limit} is not possible; give 2 or more sentences")
     if dimensions is not None and kind != "whitening":

@@ -3,12 +3,16 @@
 from pathlib import Path
 
 from layerwise.errors import InputError
+from layerwise.files import check_writable
 
 
 def check_free(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that a model can't be saved in, as saving would."""
+    """Refuse a folder that a model cannot be saved in, as saving would."""
     folder = folder.expanduser()
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if not folder.exists():
+        check_writable(folder)
+        return
+    if folder.is_dir() and not any(folder.iterdir()):
         return
     if not overwrite:
         raise InputError(f"{folder}: is not empty; give another folder, or --overwrite")

@@ -17,7 +17,7 @@ def info(
     loading: Loading,
 ) -> None:
     """Show a model's layers, sizes, mix, and how its layers are read."""
-    from layerwise.model.layer_model import LayerModel
+    from layerwise.model import LayerModel
 
     loaded = LayerModel.load(model, **loading)
     facts = _facts(loaded)
@@ -29,7 +29,7 @@ def info(
 
 def _training(facts: dict[str, Any]) -> str:
     """A training in one cell: a few facts as they are, of many those that matter; the model card has all."""
-    from layerwise.model.training_facts import fact_rows
+    from layerwise.model import fact_rows
 
     rows = fact_rows(facts)
     if len(rows) > _FEW_FACTS:
@@ -39,8 +39,8 @@ def _training(facts: dict[str, Any]) -> str:
 
 
 def _facts(model: Any) -> dict[str, Any]:
-    from layerwise.encoder.taps import TappedLayers
-    from layerwise.model.native import is_native
+    from layerwise.encoder import TappedLayers
+    from layerwise.model import is_native
 
     encoder = model.encoder
     tapped = isinstance(encoder.reader, TappedLayers)

@@ -12,8 +12,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 Mix = Annotated[
     str | None,
     typer.Option(
-        help="A layer mix such as 'last', 'last-4', '0,1,12', '1-3,12 @ cls'; without, the model's own. "
-        "What stands behind the model's own mix (heads, normalising) is left out with another."
+        help="A layer mix such as 'last', 'last-4', '0,1,12', '1-3,12 @ cls' instead of the model's mix. "
+        "The heads and normalising that follow the model's mix are then left out."
     ),
 ]
 DataFolder = Annotated[

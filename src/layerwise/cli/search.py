@@ -18,11 +18,8 @@ from layerwise.registry import check_known
 if TYPE_CHECKING:
     from layerwise.data import TaskRows
     from layerwise.mixes import LayerMix
-    from layerwise.model.layer_model import LayerModel
-    from layerwise.search.layer_search import LayerSearch
-    from layerwise.search.run import SearchResult, TextResult
-    from layerwise.search.spaces import Space
-    from layerwise.search.task_search import ClassResult
+    from layerwise.model import LayerModel
+    from layerwise.search import ClassResult, LayerSearch, SearchResult, Space, TextResult
 
 _POINTS = 100  # correlations and rates are shown times 100
 _UNLABELLED = ("dropout", "pairs", "neighbours")
@@ -86,12 +83,8 @@ def search(
     loading: Loading,
 ) -> None:
     """Search every combination of layers: some pairs choose, others report. No training."""
-    from layerwise.model.layer_model import LayerModel
-    from layerwise.search.layer_search import LayerSearch
-    from layerwise.search.request import check_request, only_head
-    from layerwise.search.spaces import Space
-    from layerwise.search.table import check_table_path
-    from layerwise.search.task_search import rows_to_search
+    from layerwise.model import LayerModel
+    from layerwise.search import LayerSearch, Space, check_request, check_table_path, only_head, rows_to_search
 
     if table is not None:
         check_table_path(table)
@@ -131,7 +124,7 @@ def search(
 def _search_pairs(
     model: "LayerModel", rows: "TaskRows", poolings: list[str], search: "LayerSearch", no_labels: str | None
 ) -> "SearchResult | TextResult":
-    from layerwise.search.run import search_pairs, search_text
+    from layerwise.search import search_pairs, search_text
 
     watch, bar = partial(counting, unit="sets"), sys.stderr.isatty()
     with muted("layerwise.search"):  # its warnings are shown as notes to the result
@@ -158,7 +151,7 @@ def _check_classes(
 def _search_classes(
     model: "LayerModel", rows: "TaskRows", pooling: str, space: "Space | None", splits: int | None, seed: int
 ) -> "ClassResult":
-    from layerwise.search.task_search import search_classes
+    from layerwise.search import search_classes
 
     watch, bar = partial(counting, unit="sets"), sys.stderr.isatty()
     return search_classes(model, rows, pooling, watch, space=space, seed=seed, outer=splits, show_progress_bar=bar)
@@ -177,7 +170,7 @@ def _read(
 ) -> "TaskRows":
     """The rows of a plain file of pairs, or of a task."""
     from layerwise.data import TaskRows, find_tasks, guess_format, load_task, read_pairs
-    from layerwise.search.relevance import RetrievalMetric
+    from layerwise.search import RetrievalMetric
 
     if where is not None and "=" not in where:
         raise InputError(f"--where {where!r} is not COLUMN=VALUE")
@@ -221,8 +214,7 @@ def _report(
     no_labels: str | None = None,
 ) -> None:
     """Write what was asked for, then print the result."""
-    from layerwise.search.run import chosen_model
-    from layerwise.search.task_search import ClassResult
+    from layerwise.search import ClassResult, chosen_model
 
     mix: LayerMix = result.mix if isinstance(result, ClassResult) else result.search.best_.mix
     if table is not None:
@@ -240,8 +232,7 @@ def _report(
 
 def _how(result: "SearchResult | TextResult | ClassResult", no_labels: str | None) -> str:
     """How the layers were chosen, for the model card."""
-    from layerwise.search.run import SearchResult
-    from layerwise.search.task_search import ClassResult
+    from layerwise.search import ClassResult, SearchResult
 
     if isinstance(result, ClassResult):
         return result.how
@@ -279,7 +270,7 @@ def _show_classes(result: "ClassResult") -> None:
 
 
 def _show(result: "SearchResult | TextResult") -> None:
-    from layerwise.search.run import SearchResult
+    from layerwise.search import SearchResult
 
     if isinstance(result, SearchResult):
         _show_scores(result)
@@ -303,7 +294,7 @@ def _show_choice(search: "LayerSearch") -> None:
 
 
 def _show_scores(result: "SearchResult") -> None:
-    from layerwise.search.run import front_with_tests
+    from layerwise.search import front_with_tests
 
     search, report = result.search, result.search.report_
     best, last, gain = search.best_, search.last_, report.gain

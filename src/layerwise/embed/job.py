@@ -1,16 +1,15 @@
 """What an embedding job is, and how its input is cut into chunks, one for each shard of the output."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from layerwise.data.rows import Row, RowSource, text_of
-from layerwise.encoder.fingerprint import text_fingerprint
+from layerwise.digests import json_digest, text_digest
 from layerwise.errors import InputError
-from layerwise.mixes import LayerAttention
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
+from layerwise.registry import check_known
 
 EMPTY_CHOICES = ("error", "skip", "keep")
 FORMAT_CHOICES = ("parquet", "npy")
@@ -26,7 +25,7 @@ class ModelChoice:
     options: dict[str, Any] = field(default_factory=dict)
 
     def load(self, device: str | None = None) -> LayerModel:
-        """Load it, on another device if one is given."""
+        """Load the model, on `device` if one is named."""
         options = self.options if device is None else self.options | {"device": device}
         return LayerModel.load(self.name, mix=self.mix, **options)
 
@@ -51,27 +50,29 @@ class EmbedJob:
     number_type: str = "float32"
 
     def __post_init__(self) -> None:
-        _one_of("format", self.format, FORMAT_CHOICES)
-        _one_of("empty", self.empty, EMPTY_CHOICES)
-        _one_of("number_type", self.number_type, ("float32", "float16"))
+        check_known(self.format, FORMAT_CHOICES, "output format")
+        check_known(self.empty, EMPTY_CHOICES, "choice for empty rows")
+        check_known(self.number_type, ("float32", "float16"), "number type")
         if self.shard_rows < 1:
             raise InputError(f"shard_rows must be 1 or more, not {self.shard_rows}")
         for name in self.source.columns[1:]:
             if name in ("row", "embedding"):
-                raise InputError(f"column {name!r} can't be kept: the output has its own of that name; rename it")
+                raise InputError(
+                    f"column {name!r} cannot be carried along: the output has a column of that name; rename it"
+                )
         if self.format == "npy" and len(self.source.columns) > 1:
-            raise InputError("NPY files hold numbers only, so no columns can be kept; write Parquet")
+            raise InputError("NPY files hold numbers only, so no columns can be carried along; write Parquet")
         if self.format == "npy" and self.empty == "skip":
             raise InputError("NPY files have no row numbers, so no row may be skipped; write Parquet, or keep the rows")
 
     def settings(self, model: LayerModel) -> dict[str, Any]:
-        """Everything that decides the output beside the input's rows; a run is resumed only by its equal."""
-        own = {key: value for key, value in asdict(self).items() if key != "source"}
-        return own | {
+        """Everything that decides the output besides the input's rows; a run is resumed only with equal settings."""
+        settings = {key: value for key, value in asdict(self).items() if key != "source"}
+        return settings | {
             "columns": list(self.source.columns),
             "mix": str(model.mix),
-            "model": model_digest(model),
             "backend": model.encoder.backend,
+            "model": model.digest(),
         }
 
 
@@ -82,22 +83,19 @@ class Chunk:
     number: int
     rows: list[int]
     texts: list[str]
-    kept: list[tuple[Any, ...]]
+    carried: list[tuple[Any, ...]]
 
     @property
     def fingerprint(self) -> str:
-        """Tells on resuming whether a shard was made of these rows."""
-        digest = hashlib.sha256(text_fingerprint(self.texts).encode())
-        digest.update(repr(self.rows).encode())
-        digest.update(text_fingerprint([repr(values) for values in self.kept]).encode())
-        return digest.hexdigest()
+        """A digest of the rows, by which a resumed run knows its shards."""
+        return json_digest([self.rows, text_digest(self.texts), text_digest(map(repr, self.carried))])
 
 
 def chunks(job: EmbedJob) -> Iterator[Chunk]:
     """Read the source and cut it into chunks of `shard_rows` rows."""
     rows: list[int] = []
     texts: list[str] = []
-    kept: list[tuple[Any, ...]] = []
+    carried: list[tuple[Any, ...]] = []
     number = 0
     for index, row in enumerate(job.source):
         text = _text(job, row)
@@ -105,34 +103,20 @@ def chunks(job: EmbedJob) -> Iterator[Chunk]:
             continue
         rows.append(index)
         texts.append((job.prompt or "") + text)
-        kept.append(_kept(job, row))
+        carried.append(_carried(job, row))
         if len(rows) == job.shard_rows:
-            yield Chunk(number, rows, texts, kept)
-            rows, texts, kept, number = [], [], [], number + 1
+            yield Chunk(number, rows, texts, carried)
+            rows, texts, carried, number = [], [], [], number + 1
     if rows:
-        yield Chunk(number, rows, texts, kept)
+        yield Chunk(number, rows, texts, carried)
     elif not number:
         raise InputError(f"{job.source.name}: no rows to embed")
 
 
-def model_digest(model: LayerModel) -> str:
-    """A hash of everything in a model that decides an embedding."""
-    digest = hashlib.sha256()
-    encoder = model.encoder
-    for part in (*encoder.fingerprint(), str(model.mix), model.normalize, encoder.max_length, encoder.dtype):
-        digest.update(f"{part}\n".encode())
-    if isinstance(model.mix, LayerAttention):
-        digest.update(model.mix.trained.digest().encode())
-    for head in model.heads:
-        for name, tensor in head.state_dict().items():
-            digest.update(f"{name} {head.activation}".encode() + tensor.cpu().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _kept(job: EmbedJob, row: Row) -> tuple[Any, ...]:
+def _carried(job: EmbedJob, row: Row) -> tuple[Any, ...]:
     for column, value in enumerate(row.values[1:], start=1):
         if isinstance(value, str):
-            text_of(job.source, row, column)  # refuses what can't be written
+            text_of(job.source, row, column)  # refuses what cannot be written
     return row.values[1:]
 
 
@@ -142,12 +126,7 @@ def _text(job: EmbedJob, row: Row) -> str | None:
         return text
     if job.empty == "skip":
         return None
-    raise job.source.fail(row.place, "the text is empty; fill it in, or pass --empty skip or --empty keep")
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InputError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
+    raise job.source.fail(row.place, "the text must not be empty; fill it in, or pass --empty skip or --empty keep")
 
 
 def split_out(out: Path, format: str | None) -> tuple[Path, Path | None, str]:

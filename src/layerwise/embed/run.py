@@ -1,25 +1,20 @@
-"""Running a job: in this process, or dealt out to several."""
+"""Running an embedding job: every row of a source to shards, resumable after any kind of stop."""
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from layerwise.embed.engine import embed_chunks, embed_in_processes
 from layerwise.embed.job import Chunk, EmbedJob, ModelChoice, chunks
-from layerwise.embed.join import join_shards
-from layerwise.embed.shards import ShardFolder
-from layerwise.encoder.stream import Progress, no_progress
+from layerwise.embed.shards import ShardFolder, join_shards
+from layerwise.encoder import Progress, no_progress
 from layerwise.errors import InputError
-from layerwise.model.layer_model import LayerModel
-
-_WRITES_WAITING = 2
 
 
 @dataclass(frozen=True)
 class EmbedResult:
-    """What a run did: rows written now, rows that were there already, and how long it took."""
+    """What a run did: rows written now, rows that an earlier run had written, and how long it took."""
 
     out: str
     rows: int
@@ -40,7 +35,7 @@ def run_embed(
     overwrite: bool = False,
     progress: Progress = no_progress,
 ) -> EmbedResult:
-    """Embed every row of the job's source. Run again after any kind of stop, it goes on where it was.
+    """Embed every row of the job's source. The same call after any kind of stop resumes the run.
 
     Args:
         job: What to embed and how.
@@ -49,16 +44,16 @@ def run_embed(
         joined: One file to join the shards into at the end.
         processes: How many processes share the work, each with the model in its memory.
         devices: Their devices, in turn; without any, what the model is loaded for.
-        overwrite: Begin anew although a run was begun there.
-        progress: Told the number of rows each time a shard is there.
+        overwrite: Start again, and replace the shards of an earlier run.
+        progress: Called with the number of rows of each shard, written now or before.
     """
     if processes < 1:
         raise InputError(f"processes must be 1 or more, not {processes}")
     if joined is not None and joined.exists() and not overwrite:
         raise InputError(f"{joined}: exists already; give another name, or --overwrite")
-    began = time.perf_counter()
+    start = time.perf_counter()
     model = choice.load(devices[0] if devices else None)
-    width = model.kept_width(job.truncate_dim)
+    width = model.truncated_width(job.truncate_dim)
     job = replace(job, prompt=model.prompt(job.prompt_name, job.prompt), prompt_name=None)
     folder = ShardFolder(shard_folder, job)
     with folder.opened(job.settings(model), overwrite=overwrite):
@@ -67,49 +62,17 @@ def run_embed(
         if processes == 1:
             embed_chunks(model, todo, job, folder, count.written)
         else:
-            from layerwise.embed.workers import deal_out
-
-            del model  # the workers load their own
-            deal_out(todo, choice, job, shard_folder, processes, devices, count.written)
+            del model  # the workers load theirs
+            embed_in_processes(todo, choice, job, shard_folder, processes, devices, count.written)
         folder.check_end(count.shards)
     if joined is not None:
         join_shards([folder.path(number) for number in range(count.shards)], joined)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     return EmbedResult(str(joined or shard_folder), count.new, count.resumed, count.shards, width, seconds)
 
 
-def embed_chunks(
-    model: LayerModel,
-    todo: Iterable[Chunk],
-    job: EmbedJob,
-    folder: ShardFolder,
-    written: Callable[[Chunk], None],
-) -> None:
-    """Embed chunks and write their shards, the last ones while the model works on the next."""
-    waiting: deque[Chunk] = deque()
-    writes: deque[tuple[Chunk, Future[None]]] = deque()
-
-    def windows() -> Iterator[list[str]]:
-        for chunk in todo:
-            waiting.append(chunk)
-            yield chunk.texts
-
-    def settle(most: int) -> None:
-        while len(writes) > most:
-            chunk, write = writes.popleft()
-            write.result()
-            written(chunk)
-
-    with ThreadPoolExecutor(max_workers=1) as writer:
-        for embeddings in model.stream(windows(), normalize=job.normalize, truncate_dim=job.truncate_dim):
-            chunk = waiting.popleft()
-            writes.append((chunk, writer.submit(folder.write, chunk, embeddings)))
-            settle(_WRITES_WAITING)
-        settle(0)
-
-
 class _Count:
-    """Counts shards and rows as they come to be, or are found."""
+    """Counts shards and rows, those written now and those of an earlier run."""
 
     def __init__(self, progress: Progress) -> None:
         self.shards = self.new = self.resumed = 0

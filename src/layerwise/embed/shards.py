@@ -1,31 +1,33 @@
-"""The output: a folder of shards and a manifest. A shard is whole or not there; a run goes on where one stopped.
+"""The output: a folder of shards and a manifest, or one file joined from them.
 
-Files are built under a name that begins with a dot and renamed when they are on the disk. Readers of a Parquet folder
-pass over names that begin with a dot or an underscore, so the folder reads as one table at any moment.
+A shard is whole or not there, so that a stopped run can be resumed. Readers of a Parquet folder ignore names that begin
+with a dot (unfinished files) or an underscore, so the folder reads as one table at any moment.
 """
 
 import json
-import os
 import re
+import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 
 from layerwise.data.rows import column_type
 from layerwise.embed.job import Chunk, EmbedJob
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array
 from layerwise.errors import InputError
+from layerwise.files import atomic_file, read_json, write_json
 
 _MANIFEST = "_embed.json"
 _LOCK = ".lock"
 _SHARD = re.compile(r"part-\d{6}\.(parquet|npy)")
-_BESIDE = re.compile(r"_part-\d{6}\.rows")
-_UNFINISHED = re.compile(r"\.(part-\d{6}\.(parquet|npy)|_part-\d{6}\.rows|_embed\.json)\.\d+")
+_SIDECAR = re.compile(r"_part-\d{6}\.rows")
+_UNFINISHED = re.compile(r"\.(_?part-\d{6}|_embed)\.\d+\.(parquet|npy|rows|json)")  # names of `atomic_file`
+_REMEDY = "the shards written before are kept: free some space and run the same command again"
 
 
 class ShardFolder:
@@ -37,7 +39,7 @@ class ShardFolder:
 
     @contextmanager
     def opened(self, settings: dict[str, Any], *, overwrite: bool) -> Iterator[None]:
-        """Take the folder for this job alone: made, emptied if `overwrite`, or continued if it is of the same job."""
+        """Lock the folder for this job: created, emptied if `overwrite`, or resumed if it is of the same job."""
         lock = FileLock(self.folder / _LOCK, timeout=0)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -50,14 +52,14 @@ class ShardFolder:
                 f"{self.folder}: is a file; give a folder, or a name ending in .parquet or .npy"
             ) from error
         except OSError as error:
-            raise InputError(f"{self.folder}: can't be written to: {error.strerror or error}") from error
+            raise InputError(f"{self.folder}: cannot be written to: {error.strerror or error}") from error
         else:
             yield
         finally:
             lock.release()
 
     def path(self, number: int) -> Path:
-        """Where a shard lies."""
+        """The path of a shard."""
         return self.folder / f"part-{number:06d}.{self.job.format}"
 
     def has(self, chunk: Chunk) -> bool:
@@ -78,21 +80,17 @@ class ShardFolder:
     def write(self, chunk: Chunk, embeddings: Array) -> None:
         """Write a chunk's shard, whole or not at all."""
         path, numbers = self.path(chunk.number), embeddings.astype(self.job.number_type)
-        try:
+        if path.suffix == ".npy":
+            with atomic_file(self._sidecar(chunk.number), remedy=_REMEDY) as building:
+                building.write_text(f"{chunk.fingerprint} {_npy_checksum(numbers)}")
+        with atomic_file(path, remedy=_REMEDY) as building:
             if path.suffix == ".npy":
-                record = f"{chunk.fingerprint} {_npy_checksum(numbers)}"
-                _write(self._sidecar(chunk.number), lambda file: file.write(record.encode()))
-                _write(path, lambda file: np.save(file, numbers, allow_pickle=False))
+                np.save(building, numbers, allow_pickle=False)
             else:
-                _write(path, lambda file: _write_parquet(file, self.job, chunk, numbers))
-        except OSError as error:
-            raise InputError(
-                f"{path}: can't be written: {error.strerror or error}; what was written before is kept: "
-                f"make room and run the same command again"
-            ) from error
+                _write_parquet(building, self.job, chunk, numbers)
 
     def check_end(self, shards: int) -> None:
-        """Refuse an input that ends before the shards do: it may be a pipe that broke, so nothing is removed."""
+        """Refuse an input that ends before the shards do: it may be a broken pipe, so nothing is removed."""
         if self.path(shards).exists():
             raise InputError(
                 f"{self.path(shards)}: was made of rows beyond the end of the input; "
@@ -109,61 +107,78 @@ class ShardFolder:
         shards = [name for name in names if _SHARD.fullmatch(name)]
         if shards and not overwrite:
             _check_same(manifest, settings)
-        beside = [name for name in names if _BESIDE.fullmatch(name)]
-        for name in unfinished + (shards + beside if overwrite else []):
+        sidecars = [name for name in names if _SIDECAR.fullmatch(name)]
+        for name in unfinished + (shards + sidecars if overwrite else []):
             (self.folder / name).unlink()
-        _write(manifest, lambda file: file.write(json.dumps(settings, indent=1).encode()))
+        write_json(manifest, settings, indent=1)
 
     def _sidecar(self, number: int) -> Path:
         return self.folder / f"_part-{number:06d}.rows"
 
 
+def join_shards(shards: Sequence[Path], out: Path) -> None:
+    """Write one file of all shards' rows in order, then remove the shards."""
+    folder = shards[0].parent
+    for path in out.parent.glob(f".*{out.suffix}"):  # of a run that was killed while it joined
+        if re.fullmatch(rf"\.{re.escape(out.stem)}\.\d+{re.escape(out.suffix)}", path.name):
+            path.unlink()
+    remedy = f"the shards in {folder} are complete: free some space and run the same command again"
+    with atomic_file(out, remedy=remedy) as building:
+        (_join_npy if out.suffix.lower() == ".npy" else _join_parquet)(shards, building)
+    shutil.rmtree(folder)
+
+
+def _join_npy(shards: Sequence[Path], building: Path) -> None:
+    first = np.load(shards[0], mmap_mode="r", allow_pickle=False)
+    shape = (sum(len(np.load(shard, mmap_mode="r", allow_pickle=False)) for shard in shards), first.shape[1])
+    if first.dtype.itemsize * shape[0] * shape[1] > shutil.disk_usage(building.parent).free:
+        raise OSError(28, "No space left on device")  # a memory map would crash the process
+    joined = np.lib.format.open_memmap(building, mode="w+", dtype=first.dtype, shape=shape)
+    start = 0
+    for shard in shards:
+        part = np.load(shard, allow_pickle=False)
+        joined[start : start + len(part)] = part
+        start += len(part)
+    joined.flush()
+
+
+def _join_parquet(shards: Sequence[Path], building: Path) -> None:
+    import pyarrow.parquet as pq
+
+    schema = pq.read_schema(shards[0]).remove_metadata()
+    with pq.ParquetWriter(building, schema, compression="none", use_dictionary=False) as writer:
+        for shard in shards:
+            writer.write_table(pq.read_table(shard).replace_schema_metadata(None).cast(schema))
+
+
 def _check_same(manifest: Path, now: dict[str, Any]) -> None:
-    try:
-        before = json.loads(manifest.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        before = None
-    if not isinstance(before, dict):
-        raise InputError(f"{manifest}: is missing or damaged; give another output, or --overwrite")
+    before = read_json(manifest, remedy="give another output, or --overwrite")
     for key in now:
         if before.get(key) != now[key]:
             if key == "model":
                 raise InputError(
-                    f"{manifest.parent}: was begun with another model; give that one, another output, or --overwrite"
+                    f"{manifest.parent}: was started with another model; give that one, another output, or --overwrite"
                 )
             raise InputError(
-                f"{manifest.parent}: was begun with {key} = {before.get(key)!r}, now it is {now[key]!r}; "
+                f"{manifest.parent}: was started with {key} = {before.get(key)!r}, now it is {now[key]!r}; "
                 f"give the same settings, another output, or --overwrite"
             )
 
 
-def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
-    """Let `fill` write a file under another name; give it its own when it is on the disk."""
-    building = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with building.open("wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        building.replace(path)
-    finally:
-        building.unlink(missing_ok=True)
-
-
-def _write_parquet(file: BinaryIO, job: EmbedJob, chunk: Chunk, numbers: Array) -> None:
+def _write_parquet(path: Path, job: EmbedJob, chunk: Chunk, numbers: Array) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     columns: dict[str, Any] = {"row": pa.array(chunk.rows, pa.int64())}
     for place, name in enumerate(job.source.columns[1:]):
-        columns[name] = _kept_column(job, name, [values[place] for values in chunk.kept])
+        columns[name] = _carried_column(job, name, [values[place] for values in chunk.carried])
     columns["embedding"] = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), numbers.shape[1])
     table = pa.table(columns).replace_schema_metadata({"layerwise.rows": chunk.fingerprint})
-    # Embeddings do not compress; checksums tell a damaged shard when a run goes on.
-    pq.write_table(table, file, compression="none", use_dictionary=False, write_page_checksum=True)
+    # Embeddings do not compress; checksums tell a damaged shard when a run is resumed.
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
 
 
-def _kept_column(job: EmbedJob, name: str, values: list[Any]) -> Any:
+def _carried_column(job: EmbedJob, name: str, values: list[Any]) -> Any:
     """A carried column; JSON's loose types become text, for every shard must have the same type."""
     import pyarrow as pa
 
@@ -185,7 +200,7 @@ def _rows_of_parquet(path: Path) -> str | None:
 
 
 def _rows_of_npy(path: Path, sidecar: Path) -> str | None:
-    """The same of a plain array, whose rows' fingerprint and checksum stand beside it."""
+    """As `_rows_of_parquet`, for an array; the fingerprint and a checksum are in its sidecar file."""
     try:
         rows, checksum = sidecar.read_text().split()
         same = int(checksum) == _npy_checksum(np.load(path, allow_pickle=False))

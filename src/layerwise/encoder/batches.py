@@ -26,7 +26,7 @@ class Batch:
         return int(self.lengths[0]) * len(self.rows)
 
     def split(self) -> tuple["Batch", "Batch"]:
-        """Two halves, for a machine that has not the memory for the whole."""
+        """Two halves, for a batch that does not fit into memory."""
         half = len(self.rows) // 2
         cut = int(self.lengths[:half].sum())
         return (
@@ -42,13 +42,13 @@ class Batch:
 def padded(tokens: Rows, lengths: Rows, pad_id: int) -> tuple[Tensor, Tensor]:
     """Token numbers, one text after the other, as rows filled up; and their mask. Both int64 (texts, longest)."""
     mask = np.arange(lengths.max()) < lengths[:, None]
-    found = np.full(mask.shape, pad_id, dtype=np.int64)
-    found[mask] = tokens
-    return torch.from_numpy(found), torch.from_numpy(mask.astype(np.int64))
+    ids = np.full(mask.shape, pad_id, dtype=np.int64)
+    ids[mask] = tokens
+    return torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
 
 
 def padded_texts(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
-    """The same of texts that are not yet one after the other."""
+    """As `padded`, for one list of token numbers a text."""
     lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
     return padded(np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(lengths.sum())), lengths, pad_id)
 

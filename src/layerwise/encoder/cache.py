@@ -13,13 +13,13 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from layerwise.encoder.stream import Array
+from layerwise.digests import json_digest
+from layerwise.encoder.streaming import Array
 from layerwise.errors import InputError
 from layerwise.places import default_cache_folder
 
@@ -45,13 +45,12 @@ class ViewKey:
     @property
     def digest(self) -> str:
         """The entry's name."""
-        facts = json.dumps({"format": _FORMAT, **asdict(self)}, sort_keys=True)
-        return sha256(facts.encode()).hexdigest()[:32]
+        return json_digest({"format": _FORMAT, **asdict(self)})[:32]
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """What the command line shows of an entry."""
+    """An entry as the command line shows it."""
 
     name: str
     bytes: int
@@ -59,7 +58,7 @@ class CacheEntry:
 
 
 class ViewCache:
-    """A folder of layer views; `$LAYERWISE_CACHE` or the user's cache folder unless told otherwise."""
+    """A folder of layer views; `$LAYERWISE_CACHE` or the user's cache folder by default."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = Path(folder) if folder is not None else default_cache_folder() / "views"
@@ -92,7 +91,7 @@ class ViewCache:
             return [self._open(key) for key in keys]
         except OSError as error:
             raise InputError(
-                f"{self.folder}: views can't be cached here: {error.strerror or error}; "
+                f"{self.folder}: views cannot be cached here: {error.strerror or error}; "
                 f"set LAYERWISE_CACHE to another folder"
             ) from error
 
@@ -153,7 +152,7 @@ def _read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def _fault(entry: Path, key: ViewKey) -> str | None:
-    """Why an entry can't be used, or None."""
+    """Why an entry cannot be used, or None."""
     facts = _read_manifest(entry)
     if facts is None:
         return "its manifest is missing or damaged"

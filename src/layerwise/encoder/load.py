@@ -1,4 +1,4 @@
-"""Model and tokenizer from a folder: safetensors only, no remote code unless asked, nothing made up silently."""
+"""Model and tokenizer from a folder: safetensors only, no remote code unless allowed, no random weights."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +9,9 @@ from tokenizers import normalizers
 from torch import nn
 
 from layerwise.encoder.folders import ModelFolder
-from layerwise.encoder.quiet import quiet
 from layerwise.errors import ModelError
+from layerwise.muted import quiet
+from layerwise.registry import check_known
 
 _LONGEST = 1_000_000  # for tokenizers and models that name no limit
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -27,8 +28,7 @@ class LoadedEncoder:
 
 def load_encoder(folder: ModelFolder, *, dtype: str, device: torch.device, trust_remote_code: bool) -> LoadedEncoder:
     """Load the transformer of a model folder."""
-    if dtype not in DTYPES:
-        raise ModelError(f"Unknown dtype {dtype!r}. Known: {', '.join(DTYPES)}")
+    check_known(dtype, DTYPES, "dtype")
     model = _load_model(folder.encoder, DTYPES[dtype], trust_remote_code)
     tokenizer = _load_tokenizer(folder.encoder, trust_remote_code)
     if _sentence_bert_config(folder).get("do_lower_case"):
@@ -46,7 +46,7 @@ def pick_device(device: str | torch.device | None) -> torch.device:
             torch.empty(0, device=picked)
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
-            raise ModelError(f"device {str(device)!r} can't be used here: {reason}; try --device cpu") from error
+            raise ModelError(f"device {str(device)!r} cannot be used here: {reason}; try --device cpu") from error
         return picked
     if torch.cuda.is_available():
         return torch.device("cuda")
@@ -69,13 +69,13 @@ def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.M
                 local_files_only=True,
             )
     except SafetensorError as error:
-        raise ModelError(f"{path}: the weights can't be read ({error}); copy or download them again") from error
+        raise ModelError(f"{path}: the weights cannot be read ({error}); copy or download them again") from error
     except (OSError, ValueError, KeyError, RuntimeError, StrictDataclassError) as error:
         if "trust_remote_code" in str(error):
             raise ModelError(
-                f"{path}: this model brings its own code, which is not run unless you trust it: trust_remote_code=True"
+                f"{path}: this model brings code, which is not run unless you trust it: trust_remote_code=True"
             ) from error
-        raise ModelError(f"{path}: transformers can't load this model: {_first_line(error)}") from error
+        raise ModelError(f"{path}: transformers cannot load this model: {_first_line(error)}") from error
     missing = sorted(key for key in report["missing_keys"] if not _is_pooler(key))
     if missing:
         raise ModelError(
@@ -95,7 +95,7 @@ def _load_tokenizer(path: Path, trust_remote_code: bool) -> Any:
         with quiet():
             return AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code, local_files_only=True)
     except Exception as error:
-        raise ModelError(f"{path}: the tokenizer can't be loaded: {_first_line(error)}") from error
+        raise ModelError(f"{path}: the tokenizer cannot be loaded: {_first_line(error)}") from error
 
 
 def _check_fit(path: Path, model: nn.Module, tokenizer: Any) -> None:

@@ -1,16 +1,13 @@
-"""ONNX Runtime behind the same reading of layers, for CPUs: the same numbers, less time.
+"""Layers by ONNX Runtime, for CPUs: the same numbers in less time.
 
-The whole way from tokens to pooled layers is exported as one graph (only the blocks below the highest layer are in
-it), checked against torch on a few tokens, and kept beside the cached views, so that it is exported once a model.
+Everything from tokens to pooled layers is exported as one graph (only the blocks below the highest layer are in it),
+checked against torch on a few tokens, and cached on disk, so that it is exported once for each model.
 """
 
 import logging
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Sequence
-from hashlib import file_digest, sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +15,32 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
-from layerwise.encoder.quiet import quiet
+from layerwise.digests import file_sha256, text_digest
 from layerwise.encoder.taps import probe_inputs
-from layerwise.errors import MissingExtraError, ModelError
+from layerwise.errors import ModelError
+from layerwise.extras import require
+from layerwise.files import atomic_file
+from layerwise.muted import quiet
 from layerwise.places import default_cache_folder
 
 Read = Callable[[Tensor, Tensor, Sequence[int], Sequence[str]], Tensor]
 log = logging.getLogger(__name__)
+_REMEDY = "free some space, or set LAYERWISE_CACHE to another folder"
 _OPSET = 17
 _TOLERANCE = 1e-4  # of the largest number
 _CHECKED_LENGTH = 200  # beyond ModernBERT's window and MPNet's last distance bucket
 
 
 def graphs_folder() -> Path:
-    """Where exported graphs are kept."""
+    """The folder of exported graphs."""
     return default_cache_folder() / "onnx"
-
-
-def check_installed() -> None:
-    """Fail at the door, with the line that installs what is missing."""
-    if find_spec("onnx") is None or find_spec("onnxruntime") is None:
-        raise MissingExtraError("the ONNX backend needs onnx and onnxruntime", "onnx")
 
 
 class OnnxReader:
     """Reads layers like the torch reader it was made from. One graph for each choice of layers and poolings."""
 
     def __init__(self, model: nn.Module, read: Read, fingerprint: Callable[[], str], *, max_length: int) -> None:
-        check_installed()
+        require("onnx", "the ONNX backend", "onnx", "onnxruntime")
         self._max_length = max_length
         self._model = model
         self._read = read
@@ -54,17 +49,17 @@ class OnnxReader:
 
     def read(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
         """Views (batch, poolings, layers, width)."""
-        # torch counts every change of a tensor in place, so that a model trained on is exported anew
+        # torch counts every change of a tensor in place, so that a model that was trained further is exported again
         state = sum(parameter._version for parameter in self._model.parameters())
         key = (tuple(layers), tuple(poolings), state)
         if key not in self._sessions:
-            self._sessions = {other: kept for other, kept in self._sessions.items() if other[2] == state}
+            self._sessions = {old: session for old, session in self._sessions.items() if old[2] == state}
             self._sessions[key] = self._session(tuple(layers), tuple(poolings))
         return _run(self._sessions[key], tokens, mask)
 
     def _session(self, layers: tuple[int, ...], poolings: tuple[str, ...]) -> Any:
-        facts = f"{self._fingerprint()} {layers} {poolings} {_OPSET} {torch.__version__}"
-        path = graphs_folder() / f"{sha256(facts.encode()).hexdigest()[:32]}.onnx"
+        key = text_digest([self._fingerprint(), repr(layers), repr(poolings), str(_OPSET), torch.__version__])
+        path = graphs_folder() / f"{key[:32]}.onnx"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(path.with_suffix(".lock")):  # of several processes, one exports
@@ -73,9 +68,7 @@ class OnnxReader:
                     self._export(path, layers, poolings)
                     session = _open(path)
         except OSError as error:
-            raise ModelError(
-                f"{path.parent}: {error.strerror or error}; make room, or set LAYERWISE_CACHE to another folder"
-            ) from error
+            raise ModelError(f"{path.parent}: cannot be used: {error.strerror or error}; {_REMEDY}") from error
         self._check(session, layers, poolings)
         return session
 
@@ -84,9 +77,8 @@ class OnnxReader:
         graph = _Graph(self._model, lambda tokens, mask: self._read(tokens, mask, layers, poolings)).eval()
         probe = probe_inputs(self._model)
         axes = {"input_ids": {0: "batch", 1: "tokens"}, "attention_mask": {0: "batch", 1: "tokens"}}
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder, warnings.catch_warnings(), quiet():
-            warnings.simplefilter("ignore")  # about its own deprecation and about traced sizes, which are checked
-            building = Path(folder) / "graph.onnx"
+        with atomic_file(path, remedy=_REMEDY, error=ModelError) as building, warnings.catch_warnings(), quiet():
+            warnings.simplefilter("ignore")  # about its deprecation and about traced sizes, which are checked
             try:
                 with torch.no_grad():
                     torch.onnx.export(
@@ -101,10 +93,11 @@ class OnnxReader:
                     )
             except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
                 reason = str(error).strip().splitlines()[0]
-                raise ModelError(f"This encoder can't be exported to ONNX ({reason}); use the torch backend") from error
-            digest = _sha256(building)
-            building.replace(path)
-            _checksum_file(path).write_text(digest)
+                raise ModelError(
+                    f"This encoder cannot be exported to ONNX ({reason}); use the torch backend"
+                ) from error
+            digest = file_sha256(building)
+        _checksum_file(path).write_text(digest)
 
     def _check(self, session: Any, layers: tuple[int, ...], poolings: tuple[str, ...]) -> None:
         """Compare with torch on shapes that were not traced: more sentences, and longer ones."""
@@ -122,7 +115,7 @@ class OnnxReader:
 
 
 class _Graph(nn.Module):
-    """A module to export: owns the model's parameters, runs the reading."""
+    """A module to export: the model's parameters with the function that reads its layers."""
 
     def __init__(self, model: nn.Module, run: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__()
@@ -139,7 +132,7 @@ def _run(session: Any, tokens: Tensor, mask: Tensor) -> Tensor:
     try:
         (views,) = session.run(None, {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()})
     except (Fail, RuntimeException) as error:
-        if "alloc" in str(error).lower():  # the loop above halves its budget on this
+        if "alloc" in str(error).lower():  # `stream` halves its budget on this
             raise MemoryError(str(error)) from error
         raise ModelError(f"ONNX Runtime failed: {str(error).splitlines()[0]}; use the torch backend") from error
     return torch.from_numpy(views)
@@ -149,18 +142,13 @@ def _checksum_file(path: Path) -> Path:
     return path.with_suffix(".sha256")
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
-
-
 def _open(path: Path) -> Any:
     """A session, or None where the file is damaged."""
     import onnxruntime
 
-    beside = _checksum_file(path)
-    if not beside.is_file() or beside.read_text() != _sha256(path):
-        log.warning("%s: the kept graph is refused and exported again: its checksum differs", path)
+    checksum = _checksum_file(path)
+    if not checksum.is_file() or checksum.read_text() != file_sha256(path):
+        log.warning("%s: the cached graph is damaged and is exported again: its checksum differs", path)
         return None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()

@@ -1,10 +1,10 @@
 """Reading every layer in one forward pass, without keeping the tokens of any.
 
 Layer i (0 = embeddings) is what block i receives; the last layer is the model's `last_hidden_state`. Taking the
-blocks' inputs rather than their outputs is what makes one rule fit all: DeBERTa's convolution behind its first block,
+blocks' inputs rather than their outputs is what makes one rule fit all: DeBERTa's convolution after its first block,
 ALBERT's one block called twelve times, ModernBERT's norm after the last one.
 
-Models are tapped by hooks; none of their methods is replaced, and the hooks are gone whatever happens.
+Models are tapped by hooks; none of their methods is replaced, and the hooks are removed whatever happens.
 """
 
 import logging
@@ -17,9 +17,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from layerwise.errors import MixError
+
 Pool = Callable[[Tensor], Any]
 Inputs = Mapping[str, Tensor]
-
 log = logging.getLogger(__name__)
 
 
@@ -69,8 +70,8 @@ class TappedLayers:
         return pooled
 
 
-class KeptLayers:
-    """The slow way for models whose blocks can't be found: all hidden states are kept, then pooled."""
+class UntappedLayers:
+    """The slow way, for models whose blocks are unknown: all hidden states are stored, then pooled."""
 
     def __init__(self, model: nn.Module, depth: int) -> None:
         self.model = model
@@ -83,7 +84,7 @@ class KeptLayers:
 
 
 def layer_reader(model: nn.Module) -> LayerReader:
-    """Tapped layers where they provably equal the model's own hidden states, else all hidden states kept.
+    """Tapped layers where they provably equal the model's hidden states, else all hidden states stored.
 
     Both ways are run on a few made-up tokens and compared, so that an unknown architecture costs memory but never
     gives a wrong number.
@@ -98,11 +99,11 @@ def layer_reader(model: nn.Module) -> LayerReader:
             if len(read) == len(states) and all(_same(read[i], states[i]) for i in range(depth + 1)):
                 return tapped
     log.warning(
-        "%s: its blocks could not be found, so every layer's tokens are kept until they are pooled "
+        "%s: its blocks could not be found, so every layer's tokens are stored until they are pooled "
         "(right, but needs more memory and never stops early)",
         type(model).__name__,
     )
-    return KeptLayers(model, depth)
+    return UntappedLayers(model, depth)
 
 
 def all_states(model: nn.Module, inputs: Inputs) -> list[Tensor]:
@@ -120,16 +121,6 @@ def block_lists(model: nn.Module, *, depth: int) -> Iterator[nn.ModuleList]:
                 yield module
 
 
-@contextmanager
-def _hooked(blocks: Sequence[nn.Module], hook: Callable[..., None]) -> Iterator[None]:
-    handles = [block.register_forward_pre_hook(hook, with_kwargs=True) for block in blocks]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def probe_inputs(model: nn.Module) -> dict[str, Tensor]:
     """Two sequences of unlike length: tokens are made up, for only the layers' equality matters."""
     device = next(model.parameters()).device
@@ -140,5 +131,27 @@ def probe_inputs(model: nn.Module) -> dict[str, Tensor]:
     return {"input_ids": tokens.to(device), "attention_mask": mask.to(device)}
 
 
-def _same(tapped: Tensor, kept: Tensor) -> bool:
-    return tapped.shape == kept.shape and torch.allclose(tapped, kept, rtol=1e-4, atol=1e-5)
+def resolve_layer(layer: int, depth: int) -> int:
+    """A layer's number from 0 (embeddings) to `depth` (the last block); negative numbers count from the last."""
+    if not -depth - 1 <= layer <= depth:
+        raise MixError(f"There is no layer {layer}: {valid_range(depth)}")
+    return layer if layer >= 0 else layer + depth + 1
+
+
+def valid_range(depth: int) -> str:
+    """The layers that exist, for an error about one that does not."""
+    return f"this encoder has layers 0 to {depth}, or -{depth + 1} to -1 from the last"
+
+
+@contextmanager
+def _hooked(blocks: Sequence[nn.Module], hook: Callable[..., None]) -> Iterator[None]:
+    handles = [block.register_forward_pre_hook(hook, with_kwargs=True) for block in blocks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _same(tapped: Tensor, expected: Tensor) -> bool:
+    return tapped.shape == expected.shape and torch.allclose(tapped, expected, rtol=1e-4, atol=1e-5)

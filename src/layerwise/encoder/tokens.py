@@ -22,7 +22,7 @@ class Tokens:
 class SentenceTokenizer:
     """A Hugging Face tokenizer without its bookkeeping.
 
-    The Rust tokenizer behind it is called directly, with no offsets and no Python objects a token. That this gives
+    Its Rust tokenizer is called directly, with no offsets and no Python objects a token. That this gives
     what the tokenizer itself gives is checked once on a few texts; where it does not, the tokenizer itself is called.
     """
 
@@ -31,7 +31,7 @@ class SentenceTokenizer:
         self.max_length = max_length
         self._fast = _direct(tokenizer, max_length)
         if self._fast is not None and self._slow_ids(_PROBES) != [e.ids for e in self._fast.encode_batch_fast(_PROBES)]:
-            log.warning("The tokenizer can't be called directly without a difference; the slower way is taken")
+            log.warning("The tokenizer gives other tokens when called directly; the slower way is used")
             self._fast = None
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
@@ -52,10 +52,10 @@ class SentenceTokenizer:
         return [row or nothing for row in ids]
 
     def _slow_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        found: list[list[int]] = self.tokenizer(
-            list(texts), truncation=True, max_length=self.max_length, padding=False
-        )["input_ids"]
-        return found
+        ids: list[list[int]] = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, padding=False)[
+            "input_ids"
+        ]
+        return ids
 
 
 def _direct(tokenizer: Any, max_length: int) -> Tokenizer | None:

@@ -1,11 +1,9 @@
 """Bridges: our models in `mteb.evaluate`, and any of our tasks as a sentence-transformers evaluator."""
 
 import csv
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from sentence_transformers.evaluation import SentenceEvaluator
 from layerwise.data.catalog import find_tasks
 from layerwise.data.locate import load_task
 from layerwise.data.tasks import Task
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.subjects import HostSubject, LayerSubject
@@ -55,11 +53,8 @@ class MtebEncoder:
 
     @cached_property
     def revision(self) -> str:
-        """The mix, and a hash of all that decides an embedding: mteb takes results of an equal revision as its own."""
-        subject = LayerSubject(self.model, cache=False)
-        facts = {name: value for name, value in subject.facts().items() if name != "model"}
-        text = json.dumps([facts, subject.variants[0].facts], sort_keys=True, default=str)
-        return f"{sha256(text.encode()).hexdigest()[:12]} {self.model.mix}"
+        """A digest of the model, and its mix: mteb reuses results of an equal revision."""
+        return f"{self.model.digest()[:12]} {self.model.mix}"
 
     def encode(
         self,

@@ -8,7 +8,7 @@ import torch
 from layerwise.classify.senteval import SentEvalProtocol, evaluate_classes, pair_features
 from layerwise.data.task_rows import TaskRows
 from layerwise.data.tasks import Task
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array
 from layerwise.evaluate.outcomes import Outcome, over_seeds
 from layerwise.evaluate.protocols import Protocol
 from layerwise.muted import muted

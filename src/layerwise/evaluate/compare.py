@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from layerwise.errors import InputError
 from layerwise.evaluate.results import Run, TaskResult
-from layerwise.search.gain import Gain, summarise
-from layerwise.search.metrics import check_seed
-from layerwise.search.redraw import redraw_pearson, redraw_spearman
+from layerwise.search import Gain, check_seed, redraw_pearson, redraw_spearman, summarise
 
 Numbers = NDArray[np.floating[Any]]
 _BLOCK = 2**22  # numbers of resamples that are drawn at once

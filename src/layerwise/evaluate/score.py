@@ -7,7 +7,7 @@ import numpy as np
 
 from layerwise.data.task_rows import Rows, TaskRows
 from layerwise.data.tasks import Task
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.classes import is_random, score_classes, split_accuracies
 from layerwise.evaluate.outcomes import Outcome

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from layerwise.data.task_rows import TaskRows
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.outcomes import Outcome
 from layerwise.evaluate.protocols import Protocol

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array
 from layerwise.evaluate.outcomes import Outcome
 from layerwise.evaluate.pairs import Vectors, cosine
 from layerwise.evaluate.sts import correlations

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from layerwise.data.task_rows import TaskRows
+from layerwise.encoder import Array
 from layerwise.encoder.fingerprint import tokenizer_fingerprint
-from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
-from layerwise.evaluate.behind import behind_by_content, behind_in_words
+from layerwise.evaluate.behind import behind_in_words
 from layerwise.evaluate.outcomes import Outcome
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.retrieval import score_retrieval, search_task
@@ -29,7 +29,6 @@ from layerwise.postprocess.fitted_on import ENCODER
 log = logging.getLogger(__name__)
 
 _LARGEST_VIEWS = 8 * 2**30  # bytes of views that are kept on disk for one task; beyond, embeddings are made directly
-_CHUNK = 8192
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ class LayerSubject(Subject):
                 label,
                 model.mix.layers,
                 "+".join(model.mix.poolings),
-                behind_by_content(model),
+                {"normalize": model.normalize, "mix_digest": model.mix_digest()},
                 behind_in_words(model),
             )
             for label, model in self._models.items()
@@ -179,7 +178,7 @@ class LayerSubject(Subject):
         views = self.views(texts, poolings, role) if poolings and size <= _LARGEST_VIEWS else {}
         for model in models:
             if _by_views(model) and views:
-                yield _finish(model, views[model.mix.pooling])
+                yield model.embed_views(views)
             else:
                 yield model.encode(list(texts), prompt=self._prompt(role), show_progress_bar=self.show_progress_bar)
 
@@ -273,14 +272,3 @@ def _with_mix(model: LayerModel, mix: LayerMix) -> LayerModel:
 def _by_views(model: LayerModel) -> bool:
     """Whether the views of one token pooling are enough for a mix, without weights of its own."""
     return not isinstance(model.mix, LayerWk | LayerAttention) and len(model.mix.poolings) == 1
-
-
-@torch.inference_mode()
-def _finish(model: LayerModel, views: Array) -> Array:
-    """Views to embeddings, mix, heads and normalising, some rows at a time."""
-    found = np.empty((len(views), model.width), dtype=np.float32)
-    for start in range(0, len(views), _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        mixed = torch.from_numpy(np.ascontiguousarray(model.mix(views[rows]))).to(model.encoder.device)
-        found[rows] = model.behind_mix(mixed).cpu().numpy()
-    return found

@@ -11,7 +11,7 @@ from layerwise.data.catalog import find_tasks
 from layerwise.data.locate import load_task
 from layerwise.data.task_rows import TaskRows
 from layerwise.data.tasks import Task
-from layerwise.encoder.fingerprint import text_fingerprint
+from layerwise.digests import text_digest
 from layerwise.errors import InputError
 from layerwise.evaluate.load import as_subject
 from layerwise.evaluate.outcomes import Outcome
@@ -119,7 +119,7 @@ def _key(facts: dict[str, Any], variant: Variant, rows: TaskRows, protocol: Prot
         "mix": [variant.label, variant.pooling],
         "behind": variant.facts,
         "rows": rows.digest,
-        "task": [task.name, task.kind, task.duplicates, text_fingerprint(rows.subsets)],
+        "task": [task.name, task.kind, task.duplicates, text_digest(rows.subsets)],
         **decides(task, protocol),
     }
 

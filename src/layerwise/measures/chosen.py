@@ -11,9 +11,9 @@ from layerwise.measures.material import Material
 from layerwise.measures.measure import Measure, Measured, Row, add_measure
 from layerwise.mixes import parse_mix
 from layerwise.muted import muted
+from layerwise.search import Gain
 from layerwise.search.ablations import Ablation, by_size_and_without, by_training_size, fixed_mixes
 from layerwise.search.choose import Choice
-from layerwise.search.gain import Gain
 from layerwise.search.layer_search import LayerSearch
 from layerwise.search.metrics import as_metric, check_gold
 from layerwise.search.run import front_with_tests

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.subjects import check_finite
 from layerwise.measures.pairs import TextPairs
@@ -15,7 +14,6 @@ from layerwise.mixes import LayerWk
 from layerwise.model.layer_model import LayerModel
 
 POOLINGS = ("cls", "mean", "max")
-_ROWS = 2048  # sentences whose views are mixed at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +98,7 @@ class Material:
         if isinstance(model.mix, LayerWk):  # made of tokens, not of views
             found: Array = model.encode(self.texts, prompt="", show_progress_bar=self.show_progress_bar)
         else:
-            found = self._mixed()
+            found = model.embed_views(self.views)
         check_finite(found, self.texts, f"{self.name} by {model.mix}")
         return found
 
@@ -108,14 +106,3 @@ class Material:
         """Rows of the texts as rows of the pairs, left and right: (texts, …) -> (pairs, …) twice"""
         left, right = self.places
         return vectors[left], vectors[right]
-
-    @torch.inference_mode()
-    def _mixed(self) -> Array:
-        model, layers = self.model, list(self.model.mix.layers)
-        found = np.empty((len(self.texts), model.width), dtype=np.float32)
-        for start in range(0, len(found), _ROWS):
-            rows = slice(start, start + _ROWS)
-            picked = np.stack([self.views[name][rows][:, layers] for name in model.mix.poolings], axis=1)
-            mixed = model.mix.combine_poolings(torch.from_numpy(picked).to(model.encoder.device))
-            found[rows] = model.behind_mix(mixed.float()).cpu().numpy()
-        return found

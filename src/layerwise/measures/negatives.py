@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from layerwise.encoder.numbering import resolve_layer
+from layerwise.encoder import resolve_layer
 from layerwise.errors import InputError
 from layerwise.files import read_json
 from layerwise.measures.measure import Measured, Row

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.analysis.smoothing import layer_similarity, token_similarity
+from layerwise.digests import text_digest
+from layerwise.encoder import Array, windows_of
 from layerwise.encoder.cache import ViewCache, ViewKey
-from layerwise.encoder.fingerprint import text_fingerprint
 from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.stream import Array, windows_of
 from layerwise.measures.material import Material
 from layerwise.measures.measure import Measure, Measured, Row, add_measure
 
@@ -113,7 +113,7 @@ def _kept_similarities(material: Material) -> Tensor:
     key = ViewKey(
         model=model,
         tokenizer=tokenizer,
-        texts=text_fingerprint(texts),
+        texts=text_digest(texts),
         pooling="toksim",
         max_length=encoder.max_length,
         dtype=encoder.dtype,

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from layerwise.analysis.smoothing import token_cosines
-from layerwise.encoder.numbering import resolve_layer
+from layerwise.encoder import resolve_layer
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
 from layerwise.measures.material import Material

@@ -11,27 +11,36 @@ LayerSet('1-3,12 @ mean')
 '9-12 @ mean'
 """
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
-from layerwise.mixes.attention import LayerAttention
-from layerwise.mixes.attention_network import AttentionNetwork
-from layerwise.mixes.concat import LayerConcat
-from layerwise.mixes.join import LayerJoin
-from layerwise.mixes.layer_set import LayerSet
-from layerwise.mixes.parse import parse_mix
-from layerwise.mixes.weights import LayerWeights
-from layerwise.mixes.wk import LayerWk
+from layerwise.doors import door
 
-LayerMix: TypeAlias = LayerSet | LayerWeights | LayerConcat | LayerJoin | LayerAttention | LayerWk
+if TYPE_CHECKING:
+    from layerwise.mixes.attention import AttentionNetwork as AttentionNetwork
+    from layerwise.mixes.attention import LayerAttention as LayerAttention
+    from layerwise.mixes.base import Mix as Mix
+    from layerwise.mixes.concat import LayerConcat as LayerConcat
+    from layerwise.mixes.join import LayerJoin as LayerJoin
+    from layerwise.mixes.layer_set import LayerSet as LayerSet
+    from layerwise.mixes.parse import LayerMix as LayerMix
+    from layerwise.mixes.parse import parse_mix as parse_mix
+    from layerwise.mixes.weights import LayerWeights as LayerWeights
+    from layerwise.mixes.wk import LayerWk as LayerWk
+    from layerwise.mixes.wk import without_last_token as without_last_token
 
-__all__ = [
-    "AttentionNetwork",
-    "LayerAttention",
-    "LayerConcat",
-    "LayerJoin",
-    "LayerMix",
-    "LayerSet",
-    "LayerWeights",
-    "LayerWk",
-    "parse_mix",
-]
+__getattr__, __dir__, __all__ = door(
+    __name__,
+    {
+        "AttentionNetwork": ".attention",
+        "LayerAttention": ".attention",
+        "LayerConcat": ".concat",
+        "LayerJoin": ".join",
+        "LayerMix": ".parse",
+        "LayerSet": ".layer_set",
+        "LayerWeights": ".weights",
+        "LayerWk": ".wk",
+        "Mix": ".base",
+        "parse_mix": ".parse",
+        "without_last_token": ".wk",
+    },
+)

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from torch import Tensor
 
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder import POOLINGS
 from layerwise.errors import MixError
 
 Views = TypeVar("Views", Tensor, np.ndarray[Any, Any])
@@ -16,7 +16,7 @@ Views = TypeVar("Views", Tensor, np.ndarray[Any, Any])
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Mix(ABC):
-    """A way from layer views to an embedding. Layers may count from the last until `resolve` is given a depth."""
+    """A way from layer views to an embedding. Layers may count from the last until `resolve(depth)`."""
 
     pooling: str = "mean"
 

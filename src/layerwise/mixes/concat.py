@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Self
 
-from layerwise.encoder.numbering import resolve_layer
+from layerwise.encoder import resolve_layer
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views
 
 
 @dataclass(frozen=True, repr=False)
 class LayerConcat(Mix):
-    """The vectors of some layers one after the other, in the given order: as many times wider than a layer.
+    """The vectors of some layers one after the other, in this order: as many times wider than a layer.
 
     >>> LayerConcat((12, 1)).width(768)
     1536

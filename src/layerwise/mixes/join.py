@@ -1,4 +1,4 @@
-"""Mixes side by side, each with its own token pooling."""
+"""Mixes side by side, each with a token pooling."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
@@ -18,7 +18,7 @@ Part: TypeAlias = LayerSet | LayerWeights | LayerConcat
 
 @dataclass(frozen=True, repr=False)
 class LayerJoin(Mix):
-    """The embeddings of several mixes one after the other, in the given order.
+    """The embeddings of several mixes one after the other, in this order.
 
     >>> LayerJoin((LayerSet.of(-1, pooling="cls"), LayerSet.of(-1)))
     LayerJoin('last @ cls | last @ mean')
@@ -32,7 +32,7 @@ class LayerJoin(Mix):
             raise MixError("A join needs two mixes or more")
         for part in self.parts:
             if not isinstance(part, LayerSet | LayerWeights | LayerConcat):
-                raise MixError(f"{part} can't stand in a join, which takes sets, weights and concatenations of layers")
+                raise MixError(f"{part} cannot be joined; a join takes sets, weights and concatenations of layers")
         if len(set(self.parts)) < len(self.parts):
             raise MixError(f"A join has a mix twice: {self}")
         object.__setattr__(self, "pooling", self.parts[0].pooling)
@@ -59,8 +59,8 @@ class LayerJoin(Mix):
 
     def combine_poolings(self, views: Views) -> Views:
         """(batch, poolings, len(layers), width) -> (batch, all parts' widths)"""
-        own = [views[:, self.poolings.index(part.pooling)] for part in self.parts]
-        return _side_by_side([self._combined(part, picked) for part, picked in zip(self.parts, own, strict=True)])
+        pooled = [views[:, self.poolings.index(part.pooling)] for part in self.parts]
+        return _side_by_side([self._combined(part, picked) for part, picked in zip(self.parts, pooled, strict=True)])
 
     def width(self, width: int) -> int:
         """The sum of the parts' widths."""

@@ -1,11 +1,25 @@
-"""A set of layers, averaged: BERT-LC's combination, and with it `last`, `last-4`, `first-last` and `0+last`."""
+"""A set of layers, averaged: BERT-LC's combination, and with it `last`, `last-4`, `first-last` and `0+last`.
+
+Layers are written as spans (first, last), both included; negative numbers count from the last layer, so `(-4, -1)` is
+the last four of any encoder. Spans become layer numbers when the encoder's depth is known.
+"""
 
 from dataclasses import dataclass
 from typing import Self, SupportsIndex
 
+from layerwise.encoder import resolve_layer, valid_range
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views
-from layerwise.mixes.spans import Span, Spans, expand, is_backwards, merge, print_span, print_spans
+
+Span = tuple[int, int]
+Spans = tuple[Span, ...]
+# The names of the papers. `first-last` is layers 1 and L, as SimCSE defines it; `0+last` starts at the embeddings.
+NAMED: dict[str, Spans] = {
+    "last": ((-1, -1),),
+    "first-last": ((1, 1), (-1, -1)),
+    "0+last": ((0, 0), (-1, -1)),
+    "all": ((0, -1),),
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,3 +66,51 @@ class LayerSet(Mix):
     def expression(self) -> str:
         """Such as `0,1,12`, `1-3,12` or `last-4`."""
         return print_spans(self.spans)
+
+
+def is_backwards(span: Span) -> bool:
+    """Whether a range ends before it begins, as far as that is known without the depth."""
+    first, last = span
+    return first > last and (first < 0) == (last < 0)
+
+
+def expand(spans: Spans, depth: int) -> tuple[int, ...]:
+    """The layers of some spans, sorted, each once."""
+    layers: set[int] = set()
+    for first, last in spans:
+        low, high = resolve_layer(first, depth), resolve_layer(last, depth)
+        if low > high:
+            raise MixError(f"The range {print_span((first, last))} is empty: {valid_range(depth)}")
+        layers.update(range(low, high + 1))
+    return tuple(sorted(layers))
+
+
+def merge(spans: Spans) -> Spans:
+    """The same layers in the one way that compares equal: spans from the front merged, then the others, sorted."""
+    merged: list[Span] = []
+    for first, last in sorted(span for span in spans if 0 <= span[0] <= span[1]):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return (*merged, *sorted({span for span in spans if not 0 <= span[0] <= span[1]}))
+
+
+def print_spans(spans: Spans) -> str:
+    """The text that parses to these spans, a name where there is one."""
+    for name, known in NAMED.items():
+        if spans == known:
+            return name
+    if len(spans) == 1 and spans[0][1] == -1 and spans[0][0] < -1:
+        return f"last-{-spans[0][0]}"
+    return ",".join(map(print_span, spans))
+
+
+def print_span(span: Span) -> str:
+    """`3`, `1-3`, or `-4..-2` where a minus could be taken for a dash."""
+    first, last = span
+    if first == last:
+        return str(first)
+    if first >= 0 and last == first + 1:
+        return f"{first},{last}"
+    return f"{first}-{last}" if first >= 0 and last >= 0 else f"{first}..{last}"

@@ -4,12 +4,12 @@
     0,1,12 | 1-3,12 | -4..-2                             a set, averaged; negative numbers count from the last
     1:0.25,12:0.75                                       weights
     concat(1,12)                                         side by side
-    last @ cls | last @ mean                             mixes side by side, each with its own pooling
+    last @ cls | last @ mean                             mixes side by side, each with a pooling
     attention(cls, mean) | attention(cls, mean, last=cls)
                                                          attention over all layers, which names its poolings
     wk | wk(start=4,window=2)                            SBERT-WK, which takes no pooling
 
-with ` @ mean`, ` @ cls` or ` @ max` behind it for the token pooling; without, mean.
+followed by ` @ mean`, ` @ cls` or ` @ max` for the token pooling; without it, mean.
 """
 
 import re
@@ -20,8 +20,7 @@ from layerwise.errors import MixError
 from layerwise.mixes.attention import LayerAttention
 from layerwise.mixes.concat import LayerConcat
 from layerwise.mixes.join import LayerJoin
-from layerwise.mixes.layer_set import LayerSet
-from layerwise.mixes.spans import NAMED, Span, is_backwards
+from layerwise.mixes.layer_set import NAMED, LayerSet, Span, is_backwards
 from layerwise.mixes.weights import LayerWeights
 from layerwise.mixes.wk import LayerWk
 
@@ -35,21 +34,22 @@ _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)|(-?\d+)\s*\.\.\s*(-?\d+)")
 _NUMBER = re.compile(r"[-+]?\d+")
 _HELP = (
     "a mix is layers such as 'last', 'last-4', 'first-last', '0+last', 'all', '0,1,12', '1-3,12', '1:0.25,12:0.75' "
-    "or 'concat(1,12)', and '@ mean', '@ cls' or '@ max' behind them; several with '|' between them; "
+    "or 'concat(1,12)', followed by '@ mean', '@ cls' or '@ max'; several with '|' between them; "
     "'attention(cls, mean)'; or 'wk'"
 )
 _ATTENTION_HELP = "as in attention(cls, mean) or attention(cls, mean, last=cls, scores=ratio)"
 
 _Single: TypeAlias = LayerSet | LayerWeights | LayerConcat | LayerAttention | LayerWk
+LayerMix: TypeAlias = _Single | LayerJoin
 
 
-def parse_mix(text: str, *, pooling: str = "mean") -> _Single | LayerJoin:
+def parse_mix(text: str, *, pooling: str = "mean") -> LayerMix:
     """Read a mix; `pooling` is taken where the text names none."""
     if "|" not in text:
         return _single(text, pooling)
     parts = text.split("|")
     if not all(part.strip() for part in parts):
-        raise MixError(f"{text!r}: no mix before or behind a '|'; {_HELP}")
+        raise MixError(f"{text!r}: no mix before or after a '|'; {_HELP}")
     return LayerJoin(tuple(_single(part.strip(), pooling) for part in parts))  # type: ignore[misc] # refuses others
 
 
@@ -57,23 +57,23 @@ def _single(text: str, pooling: str) -> _Single:
     expression, _, named = (part.strip() for part in text.partition("@"))
     pooling = named or pooling
     if "@" in text and not named:
-        raise MixError(f"{text!r}: no pooling behind '@'; {_HELP}")
+        raise MixError(f"{text!r}: no pooling after '@'; {_HELP}")
     if expression in NAMED:
         return LayerSet(NAMED[expression], pooling=pooling)
-    if found := _LAST_K.fullmatch(expression):
-        if not int(found[1]):
+    if match := _LAST_K.fullmatch(expression):
+        if not int(match[1]):
             raise MixError(f"{text!r}: last-k needs a k of 1 or more")
-        return LayerSet(((-int(found[1]), -1),), pooling=pooling)
-    if found := _CONCAT.fullmatch(expression):
-        return LayerConcat(tuple(_number(part, text) for part in found[1].split(",")), pooling=pooling)
-    if found := _ATTENTION.fullmatch(expression):
+        return LayerSet(((-int(match[1]), -1),), pooling=pooling)
+    if match := _CONCAT.fullmatch(expression):
+        return LayerConcat(tuple(_number(part, text) for part in match[1].split(",")), pooling=pooling)
+    if match := _ATTENTION.fullmatch(expression):
         if named:
             raise MixError(f"{text!r}: an attention names its poolings itself; leave '@ {named}' out")
-        return _attention(found[1] or "", text)
-    if found := _WK.fullmatch(expression):
+        return _attention(match[1] or "", text)
+    if match := _WK.fullmatch(expression):
         if named:
             raise MixError(f"{text!r}: wk weighs the tokens itself, so it takes no pooling; leave '@ {named}' out")
-        return _wk(found[1], text)
+        return _wk(match[1], text)
     parts = [part.strip() for part in expression.split(",")]
     if any(":" in part for part in parts):
         return LayerWeights(tuple(_weight(part, text) for part in parts), pooling=pooling)
@@ -81,8 +81,8 @@ def _single(text: str, pooling: str) -> _Single:
 
 
 def _span(part: str, text: str) -> Span:
-    if found := _RANGE.fullmatch(part):
-        first, last = (int(number) for number in found.groups() if number is not None)
+    if match := _RANGE.fullmatch(part):
+        first, last = (int(number) for number in match.groups() if number is not None)
         if is_backwards((first, last)):
             raise MixError(f"{text!r}: the range {part} runs backwards")
         return first, last
@@ -110,20 +110,20 @@ def _attention(inside: str, text: str) -> LayerAttention:
     parts = [part.strip() for part in inside.split(",")]
     if len(parts) < 2 or not all(part.isidentifier() for part in parts[:2]):
         raise MixError(f"{text!r}: an attention needs two token poolings; {_ATTENTION_HELP}")
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for part in parts[2:]:
         option = _ATTENTION_OPTION.fullmatch(part)
-        if option is None or option[1] in found:
+        if option is None or option[1] in options:
             raise MixError(f"{text!r}: {part!r} is no option of an attention, or comes twice; {_ATTENTION_HELP}")
-        found[option[1]] = option[2]
-    return LayerAttention(parts[0], parts[1], **found)
+        options[option[1]] = option[2]
+    return LayerAttention(parts[0], parts[1], **options)
 
 
 def _wk(options: str | None, text: str) -> LayerWk:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for part in options.split(",") if options and options.strip() else ():
         option = _WK_OPTION.fullmatch(part.strip())
-        if option is None or option[1] in found:
+        if option is None or option[1] in values:
             raise MixError(f"{text!r}: {part.strip()!r} is no option of wk, or comes twice; as in wk(start=4,window=2)")
-        found[option[1]] = int(option[2])
-    return replace(LayerWk(), **found)
+        values[option[1]] = int(option[2])
+    return replace(LayerWk(), **values)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerwise.encoder.numbering import resolve_layer
+from layerwise.encoder import resolve_layer
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views
 
@@ -33,8 +33,8 @@ class LayerWeights(Mix):
         if not math.isfinite(total) or total <= 0:
             raise MixError(f"Layer weights must be finite and have a positive sum; this sum is {total}")
         scale = 1.0 if math.isclose(total, 1.0, rel_tol=1e-12) else total  # what was normalised stays as it is
-        kept = sorted((int(layer), float(weight) / scale) for layer, weight in self.weights if weight)
-        object.__setattr__(self, "weights", tuple(kept))
+        normalised = sorted((int(layer), float(weight) / scale) for layer, weight in self.weights if weight)
+        object.__setattr__(self, "weights", tuple(normalised))
 
     @classmethod
     def of(cls, weights: Mapping[int, float], *, pooling: str = "mean") -> Self:

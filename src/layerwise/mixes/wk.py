@@ -18,7 +18,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from layerwise.encoder.numbering import resolve_layer
+from layerwise.encoder import resolve_layer
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views
 
@@ -31,7 +31,7 @@ class LayerWk(Mix):
 
     Args:
         start: The first layer, 4 in the paper. An encoder must have max(3, window + 1) layers from it on; one that
-            has fewer is refused rather than given another start.
+            has fewer is refused.
         window: How many neighbours on either side.
         last: The last layer.
 
@@ -63,7 +63,7 @@ class LayerWk(Mix):
         start = self.start + depth + 1 if self.start < 0 else self.start
         if start < 0 or last - start + 1 < needed:
             most = last - needed + 1
-            advice = f"write wk(start={most})" if most >= 0 else "it can't be used here"
+            advice = f"write wk(start={most})" if most >= 0 else "it cannot be used here"
             raise MixError(f"{self} needs {needed} layers from {start} on, but the last is {last}; {advice}")
         return type(self)(start, self.window, last)
 
@@ -73,9 +73,9 @@ class LayerWk(Mix):
             f"{self} reads token states, but these are pooled views {tuple(picked.shape)}; use LayerModel(…, 'wk')"
         )
 
-    def combine_tokens(self, states: Tensor, kept: Tensor) -> Tensor:
-        """States (tokens, layers, width) of the tokens that `kept` (batch, longest) marks -> (batch, width)."""
-        return wk(states, kept, window=self.window)
+    def combine_tokens(self, states: Tensor, mask: Tensor) -> Tensor:
+        """States (tokens, layers, width) of the tokens in `mask` (batch, longest) -> (batch, width)."""
+        return wk(states, mask, window=self.window)
 
     @property
     def expression(self) -> str:
@@ -94,12 +94,12 @@ def without_last_token(mask: Tensor) -> Tensor:
     return mask.bool() & ((places != last) | (mask.sum(dim=1, keepdim=True) == 1))
 
 
-def wk(states: Tensor, kept: Tensor, *, window: int = 2) -> Tensor:
+def wk(states: Tensor, mask: Tensor, *, window: int = 2) -> Tensor:
     """SBERT-WK's sentence vectors.
 
     Args:
         states: (tokens, layers, width), the tokens of all sentences one after the other.
-        kept: (batch, longest), which places of the batch these tokens are; each sentence has one or more.
+        mask: (batch, longest), true for these tokens; each sentence has one or more.
         window: How many neighbours on either side.
 
     Returns:
@@ -109,9 +109,9 @@ def wk(states: Tensor, kept: Tensor, *, window: int = 2) -> Tensor:
     cosines = _cosines(exact)
     weights = layer_weights(cosines, window=window).unsqueeze(1)
     tokens = (weights @ exact).squeeze(1)
-    sentence = kept.nonzero()[:, 0]
-    shares = _shares(token_weights(cosines), sentence, len(kept)).unsqueeze(1)
-    pooled = tokens.new_zeros(len(kept), tokens.shape[1]).index_add_(0, sentence, shares * tokens)
+    sentence = mask.nonzero()[:, 0]
+    shares = _shares(token_weights(cosines), sentence, len(mask)).unsqueeze(1)
+    pooled = tokens.new_zeros(len(mask), tokens.shape[1]).index_add_(0, sentence, shares * tokens)
     return pooled if states.dtype == torch.float64 else pooled.float()
 
 

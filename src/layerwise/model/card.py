@@ -1,60 +1,52 @@
 """The model card: what the model is, how its mix was chosen, how to use it."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from huggingface_hub import ModelCard, ModelCardData
+
+from layerwise.mixes import LayerAttention
+from layerwise.model.head import FlowHead
+from layerwise.model.parts import ModelParts
+from layerwise.model.sentence_transformer import is_native
 from layerwise.version import __version__
+
+_TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "layerwise"]
 
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card states; `trained` are more rows (label, text) of its table, `training` those of its own section."""
+    """What a card states of the encoder: its public name, its blocks of how many, and sizes."""
 
     encoder: str
-    mix: str
-    chosen: str
-    blocks: int
     depth: int
+    blocks: int
     width: int
     max_length: int
-    native: bool
-    normalize: bool
-    heads: int
-    flows: int = 0
-    fitted_on: tuple[str, ...] = ()
-    trained: tuple[tuple[str, str], ...] = ()
-    training: tuple[tuple[str, str], ...] = ()
 
 
-def model_card(facts: CardFacts) -> str:
+def model_card(facts: CardFacts, parts: ModelParts) -> str:
     """Markdown with the metadata that the hub reads."""
-    cut = f"{facts.blocks} of {facts.depth}" if facts.blocks < facts.depth else f"all {facts.depth}"
-    trust = "" if facts.native else ", trust_remote_code=True"
-    needs = "" if facts.native else "\nIt needs the package too: `pip install layerwise`.\n"
-    mix = facts.mix.replace("|", "\\|")  # which would end the cell
-    extras = [f"{facts.heads} linear layer(s) behind the mix"] * bool(facts.heads)
-    extras += [f"{facts.flows} flow(s) behind the mix"] * bool(facts.flows)
-    extras += ["embeddings of length 1"] * facts.normalize
-    return f"""---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags:
-- sentence-transformers
-- feature-extraction
-- sentence-similarity
-- layerwise
-{_base_model(facts.encoder)}---
+    data = ModelCardData(
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=_TAGS,
+        base_model=facts.encoder if _may_be_hub_name(facts.encoder) else None,
+    )
+    return str(ModelCard(f"---\n{data.to_yaml()}\n---\n{_text(facts, parts)}"))
 
-# Sentence embeddings from layers {facts.mix}
+
+def _text(facts: CardFacts, parts: ModelParts) -> str:
+    native = is_native(parts.mix, parts.heads)
+    trust = "" if native else ", trust_remote_code=True"
+    needs = "" if native else "\nIt needs the package too: `pip install layerwise`.\n"
+    return f"""
+# Sentence embeddings from layers {parts.mix}
 
 | | |
 |---|---|
-| encoder | {facts.encoder} |
-| layer mix | `{mix}` (layer 0 = embeddings, {facts.depth} = the encoder's last) |
-| how it was chosen | {facts.chosen} |
-| blocks kept | {cut} |
-| embedding | {facts.width} numbers{"".join(f"; {extra}" for extra in extras)} |
-| longest input | {facts.max_length} tokens; longer text is cut there |
-{"".join(f"| fitted on | {cell(text)} |{chr(10)}" for text in facts.fitted_on)}{_rows(facts.trained)}
+{_rows(_summary(facts, parts))}
 ## Use
 {needs}
 ```python
@@ -64,7 +56,7 @@ model = SentenceTransformer("path or name"{trust})
 embeddings = model.encode(["A sentence.", "Another one."])
 ```
 
-or, with every layer at hand:
+or, with access to every layer:
 
 ```python
 from layerwise import LayerModel
@@ -72,33 +64,78 @@ from layerwise import LayerModel
 model = LayerModel.load("path or name")
 ```
 
-{_training(facts.training)}Made with layerwise {__version__}.
+{_training(parts.training)}Made with layerwise {__version__}.
 """
 
 
-def _base_model(encoder: str) -> str:
-    """The metadata line, only for what can be a hub name: a path of this machine is nobody's business."""
-    return f"base_model: {encoder}\n" if encoder.count("/") == 1 and not encoder.startswith((".", "/", "~")) else ""
+def _summary(facts: CardFacts, parts: ModelParts) -> Iterator[tuple[str, str]]:
+    mix = str(parts.mix).replace("|", "\\|")  # a bare one would end the cell
+    flows = sum(isinstance(head, FlowHead) for head in parts.heads)
+    linear = len(parts.heads) - flows
+    embedding = [f"{facts.width} numbers"]
+    embedding += [f"{linear} linear layer(s) after the mix"] * bool(linear)
+    embedding += [f"{flows} flow(s) after the mix"] * bool(flows)
+    embedding += ["embeddings of length 1"] * parts.normalize
+    yield "encoder", facts.encoder
+    yield "layer mix", f"`{mix}` (layer 0 = embeddings, {facts.depth} = the encoder's last)"
+    yield "how it was chosen", cell(parts.chosen)
+    yield "blocks kept", f"{facts.blocks} of {facts.depth}" if facts.blocks < facts.depth else f"all {facts.depth}"
+    yield "embedding", "; ".join(embedding)
+    yield "longest input", f"{facts.max_length} tokens; longer text is cut there"
+    for record in parts.fitted_on:
+        yield "fitted on", cell(f"{record.what}: {record}")
+    if isinstance(parts.mix, LayerAttention):
+        size = sum(parameter.numel() for parameter in parts.mix.trained.parameters())
+        yield "attention over layers", f"{size:,} weights; scores by {parts.mix.scores}"
 
 
-def _training(rows: tuple[tuple[str, str], ...]) -> str:
+def _may_be_hub_name(encoder: str) -> bool:
+    """Whether a name can be one of the hub: a path of this machine must not be published."""
+    return encoder.count("/") == 1 and not encoder.startswith((".", "/", "~"))
+
+
+def _training(facts: Mapping[str, Any]) -> str:
     """A section on the training, or nothing."""
-    if not rows:
+    if not facts:
         return ""
     return f"""## Training
 
-As it was recorded by the training; scores are of the model as it was trained, not of a mix or head chosen later.
+As recorded by the training; scores are of the model as it was trained, not of a mix or head chosen later.
 
 | key | value |
 |---|---|
-{_rows(rows)}
+{_rows((cell(key), cell(value)) for key, value in fact_rows(facts))}
 """
 
 
-def _rows(rows: tuple[tuple[str, str], ...]) -> str:
-    return "".join(f"| {cell(label)} | {cell(text)} |\n" for label, text in rows)
+def _rows(rows: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"| {label} | {text} |\n" for label, text in rows)
 
 
 def cell(text: str) -> str:
-    """A text of the user's in one cell of a table."""
+    """A user's text in one cell of a table."""
     return " ".join(text.replace("|", "/").split())
+
+
+def fact_rows(facts: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Nested facts as rows of a table, such as ("scores.STS-B", "80.1"); lists of plain values in one row."""
+    return tuple(_nested_rows(facts, ""))
+
+
+def _nested_rows(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _nested_rows(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
+        for number, item in enumerate(value):
+            yield from _nested_rows(item, f"{key}.{number}")
+    elif key:
+        yield key, _value_text(value)
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_value_text, value)) or "none"
+    if value is None or value == {}:
+        return "none"
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""What comes behind the mix: a linear layer with an activation (or without: any linear map), or a flow."""
+"""What follows the mix: a linear layer with an activation (or without: any linear map), or a flow."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -6,8 +6,8 @@ from typing import TypeAlias
 from torch import Tensor, nn
 
 from layerwise.errors import ModelError
-from layerwise.postprocess.base import Postprocess
-from layerwise.postprocess.flow_network import FlowNetwork
+from layerwise.postprocess import FlowNetwork, Postprocess
+from layerwise.registry import check_known
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -23,14 +23,13 @@ class Head(nn.Module):
 
     Args:
         weight: (out, in).
-        bias: (out,), or nothing. Both are kept in float32, as pooled vectors are.
+        bias: (out,), or nothing. Both are stored in float32, as pooled vectors are.
         activation: One of `ACTIVATIONS`.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, activation: str = "tanh") -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise ModelError(f"Unknown activation {activation!r}. Known: {', '.join(ACTIVATIONS)}")
+        check_known(activation, ACTIVATIONS, "activation")
         if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
             shapes = f"{tuple(weight.shape)} and {None if bias is None else tuple(bias.shape)}"
             raise ModelError(f"A head needs a weight (out, in) and a bias (out,); these are {shapes}")
@@ -97,7 +96,7 @@ def head_of(fitted: Postprocess) -> AnyHead:
 
 
 def check_widths(width: int, heads: Sequence[AnyHead]) -> None:
-    """Refuse heads that don't fit together, behind a mix of this width."""
+    """Refuse heads that do not fit together, or not to a mix of this width."""
     for head in heads:
         if head.in_features != width:
             raise ModelError(f"A head takes {head.in_features} numbers, but what comes before it gives {width}")

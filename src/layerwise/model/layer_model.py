@@ -1,36 +1,48 @@
 """LayerModel: an encoder and a layer mix that encode like a SentenceTransformer."""
 
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from layerwise.encoder.embedded import DEFAULT
-from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences
-from layerwise.encoder.stream import Array, Progress, no_progress, window_rows, windows_of
-from layerwise.errors import InputError, ModelError
-from layerwise.mixes import LayerMix, LayerWk
-from layerwise.mixes.wk import without_last_token
-from layerwise.model.convert import Precision, converted
+from layerwise.digests import json_digest, tensor_digest
+from layerwise.encoder import (
+    DEFAULT,
+    Array,
+    LayerEncoder,
+    Progress,
+    check_sentences,
+    no_progress,
+    window_rows,
+    windows_of,
+)
+from layerwise.errors import InputError, MixError, ModelError
+from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix, without_last_token
 from layerwise.model.head import AnyHead, check_widths, head_of
-from layerwise.model.prompts import all_prompts, prompt_text, with_prompt
-from layerwise.model.ready_mix import ready_mix
-from layerwise.model.saved import read_saved
-from layerwise.model.training_facts import checked_facts
-from layerwise.postprocess.base import Postprocess
-from layerwise.postprocess.fitted_on import ENCODER, FittedOn
+from layerwise.model.load import load_parts
+from layerwise.model.parts import ModelParts
+from layerwise.model.save import push_to_hub, save_model
+from layerwise.model.sentence_transformer import to_sentence_transformer
+from layerwise.postprocess import ENCODER, FittedOn, Postprocess
+from layerwise.registry import check_known, unknown
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+_NO_PROMPTS = {"query": "", "document": ""}  # as in sentence-transformers, both names are always there
+_ROWS = 8192  # of views that are mixed at once
 
 
 class LayerModel:
@@ -39,7 +51,7 @@ class LayerModel:
     Args:
         encoder: A `LayerEncoder`, or what makes one: a folder, a hub name.
         mix: A layer mix or its text, such as "1,2,12 @ mean".
-        heads: What stands behind the mix, in order: linear layers, flows.
+        heads: What follows the mix, in order: linear layers, flows.
         normalize: Make every embedding's length 1.
         prompts: Texts put before a sentence, by name.
         default_prompt_name: The prompt for `encode` where the caller names none.
@@ -67,21 +79,19 @@ class LayerModel:
         fitted_on: Sequence[FittedOn] = (),
         training: dict[str, Any] | None = None,
     ) -> None:
+        check_known(similarity, _SIMILARITIES, "similarity")
         self.encoder = encoder if isinstance(encoder, LayerEncoder) else LayerEncoder(encoder)
-        self.mix: LayerMix = ready_mix(mix, self.encoder)
+        self.mix: LayerMix = _prepared_mix(mix, self.encoder)
         self.heads = tuple(head.to(self.encoder.device) for head in heads)
         self.normalize = normalize
-        self.prompts = all_prompts(prompts)
+        self.prompts = _NO_PROMPTS | dict(prompts or {})
         self.default_prompt_name = default_prompt_name
         self.similarity_fn_name = similarity
         self.chosen = chosen
         self.fitted_on = tuple(fitted_on)
-        self.training = checked_facts(training)
-        if similarity not in _SIMILARITIES:
-            raise InputError(f"Unknown similarity {similarity!r}. Known: {', '.join(_SIMILARITIES)}")
+        self.training = _json_copy(training)
         check_widths(self.mix.width(self.encoder.width), self.heads)
-        if default_prompt_name is not None:
-            self.prompt(None, None)
+        self.prompt()  # an unknown default is refused now, not by the first sentence
 
     @classmethod
     def load(
@@ -95,54 +105,64 @@ class LayerModel:
 
         Args:
             name_or_folder: As for `LayerEncoder`.
-            mix: Take this mix instead of the model's own; what stands behind the model's own mix is left out.
+            mix: Replace the model's mix; the heads and normalising that follow it are then left out.
             options: As for `LayerEncoder`: device, dtype, max_length, …
         """
         encoder = LayerEncoder(name_or_folder, **options)
-        saved = read_saved(encoder.folder)
+        parts = load_parts(encoder.folder)
         if mix is not None:
-            return cls(
-                encoder,
-                mix,
-                prompts=saved.prompts,
-                default_prompt_name=saved.default_prompt_name,
-                similarity=saved.similarity,
-                fitted_on=[record for record in saved.fitted_on if record.what == ENCODER],
-                training=saved.facts.get("training"),
-            )
-        return cls(
-            encoder,
-            saved.mix,
-            heads=saved.heads,
-            normalize=saved.normalize,
-            prompts=saved.prompts,
-            default_prompt_name=saved.default_prompt_name,
-            similarity=saved.similarity,
-            chosen=str(saved.facts.get("chosen", "as the model was saved")),
-            fitted_on=saved.fitted_on,
-            training=saved.facts.get("training"),
-        )
+            records = tuple(record for record in parts.fitted_on if record.what == ENCODER)
+            mix = parse_mix(mix) if isinstance(mix, str) else mix
+            parts = replace(parts, mix=mix, heads=(), normalize=False, chosen="by hand", fitted_on=records)
+        return cls(encoder, **parts.as_dict())
 
     def with_postprocess(self, fitted: Postprocess) -> Self:
-        """A model with what was fitted on this model's embeddings behind it, and the record of that text.
+        """A model with a further head, fitted on this model's embeddings, and the record of that text.
 
         Such as `Whitening(256).fit(model.encode(texts), fitted_on=FittedOn.of(texts, source="my texts"))`.
         """
         fitted.check_fitted()
         if self.normalize:
-            raise ModelError("Nothing can stand behind embeddings of length 1; fit on a model with normalize=False")
+            raise ModelError("Embeddings of length 1 cannot be transformed; fit on a model with normalize=False")
         return self.replaced(heads=(*self.heads, head_of(fitted)), fitted_on=(*self.fitted_on, fitted.fitted_on_))
 
     def replaced(self, **parts: Any) -> Self:
         """The same encoder with other parts, named as in the constructor; what is not named stays."""
-        named = ("mix", "heads", "normalize", "prompts", "default_prompt_name", "chosen", "fitted_on", "training")
-        own = {name: getattr(self, name) for name in named} | {"similarity": self.similarity_fn_name}
-        return type(self)(self.encoder, **own | parts)
+        return type(self)(self.encoder, **self.parts.as_dict() | parts)
+
+    @property
+    def parts(self) -> ModelParts:
+        """Everything but the encoder."""
+        return ModelParts(
+            mix=self.mix,
+            heads=self.heads,
+            normalize=self.normalize,
+            prompts=self.prompts,
+            default_prompt_name=self.default_prompt_name,
+            similarity=self.similarity_fn_name,
+            chosen=self.chosen,
+            fitted_on=self.fitted_on,
+            training=self.training,
+        )
 
     @property
     def width(self) -> int:
         """The length of an embedding."""
-        return self.heads[-1].out_features if self.heads else self.mix.width(self.encoder.width)
+        return self.parts.width(self.encoder.width)
+
+    def digest(self) -> str:
+        """A hash of everything that decides an embedding; every call hashes the weights as they are now."""
+        encoder = self.encoder
+        settings = [encoder.max_length, encoder.dtype, encoder.backend, self.prompts, self.default_prompt_name]
+        return json_digest([*encoder.fingerprint(), *settings, self.mix_digest()])
+
+    def mix_digest(self) -> str:
+        """A hash of what turns the encoder's layers into an embedding: mix, heads, normalising."""
+        attention = self.mix.trained.digest() if isinstance(self.mix, LayerAttention) else ""
+        heads = [
+            tensor_digest(head.state_dict(), label=f"{type(head).__name__} {head.activation}") for head in self.heads
+        ]
+        return json_digest([str(self.mix), attention, heads, self.normalize])
 
     def get_embedding_dimension(self) -> int:
         """The length of an embedding, under the host library's name."""
@@ -179,27 +199,35 @@ class LayerModel:
         texts = check_sentences([inputs] if isinstance(inputs, str) else inputs)
         before = self.prompt(prompt_name, prompt)
         texts = [before + text for text in texts] if before else texts
-        found = np.empty((len(texts), self.kept_width(truncate_dim)), dtype=np.float32)
+        embeddings = np.empty((len(texts), self.truncated_width(truncate_dim)), dtype=np.float32)
         start = 0
         with tqdm(total=len(texts), unit="sentence", desc="Embedding") if show_progress_bar else nullcontext() as bar:
             for part in self.stream(
-                windows_of(texts, window_rows(4 * found.shape[1])),
+                windows_of(texts, window_rows(4 * embeddings.shape[1])),
                 normalize=normalize_embeddings,
                 truncate_dim=truncate_dim,
                 progress=no_progress if bar is None else bar.update,
             ):
-                found[start : start + len(part)] = part
+                embeddings[start : start + len(part)] = part
                 start += len(part)
-        result = converted(found, single, precision, convert_to_tensor or not convert_to_numpy, self.encoder.device)
-        return list(result) if not (convert_to_numpy or convert_to_tensor or single) else result
+        result: Any = embeddings
+        if precision != "float32":
+            from sentence_transformers.util.quantization import quantize_embeddings
+
+            result = quantize_embeddings(embeddings, precision=precision)
+        result = result[0] if single else result
+        if convert_to_numpy and not convert_to_tensor:
+            return result
+        result = torch.from_numpy(result).to(self.encoder.device)
+        return result if convert_to_tensor or single else list(result)
 
     def encode_query(self, inputs: str | Sequence[str], **options: Any) -> Any:
-        """`encode` with the prompt named "query", unless another is given."""
-        return self.encode(inputs, **with_prompt("query", options))
+        """`encode` with the prompt named "query", unless another is named."""
+        return self.encode(inputs, **_with_prompt("query", options))
 
     def encode_document(self, inputs: str | Sequence[str], **options: Any) -> Any:
-        """`encode` with the prompt named "document", unless another is given."""
-        return self.encode(inputs, **with_prompt("document", options))
+        """`encode` with the prompt named "document", unless another is named."""
+        return self.encode(inputs, **_with_prompt("document", options))
 
     def stream(
         self,
@@ -210,28 +238,44 @@ class LayerModel:
         progress: Progress = no_progress,
     ) -> Iterator[Array]:
         """Embeddings of windows of texts, one array each, the next window tokenised while the model works on one."""
-        kept = self.kept_width(truncate_dim)
+        width = self.truncated_width(truncate_dim)
 
         def forward(tokens: Tensor, mask: Tensor) -> Tensor:
-            embeddings = self.forward(tokens, mask)[:, :kept]
+            embeddings = self.forward(tokens, mask)[:, :width]
             return F.normalize(embeddings, dim=-1) if normalize else embeddings
 
         yield from self.encoder.stream(windows, forward, progress=progress)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """One padded batch, (batch, tokens) twice, to embeddings (batch, width)."""
-        return self.behind_mix(self._mixed(tokens, mask).float())
+        return self.apply_heads(self._mixed(tokens, mask).float())
 
-    def behind_mix(self, embeddings: Tensor) -> Tensor:
-        """What the mix gave, through heads and normalising where the model has them: (n, any width) -> (n, width)"""
+    @torch.inference_mode()
+    def embed_views(self, views: Mapping[str, Array]) -> Array:
+        """Embeddings of texts whose layers were read before, as `encode` gives them.
+
+        Views of all layers by token pooling, (texts, layers + 1, width) each -> (texts, width)
+        """
+        layers, poolings = list(self.mix.layers), [views[name] for name in self.mix.poolings]
+        embeddings = np.empty((len(poolings[0]), self.width), dtype=np.float32)
+        for start in range(0, len(embeddings), _ROWS):
+            rows = slice(start, start + _ROWS)
+            mixed = self.mix.combine_poolings(np.stack([part[rows][:, layers] for part in poolings], axis=1))
+            tensor = torch.from_numpy(np.ascontiguousarray(mixed)).to(self.encoder.device)
+            embeddings[rows] = self.apply_heads(tensor).cpu().numpy()
+        return embeddings
+
+    def apply_heads(self, embeddings: Tensor) -> Tensor:
+        """The mix's output through heads and normalising, where the model has them: (n, any width) -> (n, width)"""
         for head in self.heads:
             embeddings = head(embeddings)
         return F.normalize(embeddings, dim=-1) if self.normalize else embeddings
 
     def _mixed(self, tokens: Tensor, mask: Tensor) -> Tensor:
         if isinstance(self.mix, LayerWk):
-            kept = without_last_token(mask)
-            return self.mix.combine_tokens(self.encoder.read_states(tokens, mask, self.mix.layers, kept), kept)
+            token_mask = without_last_token(mask)
+            states = self.encoder.read_states(tokens, mask, self.mix.layers, token_mask)
+            return self.mix.combine_tokens(states, token_mask)
         return self.mix.combine_poolings(self.encoder.read(tokens, mask, self.mix.layers, self.mix.poolings))
 
     def similarity(self, left: NDArray[Any] | Tensor, right: NDArray[Any] | Tensor) -> Tensor:
@@ -249,10 +293,8 @@ class LayerModel:
         return compare(left, right)
 
     def to_sentence_transformer(self) -> "SentenceTransformer":
-        """A SentenceTransformer of its own weights, with no more blocks than the mix needs."""
-        from layerwise.model.save import to_sentence_transformer
-
-        return to_sentence_transformer(self)
+        """A SentenceTransformer with a copy of the weights, and no more blocks than the mix needs."""
+        return to_sentence_transformer(self.encoder, self.parts)[0]
 
     def save(
         self,
@@ -267,21 +309,22 @@ class LayerModel:
         `SentenceTransformer(folder)` loads them. A folder that is not empty is refused unless `overwrite`.
         `extra` is called with the folder while it is built beside its place, to write more files into it.
         """
-        from layerwise.model.save import save
-
-        save(self, folder, overwrite=overwrite, extra=extra)
+        save_model(self.encoder, self.parts, folder, overwrite=overwrite, extra=extra)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
         """Upload as `SentenceTransformer.push_to_hub` does, with its options; gives the commit's address."""
-        from layerwise.model.save import push_to_hub
-
-        return push_to_hub(self, repo_id, **options)
+        return push_to_hub(self.encoder, self.parts, repo_id, **options)
 
     def prompt(self, name: str | None = None, prompt: str | None = None) -> str:
         """The text to put before a sentence: a prompt itself, a named one, or the default."""
-        return prompt_text(self.prompts, self.default_prompt_name if name is None else name, prompt)
+        name = self.default_prompt_name if name is None else name
+        if prompt is not None or name is None:
+            return prompt or ""
+        if name not in self.prompts:
+            raise unknown("prompt", name, sorted(self.prompts))
+        return self.prompts[name]
 
-    def kept_width(self, truncate_dim: int | None) -> int:
+    def truncated_width(self, truncate_dim: int | None) -> int:
         """How long an embedding is after truncation."""
         if truncate_dim is None:
             return self.width
@@ -291,3 +334,37 @@ class LayerModel:
 
     def __repr__(self) -> str:
         return f"LayerModel({self.encoder.name!r}, {str(self.mix)!r}, width={self.width})"
+
+
+def _prepared_mix(mix: LayerMix | str, encoder: LayerEncoder) -> LayerMix:
+    """The mix in the encoder's layer numbers. An attention's weights are moved and set to evaluation in place."""
+    resolved = (parse_mix(mix) if isinstance(mix, str) else mix).resolve(encoder.depth)
+    if isinstance(resolved, LayerWk) and encoder.backend == "onnx":
+        raise MixError(f"{resolved} reads token states, which ONNX graphs don't give; use the torch backend")
+    if isinstance(resolved, LayerAttention):
+        network = resolved.trained
+        if network.width != encoder.width:
+            raise MixError(
+                f"{resolved} has weights for layers of {network.width} numbers; this encoder's have {encoder.width}"
+            )
+        network.to(encoder.device).float().eval()
+    return resolved
+
+
+def _with_prompt(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of `encode` with the prompt of this name, unless they have one."""
+    has_prompt = options.get("prompt") is not None or options.get("prompt_name") is not None
+    return options if has_prompt else options | {"prompt_name": name}
+
+
+def _json_copy(facts: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Facts of a training as JSON gives them back, so that saving and loading change nothing."""
+    if facts is None:
+        return {}
+    if not isinstance(facts, Mapping):
+        raise InputError(f"training is {facts!r}; give a dict of facts, such as {{'recipe': 'simcse', 'seed': 1}}")
+    try:
+        copied: dict[str, Any] = json.loads(json.dumps(dict(facts), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"training holds what JSON cannot: {error}; give texts, numbers, lists and dicts") from error
+    return copied

@@ -1,4 +1,4 @@
-"""Our modules for sentence-transformers, for what its own can't express.
+"""Modules for sentence-transformers, for mixes and heads that it has no modules for.
 
 They need `layerwise` to be installed and `trust_remote_code=True`. Concatenations, joins, SBERT-WK and averages of
 several max-pooled layers (sentence-transformers averages tokens before pooling, which differs for the maximum) need
@@ -14,11 +14,10 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers.base.modules.module import Module
 from torch import Tensor, nn
 
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder import POOLINGS
 from layerwise.errors import ModelError
-from layerwise.mixes import AttentionNetwork, LayerAttention, LayerWk, parse_mix
-from layerwise.mixes.wk import without_last_token
-from layerwise.postprocess.flow_network import Coupling, FlowNetwork
+from layerwise.mixes import AttentionNetwork, LayerAttention, LayerWk, parse_mix, without_last_token
+from layerwise.postprocess import Coupling, FlowNetwork
 
 
 class LayerMixPooling(Module):
@@ -40,9 +39,9 @@ class LayerMixPooling(Module):
 
     def _mixed(self, states: tuple[Tensor, ...], mask: Tensor) -> Tensor:
         if isinstance(self._mix, LayerWk):
-            kept = without_last_token(mask)
-            tokens = torch.stack([states[layer][kept] for layer in self._mix.layers], dim=1)
-            return self._mix.combine_tokens(tokens, kept)
+            token_mask = without_last_token(mask)
+            tokens = torch.stack([states[layer][token_mask] for layer in self._mix.layers], dim=1)
+            return self._mix.combine_tokens(tokens, token_mask)
         return self._mix.combine_poolings(_views(states, mask, self._mix.layers, self._mix.poolings))
 
     def get_embedding_dimension(self) -> int:

@@ -1,4 +1,4 @@
-"""Writing a LayerModel: a SentenceTransformer with native modules, only the blocks it needs, and a model card."""
+"""Writing a model: a sentence-transformers folder with its card, the record of its text, and what our loader needs."""
 
 import json
 import os
@@ -7,33 +7,48 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerwise.encoder.quiet import quiet
+from safetensors import SafetensorError
+
+from layerwise.encoder import LayerEncoder
 from layerwise.errors import ModelError
-from layerwise.mixes import LayerAttention
+from layerwise.files import atomic_folder
 from layerwise.model.card import CardFacts, model_card
-from layerwise.model.cut import cut_to_fit
-from layerwise.model.head import FlowHead
-from layerwise.model.native import build_sentence_transformer, is_native
-from layerwise.model.seen_text import write_seen_text
-from layerwise.model.training_facts import fact_rows
+from layerwise.model.parts import ModelParts
+from layerwise.model.sentence_transformer import to_sentence_transformer
+from layerwise.muted import quiet
+from layerwise.postprocess import write_records
 from layerwise.version import __version__
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from layerwise.model.layer_model import LayerModel
-
 Extra = Callable[[Path], object]
+_REMEDY = "nothing was changed there; free some space or give another path"
 
 
-def to_sentence_transformer(model: "LayerModel") -> "SentenceTransformer":
-    """A SentenceTransformer that gives the same embeddings, with no more blocks than the mix needs."""
-    return _built(model)[0]
-
-
-def save(model: "LayerModel", folder: str | os.PathLike[str], *, overwrite: bool, extra: Extra | None = None) -> None:
-    """Write the folder beside its place first, then put it there: whole or not at all. `extra` writes more into it."""
+def save_model(
+    encoder: LayerEncoder,
+    parts: ModelParts,
+    folder: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    extra: Extra | None = None,
+) -> None:
+    """Write the folder, whole or not at all. `extra` writes more files into it before it gets its name."""
     target = Path(folder).expanduser()
+    check_target(target, overwrite=overwrite)
+    with atomic_folder(target, remedy=_REMEDY, error=ModelError) as new:
+        try:
+            _write(encoder, parts, new)
+            if extra is not None:
+                extra(new)
+        except SafetensorError as error:  # which hides that the disk is full
+            raise OSError(str(error)) from error
+
+
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that a model cannot be saved in: a file, other files, or a model without `overwrite`."""
+    target = target.expanduser()
     if target.exists() and not target.is_dir():
         raise ModelError(f"{target}: is a file; give a folder")
     if target.is_dir() and any(target.iterdir()):
@@ -41,108 +56,44 @@ def save(model: "LayerModel", folder: str | os.PathLike[str], *, overwrite: bool
             raise ModelError(f"{target}: the folder is not empty; give another one, or overwrite it")
         if not (target / "config.json").is_file():
             raise ModelError(f"{target}: holds no model, so it is not overwritten; give another folder")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as beside:
-            new, old = Path(beside) / "new", Path(beside) / "old"
-            _write(model, new)
-            if extra is not None:
-                extra(new)
-            if target.exists():
-                target.rename(old)
-            try:
-                new.rename(target)
-            except OSError:
-                if old.exists():
-                    old.rename(target)
-                raise
-    except OSError as error:
-        raise ModelError(f"{target}: can't be written: {error.strerror or error}; nothing was changed there") from error
 
 
-def push_to_hub(model: "LayerModel", repo_id: str, **options: Any) -> str:
-    """Upload what `save` writes."""
+def push_to_hub(encoder: LayerEncoder, parts: ModelParts, repo_id: str, **options: Any) -> str:
+    """Upload what `save_model` writes."""
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
-        st = _write(model, Path(folder))
-        address: str = st.push_to_hub(repo_id, local_model_path=folder, **options)
+        model = _write(encoder, parts, Path(folder))
+        address: str = model.push_to_hub(repo_id, local_model_path=folder, **options)
     return address
 
 
-def _write(model: "LayerModel", folder: Path) -> "SentenceTransformer":
-    st, blocks = _built(model)
+def _write(encoder: LayerEncoder, parts: ModelParts, folder: Path) -> "SentenceTransformer":
+    model, blocks = to_sentence_transformer(encoder, parts)
     with quiet():
-        st.save_pretrained(str(folder), create_model_card=False)
-    facts = _facts(model, blocks) | {"fitted_on": write_seen_text(folder, model.fitted_on)}
-    facts |= {"training": model.training} if model.training else {}
-    (folder / "layerwise.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
-    (folder / "README.md").write_text(model_card(_card_facts(model, blocks)), encoding="utf-8")
-    return st
-
-
-def _built(model: "LayerModel") -> tuple["SentenceTransformer", int]:
-    encoder = model.encoder
-    cut, blocks = cut_to_fit(encoder.model, model.mix.layers, encoder.depth)
-    with quiet():
-        st = build_sentence_transformer(
-            cut,
-            encoder.tokenizer,
-            mix=model.mix,
-            blocks=blocks,
-            max_length=encoder.max_length,
-            heads=model.heads,
-            normalize=model.normalize,
-            device=encoder.device,
-            prompts=model.prompts,
-            default_prompt_name=model.default_prompt_name,
-            similarity_fn_name=model.similarity_fn_name,
-        )
-    return st, blocks
-
-
-def _facts(model: "LayerModel", blocks: int) -> dict[str, Any]:
-    return {
+        model.save_pretrained(str(folder), create_model_card=False)
+    name, depth = _public_name(encoder), _original_depth(encoder)
+    facts: dict[str, Any] = {
         "layerwise": __version__,
-        "encoder": _public_name(model),
-        "mix": str(model.mix),
-        "chosen": model.chosen,
-        "blocks": {"kept": blocks, "of": _original_depth(model)},
+        "encoder": name,
+        "mix": str(parts.mix),
+        "chosen": parts.chosen,
+        "blocks": {"kept": blocks, "of": depth},
+        "fitted_on": write_records(folder, parts.fitted_on),
     }
+    facts |= {"training": parts.training} if parts.training else {}
+    (folder / "layerwise.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
+    card = CardFacts(name, depth, blocks, parts.width(encoder.width), encoder.max_length)
+    (folder / "README.md").write_text(model_card(card, parts), encoding="utf-8")
+    return model
 
 
-def _card_facts(model: "LayerModel", blocks: int) -> CardFacts:
-    return CardFacts(
-        encoder=_public_name(model),
-        mix=str(model.mix),
-        chosen=model.chosen,
-        blocks=blocks,
-        depth=_original_depth(model),
-        width=model.width,
-        max_length=model.encoder.max_length,
-        native=is_native(model.mix, model.heads),
-        normalize=model.normalize,
-        heads=sum(not isinstance(head, FlowHead) for head in model.heads),
-        flows=sum(isinstance(head, FlowHead) for head in model.heads),
-        fitted_on=tuple(f"{record.what}: {record}" for record in model.fitted_on),
-        trained=_attention_rows(model),
-        training=fact_rows(model.training),
-    )
-
-
-def _attention_rows(model: "LayerModel") -> tuple[tuple[str, str], ...]:
-    if not isinstance(model.mix, LayerAttention):
-        return ()
-    size = sum(parameter.numel() for parameter in model.mix.trained.parameters())
-    return (("attention over layers", f"{size:,} weights; scores by {model.mix.scores}"),)
-
-
-def _public_name(model: "LayerModel") -> str:
+def _public_name(encoder: LayerEncoder) -> str:
     """The encoder's name without this machine's folders; a model saved again keeps its first encoder's name."""
-    known = model.encoder.folder.read_json("layerwise.json").get("encoder")
-    name = str(known or model.encoder.name)
+    first = encoder.folder.read_json("layerwise.json").get("encoder")
+    name = str(first or encoder.name)
     return Path(name).name if Path(name).is_dir() or name.startswith(("/", ".", "~")) else name
 
 
-def _original_depth(model: "LayerModel") -> int:
+def _original_depth(encoder: LayerEncoder) -> int:
     """How many blocks the first encoder had, through any number of savings."""
-    blocks = model.encoder.folder.read_json("layerwise.json").get("blocks") or {}
-    return int(blocks.get("of", model.encoder.depth))
+    blocks = encoder.folder.read_json("layerwise.json").get("blocks") or {}
+    return int(blocks.get("of", encoder.depth))

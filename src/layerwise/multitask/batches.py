@@ -10,8 +10,8 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from layerwise.encoder import ahead
 from layerwise.encoder.batches import padded_texts
-from layerwise.encoder.stream import ahead
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
 from layerwise.multitask.rows import LabelledTask

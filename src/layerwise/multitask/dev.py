@@ -53,7 +53,7 @@ def report(predictor: Predictor, tasks: Sequence[LabelledTask], role: str = "dev
         if role not in task.parts:
             continue
         rows, name, metric = task.parts[role], task.settings.name, task.settings.metric
-        with muted("layerwise.encoder.stream"):  # texts are cut to the task's length at every look
+        with muted("layerwise.encoder.streaming"):  # texts are cut to the task's length at every look
             outputs = predictor.outputs(name, rows.columns)
         finite = bool(np.isfinite(outputs).all())
         scores[f"{name}/{metric}"] = _score(task, rows, outputs) if finite else math.nan

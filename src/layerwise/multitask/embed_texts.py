@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.encoder.stream import stream, window_rows, windows_of
+from layerwise.encoder import stream, window_rows, windows_of
 from layerwise.encoder.tokens import SentenceTokenizer, Tokens
 from layerwise.model.layer_model import LayerModel
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from layerwise.errors import InputError
 from layerwise.multitask.task import FEATURES, TaskSettings
-from layerwise.objectives.cosine import full_dtype, own_cosines
+from layerwise.objectives import full_dtype, own_cosines
 from layerwise.objectives.shapes import check_rows, check_same_shape
 from layerwise.registry import check_known
 

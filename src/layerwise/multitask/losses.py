@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.objectives import info_nce
-from layerwise.objectives.cosine import full_dtype
+from layerwise.objectives import full_dtype, info_nce
 from layerwise.registry import check_known
 
 

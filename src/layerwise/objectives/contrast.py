@@ -1,11 +1,13 @@
-"""Contrast within a batch: the own positive against everything else."""
+"""Contrast within a batch: an anchor's positive against everything else.
+
+Cosines are in float32 at least, whatever the encoder computed in: at a temperature of 0.01 half precision is noise.
+"""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.objectives.cosine import cosines
 from layerwise.objectives.shapes import check_above_zero, check_mask, check_positives, check_rows, check_same_shape
 
 
@@ -32,7 +34,7 @@ def info_nce(
             LayerAttPooler does so; eq. 8 as printed is 0.
         symmetric: The mean with the loss from positives to anchors, so m must be n; negatives stay with the first.
         ignored: (n, m + k) bool, true where a candidate is no negative of an anchor: it is left out of the denominator.
-            An anchor's own positive must stay.
+            An anchor's positive must stay.
     """
     check_above_zero("temperature", temperature)
     check_rows(anchors=anchors, positives=positives, **({} if negatives is None else {"negatives": negatives}))
@@ -70,6 +72,38 @@ def nt_xent(left: Tensor, right: Tensor, *, temperature: float) -> Tensor:
 def first_columns_loss(logits: Tensor) -> Tensor:
     """Mean cross-entropy where row i's answer is column i. (n, m >= n) -> scalar"""
     return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
+
+
+def cosines(left: Tensor, right: Tensor) -> Tensor:
+    """Every left vector with every right one. (n, d), (m, d) -> (n, m)
+
+    In float32 also under autocast and of half-precision vectors; float64 stays. A zero vector's cosines are 0.
+    """
+    check_rows(left=left, right=right)
+    dtype = full_dtype(left, right)
+    with torch.autocast(left.device.type, enabled=False):
+        return unit(left.to(dtype)) @ unit(right.to(dtype)).T
+
+
+def own_cosines(anchors: Tensor, others: Tensor) -> Tensor:
+    """Every anchor with its k vectors only, precise as `cosines`. (n, d), (n, k, d) -> (n, k)"""
+    dtype = full_dtype(anchors, others)
+    with torch.autocast(anchors.device.type, enabled=False):
+        return torch.bmm(unit(others.to(dtype)), unit(anchors.to(dtype)).unsqueeze(-1)).squeeze(-1)
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Vectors of length 1; zero stays zero. (..., d) -> (..., d)"""
+    norms: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / norms.masked_fill(norms == 0, 1)  # a tiny norm instead would blow up a zero vector's gradient
+
+
+def full_dtype(*tensors: Tensor) -> torch.dtype:
+    """The dtype that a loss of these is computed in: float32, or float64 where one of them is."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
 
 
 def _check_own_negatives(anchors: Tensor, negatives: Tensor | None) -> None:

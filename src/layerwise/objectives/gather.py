@@ -1,10 +1,10 @@
 """Rows of every process in one tensor, so that a loss sees the joint batch.
 
 The convention: every process gathers, computes the same joint loss, and calls `backward`; DDP then averages the
-gradients over the processes. Each process would only add its own rows' part of the joint gradient, and the average
-would divide it by their number, so going back gives the own rows' part times the number of processes. Nothing is sent
-for that. The result is the gradient of one process with the joint batch, for any objective; what is computed from
-gathered rows (a head, a regulariser) is the same everywhere, and its average is itself.
+gradients over the processes. Each process would only add its rows' part of the joint gradient, and the average
+would divide it by their number, so the backward pass gives this process's part times the number of processes. Nothing
+is sent for that. The result is the gradient of one process with the joint batch, for any objective; what is computed
+from gathered rows (a head, a regulariser) is the same everywhere, and its average is itself.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ def rank() -> int:
 def gather_rows(tensor: Tensor) -> Tensor:
     """All processes' rows in the order of their ranks, with gradient. (n, ...) -> (processes * n, ...)
 
-    Every process calls it, with as many rows. One process alone gets its own tensor back.
+    Every process calls it, with as many rows. A single process gets its tensor back.
     """
     if world_size() == 1:
         return tensor
@@ -41,7 +41,7 @@ def gather_rows(tensor: Tensor) -> Tensor:
 
 
 class _GatherRows(torch.autograd.Function):
-    """Forward: everybody's rows. Backward: the own rows' gradient times the number of processes."""
+    """Forward: all processes' rows. Backward: this process's gradient times the number of processes."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
@@ -55,9 +55,9 @@ class _GatherRows(torch.autograd.Function):
 
 
 def _from_all(tensor: Tensor) -> list[Tensor]:
-    own = tensor.detach().contiguous()
-    parts = [torch.empty_like(own) for _ in range(world_size())]
-    dist.all_gather(parts, own)
+    rows = tensor.detach().contiguous()
+    parts = [torch.empty_like(rows) for _ in range(world_size())]
+    dist.all_gather(parts, rows)
     return parts
 
 

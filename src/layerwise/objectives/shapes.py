@@ -1,4 +1,4 @@
-"""Checks of what goes into an objective: they look at shapes and plain numbers, never at a tensor's values."""
+"""Checks of what goes into an objective: of shapes and plain numbers, never of a tensor's values."""
 
 from collections.abc import Sequence
 from math import inf

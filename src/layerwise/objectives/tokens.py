@@ -5,10 +5,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.objectives.cosine import full_dtype
+from layerwise.objectives.contrast import full_dtype
 from layerwise.objectives.shapes import check_same_shape, check_shape
 
-IGNORED = -100  # the label of tokens that no loss looks at
+IGNORED = -100  # the label of tokens that are in no loss
 
 
 def mask_tokens(
@@ -61,20 +61,20 @@ def masked_language_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(rows, labels[chosen], reduction="sum") / max(len(rows), 1)
 
 
-def replaced_token_loss(logits: Tensor, replaced: Tensor, kept: Tensor) -> Tensor:
-    """Was this token replaced? DiffCSE's L_RTD, as the mean over kept tokens. (b, t), (b, t), (b, t) -> scalar
+def replaced_token_loss(logits: Tensor, replaced: Tensor, mask: Tensor) -> Tensor:
+    """Was this token replaced? DiffCSE's L_RTD, the mean over the tokens of the mask. (b, t), (b, t), (b, t) -> scalar
 
     Args:
         logits: (b, t), above 0 for "replaced".
         replaced: (b, t), true where a token is not the original one.
-        kept: (b, t), true where a token counts: the attention mask, with or without special tokens. 0 without any.
+        mask: (b, t), true where a token counts: the attention mask, with or without special tokens. 0 without any.
     """
     check_shape("logits", logits, ("sentences", "tokens"))
-    check_same_shape(logits=logits, replaced=replaced, kept=kept)
-    kept = kept.bool()
-    full = logits.to(full_dtype(logits)).masked_fill(~kept, 0)  # whatever padding holds, it stays out of the gradient
+    check_same_shape(logits=logits, replaced=replaced, mask=mask)
+    mask = mask.bool()
+    full = logits.to(full_dtype(logits)).masked_fill(~mask, 0)  # padding stays out of the gradient, whatever its values
     losses = F.binary_cross_entropy_with_logits(full, replaced.to(full), reduction="none")
-    return losses.masked_fill(~kept, 0).sum() / kept.sum().clamp_min(1)
+    return losses.masked_fill(~mask, 0).sum() / mask.sum().clamp_min(1)
 
 
 def _check_chances(**chances: float) -> None:

@@ -1,4 +1,4 @@
-"""What everything fitted on embeddings can do: `fit`, `transform`, and become a torch module behind a model's mix."""
+"""What everything fitted on embeddings can do: `fit`, `transform`, and become a head of a model."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Self
@@ -18,7 +18,7 @@ class Postprocess(ABC):
     """Fitted on embeddings, as scikit-learn does it: the constructor only stores, results end in `_`.
 
     Attributes:
-        fitted_on_: The text of the embeddings, as far as it was told.
+        fitted_on_: The text of the embeddings, as far as it is known.
         in_features_: The width of the embeddings.
     """
 
@@ -30,7 +30,7 @@ class Postprocess(ABC):
         """Fit on embeddings (sentences, width); `fitted_on` records their text, `FittedOn.of(texts, source=…)`."""
         checked = check_embeddings(embeddings)
         if fitted_on is not None and fitted_on.sentences != len(checked):
-            raise InputError(f"fitted_on tells of {fitted_on.sentences} sentences, but there are {len(checked)} rows")
+            raise InputError(f"fitted_on records {fitted_on.sentences} sentences, but there are {len(checked)} rows")
         self._fit(checked)
         self.in_features_ = checked.shape[1]
         self.fitted_on_ = (fitted_on or FittedOn.unknown(len(checked))).named(self.name)
@@ -55,7 +55,7 @@ class Postprocess(ABC):
 
     @abstractmethod
     def module(self) -> nn.Module:
-        """The same transformation as a torch module of float32, (..., in) -> (..., out): of its own weights."""
+        """The same transformation as a torch module of float32, (..., in) -> (..., out), with a copy of the weights."""
 
     @abstractmethod
     def _fit(self, embeddings: Exact) -> None: ...
@@ -65,14 +65,14 @@ class Postprocess(ABC):
 
 
 def check_embeddings(embeddings: Embeddings) -> Exact:
-    """Embeddings in float64, after a look at each row."""
-    found = np.asarray(embeddings, dtype=np.float64)
-    if found.ndim != 2 or not found.size:
+    """Embeddings as checked float64."""
+    checked = np.asarray(embeddings, dtype=np.float64)
+    if checked.ndim != 2 or not checked.size:
         raise InputError(
-            f"embeddings have the shape {found.shape}; expected (sentences, width), with one of each or more"
+            f"embeddings have the shape {checked.shape}; expected (sentences, width), with one of each or more"
         )
-    broken = np.flatnonzero(~np.isfinite(found).all(axis=1))
+    broken = np.flatnonzero(~np.isfinite(checked).all(axis=1))
     if len(broken):
         rows = ", ".join(map(str, broken[:5])) + (", …" if len(broken) > 5 else "")
         raise InputError(f"{len(broken)} embeddings hold NaN or infinite numbers: rows {rows}; leave them out")
-    return found
+    return checked

@@ -1,4 +1,4 @@
-"""What something was fitted on: enough to tell later whether a test sentence was among it, without keeping any text.
+"""The text that something was fitted on: hashes that tell whether a test sentence was part of it, but no text.
 
 A sentence is remembered by 8 bytes of a hash of its letters and digits, so a million sentences take 8 MB. Case, spaces
 and punctuation make no difference: STS sets come tokenised ("did n't") and raw ("Didn't"), and either is the other.
@@ -8,15 +8,20 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
-from layerwise.errors import InputError
+from layerwise.encoder import ModelFolder
+from layerwise.errors import InputError, ModelError
 
 Hashes = NDArray[np.uint64]
-ENCODER = "encoder"  # as `what`: the encoder's own weights saw the text, so it counts whatever the mix
+ENCODER = "encoder"  # as `what`: the encoder's weights saw the text, so it counts whatever the mix
+_FOLDER = "fitted_on"  # of a model's folder
 _HASH_BYTES = 8
 _BETWEEN = re.compile(r"[\W_]+")
 
@@ -45,7 +50,7 @@ class FittedOn:
 
     @classmethod
     def of(cls, texts: Sequence[str], *, source: str, what: str = "") -> Self:
-        """From the sentences themselves, which are not kept."""
+        """From the sentences themselves, which are not stored."""
         if isinstance(texts, str):
             raise InputError("texts is one string; give a list of them")
         return cls(source, len(texts), text_digest(texts), np.unique(_hashes(texts)), what)
@@ -61,7 +66,7 @@ class FittedOn:
 
     @classmethod
     def unknown(cls, sentences: int) -> Self:
-        """For embeddings whose text nobody named: what it saw can't be told."""
+        """For embeddings whose text was not named: what was seen is unknown."""
         return cls("unknown text", sentences, "", np.empty(0, dtype=np.uint64))
 
     @property
@@ -96,11 +101,12 @@ class FittedOn:
         }
 
     def __str__(self) -> str:
-        told = f", {self.different:,} of them different" if self.digest and self.different < self.sentences else ""
-        return f"{self.sentences:,} sentences of {self.source}{told}"
+        repeats = self.digest and self.different < self.sentences
+        different = f", {self.different:,} of them different" if repeats else ""
+        return f"{self.sentences:,} sentences of {self.source}{different}"
 
     def __eq__(self, other: object) -> bool:
-        """Equal facts: the digest stands for the hashes."""
+        """Whether the facts are equal; the digest represents the hashes."""
         return isinstance(other, FittedOn) and self.facts() == other.facts()
 
     def __hash__(self) -> int:
@@ -125,3 +131,35 @@ def _letters(text: str) -> bytes:
     """What makes two sentences the same; one without letters and digits is known by its marks."""
     lower = text.lower()
     return (_BETWEEN.sub("", lower) or " ".join(lower.split())).encode("utf-8", "surrogatepass")
+
+
+def write_records(folder: Path, records: Sequence[FittedOn]) -> list[dict[str, Any]]:
+    """Write each record's hashes into a model's folder; the records as JSON, which name these files."""
+    facts = []
+    for number, record in enumerate(records):
+        path = folder / _FOLDER / f"{number}.safetensors"
+        path.parent.mkdir(exist_ok=True)
+        save_file({"hashes": record.hashes}, path)
+        facts.append(record.facts() | {"hashes": f"{_FOLDER}/{path.name}"})
+    return facts
+
+
+def read_records(folder: ModelFolder) -> tuple[FittedOn, ...]:
+    """The records of a model's folder, in their order; none where it has none."""
+    return tuple(_read_record(folder, facts) for facts in folder.read_json("layerwise.json").get("fitted_on") or [])
+
+
+def _read_record(folder: ModelFolder, facts: dict[str, Any]) -> FittedOn:
+    path = folder.root / _FOLDER / Path(str(facts.get("hashes", ""))).name  # never a file outside the folder
+    try:
+        hashes = load_file(path)["hashes"].astype(np.uint64)
+        record = FittedOn(
+            str(facts["source"]), int(facts["sentences"]), str(facts["digest"]), hashes, str(facts["what"])
+        )
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise ModelError(
+            f"{path}: what the model was fitted on cannot be read ({error}); copy or download the folder again"
+        ) from error
+    if record.different != facts.get("different"):
+        raise ModelError(f"{path}: {record.different} hashes, but layerwise.json says {facts.get('different')}")
+    return record

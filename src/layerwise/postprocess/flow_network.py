@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from layerwise.errors import ModelError
+from layerwise.registry import check_known
 
 Coupling = Literal["additive", "affine"]
 _LEAST_SPREAD = 1e-6  # of the widest dimension: one that never varies must not be blown up
@@ -106,7 +107,7 @@ class FlowBlock(nn.Module):
 
 
 class FlowNetwork(nn.Module):
-    """Blocks one after the other, and an ActNorm behind them.
+    """Blocks one after the other, and an ActNorm after them.
 
     Args:
         width: Of the vectors, 2 or more.
@@ -117,8 +118,7 @@ class FlowNetwork(nn.Module):
 
     def __init__(self, width: int, *, blocks: int, hidden: int, coupling: Coupling) -> None:
         super().__init__()
-        if coupling not in get_args(Coupling):
-            raise ModelError(f"Unknown coupling {coupling!r}. Known: {', '.join(get_args(Coupling))}")
+        check_known(coupling, get_args(Coupling), "coupling")
         if width < 2 or blocks < 1 or hidden < 1:
             raise ModelError(f"A flow needs width 2, 1 block and 1 hidden or more, not {width}, {blocks}, {hidden}")
         self.width, self.hidden = width, hidden

@@ -51,7 +51,7 @@ class Whitening(LinearPostprocess):
         dimensions: Keep so many of the first directions; without it, all that are not dropped.
 
     Attributes:
-        variances_: The variance along each kept direction, before.
+        variances_: The variance along each direction, before.
 
     >>> Whitening(dimensions=2).fit_transform(np.random.default_rng(0).normal(size=(50, 8))).shape
     (50, 2)
@@ -70,19 +70,19 @@ class Whitening(LinearPostprocess):
             raise InputError(f"dimensions {asked} is not possible: the embeddings are {width} wide; give 1 to {width}")
         mean = embeddings.mean(axis=0)
         variances, directions = principal_directions(embeddings - mean)
-        kept = int((variances > _DROPPED * max(variances[0], np.finfo(np.float64).tiny)).sum())
-        if not kept:
-            raise InputError(f"{rows} embeddings without any difference can't be whitened; give more of them")
-        if asked is not None and asked > kept:
+        rank = int((variances > _DROPPED * max(variances[0], np.finfo(np.float64).tiny)).sum())
+        if not rank:
+            raise InputError(f"{rows} embeddings without any difference cannot be whitened; give more of them")
+        if asked is not None and asked > rank:
             raise InputError(
-                f"{rows} embeddings vary in {kept} directions only, so whitening can't keep {asked} dimensions; give "
-                f"more of them, or at most dimensions={kept}"
+                f"{rows} embeddings vary in {rank} directions only, so whitening cannot keep {asked} dimensions; give "
+                f"more of them, or at most dimensions={rank}"
             )
-        if asked is None and kept < width:
-            log.info("Whitening keeps %d of %d directions: %d embeddings vary in no more", kept, width, rows)
-        kept = kept if asked is None else asked
-        self.mean_, self.variances_ = mean, variances[:kept]
-        self.matrix_ = directions[:, :kept] / np.sqrt(self.variances_)
+        if asked is None and rank < width:
+            log.info("Whitening keeps %d of %d directions: %d embeddings vary in no more", rank, width, rows)
+        rank = rank if asked is None else asked
+        self.mean_, self.variances_ = mean, variances[:rank]
+        self.matrix_ = directions[:, :rank] / np.sqrt(self.variances_)
 
 
 class RemoveComponents(LinearPostprocess):

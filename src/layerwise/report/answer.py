@@ -4,7 +4,7 @@ from layerwise.measures import ChosenLayers, MixScore
 from layerwise.mixes import parse_mix
 from layerwise.report.findings import FEWEST_PAIRS, Compared, Findings, Gathered
 from layerwise.report.page import Fact
-from layerwise.search.gain import Gain
+from layerwise.search import Gain
 
 _SURE = 0.05
 

@@ -33,7 +33,7 @@ from layerwise.measures import (
     told_apart,
 )
 from layerwise.mixes import LayerAttention
-from layerwise.search.gain import Gain
+from layerwise.search import Gain
 
 FEWEST_PAIRS = 20  # that can choose layers and report on them
 _FEWEST_POINTS = 4

@@ -13,8 +13,7 @@ from layerwise.mixes import parse_mix
 from layerwise.search.choose import Choice, Problems, best_of, last_layer, make_table, pick
 from layerwise.search.layer_search import LayerSearch
 from layerwise.search.metrics import FEWEST_PAIRS
-from layerwise.search.problems import Rows
-from layerwise.search.scan import Scores
+from layerwise.search.problems import Rows, Scores
 from layerwise.search.spaces import layers_of, mask_of
 from layerwise.search.table import ScoreTable
 
@@ -58,7 +57,7 @@ def by_size_and_without(search: LayerSearch) -> tuple[list[Ablation], list[Ablat
 
 
 def fixed_mixes(search: LayerSearch, mixes: Sequence[str] = FIXED, *, pooling: str = "mean") -> list[Ablation]:
-    """Mixes that nobody chose: the last layer, the last 4, …"""
+    """Fixed mixes, chosen by no pairs: the last layer, the last 4, …"""
     depth = next(iter(search.problems_.values())).layers - 1
     named = {name: parse_mix(name, pooling=pooling).resolve(depth) for name in mixes if name != "last-4" or depth >= 3}
     scores = search.unseen_scores(list(named.values()))  # type: ignore[arg-type]
@@ -77,7 +76,7 @@ def by_training_size(
 ) -> list[tuple[int, Ablation, Ablation]]:
     """Fewer and fewer pairs choose, the test pairs stay: (pairs, chosen, last layer) for each size that is possible."""
     random = np.random.default_rng(seed)
-    found = []
+    lines = []
     for fraction in fractions:
         size = round(fraction * len(search.parts_[0][0]))
         if not size >= FEWEST_PAIRS:
@@ -95,10 +94,10 @@ def by_training_size(
         if not chosen:
             break
         label = f"{size} pairs choose"
-        found.append((size, Ablation.of(label, chosen, mixes), Ablation.of("last layer", last, ["last"])))
-    if not found:
+        lines.append((size, Ablation.of(label, chosen, mixes), Ablation.of("last layer", last, ["last"])))
+    if not lines:
         raise InputError(f"No size of {len(search.parts_[0][0])} dev pairs is large enough: {FEWEST_PAIRS} must choose")
-    return found
+    return lines
 
 
 def _choose(search: LayerSearch, rows: Rows) -> Choice | None:

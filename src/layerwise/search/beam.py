@@ -1,4 +1,4 @@
-"""Beam search, for spaces too large to be searched whole: the best sets of k layers give those of k + 1.
+"""Beam search, for spaces too large to search exhaustively: the best sets of k layers give those of k + 1.
 
 Greedy search is a beam of width 1. Every set that was looked at is in the result. The best is then improved by adding,
 dropping and swapping single layers, until none of that helps.
@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from layerwise.search.problems import Problem
-from layerwise.search.scan import Progress, Scores, no_progress
+from layerwise.search.problems import Problem, Progress, Scores, no_progress
 from layerwise.search.spaces import Masks, Space, mask_of, membership
 
 _PATIENCE = 3  # sizes without a better set, after which larger ones are not tried
@@ -57,8 +56,8 @@ def _improve(problem: Problem, space: Space, seen: dict[int, float], progress: P
 def _score(problem: Problem, masks: Iterable[int], seen: dict[int, float], progress: Progress) -> None:
     new = np.array([mask for mask in masks if mask not in seen], dtype=np.uint64)
     if len(new):
-        found = problem.scores(membership(new, problem.layers))
-        seen.update(zip(map(int, new), map(float, found), strict=True))
+        scores = problem.scores(membership(new, problem.layers))
+        seen.update(zip(map(int, new), map(float, scores), strict=True))
         progress(len(new))
 
 

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from layerwise.errors import InputError
 from layerwise.mixes import LayerSet, LayerWeights
+from layerwise.registry import check_known
 from layerwise.search.beam import beam_search
-from layerwise.search.problems import Problem, Rows
-from layerwise.search.scan import Progress, no_progress
+from layerwise.search.problems import Problem, Progress, Rows, no_progress
 from layerwise.search.spaces import Space, layers_of, mask_of, membership
 from layerwise.search.table import ScoreTable
 from layerwise.search.weights import search_weights
@@ -22,7 +22,7 @@ EXHAUSTIVE = 2**26  # sets; more are searched by a beam unless the user insists
 
 @dataclass(frozen=True)
 class Choice:
-    """A mix with its scores: on the pairs that chose it (`dev`) and, where some were kept apart, on others (`test`)."""
+    """A mix with its scores: on the pairs that chose it (`dev`) and, where some were held out, on those (`test`)."""
 
     mix: LayerSet | LayerWeights
     dev: float
@@ -51,7 +51,7 @@ class Choice:
     def on(self, problems: Problems) -> float:
         """The score of the mix on some pairs, in float64 and not by halves."""
         if self.pooling not in problems:
-            raise InputError(f"The mix {self.mix} needs {self.pooling} views; given are {', '.join(problems)}")
+            raise InputError(f"The mix {self.mix} needs {self.pooling} views; these are {', '.join(problems)}")
         problem = problems[self.pooling]
         if self.layers[-1] >= problem.layers:
             raise InputError(f"The mix {self.mix} needs layer {self.layers[-1]}; the views end at {problem.layers - 1}")
@@ -64,7 +64,7 @@ def pick(problems: Problems, rows: Rows) -> dict[str, Problem]:
 
 
 def make_table(problems: Problems, space: Space, method: str, *, progress: Progress = no_progress) -> ScoreTable:
-    """Every set scored, or those that a beam looks at."""
+    """Every set scored, or those that a beam visits."""
     parts = {}
     for pooling, problem in problems.items():
         if scores_every_set(space, method, problem.layers):
@@ -76,7 +76,7 @@ def make_table(problems: Problems, space: Space, method: str, *, progress: Progr
 
 
 def scores_every_set(space: Space, method: str, layers: int) -> bool:
-    """Whether a method scores the whole of a space, or only what a beam looks at."""
+    """Whether a method scores the whole of a space, or only what a beam visits."""
     return method == "exhaustive" or (method in ("auto", "weights") and space.count(layers) <= EXHAUSTIVE)
 
 
@@ -85,7 +85,7 @@ def best_of(problems: Problems, table: ScoreTable, method: str) -> Choice:
     best = table.best
     choice = Choice(best.mix, best.score)
     if method == "weights":
-        return max((_weighted(problems, table, pooling) for pooling in problems), key=lambda found: found.dev)
+        return max((_weighted(problems, table, pooling) for pooling in problems), key=lambda choice: choice.dev)
     return replace(choice, dev=choice.on(problems))
 
 
@@ -98,8 +98,7 @@ def last_layer(problems: Problems) -> Choice:
 
 def check_method(method: str) -> None:
     """Refuse an unknown method."""
-    if method not in METHODS:
-        raise InputError(f"Unknown method {method!r}. Known: {', '.join(METHODS)}")
+    check_known(method, METHODS, "method")
 
 
 def _weighted(problems: Problems, table: ScoreTable, pooling: str) -> Choice:
@@ -108,8 +107,8 @@ def _weighted(problems: Problems, table: ScoreTable, pooling: str) -> Choice:
     start = table.at(table.best_row(part))
     usable = layers_of(int(np.bitwise_or.reduce(table.masks[part])))
     masks = np.array([mask_of(start.layers), mask_of(usable), mask_of(usable[-1:])], dtype=np.uint64)
-    found = search_weights(problem, membership(masks, problem.layers), usable)
-    return Choice(weights_mix(found.weights, pooling), found.score)
+    result = search_weights(problem, membership(masks, problem.layers), usable)
+    return Choice(weights_mix(result.weights, pooling), result.score)
 
 
 def weights_mix(weights: NDArray[np.float64], pooling: str) -> LayerWeights:

@@ -1,4 +1,4 @@
-"""The MLP head behind a mix (BERT-LC, section 3): average, head, cosine, for every set of layers, exactly.
+"""The MLP head after a mix (BERT-LC, section 3): average, head, cosine, for every set of layers, exactly.
 
 A head is not linear, so Gram matrices are no help; but its linear part distributes over the layers. Every layer goes
 through the head's matrix once; a set costs an average of the results, the activation and the cosine.
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.model.head import ACTIVATIONS, Head
+from layerwise.model import ACTIVATIONS, Head
 from layerwise.search.sources import Views, Walk, as_float64, check_views, plain_sweep
 from layerwise.search.spaces import Space
 
-_BLOCK = {"cpu": 2**20, "cuda": 2**27}  # numbers behind the head at once
+_BLOCK = {"cpu": 2**20, "cuda": 2**27}  # outputs of the head at once
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class HeadPairs:
         return HeadPairs(self.left[picked], self.right[picked], self.bias, self.activation)
 
     def similarities(self, weights: Tensor) -> Tensor:
-        """Cosines behind the head for any weights, which count by their share: (rows, layers) -> (rows, pairs)"""
+        """Cosines after the head for any weights, which count by their share: (rows, layers) -> (rows, pairs)"""
         shares = (weights / weights.sum(1, keepdim=True)).to(self.left)
         rows = max(1, self._block // self.left[:, 0].numel())
         parts = [self._cosines(part) for part in torch.split(shares, rows)]

@@ -11,9 +11,10 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from layerwise.encoder import POOLINGS
 from layerwise.errors import InputError
 from layerwise.mixes import LayerSet, LayerWeights
-from layerwise.model.head import Head
+from layerwise.model import Head
 from layerwise.search.choose import (
     Choice,
     best_of,
@@ -24,21 +25,22 @@ from layerwise.search.choose import (
     scores_every_set,
     weights_mix,
 )
-from layerwise.search.make_problems import AnyMetric, by_pooling, make_problems, metric_name
-from layerwise.search.problems import Problem
-from layerwise.search.scan import Progress, Scores, no_progress
+from layerwise.search.heads import HeadPairs
+from layerwise.search.metrics import Metric, UserMetric, as_metric, check_gold
+from layerwise.search.problems import PairProblem, Problem, Progress, Scores, no_progress
+from layerwise.search.retrieval import RetrievalMetric, RetrievalProblem
 from layerwise.search.select import Part, Report, SplitChoice, choose_by_splits, make_report, random_splits
-from layerwise.search.sources import Views
+from layerwise.search.sources import PairGrams, PairSource, Views
 from layerwise.search.spaces import Space
 from layerwise.search.stability import Stability, stability
 from layerwise.search.table import ScoredSet, ScoreTable
-from layerwise.search.unlabelled import GUARDED, without_labels
+from layerwise.search.unlabelled import GUARDED, GuardedProblem, without_labels
 
 log = logging.getLogger(__name__)
-
 FEW_PAIRS = 100  # fewer pairs than this choose little better than chance
 UNSTABLE = 0.5  # agreement of halves of the pairs below which a choice is called unstable
 _NESTED_SPLITS, _NESTED_DEV = 5, 0.5
+AnyMetric = str | Metric | UserMetric
 
 
 class LayerSearch:
@@ -52,7 +54,7 @@ class LayerSearch:
         space: Which sets may be chosen, a `Space` or its text; every set without it.
         method: "auto" searches every set where there are at most 2^26, else by a beam; "exhaustive", "beam" and
             "greedy" are what they say; "weights" moves from the best set to continuous layer weights.
-        head: An MLP head behind the mix, e.g. SimCSE's.
+        head: An MLP head after the mix, e.g. SimCSE's.
         dev: How many pairs (or, below 1, which share of them) choose; the others report. Without it all pairs choose,
             and `report_` shows by nested halves what such a choice is worth on unseen pairs.
         splits: How many random splits; the paper's protocol is `dev=350, splits=5`.
@@ -119,8 +121,8 @@ class LayerSearch:
                 such views, all of which are searched. For retrieval, the queries.
             views_b: The same of the second sentences; for retrieval, the candidates.
             gold: The pairs' scores or labels; for retrieval, each query's relevant candidates. Without it, nothing is
-                labelled: the two sentences of a row are taken for alike (two dropout passes, or sentences that stand
-                together in a text), those of different rows for unlike, and the metric is "separation".
+                labelled: the two sentences of a row are taken for alike (two dropout passes, or sentences that are
+                neighbours in a text), those of different rows for unlike, and the metric is "separation".
         """
         for fitted in ("best_", "last_", "table_", "parts_", "report_", "stability_"):  # of an earlier fit
             self.__dict__.pop(fitted, None)
@@ -133,7 +135,7 @@ class LayerSearch:
             alike = len(next(iter(left.values())))
             left, right, gold = without_labels(left, right, seed=self.seed)
         self.problems_ = self._make_problems(left, right, gold)
-        self._given = self._pairs if alike is None else alike  # unlike pairs come after them, drawn and not given
+        self._labelled = self._pairs if alike is None else alike  # the unlike pairs after them are drawn
         if not self._is_split:
             self._choices = None
             self.table_ = make_table(self.problems_, self.space_, self.method, progress=self._progress)
@@ -182,7 +184,7 @@ class LayerSearch:
     def few_pairs_(self) -> str:
         """A warning where too few pairs choose, or nothing."""
         rows = self.parts_[0][0] if self._is_split else np.arange(self._pairs)
-        choosing = int((rows < self._given).sum())
+        choosing = int((rows < self._labelled).sum())
         if choosing >= FEW_PAIRS:
             return ""
         return (
@@ -193,16 +195,16 @@ class LayerSearch:
     @property
     def warnings_(self) -> list[str]:
         """What a careful reader of the result should know."""
-        found = [self.few_pairs_] if self.few_pairs_ else []
+        warnings = [self.few_pairs_] if self.few_pairs_ else []
         if self.stability_.agreement < UNSTABLE:
-            found.append(
+            warnings.append(
                 f"the choice is unstable: the sets that two halves of the pairs choose share only "
                 f"{self.stability_.agreement:.0%} of their layers; other sets may be as good"
             )
         with suppress(InputError):  # pairs that are too few for nested halves have been warned of above
             if self.best_.layers != self.last_.layers and self.report_.gain.low <= 0:
-                found.append("the gain over the last layer is within its noise: the last layer may be as good")
-        return found
+                warnings.append("the gain over the last layer is within its noise: the last layer may be as good")
+        return warnings
 
     def score(self, views_a: Views | Mapping[str, Views], views_b: Views | Mapping[str, Views], gold: object) -> float:
         """The score of the chosen mix on other pairs."""
@@ -210,16 +212,14 @@ class LayerSearch:
 
     def unseen_scores(self, mixes: Sequence[LayerSet | LayerWeights]) -> Scores:
         """Any mixes on the pairs that each split keeps apart: (mixes, splits)"""
-        found = []
+        scores = []
         for _, test in self.parts_:
             reporting = pick(self.problems_, test)
-            found.append([Choice(mix, np.nan).on(reporting) for mix in mixes])
-        return np.array(found).reshape(len(self.parts_), len(mixes)).T
+            scores.append([Choice(mix, np.nan).on(reporting) for mix in mixes])
+        return np.array(scores).reshape(len(self.parts_), len(mixes)).T
 
     def sets_to_score(self, layers: int, poolings: int = 1) -> int | None:
-        """How many sets `fit` scores in views of so many layers, which `progress` is told of; None where a beam finds
-        out only as it goes.
-        """
+        """How many sets `fit` scores in views of so many layers, for `progress`; None for a beam, which cannot know."""
         space = _as_space(self.space)
         if not scores_every_set(space, self.method, layers):
             return None
@@ -259,8 +259,8 @@ class LayerSearch:
             best = self.table_.best
             return Choice(best.mix, best.score)
         (pooling, _), *_ = Counter(choice.best.pooling for choice in choices).most_common()
-        own = [choice.best.weights(self._layers) for choice in choices if choice.best.pooling == pooling]
-        return replace(choices[0].best, mix=weights_mix(np.concatenate(own).mean(0), pooling))
+        weights = [choice.best.weights(self._layers) for choice in choices if choice.best.pooling == pooling]
+        return replace(choices[0].best, mix=weights_mix(np.concatenate(weights).mean(0), pooling))
 
     @property
     def _layers(self) -> int:
@@ -273,3 +273,66 @@ class LayerSearch:
 
 def _as_space(space: Space | str | None) -> Space:
     return space if isinstance(space, Space) else Space.parse(space or "all")
+
+
+def by_pooling(views: Views | Mapping[str, Views]) -> dict[str, Views]:
+    """Views by the name of their token pooling; an array alone is of the mean."""
+    if not isinstance(views, Mapping):
+        return {"mean": _array(views)}
+    if not views:
+        raise InputError("No views: give an array, or a mapping from token poolings to arrays")
+    for pooling in views:
+        POOLINGS[pooling]
+    return {pooling: _array(array) for pooling, array in views.items()}
+
+
+def metric_name(metric: AnyMetric) -> str:
+    """The name of any metric."""
+    if metric == GUARDED:
+        return GUARDED
+    retrieval = retrieval_metric(metric)
+    return retrieval.name if retrieval else as_metric(metric).name
+
+
+def retrieval_metric(metric: AnyMetric | None) -> RetrievalMetric | None:
+    """The metric, where it is one of retrieval."""
+    return RetrievalMetric.parse(metric) if isinstance(metric, str) else None
+
+
+def make_problems(
+    left: Mapping[str, Views],
+    right: Mapping[str, Views],
+    gold: object,
+    metric: AnyMetric,
+    *,
+    head: Head | None = None,
+    device: str | torch.device = "cpu",
+) -> dict[str, Problem]:
+    """For each token pooling a problem: the views of both sides with the grades and the metric."""
+    if set(left) != set(right):
+        raise InputError(f"The two sides' poolings differ: {', '.join(left)} and {', '.join(right)}")
+    return {name: _problem(left[name], right[name], gold, metric, head, device) for name in left}
+
+
+def _problem(
+    left: Views, right: Views, gold: object, metric: AnyMetric, head: Head | None, device: str | torch.device
+) -> Problem:
+    retrieval = retrieval_metric(metric)
+    if retrieval is not None:
+        if head is not None:
+            raise InputError("A head is searched with pair metrics, not with retrieval")
+        return RetrievalProblem.of(left, right, gold, retrieval, device=device)
+    guarded = metric == GUARDED
+    by = as_metric("separation" if guarded else metric)
+    values = check_gold(gold, by)
+    if not len(left) == len(right) == len(values):
+        raise InputError(f"{len(left)} and {len(right)} sentences for {len(values)} scores: the lengths differ")
+    source: PairSource = (
+        PairGrams.of(left, right, device=device) if head is None else HeadPairs.of(left, right, head, device=device)
+    )
+    pairs = PairProblem(source, values, by)
+    return GuardedProblem(pairs) if guarded else pairs
+
+
+def _array(views: Views) -> Views:
+    return views if isinstance(views, torch.Tensor) else np.asarray(views)

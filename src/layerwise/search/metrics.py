@@ -4,7 +4,7 @@ A metric is prepared once with the grades or labels and then called with blocks 
 use the block as scratch space.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,17 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.registry import Registry, did_you_mean
-from layerwise.search.redraw import Redraw, redraw_pearson, redraw_spearman
+from layerwise.registry import Registry, unknown
 from layerwise.search.sorting import Sorted, Ties, sort_carrying
 
 Gold = NDArray[np.floating[Any]]
 BatchMetric = Callable[[Tensor], Tensor]
 UserMetric = Callable[[NDArray[np.float64], Gold], float]
+Numbers = NDArray[np.floating[Any]]
+Redraw = Callable[[Numbers, Numbers, Numbers], Numbers]
 FEWEST_PAIRS = 5
+_FLAT = 1e-12  # similarities that differ by less are equal
+_DIGITS = 12  # similarities that agree in so many digits are equal
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,7 @@ def as_metric(metric: "str | Metric | UserMetric") -> Metric:
     if isinstance(metric, Metric):
         return metric
     if isinstance(metric, str) and metric not in METRICS:
-        known = f"{', '.join(METRICS)}; for retrieval mrr@10, recall@5, ndcg@10 or another cut-off"
-        raise InputError(f"Unknown metric {metric!r}.{did_you_mean(metric, METRICS)} Known: {known}")
+        raise unknown("metric", metric, METRICS, more="; for retrieval mrr@10, recall@5, ndcg@10 or another cut-off")
     if isinstance(metric, str):
         return METRICS[metric]
     if not callable(metric):
@@ -59,7 +61,7 @@ def as_metric(metric: "str | Metric | UserMetric") -> Metric:
 
 
 def check_gold(gold: object, metric: Metric) -> Gold:
-    """Grades as numbers, after a look at each."""
+    """Grades as checked numbers."""
     try:
         values = np.asarray(gold, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -94,10 +96,10 @@ def spearman(gold: Gold, device: torch.device) -> BatchMetric:
     spread = float(np.square(doubled - doubled.mean()).sum())
 
     def score(similarities: Tensor) -> Tensor:
-        found = sort_carrying(similarities, ranks, bits)
-        product, variance = found.carried @ places, torch.full_like(found.carried[:, 0], n**3 - n)
-        if found.tied is not None:
-            more, less = Ties.of(found.tied).correction(found.carried)
+        ordered = sort_carrying(similarities, ranks, bits)
+        product, variance = ordered.carried @ places, torch.full_like(ordered.carried[:, 0], n**3 - n)
+        if ordered.tied is not None:
+            more, less = Ties.of(ordered.tied).correction(ordered.carried)
             product, variance = product + more, variance - less
         return product / (variance / 12 * spread).sqrt()
 
@@ -119,11 +121,11 @@ def pearson(gold: Gold, device: torch.device) -> BatchMetric:
 
 def average_precision(gold: Gold, device: torch.device) -> BatchMetric:
     """The mean precision at the recall of each positive pair, as in scikit-learn: tied pairs come together."""
-    found_labels = torch.from_numpy(gold.astype(np.int64)).to(device)
+    labels = torch.from_numpy(gold.astype(np.int64)).to(device)
     places = torch.arange(1, len(gold) + 1, dtype=torch.float64, device=device)
 
     def score(similarities: Tensor) -> Tensor:
-        ends, hits = _from_the_top(sort_carrying(similarities, found_labels, 1))
+        ends, hits = _from_the_top(sort_carrying(similarities, labels, 1))
         counted = torch.where(ends, hits, 0.0).cummax(1).values
         before = torch.cat([torch.zeros_like(counted[:, :1]), counted[:, :-1]], dim=1)
         gained = torch.where(ends, hits - before, 0.0)
@@ -134,12 +136,12 @@ def average_precision(gold: Gold, device: torch.device) -> BatchMetric:
 
 def best_accuracy(gold: Gold, device: torch.device) -> BatchMetric:
     """The accuracy at the threshold that is best for these pairs."""
-    found_labels = torch.from_numpy(gold.astype(np.int64)).to(device)
+    labels = torch.from_numpy(gold.astype(np.int64)).to(device)
     places = torch.arange(1, len(gold) + 1, dtype=torch.float64, device=device)
     negatives = float((gold == 0).sum())
 
     def score(similarities: Tensor) -> Tensor:
-        ends, hits = _from_the_top(sort_carrying(similarities, found_labels, 1))
+        ends, hits = _from_the_top(sort_carrying(similarities, labels, 1))
         right = torch.where(ends, 2 * hits - places, 0.0) + negatives
         return right.amax(1).clamp_min(negatives) / len(gold)
 
@@ -173,15 +175,12 @@ def align_uniform(gold: Gold, device: torch.device) -> BatchMetric:
     return score
 
 
-_FLAT = 1e-12  # similarities that differ by less are equal
-
-
-def _from_the_top(found: Sorted) -> tuple[Tensor, Tensor]:
+def _from_the_top(ordered: Sorted) -> tuple[Tensor, Tensor]:
     """Most similar pair first: which pairs are the last of their ties, and the positives so far. (rows, n) twice"""
-    begins = torch.ones_like(found.carried, dtype=torch.bool)
-    if found.tied is not None:
-        begins[:, 1:] = ~found.tied
-    return begins.flip(1), found.carried.flip(1).cumsum(1)
+    begins = torch.ones_like(ordered.carried, dtype=torch.bool)
+    if ordered.tied is not None:
+        begins[:, 1:] = ~ordered.tied
+    return begins.flip(1), ordered.carried.flip(1).cumsum(1)
 
 
 def _prepare_function(function: UserMetric) -> Callable[[Gold, torch.device], BatchMetric]:
@@ -193,6 +192,51 @@ def _prepare_function(function: UserMetric) -> Callable[[Gold, torch.device], Ba
         return score
 
     return prepare
+
+
+# Resamples of the same pairs, without drawing or sorting them again: a resample is how often it holds each pair. Ranks
+# then follow from one order of the pairs and running sums of the counts, so that thousands of resamples cost a few
+# passes over an array.
+
+
+def counts_of(draws: Sequence[NDArray[np.integer[Any]]], pairs: int) -> Numbers:
+    """How often each resample holds each pair: (draws, pairs)"""
+    return np.stack([np.bincount(draw, minlength=pairs) for draw in draws]).astype(np.float64)
+
+
+def redraw_spearman(similarities: Numbers, gold: Numbers, counts: Numbers) -> Numbers:
+    """Spearman's correlation on resamples: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
+    ranks = (average_ranks(np.round(similarities, _DIGITS), counts), average_ranks(gold, counts))
+    return _correlation(*ranks, counts)
+
+
+def redraw_pearson(similarities: Numbers, gold: Numbers, counts: Numbers) -> Numbers:
+    """Pearson's correlation on resamples: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
+    return _correlation(similarities[None], gold[None], counts)
+
+
+def average_ranks(values: Numbers, counts: Numbers) -> Numbers:
+    """The rank of each pair in each resample, ties by their average: (pairs,), (draws, pairs) -> (draws, pairs)"""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    group = np.cumsum(np.r_[False, ordered[1:] != ordered[:-1]])
+    sizes = np.add.reduceat(counts[:, order], begins, axis=1)
+    ends = np.cumsum(sizes, axis=1)
+    ranks = np.empty_like(counts)
+    ranks[:, order] = (ends - (sizes - 1) / 2)[:, group]
+    return ranks
+
+
+def _correlation(one: Numbers, other: Numbers, counts: Numbers) -> Numbers:
+    """Weighted by the counts; NaN where either is constant in a resample, or nothing is in it."""
+    total = np.maximum(counts.sum(1, keepdims=True), 1)  # a resample may have none of these pairs
+    a = one - (one * counts).sum(1, keepdims=True) / total
+    b = other - (other * counts).sum(1, keepdims=True) / total
+    product, left, right = ((x * y * counts).sum(1) for x, y in ((a, b), (a, a), (b, b)))
+    flat = (left <= 1e-20 * counts.sum(1)) | (right <= 1e-20 * counts.sum(1))
+    correlations: Numbers = np.where(flat, np.nan, product / np.sqrt(np.where(flat, 1.0, left * right)))
+    return correlations
 
 
 for _metric in (

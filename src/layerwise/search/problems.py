@@ -1,7 +1,11 @@
-"""What is searched: pairs with a metric. Problems are what the search, its statistics and the ablations work on."""
+"""What is searched: pairs with a metric. The search, its statistics and the ablations work on problems.
 
-from collections.abc import Sequence
+`scan` scores every set of a space: the walks of a source shared between the cores, or one after the other on a GPU.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,18 +14,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.search.metrics import Gold, Metric
-from layerwise.search.redraw import counts_of
-from layerwise.search.scan import Progress, Scores, no_progress, scan
-from layerwise.search.sources import PairSource
+from layerwise.search.metrics import BatchMetric, Gold, Metric, counts_of
+from layerwise.search.sources import PairSource, Source, Walk
 from layerwise.search.spaces import Masks, Space
 from layerwise.threads import share
 
+Progress = Callable[[int], None]
+Scores = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]
 Weights = NDArray[np.floating[Any]]
-_AT_ONCE = 2**23  # similarities in memory when given sets are scored
+_AT_ONCE = 2**23  # similarities in memory when single sets are scored
 _FEW_ROWS = 16  # sets up to which resamples are scored by counting
 _BLOCK = 2**16  # similarities that a metric gets at once, for a core's cache
+
+
+def no_progress(_sets: int) -> None:
+    """Report to nobody."""
 
 
 class Problem(Protocol):
@@ -37,7 +45,7 @@ class Problem(Protocol):
         """Every set of a space."""
 
     def scores(self, weights: Weights) -> Scores:
-        """Given weights or sets: (rows, layers) -> (rows,)"""
+        """Any weights or sets: (rows, layers) -> (rows,)"""
 
     def pick(self, rows: Rows) -> "Problem":
         """The same on some of the pairs."""
@@ -70,7 +78,7 @@ class PairProblem:
         return scan(self.source, self.metric(self.gold, self.source.device), space, progress=progress)
 
     def scores(self, weights: Weights) -> Scores:
-        """Given weights or sets."""
+        """Any weights or sets."""
         metric = self.metric(self.gold, self.source.device)
         return torch.cat([metric(self.source.similarities(part)).cpu() for part in self._rows(weights)]).numpy()
 
@@ -91,7 +99,7 @@ class PairProblem:
         similarities = torch.cat([self.source.similarities(part).cpu() for part in self._rows(weights)])
         if self.metric.redraw is not None and len(weights) <= _FEW_ROWS:
             return self._redrawn_by_counts(similarities.numpy(), draws)
-        found = np.full((len(draws), len(weights)), np.nan)
+        scores = np.full((len(draws), len(weights)), np.nan)
 
         def work(number: int) -> None:
             draw = draws[number]
@@ -99,22 +107,55 @@ class PairProblem:
             if len(draw) > 1 and np.ptp(gold) > 0:
                 metric, picked = self.metric(gold), torch.from_numpy(draw)
                 blocks = torch.split(similarities, max(1, _BLOCK // len(draw)))
-                found[number] = torch.cat([metric(block[:, picked]) for block in blocks]).numpy()
+                scores[number] = torch.cat([metric(block[:, picked]) for block in blocks]).numpy()
 
         share(range(len(draws)), work)
-        return found
+        return scores
 
     def _redrawn_by_counts(self, similarities: Weights, draws: Sequence[Rows]) -> Scores:
         redraw, size = self.metric.redraw, max(1, _AT_ONCE // len(self) // 8)
         if redraw is None:
             raise TypeError(f"{self.metric.name} has no fast way")
-        found = []
+        scores = []
         for start in range(0, len(draws), size):
             counts = counts_of(draws[start : start + size], len(self))
-            found.append(np.stack([redraw(row, self.gold, counts) for row in similarities], axis=1))
-        return np.concatenate(found)
+            scores.append(np.stack([redraw(row, self.gold, counts) for row in similarities], axis=1))
+        return np.concatenate(scores)
 
     def _rows(self, weights: Weights) -> Sequence[Tensor]:
         """Weights on the source's device, in parts whose similarities fit into memory."""
         rows = torch.from_numpy(np.asarray(weights, dtype=np.float64)).to(self.source.device)
         return torch.split(rows, max(1, _AT_ONCE // len(self)))
+
+
+def scan(
+    source: Source, metric: BatchMetric, space: Space, *, progress: Progress = no_progress
+) -> tuple[Masks, Scores]:
+    """All sets of a space and their scores, in an order that does not depend on the number of cores."""
+    space.count(source.layers)  # a space without members is refused
+    results: dict[int, tuple[Masks, Scores]] = {}
+    lock = Lock()
+
+    def work(task: tuple[int, Walk]) -> None:
+        number, walk = task
+        masks, scores = _walked(walk, metric)
+        with lock:
+            results[number] = masks, scores
+            progress(len(masks))
+
+    tasks = enumerate(source.sweep(space))
+    if source.device.type == "cpu":
+        share(tasks, work)
+    else:
+        for task in tasks:
+            work(task)
+    parts = [results[number] for number in sorted(results)]
+    return np.concatenate([masks for masks, _ in parts]), np.concatenate([scores for _, scores in parts])
+
+
+def _walked(walk: Walk, metric: BatchMetric) -> tuple[Masks, Scores]:
+    pieces = [(masks, metric(similarities)) for masks, similarities in walk()]
+    if not pieces:
+        return np.zeros(0, dtype=np.uint64), np.zeros(0)
+    scores = torch.cat([score for _, score in pieces]).cpu().numpy()
+    return np.concatenate([masks for masks, _ in pieces]), scores

@@ -1,15 +1,13 @@
-"""What is asked for, looked at before any work: refused in one line, or read as queries with their candidates."""
+"""Checks of a search before any work is done, and pairs read as queries with their candidates."""
 
 from collections.abc import Mapping, Sequence
 
 from layerwise.data import TaskRows, relevant_passages
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder import POOLINGS
 from layerwise.errors import InputError
-from layerwise.model.head import Head
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import Head, LayerModel
 from layerwise.search.choose import check_method
-from layerwise.search.layer_search import LayerSearch
-from layerwise.search.make_problems import retrieval_metric
+from layerwise.search.layer_search import LayerSearch, retrieval_metric
 from layerwise.search.metrics import FEWEST_PAIRS, as_metric, check_gold, check_seed
 from layerwise.search.select import random_splits
 
@@ -17,7 +15,7 @@ from layerwise.search.select import random_splits
 def check_request(
     path: str, pairs: TaskRows, poolings: Sequence[str], search: LayerSearch, *, head: bool = False
 ) -> None:
-    """Refuse what can't be searched before a model is loaded, and name the file where it is at fault.
+    """Refuse what cannot be searched before a model is loaded; an error about the rows names the file.
 
     A search without a metric is one without labels.
     """
@@ -28,7 +26,7 @@ def check_request(
     if head and retrieval:
         raise InputError(f"A head is searched with pair metrics, not with {retrieval.name}; leave --head out")
     if search.method == "weights" and (retrieval or search.metric is None):
-        raise InputError("Layer weights are found for pairs with scores or labels only; take another --method")
+        raise InputError("Layer weights need pairs with scores or labels; take another --method")
     if search.metric is not None and not retrieval:
         as_metric(search.metric)
     check_seed(search.seed)
@@ -50,7 +48,7 @@ def only_head(model: LayerModel) -> Head:
     """The model's one head, to search with; none or several are refused."""
     if len(model.heads) != 1:
         count = "no head" if not model.heads else f"{len(model.heads)} heads"
-        raise InputError(f"{model.encoder.name}: has {count} behind its mix; --head needs just one, so leave it out")
+        raise InputError(f"{model.encoder.name}: has {count} after its mix; --head needs just one, so leave it out")
     (head,) = model.heads
     if not isinstance(head, Head):
         raise InputError(f"{model.encoder.name}: its head is no linear layer, which --head needs; leave --head out")

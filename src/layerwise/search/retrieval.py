@@ -5,7 +5,8 @@ counted (how many candidates are more similar?), not sorted. Queries come in blo
 block walks through the whole space, and the blocks' scores are added.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,10 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.errors import InputError
+from layerwise.errors import InputError, LayerwiseError
 from layerwise.search.forms import Halves, symmetric, triangle, weighted
-from layerwise.search.relevance import RetrievalMetric, read_relevance
-from layerwise.search.scan import Progress, Scores, no_progress, scan
+from layerwise.search.problems import Progress, Scores, no_progress, scan
 from layerwise.search.sources import (
     Grams,
     Piece,
@@ -33,10 +33,53 @@ from layerwise.search.sources import (
 )
 from layerwise.search.spaces import Masks, Space
 
+_NAME = re.compile(r"(mrr|recall|ndcg)@(\d+)")
 _ITEMS = 2**15  # query-candidate pairs in a block of queries
 _STEPS = 2.0**40  # similarities closer than 1 / this are equal; then the earlier candidate comes first
 _ROWS = 64
 _CANCELLED = 1e-14  # a squared length, relative to the layers', that is nothing but rounding
+
+
+@dataclass(frozen=True)
+class RetrievalMetric:
+    """MRR, recall or NDCG at a cut-off.
+
+    >>> RetrievalMetric.parse("ndcg@10")
+    RetrievalMetric(kind='ndcg', cutoff=10)
+    """
+
+    kind: str
+    cutoff: int
+
+    @classmethod
+    def parse(cls, name: str) -> "RetrievalMetric | None":
+        """Such as `mrr@10`; None where the name is no retrieval metric's."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        if not int(match[2]):
+            raise LayerwiseError(f"{name!r}: the cut-off must be 1 or more")
+        return cls(match[1], int(match[2]))
+
+    @property
+    def name(self) -> str:
+        """Such as `mrr@10`."""
+        return f"{self.kind}@{self.cutoff}"
+
+    def __call__(self, places: Tensor, grades: Tensor) -> Tensor:
+        """Places of the relevant candidates from 1 (infinite: none) and their grades to scores of each query.
+
+        (rows, queries, relevant), (queries, relevant) -> (rows, queries)
+        """
+        seen = places <= self.cutoff
+        if self.kind == "mrr":
+            return torch.where(seen, 1 / places, 0.0).amax(-1)
+        if self.kind == "recall":
+            return (seen & (grades > 0)).sum(-1).double() / (grades > 0).sum(-1)
+        gains = torch.where(seen, grades / torch.log2(places + 1), 0.0).sum(-1)
+        ideal = grades.sort(dim=-1, descending=True).values[:, : self.cutoff]
+        discounts = torch.log2(torch.arange(2, ideal.shape[1] + 2, dtype=ideal.dtype, device=ideal.device))
+        return gains / (ideal / discounts).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -71,9 +114,9 @@ class RetrievalProblem:
         most = max(map(len, grades))
         numbers = torch.full((len(grades), most), -1)
         values = torch.zeros(len(grades), most, dtype=torch.float64)
-        for row, given in enumerate(grades):
-            numbers[row, : len(given)] = torch.tensor(list(given))
-            values[row, : len(given)] = torch.tensor(list(given.values()), dtype=torch.float64)
+        for row, graded in enumerate(grades):
+            numbers[row, : len(graded)] = torch.tensor(list(graded))
+            values[row, : len(graded)] = torch.tensor(list(graded.values()), dtype=torch.float64)
         a, b = (as_float64(views, device) for views in (queries, candidates))
         for side in (a, b):
             if not bool(torch.isfinite(side).all()):
@@ -113,9 +156,9 @@ class RetrievalProblem:
         """Every query has a relevant candidate already."""
 
     def scores(self, weights: NDArray[np.floating[Any]]) -> Scores:
-        """Given weights or sets: (rows, layers) -> (rows,)"""
-        found: Scores = self._by_query(weights).mean(1)
-        return found
+        """Any weights or sets: (rows, layers) -> (rows,)"""
+        scores: Scores = self._by_query(weights).mean(1)
+        return scores
 
     def redrawn(self, weights: NDArray[np.floating[Any]], draws: Sequence[NDArray[np.integer[Any]]]) -> Scores:
         """Scores on resamples of the queries: (rows, layers), draws of queries -> (draws, rows)"""
@@ -194,8 +237,41 @@ class QueryBlock(Grams):
         places = []
         for relevant in self.relevant.T:
             there = relevant.clamp_min(0)[None, :, None].expand(len(similarities), -1, 1)
-            own = similarities.gather(2, there)
-            ahead = (similarities > own) | ((similarities == own) & (numbers < relevant[:, None]))
+            scores = similarities.gather(2, there)
+            ahead = (similarities > scores) | ((similarities == scores) & (numbers < relevant[:, None]))
             place = (1 + ahead.sum(-1)).double()
             places.append(torch.where(relevant >= 0, place, torch.inf))
         return torch.stack(places, dim=-1)
+
+
+def read_relevance(relevance: object, queries: int, candidates: int) -> list[dict[int, float]]:
+    """For each query its candidates with their grades, checked."""
+    if isinstance(relevance, Tensor):
+        relevance = relevance.cpu().numpy()
+    if not isinstance(relevance, Sequence | np.ndarray) or isinstance(relevance, str):
+        raise InputError(f"For each query its relevant candidates are needed, not {relevance!r}")
+    rows = list(relevance)
+    if len(rows) != queries:
+        raise InputError(f"{queries} queries, but relevant candidates for {len(rows)}")
+    if queries == 0 or candidates < 2:
+        raise InputError(f"{queries} queries and {candidates} candidates are too few to choose layers by")
+    matrix = isinstance(relevance, np.ndarray) and relevance.ndim == 2
+    checked = []
+    for number, row in enumerate(rows):
+        graded = _grades(dict(enumerate(row)) if matrix else row, number)
+        if not graded or min(graded) < 0 or max(graded) >= candidates or not np.isfinite(list(graded.values())).all():
+            raise InputError(f"Query {number} needs candidates of 0 to {candidates - 1} with grades above 0: {row!r}")
+        checked.append(graded)
+    return checked
+
+
+def _grades(row: Any, query: int) -> dict[int, float]:
+    """Candidates with grades above 0; one that is not a number stays, to be refused."""
+    if isinstance(row, Mapping):
+        return {int(number): float(grade) for number, grade in row.items() if not grade <= 0}
+    numbers = [row] if isinstance(row, int | np.integer) else row
+    if not isinstance(numbers, Sequence | np.ndarray | set | frozenset) or not all(
+        isinstance(number, int | np.integer) for number in numbers
+    ):
+        raise InputError(f"Query {query}: its relevant candidates are numbers of candidates, not {row!r}")
+    return dict.fromkeys(map(int, numbers), 1.0)

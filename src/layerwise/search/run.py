@@ -1,4 +1,4 @@
-"""From a model and a file's pairs to a report and another model: what `layerwise search` does, without the printing."""
+"""From a model and a file's pairs to a report and another model: what `layerwise search` does, except printing."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from layerwise.data import TaskRows
-from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array, LayerEncoder
 from layerwise.errors import InputError, ModelError
 from layerwise.mixes import LayerAttention, LayerJoin, LayerMix
-from layerwise.model.layer_model import LayerModel
-from layerwise.postprocess.fitted_on import ENCODER
+from layerwise.model import LayerModel
+from layerwise.postprocess import ENCODER
 from layerwise.search.choose import Choice
-from layerwise.search.layer_search import LayerSearch
-from layerwise.search.make_problems import retrieval_metric
+from layerwise.search.layer_search import LayerSearch, retrieval_metric
 from layerwise.search.request import as_retrieval
 from layerwise.search.unlabelled import dropout_passes
+from layerwise.texts import unique_texts
 
 _UNLABELLED_SENTENCES = 512  # that are encoded twice with dropout, to show what a choice without labels would be
 Watch = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
@@ -120,7 +119,7 @@ def search_pairs(
     """Views (from the cache, if they are there), the search, and a choice without labels to compare with.
 
     Texts get the prompts that the model would put before them: for retrieval those of queries and documents, else the
-    default one. `show_progress_bar` shows one of the sentences, `watch` is told of the sets.
+    default one. `show_progress_bar` shows one of the sentences, `watch` shows one of the sets.
     """
     began = time.perf_counter()
     retrieval = retrieval_metric(search.metric) is not None
@@ -162,8 +161,8 @@ def search_text(
 def front_with_tests(search: LayerSearch) -> list[Choice]:
     """The Pareto front with scores on the test pairs, mean of the splits."""
     front = search.front_
-    tests = search.unseen_scores([found.mix for found in front]).mean(1)
-    return [Choice(found.mix, found.score, float(test)) for found, test in zip(front, tests, strict=True)]
+    tests = search.unseen_scores([best.mix for best in front]).mean(1)
+    return [Choice(best.mix, best.score, float(test)) for best, test in zip(front, tests, strict=True)]
 
 
 def encode_sides(
@@ -175,10 +174,9 @@ def encode_sides(
     show_progress_bar: bool = False,
 ) -> ViewsOf:
     """The views of either side, each different text once, cached on disk."""
-    texts = {text: number for number, text in enumerate(dict.fromkeys([*left, *right]))}
-    rows = [np.array([texts[text] for text in side], dtype=np.intp) for side in (left, right)]
-    views = encoder.encode_layers(list(texts), list(poolings), cache=True, show_progress_bar=show_progress_bar)
-    return {n: v[rows[0]] for n, v in views.items()}, {n: v[rows[1]] for n, v in views.items()}
+    texts, (first, second) = unique_texts(left, right)
+    views = encoder.encode_layers(texts, list(poolings), cache=True, show_progress_bar=show_progress_bar)
+    return {name: array[first] for name, array in views.items()}, {name: array[second] for name, array in views.items()}
 
 
 def chosen_model(model: LayerModel, mix: LayerMix, chosen: str, *, keep_heads: bool = False) -> LayerModel:
@@ -189,12 +187,12 @@ def chosen_model(model: LayerModel, mix: LayerMix, chosen: str, *, keep_heads: b
 
 
 def model_notes(model: LayerModel, search: LayerSearch) -> tuple[str, ...]:
-    """Where the search looks at other embeddings than the model gives, or compares them in another way."""
+    """Where the search scores other embeddings than the model gives, or compares them in another way."""
     notes = []
     if isinstance(model.mix, LayerAttention | LayerJoin):
-        notes.append(f"sets of layers are searched, so the model's own mix {model.mix} takes no part")
+        notes.append(f"sets of layers are searched, so the model's mix {model.mix} is left out")
     if model.heads and search.head is None:
-        notes.append(f"the model's own {len(model.heads)} head(s) behind the mix are left out")
+        notes.append(f"the model's {len(model.heads)} head(s) after the mix are left out")
     if model.similarity_fn_name != "cosine" and not model.normalize:
         notes.append(f"layers are chosen by cosine, but the model compares by {model.similarity_fn_name}")
     return tuple(notes)
@@ -209,7 +207,7 @@ def _fit(model: LayerModel, views: ViewsOf, gold: object, search: LayerSearch, w
 def _without_labels(
     encoder: LayerEncoder, texts: Sequence[str], poolings: Sequence[str], search: LayerSearch, bar: bool
 ) -> tuple[Choice | None, str]:
-    different = list(dict.fromkeys(texts))
+    different, _ = unique_texts(texts)
     order = np.random.default_rng(search.seed).permutation(len(different))[:_UNLABELLED_SENTENCES]
     free = LayerSearch(space=search.space, seed=search.seed, head=search.head, device=search.device)
     try:

@@ -13,10 +13,8 @@ import numpy as np
 
 from layerwise.errors import InputError
 from layerwise.search.choose import Choice, Problems, best_of, last_layer, make_table, pick
-from layerwise.search.gain import Gain, bootstrap_gain
-from layerwise.search.metrics import FEWEST_PAIRS, check_seed
-from layerwise.search.problems import Rows
-from layerwise.search.scan import Progress, no_progress
+from layerwise.search.metrics import FEWEST_PAIRS, Numbers, check_seed
+from layerwise.search.problems import Progress, Rows, Scores, no_progress
 from layerwise.search.spaces import Space, membership
 from layerwise.search.table import ScoreTable
 
@@ -49,6 +47,16 @@ class SplitChoice:
         best, last = self.best, self.last
         scores = (best.dev, best.test, last.dev, last.test)
         return SplitResult(best.layers, str(best.mix), *(float("nan") if s is None else s for s in scores))
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The gain over the last layer on unseen pairs: estimate, 95 % interval, two-sided p-value of no gain."""
+
+    mean: float
+    low: float
+    high: float
+    p_value: float
 
 
 @dataclass(frozen=True)
@@ -121,7 +129,7 @@ def make_report(problems: Problems, choices: Sequence[SplitChoice], *, seed: int
 
 
 def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) -> ScoreTable:
-    """The mean of the scores over splits. Beams look at different sets: what one saw is then scored by all splits."""
+    """The mean of the scores over splits. Beams visit different sets: what one visited is then scored by all splits."""
     if len(tables) == 1:
         return tables[0]
     parts = {}
@@ -133,3 +141,42 @@ def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) ->
             scores = [some[pooling].scores(membership(masks, some[pooling].layers)) for some in problems]
         parts[pooling] = masks, np.mean(scores, axis=0)
     return ScoreTable(parts)
+
+
+def bootstrap_gain(
+    problems: Problems,
+    choices: Sequence[tuple[Choice, Choice, Rows]],
+    *,
+    seed: int = 0,
+    resamples: int = 2000,
+) -> Gain:
+    """The paired bootstrap over splits, each with its choice, the last layer and its test pairs.
+
+    All pairs are resampled, and every split's gain is taken on those of its test pairs that were drawn.
+    """
+    size = len(next(iter(problems.values())))
+    random = np.random.default_rng(seed)
+    draws = [random.integers(size, size=size) for _ in range(resamples)]
+    estimates, redrawn = [], []
+    for best, last, test in choices:
+        tested = np.zeros(size, dtype=bool)
+        tested[test] = True
+        inside = [draw[tested[draw]] for draw in draws]
+        estimates.append(_scores(problems, best, [test])[0] - _scores(problems, last, [test])[0])
+        redrawn.append(_scores(problems, best, inside) - _scores(problems, last, inside))
+    return summarise(float(np.mean(estimates)), np.mean(redrawn, axis=0))
+
+
+def summarise(estimate: float, redrawn: Numbers) -> Gain:
+    """An estimate with what its resamples say of it; resamples where it is not defined (NaN) don't count."""
+    gains = redrawn[~np.isnan(redrawn)]
+    if not len(gains):
+        return Gain(*[float("nan")] * 4)
+    low, high = (float(value) for value in np.quantile(gains, (0.025, 0.975)))
+    tail = min(int((gains <= 0).sum()), int((gains >= 0).sum()))
+    return Gain(estimate, low, high, min(1.0, 2 * (tail + 1) / (len(gains) + 1)))
+
+
+def _scores(problems: Problems, choice: Choice, draws: Sequence[Rows]) -> Scores:
+    problem = problems[choice.pooling]
+    return problem.redrawn(choice.weights(problem.layers), draws)[:, 0]

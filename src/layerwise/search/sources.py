@@ -186,9 +186,9 @@ def walk_halves(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: 
         masks = lower_masks | upper_mask
         if upper_mask and space.takes_all_sizes:
             yield masks, halves.block(columns[place])
-        elif len(kept := np.flatnonzero(space.allows(masks))):
-            rows = torch.from_numpy(kept).to(halves.table.device)
-            yield masks[kept], halves.block(columns[place], rows)
+        elif len(allowed := np.flatnonzero(space.allows(masks))):
+            rows = torch.from_numpy(allowed).to(halves.table.device)
+            yield masks[allowed], halves.block(columns[place], rows)
 
 
 def cosines(forms: Tensor, masks: Masks, lengths: Tensor, *, may_cancel: bool) -> Tensor:

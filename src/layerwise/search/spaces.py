@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.encoder.numbering import resolve_layer
+from layerwise.encoder import resolve_layer
 from layerwise.errors import MixError
 from layerwise.mixes import LayerSet, parse_mix
 
@@ -91,12 +91,12 @@ class Space:
         """How many sets the space has for an encoder of so many layers; a space without any is refused."""
         forced, free = self.bits(layers)
         if self.contiguous:
-            found = sum(1 for _ in self._ranges(forced, free))
+            sets = sum(1 for _ in self._ranges(forced, free))
         else:
-            found = sum(comb(len(free), size - len(forced)) for size in self._sizes(forced, free))
-        if not found:
+            sets = sum(comb(len(free), size - len(forced)) for size in self._sizes(forced, free))
+        if not sets:
             raise self._empty(layers)
-        return found
+        return sets
 
     def allows(self, masks: Masks) -> NDArray[np.bool_]:
         """Which masks of free and forced layers have the right size and form."""
@@ -115,8 +115,8 @@ class Space:
     def masks(self, layers: int, rows: int) -> Iterator[Masks]:
         """All sets, in blocks, small ones first."""
         forced, free = self.bits(layers)
-        found = self._ranges(forced, free) if self.contiguous else self._subsets(forced, free)
-        while block := list(islice(found, rows)):
+        sets = self._ranges(forced, free) if self.contiguous else self._subsets(forced, free)
+        while block := list(islice(sets, rows)):
             yield np.array(block, dtype=np.uint64)
 
     def __str__(self) -> str:
@@ -192,13 +192,13 @@ def membership(masks: Masks, layers: int) -> NDArray[np.float64]:
 
 def highest_layers(masks: Masks) -> NDArray[np.int64]:
     """The highest layer of every set: (sets,) -> (sets,)"""
-    found = np.full(masks.shape, -1, dtype=np.int64)
+    highest = np.full(masks.shape, -1, dtype=np.int64)
     for layer in range(_MOST_LAYERS):
         reached = masks >> np.uint64(layer)
         if not reached.any():
             break
-        found += reached > 0
-    return found
+        highest += reached > 0
+    return highest
 
 
 def _parse_term(term: str, text: str) -> dict[str, Any]:
@@ -206,13 +206,13 @@ def _parse_term(term: str, text: str) -> dict[str, Any]:
         return {}
     if term == "contiguous":
         return {"contiguous": True}
-    if found := _SIZE.fullmatch(term):
-        size = int(found[2])
-        if found[1] in ("exactly", "=", "=="):
+    if match := _SIZE.fullmatch(term):
+        size = int(match[2])
+        if match[1] in ("exactly", "=", "=="):
             return {"smallest": size, "largest": size}
-        return {"smallest" if found[1] in ("at least", ">=") else "largest": size}
-    if found := _NAMED.fullmatch(term):
-        return {"include" if found[1] in ("with", "include") else "exclude": _parse_layers(found[2], text)}
+        return {"smallest" if match[1] in ("at least", ">=") else "largest": size}
+    if match := _NAMED.fullmatch(term):
+        return {"include" if match[1] in ("with", "include") else "exclude": _parse_layers(match[2], text)}
     return {"only": _parse_layers(term, text)}
 
 

@@ -53,18 +53,18 @@ def stability(problems: Problems, table: ScoreTable, *, seed: int = 0) -> Stabil
     scores = np.empty((len(halves), len(rows)))
     for pooling, problem in problems.items():
         part = table.rows_of(pooling)
-        own = np.flatnonzero((rows >= part.start) & (rows < part.stop))
-        if len(own):
-            scores[:, own] = problem.redrawn(membership(table.masks[rows[own]], layers), halves)
+        places = np.flatnonzero((rows >= part.start) & (rows < part.stop))
+        if len(places):
+            scores[:, places] = problem.redrawn(membership(table.masks[rows[places]], layers), halves)
     winners = [None if np.isnan(row).all() else table.at(int(rows[np.nanargmax(row)])) for row in scores]
     both = [(one, other) for one, other in zip(winners[::2], winners[1::2], strict=True) if one and other]
     if not both:
-        raise InputError("Halves of the pairs can't choose, for their scores are all equal; give more pairs")
-    found = [winner for pair in both for winner in pair]
-    shares = tuple(float(np.mean([layer in winner.layers for winner in found])) for layer in range(layers))
+        raise InputError("Halves of the pairs cannot choose: their scores are all equal; give more pairs")
+    chosen = [winner for pair in both for winner in pair]
+    shares = tuple(float(np.mean([layer in winner.layers for winner in chosen])) for layer in range(layers))
     agreement = float(np.mean([_overlap(one.layers, other.layers) for one, other in both]))
-    poolings = {name: float(np.mean([winner.pooling == name for winner in found])) for name in table.poolings}
-    return Stability(shares, tuple(winner.layers for winner in found), poolings, agreement)
+    poolings = {name: float(np.mean([winner.pooling == name for winner in chosen])) for name in table.poolings}
+    return Stability(shares, tuple(winner.layers for winner in chosen), poolings, agreement)
 
 
 def _overlap(one: tuple[int, ...], other: tuple[int, ...]) -> float:

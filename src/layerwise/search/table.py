@@ -9,8 +9,9 @@ from typing import Any, overload
 import numpy as np
 
 from layerwise.errors import InputError
+from layerwise.files import atomic_file, check_writable
 from layerwise.mixes import LayerSet
-from layerwise.search.scan import Scores
+from layerwise.search.problems import Scores
 from layerwise.search.spaces import Masks, highest_layers, layers_of, mask_of
 
 _DIGITS = 12  # scores that agree in so many are equal: then fewer and lower layers win
@@ -68,7 +69,7 @@ class ScoreTable(Sequence[ScoredSet]):
         """The best set; of equally good ones that with the fewest, then the lowest layers."""
         if not len(self) or np.isnan(self.scores).all():
             raise InputError("No set has a score: all pairs are equally similar in every layer")
-        near = np.flatnonzero(self.scores >= np.nanmax(self.scores) - 2 * _SAME)  # before the finer look
+        near = np.flatnonzero(self.scores >= np.nanmax(self.scores) - 2 * _SAME)  # `best_row` decides
         return self.at(self.best_row(near))
 
     def best_row(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> int:
@@ -89,10 +90,10 @@ class ScoreTable(Sequence[ScoredSet]):
         if name not in self.poolings:
             raise InputError(f"{name!r} was not searched; these were: {', '.join(self.poolings)}")
         masks, scores = self.column(name)
-        found = np.flatnonzero(masks == np.uint64(mask_of(layers)))
-        if not len(found):
+        rows = np.flatnonzero(masks == np.uint64(mask_of(layers)))
+        if not len(rows):
             raise InputError(f"Layers {','.join(map(str, layers))} are not in the space that was searched")
-        return float(scores[found[0]])
+        return float(scores[rows[0]])
 
     def rows_of(self, pooling: str) -> slice:
         """The rows of one token pooling."""
@@ -106,14 +107,14 @@ class ScoreTable(Sequence[ScoredSet]):
 
     def front(self) -> list[ScoredSet]:
         """The Pareto front of score against highest layer: each is better than all sets that need fewer blocks."""
-        highest, found, bar = highest_layers(self.masks), list[ScoredSet](), -np.inf
+        highest, front, bar = highest_layers(self.masks), list[ScoredSet](), -np.inf
         for layer in range(int(highest.max()) + 1):
             rows = np.flatnonzero((highest == layer) & ~np.isnan(self.scores))
             if len(rows) and self.scores[rows].max() > bar + _SAME:
                 best = self.at(self.best_row(rows))
                 bar = best.score
-                found.append(best)
-        return found
+                front.append(best)
+        return front
 
     def write(self, path: str | Path) -> None:
         """All sets, best first, as CSV, TSV, JSONL or Parquet by the file's ending."""
@@ -124,10 +125,8 @@ class ScoreTable(Sequence[ScoredSet]):
             "pooling": [self.at(int(row)).pooling for row in self._ordered],
             "score": [None if np.isnan(score) else float(score) for score in self.scores[self._ordered]],
         }
-        try:
-            _write(target, columns)
-        except OSError as error:
-            raise InputError(f"{target}: can't be written: {error.strerror}") from error
+        with atomic_file(target) as building:
+            _write(building, columns)
 
     @property
     def _ordered(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -139,33 +138,28 @@ class ScoreTable(Sequence[ScoredSet]):
 
 
 def check_table_path(target: Path) -> None:
-    """Refuse an ending that says no format, before any work is done."""
+    """Refuse, before any work is done, a file that cannot be written, or whose ending is no known format."""
     if target.suffix.lower() not in _FORMATS:
-        raise InputError(f"{target}: a table is written as {', '.join(_FORMATS)}, told by the file's ending")
-    if target.is_dir():
-        raise InputError(f"{target}: can't be written, for it is a folder; give the name of a file")
-    if not target.parent.is_dir():
-        raise InputError(f"{target}: there is no folder {target.parent}; make it first")
+        raise InputError(f"{target}: a table is written as {', '.join(_FORMATS)}; give a file with such an ending")
+    check_writable(target)
 
 
 def _joined(arrays: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _write(target: Path, columns: dict[str, list[Any]]) -> None:
+def _write(path: Path, columns: dict[str, list[Any]]) -> None:
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
 
     table = pa.table(columns)
-    kind = target.suffix.lower()
-    building = target.with_name(target.name + ".part")
+    kind = path.suffix.lower()
     if kind == ".parquet":
-        pyarrow.parquet.write_table(table, building)
+        pyarrow.parquet.write_table(table, path)
     elif kind == ".jsonl":
-        with building.open("w", encoding="utf-8") as file:
+        with path.open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in table.to_pylist())
     else:
         options = pyarrow.csv.WriteOptions(delimiter="," if kind == ".csv" else "\t")
-        pyarrow.csv.write_csv(table, building, options)
-    building.replace(target)
+        pyarrow.csv.write_csv(table, path, options)

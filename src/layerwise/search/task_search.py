@@ -15,7 +15,7 @@ import numpy as np
 from layerwise.data import TaskRows
 from layerwise.errors import InputError
 from layerwise.mixes import LayerSet
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from layerwise.search.select import Part
 from layerwise.search.spaces import Space, layers_of, mask_of
 from layerwise.search.table import ScoreTable

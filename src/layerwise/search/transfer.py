@@ -10,26 +10,30 @@ are scikit-learn's SAGA itself, with the paper's C = 10, tolerance 0.01 and 200 
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from layerwise.classify.logistic import fit_like_saga, sets_at_once
+from layerwise.classify import fit_like_saga, sets_at_once
+from layerwise.encoder import pick_device
 from layerwise.errors import InputError
-from layerwise.search.scan import Progress
+from layerwise.extras import require
+from layerwise.search.problems import Progress
 from layerwise.search.sources import Views
 from layerwise.search.transfer_protocol import (
     Layers,
     OuterSplit,
+    Rows,
     TransferProtocol,
     TransferReport,
     TransferSplit,
     draw_splits,
 )
-from layerwise.search.transfer_task import TransferTask, fold_masks
 from layerwise.threads import share
 
 Sets = Iterable[Sequence[int]]
@@ -141,22 +145,81 @@ def training_size_ablation(
     return {size: _report(task, candidates, splits, protocol, part) for size, splits, part in parts}
 
 
+@dataclass(frozen=True)
+class TransferTask:
+    """The rows of a classification task, checked, where they are solved."""
+
+    views: Tensor
+    pair_views: Tensor | None
+    labels: Tensor
+    classes: NDArray[Any]
+
+    @classmethod
+    def of(cls, views: Views, pairs: Views | None, labels: Any, device: str | torch.device | None) -> Self:
+        """From views (n, layers, width) and labels (n,), checked."""
+        views, labels = np.asarray(views), np.asarray(labels)
+        if views.ndim != 3:
+            raise InputError(f"views have the shape {views.shape}; expected (rows, layers, width)")
+        if labels.shape != views.shape[:1]:
+            raise InputError(f"{len(views)} rows of views but labels of shape {labels.shape}: the lengths differ")
+        if pairs is not None and np.shape(pairs) != views.shape:
+            raise InputError(f"pair_views have the shape {np.shape(pairs)} but views {views.shape}: they must agree")
+        classes, codes = np.unique(labels, return_inverse=True)
+        if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+            raise InputError(f"label {int(np.flatnonzero(~np.isfinite(labels))[0])} is not a finite number")
+        if len(classes) < 2:
+            raise InputError(f"{len(labels)} rows of {len(classes)} class: a classification needs 2 classes or more")
+        place = pick_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        second = None if pairs is None else _moved(np.asarray(pairs), "pair_views", place)
+        return cls(_moved(views, "views", place), second, torch.as_tensor(codes, device=place), classes)
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return self.views.shape[1]
+
+    def features(self, sets: Sequence[Layers]) -> Tensor:
+        """(sets, n, width), and twice the width for pairs"""
+        u = torch.stack([self.views[:, list(layers)].mean(1) for layers in sets])
+        if self.pair_views is None:
+            return u
+        v = torch.stack([self.pair_views[:, list(layers)].mean(1) for layers in sets])
+        return torch.cat([(u - v).abs(), u * v], -1)
+
+
+def _moved(views: NDArray[Any], name: str, device: torch.device) -> Tensor:
+    """The views as float32 on the device; a row that is not finite is refused."""
+    finite = np.isfinite(views).all((1, 2))
+    if not finite.all():
+        row = int(np.flatnonzero(~finite)[0])
+        raise InputError(f"row {row} of {name} has NaN or infinite numbers; leave it out or encode it again")
+    return torch.as_tensor(np.array(views, dtype=np.float32), device=device)
+
+
+def fold_masks(parts: Sequence[Rows], labels: Tensor) -> Tensor:
+    """Rows of each fold -> (folds, n) bool"""
+    mask = np.zeros((len(parts), len(labels)), dtype=np.bool_)
+    for fold, rows in zip(mask, parts, strict=True):
+        fold[rows] = True
+    return torch.as_tensor(mask, device=labels.device)
+
+
 def _candidates(sets: Sets | None, layers: int, protocol: TransferProtocol) -> list[Layers]:
     """The sets to choose from, in sorted numbers from 0, each once."""
     if sets is None:
         sizes = range(1, min(protocol.largest, layers) + 1)
         return [chosen for size in sizes for chosen in combinations(range(layers), size)]
-    found: dict[Layers, None] = {}
-    for given in map(tuple, sets):
-        if not given:
+    candidates: dict[Layers, None] = {}
+    for layer_set in map(tuple, sets):
+        if not layer_set:
             raise InputError("a set of layers is empty; give it at least one layer")
-        for layer in given:
+        for layer in layer_set:
             if not -layers <= layer < layers:
-                raise InputError(f"There is no layer {layer} in set {given}: the views have layers 0 to {layers - 1}")
-        found[tuple(sorted({int(layer) % layers for layer in given}))] = None
-    if not found:
+                raise InputError(f"There is no layer {layer} in set {layer_set}: there are layers 0 to {layers - 1}")
+        candidates[tuple(sorted({int(layer) % layers for layer in layer_set}))] = None
+    if not candidates:
         raise InputError("sets is empty; give at least one set of layers")
-    return list(found)
+    return list(candidates)
 
 
 def _check_classes(task: TransferTask, splits: Sequence[OuterSplit]) -> None:
@@ -225,23 +288,26 @@ def _report(
 
 def _test_all(task: TransferTask, jobs: Sequence[tuple[OuterSplit, Layers]], protocol: TransferProtocol) -> list[float]:
     """Test accuracies by scikit-learn's SAGA, on all cores."""
+    require("evaluate", "the search for classification", "sklearn")
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    labels, found = task.labels.cpu().numpy(), [0.0] * len(jobs)
+    labels, accuracies = task.labels.cpu().numpy(), [0.0] * len(jobs)
 
     def test(number: int) -> None:
         split, layers = jobs[number]
         features = task.features([layers])[0].cpu().numpy()
-        own = labels[split.rest]
-        if len(set(own)) == 1:
-            found[number] = float(np.mean(labels[split.test] == own[0]))
+        trained = labels[split.rest]
+        if len(set(trained)) == 1:
+            accuracies[number] = float(np.mean(labels[split.test] == trained[0]))
             return
         options = {"C": protocol.C, "tol": protocol.tolerance, "max_iter": protocol.epochs}
         model = LogisticRegression(solver="saga", random_state=protocol.seed, **options)
-        found[number] = float(model.fit(features[split.rest], own).score(features[split.test], labels[split.test]))
+        accuracies[number] = float(
+            model.fit(features[split.rest], trained).score(features[split.test], labels[split.test])
+        )
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # to stop after so many epochs is the protocol
         share(range(len(jobs)), test)
-    return found
+    return accuracies

@@ -65,7 +65,7 @@ class OuterSplit:
 
 
 def draw_splits(rows: int, protocol: TransferProtocol, *, size: float = 1.0) -> list[OuterSplit]:
-    """The outer splits, each from its own seed. With a size below 1 only that share of the rest is kept."""
+    """The outer splits, each with a seed. A size below 1 leaves only that share of the rest."""
     splits = []
     for number in range(protocol.outer):
         random = np.random.default_rng([protocol.seed, number])
@@ -87,8 +87,8 @@ def inner_splits(rest: Rows, protocol: TransferProtocol, random: np.random.Gener
 
 
 def _hold_out(rows: Rows, held_out: float) -> tuple[Rows, Rows]:
-    kept = len(rows) - math.ceil(held_out * len(rows))
-    return rows[:kept], rows[kept:]
+    left = len(rows) - math.ceil(held_out * len(rows))
+    return rows[:left], rows[left:]
 
 
 @dataclass(frozen=True)

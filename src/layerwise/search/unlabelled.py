@@ -1,7 +1,7 @@
 """Choosing layers without labels: what should be alike and what should not, from text alone.
 
-Row i of both sides is alike: the same sentence through two passes with dropout, or two sentences that stand together
-in the user's text (neighbours, a title and its body). Sentences of different rows, drawn at random, are unlike. Good
+Row i of both sides is alike: the same sentence through two passes with dropout, or two neighbouring sentences
+of the user's text (neighbours, a title and its body). Sentences of different rows, drawn at random, are unlike. Good
 layers keep the two kinds apart.
 """
 
@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.stream import Array
+from layerwise.encoder import Array, LayerEncoder
 from layerwise.errors import InputError
 from layerwise.search.metrics import FEWEST_PAIRS, METRICS, BatchMetric, Gold, check_seed
-from layerwise.search.problems import PairProblem, Rows, Weights
-from layerwise.search.scan import Progress, Scores, no_progress, scan
+from layerwise.search.problems import PairProblem, Progress, Rows, Scores, Weights, no_progress, scan
 from layerwise.search.sources import Views
 from layerwise.search.spaces import Masks, Space
+from layerwise.texts import unique_texts
 
 _UNLIKE = 5  # pairs of unlike sentences for each alike one
 _SEEDS = (1, 2)  # of the two passes
@@ -125,7 +124,7 @@ def dropout_passes(
     encoder: LayerEncoder, sentences: Sequence[str], poolings: Sequence[str], *, show_progress_bar: bool = False
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """The views of two passes with dropout over the different ones of some sentences."""
-    texts = list(dict.fromkeys(sentences))
+    texts, _ = unique_texts(sentences)
     one, other = (
         encoder.encode_layers(texts, list(poolings), dropout_seed=seed, show_progress_bar=show_progress_bar)
         for seed in _SEEDS

@@ -23,7 +23,7 @@ _FLOOR = 1e-3  # the weight from which a layer outside the starting set begins; 
 
 
 @dataclass(frozen=True)
-class FoundWeights:
+class WeightsResult:
     """Weights of all layers, with their score by the problem's metric."""
 
     weights: NDArray[np.float64]
@@ -32,10 +32,10 @@ class FoundWeights:
 
 def search_weights(
     problem: Problem, starts: NDArray[np.floating[Any]], usable: Sequence[int] | None = None
-) -> FoundWeights:
-    """The best weights of usable layers found from some starts (rows, layers), which are weights or sets themselves."""
+) -> WeightsResult:
+    """The best weights of usable layers from some starts (rows, layers), which are weights or sets themselves."""
     if not isinstance(problem, PairProblem):
-        raise InputError("Layer weights are found for pairs with scores or labels, not for retrieval; search for a set")
+        raise InputError("Layer weights need pairs with scores or labels, not retrieval; search for a set")
     shares = torch.from_numpy(np.asarray(starts, dtype=np.float64)).clamp_min(_FLOOR).to(problem.source.device)
     if usable is not None:
         banned = [layer for layer in range(problem.layers) if layer not in set(usable)]
@@ -51,12 +51,12 @@ def search_weights(
         if logits.grad is not None:
             logits.grad.nan_to_num_(0.0)
         optimiser.step()
-    found = logits.detach().softmax(1).cpu().numpy()
-    found = np.where(found < _FLOOR, 0.0, found)
-    rows = np.concatenate([found, starts]) / np.concatenate([found, starts]).sum(1, keepdims=True)
+    moved = logits.detach().softmax(1).cpu().numpy()
+    moved = np.where(moved < _FLOOR, 0.0, moved)
+    rows = np.concatenate([moved, starts]) / np.concatenate([moved, starts]).sum(1, keepdims=True)
     scores = problem.scores(rows)
     best = int(np.nanargmax(scores))
-    return FoundWeights(rows[best], float(scores[best]))
+    return WeightsResult(rows[best], float(scores[best]))
 
 
 def _target(problem: PairProblem) -> Tensor:

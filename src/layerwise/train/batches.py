@@ -10,7 +10,7 @@ from itertools import count
 import numpy as np
 from torch import Tensor
 
-from layerwise.encoder.stream import ahead
+from layerwise.encoder import ahead
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
 from layerwise.train.corpus import Corpus

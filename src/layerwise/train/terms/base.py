@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from layerwise.encoder import resolve_layer
 from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.numbering import resolve_layer
 from layerwise.errors import InputError
 from layerwise.objectives import gather_rows
 from layerwise.registry import Registry

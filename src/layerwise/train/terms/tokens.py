@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from layerwise.encoder.folders import find_model
 from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.quiet import quiet
 from layerwise.encoder.taps import TappedLayers
 from layerwise.errors import InputError, ModelError
+from layerwise.muted import quiet
 from layerwise.objectives import mask_tokens, masked_language_loss, replaced_token_loss
 from layerwise.train.terms.base import TERMS, Place, Step, Term, TermSettings
 

@@ -1,7 +1,8 @@
-"""Several processes for one job: this one reads, the others embed and write, each with the model in its memory.
+"""Embedding chunks on this machine: in this process, or in several.
 
-Processes are spawned, not forked (CUDA and tokenizer threads do not survive a fork). A worker whose parent was killed
-ends itself; shards that it had begun are not there, so the next run makes them.
+Of several processes, this one reads and the others embed and write, each with the model in its memory. They are
+spawned, not forked (CUDA and tokenizer threads do not survive a fork). A worker whose parent was killed ends itself;
+its unfinished shards are not there, so the next run makes them.
 """
 
 import logging
@@ -10,20 +11,53 @@ import os
 import queue
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from layerwise.embed.job import Chunk, EmbedJob, ModelChoice
-from layerwise.embed.run import embed_chunks
 from layerwise.embed.shards import ShardFolder
 from layerwise.errors import LayerwiseError, ModelError
+from layerwise.model import LayerModel
 
+_WRITES_WAITING = 2
 _POLL_SECONDS = 1.0
 
 
-def deal_out(
+def embed_chunks(
+    model: LayerModel,
+    todo: Iterable[Chunk],
+    job: EmbedJob,
+    folder: ShardFolder,
+    written: Callable[[Chunk], None],
+) -> None:
+    """Embed chunks and write their shards, while the model works on the next. `written` is called for each."""
+    waiting: deque[Chunk] = deque()
+    writes: deque[tuple[Chunk, Future[None]]] = deque()
+
+    def windows() -> Iterator[list[str]]:
+        for chunk in todo:
+            waiting.append(chunk)
+            yield chunk.texts
+
+    def finish_writes(*, leave: int) -> None:
+        while len(writes) > leave:
+            chunk, write = writes.popleft()
+            write.result()
+            written(chunk)
+
+    with ThreadPoolExecutor(max_workers=1) as writer:
+        for embeddings in model.stream(windows(), normalize=job.normalize, truncate_dim=job.truncate_dim):
+            chunk = waiting.popleft()
+            writes.append((chunk, writer.submit(folder.write, chunk, embeddings)))
+            finish_writes(leave=_WRITES_WAITING)
+        finish_writes(leave=0)
+
+
+def embed_in_processes(
     todo: Iterable[Chunk],
     choice: ModelChoice,
     job: EmbedJob,
@@ -32,7 +66,7 @@ def deal_out(
     devices: Sequence[str],
     written: Callable[[Chunk], None],
 ) -> None:
-    """Give chunks to workers as they become free, and pass on what they report."""
+    """Give chunks to worker processes as they become free; `written` is called here for each shard they write."""
     spawn = mp.get_context("spawn")
     tasks: Any = spawn.Queue(maxsize=2 * processes)
     reports: Any = spawn.Queue()
@@ -41,7 +75,7 @@ def deal_out(
     for number in range(processes):
         device = devices[number % len(devices)] if devices else None
         arguments = (choice, job, folder, device, threads, tasks, reports)
-        workers.append(spawn.Process(target=_work, args=arguments, daemon=True))
+        workers.append(spawn.Process(target=_run_worker, args=arguments, daemon=True))
     for worker in workers:
         worker.start()
     pending: dict[int, Chunk] = {}
@@ -56,7 +90,7 @@ def deal_out(
         for worker in workers:
             worker.join()
     finally:
-        tasks.cancel_join_thread()  # chunks that nobody will read must not keep this process from ending
+        tasks.cancel_join_thread()  # unread chunks must not keep this process from ending
         for worker in workers:
             worker.terminate()
             worker.join()
@@ -95,12 +129,12 @@ def _check_alive(workers: Sequence[BaseProcess]) -> None:
     for worker in workers:
         if worker.exitcode not in (None, 0):
             raise ModelError(
-                f"An embedding process ended with code {worker.exitcode} (killed, or out of memory?); what was written "
-                f"is kept: run the same command again, perhaps with fewer processes"
+                f"An embedding process ended with code {worker.exitcode} (killed, or out of memory?); the shards "
+                f"written before are kept: run the same command again, perhaps with fewer processes"
             )
 
 
-def _work(
+def _run_worker(
     choice: ModelChoice,
     job: EmbedJob,
     folder: Path,
@@ -109,22 +143,22 @@ def _work(
     tasks: Any,
     reports: Any,
 ) -> None:
-    """A worker's life."""
+    """Load the model, then embed and write chunks until there are no more: what a worker process runs."""
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one answers for all
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent handles it
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     try:
         model = choice.load(device)
-        mine: Iterator[Chunk] = iter(tasks.get, None)
-        embed_chunks(model, mine, job, ShardFolder(folder, job), lambda chunk: reports.put(chunk.number))
+        todo: Iterator[Chunk] = iter(tasks.get, None)
+        embed_chunks(model, todo, job, ShardFolder(folder, job), lambda chunk: reports.put(chunk.number))
     except LayerwiseError as error:
         reports.put(LayerwiseError(str(error)))
 
 
-def _die_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = mp.parent_process()
     if parent is not None:
         parent.join()

@@ -1,7 +1,7 @@
-"""The loop that everything goes through: windows of sentences in, one array a window out, in order.
+"""The loop of all encoding: windows of sentences in, one array for each window out, in order.
 
 While the model works on one window, the next is tokenised in a thread. On a GPU, results are copied back while the
-next batches run. When memory runs short, the token budget is halved and the work goes on.
+next batches run. When memory runs short, the token budget is halved.
 """
 
 import logging
@@ -34,7 +34,7 @@ _MOST_ROWS = 16_384
 
 
 class TokenBudget:
-    """How many tokens a batch may hold; halved for good when the machine has not the memory for it.
+    """How many tokens a batch may hold; halved for good when memory does not suffice.
 
     `slack` is how much shorter than the longest a sentence of the same batch may be. With none, full batches have no
     padding at all, which lets a GPU take its fastest attention; a CPU prefers fewer batches.
@@ -47,7 +47,7 @@ class TokenBudget:
     def halve_below(self, size: int) -> None:
         """Make the budget smaller than a batch that did not fit."""
         self.tokens = max(1, min(self.tokens, size) // 2)
-        log.warning("Out of memory: going on with at most %d tokens a batch", self.tokens)
+        log.warning("Out of memory: continuing with at most %d tokens a batch", self.tokens)
 
 
 @dataclass
@@ -66,7 +66,7 @@ class _Window:
 
 
 @dataclass(frozen=True)
-class _OnItsWay:
+class _Transfer:
     """A batch's result that a GPU may still be copying to this machine's memory."""
 
     window: _Window
@@ -74,8 +74,8 @@ class _OnItsWay:
     values: Tensor
     copied: "torch.cuda.Event | None"
 
-    def land(self) -> int:
-        """Wait for the copy, put it into its window, and say how many rows it has."""
+    def finish(self) -> int:
+        """Wait for the copy and put it into its window; the number of its rows."""
         if self.copied is not None:
             self.copied.synchronize()
         self.window.put(self.rows, self.values.numpy())
@@ -83,7 +83,7 @@ class _OnItsWay:
 
 
 def no_progress(_rows: int) -> None:
-    """Tell nobody."""
+    """Report to nobody."""
 
 
 def stream(
@@ -98,7 +98,7 @@ def stream(
 ) -> Iterator[Array]:
     """Yield `forward` of each window's sentences, rows in the order of the sentences. No window may be empty."""
     unfinished: deque[_Window] = deque()
-    on_their_way: deque[_OnItsWay] = deque()
+    transfers: deque[_Transfer] = deque()
     truncated = 0
     for tokens in ahead(tokenizer, windows):
         truncated += tokens.truncated
@@ -110,12 +110,12 @@ def stream(
             values = _run(batch, todo, pad_id=pad_id, forward=forward, device=device, budget=budget)
             if values is None:
                 continue
-            on_their_way.append(_send_home(window, batch.rows, values))
-            if len(on_their_way) >= _IN_FLIGHT:
-                progress(on_their_way.popleft().land())
+            transfers.append(_start_transfer(window, batch.rows, values))
+            if len(transfers) >= _IN_FLIGHT:
+                progress(transfers.popleft().finish())
         yield from _finished(unfinished)
-    while on_their_way:
-        progress(on_their_way.popleft().land())
+    while transfers:
+        progress(transfers.popleft().finish())
     if truncated:
         log.warning("%d sentences were longer than %d tokens and were cut there", truncated, tokenizer.max_length)
     yield from _finished(unfinished)
@@ -191,14 +191,14 @@ def _to(device: torch.device, tensor: Tensor) -> Tensor:
     return tensor.to(device)
 
 
-def _send_home(window: _Window, rows: Rows, values: Tensor) -> _OnItsWay:
+def _start_transfer(window: _Window, rows: Rows, values: Tensor) -> _Transfer:
     if values.device.type != "cuda":
-        return _OnItsWay(window, rows, values.cpu(), None)
+        return _Transfer(window, rows, values.cpu(), None)
     here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
     here.copy_(values, non_blocking=True)
     copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
     copied.record()
-    return _OnItsWay(window, rows, here, copied)
+    return _Transfer(window, rows, here, copied)
 
 
 def _finished(windows: deque[_Window]) -> Iterator[Array]:

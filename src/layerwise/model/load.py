@@ -1,8 +1,8 @@
-"""What a sentence-transformers folder says of itself: its mix, heads and prompts, read without running any of it."""
+"""Reading a model: the mix, heads and prompts of a sentence-transformers folder."""
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from layerwise.encoder.folders import ModelFolder
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder import POOLINGS, ModelFolder
 from layerwise.errors import ModelError
 from layerwise.mixes import AttentionNetwork, LayerAttention, LayerMix, LayerSet, LayerWeights, parse_mix
-from layerwise.model.head import ACTIVATIONS, AnyHead, FlowHead, Head
-from layerwise.model.seen_text import read_seen_text
-from layerwise.postprocess.fitted_on import FittedOn
-from layerwise.postprocess.flow_network import FlowNetwork
+from layerwise.model.head import ACTIVATIONS, FlowHead, Head
+from layerwise.model.parts import ModelParts
+from layerwise.postprocess import FlowNetwork, read_records
 
 _ORDER = re.compile(
     r"((WeightedLayerPooling )?Pooling|LayerMixPooling|LayerAttentionPooling)( Dense| FlowTransform)*( Normalize)?"
@@ -32,39 +30,25 @@ _OLD_MODES = {
 }
 
 
-@dataclass(frozen=True)
-class SavedModel:
-    """Everything behind the encoder. An encoder on its own is read as the mean of its last layer."""
-
-    mix: LayerMix = field(default_factory=lambda: LayerSet.of(-1))
-    heads: tuple[AnyHead, ...] = ()
-    normalize: bool = False
-    prompts: dict[str, str] = field(default_factory=dict)
-    default_prompt_name: str | None = None
-    similarity: str = "cosine"
-    facts: dict[str, Any] = field(default_factory=dict)
-    fitted_on: tuple[FittedOn, ...] = ()
-
-
-def read_saved(folder: ModelFolder) -> SavedModel:
-    """Read a folder's modules in their order."""
-    settings = folder.read_json("config_sentence_transformers.json")
-    saved = SavedModel(
+def load_parts(folder: ModelFolder) -> ModelParts:
+    """Read a folder's modules in their order, without running any of them."""
+    settings, facts = folder.read_json("config_sentence_transformers.json"), folder.read_json("layerwise.json")
+    parts = ModelParts(
         prompts={name: text for name, text in (settings.get("prompts") or {}).items() if text is not None},
         default_prompt_name=settings.get("default_prompt_name"),
         similarity=settings.get("similarity_fn_name") or "cosine",
-        facts=folder.read_json("layerwise.json"),
-        fitted_on=read_seen_text(folder),
+        chosen=str(facts.get("chosen", "as the model was saved")),
+        fitted_on=read_records(folder),
+        training=facts.get("training") or {},
     )
     _check_order(folder)
     for module in folder.modules[1:]:
-        name = _kind(module)
-        if name not in _READERS:
+        if _kind(module) not in _READERS:
             raise ModelError(
                 f"{folder.root}: its module {module['type']} is not known here; known: {', '.join(sorted(_READERS))}"
             )
-        saved = _READERS[name](saved, folder, str(module.get("path", "")))
-    return replace(saved, mix=_exact(saved.mix, str(saved.facts.get("mix", ""))))
+        parts = _READERS[_kind(module)](parts, folder, str(module.get("path", "")))
+    return replace(parts, mix=_exact(parts.mix, str(facts.get("mix", ""))))
 
 
 def _kind(module: dict[str, Any]) -> str:
@@ -83,7 +67,7 @@ def _check_order(folder: ModelFolder) -> None:
 
 
 def _exact(mix: LayerMix, written: str) -> LayerMix:
-    """The mix as our own file has it, where the modules hold the same but for float32's rounding of the weights."""
+    """The mix as layerwise.json has it, where the modules differ from it only by float32's rounding of the weights."""
     if not isinstance(mix, LayerWeights) or ":" not in written:
         return mix
     exact = parse_mix(written)
@@ -93,16 +77,16 @@ def _exact(mix: LayerMix, written: str) -> LayerMix:
     return exact if same else mix
 
 
-def _read_layer_weights(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
+def _read_layer_weights(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
     start = int(folder.read_json(path, "config.json").get("layer_start", 4))
     values = _tensors(folder.root / path)["layer_weights"].tolist()
     weights = {start + number: value for number, value in enumerate(values) if value}
     if len(set(weights.values())) == 1:
-        return replace(saved, mix=LayerSet.of(*weights))
-    return replace(saved, mix=LayerWeights.of(weights))
+        return replace(parts, mix=LayerSet.of(*weights))
+    return replace(parts, mix=LayerWeights.of(weights))
 
 
-def _read_pooling(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
+def _read_pooling(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
     config = folder.read_json(path, "config.json")
     mode = config.get("pooling_mode") or [new for old, new in _OLD_MODES.items() if config.get(old)]
     modes = [mode] if isinstance(mode, str) else list(mode)
@@ -110,17 +94,17 @@ def _read_pooling(saved: SavedModel, folder: ModelFolder, path: str) -> SavedMod
         raise ModelError(f"{folder.root / path}: pooling {'+'.join(modes)} is not one of {', '.join(POOLINGS)}")
     if config.get("include_prompt") is False:
         raise ModelError(f"{folder.root / path}: pooling without the prompt's tokens is not supported")
-    return replace(saved, mix=replace(saved.mix, pooling=modes[0]))
+    return replace(parts, mix=replace(parts.mix, pooling=modes[0]))
 
 
-def _read_our_mix(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
+def _read_mix(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
     config = folder.read_json(path, "config.json")
     if "mix" not in config:
         raise ModelError(f"{folder.root / path / 'config.json'}: no mix; the folder is incomplete, save it again")
-    return replace(saved, mix=parse_mix(config["mix"]))
+    return replace(parts, mix=parse_mix(config["mix"]))
 
 
-def _read_attention(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
+def _read_attention(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
     config, tensors = folder.read_json(path, "config.json"), _tensors(folder.root / path)
     mix = parse_mix(str(config.get("mix", "")))
     if not isinstance(mix, LayerAttention):
@@ -132,10 +116,10 @@ def _read_attention(saved: SavedModel, folder: ModelFolder, path: str) -> SavedM
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"{folder.root / path}: not an attention of this version ({reason}); save it again") from error
-    return replace(saved, mix=resolved.with_network(network))
+    return replace(parts, mix=resolved.with_network(network))
 
 
-def _read_dense(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
+def _read_dense(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
     config = folder.read_json(path, "config.json")
     named = str(config.get("activation_function", "Tanh")).rsplit(".", 1)[-1]
     known = {kind.__name__: name for name, kind in ACTIVATIONS.items()}
@@ -144,10 +128,10 @@ def _read_dense(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel
         raise ModelError(f"{folder.root / path}: only Dense on the embedding with {', '.join(known)} is supported")
     tensors = _tensors(folder.root / path)
     head = Head(tensors["linear.weight"], tensors.get("linear.bias"), activation=known[named])
-    return replace(saved, heads=(*saved.heads, head))
+    return replace(parts, heads=(*parts.heads, head))
 
 
-def _read_flow(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
+def _read_flow(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
     config, tensors = folder.read_json(path, "config.json"), _tensors(folder.root / path)
     try:
         network = FlowNetwork(**config)
@@ -155,11 +139,11 @@ def _read_flow(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:
     except (TypeError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"{folder.root / path}: not a flow of this version ({reason}); save it again") from error
-    return replace(saved, heads=(*saved.heads, FlowHead(network)))
+    return replace(parts, heads=(*parts.heads, FlowHead(network)))
 
 
-def _read_normalize(saved: SavedModel, folder: ModelFolder, path: str) -> SavedModel:  # noqa: ARG001
-    return replace(saved, normalize=True)
+def _read_normalize(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:  # noqa: ARG001
+    return replace(parts, normalize=True)
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
@@ -169,13 +153,13 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise ModelError(f"{path}: can't be read ({error}); copy or download it again") from error
+        raise ModelError(f"{path}: cannot be read ({error}); copy or download it again") from error
 
 
-_READERS: dict[str, Callable[[SavedModel, ModelFolder, str], SavedModel]] = {
+_READERS: dict[str, Callable[[ModelParts, ModelFolder, str], ModelParts]] = {
     "WeightedLayerPooling": _read_layer_weights,
     "Pooling": _read_pooling,
-    "LayerMixPooling": _read_our_mix,
+    "LayerMixPooling": _read_mix,
     "LayerAttentionPooling": _read_attention,
     "Dense": _read_dense,
     "FlowTransform": _read_flow,

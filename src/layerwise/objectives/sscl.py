@@ -1,4 +1,4 @@
-"""SSCL: a sentence's own lower layers as negatives, against over-smoothing (Chen et al. 2023, section 3.2)."""
+"""SSCL: a sentence's lower layers as negatives, against over-smoothing (Chen et al. 2023, section 3.2)."""
 
 from math import log
 
@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.objectives.contrast import first_columns_loss
-from layerwise.objectives.cosine import cosines, own_cosines
+from layerwise.objectives.contrast import cosines, first_columns_loss, own_cosines
 from layerwise.objectives.shapes import check_above_zero, check_positives, check_rows, check_shape, check_widths
 
 
@@ -24,14 +23,14 @@ def self_contrastive(
     """SSCL's loss, eq. 4. (n, d), (m >= n, d), (n, k, d) -> scalar
 
     The defaults are the authors' code. The text (N negatives become 2N) is `with_plain=False`; eq. 4 as printed has
-    the own layer negative inside the sum over the batch of N: `own_only=True, negative_weight=N, with_plain=False`.
+    an anchor's layer negative inside the sum over the batch of N: `own_only=True, negative_weight=N, with_plain=False`.
 
     Args:
         anchors: (n, d), the last layer.
         positives: (m, d); row i is anchor i's, the others are in its denominator.
         layer_negatives: (n, k, d), each sentence's lower layers, of one or both dropout views.
         temperature: What cosines are divided by.
-        own_only: Only the own k layer negatives in an anchor's denominator, instead of all n * k.
+        own_only: Only the anchor's k layer negatives in its denominator, instead of all n * k.
         negative_weight: Multiplies the exponentials of the layer negatives.
         with_plain: The mean of this loss and the plain one (`info_nce`).
     """

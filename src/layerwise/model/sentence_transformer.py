@@ -1,0 +1,149 @@
+"""A model as a SentenceTransformer: its modules wherever they can express the mix, and no more blocks than it needs."""
+
+import copy
+import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from layerwise.encoder import DTYPES, LayerEncoder, UntappedLayers, block_lists, probe_inputs
+from layerwise.mixes import LayerAttention, LayerMix, LayerSet, LayerWeights
+from layerwise.model.head import ACTIVATIONS, AnyHead, FlowHead, Head
+from layerwise.model.parts import ModelParts
+from layerwise.muted import quiet
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+def to_sentence_transformer(encoder: LayerEncoder, parts: ModelParts) -> tuple["SentenceTransformer", int]:
+    """A SentenceTransformer that gives the same embeddings, with a copy of the weights, and its number of blocks."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize
+
+    cut, blocks = cut_to_fit(encoder.model, parts.mix.layers, encoder.depth)
+    pooling = _mix_modules(parts.mix, blocks=blocks, width=encoder.width)
+    with quiet():
+        transformer = _transformer(cut, encoder, needs_layers=type(pooling[0]).__name__ != "Pooling")
+        # Weights over layers are float32 and make everything after them so; plain pooling keeps the encoder's type.
+        weighted = type(pooling[0]).__name__ in ("WeightedLayerPooling", "LayerAttentionPooling")
+        number_type = torch.float32 if weighted else DTYPES[encoder.dtype]
+        heads = [_flow(head) if isinstance(head, FlowHead) else _dense(head).to(number_type) for head in parts.heads]
+        model = SentenceTransformer(
+            modules=[transformer, *pooling, *heads, *([Normalize()] if parts.normalize else [])],
+            device=str(encoder.device),
+            prompts=parts.prompts,
+            default_prompt_name=parts.default_prompt_name,
+            similarity_fn_name=parts.similarity,  # type: ignore[arg-type] # one of the literals, or refused
+        )
+    return model, blocks
+
+
+def is_native(mix: LayerMix, heads: Sequence[AnyHead] = ()) -> bool:
+    """Whether plain sentence-transformers can compute a mix and its heads: it mixes tokens, then pools them."""
+    if not isinstance(mix, LayerSet | LayerWeights) or any(isinstance(head, FlowHead) for head in heads):
+        return False
+    return mix.pooling in ("mean", "cls") or len(mix.layers) == 1
+
+
+def cut_to_fit(model: nn.Module, layers: Sequence[int], depth: int) -> tuple[nn.Module, int]:
+    """The model with as few blocks as still give these layers unchanged, and their number.
+
+    Most models need as many blocks as their highest layer. ModernBERT normalises after its last block, so a layer
+    below the top needs one block more than that. Every cut is checked on a few tokens.
+    """
+    probe = probe_inputs(model)
+    with torch.inference_mode():
+        whole = UntappedLayers(model, depth).read(probe, layers, Tensor.clone)
+        for blocks in range(max(1, max(layers)), depth):
+            cut = _with_blocks(model, blocks, depth)
+            output = cut(**probe, output_hidden_states=True, return_dict=True)
+            if len(output.hidden_states) == blocks + 1 and all(
+                torch.allclose(output.hidden_states[layer], whole[layer], rtol=1e-4, atol=1e-5) for layer in layers
+            ):
+                return cut, blocks
+    return model, depth
+
+
+def _with_blocks(model: nn.Module, blocks: int, depth: int) -> nn.Module:
+    """A copy of the model with the first `blocks` of its blocks, and a config that says so."""
+    cut = copy.deepcopy(model)
+    config = cut.config
+    stack = next(block_lists(cut, depth=depth), None)
+    if stack is not None and len(stack) == depth:
+        del stack[blocks:]
+    for name, value in config.to_dict().items():  # type: ignore[union-attr, operator]
+        if isinstance(value, list) and len(value) == depth:  # one value a block, e.g. `layer_types`
+            setattr(config, name, value[:blocks])
+    config.num_hidden_layers = blocks  # type: ignore[union-attr]
+    return cut
+
+
+def _mix_modules(mix: LayerMix, *, blocks: int, width: int) -> list[nn.Module]:
+    """From an encoder of `blocks` blocks to one embedding; `mix` is resolved."""
+    from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+
+    if isinstance(mix, LayerAttention):
+        return [_attention(mix)]
+    if not is_native(mix):
+        from layerwise.model.modules import LayerMixPooling
+
+        return [LayerMixPooling(str(mix), width)]
+    pooling = Pooling(width, pooling_mode=mix.pooling)
+    if isinstance(mix, LayerSet) and mix.layers == (blocks,):
+        return [pooling]
+    weights = dict(mix.weights) if isinstance(mix, LayerWeights) else dict.fromkeys(mix.layers, 1.0)
+    lowest = min(mix.layers)
+    values = torch.tensor([weights.get(layer, 0.0) for layer in range(lowest, blocks + 1)])
+    mixing = WeightedLayerPooling(
+        width, num_hidden_layers=blocks, layer_start=lowest, layer_weights=nn.Parameter(values)
+    )
+    return [mixing, pooling]
+
+
+def _transformer(model: Any, encoder: LayerEncoder, *, needs_layers: bool) -> Any:
+    from sentence_transformers.sentence_transformer.modules import Transformer
+
+    with tempfile.TemporaryDirectory(prefix="layerwise-", ignore_cleanup_errors=True) as folder:
+        model.save_pretrained(folder)
+        encoder.tokenizer.save_pretrained(folder)
+        transformer = Transformer(
+            folder,
+            config_kwargs={"output_hidden_states": needs_layers},
+            model_kwargs={"dtype": model.dtype, "use_safetensors": True},
+        )
+    transformer.max_seq_length = encoder.max_length
+    return transformer
+
+
+def _attention(mix: LayerAttention) -> nn.Module:
+    from layerwise.model.modules import LayerAttentionPooling
+
+    pooling = LayerAttentionPooling(str(mix), mix.trained.width, mix.layers[-1])
+    pooling.network.load_state_dict(mix.trained.state_dict())
+    return pooling
+
+
+def _dense(head: Head) -> nn.Module:
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    linear = head.linear
+    dense: nn.Module = Dense(
+        linear.in_features,
+        linear.out_features,
+        bias=linear.bias is not None,
+        activation_function=ACTIVATIONS[head.activation](),
+        init_weight=linear.weight.detach().cpu(),
+        init_bias=None if linear.bias is None else linear.bias.detach().cpu(),
+    )
+    return dense
+
+
+def _flow(head: FlowHead) -> nn.Module:
+    from layerwise.model.modules import FlowTransform
+
+    flow = FlowTransform(**head.network.config())
+    flow.network.load_state_dict(head.network.state_dict())
+    return flow
