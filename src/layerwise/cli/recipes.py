@@ -41,12 +41,14 @@ def check_command(recipe: str, command: str) -> None:
     from layerwise.multitask import recipe as multitask
     from layerwise.train import recipe as train
 
-    formats = {"train": train.RECIPES, "multitask": multitask.RECIPES}
-    own, (other, others) = formats.pop(command), formats.popitem()
     is_file = recipe.endswith(".toml") and Path(recipe).expanduser().is_file()
-    tables = own.read(recipe)[0] if is_file else {}
-    if recipe in others.names() or (others.listed in tables and own.listed not in tables):
-        raise InputError(f"{recipe}: a recipe of {others.listed}s; run it by `layerwise {other} {shlex.quote(recipe)}`")
+    tables = train.RECIPES.read(recipe)[0] if is_file else {}
+    has_tasks = recipe in multitask.RECIPES.names() or "task" in tables or "tasks" in tables
+    is_single = recipe in train.RECIPES.names() or ("objective" in tables and not has_tasks)
+    if command == "train" and has_tasks:
+        raise InputError(f"{recipe}: a recipe of tasks; run it by `layerwise multitask {shlex.quote(recipe)}`")
+    if command == "multitask" and is_single:
+        raise InputError(f"{recipe}: a recipe without tasks; run it by `layerwise train {shlex.quote(recipe)}`")
 
 
 def _show(found: "list[AnyRecipe]", as_json: bool) -> None:

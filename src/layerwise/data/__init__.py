@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from layerwise.data.demo import demo_pairs as demo_pairs
     from layerwise.data.fetch import differences as differences
     from layerwise.data.fetch import fetch_task as fetch_task
+    from layerwise.data.former import OBJECTIVE_KEYS as OBJECTIVE_KEYS
+    from layerwise.data.labels import as_number as as_number
     from layerwise.data.labels import label_name as label_name
+    from layerwise.data.labels import listed as listed
     from layerwise.data.locate import data_folder as data_folder
     from layerwise.data.locate import fetched_folder as fetched_folder
     from layerwise.data.locate import find_file as find_file
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from layerwise.data.task_rows import NoSubsetError as NoSubsetError
     from layerwise.data.task_rows import Rows as Rows
     from layerwise.data.task_rows import TaskRows as TaskRows
+    from layerwise.data.task_rows import check_scale as check_scale
     from layerwise.data.task_rows import read_pairs as read_pairs
     from layerwise.data.task_rows import read_task as read_task
     from layerwise.data.task_rows import relevant_passages as relevant_passages
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from layerwise.data.tasks import Source as Source
     from layerwise.data.tasks import Task as Task
     from layerwise.data.tasks import TaskKind as TaskKind
+    from layerwise.data.tasks import repeated as repeated
 
 __getattr__, __dir__, __all__ = door(
     __name__,
@@ -49,14 +54,16 @@ __getattr__, __dir__, __all__ = door(
         **dict.fromkeys(("add_task", "find_tasks", "known_tasks", "parse_tasks", "read_task_file"), ".catalog"),
         **dict.fromkeys(("demo_corpus", "demo_pairs"), ".demo"),
         **dict.fromkeys(("differences", "fetch_task"), ".fetch"),
-        "label_name": ".labels",
+        "OBJECTIVE_KEYS": ".former",
+        **dict.fromkeys(("as_number", "label_name", "listed"), ".labels"),
         **dict.fromkeys(("data_folder", "fetched_folder", "find_file", "load_task", "obtain"), ".locate"),
         **dict.fromkeys(
             ("STDIN", "Row", "RowSource", "column_type", "guess_format", "text_of", "written_text_of"), ".rows"
         ),
         **dict.fromkeys(
-            ("NoSubsetError", "Rows", "TaskRows", "read_pairs", "read_task", "relevant_passages"), ".task_rows"
+            ("NoSubsetError", "Rows", "TaskRows", "check_scale", "read_pairs", "read_task", "relevant_passages"),
+            ".task_rows",
         ),
-        **dict.fromkeys(("KINDS", "ROLES", "SUITES", "Source", "Task", "TaskKind"), ".tasks"),
+        **dict.fromkeys(("KINDS", "ROLES", "SUITES", "Source", "Task", "TaskKind", "repeated"), ".tasks"),
     },
 )

@@ -36,17 +36,26 @@ def read_task_file(path: str | Path, *, data: str | None = None) -> list[Task]:
         data: A data folder whose files come first.
     """
     path = Path(path).expanduser()
-    tables = read_toml(path, remedy=_FORM)
-    return [_located(task, path.parent, data) for task in parse_tasks(tables, str(path))]
+    return parse_tasks(read_toml(path, remedy=_FORM), str(path), folder=path.parent, data=data)
 
 
-def parse_tasks(tables: Mapping[str, Any], file: str) -> list[Task]:
-    """The tasks of a TOML file's tables; `file` begins an error."""
+def parse_tasks(
+    tables: Mapping[str, Any], file: str, *, folder: Path | None = None, data: str | None = None
+) -> list[Task]:
+    """The tasks of a TOML file's tables.
+
+    Args:
+        tables: The tables.
+        file: What errors call the file.
+        folder: The folder of the file, where the files of its tasks may be.
+        data: A data folder whose files come first.
+    """
     declared, defaults = tables.get("task"), tables.get("defaults", {})
     if not isinstance(declared, list) or not declared or not all(isinstance(table, dict) for table in declared):
         written = "; write [[task]], in double brackets" if isinstance(declared, dict) else ""
         raise InputError(f"{file}: no [[task]] table{written}; {_FORM}")
-    return [_parse_task(table, defaults, file, number) for number, table in enumerate(declared, start=1)]
+    tasks = [_parse_task(table, defaults, file, number) for number, table in enumerate(declared, start=1)]
+    return tasks if folder is None else [_located(task, folder, data) for task in tasks]
 
 
 def find_tasks(names: Iterable[str] = (), suites: Iterable[str] = (), *, data: str | None = None) -> list[Task]:
