@@ -615,7 +615,7 @@ def test_labels_may_be_written_as_numbers(tmp_path):
             r"task 'sts5': no such task. Did you mean 'sts'\? Known: sst, cfimdb",
         ),
         (["task.sts5.metric=pearson"], r"no \[\[task\]\] 'sts5' in the recipe. Did you mean 'sts'\?"),
-        (["task.sst.head=mlp"], r'task \'sst\': head = "mlp" is now written in .*: \[\[objective\]\] task = "sst"'),
+        (["task.sst.head=mlp"], r'task .sst.: head = "mlp" is now written in an .* with task = "sst"'),
         (["trian.steps=3"], r"no such table. Did you mean 'train.steps'\?"),
     ],
 )

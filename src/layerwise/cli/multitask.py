@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def multitask(
-    recipe: Annotated[str, typer.Argument(help="A recipe of the package (cs224n), a recipe file or a task file *.toml.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe (cs224n), or a recipe file or task file *.toml.")],
     model: Annotated[
         str | None, typer.Option(help="A folder, a hub name or 'default'; else the recipe's encoder.")
     ] = None,
