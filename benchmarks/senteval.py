@@ -30,7 +30,7 @@ from layerwise.classify import GRIDS, ClassResult, evaluate_classes, pair_featur
 from layerwise.classify.plan import Plan, kfold_plan, split_plan
 from layerwise.data.catalog import known_tasks
 from layerwise.data.locate import load_task
-from layerwise.evaluate.score import sides
+from layerwise.evaluate.scoring import sides
 from measure import RESULTS, machine, shared_folder
 
 NAMES = ("cr", "trec", "mrpc", "sst5", "subj", "mpqa", "mr", "sst2")

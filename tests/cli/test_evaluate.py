@@ -12,10 +12,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from layerwise.data.catalog import find_tasks
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.results import Evaluation
-from layerwise.evaluate.subjects import LayerSubject, layer_mixes
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import Evaluation, LayerSubject, Protocol, evaluate, layer_mixes
 from support.commands import assert_one_line, call, call_json, run_main
 from support.tiny import DEPTH, WORDS
 

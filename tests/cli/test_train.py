@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from layerwise.cli.app import app, main
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError
-from layerwise.evaluate.results import Evaluation
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import Evaluation, evaluate
 from layerwise.model.layer_model import LayerModel
 from layerwise.train.callbacks import read_metrics
 from layerwise.train.recipe import RECIPES, load_recipe

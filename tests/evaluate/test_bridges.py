@@ -18,10 +18,7 @@ from torch.utils.data import DataLoader
 from layerwise.data.locate import load_task
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError
-from layerwise.evaluate.bridges import MtebEncoder, TaskEvaluator
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.subjects import LayerSubject
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import LayerSubject, MtebEncoder, Protocol, TaskEvaluator, evaluate
 from layerwise.model.head import Head
 from layerwise.model.layer_model import LayerModel
 from support.tiny import SENTENCES, WORDS

@@ -13,12 +13,8 @@ from layerwise.data.locate import load_task
 from layerwise.data.task_rows import TaskRows
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError
-from layerwise.evaluate import classes
-from layerwise.evaluate.classes import score_classes, split_accuracies
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.score import decides, score_task, scored_rows, sides
-from layerwise.evaluate.subjects import LayerSubject
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import LayerSubject, Protocol, classes, evaluate
+from layerwise.evaluate.scoring import decides, score_classes, score_task, scored_rows, sides, split_accuracies
 from layerwise.search.transfer_protocol import TransferProtocol, draw_splits
 from support.tiny import WORDS
 
@@ -184,8 +180,8 @@ def test_lc_is_a_plain_loop_of_scikit_learn(pairs):
 
 def test_each_kind_has_its_scorer(monkeypatch):
     rows, vectors = some_rows()
-    monkeypatch.setattr("layerwise.evaluate.score.split_accuracies", lambda *_: "lc")
-    monkeypatch.setattr("layerwise.evaluate.score.score_classes", lambda *_: "senteval")
+    monkeypatch.setattr("layerwise.evaluate.scoring.split_accuracies", lambda *_: "lc")
+    monkeypatch.setattr("layerwise.evaluate.scoring.score_classes", lambda *_: "senteval")
     assert [score_task(rows, vectors, Protocol(name)) for name in ("senteval", "senteval-mlp", "lc")] == [
         "senteval",
         "senteval",

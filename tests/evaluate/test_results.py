@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 
 from layerwise.errors import InputError
-from layerwise.evaluate.formats import how, leakage, shown, table, to_csv, to_markdown
-from layerwise.evaluate.outcomes import Outcome, over_seeds
-from layerwise.evaluate.results import Evaluation, Run, TaskResult
+from layerwise.evaluate import (
+    Evaluation,
+    Outcome,
+    Run,
+    TaskResult,
+    leakage,
+    over_seeds,
+    shown,
+    table,
+    to_csv,
+    to_markdown,
+)
 from layerwise.files import read_json, write_json
 from support.commands import strict_json
 
@@ -143,7 +152,7 @@ def test_shown():
 def test_one_task_has_no_average_column():
     run = Run("12 @ mean", (12,), "mean", {"stsb": task_result("stsb", "sts", "spearman", 40.0)})
     assert table([run]) == (["layers", "stsb"], [["12 @ mean", "40.00"]])
-    assert how(Evaluation("m", PROTOCOL, (run,))).startswith("m: spearman × 100; protocol senteval; STS over all")
+    assert describe(Evaluation("m", PROTOCOL, (run,))).startswith("m: spearman × 100; protocol senteval; STS over all")
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 from layerwise.data.task_rows import TaskRows
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.retrieval import SearchSetting, ranked_scores, score_retrieval, search_task
-from layerwise.evaluate.subjects import HostSubject, LayerSubject
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import (
+    HostSubject,
+    LayerSubject,
+    Protocol,
+    SearchSetting,
+    evaluate,
+    score_retrieval,
+    search_task,
+)
+from layerwise.evaluate.retrieval import ranked_scores
 from layerwise.model.layer_model import LayerModel
 from layerwise.search.request import as_retrieval
 from support.commands import call_json

@@ -15,12 +15,7 @@ from layerwise.data.catalog import find_tasks
 from layerwise.data.locate import load_task
 from layerwise.data.tasks import Task
 from layerwise.encoder.folders import embedded_folder
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.results import Evaluation
-from layerwise.evaluate.store import ResultStore
-from layerwise.evaluate.sts import correlations
-from layerwise.evaluate.subjects import LayerSubject, layer_mixes
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import Evaluation, LayerSubject, Protocol, ResultStore, correlations, evaluate, layer_mixes
 from layerwise.model.layer_model import LayerModel
 
 pytestmark = [pytest.mark.shared, pytest.mark.timeout(3600)]

@@ -11,12 +11,17 @@ import pytest
 from layerwise.data.locate import load_task
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.retrieval import SearchSetting
-from layerwise.evaluate.searched import SearchedSubject
-from layerwise.evaluate.store import ResultStore
-from layerwise.evaluate.subjects import LayerSubject, Subject, Variant, layer_mixes
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import (
+    LayerSubject,
+    Protocol,
+    ResultStore,
+    SearchedSubject,
+    SearchSetting,
+    Subject,
+    Variant,
+    evaluate,
+    layer_mixes,
+)
 from layerwise.model.layer_model import LayerModel
 from support.tiny import WORDS, tiny_model, tiny_tokenizer
 

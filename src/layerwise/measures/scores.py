@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
-from layerwise.evaluate.pairs import cosine
-from layerwise.evaluate.sts import correlations
+from layerwise.evaluate import correlations, cosine
 from layerwise.measures.material import POOLINGS, Material
 from layerwise.measures.measure import Measure, Measured, Row, add_measure
 

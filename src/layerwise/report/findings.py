@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from layerwise.errors import InputError
-from layerwise.evaluate.compare import gain_on_pairs
+from layerwise.evaluate import gain_on_pairs
 from layerwise.measures import (
     BeforeAfter,
     ChosenLayers,

@@ -9,7 +9,7 @@ from layerwise.analysis.geometry import alignment, uniformity
 from layerwise.analysis.smoothing import layer_similarity
 from layerwise.data.task_rows import TaskRows
 from layerwise.errors import InputError
-from layerwise.evaluate.bridges import TaskEvaluator
+from layerwise.evaluate import TaskEvaluator
 from layerwise.measures.smoothing import token_similarities
 from layerwise.model.layer_model import LayerModel
 from layerwise.train.settings import DevSettings

@@ -9,9 +9,7 @@ from layerwise.data.catalog import find_tasks, known_tasks
 from layerwise.data.locate import data_folder, obtain
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError
-from layerwise.evaluate.results import Evaluation
-from layerwise.evaluate.subjects import LayerSubject
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import Evaluation, LayerSubject, evaluate
 from layerwise.model.layer_model import LayerModel
 
 log = logging.getLogger(__name__)

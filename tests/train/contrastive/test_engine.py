@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from layerwise.analysis import alignment, layer_similarity, token_similarity, uniformity
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import evaluate
 from layerwise.model.layer_model import LayerModel
 from layerwise.objectives import squared_distance
 from layerwise.train.batches import Batches
