@@ -13,7 +13,7 @@ from layerwise.data.locate import load_task
 from layerwise.data.task_rows import TaskRows
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError
-from layerwise.evaluate import LayerSubject, Protocol, classes, evaluate
+from layerwise.evaluate import LayerSubject, Protocol, evaluate, scoring
 from layerwise.evaluate.scoring import decides, score_classes, score_task, scored_rows, sides, split_accuracies
 from layerwise.search.transfer_protocol import TransferProtocol, draw_splits
 from support.tiny import WORDS
@@ -96,7 +96,7 @@ def test_what_is_not_random_is_done_once(monkeypatch, splits, name, times):
         asked.append((protocol.classifier, protocol.seed, given is None))
         return evaluate_classes(features, labels, SentEvalProtocol(), given)
 
-    monkeypatch.setattr(classes, "evaluate_classes", spy)
+    monkeypatch.setattr(scoring, "evaluate_classes", spy)
     rows, vectors = some_rows(splits)
     found = score_task(rows, vectors, Protocol(name))
     classifier = "mlp" if name == "senteval-mlp" else "logistic"

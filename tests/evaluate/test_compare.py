@@ -210,11 +210,11 @@ def test_seeds_that_decided_nothing_are_no_reason_against(tmp_path):
 
 SEEDS = ({"seeds": [1]}, {}, {"seeds": [2]})
 MISTAKES = {
-    "{a} {tmp}/nowhere.json": "nowhere.json: can't be read: No such file or directory; check the path",
+    "{a} {tmp}/nowhere.json": "nowhere.json: cannot be read: No such file or directory; give a result",
     "{a} {tmp}/text.json": "text.json: not JSON: ",
-    "{a} {tmp}/list.json": "list.json: not a result of `layerwise evaluate --out`",
-    "{a} {tmp}/other.json": "other.json: not a result of `layerwise evaluate --out`: no 'results'",
-    "{a} {tmp}/hollow.json": "hollow.json: not a result of `layerwise evaluate --out`",
+    "{a} {tmp}/list.json": "list.json: is not a JSON object; give a result of `layerwise evaluate --out`",
+    "{a} {tmp}/other.json": "other.json: is no result of `layerwise evaluate --out`: no 'results'",
+    "{a} {tmp}/hollow.json": "hollow.json: is no result of `layerwise evaluate --out`",
     "{a} {b} --mix-a 9": "a.json: no mix '9'; it has 4 @ mean",
     "{a} {b} --resamples 0": "0 resamples are not possible",
 }

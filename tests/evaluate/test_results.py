@@ -14,6 +14,7 @@ from layerwise.evaluate import (
     Outcome,
     Run,
     TaskResult,
+    describe,
     leakage,
     over_seeds,
     shown,
@@ -211,7 +212,7 @@ def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.write_text", full)
-    with pytest.raises(InputError, match=r"a\.json: can't be written: No space left on device"):
+    with pytest.raises(InputError, match=r"a\.json: cannot be written: No space left on device"):
         write_json(tmp_path / "a.json", {"a": 2})
     assert read_json(tmp_path / "a.json") == {"a": 1}
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["a.json"]
@@ -225,7 +226,7 @@ def test_a_written_file_is_as_readable_as_any_other(tmp_path):
 
 def test_a_place_that_cant_be_written_is_one_line(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"can't be written"):
+    with pytest.raises(InputError, match=r"cannot be written"):
         write_json(tmp_path / "file" / "a.json", {})
 
 

@@ -272,7 +272,7 @@ def test_a_search_over_other_poolings_is_another_result(store, tmp_path, tiny_la
         result = found.runs[0].results["many"]
         assert result.stamp["pooling"] == "+".join(poolings)
         assert len(result.details["chosen"]) == 5
-    with pytest.raises(InputError, match=r"layers can't be searched for task 'many' under the protocol 'senteval'"):
+    with pytest.raises(InputError, match=r"layers cannot be searched for task 'many' under the protocol 'senteval'"):
         evaluate(SearchedSubject(tiny_layers), [task])
 
 

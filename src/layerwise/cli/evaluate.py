@@ -148,7 +148,7 @@ def _write(evaluation: "Evaluation", paths: list[Path]) -> None:
 
 
 def _show(evaluation: "Evaluation", written: list[Path], stored: int, total: int) -> None:
-    from layerwise.evaluate import leakage, table
+    from layerwise.evaluate import describe, describe_heads, leakage, table
 
     columns, rows = table(evaluation.runs)
     if len(rows) == 1:  # a row for each task is easier to read than a wide table
