@@ -161,7 +161,7 @@ def test_one_task_has_no_average_column():
     [
         (b"", "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
-        (b"[]", "not a result of `layerwise evaluate --out`"),
+        (b"[]", "is not a JSON object; give a result of `layerwise evaluate --out`"),
         (b'{"model": "m"}', "no 'results'"),
         (b'{"model": "m", "results": [[{"task": "a"}]]}', "evaluate again"),
         (
@@ -200,7 +200,7 @@ def test_a_damaged_file_is_one_line(tmp_path, found, damage):
     facts = json.loads((tmp_path / "a.json").read_text())
     damage(facts)
     (tmp_path / "a.json").write_text(json.dumps(facts))
-    with pytest.raises(InputError, match=r"not a result of `layerwise evaluate --out`.*evaluate again"):
+    with pytest.raises(InputError, match=r"is no result of `layerwise evaluate --out`.*evaluate again"):
         Evaluation.load(tmp_path / "a.json")
 
 

@@ -829,4 +829,4 @@ def test_an_interrupt_is_told_and_gone_on_from(tiny_bert, data, tmp_path, monkey
     given = ["multitask", data / "mine.toml", "--model", tiny_bert, "--data", data, "-o", tmp_path / "run"]
     result = CliRunner().invoke(app, [str(part) for part in given])
     assert result.exit_code == 130
-    assert "the same command with --resume goes on" in result.stderr
+    assert "the same command with --resume resumes" in result.stderr

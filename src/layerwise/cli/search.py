@@ -65,7 +65,7 @@ def search(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of splits and resamples.")] = 0,
     head: Annotated[
-        bool, typer.Option("--head", help="Keep the model's own head (one linear layer) behind every set.")
+        bool, typer.Option("--head", help="Apply the model's head (one linear layer) to every set.")
     ] = False,
     no_labels: Annotated[
         str | None,
@@ -143,8 +143,8 @@ def _check_classes(
         raise InputError(f"task {name!r} has classes, for which layers are searched by accuracy, not by another metric")
     if len(poolings) > 1:
         raise InputError(f"task {name!r} has classes, for which one token pooling is searched; give one --pooling")
-    for option, given in (("--method", method != "auto"), ("--dev", dev is not None), ("--head", head)):
-        if given:
+    for option, is_set in (("--method", method != "auto"), ("--dev", dev is not None), ("--head", head)):
+        if is_set:
             raise InputError(f"task {name!r} has classes; {option} is for pairs, leave it out")
 
 
@@ -289,7 +289,7 @@ def _show_choice(search: "LayerSearch") -> None:
     best, last = search.best_, search.last_
     print_line(
         f"Chosen without labels among {len(search.table_):,} sets: {best.mix} (separation {best.dev:.2f}, last layer "
-        f"{last.dev:.2f}). No score can be given; with 100 or more graded pairs one can."
+        f"{last.dev:.2f}). It has no score; that needs 100 or more graded pairs."
     )
 
 

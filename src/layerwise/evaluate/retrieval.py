@@ -104,13 +104,13 @@ def score_retrieval(
 
 def ranked_scores(hits: Hits, relevant: Sequence[Mapping[int, float]], depth: int) -> dict[str, Vectors]:
     """Reciprocal rank, recall and NDCG of each query by its hits, best first; -1 is none. (q, depth) -> (q,)"""
-    grades = np.array([[own.get(int(hit), 0.0) for hit in row] for row, own in zip(hits, relevant, strict=True)])
+    grades = np.array([[graded.get(int(hit), 0.0) for hit in row] for row, graded in zip(hits, relevant, strict=True)])
     right = grades > 0
     ranks = np.arange(1, hits.shape[1] + 1)
     first = np.where(right.any(1), 1 / (1 + right.argmax(1)), 0.0)
-    recall = right.sum(1) / np.array([len(own) for own in relevant])
+    recall = right.sum(1) / np.array([len(graded) for graded in relevant])
     discounts = 1 / np.log2(ranks + 1)
-    ideal = np.array([_ideal_gain(list(own.values()), depth) for own in relevant])
+    ideal = np.array([_ideal_gain(list(graded.values()), depth) for graded in relevant])
     return {f"mrr@{depth}": first, f"recall@{depth}": recall, f"ndcg@{depth}": grades @ discounts / ideal}
 
 

@@ -1,7 +1,7 @@
 """Graded pairs: correlations of cosine similarity with the grades, over all pairs, by subset, and by random splits.
 
 Papers report three averages of the same similarities: "all" (one correlation over all pairs of a year), the mean of
-the subsets' correlations, and that mean weighted by the subsets' sizes ("wmean"). All of them are always given.
+the subsets' correlations, and that mean weighted by the subsets' sizes ("wmean"). All of them are always computed.
 """
 
 from collections.abc import Mapping, Sequence

@@ -37,14 +37,14 @@ class Variant:
         layers: Of the mix.
         pooling: Of the mix.
         facts: They go into the stamp and decide whether a stored result is the same.
-        behind: The heads that follow the mix, in words.
+        heads: The heads that follow the mix, in words.
     """
 
     label: str
     layers: tuple[int, ...] = ()
     pooling: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
-    behind: str = ""
+    heads: str = ""
 
 
 class Subject(ABC):

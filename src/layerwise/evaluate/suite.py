@@ -173,7 +173,7 @@ def _stamp(
         "layers": list(variant.layers),
         "pooling": variant.pooling,
         **variant.facts,
-        **({"behind": variant.behind} if variant.behind else {}),
+        **({"behind": variant.heads} if variant.heads else {}),
         "saw_test_text": subject.saw(tested, variant),
         "versions": versions(),
         "source": str(task.source) if task.source else "",

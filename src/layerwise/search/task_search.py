@@ -27,7 +27,7 @@ Watch = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]
 
 
 def rows_to_search(rows: TaskRows, *, fixed: bool = True) -> tuple[TaskRows, list[Part] | None]:
-    """The rows of a task of pairs that a search looks at, and its declared split where it has one.
+    """The rows of a task of pairs that are searched, and its declared split where it has one.
 
     Args:
         rows: Of graded pairs, or of queries and passages.
