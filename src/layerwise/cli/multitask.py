@@ -12,7 +12,7 @@ from layerwise.cli.screen import print_json, print_line, print_table, say_error
 from layerwise.cli.train import seed_numbers, watch
 
 if TYPE_CHECKING:
-    from layerwise.train.seeds import SeedsResult
+    from layerwise.train import SeedsResult
 
 
 def multitask(
@@ -56,7 +56,7 @@ def multitask(
 
 
 def _show(name: str, result: "SeedsResult") -> None:
-    from layerwise.train.summary import shown
+    from layerwise.train import format_spread as shown
 
     found, seeds = result.summary, len(result.results)
     how = f"mean ± sd of {seeds} seeds" if seeds > 1 else "one seed"

@@ -18,8 +18,9 @@ from layerwise.multitask.rows import LabelledTask
 from layerwise.multitask.settings import MultitaskRecipe
 from layerwise.multitask.student import MultitaskStudent
 from layerwise.multitask.weights import LearnedWeights, task_weights
-from layerwise.train.build import freeze, fresh_pooler, set_dropout
-from layerwise.train.heads import fresh_head
+from layerwise.train.loop.student import freeze, set_dropout
+from layerwise.train.loop.student import new_head as fresh_head
+from layerwise.train.loop.student import new_pooler as fresh_pooler
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from layerwise.multitask.dev import Report
 from layerwise.multitask.rows import LabelledTask
 from layerwise.multitask.settings import MultitaskRecipe
 from layerwise.postprocess.fitted_on import ENCODER, FittedOn
-from layerwise.train.facts import without_folders
+from layerwise.train.loop.run import without_folders
 
 _UNREAD = {"model": ("keep_head", "inference"), "train": ("chunk", "cuda_graphs")}
 

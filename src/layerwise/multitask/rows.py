@@ -16,7 +16,7 @@ from layerwise.data.rows import Row, RowSource, written_text_of
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.multitask.labels import class_numbers, is_unlabelled, listed, scores, train_labels
 from layerwise.multitask.task import TaskSettings
-from layerwise.train.text import found_file
+from layerwise.train.contrastive.corpus import locate_file as found_file
 
 log = logging.getLogger(__name__)
 

@@ -24,10 +24,12 @@ from layerwise.multitask.predictor import Predictor
 from layerwise.multitask.rows import LabelledTask, read_labelled
 from layerwise.multitask.settings import MultitaskRecipe
 from layerwise.multitask.student import MultitaskStudent
-from layerwise.train.callbacks import Told, read_metrics
-from layerwise.train.host import host_arguments, steps_done
-from layerwise.train.run import METRICS, checked_folder, make_callbacks, named_encoder, written
-from layerwise.train.watched import WatchedTrainer
+from layerwise.train.loop.callbacks import METRICS, make_callbacks, read_metrics
+from layerwise.train.loop.callbacks import OnStep as Told
+from layerwise.train.loop.checkpoints import checkpoint_step as steps_done
+from layerwise.train.loop.checkpoints import disk_errors as written
+from layerwise.train.loop.trainer import BaseTrainer as WatchedTrainer
+from layerwise.train.seeds import checked_folder, host_arguments, named_encoder
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from layerwise.multitask.recipe import load_multitask_recipe, multitask_toml
 from layerwise.multitask.rows import LabelledTask
 from layerwise.multitask.run import MultitaskTrained, read_tasks_of, train_multitask
 from layerwise.multitask.settings import MultitaskRecipe
-from layerwise.train.host import last_checkpoint
-from layerwise.train.run import named_encoder
+from layerwise.train.loop.checkpoints import last_checkpoint
+from layerwise.train.loop.summary import spread, spreads
 from layerwise.train.seeds import (
     BEGUN,
     MODEL,
@@ -30,12 +30,12 @@ from layerwise.train.seeds import (
     check_seeds,
     device_name,
     is_done,
+    named_encoder,
     remove_checkpoints,
     seed_folders,
     start_in,
     write_results,
 )
-from layerwise.train.summary import spread, spreads
 
 
 def train_multitask_seeds(

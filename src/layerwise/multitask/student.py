@@ -14,7 +14,7 @@ from layerwise.multitask.losses import contrast_loss, task_loss
 from layerwise.multitask.second_view import dropout_set
 from layerwise.multitask.task import TaskSettings
 from layerwise.multitask.weights import LearnedWeights, weighted_loss
-from layerwise.train.learner import Learner
+from layerwise.train.loop.student import BaseStudent as Learner
 
 _GPU_PADDING = 1.5  # a pass for several tasks may have so many times the tokens of a pass each
 
