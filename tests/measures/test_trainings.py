@@ -1,14 +1,13 @@
 """Trainings side by side: the seeds of a run as one curve, and which layers were good negatives (SSCL, figure 3)."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from layerwise.errors import InputError
 from layerwise.files import write_json
 from layerwise.measures import joined_seeds, layer_negatives, told_apart, training_curves
-from layerwise.train.seeds import RESULT, train_seeds
+from layerwise.train import ContrastiveJob, train_seeds
+from layerwise.train.loop.seeds import RESULT
 from support.finished_trainings import finish, log
 from support.tiny import DEPTH
 from support.training import recipe, said, save_dev, term
@@ -97,8 +96,9 @@ def test_real_trainings_are_read(tiny_bert, tmp_path):
     )
     made = {}
     for layer, seeds in ((-2, (0, 1)), (1, (0,))):
-        own = replace(base, objectives=(term("sscl", layers=(layer,)),))
-        made[layer] = train_seeds(own, tmp_path / str(layer), seeds=seeds, encoder=str(tiny_bert), data=str(data))
+        own = base.replaced(objectives=(term("sscl", layers=(layer,)),))
+        job = ContrastiveJob(own, encoder=str(tiny_bert), data=str(data))
+        made[layer] = train_seeds(job, tmp_path / str(layer), seeds=seeds)
     found = layer_negatives([tmp_path / "-2", tmp_path / "1"])
     assert [choice.layers for choice in found.choices] == [(1,), (DEPTH - 1,)]
     assert found.choices[1].mean == pytest.approx(made[-2].summary["dev"]["mean"])

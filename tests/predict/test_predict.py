@@ -30,7 +30,7 @@ from layerwise.multitask.recipe import (
 )
 from layerwise.multitask.run import train_multitask
 from layerwise.multitask.saved_tasks import read_tasks
-from layerwise.train.callbacks import read_metrics
+from layerwise.train import read_metrics
 from support.multitasking import RECIPE, read, recipe, save_tasks, task
 from support.row_files import write
 from support.tiny import SENTENCES, WORDS

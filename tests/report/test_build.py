@@ -32,11 +32,10 @@ from layerwise.report.findings import Compared, Gathered, check_two, find_out, g
 from layerwise.report.page import page_html
 from layerwise.report.sections import _attention_figures, _smoothing_figures, _training_figures
 from layerwise.search import Gain
-from layerwise.train.run import train
 from support.attention import network_of
 from support.text_pairs import some_pairs
 from support.tiny import DEPTH, WIDTH, tiny_tokenizer
-from support.training import encoder_of, recipe, save_dev, texts
+from support.training import encoder_of, recipe, save_dev, texts, train_recipe
 
 SURE = Gain(8.25, 5.81, 10.83, 0.001)
 UNSURE = Gain(0.31, -0.42, 1.04, 0.4)
@@ -349,7 +348,7 @@ def test_models_with_attention_get_their_section(found, tiny_bert):
 def test_training_curves_come_from_a_real_training(found, tiny_bert, tmp_path):
     data = save_dev(tmp_path / "data")
     short = recipe(dev={"task": "stsb", "every": 2})
-    train(short, tmp_path / "run", encoder=encoder_of(tiny_bert), corpus=texts(), data=str(data))
+    train_recipe(short, tmp_path / "run", encoder=encoder_of(tiny_bert), corpus=texts(), data=str(data))
     (curve,) = training_curves([tmp_path / "run"])
     (figure,) = _training_figures(gather(found, None, [curve]))
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -8,10 +8,9 @@ from typer.testing import CliRunner
 
 from layerwise.cli.app import app
 from layerwise.model.layer_model import LayerModel
-from layerwise.train.recipe import load_recipe
-from layerwise.train.run import train
+from layerwise.train import load_recipe
 from support.report_page import PHONE, column, fits, shown_tooltip, text
-from support.training import save_dev, texts
+from support.training import save_dev, texts, train_recipe
 
 MOST_BYTES = 5_000_000
 
@@ -43,7 +42,7 @@ def trained(tmp_path_factory):
     short = ["train.steps=4", "train.batch_size=8", "train.precision=float32", "dev.every=2", "dev.log_every=1"]
     data = str(save_dev(folder / "data"))
     for name in ("small-simcse", "small-sscl-simcse"):
-        done = train(load_recipe(name, short), folder / name, encoder="default", corpus=texts(), data=data)
+        done = train_recipe(load_recipe(name, short), folder / name, encoder="default", corpus=texts(), data=data)
         done.model.save(folder / name / "model")
     runs = [word for name in ("small-simcse", "small-sscl-simcse") for word in ("--train", folder / name)]
     models = [folder / "small-sscl-simcse" / "model", "--against", folder / "small-simcse" / "model"]

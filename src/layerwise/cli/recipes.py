@@ -34,7 +34,8 @@ def recipes(
     elif name in of_tasks:
         typer.echo(multitask.RECIPES.text(name)[0], nl=False)
     else:
-        typer.echo(recipe_toml(load_recipe(name)), nl=False)
+        notes = RECIPES.notes(name) if name in RECIPES.names() else ""
+        typer.echo(notes + recipe_toml(load_recipe(name)), nl=False)
 
 
 def check_command(recipe: str, command: str) -> None:

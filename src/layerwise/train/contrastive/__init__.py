@@ -1,1 +1,1 @@
-"""Contrastive training of sentence embeddings: text to batches, objectives that add up to a loss, a student to a model."""
+"""Contrastive training of sentence embeddings: text to batches, objectives to a loss, a student to a model."""

@@ -1,8 +1,8 @@
 """Batches of a corpus: its rows in the order of an epoch, cut into batches, tokenised ahead in a thread and padded.
 
-The order is a function of (seed, epoch), so all processes of a training agree on it without communicating, and a resumed
-training sees what an uninterrupted one would have seen. The order of a corpus in memory is a permutation of all rows; a
-streamed one goes through a buffer. Tensors stay on the CPU.
+The order is a function of (seed, epoch), so all processes of a training agree on it without communicating, and a
+resumed training sees what an uninterrupted one would have seen. A corpus in memory is permuted as a whole; a streamed
+one goes through a buffer. Tensors stay on the CPU.
 """
 
 from collections.abc import Iterator, Sequence

@@ -287,7 +287,7 @@ def locate_file(name: str, data: str | os.PathLike[str] | None, *, remedy: str) 
         raise InputError(f"{name}: no such file, {where}; {remedy}")
     if not guess_format(str(path)):
         raise InputError(
-            f"{name}: its format cannot be told from the ending {path.suffix!r}; name it .txt, .csv, .tsv, .jsonl or .parquet"
+            f"{name}: its ending {path.suffix!r} tells no format; name it .txt, .csv, .tsv, .jsonl or .parquet"
         )
     return str(path)
 

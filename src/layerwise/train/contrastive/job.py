@@ -88,7 +88,8 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         recipe, dev = self.recipe, self.dev
         if recipe.data.max_length > encoder.max_length:
             raise InputError(
-                f"[data] max_length is {recipe.data.max_length}; {encoder.name} takes at most {encoder.max_length} tokens"
+                f"[data] max_length is {recipe.data.max_length}; "
+                f"{encoder.name} takes at most {encoder.max_length} tokens"
             )
         student = build_student(recipe, encoder, seed=seed)
         frozen = self._frozen(encoder)

@@ -1,4 +1,4 @@
-"""The student of contrastive training: encoder, pooler, head and loss terms, one forward pass over all columns a step."""
+"""The student of contrastive training: encoder, pooler, head and loss terms; one forward pass a step."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -4,7 +4,7 @@
     [train]
     learning_rate = 1e-4      # only what differs
 
-Tables are merged key by key, [[objective]] tables by their name. `--set train.learning_rate=1e-4` changes single values.
+Tables are merged key by key, [[objective]] tables by their name. `--set train.learning_rate=1e-4` changes one value.
 """
 
 import tomllib
@@ -96,6 +96,14 @@ class RecipeFormat(Generic[R]):
         text = tomli_w.dumps({name: values[name] for name in (*DESCRIPTION, *self.tables)})
         listed = ((name, table) for name in self.listed for table in values[f"{name}s"])
         return text + "".join(_listed_toml(name, table) for name, table in listed)
+
+    def notes(self, name: str) -> str:
+        """The comments in the file of a shipped recipe and in those that it extends."""
+        text = (self._shipped / f"{name}.toml").read_text(encoding="utf-8")
+        lines = [line.strip() for line in text.splitlines() if "#" in line]
+        notes = [f"# {name}.toml:", *(line if line.startswith("#") else f"# {line}" for line in lines)] if lines else []
+        parent = tomllib.loads(text).get(EXTENDS)
+        return "".join(f"{note}\n" for note in notes) + (self.notes(parent) if parent else "")
 
     def override(self, tables: Tables, sets: Sequence[str]) -> Tables:
         """Tables with single values changed: "train.steps=100", "objective.sscl.layers=[-2]"."""
@@ -217,7 +225,10 @@ def _list_of_tables(tables: Tables, name: str) -> list[Tables]:
 
 
 def _merge_listed(base: Sequence[Tables], changes: Sequence[Tables], key: str) -> list[Tables]:
-    """Tables of the same name are merged, others appended; a name that is given twice stays for the recipe to refuse."""
+    """Tables of the same name are merged, or removed by weight = 0; others are appended.
+
+    A second table of the same name is left for the recipe to refuse.
+    """
     merged = [dict(table) for table in base]
     places = {table[key]: place for place, table in enumerate(base) if isinstance(table.get(key), str)}
     for table in changes:
@@ -226,7 +237,7 @@ def _merge_listed(base: Sequence[Tables], changes: Sequence[Tables], key: str) -
             merged.append(table)
         else:
             merged[place] |= table
-    return merged
+    return [table for table in merged if table.get("weight") != 0]
 
 
 def _listed_toml(name: str, table: Mapping[str, Any]) -> str:

@@ -78,8 +78,8 @@ class SelfGuided(Term):
         super().__init__()
         if context.width != context.encoder.width:
             raise InputError(
-                f"objective 'sg' compares embeddings with layers of {context.encoder.width} numbers, but embeddings have "
-                f"{context.width}; choose a pooler and head that keep the width"
+                f"objective 'sg' compares embeddings with layers of {context.encoder.width} numbers, but embeddings "
+                f"have {context.width}; choose a pooler and head that keep the width"
             )
         self.settings = settings
         self.projection = _projection(context.width, settings.hidden, context.seed)
