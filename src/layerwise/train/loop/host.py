@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer as the host: the arguments that a recipe stands for, and its processes under torchrun."""
+"""Hugging Face's Trainer as the host: its arguments for a recipe, and its processes under torchrun."""
 
 import os
 from importlib.util import find_spec

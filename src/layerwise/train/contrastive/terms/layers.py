@@ -31,7 +31,7 @@ class SelfContrastiveSettings(TermSettings):
         anchors: "embedding": the output of pooler and head; "last": the last layer's view, which allows attention
             over layers beside this objective.
         positives: "views": the second dropout pass, or the second column of pairs; "self": the embedding itself
-            (SSCL-BERT); "frozen": a frozen copy's layer, drawn anew at every step, as in SG-BERT.
+            (SSCL-BERT); "frozen": a frozen copy's layer, drawn again at every step, as in SG-BERT.
         passes: Dropout passes where positives are not "views": the negatives of each count.
         negatives: "batch": those of all sentences, as in the authors' code; "own": those of the sentence itself.
         negative_weight: A factor on the layer negatives' exponentials.
@@ -120,7 +120,7 @@ class SelfContrastive(Term):
         )
 
     def _headed(self, step: Step, views: Tensor) -> Tensor:
-        """Layers' views (…, width) where the embeddings are: behind the training head, as in the authors' code."""
+        """Layers' views (…, width) mapped as the embeddings are, by the training head, as in the authors' code."""
         if not self.through_head:
             return views
         headed = step.head(views.reshape(-1, views.shape[-1]))  # in one row of vectors, for batch norm takes no other
