@@ -600,14 +600,14 @@ def test_a_training_and_its_predictions_by_the_command_line(tiny_bert, data, tmp
     assert load_multitask_recipe(folder / "recipe.toml").train.steps == 4
     again = json.loads(run(*given, "--resume", "--json"))
     assert again["results"] == results["results"]
-    assert "is not empty; go on with --resume" in refused(capsys, monkeypatch, *given)
+    assert "is not empty; resume with --resume" in refused(capsys, monkeypatch, *given)
     other = refused(capsys, monkeypatch, *given, "--resume", "--set", "train.steps=9")
-    assert "was begun with other settings (train.steps: 4, now 9), see" in other
+    assert "was started with other settings (train.steps: 4, now 9), see" in other
     elsewhere = refused(capsys, monkeypatch, *given, "--resume", "--set", "task.near.scale=[0, 9]")
     assert "(tasks.2.scale.1: 5.0, now 9.0), see" in elsewhere
     (folder / "result.json").unlink()
     (folder / "begun.json").write_text('{"seed": 7}')
-    assert "was begun with seed 7, not 1" in refused(capsys, monkeypatch, *given, "--resume")
+    assert "was started with seed 7, not 1" in refused(capsys, monkeypatch, *given, "--resume")
 
     model, out = folder / "model", tmp_path / "out.parquet"
     said = run("predict", model, "--task", "same", data / "same.csv", "-o", out, "--device", "cpu")

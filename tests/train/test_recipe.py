@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerwise.errors import InputError, LayerwiseError
+from layerwise.errors import InputError, LayerwiseError, MissingExtraError
 from layerwise.multitask.recipe import load_multitask_recipe
-from layerwise.train import RECIPES, load_recipe, parse_recipe, recipe_toml
+from layerwise.train import RECIPES, ContrastiveJob, load_recipe, parse_recipe, recipe_toml
 
 PUBLISHED = {
     *("simcse-unsup", "simcse-sup-eq6", "simcse-sup", "sg", "sg-opt", "sg-opt1", "sg-opt2", "bt-sg-opt"),
@@ -362,3 +362,14 @@ def test_nested_tables_are_written_below_their_listed_one():
         "x": 1,
         "task": [table, {"name": "b"}],
     }
+
+
+def test_without_the_extra_recipes_are_read_and_training_shows_the_install_line(monkeypatch):
+    monkeypatch.setattr("layerwise.extras.find_spec", lambda name: None)
+    recipe = load_recipe("small-simcse")
+    with pytest.raises(
+        MissingExtraError, match=r"^training needs accelerate, tomli_w: pip install 'layerwise\[train\]'$"
+    ):
+        ContrastiveJob(recipe, encoder="default")
+    with pytest.raises(MissingExtraError, match=r"^writing a recipe needs tomli_w: pip install 'layerwise\[train\]'$"):
+        recipe_toml(recipe)

@@ -46,10 +46,10 @@ def check_command(recipe: str, command: str) -> None:
 
     is_file = recipe.endswith(".toml") and Path(recipe).expanduser().is_file()
     tables = read_toml(recipe) if is_file else {}
-    name = tables.get("extends", recipe)
-    if command == "train" and (name in TASKS.names() or ("task" in tables and "objective" not in tables)):
+    name, has_tasks = tables.get("extends", recipe), "task" in tables or "tasks" in tables
+    if command == "train" and (name in TASKS.names() or has_tasks):
         other, kind = "multitask", "tasks"
-    elif command == "multitask" and (name in RECIPES.names() or ("objective" in tables and "task" not in tables)):
+    elif command == "multitask" and (name in RECIPES.names() or ("objective" in tables and not has_tasks)):
         other, kind = "train", "objectives"
     else:
         return

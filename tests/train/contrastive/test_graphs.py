@@ -75,7 +75,7 @@ def test_an_encoder_that_can_not_be_recorded_trains_without(folder, monkeypatch,
         found["embeddings"], student.encode(batch["input_ids"], batch["attention_mask"])["embeddings"]
     )
     assert [record.getMessage() for record in caplog.records if "CUDA graphs" in record.getMessage()] == [
-        "no CUDA graphs for this encoder (operation not permitted when stream is capturing); training goes on without"
+        "no CUDA graphs for this encoder (operation not permitted when stream is capturing); training continues without"
     ]
 
 

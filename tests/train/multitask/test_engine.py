@@ -458,7 +458,7 @@ def test_killed_and_resumed_equals_uninterrupted(data, run, tmp_path, iteration)
     resumed = run(what, seed=1, folder=tmp_path / "run", resume=True)
     assert resumed.history == whole.history
     assert resumed.scores == whole.scores
-    with pytest.raises(InputError, match="holds checkpoints of a training; go on with --resume"):
+    with pytest.raises(InputError, match="holds checkpoints of a training; resume with --resume"):
         run(what, folder=tmp_path / "run")
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from layerwise.data.rows import STDIN, Row, RowSource, text_of
 from layerwise.errors import InputError, MissingColumnError
+from layerwise.extras import require
 
 Texts = tuple[str, ...]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -127,6 +128,7 @@ def _hub_rows(source: RowSource) -> Iterator[Row]:
 def _hub_records(source: RowSource) -> Iterator[Mapping[str, Any]]:
     """The data set's records; errors of the hub become one line, errors of the caller pass through."""
     name, configuration, split = _hub_parts(source.path)
+    require("train", "reading data from the hub", "datasets")
     datasets = import_module("datasets")
     failures = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
     try:

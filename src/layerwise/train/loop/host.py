@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState  # type: ignore[import-untyped]
 from transformers import TrainingArguments
 
 from layerwise.objectives import world_size
@@ -65,6 +64,8 @@ def training_arguments(
 def join_processes(device: str) -> None:
     """Under torchrun, initialise the process group, before anything asks for rank or world size."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from accelerate import PartialState  # type: ignore[import-untyped]
+
         PartialState(cpu=device == "cpu")
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.errors import InputError
 from layerwise.evaluate.results import Evaluation
+from layerwise.extras import require
 from layerwise.train.loop.host import default_device
 from layerwise.train.loop.settings import BaseRecipe
 from layerwise.train.loop.student import BaseStudent
@@ -62,6 +63,7 @@ class Job(ABC, Generic[R, S, M]):
     formats: ClassVar[RecipeFormat[Any]]
 
     def __init__(self, recipe: R, *, encoder: LayerEncoder | str | None = None) -> None:
+        require("train", "training", "accelerate", "tomli_w")
         self.recipe = recipe.replaced(reached="")  # the score of another run
         if isinstance(encoder, str):
             self.recipe = self.recipe.replaced(model=recipe.model.replaced(encoder=encoder))

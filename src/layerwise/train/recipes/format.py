@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
-
-import tomli_w
+from typing import Any, Generic, TypeVar, cast
 
 from layerwise.errors import InputError, LayerwiseError
+from layerwise.extras import require
 from layerwise.registry import check_known, did_you_mean, unknown
 from layerwise.settings import Settings, parse_toml, read_toml
 
@@ -92,6 +91,9 @@ class RecipeFormat(Generic[R]):
 
     def toml(self, recipe: R) -> str:
         """A TOML text from which the same recipe is read; it holds every setting, defaults too."""
+        require("train", "writing a recipe", "tomli_w")
+        import tomli_w
+
         values = recipe.model_dump(exclude_none=True)  # TOML has no null
         text = tomli_w.dumps({name: values[name] for name in (*DESCRIPTION, *self.tables)})
         listed = ((name, table) for name in self.listed for table in values[f"{name}s"])
@@ -164,9 +166,7 @@ class RecipeFormat(Generic[R]):
         return merged
 
     def _kind(self, table: str) -> type[Settings]:
-        kind = self.recipe.model_fields[table].annotation
-        assert isinstance(kind, type)  # noqa: S101 - a [TABLE] is a field of settings
-        return kind
+        return cast(type[Settings], self.recipe.model_fields[table].annotation)
 
     def _is_text(self, parts: Sequence[str]) -> bool:
         """Whether a key of a [TABLE] is a text."""
@@ -241,6 +241,8 @@ def _merge_listed(base: Sequence[Tables], changes: Sequence[Tables], key: str) -
 
 
 def _listed_toml(name: str, table: Mapping[str, Any]) -> str:
+    import tomli_w
+
     nested = {key: value for key, value in table.items() if isinstance(value, Mapping)}
     flat = {key: value for key, value in table.items() if key not in nested}
     parts = [f"\n[[{name}]]\n{tomli_w.dumps(flat)}"]
