@@ -312,7 +312,7 @@ def test_seeds_are_added_and_layouts_not_mixed(tiny_bert, data, tmp_path):
     seeds(tmp_path / "many", 2)
     assert json.loads((tmp_path / "many" / "results.json").read_text())["seeds"] == [0, 1, 2]
     seeds(tmp_path / "one", 0)
-    with pytest.raises(InputError, match="holds one seed's run, not several"):
+    with pytest.raises(InputError, match="holds the run of one seed, not of several"):
         seeds(tmp_path / "one", 0, 1)
 
 

@@ -380,4 +380,4 @@ def test_a_stream_needs_steps_and_a_dev_set_its_split(run, tmp_path):
         run(recipe(dev={"task": "sts12"}), data=str(tmp_path / "data"))
     file.write_text("")
     with pytest.raises(InputError, match=r"texts\.txt"):
-        train_recipe(recipe(data={"files": (str(file),)}), tmp_path / "run")
+        train_recipe(recipe(data={"files": (str(file),)}), tmp_path / "run", encoder="default")
