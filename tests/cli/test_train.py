@@ -18,7 +18,7 @@ from layerwise.data.tasks import Task
 from layerwise.errors import InputError
 from layerwise.evaluate.results import Evaluation
 from layerwise.evaluate.suite import evaluate
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from layerwise.train import (
     RECIPES,
     ContrastiveJob,

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import torch
 import transformers as hf
 
-from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder
 from layerwise.train import (
     TERMS,
     ContrastiveJob,

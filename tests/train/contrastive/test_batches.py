@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerwise.data.rows import FORMATS, Row
-from layerwise.encoder.tokens import SentenceTokenizer, Tokens
+from layerwise.encoder import SentenceTokenizer, Tokens
 from layerwise.errors import InputError
 from layerwise.train import Corpus, read_corpus
 from layerwise.train.contrastive.batches import Batches, Sharding

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from layerwise.data.rows import FORMATS, Row
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError, MissingColumnError
-from layerwise.postprocess.fitted_on import ENCODER
+from layerwise.postprocess import ENCODER
 from layerwise.train import Corpus, read_corpus
 from layerwise.train.contrastive.corpus import equal_to_evaluation, stacked_corpus
 from layerwise.train.contrastive.text_rows import CorpusCounts, ExactDedup, RecentDedup, RowFilter

@@ -7,10 +7,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from layerwise.analysis import alignment, layer_similarity, token_similarity, uniformity
-from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.encoder import SentenceTokenizer
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.evaluate.suite import evaluate
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from layerwise.objectives import squared_distance
 from layerwise.train import Corpus, DevSettings, read_corpus
 from layerwise.train.contrastive.batches import Batches

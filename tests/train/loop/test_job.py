@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from layerwise.errors import InputError
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from layerwise.train import Job, ModelSettings, OptimiserSettings, train, train_seeds
 from layerwise.train.loop.job import Training
 from layerwise.train.loop.settings import BaseRecipe, EvalSchedule

@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.encoder import ahead
-from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.encoder import SentenceTokenizer, ahead
 from layerwise.errors import InputError
 from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus
 from layerwise.train.contrastive.text_rows import Texts

@@ -21,7 +21,7 @@ from layerwise.data.rows import STDIN, guess_format
 from layerwise.data.task_rows import read_task
 from layerwise.digests import json_digest, text_digest
 from layerwise.errors import InputError, MissingColumnError
-from layerwise.postprocess.fitted_on import ENCODER, FittedOn, Hashes
+from layerwise.postprocess import ENCODER, FittedOn, Hashes
 from layerwise.train.contrastive.settings import DataSettings
 from layerwise.train.contrastive.text_rows import (
     HUB,

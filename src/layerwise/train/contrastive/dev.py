@@ -11,7 +11,7 @@ from layerwise.data.task_rows import TaskRows
 from layerwise.errors import InputError
 from layerwise.evaluate.bridges import TaskEvaluator
 from layerwise.measures.smoothing import token_similarities
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from layerwise.train.contrastive.settings import DevSettings
 
 SENTENCES = 512  # of the dev set, for measures

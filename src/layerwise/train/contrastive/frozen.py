@@ -12,11 +12,16 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from layerwise.encoder import stream, window_rows, windows_of
-from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.pooling import POOLINGS
-from layerwise.encoder.taps import LayerReader, layer_reader
-from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.encoder import (
+    POOLINGS,
+    LayerEncoder,
+    LayerReader,
+    SentenceTokenizer,
+    layer_reader,
+    stream,
+    window_rows,
+    windows_of,
+)
 from layerwise.mixes import parse_mix
 from layerwise.train.contrastive.terms import FrozenSettings
 

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 
 from layerwise.data.catalog import find_tasks
 from layerwise.data.tasks import Task
-from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.encoder import LayerEncoder, SentenceTokenizer
 from layerwise.errors import InputError
 from layerwise.evaluate.results import Evaluation
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from layerwise.objectives import rank, world_size
 from layerwise.train.contrastive.batches import Batches, EndlessBatches
 from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus, equal_to_evaluation, load_corpus

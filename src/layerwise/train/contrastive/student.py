@@ -6,13 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerwise.encoder.dropout import dropout_rate
-from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder, dropout_rate
 from layerwise.errors import InputError
-from layerwise.mixes import LayerMix, parse_mix
-from layerwise.mixes.base import Mix
-from layerwise.model.head import Head
-from layerwise.model.layer_model import LayerModel
+from layerwise.mixes import LayerMix, Mix, parse_mix
+from layerwise.model import Head, LayerModel
 from layerwise.objectives import gather_rows
 from layerwise.train.contrastive.settings import Recipe
 from layerwise.train.contrastive.terms import LocalRows, Step, Term, TermContext

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError
 from layerwise.evaluate.results import Evaluation
 from layerwise.extras import require

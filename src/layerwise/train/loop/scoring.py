@@ -12,7 +12,7 @@ from layerwise.errors import InputError
 from layerwise.evaluate.results import Evaluation
 from layerwise.evaluate.subjects import LayerSubject
 from layerwise.evaluate.suite import evaluate
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 
 log = logging.getLogger(__name__)
 _PROTOCOL = ("name", "aggregation", "split")

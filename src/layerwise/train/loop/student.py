@@ -6,10 +6,10 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError, MixError
 from layerwise.mixes import LayerAttention, LayerMix, parse_mix
-from layerwise.model.head import Head
+from layerwise.model import Head
 from layerwise.train.loop.settings import ModelSettings
 
 _STD = 0.02  # as BERT's layers are initialised

@@ -9,8 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from layerwise.encoder import resolve_layer
-from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder, resolve_layer
 from layerwise.errors import InputError
 from layerwise.objectives import gather_rows
 from layerwise.registry import Registry

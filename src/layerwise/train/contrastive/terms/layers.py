@@ -6,7 +6,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder import POOLINGS
 from layerwise.errors import InputError
 from layerwise.objectives import self_contrastive
 from layerwise.train.contrastive.terms.base import (

@@ -9,9 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from layerwise.encoder.folders import find_model
-from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.taps import TappedLayers
+from layerwise.encoder import LayerEncoder, TappedLayers, find_model
 from layerwise.errors import InputError, ModelError
 from layerwise.muted import quiet
 from layerwise.objectives import mask_tokens, masked_language_loss, replaced_token_loss
