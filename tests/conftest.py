@@ -99,7 +99,7 @@ def pairs_task(tmp_path_factory):
     file = tmp_path_factory.mktemp("pairs") / "pairs.parquet"
     pq.write_table(pa.Table.from_pylist(rows), file)
     splits = {"dev": ("dev",), "test": ("test",)}
-    return Task("pairs", "sts", str(file), columns={"subset": "subset"}, splits=splits)
+    return Task(name="pairs", kind="sts", file=str(file), columns={"subset": "subset"}, splits=splits)
 
 
 @pytest.fixture(autouse=True)

@@ -91,11 +91,11 @@ def test_classes_and_searches_are_evaluators_too(tmp_path, host):
     random = np.random.default_rng(0)
     rows = [{"text": " ".join(random.choice(WORDS, 3)), "label": row % 2} for row in range(60)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    found = TaskEvaluator(Task("topics", "classification", str(tmp_path / "rows.parquet")))(host)
+    found = TaskEvaluator(Task(name="topics", kind="classification", file=str(tmp_path / "rows.parquet")))(host)
     assert 0 <= found["topics_accuracy"] <= 1
     pairs = [{"query": word, "passage": f"{word} now"} for word in WORDS[:20]]
     pq.write_table(pa.Table.from_pylist(pairs), tmp_path / "pairs.parquet")
-    evaluator = TaskEvaluator(Task("asked", "retrieval", str(tmp_path / "pairs.parquet")))
+    evaluator = TaskEvaluator(Task(name="asked", kind="retrieval", file=str(tmp_path / "pairs.parquet")))
     found = evaluator(host)
     assert evaluator.primary_metric == "asked_mrr@10"
     assert 0 <= found["asked_mrr@10"] <= 1

@@ -44,7 +44,7 @@ def fetch_tasks(
     ] = None,
 ) -> None:
     """Fetch tasks from where they are published; what is here already stays."""
-    from layerwise.data.fetch import fetch
+    from layerwise.data.fetch import fetch_task
     from layerwise.data.locate import fetched_folder, find_file
     from layerwise.errors import InputError, LayerwiseError
 
@@ -59,7 +59,7 @@ def fetch_tasks(
             continue
         print_line(f"{task.name}: from {task.source or 'nowhere'}")
         try:
-            print_line(f"{task.name}: fetched, {fetch(task, folder)}")
+            print_line(f"{task.name}: fetched, {fetch_task(task, folder)}")
         except LayerwiseError as error:
             failures.append(f"{task.name}: {error}")
     for failure in failures:

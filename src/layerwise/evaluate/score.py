@@ -52,7 +52,7 @@ def scored_rows(rows: TaskRows, protocol: Protocol) -> Rows:
 
 def sides(rows: TaskRows, vectors: Array) -> tuple[Array, Array | None]:
     """The vectors of left and right texts, row by row."""
-    left, right = rows.places()
+    left, right = rows.positions()
     return vectors[left], None if right is None else vectors[right]
 
 

@@ -8,11 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.data.catalog import find_tasks
-from layerwise.data.demo import demo_pairs
-from layerwise.data.locate import load_task
-from layerwise.data.pairs import PairRows, read_pairs
-from layerwise.data.rows import guess_format
+from layerwise.data import TaskRows, demo_pairs, find_tasks, guess_format, load_task, read_pairs
 from layerwise.errors import InputError, MissingColumnError
 
 SCORE = "score"
@@ -110,10 +106,10 @@ def _of_file(path: str, columns: tuple[str, str], score: str | None) -> TextPair
         rows = _read(path, columns, score)
     except MissingColumnError as error:
         raise InputError(f"{error}; name the columns by --left, --right and --score") from error
-    return TextPairs.of(rows.left, rows.right, rows.scores or None, source=Path(path).name)
+    return TextPairs.of(rows.left, rows.right, rows.labels or None, source=Path(path).name)
 
 
-def _read(path: str, columns: tuple[str, str], score: str | None) -> PairRows:
+def _read(path: str, columns: tuple[str, str], score: str | None) -> TaskRows:
     try:
         return read_pairs(path, columns, score or SCORE)
     except MissingColumnError:

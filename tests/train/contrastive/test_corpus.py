@@ -270,8 +270,8 @@ class TestEqualToEvaluation:
         task_file = tmp_path / "own.csv"
         task_file.write_text("sentence1,sentence2,score\nA cat sat.,It rained,1\nNobody came!,It snowed,2\n")
         tasks = {
-            "own": Task("own", "sts", str(task_file)),
-            "away": Task("away", "sts", str(tmp_path / "away.csv")),
+            "own": Task(name="own", kind="sts", file=str(task_file)),
+            "away": Task(name="away", kind="sts", file=str(tmp_path / "away.csv")),
         }
         monkeypatch.setattr(
             "layerwise.train.contrastive.corpus.find_tasks", lambda names: [tasks[name] for name in names]
