@@ -80,10 +80,9 @@ def smoothing(encoder: Any, data: str) -> dict[str, list[float]]:
     """TokSim of every layer and SetSim of every pair of neighbours ([CLS] and mean), on the sentences of STS-B test."""
     import torch
 
-    from layerwise.analysis.smoothing import layer_similarity
     from layerwise.data.catalog import find_tasks
     from layerwise.data.locate import load_task
-    from layerwise.measures.smoothing import token_similarities
+    from layerwise.measures import layer_similarity, token_similarities
 
     rows = load_task(find_tasks(["stsb"])[0], data)
     texts = rows.pick(rows.splits["test"]).texts

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from layerwise.measures import Material, TextPairs, layer_scores, pairs_of, toksim
+from layerwise.measures import ModelOnPairs, TextPairs, measure_layer_scores, load_pairs, measure_toksim
 from support.commands import assert_one_line, call, call_json, run_main, strict_json
 from support.finished_trainings import finish, log
 from support.text_pairs import some_pairs
@@ -46,14 +46,14 @@ def test_json_holds_what_the_library_measures(tiny_bert, tiny_layers, files):
     found = call_json(
         "analyze", tiny_bert, "--pairs", files / "graded.csv", "--measure", "scores,toksim", "--device", "cpu"
     )
-    material = Material(tiny_layers, pairs_of(str(files / "graded.csv")))
+    material = ModelOnPairs(tiny_layers, load_pairs(str(files / "graded.csv")))
     assert list(found["measures"]) == ["scores", "toksim"]
     scores = found["measures"]["scores"]
-    assert scores["rows"][2]["max"] == pytest.approx(layer_scores(material).of("max")[2], abs=1e-3)
+    assert scores["rows"][2]["max"] == pytest.approx(measure_layer_scores(material).of("max")[2], abs=1e-3)
     assert scores["rows"][0]["cls"] is None  # NaN, which JSON does not know
     assert scores["reading"].startswith("Spearman x 100")
     np.testing.assert_allclose(
-        [row["toksim"] for row in found["measures"]["toksim"]["rows"]], toksim(material).means, atol=1e-5
+        [row["toksim"] for row in found["measures"]["toksim"]["rows"]], measure_toksim(material).means, atol=1e-5
     )
     assert found["pairs"] == "graded.csv: 40 pairs"
     assert found["mix"] == f"{DEPTH} @ mean"

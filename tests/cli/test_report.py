@@ -6,7 +6,7 @@ from html import unescape
 
 import pytest
 
-from layerwise.measures import Material, TextPairs, layer_scores, pairs_of
+from layerwise.measures import ModelOnPairs, TextPairs, measure_layer_scores, load_pairs
 from layerwise.model.layer_model import LayerModel
 from support.commands import assert_one_line, call, call_json, run_main
 from support.text_pairs import some_pairs
@@ -53,8 +53,8 @@ def test_the_answer_is_on_the_screen_and_in_the_file(told, tiny_bert, files):
     lines = " ".join(said.split())
     assert lines.endswith("s); open it in a browser")
     assert "A demonstration" not in lines
-    material = Material(LayerModel.load(tiny_bert, device="cpu"), pairs_of(str(files / "graded.csv")))
-    scores = layer_scores(material)
+    material = ModelOnPairs(LayerModel.load(tiny_bert, device="cpu"), load_pairs(str(files / "graded.csv")))
+    scores = measure_layer_scores(material)
     last = f"{scores.of('mean')[-1]:.4g}".replace("-", "−")
     assert f"mean, layer {DEPTH}: {last}" in page
     assert "graded.csv: 40 pairs" in page

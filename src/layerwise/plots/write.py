@@ -11,6 +11,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from layerwise.errors import InputError
+from layerwise.files import atomic_file
 from layerwise.plots.look import any_script
 from layerwise.plots.svg import as_text, for_file, for_page, parse
 
@@ -34,14 +35,11 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     kind = path.suffix.lower().removeprefix(".")
     if kind not in _NO_DATE:
         raise InputError(f"{path}: figures are written as .png or .svg; give a name that ends so")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} is not there; make it first")
     content = _drawn(figure, kind)
     if kind == "svg":
         content = as_text(for_file(parse(content), figure)).encode()
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_bytes(content)
-    unfinished.replace(path)
+    with atomic_file(path) as building:
+        building.write_bytes(content)
     return path
 
 

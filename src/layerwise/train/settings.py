@@ -12,7 +12,6 @@ from layerwise.train.terms import FrozenSettings, TermSettings
 HEADS = ("none", "mlp", "linear", "mlp-bn")
 PRECISIONS = ("float32", "tf32", "bf16")
 SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup")
-MEASURES = ("token-similarity", "layer-similarity", "alignment", "uniformity")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +182,11 @@ class DevSettings:
             raise InputError("[dev] measures are taken at every look at the dev set: name a task")
         if self.patience and not self.task:
             raise InputError("[dev] patience needs a dev set: name a task, or set patience = 0")
-        for name in self.measures:
-            check_known(name, MEASURES, "[dev] measures")
+        if self.measures:
+            from layerwise.measures import scalar_measures  # all of them, which take a second to import
+
+            for name in self.measures:
+                check_known(name, scalar_measures(), "[dev] measures")
 
 
 @dataclass(frozen=True, kw_only=True)

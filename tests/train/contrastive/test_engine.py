@@ -6,7 +6,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from layerwise.analysis import alignment, layer_similarity, token_similarity, uniformity
+from layerwise.measures import alignment, layer_similarity, token_similarity, uniformity
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.evaluate.suite import evaluate
