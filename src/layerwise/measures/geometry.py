@@ -205,7 +205,7 @@ def _plot(values: Values[Geometry], theme: "Theme") -> "Drawing":
     mixed = {model: value for model, value in values.items() if not value.mix_is_last_layer}
     levels = {name: {model: float(value.columns[name][-1]) for model, value in mixed.items()} for name in panels}
     levels = {name: {model: level for model, level in of.items() if not np.isnan(level)} for name, of in levels.items()}
-    return plots.geometry_by_layer(measures=panels, own=levels if mixed else None, theme=theme)
+    return plots.geometry_by_layer(measures=panels, mix=levels if mixed else None, theme=theme)
 
 
 def _note(values: Values[Geometry]) -> str:
