@@ -9,9 +9,7 @@ from layerwise.doors import door
 
 if TYPE_CHECKING:
     from layerwise.measures.attention import AttentionWeights as AttentionWeights
-    from layerwise.measures.attention import LengthGroup as LengthGroup
     from layerwise.measures.attention import measure_attention as measure_attention
-    from layerwise.measures.changes import Change as Change
     from layerwise.measures.changes import ModelChanges as ModelChanges
     from layerwise.measures.changes import measure_changes as measure_changes
     from layerwise.measures.chosen import FEWEST_PAIRS as FEWEST_PAIRS
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from layerwise.measures.chosen import Curve as Curve
     from layerwise.measures.chosen import MixScore as MixScore
     from layerwise.measures.chosen import measure_chosen_layers as measure_chosen_layers
-    from layerwise.measures.cka import LayerCKA as LayerCKA
     from layerwise.measures.cka import layer_cka as layer_cka
     from layerwise.measures.cka import linear_cka as linear_cka
     from layerwise.measures.cka import measure_cka as measure_cka
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from layerwise.measures.model_on_pairs import ModelOnPairs as ModelOnPairs
     from layerwise.measures.names import short_names as short_names
     from layerwise.measures.negatives import LayerNegatives as LayerNegatives
-    from layerwise.measures.negatives import NegativeChoice as NegativeChoice
     from layerwise.measures.negatives import measure_negatives as measure_negatives
     from layerwise.measures.pairs import TextPairs as TextPairs
     from layerwise.measures.pairs import load_pairs as load_pairs
@@ -55,7 +51,6 @@ if TYPE_CHECKING:
     from layerwise.measures.setsim import measure_setsim as measure_setsim
     from layerwise.measures.similarities import PairSimilarities as PairSimilarities
     from layerwise.measures.similarities import measure_pair_similarities as measure_pair_similarities
-    from layerwise.measures.spectra import Spectra as Spectra
     from layerwise.measures.spectra import effective_rank as effective_rank
     from layerwise.measures.spectra import measure_spectra as measure_spectra
     from layerwise.measures.spectra import spectrum as spectrum
@@ -66,31 +61,30 @@ if TYPE_CHECKING:
     from layerwise.measures.toksim import measure_toksim as measure_toksim
     from layerwise.measures.toksim import token_similarities as token_similarities
     from layerwise.measures.toksim import token_similarity as token_similarity
-    from layerwise.measures.training import Series as Series
     from layerwise.measures.training import TrainingCurve as TrainingCurve
     from layerwise.measures.training import join_seeds as join_seeds
     from layerwise.measures.training import training_curve as training_curve
     from layerwise.measures.training import training_curves as training_curves
 
 _HOMES = {
-    ".attention": ("AttentionWeights", "LengthGroup", "measure_attention"),
-    ".changes": ("Change", "ModelChanges", "measure_changes"),
+    ".attention": ("AttentionWeights", "measure_attention"),
+    ".changes": ("ModelChanges", "measure_changes"),
     ".chosen": ("FEWEST_PAIRS", "ChosenLayers", "Curve", "MixScore", "measure_chosen_layers"),
-    ".cka": ("LayerCKA", "layer_cka", "linear_cka", "measure_cka"),
+    ".cka": ("layer_cka", "linear_cka", "measure_cka"),
     ".geometry": ("Geometry", "alignment", "anisotropy", "measure_geometry", "uniformity"),
     ".measure": ("SECTIONS", "Figure", "LayerColumn", "Measure", "MeasureValue", "Values"),
     ".model_on_pairs": ("POOLINGS", "ModelOnPairs"),
     ".names": ("short_names",),
-    ".negatives": ("LayerNegatives", "NegativeChoice", "measure_negatives"),
+    ".negatives": ("LayerNegatives", "measure_negatives"),
     ".pairs": ("TextPairs", "load_pairs"),
     ".projection": ("Projection", "measure_projection"),
     ".registry": ("MEASURES", "all_measures", "measures_of", "scalar_measures"),
     ".scores": ("LayerScores", "measure_layer_scores"),
     ".setsim": ("SetSim", "layer_similarity", "measure_setsim"),
     ".similarities": ("PairSimilarities", "measure_pair_similarities"),
-    ".spectra": ("Spectra", "effective_rank", "measure_spectra", "spectrum"),
+    ".spectra": ("effective_rank", "measure_spectra", "spectrum"),
     ".tokens": ("TokenMatrices", "measure_token_matrices", "token_cosines"),
     ".toksim": ("TokSim", "measure_toksim", "token_similarities", "token_similarity"),
-    ".training": ("Series", "TrainingCurve", "join_seeds", "training_curve", "training_curves"),
+    ".training": ("TrainingCurve", "join_seeds", "training_curve", "training_curves"),
 }
 __getattr__, __dir__, __all__ = door(__name__, {name: home for home, names in _HOMES.items() for name in names})

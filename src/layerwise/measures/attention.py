@@ -1,20 +1,18 @@
 """The weights of an attention over layers, by layer and by the length of the sentence (LayerAttPooler, figure 3)."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from layerwise import plots
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError, ModelError
 from layerwise.measures.measure import Figure, Measure, MeasureValue, Row, Values, one_each
 from layerwise.measures.model_on_pairs import ModelOnPairs
 from layerwise.mixes import LayerAttention
-
-if TYPE_CHECKING:
-    from layerwise.plots import Drawing, Theme
 
 _BATCH = 2048  # sentences at once
 
@@ -109,10 +107,8 @@ def _where_the_model_attends(subject: ModelOnPairs) -> dict[str, Any] | None:
     return {} if isinstance(subject.model.mix, LayerAttention) else None
 
 
-def _plot(values: Values[AttentionWeights], theme: "Theme") -> "Drawing":
+def _plot(values: Values[AttentionWeights], theme: "plots.Theme") -> "plots.Drawing":
     """All sentences, the shortest and the longest; the means of several models."""
-    from layerwise import plots
-
     if len(values) > 1:
         return plots.attention_weights(weights={name: value.mean for name, value in values.items()}, theme=theme)
     (value,) = values.values()

@@ -1,10 +1,10 @@
 """Two models on the same pairs: what changed from one to the other, such as by training."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from layerwise import plots
 from layerwise.errors import InputError
 from layerwise.measures.geometry import measure_geometry
 from layerwise.measures.measure import Figure, Measure, MeasureValue, Row, Values, only_value
@@ -13,9 +13,6 @@ from layerwise.measures.names import short_names
 from layerwise.measures.scores import measure_layer_scores
 from layerwise.measures.setsim import measure_setsim
 from layerwise.measures.toksim import measure_toksim
-
-if TYPE_CHECKING:
-    from layerwise.plots import Drawing, Theme
 
 _BETTER = {
     "score of the own mix": "higher",
@@ -87,9 +84,7 @@ def _numbers(subject: ModelOnPairs) -> dict[str, float]:
     return numbers | {name: float(column[-1]) for name, column in measure_geometry(subject).columns.items()}
 
 
-def _plot(values: Values[ModelChanges], theme: "Theme") -> "Drawing":
-    from layerwise import plots
-
+def _plot(values: Values[ModelChanges], theme: "plots.Theme") -> "plots.Drawing":
     value = only_value(values)
     changes = [change for change in value.changes if not np.isnan(change.difference)]
     first, second = short_names([value.first, value.second])

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise import plots
 from layerwise.measures.measure import (
     Figure,
     LayerColumn,
@@ -27,9 +28,6 @@ from layerwise.search.gain import Gain
 from layerwise.search.layer_search import LayerSearch
 from layerwise.search.metrics import as_metric, check_gold
 from layerwise.search.run import front_with_tests
-
-if TYPE_CHECKING:
-    from layerwise.plots import Drawing, Theme
 
 FEWEST_PAIRS = 20  # with which the report searches: some choose, the others report
 _EVERY_SET = 16  # layers up to which all sets are scored in every split; with more, a beam search is used
@@ -223,34 +221,26 @@ def _with_enough_pairs(subject: ModelOnPairs) -> dict[str, Any] | None:
     return {} if graded and len(subject.pairs) >= FEWEST_PAIRS else None
 
 
-def _plot_shares(values: Values[ChosenLayers], theme: "Theme") -> "Drawing":
-    from layerwise import plots
-
+def _plot_shares(values: Values[ChosenLayers], theme: "plots.Theme") -> "plots.Drawing":
     value = only_value(values)
     return plots.layers_chosen(shares=value.shares, best=parse_mix(value.best.mix).layers, theme=theme)
 
 
-def _plot_sizes(values: Values[ChosenLayers], theme: "Theme") -> "Drawing":
-    from layerwise import plots
-
+def _plot_sizes(values: Values[ChosenLayers], theme: "plots.Theme") -> "plots.Drawing":
     value = only_value(values)
     return plots.score_by_size(
         sizes=value.by_size.x, last=value.last.test, theme=theme, **_curves({"best set": value.by_size})
     )
 
 
-def _plot_without(values: Values[ChosenLayers], theme: "Theme") -> "Drawing":
-    from layerwise import plots
-
+def _plot_without(values: Values[ChosenLayers], theme: "plots.Theme") -> "plots.Drawing":
     value = only_value(values)
     return plots.score_without_layer(
         layers=value.without.x, full=value.best.test, theme=theme, **_curves({"best set": value.without})
     )
 
 
-def _plot_pairs(values: Values[ChosenLayers], theme: "Theme") -> "Drawing":
-    from layerwise import plots
-
+def _plot_pairs(values: Values[ChosenLayers], theme: "plots.Theme") -> "plots.Drawing":
     value = only_value(values)
     order = np.argsort(value.by_pairs.x)
     curves = _curves({"chosen": value.by_pairs, "last layer": value.last_by_pairs}, order)

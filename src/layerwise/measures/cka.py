@@ -6,20 +6,17 @@ which give the same number: |YᵀX|² = ⟨XXᵀ, YYᵀ⟩.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerwise import plots
 from layerwise.errors import InputError
 from layerwise.measures.measure import Figure, Measure, MeasureValue, Row, Values, one_each, only_value
 from layerwise.measures.model_on_pairs import ModelOnPairs
 from layerwise.measures.vectors import centred
-
-if TYPE_CHECKING:
-    from layerwise.plots import Drawing, Theme
 
 
 def linear_cka(left: Tensor, right: Tensor) -> Tensor:
@@ -93,9 +90,7 @@ def measure_cka(subject: ModelOnPairs, pooling: str | None = None) -> LayerCKA:
     return LayerCKA(pooling or subject.pooling, layer_cka(views).double().numpy(), len(subject.texts))
 
 
-def _plot(values: Values[LayerCKA], theme: "Theme") -> "Drawing":
-    from layerwise import plots
-
+def _plot(values: Values[LayerCKA], theme: "plots.Theme") -> "plots.Drawing":
     return plots.layer_likeness(matrix=np.nan_to_num(only_value(values).cka), theme=theme)
 
 

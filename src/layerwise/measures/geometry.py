@@ -5,13 +5,13 @@ Lower is better for the first two; a high anisotropy says that all sentences lie
 
 from dataclasses import dataclass
 from math import inf, log
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerwise import plots
 from layerwise.errors import InputError
 from layerwise.measures.measure import Figure, LayerColumn, Measure, MeasureValue, Row, Values
 from layerwise.measures.model_on_pairs import ModelOnPairs, memoized
@@ -19,9 +19,6 @@ from layerwise.measures.pairs import SAMPLE, TextPairs
 from layerwise.measures.spectra import embedding_spaces, measure_spectra, rank_of_spectrum
 from layerwise.measures.vectors import as_float, check_matrix, unit_vectors
 from layerwise.model.layer_model import LayerModel
-
-if TYPE_CHECKING:
-    from layerwise.plots import Drawing, Theme
 
 _BLOCK = 1024  # rows against all others at a time, so that memory grows with the number of embeddings alone
 _ALIKE = 4 / 5  # of the highest score (or of the range of scores): pairs that mean the same
@@ -191,10 +188,8 @@ def _mix_uniformity(model: LayerModel, pairs: TextPairs) -> float:
     return float(uniformity(model.encode(pairs.sample_texts, convert_to_tensor=True)))
 
 
-def _plot(values: Values[Geometry], theme: "Theme") -> "Drawing":
+def _plot(values: Values[Geometry], theme: "plots.Theme") -> "plots.Drawing":
     """Four panels, with a level for the mix of a model that is not its last layer."""
-    from layerwise import plots
-
     panels = {
         name: {model: value.columns[name][:-1] for model, value in values.items()}
         for name in ("anisotropy", "uniformity", "alignment", "effective rank")

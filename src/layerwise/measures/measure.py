@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise import plots
 from layerwise.errors import InputError
 from layerwise.extras import require
 from layerwise.registry import check_known
@@ -21,7 +22,6 @@ from layerwise.registry import check_known
 if TYPE_CHECKING:
     from layerwise.measures.pairs import TextPairs
     from layerwise.model.layer_model import LayerModel
-    from layerwise.plots import Drawing, Theme
 
 Row = dict[str, Any]
 Scalar = Callable[["LayerModel", "TextPairs"], float]
@@ -112,7 +112,7 @@ class Figure:
         note: A line under the figure, from the same arguments as `plot` but the theme.
     """
 
-    plot: Callable[..., "Drawing"]
+    plot: Callable[..., "plots.Drawing"]
     name: str = ""
     title: str = ""
     reading: str = ""
@@ -126,13 +126,15 @@ class Figure:
             check_known(self.section, SECTIONS, "section")
 
     def draw(
-        self, values: Values[Any], *, related: Mapping[str, Values[Any]] | None = None, theme: "Theme | None" = None
-    ) -> "Drawing":
+        self,
+        values: Values[Any],
+        *,
+        related: Mapping[str, Values[Any]] | None = None,
+        theme: "plots.Theme | None" = None,
+    ) -> "plots.Drawing":
         """Draw values by name; `related` are those of other measures."""
         require("report", "a figure", "matplotlib")
-        from layerwise.plots import LIGHT
-
-        return self.plot(values, theme or LIGHT, **self.used(related or {}))
+        return self.plot(values, theme or plots.LIGHT, **self.used(related or {}))
 
     def used(self, related: Mapping[str, Values[Any]]) -> dict[str, Values[Any]]:
         """The values of the measures that the figure uses, none for those that were not taken."""

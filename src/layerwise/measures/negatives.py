@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from layerwise import plots
 from layerwise.encoder.numbering import resolve_layer
 from layerwise.errors import InputError
 from layerwise.files import read_json
 from layerwise.measures.measure import Figure, Measure, MeasureValue, Row, Values, never, only_value
-
-if TYPE_CHECKING:
-    from layerwise.plots import Drawing, Theme
 
 RESULT = "result.json"
 _OBJECTIVE = "sscl"
@@ -174,10 +172,8 @@ def _by_name(folders: Sequence[str | Path]) -> dict[str, LayerNegatives]:
     return {"": measure_negatives(folders)}
 
 
-def _plot(values: Values[LayerNegatives], theme: "Theme") -> "Drawing":
+def _plot(values: Values[LayerNegatives], theme: "plots.Theme") -> "plots.Drawing":
     """Choices of one layer; a standard deviation is drawn where every choice has several seeds."""
-    from layerwise import plots
-
     value = only_value(values)
     if not value.single:
         raise InputError("the figure is of trainings with one layer as negatives; several at once are in the table")

@@ -1,18 +1,16 @@
 """Graded pairs as points of a plane: the most and the least alike (SG-BERT, figure 5)."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise import plots
 from layerwise.errors import InputError
 from layerwise.measures.measure import Figure, Measure, MeasureValue, Row, Values
 from layerwise.measures.model_on_pairs import ModelOnPairs
 from layerwise.registry import check_known
-
-if TYPE_CHECKING:
-    from layerwise.plots import Drawing, Theme
 
 METHODS = {"pca": "PCA", "tsne": "t-SNE"}
 _FEWEST_PAIRS = 4
@@ -106,10 +104,8 @@ def _by_tsne(subject: ModelOnPairs) -> dict[str, Any] | None:
     return {"method": "tsne"} if graded else None
 
 
-def _plot(values: Values[Projection], theme: "Theme") -> "Drawing":
+def _plot(values: Values[Projection], theme: "plots.Theme") -> "plots.Drawing":
     """A panel for each model; the pairs are the same, for the scores select them."""
-    from layerwise import plots
-
     first = next(iter(values.values()))
     return plots.pair_map(
         points={name: value.points for name, value in values.items()},

@@ -1,14 +1,15 @@
 """What each layer is worth: the rank correlation of its cosines with the scores of the pairs (SG-BERT, figure 1)."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise import plots
 from layerwise.errors import InputError
 from layerwise.evaluate.pairs import cosine
 from layerwise.evaluate.sts import correlations
+from layerwise.measures.chosen import ChosenLayers
 from layerwise.measures.measure import (
     Figure,
     LayerColumn,
@@ -22,10 +23,6 @@ from layerwise.measures.measure import (
 from layerwise.measures.model_on_pairs import POOLINGS, ModelOnPairs, memoized
 from layerwise.measures.similarities import cosines_by_layer
 from layerwise.mixes import parse_mix
-
-if TYPE_CHECKING:
-    from layerwise.measures.chosen import ChosenLayers
-    from layerwise.plots import Drawing, Theme
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +94,8 @@ def measure_layer_scores(subject: ModelOnPairs) -> LayerScores:
     return LayerScores(POOLINGS, scores, str(subject.model.mix), subject.pooling, mix_score, len(subject.pairs))
 
 
-def _plot(values: Values[LayerScores], theme: "Theme", chosen: Values["ChosenLayers"]) -> "Drawing":
+def _plot(values: Values[LayerScores], theme: "plots.Theme", chosen: Values[ChosenLayers]) -> "plots.Drawing":
     """By layer and pooling; for several models, each by the pooling of its best single layer."""
-    from layerwise import plots
-
     if len(values) == 1:
         ((name, value),) = values.items()
         return _plot_poolings(value, theme, chosen.get(name))
@@ -109,9 +104,7 @@ def _plot(values: Values[LayerScores], theme: "Theme", chosen: Values["ChosenLay
     return plot(scores=curves, theme=theme)
 
 
-def _plot_poolings(value: LayerScores, theme: "Theme", chosen: "ChosenLayers | None") -> "Drawing":
-    from layerwise import plots
-
+def _plot_poolings(value: LayerScores, theme: "plots.Theme", chosen: ChosenLayers | None) -> "plots.Drawing":
     curves = {pooling: value.of(pooling) for pooling in value.poolings if not np.isnan(value.of(pooling)).all()}
     best = None if chosen is None else plots.MarkedMix(chosen.best.test, parse_mix(chosen.best.mix).layers)
     last = "mean" if chosen is None else parse_mix(chosen.last.mix).poolings[0]
@@ -119,7 +112,7 @@ def _plot_poolings(value: LayerScores, theme: "Theme", chosen: "ChosenLayers | N
     return plots.layer_curves(scores=curves, last=last if has_last else None, best=best, theme=theme)
 
 
-def _note(values: Values[LayerScores], chosen: Values["ChosenLayers"]) -> str:
+def _note(values: Values[LayerScores], chosen: Values[ChosenLayers]) -> str:
     drawn = [chosen[name] for name in values if name in chosen]
     if len(values) > 1 or not drawn:
         return ""

@@ -1,24 +1,21 @@
 """SetSim (SSCL, equation 2, figure 1): how similar a sentence's vectors are in neighbouring layers."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerwise import plots
 from layerwise.encoder.stream import Array
 from layerwise.errors import InputError
 from layerwise.measures.measure import Figure, LayerColumn, Measure, MeasureValue, Row, Values
 from layerwise.measures.model_on_pairs import ModelOnPairs, memoized
 from layerwise.measures.pairs import TextPairs
+from layerwise.measures.toksim import TokSim
 from layerwise.measures.vectors import unit_vectors
 from layerwise.model.layer_model import LayerModel
-
-if TYPE_CHECKING:
-    from layerwise.measures.toksim import TokSim
-    from layerwise.plots import Drawing, Theme
 
 _POOLINGS = ("cls", "mean")
 _BATCH = 2048  # sentences at once
@@ -88,9 +85,7 @@ def _last_layer_similarity(model: LayerModel, pairs: TextPairs) -> float:
     return float(layer_similarity(views)[:, -1].mean())
 
 
-def _plot(values: Values[SetSim], theme: "Theme") -> "Drawing":
-    from layerwise import plots
-
+def _plot(values: Values[SetSim], theme: "plots.Theme") -> "plots.Drawing":
     curves = {
         pooling if len(values) == 1 else f"{name}, {pooling}": value.at_upper_layer(pooling)
         for name, value in values.items()
@@ -99,9 +94,7 @@ def _plot(values: Values[SetSim], theme: "Theme") -> "Drawing":
     return plots.layer_curves(scores=curves, measure="cosine to the layer below", theme=theme)
 
 
-def _plot_with_toksim(values: Values[SetSim], theme: "Theme", toksim: Values["TokSim"]) -> "Drawing":
-    from layerwise import plots
-
+def _plot_with_toksim(values: Values[SetSim], theme: "plots.Theme", toksim: Values[TokSim]) -> "plots.Drawing":
     return plots.smoothing_curves(
         setsim={name: value.of("mean") for name, value in values.items()},
         toksim={name: value.means for name, value in toksim.items()},

@@ -2,19 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerwise import plots
 from layerwise.measures.measure import Figure, Measure, MeasureValue, Row, Values
 from layerwise.measures.model_on_pairs import ModelOnPairs, memoized
 from layerwise.measures.vectors import centred
-
-if TYPE_CHECKING:
-    from layerwise.plots import Drawing, Theme
 
 _SHOWN = (1, 2, 5, 10, 50, 100)  # directions whose shares the table adds up
 
@@ -90,10 +87,8 @@ def embedding_spaces(subject: ModelOnPairs, pooling: str | None) -> Iterator[Ten
     yield torch.from_numpy(subject.embeddings)
 
 
-def _plot(values: Values[Spectra], theme: "Theme") -> "Drawing":
+def _plot(values: Values[Spectra], theme: "plots.Theme") -> "plots.Drawing":
     """The middle layer, the last and the mix of one model; the mixes of several."""
-    from layerwise import plots
-
     if len(values) > 1:
         return plots.spectra(shares={name: value.shares[-1] for name, value in values.items()}, theme=theme)
     (value,) = values.values()

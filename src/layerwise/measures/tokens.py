@@ -2,22 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerwise import plots
 from layerwise.encoder.numbering import resolve_layer
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
 from layerwise.measures.measure import Figure, Measure, MeasureValue, Row, Values, one_each, together
 from layerwise.measures.model_on_pairs import ModelOnPairs
 from layerwise.measures.vectors import unit_vectors
-
-if TYPE_CHECKING:
-    from layerwise.plots import Drawing, Theme
 
 _READABLE = 24  # tokens of the sentence that the report draws: more cannot be read on a phone
 
@@ -89,10 +87,8 @@ def _by_tokens(values: Values[TokenMatrices]) -> list[Values[TokenMatrices]]:
     return together(values) if len({value.tokens for value in values.values()}) == 1 else one_each(values)
 
 
-def _plot(values: Values[TokenMatrices], theme: "Theme") -> "Drawing":
+def _plot(values: Values[TokenMatrices], theme: "plots.Theme") -> "plots.Drawing":
     """For one model several layers; for several models the last layer of each."""
-    from layerwise import plots
-
     first = next(iter(values.values()))
     if len(values) == 1:
         return plots.token_matrices(tokens=first.tokens, matrices=first.cosines, layers=first.layers, theme=theme)

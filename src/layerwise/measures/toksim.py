@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerwise import plots
 from layerwise.encoder.cache import ViewCache, ViewKey
 from layerwise.encoder.fingerprint import text_fingerprint
 from layerwise.encoder.layer_encoder import LayerEncoder
@@ -19,9 +19,6 @@ from layerwise.measures.model_on_pairs import ModelOnPairs, memoized
 from layerwise.measures.pairs import TextPairs
 from layerwise.measures.vectors import as_float
 from layerwise.model.layer_model import LayerModel
-
-if TYPE_CHECKING:
-    from layerwise.plots import Drawing, Theme
 
 
 def token_similarity(states: Tensor, mask: Tensor) -> Tensor:
@@ -120,9 +117,7 @@ def _last_token_similarity(model: LayerModel, pairs: TextPairs) -> float:
     return float(token_similarities(model.encoder, pairs.sample_texts)[:, -1].nanmean())
 
 
-def _plot(values: Values[TokSim], theme: "Theme") -> "Drawing":
-    from layerwise import plots
-
+def _plot(values: Values[TokSim], theme: "plots.Theme") -> "plots.Drawing":
     curves = {name: value.means for name, value in values.items()}
     return plots.layer_curves(scores=curves, measure="cosine of tokens", theme=theme)
 

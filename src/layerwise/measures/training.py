@@ -5,17 +5,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise import plots
 from layerwise.errors import InputError
 from layerwise.measures.measure import Figure, Measure, MeasureValue, Row, Values
 from layerwise.measures.names import short_names
-
-if TYPE_CHECKING:
-    from layerwise.plots import Drawing, Theme
 
 METRICS = "metrics.jsonl"
 _IGNORED = ("epoch",)
@@ -143,10 +141,8 @@ def _series(values: Mapping[int, float]) -> Series:
     return Series(np.array(steps, dtype=np.int64), np.array([values[step] for step in steps], dtype=np.float64))
 
 
-def _plot(values: Values[TrainingCurve], theme: "Theme") -> "Drawing":
+def _plot(values: Values[TrainingCurve], theme: "plots.Theme") -> "plots.Drawing":
     """The dev score by step of each training, seeds as a band; the loss where no dev score was logged."""
-    from layerwise import plots
-
     curves = join_seeds(values)
     for ending, label in _DRAWN.items():
         logged = {run: series for run, curve in curves.items() if (series := curve.logged(ending)) is not None}

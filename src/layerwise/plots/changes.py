@@ -18,10 +18,8 @@ from layerwise.plots.style import (
     Theme,
     finish,
     format_number,
-    new_drawing,
-    new_panels,
+    new_panel,
     shorten,
-    style_axes,
 )
 
 
@@ -33,9 +31,7 @@ def before_after_curves(
     if len(curves) != 2:
         raise InputError(f"scores: {len(curves)} model(s) came; before and after are two")
     (before, first), (after, second) = curves.items()
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    style_axes(panel, theme, x="layer", y=measure)
+    drawing, panel = new_panel(theme, title=title, x="layer", y=measure)
     both = min(len(first), len(second))
     panel.fill_between(np.arange(both), first[:both], second[:both], color=theme.colour(1), alpha=0.12, linewidth=0)
     lines = draw_curves(drawing, panel, curves)
@@ -66,9 +62,7 @@ def dumbbells(
     first, second = check_numbers("before", before), check_numbers("after", after)
     check_length("before", first, len(measures), "measures")
     check_length("after", second, len(measures), "measures")
-    drawing = new_drawing(theme, size=(6.6, 0.9 + 0.36 * len(first)), title=title)
-    (panel,) = new_panels(drawing, 1)
-    style_axes(panel, theme, grid=None, ticks=False)
+    drawing, panel = new_panel(theme, size=(6.6, 0.9 + 0.36 * len(first)), title=title, grid=None, ticks=False)
     low, high = np.minimum(0, np.minimum(first, second)), np.maximum(0, np.maximum(first, second))
     span = np.where(high > low, high - low, 1)
     left, right = (first - low) / span, (second - low) / span

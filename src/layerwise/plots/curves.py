@@ -25,6 +25,7 @@ from layerwise.plots.style import (
     lay_out,
     layer_ticks,
     new_drawing,
+    new_panel,
     new_panels,
     style_axes,
 )
@@ -62,9 +63,7 @@ def layer_curves(
         theme: LIGHT or DARK.
     """
     curves = check_series("scores", scores)
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    style_axes(panel, theme, x="layer", y=measure)
+    drawing, panel = new_panel(theme, title=title, x="layer", y=measure)
     lines = draw_curves(drawing, panel, curves)
     ends = curve_ends(curves, theme)
     if last is not None:
@@ -149,9 +148,7 @@ def convergence(
         theme: LIGHT or DARK.
     """
     places = check_series("steps", steps, gaps=False)
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    style_axes(panel, theme, x="training step", y=measure)
+    drawing, panel = new_panel(theme, title=title, x="training step", y=measure)
     means, lines = {}, []
     if list(scores) != list(places):
         raise InputError(f"scores are of {', '.join(scores)}, steps of {', '.join(places)}; name the same runs")
@@ -187,9 +184,7 @@ def attention_weights(*, weights: Mapping[str, ArrayLike], title: str = "", them
     """
     curves = check_series("weights", weights, gaps=False, same=True)
     layers = len(next(iter(curves.values())))
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    style_axes(panel, theme, x="layer", y="mean weight")
+    drawing, panel = new_panel(theme, title=title, x="layer", y="mean weight")
     lines = draw_curves(drawing, panel, curves)
     panel.axhline(1 / layers, color=theme.muted, linewidth=1.2, linestyle=(0, (1, 2)))
     panel.annotate("evenly", (0.0, 1 / layers), (6, 3), xycoords=panel.get_yaxis_transform(), color=theme.muted,

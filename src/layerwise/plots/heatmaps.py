@@ -22,6 +22,7 @@ from layerwise.plots.style import (
     format_number,
     layer_ticks,
     new_drawing,
+    new_panel,
     new_panels,
     printable,
     shorten,
@@ -38,9 +39,7 @@ def layer_likeness(
 ) -> Drawing:
     """How alike the layers are (linear CKA, 0 to 1), of one model or of one against another. (L, M)"""
     values = check_numbers("matrix", matrix, shape=(None, None))
-    drawing = new_drawing(theme, size=(5.2, 4.5), title=title)
-    (panel,) = new_panels(drawing, 1)
-    style_axes(panel, theme, x=names[1], y=names[0], grid=None, ticks=False)
+    drawing, panel = new_panel(theme, size=(5.2, 4.5), title=title, x=names[1], y=names[0], grid=None, ticks=False)
     cells(drawing, panel, values, (min(0.0, float(values.min())), 1.0),
           lambda row, column: f"layers {row} and {column}")  # fmt: skip
     panel.set_xticks(layer_ticks(values.shape[1], 13))
@@ -58,9 +57,15 @@ def attention_map(*, weights: ArrayLike, sentences: Sequence[str], title: str = 
     check_length("sentences", sentences, len(values), "rows of weights")
     named = len(values) <= _MOST_SENTENCES
     height = 1.3 + (0.19 * len(values) if named else 5.0)
-    drawing = new_drawing(theme, size=(8.6 if named else 5.8, max(2.4, height)), title=title)
-    (panel,) = new_panels(drawing, 1)
-    style_axes(panel, theme, x="layer", y="" if named else f"{len(values)} sentences", grid=None, ticks=False)
+    drawing, panel = new_panel(
+        theme,
+        size=(8.6 if named else 5.8, max(2.4, height)),
+        title=title,
+        x="layer",
+        y="" if named else f"{len(values)} sentences",
+        grid=None,
+        ticks=False,
+    )
     limits = (float(min(0.0, values.min())), float(values.max()))
     cells(
         drawing, panel, values, limits, lambda row, layer: f"{shorten(sentences[row], 48)}, layer {layer}", square=False

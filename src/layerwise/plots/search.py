@@ -23,9 +23,7 @@ from layerwise.plots.style import (
     finish,
     format_number,
     layer_ticks,
-    new_drawing,
-    new_panels,
-    style_axes,
+    new_panel,
 )
 from layerwise.registry import check_known
 
@@ -83,9 +81,7 @@ def layers_chosen(*, shares: ArrayLike, best: Sequence[int] = (), title: str = "
         wrong = heights[(heights < 0) | (heights > 100)][0] / 100
         raise InputError(f"shares: {wrong:g} is no share; give numbers from 0 to 1")
     chosen = check_layers("best", best, len(heights))
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    style_axes(panel, theme, x="layer", y="chosen in % of halves")
+    drawing, panel = new_panel(theme, title=title, x="layer", y="chosen in % of halves")
     for layer, height in enumerate(heights):
         highlighted = layer in chosen or not chosen
         colour = theme.colour(0) if highlighted else theme.muted
@@ -117,9 +113,7 @@ def layer_negatives(
     """The score of a training by which layer is its negative (SSCL fig. 3), ± sd; `without` is that of none."""
     places, means = check_numbers("layers", list(layers)), check_numbers("mean", mean)
     check_length("mean", means, len(places), "layers")
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    style_axes(panel, theme, x="layer taken as the negative", y=measure)
+    drawing, panel = new_panel(theme, title=title, x="layer taken as the negative", y=measure)
     spread = np.zeros(len(means)) if sd is None else check_numbers("sd", sd, shape=(len(means),))
     if sd is not None:
         panel.vlines(places, means - spread, means + spread, color=theme.colour(0), linewidth=LINE, alpha=0.55)
@@ -154,9 +148,7 @@ def _by_place(
         check_known(name, curves, "curve")
     spreads = {name: check_numbers(f"sd of {name!r}", values, shape=(len(places),), gaps=True)
                for name, values in (sd or {}).items()}  # fmt: skip
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    style_axes(panel, theme, x=x, y=measure)
+    drawing, panel = new_panel(theme, title=title, x=x, y=measure)
     lines: list[Line2D] = []
     ends: list[End] = []
     for order, (name, values) in enumerate(curves.items()):

@@ -20,6 +20,7 @@ from layerwise.plots.style import (
     finish,
     format_number,
     new_drawing,
+    new_panel,
     new_panels,
     style_axes,
 )
@@ -115,9 +116,7 @@ def spectra(*, shares: Mapping[str, ArrayLike], title: str = "", theme: Theme = 
     curves = check_series(
         "shares", {name: np.where(values > _SMALLEST, values, np.nan) for name, values in positive.items()}
     )
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    style_axes(panel, theme, x="principal direction", y="share of variance", grid="both")
+    drawing, panel = new_panel(theme, title=title, x="principal direction", y="share of variance", grid="both")
     panel.set(xscale="log", yscale="log")
     lines = []
     for order, (name, values) in enumerate(curves.items()):

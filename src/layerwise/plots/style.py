@@ -118,6 +118,16 @@ def new_panels(
     return [panel for row in grid for panel in row]
 
 
+def new_panel(
+    theme: Theme, *, size: tuple[float, float] = SINGLE, title: str = "", **axes: Any
+) -> tuple[Drawing, Axes]:
+    """A figure of one panel; `axes` are the arguments of `style_axes`."""
+    drawing = new_drawing(theme, size=size, title=title)
+    (panel,) = new_panels(drawing, 1)
+    style_axes(panel, theme, **axes)
+    return drawing, panel
+
+
 def style_axes(
     panel: Axes, theme: Theme, *, x: str = "", y: str = "", title: str = "", grid: str | None = "y", ticks: bool = True
 ) -> None:
