@@ -64,8 +64,7 @@ def encoder_folder(name: str) -> str:
 @cache
 def rows_of(task: str, limit: int | None, *, data: str) -> Any:
     """A task's rows, read once in a process: no row of the table changes which they are, a trial perhaps how many."""
-    from layerwise.multitask.recipe import load_multitask_recipe
-    from layerwise.multitask.rows import load_training_task
+    from layerwise.multitask import load_multitask_recipe, load_training_task
 
     (setup,) = load_multitask_recipe("cs224n").only([task]).setups
     return load_training_task(replace(setup, objective=setup.objective.replaced(limit=limit)), data)
@@ -73,8 +72,7 @@ def rows_of(task: str, limit: int | None, *, data: str) -> Any:
 
 def run_one(job: Job) -> dict[str, Any]:
     """Train a row and score it on all dev rows."""
-    from layerwise.multitask.recipe import load_multitask_recipe
-    from layerwise.multitask.run import train_multitask
+    from layerwise.multitask import load_multitask_recipe, train_multitask
 
     row = ROWS[job.row]
     sets = [*sets_of(row, job.encoder), *job.sets]

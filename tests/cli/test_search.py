@@ -14,7 +14,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from layerwise import LayerEncoder, LayerModel, LayerSearch
-from layerwise.search.unlabelled import dropout_passes
+from layerwise.search import dropout_passes
 from support.commands import COMMAND, assert_one_line, call, call_json, run_main
 from support.pair_files import PAIRS, made_up_sentences, write
 

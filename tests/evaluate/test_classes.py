@@ -8,10 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from layerwise.classify.senteval import SentEvalProtocol, evaluate_classes, pair_features
-from layerwise.data.locate import load_task
-from layerwise.data.task_rows import TaskRows
-from layerwise.data.tasks import Task
+from layerwise.classify import SentEvalProtocol, evaluate_classes, pair_features
+from layerwise.data import Task, TaskRows, load_task
 from layerwise.errors import InputError
 from layerwise.evaluate import classes
 from layerwise.evaluate.classes import score_classes, split_accuracies
@@ -19,7 +17,7 @@ from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.score import decides, score_task, scored_rows, sides
 from layerwise.evaluate.subjects import LayerSubject
 from layerwise.evaluate.suite import evaluate
-from layerwise.search.transfer_protocol import TransferProtocol, draw_splits
+from layerwise.search import TransferProtocol, draw_splits
 from support.tiny import WORDS
 
 ROWS = 150

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from layerwise.data.locate import load_task
-from layerwise.data.tasks import Task
+from layerwise.data import Task, load_task
 from layerwise.errors import InputError
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.retrieval import SearchSetting
@@ -17,7 +16,7 @@ from layerwise.evaluate.searched import SearchedSubject
 from layerwise.evaluate.store import ResultStore
 from layerwise.evaluate.subjects import LayerSubject, Subject, Variant, layer_mixes
 from layerwise.evaluate.suite import evaluate
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from support.tiny import WORDS, tiny_model, tiny_tokenizer
 
 

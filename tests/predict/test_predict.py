@@ -14,19 +14,14 @@ from typer.testing import CliRunner
 
 import layerwise.multitask.run as engine
 from layerwise.cli.app import app, main
-from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError, ModelError
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
+from layerwise.multitask import load_multitask_recipe, multitask_toml, parse_multitask_recipe, train_multitask
 from layerwise.multitask.build import build
 from layerwise.multitask.dev import Report
 from layerwise.multitask.metrics import overall
-from layerwise.multitask.recipe import (
-    RECIPES,
-    load_multitask_recipe,
-    multitask_toml,
-    parse_multitask_recipe,
-)
-from layerwise.multitask.run import train_multitask
+from layerwise.multitask.recipe import RECIPES
 from layerwise.predict import Predictor, predict_file
 from layerwise.predict.predictor import probabilities
 from layerwise.predict.saved_tasks import read_tasks

@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from layerwise.data import OBJECTIVE_KEYS, Task
-from layerwise.multitask.rows import load_training_task
-from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskModel, MultitaskRecipe
+from layerwise.multitask import MixingSettings, MultitaskDev, MultitaskModel, MultitaskRecipe, load_training_task
 from layerwise.predict import TaskObjective, TaskSetup
-from layerwise.train.settings import OptimiserSettings
+from layerwise.train import OptimiserSettings
 from support.row_files import write
 from support.tiny import WORDS
 

@@ -1,8 +1,8 @@
 """All tasks of a recipe, and their batches."""
 
-from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.encoder import SentenceTokenizer
+from layerwise.multitask import MixingSettings
 from layerwise.multitask.batches import MultitaskBatches
-from layerwise.multitask.settings import MixingSettings
 from support.multitasking import task
 
 NAMES = ("mood", "same", "near")

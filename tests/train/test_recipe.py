@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.errors import InputError, LayerwiseError, MissingExtraError
-from layerwise.multitask.recipe import load_multitask_recipe
+from layerwise.multitask import load_multitask_recipe
 from layerwise.train import RECIPES, ContrastiveJob, load_recipe, parse_recipe, recipe_toml
 
 PUBLISHED = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def multitask(
-    recipe: Annotated[str, typer.Argument(help="A recipe of the package (cs224n), a recipe file or a task file *.toml.")],
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe (cs224n), a recipe file or a task file *.toml.")],
     model: Annotated[
         str | None, typer.Option(help="A folder, a hub name or 'default'; else the recipe's encoder.")
     ] = None,
@@ -38,7 +38,7 @@ def multitask(
     check_command(recipe, "multitask")
     loaded = load_multitask_recipe(recipe, sets or (), data=data)
     target = out or Path(loaded.name)
-    from layerwise.multitask import train_multitask_seeds  # takes seconds, so mistakes are refused before
+    from layerwise.multitask import train_multitask_seeds
 
     try:
         with watch(len(several)) as told:

@@ -11,7 +11,7 @@ from layerwise.cli.screen import print_json, print_line, print_table
 from layerwise.errors import InputError
 
 if TYPE_CHECKING:
-    from layerwise.multitask.settings import MultitaskRecipe
+    from layerwise.multitask import MultitaskRecipe
     from layerwise.train import Recipe
 
     AnyRecipe = Recipe | MultitaskRecipe

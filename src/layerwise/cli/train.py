@@ -57,7 +57,7 @@ def train(
     settings = _with_text(load_recipe(recipe, sets or (), data=folder), files, columns)
     settings = _with_evaluation(settings, dev, no_test)
     target = out or Path(settings.name)
-    from layerwise.train import ContrastiveJob, train_seeds  # takes seconds: the mistakes above are reported first
+    from layerwise.train import ContrastiveJob, train_seeds
 
     job = ContrastiveJob(settings, encoder=model, data=folder)
     try:
@@ -93,7 +93,7 @@ def _split_data(paths: Sequence[str]) -> tuple[str | None, list[str]]:
 
 def _with_text(recipe: "Recipe", files: Sequence[str], columns: str | None) -> "Recipe":
     """The recipe with the text of the command line; a text file has one column, however many are stacked."""
-    from layerwise.data.rows import guess_format
+    from layerwise.data import guess_format
 
     data = recipe.data
     if columns is not None:

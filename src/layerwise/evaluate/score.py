@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from layerwise.data.task_rows import Rows, TaskRows
-from layerwise.data.tasks import Task
+from layerwise.data import Rows, Task, TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.classes import is_random, score_classes, split_accuracies

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from layerwise.multitask import load_multitask_recipe
 from layerwise.multitask.build import check_trainable
-from layerwise.multitask.recipe import load_multitask_recipe
 
 ROOT = Path(__file__).parents[3]
 

@@ -8,15 +8,14 @@ import torch
 from safetensors.torch import load_file
 
 import layerwise.multitask.run as engine
-from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError, MixError
+from layerwise.multitask import train_multitask, train_multitask_seeds
 from layerwise.multitask.build import build
 from layerwise.multitask.dev import Report, report
 from layerwise.multitask.losses import task_loss
-from layerwise.multitask.run import train_multitask
 from layerwise.multitask.schedule import schedule
 from layerwise.multitask.second_view import dropout_set
-from layerwise.multitask.seeds import train_multitask_seeds
 from layerwise.multitask.settings import ITERATIONS
 from layerwise.multitask.weights import task_weights
 from layerwise.objectives import info_nce

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from layerwise.data import label_name
 from layerwise.errors import InputError
+from layerwise.multitask import load_multitask_recipe, load_training_task
 from layerwise.multitask.dev import with_fewer_dev_rows
-from layerwise.multitask.recipe import load_multitask_recipe
-from layerwise.multitask.rows import load_training_task
 from support.multitasking import setup
 from support.row_files import write
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from layerwise.errors import InputError
-from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskRecipe
+from layerwise.multitask import MixingSettings, MultitaskDev, MultitaskRecipe
 from support.multitasking import setup
 
 

@@ -6,14 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.encoder import LayerEncoder, SentenceTokenizer
 from layerwise.errors import InputError
+from layerwise.multitask import MultitaskDev, train_multitask
 from layerwise.multitask.build import build
 from layerwise.multitask.dev import report, with_fewer_dev_rows
 from layerwise.multitask.joined import joined, stacked
-from layerwise.multitask.run import train_multitask
-from layerwise.multitask.settings import MultitaskDev
 from layerwise.predict import Predictor, task_tokenizers
 from layerwise.predict.predictor import RememberedTokens
 from support.multitasking import read, recipe, task

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from layerwise.data.catalog import find_tasks
-from layerwise.data.tasks import Task
+from layerwise.data import Task, find_tasks
 from layerwise.encoder import LayerEncoder, SentenceTokenizer
 from layerwise.errors import InputError
 from layerwise.evaluate.results import Evaluation
