@@ -12,7 +12,7 @@ import time
 
 from layers import encoders
 from layerwise import LayerModel
-from layerwise.data.catalog import find_tasks
+from layerwise.data import find_tasks
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.subjects import LayerSubject
 from layerwise.evaluate.suite import evaluate

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file, save_file
 
-from layerwise.data.catalog import find_tasks
+from layerwise.data import find_tasks
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.results import Evaluation
 from layerwise.evaluate.subjects import LayerSubject, layer_mixes

@@ -14,7 +14,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from layerwise import LayerEncoder, LayerModel, LayerSearch
-from layerwise.search.unlabelled import dropout_passes
+from layerwise.search import dropout_passes
 from support.commands import COMMAND, assert_one_line, call, call_json, run_main
 from support.pair_files import PAIRS, made_up_sentences, write
 
@@ -425,7 +425,7 @@ NOWHERE = {  # refused before a model is looked for
     "{csv} --save {full}": ("full: is not empty; give another folder, or --overwrite",),
     "{csv} --save {csv}": ("pairs.csv: is not empty; give another folder",),
     "{csv} --save {csv}/model": ("model: ", "pairs.csv is a file, not a folder; give another path"),
-    "{csv} --no-labels magic": ("--no-labels 'magic': known are dropout, pairs and neighbours",),
+    "{csv} --no-labels magic": ("Unknown --no-labels 'magic'. Known: dropout, pairs, neighbours",),
     "{csv} --no-labels pairs --method magic": ("Unknown method 'magic'. Known: auto",),
     "{csv} --no-labels pairs --method weights": ("Layer weights need pairs with scores or labels",),
     "{csv} --metric mrr@10 --method weights": ("Layer weights need pairs with scores or labels",),

@@ -10,11 +10,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from layerwise.data.catalog import known_tasks
-from layerwise.data.fetch import differences, fetch
-from layerwise.data.locate import find_file, load_task, obtain
-from layerwise.data.task_rows import NoSubsetError, read_task
-from layerwise.data.tasks import Source, Task
+from layerwise.data import (
+    NoSubsetError,
+    Source,
+    Task,
+    differences,
+    fetch_task,
+    find_file,
+    known_tasks,
+    load_task,
+    obtain,
+    read_task,
+)
 from layerwise.errors import InputError, LayerwiseError
 
 REPO, COMMIT = "who/what", "0123456789abcdef"
@@ -31,12 +38,12 @@ def publish(root: Path, files: dict[str, str | bytes], folder: str = "") -> str:
 
 
 def make_task(reader: str, options: dict, kind: str = "classification", **settings) -> Task:
-    source = Source("github", REPO, COMMIT, reader, options)
-    return Task("mine", kind, "some/mine.parquet", suite="other", source=source, **settings)
+    source = Source(kind="github", repo=REPO, revision=COMMIT, reader=reader, options=options)
+    return Task(name="mine", kind=kind, file="some/mine.parquet", suite="other", source=source, **settings)
 
 
 def fetched(tmp_path: Path, task: Task, files: dict[str, str | bytes], folder: str = "") -> list[dict]:
-    path = fetch(task, tmp_path / "out", base=publish(tmp_path / "web", files, folder))
+    path = fetch_task(task, tmp_path / "out", base=publish(tmp_path / "web", files, folder))
     assert path == tmp_path / "out" / task.file
     assert [each.name for each in path.parent.iterdir()] == [path.name], "nothing else is left"
     return pq.read_table(path).to_pylist()
@@ -180,12 +187,17 @@ BAD = {
         r"gs\.X\.txt:1: 'good' is n",
     ),
     "NaN": ("sts-year", STS, {"STS.input.X.txt": "a\tb\n", "STS.gs.X.txt": "nan\n"}, "'nan' is not a number"),
-    "nothing": ("sts-year", STS, {"STS.input.X.txt": "a\tb\n", "STS.gs.X.txt": "\n"}, "no rows; is what is published"),
+    "nothing": (
+        "sts-year",
+        STS,
+        {"STS.input.X.txt": "a\tb\n", "STS.gs.X.txt": "\n"},
+        "no rows; the published files may have changed",
+    ),
     "lost file": (
         "sts-year",
         STS,
         {"STS.input.X.txt": "a\tb\n"},
-        r"STS\.gs\.X\.txt: can't be fetched: .*; with a netw",
+        r"STS\.gs\.X\.txt: cannot be fetched: .*; with a netw",
     ),
     "short": ("stsb", {"files": {"test": "d"}}, {"d": "g\tf\ty\t1\t5\ta\n"}, "d:1: 6 columns, expected 7; is the file"),
     "header": (
@@ -197,7 +209,7 @@ BAD = {
     "latin": ("sick", {"files": {"test": "d"}}, {"d": b"caf\xe9\n"}, r"d: not utf-8 \(.*\); the published file has ch"),
     "quotes": ("csv-pairs", {"files": {"test": "d"}, "subset": ""}, {"d": 'a,"b" c,1\n'}, "d:1: not valid CSV"),
     "page": ("csv-pairs", {"files": {"test": "d"}, "subset": ""}, {"d": "<html>\n"}, "d:1: 1 columns, expected 3"),
-    "option": ("stsb", {"file": {}}, {}, "options of its source: missing a required argument: 'files'; it takes files"),
+    "option": ("stsb", {"file": {}}, {}, "options of its source: missing a required argument: 'files'; known: files"),
     "options": ("stsb", {"files": {}, "x": 1}, {}, "options of its source: got an unexpected keyword argument 'x'"),
 }
 
@@ -207,7 +219,7 @@ def test_what_is_damaged_is_named_and_leaves_nothing(tmp_path, reader, options, 
     task = make_task(reader, options, "sts", splits={"test": ["test"]})
     base = publish(tmp_path / "web", files, options.get("folder", ""))
     with pytest.raises(InputError, match=message) as error:
-        fetch(task, tmp_path / "out", base=base)
+        fetch_task(task, tmp_path / "out", base=base)
     assert str(error.value).startswith("github:who/what@0123456789ab: ")
     assert "\n" not in str(error.value)
     assert not list((tmp_path / "out").rglob("*.*"))
@@ -216,48 +228,48 @@ def test_what_is_damaged_is_named_and_leaves_nothing(tmp_path, reader, options, 
 def test_classes_that_are_unknown(tmp_path):
     task = make_task("text-label", {"files": {"test": "a"}, "classes": ["O", "I"]}, splits={"test": ["test"]})
     with pytest.raises(InputError, match="class 'X' of 'a text'; expected one of O, I"):
-        fetch(task, tmp_path, base=publish(tmp_path, {"a": "a text\tX\n"}))
+        fetch_task(task, tmp_path, base=publish(tmp_path, {"a": "a text\tX\n"}))
     probing = make_task("senteval-probing", {"file": "a"}, splits=SPLITS)
     with pytest.raises(InputError, match="a:1: part 'xx'; known are tr, va, te"):
-        fetch(probing, tmp_path, base=publish(tmp_path, {"a": "xx\t1\tb\n"}))
+        fetch_task(probing, tmp_path, base=publish(tmp_path, {"a": "xx\t1\tb\n"}))
 
 
 def test_rows_that_the_task_can_not_use_are_not_kept(tmp_path):
     task = make_task("text-label", {"files": {"train": "a"}}, splits={"test": ["test"]})
     with pytest.raises(InputError, match=r"no rows of the split test \(test\) of task 'mine'"):
-        fetch(task, tmp_path / "out", base=publish(tmp_path / "web", {"a": "b\t1\n"}))
+        fetch_task(task, tmp_path / "out", base=publish(tmp_path / "web", {"a": "b\t1\n"}))
     assert list((tmp_path / "out" / "some").iterdir()) == []
 
 
 def test_a_fetch_that_fails_keeps_what_was_there(tmp_path):
     task = make_task("polarity", {"positive": "p", "negative": "n"})
     base = publish(tmp_path / "web", {"p": "good\n", "n": "bad\n"})
-    before = fetch(task, tmp_path / "out", base=base).read_bytes()
+    before = fetch_task(task, tmp_path / "out", base=base).read_bytes()
     (tmp_path / "web" / REPO / COMMIT / "n").unlink()
-    with pytest.raises(InputError, match="n: can't be fetched"):
-        fetch(task, tmp_path / "out", base=base)
+    with pytest.raises(InputError, match="n: cannot be fetched"):
+        fetch_task(task, tmp_path / "out", base=base)
     assert (tmp_path / "out" / task.file).read_bytes() == before
 
 
 def test_sources_that_can_not_be(tmp_path):
     with pytest.raises(InputError, match=r"task 'x' has no source to be fetched from; put x\.csv into a data folder"):
-        fetch(Task("x", "sts", "x.csv"), tmp_path)
-    source = Source("github", REPO, COMMIT, "stsb", {"files": {}})
+        fetch_task(Task(name="x", kind="sts", file="x.csv"), tmp_path)
+    source = Source(kind="github", repo=REPO, revision=COMMIT, reader="stsb", options={"files": {}})
     with pytest.raises(InputError, match=r"task 'x' is fetched, so its file is Parquet; name it x\.parquet"):
-        fetch(Task("x", "sts", "x.csv", source=source), tmp_path)
+        fetch_task(Task(name="x", kind="sts", file="x.csv", source=source), tmp_path)
     with pytest.raises(InputError, match=r"http://a: repositories are read by https://"):
-        fetch(make_task("stsb", {"files": {}}, "sts"), tmp_path, base="http://a")
+        fetch_task(make_task("stsb", {"files": {}}, "sts"), tmp_path, base="http://a")
     with pytest.raises(LayerwiseError, match=r"Unknown reader 'sstb'\. Did you mean 'stsb'"):
-        fetch(make_task("sstb", {}, "sts"), tmp_path)
-    with pytest.raises(InputError, match="a source is of the kind 'ftp'; known are hub and github"):
-        Source("ftp", REPO, COMMIT, "stsb")
+        fetch_task(make_task("sstb", {}, "sts"), tmp_path)
+    with pytest.raises(InputError, match=r"source: Unknown kind 'ftp'. Known: hub, github"):
+        Source(kind="ftp", repo=REPO, revision=COMMIT, reader="stsb")
 
 
 def test_a_folder_that_can_not_be_written(tmp_path):
     (tmp_path / "out").write_text("a file")
     task = make_task("polarity", {"positive": "p", "negative": "n"})
-    with pytest.raises(InputError, match=r"mine\.parquet: can't be written: "):
-        fetch(task, tmp_path / "out", base=publish(tmp_path / "web", {"p": "good\n", "n": "bad\n"}))
+    with pytest.raises(InputError, match=r"mine\.parquet: cannot be written: "):
+        fetch_task(task, tmp_path / "out", base=publish(tmp_path / "web", {"p": "good\n", "n": "bad\n"}))
 
 
 # Is it what our figures were made on?
@@ -266,16 +278,16 @@ def test_a_folder_that_can_not_be_written(tmp_path):
 def test_other_rows_are_a_warning(tmp_path, caplog):
     options = {"positive": "p", "negative": "n"}
     base = publish(tmp_path / "web", {"p": "good\n", "n": "bad\n"})
-    rows = read_task(make_task("polarity", options), fetch(make_task("polarity", options), tmp_path, base=base))
+    rows = read_task(make_task("polarity", options), fetch_task(make_task("polarity", options), tmp_path, base=base))
     assert rows.counts == {"all": 2}
     assert not caplog.records
     same = make_task("polarity", options, rows={"all": 2}, digest=rows.digest)
-    fetch(same, tmp_path, base=base)
+    fetch_task(same, tmp_path, base=base)
     assert not caplog.records
-    fetch(make_task("polarity", options, rows={"all": 1_002}), tmp_path, base=base)
+    fetch_task(make_task("polarity", options, rows={"all": 1_002}), tmp_path, base=base)
     assert caplog.messages == ["mine: 2 rows (all), not 1,002; published figures need not agree"]
     other = make_task("polarity", options, rows={"all": 2}, digest="0" * 32)
-    fetch(other, tmp_path, base=base)
+    fetch_task(other, tmp_path, base=base)
     assert "mine: as many rows, but other texts" in caplog.messages[-1]
     assert caplog.messages[-1].endswith("(digest); published figures need not agree")
     assert len(differences(read_task(other, tmp_path / other.file))) == 1
@@ -303,11 +315,13 @@ def hub(tmp_path, monkeypatch) -> Path:
 COLUMNS = {"sentence1": "s1", "score": "grade"}
 
 
-def hub_task(repo: object, only: str = "", **options) -> Task:
-    source = Source("hub", str(repo), COMMIT, "datasets", options)
+def hub_task(repo: object, only: str | None = None, **options) -> Task:
+    source = Source(kind="hub", repo=str(repo), revision=COMMIT, reader="datasets", options=options)
     splits = {"train": ["train"], "test": ["test"]}
     columns = {"subset": "subset"} if only else {}
-    return Task("t", "sts", "t.parquet", suite="x", columns=columns, only=only, splits=splits, source=source)
+    return Task(
+        name="t", kind="sts", file="t.parquet", suite="x", columns=columns, only=only, splits=splits, source=source
+    )
 
 
 OURS = {"splits": {"train": "train", "test": "validation"}, "columns": COLUMNS}
@@ -316,7 +330,7 @@ OURS = {"splits": {"train": "train", "test": "validation"}, "columns": COLUMNS}
 def test_hub_configs_are_subsets_of_one_file(tmp_path, hub):
     configs = {"en-en": "track5", "ar-ar": "track1"}
     task = hub_task(hub, "track1", configs=configs, **OURS)
-    path = fetch(task, tmp_path / "out")
+    path = fetch_task(task, tmp_path / "out")
     assert len(pq.read_table(path)) == 12
     assert set(pq.read_table(path).column_names) == {"sentence1", "sentence2", "score", "subset", "split"}
     rows = read_task(task, path)
@@ -324,20 +338,20 @@ def test_hub_configs_are_subsets_of_one_file(tmp_path, hub):
     assert rows.left[0] == "ar-ar train 0"
     assert [rows.left[row] for row in rows.splits["test"]] == [f"ar-ar validation {i}" for i in range(3)]
     assert read_task(hub_task(hub, "track5"), path).labels == [0.0, 0.5, 1.0] * 2
-    with pytest.raises(NoSubsetError, match=r"t\.parquet: no rows of the subset 'track2', which is all of task 't'"):
+    with pytest.raises(NoSubsetError, match=r"t\.parquet: no rows with subset = track2; needed: sentence1"):
         read_task(hub_task(hub, "track2"), path)
 
 
 def test_hub_mistakes_are_one_line(tmp_path, hub):
     bad = {
-        r"fr, train: can't be fetched: BuilderConfig 'fr' not found": OURS | {"configs": {"fr": ""}},
-        r"ar-ar, none: can't be fetched: Unknown split": OURS | {"configs": {"ar-ar": ""}, "splits": {"test": "none"}},
+        r"fr, train: cannot be fetched: BuilderConfig 'fr' not found": OURS | {"configs": {"fr": ""}},
+        r"ar-ar, none: cannot be fetched: Unknown split": OURS | {"configs": {"ar-ar": ""}, "splits": {"test": "none"}},
         r"no column 'score'; it has s1, sentence2, grade, id": {**OURS, "configs": {"ar-ar": ""}, "columns": {}},
-        r"missing a required argument: 'splits'; it takes splits, configs, columns": {"configs": {}},
+        r"missing a required argument: 'splits'; known: splits, configs, columns": {"configs": {}},
     }
     for message, options in bad.items():
         with pytest.raises(InputError, match=message) as error:
-            fetch(hub_task(hub, **options), tmp_path / "out")
+            fetch_task(hub_task(hub, **options), tmp_path / "out")
         assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
 
@@ -345,10 +359,10 @@ def test_hub_mistakes_are_one_line(tmp_path, hub):
 def test_hub_without_a_network(tmp_path):
     task = known_tasks()["sts13-raw"]
     message = (
-        r"^hub:mteb/sts13-sts@7e90230a92c1: default, test: can't be fetched: .*; with a network run `layerwise data"
+        r"^hub:mteb/sts13-sts@7e90230a92c1: default, test: cannot be fetched: .*; with a network run `layerwise data"
     )
     with pytest.raises(InputError, match=message):
-        fetch(task, tmp_path)
+        fetch_task(task, tmp_path)
     with pytest.raises(InputError, match=r"put sts_raw/sts13\.parquet into a data folder \(--data, LAYERWISE_DATA\)"):
         load_task(task)
 
@@ -356,7 +370,7 @@ def test_hub_without_a_network(tmp_path):
 def test_hub_without_its_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match="needs the package datasets: pip install datasets"):
-        fetch(known_tasks()["sts13-raw"], tmp_path)
+        fetch_task(known_tasks()["sts13-raw"], tmp_path)
 
 
 # Finding what was fetched
@@ -386,12 +400,12 @@ def test_a_data_folder_comes_before_what_was_fetched(tmp_path, hub, monkeypatch)
     folder = tmp_path / "data"
     folder.mkdir()
     assert find_file(task, folder).parent != folder
-    fetch(task, folder)
+    fetch_task(task, folder)
     assert find_file(task, folder) == folder / "t.parquet"
     monkeypatch.setenv("LAYERWISE_DATA", str(folder))
     assert find_file(task) == folder / "t.parquet"
     monkeypatch.setenv("LAYERWISE_DATA", str(tmp_path / "none"))
-    with pytest.raises(InputError, match="none: LAYERWISE_DATA does not exist; make it, name another"):
+    with pytest.raises(InputError, match="none: LAYERWISE_DATA does not exist; create it, name another"):
         find_file(task)
     with pytest.raises(InputError, match="none: the data folder does not exist"):
         find_file(task, tmp_path / "none")
@@ -399,8 +413,9 @@ def test_a_data_folder_comes_before_what_was_fetched(tmp_path, hub, monkeypatch)
 
 def test_a_task_without_source_says_what_to_do(tmp_path):
     with pytest.raises(
-        InputError, match=r"sts17\.parquet: no such file of task 'sts17-es-en-wmt'; put it into the folder"
+        InputError,
+        match=r"sts17\.parquet: no such file of task 'sts17-es-en-wmt', .*; put it into the folder",
     ):
         load_task(known_tasks()["sts17-es-en-wmt"])
-    with pytest.raises(InputError, match=r"x\.csv: no such file of task 'x'; check the path in its task file"):
-        load_task(Task("x", "sts", "x.csv"))
+    with pytest.raises(InputError, match=r"x\.csv: no such file of task 'x', .*; check the path in its declaration"):
+        load_task(Task(name="x", kind="sts", file="x.csv"))

@@ -8,11 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.data.pairs import PairRows, read_pairs
+from layerwise.data import read_pairs
 from layerwise.errors import InputError, LayerwiseError
 from support.row_files import write
 
 COLUMNS = ("sentence1", "sentence2")
+
+
+def columns(pairs):
+    return pairs.left, pairs.right, pairs.labels
+
+
 ROWS = [
     {"split": "dev", "score": 4.5, "sentence2": "Rain, and more of it.", "sentence1": 'A "river"', "n": 1},
     {"split": "test", "score": 0.0, "sentence2": "ein Fluss für alle", "sentence1": "two\nlines", "n": 2},
@@ -25,7 +31,7 @@ def test_every_format_gives_the_same_pairs(tmp_path, ending):
     pairs = read_pairs(str(write(tmp_path / f"rows.{ending}", ROWS)), COLUMNS, "score")
     assert pairs.left == [row["sentence1"] for row in ROWS]
     assert pairs.right == [row["sentence2"] for row in ROWS]
-    assert pairs.scores == [4.5, 0.0, -1.25]
+    assert pairs.labels == [4.5, 0.0, -1.25]
     assert len(pairs) == 3
 
 
@@ -33,36 +39,36 @@ def test_every_format_gives_the_same_pairs(tmp_path, ending):
 def test_only_rows_with_a_value(tmp_path, ending):
     path = str(write(tmp_path / f"rows.{ending}", ROWS))
     texts = read_pairs(path, COLUMNS, "score", where=("split", "test"))
-    assert texts == PairRows(["two\nlines", "tab\there"], ["ein Fluss für alle", " a door "], [0.0, -1.25])
+    assert columns(texts) == (["two\nlines", "tab\there"], ["ein Fluss für alle", " a door "], [0.0, -1.25])
     numbers = read_pairs(path, COLUMNS, "score", where=("n", "10"))
-    assert numbers == PairRows(["tab\there"], [" a door "], [-1.25])
+    assert columns(numbers) == (["tab\there"], [" a door "], [-1.25])
     assert read_pairs(path, COLUMNS, None, where=("score", "4.5")).left == ['A "river"']
 
 
 def test_columns_by_name_in_any_order_and_twice(tmp_path):
     path = str(write(tmp_path / "rows.csv", ROWS))
     assert read_pairs(path, ("sentence2", "sentence1"), "n").right[0] == 'A "river"'
-    assert read_pairs(path, ("sentence2", "sentence1"), "n").scores == [1, 2, 10]
+    assert read_pairs(path, ("sentence2", "sentence1"), "n").labels == [1, 2, 10]
     twice = read_pairs(path, ("sentence1", "sentence1"), None)
     assert twice.left == twice.right == [row["sentence1"] for row in ROWS]
-    assert twice.scores == []
+    assert twice.labels == []
 
 
 def test_rows_that_are_left_out_may_hold_anything(tmp_path):
     rows = [*ROWS, {"split": "old", "score": "?", "sentence2": "", "sentence1": " ", "n": 3}]
-    assert read_pairs(str(write(tmp_path / "rows.csv", rows)), COLUMNS, "score", where=("split", "dev")).scores == [4.5]
+    assert read_pairs(str(write(tmp_path / "rows.csv", rows)), COLUMNS, "score", where=("split", "dev")).labels == [4.5]
 
 
 def test_the_format_may_be_said(tmp_path):
     path = tmp_path / "rows.data"
     path.write_text("sentence1\tsentence2\tscore\na\tb\t 3e-1 \n")
-    assert read_pairs(str(path), COLUMNS, "score", format="tsv") == PairRows(["a"], ["b"], [0.3])
+    assert columns(read_pairs(str(path), COLUMNS, "score", format="tsv")) == (["a"], ["b"], [0.3])
 
 
 def test_standard_input(monkeypatch):
     data = b'{"sentence1": "a", "sentence2": "b", "score": 2}\n\n{"sentence1": "c", "sentence2": "d", "score": "3"}\n'
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-    assert read_pairs("-", COLUMNS, "score", format="jsonl") == PairRows(["a", "c"], ["b", "d"], [2.0, 3.0])
+    assert columns(read_pairs("-", COLUMNS, "score", format="jsonl")) == (["a", "c"], ["b", "d"], [2.0, 3.0])
 
 
 def test_a_text_file_has_one_column(tmp_path):
@@ -85,22 +91,22 @@ def test_what_is_written_is_read(tmp_path_factory, rows, ending):
     path = tmp_path_factory.mktemp("pairs") / f"rows.{ending}"
     write(path, [dict(zip((*COLUMNS, "score"), row, strict=True)) for row in rows])
     pairs = read_pairs(str(path), COLUMNS, "score")
-    assert list(zip(pairs.left, pairs.right, pairs.scores, strict=True)) == rows
+    assert list(zip(pairs.left, pairs.right, pairs.labels, strict=True)) == rows
 
 
 HEADER = "sentence1,sentence2,score\n"
 BAD = {
-    "a text": (HEADER + "a,b,1\nc,d,high\n", r"rows.csv:3: score 'high' is not a number; a pairs file has a text"),
+    "a text": (HEADER + "a,b,1\nc,d,high\n", r"rows.csv:3: score 'high' is not a number; every row needs one"),
     "nothing": (HEADER + "a,b,\n", "rows.csv:2: score '' is not a number"),
     "NaN": (HEADER + "a,b,nan\n", "rows.csv:2: score 'nan' is not a number"),
     "infinite": (HEADER + "a,b,-inf\n", "rows.csv:2: score '-inf' is not a number"),
     "two numbers": (HEADER + 'a,b,"1,5"\n', "rows.csv:2: score '1,5' is not a number"),
-    "empty first": (HEADER + "a,b,1\n,d,2\n", "rows.csv:3: column 'sentence1' is empty; fill it in or drop the row"),
+    "empty first": (HEADER + "a,b,1\n,d,2\n", "rows.csv:3: column 'sentence1' is empty; give a text, or drop the row"),
     "empty second": (HEADER + "a,  ,1\n", "rows.csv:2: column 'sentence2' is empty"),
     "no such column": ("sentence1,text,score\na,b,1\n", "rows.csv: no column 'sentence2'; it has 'sentence1', 'text'"),
     "no score": ("sentence1,sentence2\na,b\n", "rows.csv: no column 'score'; it has 'sentence1', 'sentence2'"),
     "a cell more": (HEADER + "a,b,1,2\n", "rows.csv:2: 4 columns, but the header has 3"),
-    "no rows": (HEADER, "rows.csv: no rows; a pairs file has a text, another text and a number in each row"),
+    "no rows": (HEADER, r"rows.csv: no rows; needed: sentence1 \(left\), sentence2 \(right\), score \(label\)"),
     "no header": ("", "rows.csv: the file is empty; expected a header row"),
 }
 
@@ -136,7 +142,7 @@ def test_bad_values_are_named(tmp_path, change, message):
 
 def test_rows_that_nothing_fits(tmp_path):
     path = str(write(tmp_path / "rows.parquet", ROWS))
-    with pytest.raises(InputError, match=r"rows.parquet: no rows with split = train; a pairs file has"):
+    with pytest.raises(InputError, match=r"rows.parquet: no rows with split = train; needed: sentence1"):
         read_pairs(path, COLUMNS, "score", where=("split", "train"))
     with pytest.raises(InputError, match=r"rows.parquet: no column 'part'; it has 'split', 'score'"):
         read_pairs(path, COLUMNS, "score", where=("part", "train"))

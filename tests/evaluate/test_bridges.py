@@ -15,15 +15,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import SequentialEvaluator
 from torch.utils.data import DataLoader
 
-from layerwise.data.locate import load_task
-from layerwise.data.tasks import Task
+from layerwise.data import Task, load_task
 from layerwise.errors import InputError
 from layerwise.evaluate.bridges import MtebEncoder, TaskEvaluator
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.subjects import LayerSubject
 from layerwise.evaluate.suite import evaluate
-from layerwise.model.head import Head
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import Head, LayerModel
 from support.tiny import SENTENCES, WORDS
 
 
@@ -91,11 +89,11 @@ def test_classes_and_searches_are_evaluators_too(tmp_path, host):
     random = np.random.default_rng(0)
     rows = [{"text": " ".join(random.choice(WORDS, 3)), "label": row % 2} for row in range(60)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    found = TaskEvaluator(Task("topics", "classification", str(tmp_path / "rows.parquet")))(host)
+    found = TaskEvaluator(Task(name="topics", kind="classification", file=str(tmp_path / "rows.parquet")))(host)
     assert 0 <= found["topics_accuracy"] <= 1
     pairs = [{"query": word, "passage": f"{word} now"} for word in WORDS[:20]]
     pq.write_table(pa.Table.from_pylist(pairs), tmp_path / "pairs.parquet")
-    evaluator = TaskEvaluator(Task("asked", "retrieval", str(tmp_path / "pairs.parquet")))
+    evaluator = TaskEvaluator(Task(name="asked", kind="retrieval", file=str(tmp_path / "pairs.parquet")))
     found = evaluator(host)
     assert evaluator.primary_metric == "asked_mrr@10"
     assert 0 <= found["asked_mrr@10"] <= 1

@@ -8,10 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from layerwise.classify.senteval import SentEvalProtocol, evaluate_classes, pair_features
-from layerwise.data.locate import load_task
-from layerwise.data.task_rows import TaskRows
-from layerwise.data.tasks import Task
+from layerwise.classify import SentEvalProtocol, evaluate_classes, pair_features
+from layerwise.data import Task, TaskRows, load_task
 from layerwise.errors import InputError
 from layerwise.evaluate import classes
 from layerwise.evaluate.classes import score_classes, split_accuracies
@@ -19,7 +17,7 @@ from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.score import decides, score_task, scored_rows, sides
 from layerwise.evaluate.subjects import LayerSubject
 from layerwise.evaluate.suite import evaluate
-from layerwise.search.transfer_protocol import TransferProtocol, draw_splits
+from layerwise.search import TransferProtocol, draw_splits
 from support.tiny import WORDS
 
 ROWS = 150
@@ -32,9 +30,9 @@ def some_rows(splits=(), *, pairs: bool = False, seed: int = 0) -> tuple[TaskRow
     names = splits or ("test",)
     given = random.choice(len(names), ROWS, p=shares)
     task = Task(
-        "classes",
-        "classification",
-        "rows",
+        name="classes",
+        kind="classification",
+        file="rows",
         columns={"right": "other"} if pairs else {},
         splits={name: (name,) for name in splits},
     )
@@ -196,7 +194,9 @@ def test_each_kind_has_its_scorer(monkeypatch):
 
 def test_what_decides_a_score_and_which_rows_it_is_of():
     protocol = Protocol("senteval", split="dev", seeds=(1,))
-    pairs, classed, search = (Task("rows", kind, "rows") for kind in ("sts", "classification", "retrieval"))
+    pairs, classed, search = (
+        Task(name="rows", kind=kind, file="rows") for kind in ("sts", "classification", "retrieval")
+    )
     assert decides(pairs, protocol) == {"protocol": "sts", "split": "dev"}
     assert decides(classed, protocol) == {"protocol": "senteval", "seeds": [1]}
     assert decides(pairs, Protocol("lc")) == {"protocol": "lc", "seeds": [0]}
@@ -228,7 +228,7 @@ def test_bad_protocols_are_refused(given, told):
 
 def write(tmp_path, rows: list[dict], **options) -> Task:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    return Task("own", "classification", str(tmp_path / "rows.parquet"), **options)
+    return Task(name="own", kind="classification", file=str(tmp_path / "rows.parquet"), **options)
 
 
 def test_empty_texts_become_a_full_stop_and_are_logged(tmp_path, tiny_layers, caplog):

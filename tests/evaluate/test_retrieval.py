@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.data.pairs import PairRows
-from layerwise.data.task_rows import TaskRows
-from layerwise.data.tasks import Task
+from layerwise.data import Task, TaskRows
 from layerwise.errors import InputError
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.retrieval import SearchSetting, ranked_scores, score_retrieval, search_task
 from layerwise.evaluate.subjects import HostSubject, LayerSubject
 from layerwise.evaluate.suite import evaluate
-from layerwise.model.layer_model import LayerModel
-from layerwise.search.request import as_retrieval
+from layerwise.model import LayerModel
+from layerwise.search import as_retrieval
 from support.commands import call_json
 from support.tiny import SENTENCES, WORDS
 
@@ -156,8 +154,8 @@ def rows_of(task: Task, rows: list[tuple]) -> TaskRows:
     return TaskRows(task, left, right, labels[0] if labels else [], [], {"test": np.arange(len(rows))}, 0)
 
 
-TWINS = Task("twins", "retrieval", "rows", columns={"label": "label"}, duplicates=True)
-ASKED = Task("asked", "retrieval", "rows")
+TWINS = Task(name="twins", kind="retrieval", file="rows", columns={"label": "label"}, duplicates=True)
+ASKED = Task(name="asked", kind="retrieval", file="rows")
 
 
 def test_duplicates_are_found_both_ways_and_never_oneself():
@@ -181,7 +179,7 @@ def test_queries_search_passages_alone():
 
 def test_the_search_of_layers_and_the_evaluation_agree_on_what_is_relevant():
     rows = TaskRows(
-        Task("asked", "retrieval", "rows", columns={"label": "label"}),
+        Task(name="asked", kind="retrieval", file="rows", columns={"label": "label"}),
         ["q1", "q2", "q1", "q3", "q1"],
         ["a", "b", "b", "c", "a"],
         [1.0, 0.0, 2.0, -1.0, 3.0],
@@ -189,13 +187,13 @@ def test_the_search_of_layers_and_the_evaluation_agree_on_what_is_relevant():
         {"test": np.arange(5)},
         0,
     )
-    queries, candidates, relevant = as_retrieval(PairRows(rows.left, rows.right, rows.labels))
+    queries, candidates, relevant = as_retrieval(rows)
     assert (queries, candidates, relevant) == (["q1"], ["a", "b", "c"], [{0: 3.0, 1: 2.0}])  # the last grade holds
     task = search_task(rows)
     assert [task.texts[row] for row in task.queries] == queries
     assert [task.texts[row] for row in task.corpus] == candidates
     assert task.relevant == relevant
-    assert as_retrieval(PairRows(["q"], ["a"], [])) == (["q"], ["a"], [{0: 1.0}])
+    assert as_retrieval(rows_of(ASKED, [("q", "a")])) == (["q"], ["a"], [{0: 1.0}])
 
 
 def test_a_task_without_relevant_rows_says_so():
@@ -232,7 +230,7 @@ def test_a_users_own_corpus_on_the_command_line(tiny_bert, search_file):
 
 
 def test_another_depth_names_its_figures(tiny_layers, search_file):
-    from layerwise.data.catalog import read_task_file
+    from layerwise.data import read_task_file
 
     (task,) = read_task_file(search_file)
     found = evaluate(LayerSubject(tiny_layers), [task], protocol=Protocol(search=SearchSetting(depth=3)))
@@ -245,9 +243,9 @@ def test_only_the_test_rows_ask(tmp_path, tiny_layers):
     rows = [{"query": f"{word} ?", "passage": word, "part": "a" if n < 6 else "b"} for n, word in enumerate(WORDS[:9])]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = Task(
-        "parts",
-        "retrieval",
-        str(tmp_path / "rows.jsonl"),
+        name="parts",
+        kind="retrieval",
+        file=str(tmp_path / "rows.jsonl"),
         columns={"split": "part"},
         splits={"train": ("a",), "test": ("b",)},
     )
@@ -281,11 +279,11 @@ def test_queries_and_passages_are_encoded_as_such_and_duplicates_are_not(tmp_pat
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     path = str(tmp_path / "rows.jsonl")
     model = Prompted()
-    result = evaluate(HostSubject(model), [Task("asked", "retrieval", path)]).runs[0].results["asked"]
+    result = evaluate(HostSubject(model), [Task(name="asked", kind="retrieval", file=path)]).runs[0].results["asked"]
     assert result.score == 100.0
     assert set(model.asked) == {"query", "document"}
     model = Prompted()
-    twins = Task("twins", "retrieval", path, columns={"label": "label"}, duplicates=True)
+    twins = Task(name="twins", kind="retrieval", file=path, columns={"label": "label"}, duplicates=True)
     assert evaluate(HostSubject(model), [twins]).runs[0].results["twins"].score == 100.0
     assert set(model.asked) == {""}
 
@@ -293,7 +291,7 @@ def test_queries_and_passages_are_encoded_as_such_and_duplicates_are_not(tmp_pat
 def test_prompts_stand_before_queries_and_passages(tmp_path, tiny_layers):
     rows = [{"query": sentence, "passage": sentence[::-1]} for sentence in SENTENCES]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = Task("asked", "retrieval", str(tmp_path / "rows.jsonl"))
+    task = Task(name="asked", kind="retrieval", file=str(tmp_path / "rows.jsonl"))
     model = LayerModel(tiny_layers.encoder, "2", prompts={"query": "who left: ", "document": "the old "})
     result = evaluate(LayerSubject(model), [task]).runs[0].results["asked"]
     asked = model.encode(["who left: " + row["query"] for row in rows])

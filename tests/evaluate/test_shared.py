@@ -11,9 +11,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
-from layerwise.data.catalog import find_tasks
-from layerwise.data.locate import load_task
-from layerwise.data.tasks import Task
+from layerwise.data import Task, find_tasks, load_task
 from layerwise.encoder.folders import embedded_folder
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.results import Evaluation
@@ -21,7 +19,7 @@ from layerwise.evaluate.store import ResultStore
 from layerwise.evaluate.sts import correlations
 from layerwise.evaluate.subjects import LayerSubject, layer_mixes
 from layerwise.evaluate.suite import evaluate
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 
 pytestmark = [pytest.mark.shared, pytest.mark.timeout(3600)]
 

@@ -8,17 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from layerwise.data.locate import load_task
-from layerwise.data.tasks import Source, Task
+from layerwise.data import Source, Task, load_task
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.searched import SearchedSubject
 from layerwise.evaluate.store import ResultStore
 from layerwise.evaluate.subjects import LayerSubject
 from layerwise.evaluate.suite import evaluate
-from layerwise.model.head import Head
-from layerwise.model.layer_model import LayerModel
-from layerwise.postprocess import FittedOn, Whitening
-from layerwise.postprocess.fitted_on import ENCODER
+from layerwise.model import Head, LayerModel
+from layerwise.postprocess import ENCODER, FittedOn, Whitening
 from layerwise.version import __version__
 from support.tiny import WORDS
 
@@ -84,11 +81,11 @@ def class_file(tmp_path) -> str:
 
 
 def test_stamps_of_classes_name_seeds_and_splits(tiny_layers, class_file):
-    folded = Task("folded", "classification", class_file)
+    folded = Task(name="folded", kind="classification", file=class_file)
     stamp = stamp_of(LayerSubject(tiny_layers), folded, protocol=Protocol(seeds=(4, 5)))
     told = ("protocol", "seeds", "split", "rows", "scored", "aggregation", "empty_texts")
     assert [stamp[name] for name in told] == ["senteval", [4, 5], "folds of all rows", {"all": 160}, 160, None, 1]
-    fixed = Task("fixed", "classification", class_file, splits={"train": "train", "test": "test"})
+    fixed = Task(name="fixed", kind="classification", file=class_file, splits={"train": "train", "test": "test"})
     stamp = stamp_of(LayerSubject(tiny_layers), fixed, protocol=Protocol(seeds=(4,)))
     assert [stamp[name] for name in ("split", "rows", "scored")] == ["test", {"train": 54, "test": 106}, 106]
     stamp = stamp_of(LayerSubject(tiny_layers), fixed, protocol=Protocol("lc"))
@@ -105,7 +102,9 @@ def test_a_stamp_names_no_seeds_where_nothing_is_random(tmp_path, tiny_layers):
     parts = ("train", "dev", "test")
     rows = [{"text": f"{word} {n}", "label": n % 2, "split": parts[n % 3]} for n, word in enumerate(WORDS * 2)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    task = Task("chosen", "classification", str(tmp_path / "rows.parquet"), splits={part: part for part in parts})
+    task = Task(
+        name="chosen", kind="classification", file=str(tmp_path / "rows.parquet"), splits={part: part for part in parts}
+    )
     assert "seeds" not in stamp_of(LayerSubject(tiny_layers), task)
     assert stamp_of(LayerSubject(tiny_layers), task, protocol=Protocol("senteval-mlp", seeds=(4,)))["seeds"] == [4]
 
@@ -116,7 +115,7 @@ def test_lc_has_no_aggregation(tmp_path, tiny_layers):
         for n, (a, b) in enumerate(np.random.default_rng(1).choice(WORDS, (370, 2)))
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    task = Task("many", "sts", str(tmp_path / "rows.parquet"))
+    task = Task(name="many", kind="sts", file=str(tmp_path / "rows.parquet"))
     found = evaluate(LayerSubject(tiny_layers), [task], protocol=Protocol("lc", aggregation="mean"))
     result = found.runs[0].results["many"]
     assert (result.metric, result.stamp["aggregation"], result.stamp["scored"]) == ("spearman", None, 370)
@@ -125,18 +124,19 @@ def test_lc_has_no_aggregation(tmp_path, tiny_layers):
 def test_retrieval_has_a_protocol_too(tmp_path, tiny_layers):
     rows = [{"query": word, "passage": word[::-1]} for word in WORDS[:12]]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    stamp = stamp_of(LayerSubject(tiny_layers), Task("asked", "retrieval", str(tmp_path / "rows.parquet")))
+    stamp = stamp_of(
+        LayerSubject(tiny_layers), Task(name="asked", kind="retrieval", file=str(tmp_path / "rows.parquet"))
+    )
     assert stamp["protocol"] == "search"
     assert stamp["search"]["probes"] == 16
 
 
 def test_published_rows_are_told_from_others(tiny_layers, pairs_task):
-    from dataclasses import replace
 
-    source = Source("hub", "owner/name", "0123456789abcdef", "datasets")
+    source = Source(kind="hub", repo="owner/name", revision="0123456789abcdef", reader="datasets")
     digest = load_task(pairs_task).digest
     for given, told in ((digest, True), ("0" * 32, False)):
-        task = replace(pairs_task, digest=given, source=source, note="a note")
+        task = pairs_task.replaced(digest=given, source=source, note="a note")
         stamp = stamp_of(LayerSubject(tiny_layers), task)
         assert (stamp["as_published"], stamp["source"], stamp["note"]) == (
             told,

@@ -2,15 +2,13 @@
 
 import json
 import logging
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from layerwise.data.locate import load_task
-from layerwise.data.tasks import Task
+from layerwise.data import Task, load_task
 from layerwise.errors import InputError
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.retrieval import SearchSetting
@@ -18,7 +16,7 @@ from layerwise.evaluate.searched import SearchedSubject
 from layerwise.evaluate.store import ResultStore
 from layerwise.evaluate.subjects import LayerSubject, Subject, Variant, layer_mixes
 from layerwise.evaluate.suite import evaluate
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from support.tiny import WORDS, tiny_model, tiny_tokenizer
 
 
@@ -89,7 +87,7 @@ def test_another_headline_is_of_the_same_stored_result(store, pairs_task):
         assert (result.metric, result.score) == (plain, result.figures[plain])
         assert result.stamp["aggregation"] == aggregation
         assert found.as_dict()["average"] == result.figures[plain]
-    by_pearson = replace(pairs_task, metric="pearson", suite="mine")
+    by_pearson = pairs_task.replaced(metric="pearson", suite="mine")
     result = evaluate(subject, [by_pearson], store=store).runs[0].results["pairs"]
     assert (result.metric, result.suite, result.stamp["suite"]) == ("pearson", "mine", "mine")
     assert subject.embedded == ["one"]
@@ -136,7 +134,7 @@ def test_another_model_or_protocol_is_scored_anew(store, tmp_path, other):
         for n, (a, b) in enumerate(random.choice(WORDS, (400, 2)))
     ]
     file = write_rows(tmp_path / "rows.parquet", rows)
-    task = Task("many", "sts", file, splits={"dev": "dev", "test": "test"})
+    task = Task(name="many", kind="sts", file=file, splits={"dev": "dev", "test": "test"})
     facts, protocol = OTHERS[other]
     evaluate(Fake(), [task], store=store)
     subject = Fake(facts=facts)
@@ -177,7 +175,7 @@ def test_other_rows_are_scored_anew(store, tmp_path, pairs_task, change):
     else:
         rows[3]["split"] = "dev"
     subject = Fake()
-    evaluate(subject, [replace(pairs_task, file=write_rows(tmp_path / "rows.parquet", rows))], store=store)
+    evaluate(subject, [pairs_task.replaced(file=write_rows(tmp_path / "rows.parquet", rows))], store=store)
     assert subject.embedded == ["one"]
 
 
@@ -201,7 +199,7 @@ def test_only_mixes_that_are_missing_are_made(store, pairs_task):
 def test_seeds_and_settings_decide_where_they_matter(store, tmp_path, kind, one, other):
     pairs = [{"query": word, "passage": word[::-1]} for word in WORDS[:20]]
     rows = pairs if kind == "retrieval" else class_rows()
-    task = Task("rows", kind, write_rows(tmp_path / "rows.parquet", rows))
+    task = Task(name="rows", kind=kind, file=write_rows(tmp_path / "rows.parquet", rows))
     subject = Fake()
     evaluate(subject, [task], protocol=Protocol(**one), store=store)
     evaluate(subject, [task], protocol=Protocol(**one), store=store)
@@ -220,9 +218,8 @@ def test_seeds_make_no_difference_where_nothing_is_random(store, pairs_task):
 def test_seeds_make_no_difference_where_dev_rows_choose(store, tmp_path):
     parts = ("train", "dev", "test")
     rows = [row | {"split": parts[number % 3]} for number, row in enumerate(class_rows(90))]
-    task = Task(
-        "rows", "classification", write_rows(tmp_path / "rows.parquet", rows), splits={part: part for part in parts}
-    )
+    file, splits = write_rows(tmp_path / "rows.parquet", rows), {part: part for part in parts}
+    task = Task(name="rows", kind="classification", file=file, splits=splits)
     subject = Fake()
     for seeds in ((1,), (2, 3)):
         evaluate(subject, [task], protocol=Protocol(seeds=seeds), store=store)
@@ -262,7 +259,7 @@ def test_a_search_over_other_poolings_is_another_result(store, tmp_path, tiny_la
         {"sentence1": f"{a} {b}", "sentence2": f"{b} {c}", "score": float(random.integers(6))}
         for a, b, c in random.choice(WORDS, (420, 3))
     ]
-    task = Task("many", "sts", write_rows(tmp_path / "rows.parquet", rows))
+    task = Task(name="many", kind="sts", file=write_rows(tmp_path / "rows.parquet", rows))
     for number, poolings in enumerate((("mean",), ("mean", "cls")), 1):
         found = evaluate(SearchedSubject(tiny_layers, poolings), [task], protocol=Protocol("lc"), store=store)
         assert len(list(store.folder.glob("*.json"))) == number
@@ -298,7 +295,7 @@ def test_a_damaged_result_is_made_again(store, pairs_task, content, caplog):
 
 
 def test_an_interrupted_run_goes_on_where_it_was(store, tmp_path, pairs_task):
-    tasks = [pairs_task, replace(pairs_task, name="pairs-2")]
+    tasks = [pairs_task, pairs_task.replaced(name="pairs-2")]
     labels = ("one", "two", "three")
     subject, seen = Fake(labels), []
 

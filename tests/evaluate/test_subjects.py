@@ -17,8 +17,7 @@ from layerwise.evaluate.searched import SearchedSubject
 from layerwise.evaluate.store import ResultStore
 from layerwise.evaluate.subjects import HostSubject, LayerSubject, layer_mixes
 from layerwise.evaluate.suite import evaluate
-from layerwise.model.head import Head
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import Head, LayerModel
 from support.tiny import DEPTH, SENTENCES, WIDTH, tiny_tokenizer
 
 

@@ -17,8 +17,15 @@ from sklearn.linear_model import LogisticRegression
 from layerwise import LayerEncoder
 from layerwise.classify import fit_like_saga, fit_optimum, logistic
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.search import TransferSearch, training_size_ablation, transfer
-from layerwise.search.transfer import TransferProtocol, TransferReport, TransferSplit, draw_splits
+from layerwise.search import (
+    TransferProtocol,
+    TransferReport,
+    TransferSearch,
+    draw_splits,
+    training_size_ablation,
+    transfer,
+)
+from layerwise.search.transfer import TransferSplit
 
 SMALL = TransferProtocol(outer=2, inner=3)
 
@@ -289,7 +296,7 @@ def test_less_than_every_class_to_train_on():
     views = random.normal(size=(300, 2, 4)) + labels[:, None, None]
     reports = training_size_ablation(views, labels, sizes=(1 / 64,), protocol=SMALL, device="cpu")
     assert reports[1 / 64].rows == 4
-    with pytest.raises(InputError, match=r"12 rows are too few: a split leaves 1 of them"):
+    with pytest.raises(InputError, match=r"too few rows: a split leaves 1 of them"):
         training_size_ablation(views[:12], labels[:12] == [0, 1] * 6, sizes=(0.1,), protocol=SMALL, device="cpu")
 
 
@@ -339,7 +346,7 @@ def bad_row(views):
         (bad_row, lambda y: y, {}, "row 17 of views has NaN or infinite numbers"),
         (lambda v: v, lambda y: y, {"pair_views": bad_row}, "row 17 of pair_views has NaN"),
         (lambda v: v, lambda y: y, {"pair_views": lambda v: v[:, :2]}, "pair_views have the shape .* they must agree"),
-        (lambda v: v[:3], lambda y: np.array([0, 1, 1]), {}, "3 rows are too few"),
+        (lambda v: v[:3], lambda y: np.array([0, 1, 1]), {}, "too few rows: a split leaves 2"),
         (lambda v: v, lambda y: np.arange(100) // 99, {}, r"class 1 \(1 of 100 rows\) is in no training row"),
         (lambda v: v, lambda y: y, {"sets": [(2, 6)]}, r"no layer 6 in set \(2, 6\): there are layers 0 to 5"),
         (lambda v: v, lambda y: y, {"sets": [()]}, "a set of layers is empty"),

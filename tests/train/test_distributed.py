@@ -11,9 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from layerwise.train.run import train
 from support.tiny import save_tiny
-from support.training import encoder_of, losses, recipe, term, texts
+from support.training import encoder_of, losses, recipe, term, texts, train_recipe
 
 STEPS, ROWS = 3, 4  # rows of a process
 
@@ -56,7 +55,9 @@ def train_all(encoder, out, batch_size):
                 first.extend(torch.zeros_like(one) if one.grad is None else one.grad.clone() for one in trained)
 
         watched = register_optimizer_step_pre_hook(keep)
-        trained = train(what, folder, encoder=encoder_of(encoder), corpus=texts(24, len(what.data.columns)), seed=1)
+        trained = train_recipe(
+            what, folder, encoder=encoder_of(encoder), corpus=texts(24, len(what.data.columns)), seed=1
+        )
         watched.remove()
         norms = [line["grad_norm"] for line in trained.history]
         (out / f"{name}-{rank}.json").write_text(json.dumps([*losses(trained), *norms]))

@@ -9,7 +9,7 @@ from layerwise.cli.options import AsJson, DataFolder
 from layerwise.cli.screen import print_json, print_line, print_table, say_error
 
 if TYPE_CHECKING:
-    from layerwise.data.tasks import Task
+    from layerwise.data import Task
 
 app = typer.Typer(help="List, fetch and check the data of evaluation tasks.", no_args_is_help=True)
 
@@ -44,8 +44,7 @@ def fetch_tasks(
     ] = None,
 ) -> None:
     """Fetch tasks from where they are published; what is here already stays."""
-    from layerwise.data.fetch import fetch
-    from layerwise.data.locate import fetched_folder, find_file
+    from layerwise.data import fetch_task, fetched_folder, find_file
     from layerwise.errors import InputError, LayerwiseError
 
     if not names and not suite:
@@ -59,7 +58,7 @@ def fetch_tasks(
             continue
         print_line(f"{task.name}: from {task.source or 'nowhere'}")
         try:
-            print_line(f"{task.name}: fetched, {fetch(task, folder)}")
+            print_line(f"{task.name}: fetched, {fetch_task(task, folder)}")
         except LayerwiseError as error:
             failures.append(f"{task.name}: {error}")
     for failure in failures:
@@ -83,13 +82,13 @@ def check_tasks(names: Names = None, suite: Suite = None, data: DataFolder = Non
 
 
 def _tasks(names: list[str] | None, suites: list[str] | None) -> "list[Task]":
-    from layerwise.data.catalog import find_tasks, known_tasks
+    from layerwise.data import find_tasks, known_tasks
 
     return find_tasks(names or (), suites or ()) if names or suites else list(known_tasks().values())
 
 
 def _facts(task: "Task", data: str | None) -> dict[str, Any]:
-    from layerwise.data.locate import fetched_folder, find_file
+    from layerwise.data import fetched_folder, find_file
 
     path = find_file(task, data)
     where = "not here" if path is None else "fetched" if path.is_relative_to(fetched_folder()) else "folder"
@@ -100,9 +99,7 @@ def _facts(task: "Task", data: str | None) -> dict[str, Any]:
 
 def _check(task: "Task", data: str | None) -> dict[str, Any]:
     """A task's rows against its declaration: ok, differs, missing, unreadable; undeclared if it states no digest."""
-    from layerwise.data.fetch import differences
-    from layerwise.data.locate import find_file
-    from layerwise.data.task_rows import NoSubsetError, read_task
+    from layerwise.data import NoSubsetError, differences, find_file, read_task
     from layerwise.errors import LayerwiseError
 
     found: dict[str, Any] = {"name": task.name, "state": "missing", "rows": {}, "digest": None, "path": None, "why": ""}

@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerwise.cli.loading import Loading, loads_model
-from layerwise.cli.options import (
-    AsJson,
-    DataFolder,
-    Model,
-)
+from layerwise.cli.options import AsJson, DataFolder, Model
 from layerwise.cli.screen import print_json, print_line, print_table, say_error
 from layerwise.errors import InputError
 
 if TYPE_CHECKING:
-    from layerwise.data.tasks import Task
+    from layerwise.data import Task
     from layerwise.evaluate.results import Evaluation, TaskResult
     from layerwise.evaluate.subjects import Variant
 
@@ -53,7 +49,7 @@ def evaluate(
     loading: Loading,
 ) -> None:
     """Evaluate a model on STS, transfer, probing, search or your own tasks. Stopped, the same command goes on."""
-    from layerwise.data.catalog import find_tasks
+    from layerwise.data import find_tasks
     from layerwise.evaluate.load import check_layers, load_subject
     from layerwise.evaluate.protocols import Protocol
     from layerwise.evaluate.store import ResultStore
@@ -110,7 +106,7 @@ def _check_out(paths: list[Path]) -> None:
 
 def _available(tasks: "list[Task]", named: set[str], data: str | None) -> "list[Task]":
     """Tasks whose rows are here or can be fetched, before a model is loaded; a suite goes on without one that can't."""
-    from layerwise.data.locate import data_folder, obtain
+    from layerwise.data import data_folder, obtain
 
     data_folder(data)
     found = []

@@ -12,11 +12,11 @@ from layerwise.cli.screen import print_json, print_line, print_table, say_error
 from layerwise.cli.train import seed_numbers, watch
 
 if TYPE_CHECKING:
-    from layerwise.train.seeds import SeedsResult
+    from layerwise.train import SeedsResult
 
 
 def multitask(
-    recipe: Annotated[str, typer.Argument(help="A recipe of the package (cs224n), or a file *.toml.")],
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe (cs224n), a recipe file or a task file *.toml.")],
     model: Annotated[
         str | None, typer.Option(help="A folder, a hub name or 'default'; else the recipe's encoder.")
     ] = None,
@@ -25,20 +25,20 @@ def multitask(
     seeds: Annotated[str, typer.Option(help="One training each, such as 0,1,2.")] = "0",
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change a setting: train.learning_rate=1e-4, task.sst.head=mlp (repeat)."),
+        typer.Option("--set", help="Change a setting: train.learning_rate=1e-4, objective.sst.head=mlp (repeat)."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what was begun in OUT.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the training in OUT.")] = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Train one encoder on several tasks. The best step by the overall dev score is saved as a model folder."""
-    from layerwise.multitask.recipe import load_multitask_recipe
+    from layerwise.multitask import load_multitask_recipe
 
     several = seed_numbers(seeds)
     check_command(recipe, "multitask")
     loaded = load_multitask_recipe(recipe, sets or (), data=data)
     target = out or Path(loaded.name)
-    from layerwise.multitask.seeds import train_multitask_seeds  # takes seconds; mistakes above are told at once
+    from layerwise.multitask import train_multitask_seeds
 
     try:
         with watch(len(several)) as told:
@@ -56,7 +56,7 @@ def multitask(
 
 
 def _show(name: str, result: "SeedsResult") -> None:
-    from layerwise.train.summary import shown
+    from layerwise.train import format_spread as shown
 
     found, seeds = result.summary, len(result.results)
     how = f"mean ± sd of {seeds} seeds" if seeds > 1 else "one seed"

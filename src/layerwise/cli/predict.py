@@ -19,7 +19,7 @@ def predict(
     out: Annotated[Path, typer.Option("--out", "-o", help="A file *.csv, *.tsv, *.jsonl or *.parquet.")],
     task: Annotated[str | None, typer.Option(help="One of the model's tasks; not needed where there is one.")] = None,
     columns: Annotated[
-        str | None, typer.Option(help="Those of the texts, such as text or left,right; else as in training.")
+        str | None, typer.Option(help="The columns of the texts, such as text or left,right; else as in training.")
     ] = None,
     input_format: Annotated[
         str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending, text for -.")
@@ -28,24 +28,24 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Predict every row of a file: its columns are kept, predicted_label and a probability for each class added."""
-    from layerwise.multitask.predict_file import checked_writer, predict_file
+    from layerwise.predict import checked_writer, predict_file
 
     names = tuple(name.strip() for name in columns.split(",") if name.strip()) if columns else ()
     checked_writer(source, out.expanduser())  # before the model is loaded
-    from layerwise.multitask.predictor import Predictor
+    from layerwise.predict import Predictor
 
     try:
         predictor = Predictor.load(model, device=device)
         chosen = task or _only_task(model, list(predictor.heads))
-        found = predict_file(predictor, chosen, source, out, columns=names, format=input_format)
+        result = predict_file(predictor, chosen, source, out, columns=names, format=input_format)
     except KeyboardInterrupt as stopped:
         say_error(f"interrupted; nothing was written to {out}")
         raise typer.Exit(130) from stopped
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(result))
         return
-    counts = ", ".join(f"{name}: {count:,}" for name, count in found.counts.items())
-    print_line(f"{found.rows:,} rows{f' ({counts})' if counts else ''}: {found.out}")
+    counts = ", ".join(f"{name}: {count:,}" for name, count in result.counts.items())
+    print_line(f"{result.rows:,} rows{f' ({counts})' if counts else ''}: {result.out}")
 
 
 def _only_task(model: str, names: list[str]) -> str:

@@ -9,24 +9,29 @@ import typer
 
 from layerwise.cli.folders import check_free
 from layerwise.cli.loading import Loading, loads_model
-from layerwise.cli.options import AsJson, Model
+from layerwise.cli.options import AsJson, DataFolder, Model
 from layerwise.cli.screen import counting, print_json, print_line, print_table
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.muted import muted
+from layerwise.registry import check_known
 
 if TYPE_CHECKING:
-    from layerwise.data.pairs import PairRows
-    from layerwise.model.layer_model import LayerModel
-    from layerwise.search.layer_search import LayerSearch
-    from layerwise.search.run import SearchResult, TextResult
+    from layerwise.data import TaskRows
+    from layerwise.mixes import LayerMix
+    from layerwise.model import LayerModel
+    from layerwise.search import ClassResult, LayerSearch, SearchResult, Space, TextResult
 
 _POINTS = 100  # correlations and rates are shown times 100
+_UNLABELLED = ("dropout", "pairs", "neighbours")
 
 
 @loads_model
 def search(
     model: Model,
-    pairs: Annotated[str, typer.Argument(metavar="PAIRS", help="CSV, TSV, JSONL or Parquet with named columns.")],
+    pairs: Annotated[
+        str,
+        typer.Argument(metavar="PAIRS", help="CSV, TSV, JSONL or Parquet; or a task, by a task file *.toml or name."),
+    ],
     left: Annotated[str, typer.Option(help="The column of the first sentence (the query).")] = "sentence1",
     right: Annotated[str, typer.Option(help="The column of the second sentence (the passage).")] = "sentence2",
     score: Annotated[
@@ -34,10 +39,14 @@ def search(
     ] = None,
     where: Annotated[str | None, typer.Option(help="COLUMN=VALUE: take only such rows, e.g. split=test.")] = None,
     input_format: Annotated[str | None, typer.Option(help="csv, tsv, jsonl, parquet or text; else by ending.")] = None,
+    data: DataFolder = None,
     metric: Annotated[
-        str,
-        typer.Option(help="spearman, pearson; average-precision, accuracy (labels 0, 1); mrr@10, recall@5, ndcg@10."),
-    ] = "spearman",
+        str | None,
+        typer.Option(
+            help="spearman, pearson; average-precision, accuracy (labels 0, 1); mrr@10, recall@5, ndcg@10; else "
+            "the task's, or spearman."
+        ),
+    ] = None,
     layers: Annotated[
         str,
         typer.Option(
@@ -48,8 +57,12 @@ def search(
     max_layer: Annotated[int | None, typer.Option(help="No layer above this one: cheaper embeddings.")] = None,
     method: Annotated[str, typer.Option(help="auto, exhaustive, beam, greedy, or weights (continuous).")] = "auto",
     pooling: Annotated[str, typer.Option(help="Token poolings to search: mean, cls, max; several by commas.")] = "mean",
-    dev: Annotated[float | None, typer.Option(help="Pairs that choose, or their share below 1; else half.")] = None,
-    splits: Annotated[int, typer.Option(help="Random splits into dev and test; scores are their means.")] = 1,
+    dev: Annotated[
+        float | None, typer.Option(help="Pairs that choose, or their share below 1; else a task's dev rows, or half.")
+    ] = None,
+    splits: Annotated[
+        int | None, typer.Option(help="Random splits into dev and test (1); scores are their means.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of splits and resamples.")] = 0,
     head: Annotated[
         bool, typer.Option("--head", help="Keep the model's own head (one linear layer) behind every set.")
@@ -70,69 +83,78 @@ def search(
     loading: Loading,
 ) -> None:
     """Search every combination of layers: some pairs choose, others report. No training."""
-    from layerwise.model.layer_model import LayerModel
-    from layerwise.search.layer_search import LayerSearch
-    from layerwise.search.request import check_request, only_head
-    from layerwise.search.spaces import Space
-    from layerwise.search.table import check_table_path
+    from layerwise.model import LayerModel
+    from layerwise.search import LayerSearch, Space, check_request, check_table_path, only_head, rows_to_search
 
     if table is not None:
         check_table_path(table)
     if save is not None:
         check_free(save, overwrite)
+    if no_labels is not None:
+        check_known(no_labels, _UNLABELLED, "--no-labels")
     space = Space.parse(layers, highest=max_layer)
-    rows = _read(pairs, left, right, score, where, input_format, metric, no_labels)
+    rows = _read(pairs, left, right, score, where, input_format, metric, no_labels, data)
     names = [name.strip() for name in pooling.split(",")]
+    if rows.task.has_classes and no_labels is None:
+        _check_classes(rows, names, metric, method, dev, head)
+        chosen_space = None if (layers, max_layer) == ("all", None) else space
+        loaded = LayerModel.load(model, **loading)
+        classes = _search_classes(loaded, rows, names[0], chosen_space, splits, seed)
+        _report(classes, loaded, save, overwrite, table, as_json)
+        return
+    fixed = dev is None and splits is None and no_labels is None
+    rows, parts = rows_to_search(rows, fixed=fixed) if no_labels is None else (rows, None)
     chosen = LayerSearch(
-        metric=None if no_labels else metric,
+        metric=None if no_labels else metric or rows.task.metric,
         space=space,
         method=method,
-        dev=None if no_labels else 0.5 if dev is None else dev,
-        splits=splits,
+        dev=None if no_labels or parts else 0.5 if dev is None else dev,
+        splits=1 if splits is None else splits,
+        parts=parts,
         seed=seed,
     )
     check_request(pairs, rows, names, chosen, head=head)
     loaded = LayerModel.load(model, **loading)
     chosen.device = loaded.encoder.device if loaded.encoder.device.type == "cuda" else "cpu"
     chosen.head = only_head(loaded) if head else None
-    result, how = _run(loaded, rows, names, chosen, no_labels)
-    if table is not None:
-        chosen.table_.write(table)
-    if save is not None:
-        _save(loaded, chosen, how, save, overwrite)
-    if as_json:
-        print_json(result.as_dict() | {"saved": str(save) if save else None})
-        return
-    _show(result)
-    if save is not None:
-        print_line(f"Saved the model of layers {chosen.best_.mix} in {save}.")
+    result = _search_pairs(loaded, rows, names, chosen, no_labels)
+    _report(result, loaded, save, overwrite, table, as_json, no_labels)
 
 
-def how_chosen(result: "SearchResult") -> str:
-    """For the model card."""
-    search, report = result.search, result.search.report_
-    return (
-        f"the best of {len(search.table_):,} sets by {search.metric_name_} on {report.dev_pairs:,} pairs "
-        f"({len(report.splits)} random split(s)); on {report.test_pairs:,} unseen pairs "
-        f"{_points(search.best_.test)}, last layer {_points(search.last_.test)} (x 100)"
-    )
-
-
-def _run(
-    model: "LayerModel", rows: "PairRows", poolings: list[str], search: "LayerSearch", no_labels: str | None
-) -> "tuple[SearchResult | TextResult, str]":
-    """The result, and how the layers were chosen, for the model card."""
-    from layerwise.search.run import search_pairs, search_text
+def _search_pairs(
+    model: "LayerModel", rows: "TaskRows", poolings: list[str], search: "LayerSearch", no_labels: str | None
+) -> "SearchResult | TextResult":
+    from layerwise.search import search_pairs, search_text
 
     watch, bar = partial(counting, unit="sets"), sys.stderr.isatty()
     with muted("layerwise.search"):  # its warnings are shown as notes to the result
         if no_labels is None:
-            result = search_pairs(model, rows, poolings, search, watch, show_progress_bar=bar)
-            return result, how_chosen(result)
+            return search_pairs(model, rows, poolings, search, watch, show_progress_bar=bar)
         second = None if no_labels == "dropout" else rows.right
-        found = search_text(model, rows.left, second, poolings, search, watch, show_progress_bar=bar)
-    sets = f"{len(search.table_):,} sets"
-    return found, f"without labels, by {no_labels}: the best of {sets} in telling alike from unlike sentences"
+        return search_text(model, rows.left, second, poolings, search, watch, show_progress_bar=bar)
+
+
+def _check_classes(
+    rows: "TaskRows", poolings: list[str], metric: str | None, method: str, dev: float | None, head: bool
+) -> None:
+    """Refuse, before a model is loaded, what a search for classes has no use for."""
+    name = rows.task.name
+    if metric not in (None, "accuracy") or rows.task.metric != "accuracy":
+        raise InputError(f"task {name!r} has classes, for which layers are searched by accuracy, not by another metric")
+    if len(poolings) > 1:
+        raise InputError(f"task {name!r} has classes, for which one token pooling is searched; give one --pooling")
+    for option, given in (("--method", method != "auto"), ("--dev", dev is not None), ("--head", head)):
+        if given:
+            raise InputError(f"task {name!r} has classes; {option} is for pairs, leave it out")
+
+
+def _search_classes(
+    model: "LayerModel", rows: "TaskRows", pooling: str, space: "Space | None", splits: int | None, seed: int
+) -> "ClassResult":
+    from layerwise.search import search_classes
+
+    watch, bar = partial(counting, unit="sets"), sys.stderr.isatty()
+    return search_classes(model, rows, pooling, watch, space=space, seed=seed, outer=splits, show_progress_bar=bar)
 
 
 def _read(
@@ -142,38 +164,113 @@ def _read(
     score: str | None,
     where: str | None,
     input_format: str | None,
-    metric: str,
+    metric: str | None,
     no_labels: str | None,
-) -> "PairRows":
-    from layerwise.data.pairs import PairRows, read_pairs
-    from layerwise.data.rows import guess_format
+    data: str | None,
+) -> "TaskRows":
+    """The rows of a plain file of pairs, or of a task."""
+    from layerwise.data import TaskRows, find_tasks, guess_format, load_task, read_pairs
     from layerwise.search import RetrievalMetric
 
     if where is not None and "=" not in where:
         raise InputError(f"--where {where!r} is not COLUMN=VALUE")
-    if no_labels not in (None, "dropout", "pairs", "neighbours"):
-        raise InputError(f"--no-labels {no_labels!r}: known are dropout, pairs and neighbours")
-    kept = tuple(where.split("=", 1)) if where else None
-    both = (left, left) if no_labels in ("dropout", "neighbours") else (left, right)
-    graded = None if no_labels else score or (None if RetrievalMetric.parse(metric) else "score")
+    is_file = Path(path).suffix != ".toml" and (Path(path).is_file() or guess_format(path) or input_format)
+    if not is_file:
+        if (left, right, score, where, input_format) != ("sentence1", "sentence2", None, None, None):
+            raise InputError(f"{path}: is a task, which declares its columns; --left, --right and so on are for files")
+        task, *more = find_tasks([path], data=data)
+        if more:
+            names = ", ".join(one.name for one in (task, *more))
+            raise InputError(f"{path}: holds several tasks ({names}); layers are searched for one, so give it a file")
+        return load_task(task, data)
+    retrieval = no_labels is None and RetrievalMetric.parse(metric or "")
+    graded = None if no_labels else score or (None if retrieval else "score")
     if not no_labels and (input_format or guess_format(path)) == "text":
         raise InputError(f"{path}: a text file has no pairs; give CSV, TSV, JSONL or Parquet, or --no-labels dropout")
+    column, _, value = (where or "").partition("=")
     try:
-        rows = read_pairs(path, both, graded, where=kept, format=input_format)  # type: ignore[arg-type]
+        rows = read_pairs(
+            path,
+            (left, left) if no_labels in ("dropout", "neighbours") else (left, right),
+            graded,
+            where=(column, value) if where else None,
+            format=input_format,
+            kind="retrieval" if retrieval else "sts",
+        )
     except MissingColumnError as error:
         raise InputError(f"{error}; name the columns by --left, --right and --score") from error
-    return PairRows(rows.left[:-1], rows.left[1:], []) if no_labels == "neighbours" else rows
+    if no_labels != "neighbours":
+        return rows
+    return TaskRows(rows.task, rows.left[:-1], rows.left[1:], [], [], {})
 
 
-def _save(model: "LayerModel", search: "LayerSearch", how: str, folder: Path, overwrite: bool) -> None:
-    from layerwise.search.run import chosen_model
+def _report(
+    result: "SearchResult | TextResult | ClassResult",
+    model: "LayerModel",
+    save: Path | None,
+    overwrite: bool,
+    table: Path | None,
+    as_json: bool,
+    no_labels: str | None = None,
+) -> None:
+    """Write what was asked for, then print the result."""
+    from layerwise.search import ClassResult, chosen_model
 
-    chosen = chosen_model(model, search.best_.mix, how, keep_heads=search.head is not None)
-    chosen.save(folder, overwrite=overwrite)
+    mix: LayerMix = result.mix if isinstance(result, ClassResult) else result.search.best_.mix
+    if table is not None:
+        (result.table if isinstance(result, ClassResult) else result.search.table_).write(table)
+    if save is not None:
+        keep_heads = not isinstance(result, ClassResult) and result.search.head is not None
+        chosen_model(model, mix, _how(result, no_labels), keep_heads=keep_heads).save(save, overwrite=overwrite)
+    if as_json:
+        print_json(result.as_dict() | {"saved": str(save) if save else None})
+        return
+    _show_classes(result) if isinstance(result, ClassResult) else _show(result)
+    if save is not None:
+        print_line(f"Saved the model of layers {mix} in {save}.")
+
+
+def _how(result: "SearchResult | TextResult | ClassResult", no_labels: str | None) -> str:
+    """How the layers were chosen, for the model card."""
+    from layerwise.search import ClassResult, SearchResult
+
+    if isinstance(result, ClassResult):
+        return result.how
+    if isinstance(result, SearchResult):
+        return how_chosen(result)
+    sets = f"{len(result.search.table_):,} sets"
+    return f"without labels, by {no_labels}: the best of {sets} in telling alike from unlike sentences"
+
+
+def how_chosen(result: "SearchResult") -> str:
+    """How the layers were chosen, for the model card."""
+    search, report = result.search, result.search.report_
+    splits = "the task's dev split" if search.parts is not None else f"{len(report.splits)} random split(s)"
+    return (
+        f"the best of {len(search.table_):,} sets by {search.metric_name_} on {report.dev_pairs:,} pairs "
+        f"({splits}); on {report.test_pairs:,} unseen pairs "
+        f"{_points(search.best_.test)}, last layer {_points(search.last_.test)} (x 100)"
+    )
+
+
+def _show_classes(result: "ClassResult") -> None:
+    scores, report = result.as_dict(), result.report
+    many = f", means of {len(report.splits)} splits" if len(report.splits) > 1 else ""
+    rows = [
+        (name, scores[key]["mix"], _points(scores[key]["dev"]), _points(scores[key]["test"]))
+        for name, key in (("best set", "best"), ("last layer", "last"))
+    ]
+    title = f"{len(result.table):,} sets of layers, accuracy x 100 of a logistic regression{many}"
+    print_table(("", "layers @ pooling", "dev", "unseen"), rows, title=title)
+    spread = f" ± {_POINTS * report.gain_sd:.1f}" if len(report.splits) > 1 else ""
+    print_line(f"Gain over the last layer on unseen rows: {_POINTS * report.gain:+.1f}{spread}.")
+    if result.prompt:
+        print_line(f"Put before the texts: {result.prompt!r}.")
+    print_line(f"Views {result.seconds['views']:.1f} s, search {result.seconds['search']:.2f} s.")
 
 
 def _show(result: "SearchResult | TextResult") -> None:
-    from layerwise.search.run import SearchResult
+    from layerwise.search import SearchResult
 
     if isinstance(result, SearchResult):
         _show_scores(result)
@@ -197,7 +294,7 @@ def _show_choice(search: "LayerSearch") -> None:
 
 
 def _show_scores(result: "SearchResult") -> None:
-    from layerwise.search.run import front_with_tests
+    from layerwise.search import front_with_tests
 
     search, report = result.search, result.search.report_
     best, last, gain = search.best_, search.last_, report.gain

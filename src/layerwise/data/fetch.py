@@ -1,6 +1,6 @@
-"""A task's rows from where they are published, into one Parquet file, which is written whole or not at all.
+"""A task's rows from where they are published, into one Parquet file.
 
-Sources are pinned to a commit. Rows that are others than those our figures were made on are kept, with a warning.
+Sources are pinned to a commit. Rows that differ from those of the published figures are written, with a warning.
 """
 
 import logging
@@ -18,6 +18,7 @@ from layerwise.data.published import READERS
 from layerwise.data.task_rows import TaskRows, read_task
 from layerwise.data.tasks import Source, Task
 from layerwise.errors import InputError
+from layerwise.files import atomic_file
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ _TIMEOUT_S = 60
 Rows = Iterator[dict[str, Any]]
 
 
-def fetch(task: Task, folder: str | os.PathLike[str], *, base: str = GITHUB) -> Path:
+def fetch_task(task: Task, folder: str | os.PathLike[str], *, base: str = GITHUB) -> Path:
     """Write a task's rows to `folder / task.file`, with every subset that its source has, and check them.
 
     Args:
@@ -51,7 +52,7 @@ def fetch(task: Task, folder: str | os.PathLike[str], *, base: str = GITHUB) -> 
 
 
 def differences(rows: TaskRows) -> list[str]:
-    """What sets rows apart from those that the task declares: counts, else the digest; nothing where they agree."""
+    """How rows differ from those that the task declares: by their counts, else by the digest."""
     task = rows.task
     counts = [
         f"{rows.counts.get(role, 0):,} rows ({role}), not {count:,}"
@@ -64,12 +65,12 @@ def differences(rows: TaskRows) -> list[str]:
 
 
 def _call(reader: Callable[..., Rows], options: Mapping[str, Any], /, **given: Any) -> Rows:
-    """Call a reader with its source's options, and say which it knows where they don't fit."""
+    """Call a reader with its source's options; an error lists the options it has."""
     try:
         signature(reader).bind(**given, **options)
     except TypeError as error:
         known = [name for name in signature(reader).parameters if name not in given]
-        raise InputError(f"options of its source: {error}; it takes {', '.join(known)}") from error
+        raise InputError(f"options of its source: {error}; known: {', '.join(known)}") from error
     return reader(**given, **options)
 
 
@@ -84,10 +85,10 @@ def _github_rows(task: Task, source: Source, base: str) -> Rows:
         try:
             with urlopen(url, timeout=_TIMEOUT_S) as response:  # noqa: S310 - the scheme is checked above
                 if not response.url.startswith(base.partition("//")[0]):
-                    raise InputError(f"{path}: led to {response.url}, which is not what was asked for")
+                    raise InputError(f"{path}: was redirected to {response.url}; expected an address of {base}")
                 content: bytes = response.read()
         except (OSError, HTTPException) as error:
-            raise InputError(f"{path}: can't be fetched: {_reason(error)}; {_remedy(task)}") from error
+            raise InputError(f"{path}: cannot be fetched: {_reason(error)}; {_remedy(task)}") from error
         return content
 
     return _call(READERS[source.reader], options, read=read)
@@ -105,8 +106,8 @@ def _datasets_rows(
     configs: Mapping[str, str] | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> Rows:
-    """Rows of a hub's data set. `configs` names each one's subset ("" for none), `splits` and `columns` are ours ->
-    theirs.
+    """Rows of a hub's data set; `configs` maps each of its configurations to our subset ("" for none), `splits` and
+    `columns` map our names to theirs.
     """
     try:
         datasets = import_module("datasets")
@@ -119,7 +120,7 @@ def _datasets_rows(
             try:
                 data = datasets.load_dataset(source.repo, config, split=theirs, revision=source.revision)
             except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-                raise InputError(f"{config}, {theirs}: can't be fetched: {_reason(error)}; {_remedy(task)}") from error
+                raise InputError(f"{config}, {theirs}: cannot be fetched: {_reason(error)}; {_remedy(task)}") from error
             if missing := set(wanted.values()) - set(data.column_names):
                 raise InputError(f"no column {min(missing)!r}; it has {', '.join(data.column_names)}")
             for row in data:
@@ -146,18 +147,12 @@ def _write(rows: list[dict[str, Any]], path: Path, task: Task) -> TaskRows:
     import pyarrow.parquet as pq
 
     if not rows:
-        raise InputError(f"{task.source}: no rows; is what is published there still whole?")
-    building = path.with_name(f".{path.stem}.{os.getpid()}.parquet")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        raise InputError(f"{task.source}: no rows; the published files may have changed")
+    with atomic_file(path) as building:
         try:
             pq.write_table(pa.Table.from_pylist(rows), building)
-            checked = read_task(task, building)
-            building.replace(path)
-        finally:
-            building.unlink(missing_ok=True)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path}: can't be written: {_reason(error)}") from error
-    except InputError as error:
-        raise InputError(f"{task.source}{str(error).removeprefix(str(building))}") from error
-    return checked
+            return read_task(task, building)
+        except pa.ArrowException as error:
+            raise InputError(f"{path}: cannot be written: {_reason(error)}") from error
+        except InputError as error:
+            raise InputError(f"{task.source}{str(error).removeprefix(str(building))}") from error

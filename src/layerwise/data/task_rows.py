@@ -1,10 +1,13 @@
-"""A task's rows, read and checked: texts, labels, subsets and which rows train, choose and test."""
+"""The rows of a task, read and checked: texts, labels, subsets, and which rows train, choose and test.
+
+This is the one reader of labelled files: of evaluation, of training and of plain files of pairs.
+"""
 
 import json
 import logging
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -13,14 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.data.rows import Row, RowSource, text_of
+from layerwise.data.labels import as_number, is_missing, label_name, listed
+from layerwise.data.rows import Row, RowSource, text_of, written_text_of
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError, MissingColumnError
+from layerwise.texts import unique_texts
 
 log = logging.getLogger(__name__)
 
 Rows = NDArray[np.intp]
-EMPTY = "."  # what SentEval's own examples encode in place of an empty sentence
+EMPTY = "."  # what SentEval's examples encode in place of an empty sentence
 
 
 class NoSubsetError(InputError):
@@ -29,10 +34,19 @@ class NoSubsetError(InputError):
 
 @dataclass(frozen=True)
 class TaskRows:
-    """Everything that a task's file holds of it.
+    """Everything that a file holds of a task.
 
-    `labels` are grades (sts), names of classes (classification) or 0 and 1 (retrieval); `right` is empty for single
-    texts. `splits` has the rows of each role, and "test" always; `empty` counts the empty texts, which became ".".
+    Args:
+        task: The declaration.
+        left: The first texts.
+        right: The second texts; empty for single texts.
+        labels: Scores (sts), names of classes (classification) or grades (retrieval); empty where there are none.
+        subsets: Each row's subset; empty where there are none.
+        splits: Role -> its rows; all rows are "test" where the task declares no splits.
+        empty: The number of empty texts, which became ".".
+        file: What errors call the file.
+        numbers: Each row's number in the file, for errors.
+        unused: Split -> the number of its rows, of those splits that have no role.
     """
 
     task: Task
@@ -41,7 +55,10 @@ class TaskRows:
     labels: list[Any]
     subsets: list[str]
     splits: dict[str, Rows]
-    empty: int
+    empty: int = 0
+    file: str = ""
+    numbers: list[int] = field(default_factory=list)
+    unused: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.left)
@@ -58,109 +75,238 @@ class TaskRows:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Role -> its rows; "all" for folded rows."""
+        """Role -> the number of its rows; "all" where the task declares no splits."""
         return {role if self.task.splits else "all": len(rows) for role, rows in self.splits.items()}
 
     def pick(self, rows: Rows) -> "TaskRows":
         """Only these rows, all of which are tested."""
-        columns = (self.left, self.right, self.labels, self.subsets)
-        left, right, labels, subsets = ([column[row] for row in rows] if column else [] for column in columns)
-        return TaskRows(self.task, left, right, labels, subsets, {"test": np.arange(len(rows))}, self.empty)
+        columns: tuple[list[Any], ...] = (self.left, self.right, self.labels, self.subsets, self.numbers)
+        left, right, labels, subsets, numbers = ([column[row] for row in rows] if column else [] for column in columns)
+        splits = {"test": np.arange(len(rows))}
+        return TaskRows(self.task, left, right, labels, subsets, splits, self.empty, self.file, numbers)
+
+    def of_role(self, role: str) -> "TaskRows":
+        """Only the rows of a role; an error where the task has none."""
+        if role not in self.splits:
+            raise InputError(f"task {self.task.name!r} has no {role} rows; it has {', '.join(self.splits)}")
+        return self.pick(self.splits[role])
+
+    @cached_property
+    def _unique(self) -> tuple[list[str], tuple[Rows, ...]]:
+        return unique_texts(self.left, self.right)
 
     @property
     def texts(self) -> list[str]:
         """Every different text once, in order."""
-        return list(dict.fromkeys([*self.left, *self.right]))
+        return self._unique[0]
 
-    def places(self) -> tuple[Rows, Rows | None]:
-        """Where each row's left and right text stands among `texts`: (rows,) each; no right for single texts."""
-        numbers = {text: number for number, text in enumerate(self.texts)}
-        left, right = (np.array([numbers[text] for text in side], dtype=np.intp) for side in (self.left, self.right))
+    def positions(self) -> tuple[Rows, Rows | None]:
+        """Each row's left and right text as positions among `texts`: (rows,) each; no right for single texts."""
+        left, right = self._unique[1]
         return left, right if self.right else None
 
+    def fail(self, row: int, message: str) -> InputError:
+        """An error about a row, which names the file and the row's number in it."""
+        return InputError(f"{self.file}:{self.numbers[row]}: {message}")
 
-def read_task(task: Task, path: str | Path) -> TaskRows:
+
+def read_task(
+    task: Task,
+    path: str | Path,
+    *,
+    format: str | None = None,
+    empty: str | None = EMPTY,
+    unlabelled: Container[str] = (),
+) -> TaskRows:
     """All rows of a task's file; an error names the file, the row and the remedy.
 
-    Where the task declares splits, rows of any other are none of its rows, and need no label.
+    Where the task declares splits, rows of others are left out and need no label.
+
+    Args:
+        task: The declaration.
+        path: The file; "-" is standard input.
+        format: One of the formats of `layerwise.data.rows`; by default the file's ending says which.
+        empty: What an empty text becomes; None refuses empty texts.
+        unlabelled: Roles whose labels may be hidden: missing ones become None there, and none is checked.
     """
     columns = {place: name for place, name in task.columns.items() if name}
-    source = RowSource.of(str(path), tuple(columns.values()))
-    if source.format == "text":
-        raise InputError(f"{path}: a text file has no columns; task {task.name!r} needs {_listed(columns)}")
-    found: dict[str, list[Any]] = {place: [] for place in columns}
-    empty, named = 0, set[str]()
-    for values in _values(source, task, columns, named):
-        for place, value in values.items():
-            filled = value
-            if place in ("left", "right") and not value.strip():
-                filled, empty = EMPTY, empty + 1
-            found[place].append(filled)
-    if not found["left"] and not named:
-        if task.only:
-            raise NoSubsetError(f"{path}: no rows of the subset {task.only!r}, which is all of task {task.name!r}")
-        raise InputError(f"{path}: no rows; task {task.name!r} needs {_listed(columns)}")
-    if empty:
-        log.info("%s: %d empty texts are encoded as %r, as SentEval does", task.name, empty, EMPTY)
-    splits = _splits(task, found.get("split", []), len(found["left"]), named, str(path))
-    texts = found["left"], found.get("right", [])
-    return TaskRows(task, *texts, found.get("label", []), found.get("subset", []), splits, empty)
+    reader = _Reader(task, RowSource.of(str(path), tuple(columns.values()), format=format), columns, empty, unlabelled)
+    values: dict[str, list[Any]] = {place: [] for place in columns}
+    numbers = []
+    for number, row in reader.rows():
+        numbers.append(number)
+        for place, value in row.items():
+            values[place].append(value)
+    reader.check(len(numbers))
+    splits = reader.by_role(values.get("split", []), len(numbers))
+    return TaskRows(
+        task,
+        values["left"],
+        values.get("right", []),
+        values.get("label", []),
+        values.get("subset", []),
+        splits,
+        reader.empty_texts,
+        reader.source.name,
+        numbers,
+        {split: count for split, count in reader.splits.items() if split not in reader.roles},
+    )
 
 
-def _values(source: RowSource, task: Task, columns: dict[str, str], named: set[str]) -> Iterator[dict[str, Any]]:
-    """Checked values by place, one row at a time; `named` gathers the file's splits, those too that are left out."""
-    declared = {name for own in task.splits.values() for name in own}
-    try:
-        for row in source:
-            given = dict(zip(columns, row.values, strict=True))
-            if task.only and str(given.get("subset")) != task.only:
-                continue
-            if declared and "split" in given:
-                named.add(str(given["split"]))
-                if str(given["split"]) not in declared:
-                    continue
-            for number, place in enumerate(columns):
-                if place in ("left", "right"):
-                    given[place] = text_of(source, row, number)
-                elif place in ("subset", "split"):
-                    given[place] = str(given[place])
-            if "label" in given:
-                given["label"] = _label(source, row, given["label"], task, columns["label"])
-            yield given
-    except MissingColumnError as error:
-        raise InputError(f"{error}; task {task.name!r} needs {_listed(columns)}") from error
+def read_pairs(
+    path: str,
+    columns: tuple[str, str] = ("sentence1", "sentence2"),
+    score: str | None = "score",
+    *,
+    where: tuple[str, str] | None = None,
+    format: str | None = None,
+    kind: str = "sts",
+) -> TaskRows:
+    """All rows of a plain file of pairs, as those of the task that the arguments declare.
+
+    Args:
+        path: CSV, TSV, JSONL or Parquet; "-" is standard input.
+        columns: The columns of the two texts; the same name twice reads one column for both.
+        score: The column of the scores; None where there are none.
+        where: (column, value): only rows with this value.
+        format: One of the formats of `layerwise.data.rows`; by default the file's ending says which.
+        kind: "sts", or "retrieval" (queries and passages).
+    """
+    subset, only = where or ("", None)
+    named = {"left": columns[0], "right": columns[1], "label": score or "", "subset": subset}
+    return read_task(
+        Task(name="pairs", kind=kind, file=path, columns=named, only=only), path, format=format, empty=None
+    )
 
 
-def _label(source: RowSource, row: Row, value: Any, task: Task, column: str) -> Any:
-    if task.kind == "classification":
-        if value is None or value == "" or (isinstance(value, float) and not math.isfinite(value)):
-            raise source.fail(row.place, f"{column} is {value!r}; every row of task {task.name!r} needs a class")
-        return str(value)
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise source.fail(row.place, f"{column} {value!r} is not a number; task {task.name!r} needs one in each row")
-    return number
+@dataclass
+class _Reader:
+    """The rows of one file, checked one at a time; `splits` and `empty_texts` are counted on the way."""
+
+    task: Task
+    source: RowSource
+    columns: dict[str, str]
+    empty: str | None
+    unlabelled: Container[str]
+    splits: Counter[str] = field(default_factory=Counter)
+    empty_texts: int = 0
+
+    def __post_init__(self) -> None:
+        self.roles = {name: role for role, names in self.task.splits.items() for name in names}
+
+    @property
+    def needed(self) -> str:
+        return "needed: " + ", ".join(f"{name} ({place})" for place, name in self.columns.items())
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The number of each row of the task and its values by place."""
+        try:
+            for row in self.source:
+                values = dict(zip(self.columns, row.values, strict=True))
+                if self._is_of_task(values):
+                    yield row.place, self._checked(row, values)
+        except MissingColumnError as error:
+            raise MissingColumnError(f"{error}; {self.needed}") from error
+
+    def _is_of_task(self, values: Mapping[str, Any]) -> bool:
+        if self.task.only is not None and str(values["subset"]) != self.task.only:
+            return False
+        if not self.roles:
+            return True
+        split = str(values["split"])
+        self.splits[split] += 1
+        return split in self.roles
+
+    def _checked(self, row: Row, values: dict[str, Any]) -> dict[str, Any]:
+        for number, place in enumerate(self.columns):
+            if place in ("left", "right"):
+                values[place] = self._text(row, number)
+            elif place in ("subset", "split"):
+                values[place] = str(values[place])
+        if "label" in values:
+            hidden = self.roles.get(values.get("split", "")) in self.unlabelled if self.roles else False
+            values["label"] = self._label(row, values["label"], hidden=hidden)
+        return values
+
+    def _text(self, row: Row, column: int) -> str:
+        if self.empty is None:
+            return written_text_of(self.source, row, column)
+        text = text_of(self.source, row, column)
+        if text.strip():
+            return text
+        self.empty_texts += 1
+        return self.empty
+
+    def _label(self, row: Row, value: Any, *, hidden: bool) -> Any:
+        if hidden and is_missing(value):
+            return None
+        return self._class(row, value, hidden) if self.task.has_classes else self._number(row, value, hidden)
+
+    def _class(self, row: Row, value: Any, hidden: bool) -> str:
+        column, labels = self.columns["label"], self.task.labels
+        if is_missing(value):
+            raise self.source.fail(row.place, f"no label in {column!r}; every row needs a class")
+        if isinstance(value, list | dict):
+            raise self.source.fail(row.place, f"{column} is {value}; expected one class, a text or a number")
+        if not labels:
+            return str(value)
+        name = label_name(value)
+        if name not in labels and not hidden:
+            raise self.source.fail(row.place, f"label {name!r} is not among the labels of the task: {listed(labels)}")
+        return name
+
+    def _number(self, row: Row, value: Any, hidden: bool) -> float:
+        column, number = self.columns["label"], as_number(value)
+        if number is None:
+            shown = "null" if value is None else repr(value)
+            raise self.source.fail(row.place, f"{column} {shown} is not a number; every row needs one")
+        if self.task.scale is not None and not hidden:
+            check_scale(number, self.task.scale, self.source.fail, row.place, column)
+        return number
+
+    def check(self, rows: int) -> None:
+        """Refuse a file without rows; tell of empty texts."""
+        if self.empty_texts:
+            message = "%s: %d empty texts are encoded as %r, as SentEval does"
+            log.info(message, self.task.name, self.empty_texts, self.empty)
+        if rows or self.splits:
+            return
+        if self.task.only is not None:
+            subset = f"{self.columns['subset']} = {self.task.only}"
+            raise NoSubsetError(f"{self.source.name}: no rows with {subset}; {self.needed}")
+        raise InputError(f"{self.source.name}: no rows; {self.needed}")
+
+    def by_role(self, names: list[str], rows: int) -> dict[str, Rows]:
+        """Role -> its rows. Without declared splits every row is tested (and folded, where classes are learned)."""
+        if not self.task.splits:
+            return {"test": np.arange(rows)}
+        values = np.array(names)
+        splits = {role: np.flatnonzero(np.isin(values, own)) for role, own in self.task.splits.items()}
+        for role, members in splits.items():
+            if not len(members):
+                raise InputError(
+                    f"{self.source.name}: no rows of the split {'/'.join(self.task.splits[role])} ({role}) of task "
+                    f"{self.task.name!r}; its column {self.columns['split']!r} has {listed(sorted(self.splits))}; add "
+                    f"such rows, or name other splits: splits = {{ {role} = [...] }}"
+                )
+        return splits
 
 
-def _splits(task: Task, given: list[str], rows: int, named: set[str], path: str) -> dict[str, Rows]:
-    """Role -> rows. Without declared splits every row is tested (and folded, where classes are learned)."""
-    if not task.splits:
-        return {"test": np.arange(rows)}
-    names = np.array(given)
-    splits = {role: np.flatnonzero(np.isin(names, own)) for role, own in task.splits.items()}
-    for role, found in splits.items():
-        if not len(found):
-            raise InputError(
-                f"{path}: no rows of the split {'/'.join(task.splits[role])} ({role}) of task {task.name!r}; "
-                f"its column {task.columns['split']!r} has {', '.join(sorted(named))}"
-            )
-    if "test" not in splits:
-        raise InputError(f"task {task.name!r} has splits but no test; say which rows test")
-    return splits
+def check_scale(number: float, scale: tuple[float, float], fail: Any, row: int, column: str) -> None:
+    """Refuse a score that lies outside the scale; `fail` makes the error that names its row."""
+    low, high = scale
+    if not low <= number <= high:
+        raise fail(row, f"{column} {number:g} is outside the scale {low:g} to {high:g}; correct it, or set scale = ...")
 
 
-def _listed(columns: dict[str, str]) -> str:
-    return "the columns " + ", ".join(f"{name} ({place})" for place, name in columns.items())
+def relevant_passages(rows: Iterable[tuple[str, str, float]], places: Mapping[str, int]) -> dict[str, dict[int, float]]:
+    """(query, passage, grade) -> by query, in order: the passage's place -> grade; a grade of 0 is not relevant.
+
+    >>> relevant_passages([("why?", "because", 1), ("why?", "no", 0), ("who?", "me", 2)], {"because": 0, "me": 1})
+    {'why?': {0: 1}, 'who?': {1: 2}}
+    """
+    relevant: dict[str, dict[int, float]] = {}
+    for query, passage, grade in rows:
+        if grade > 0:
+            relevant.setdefault(query, {})[places[passage]] = grade
+    return relevant

@@ -1,74 +1,114 @@
-"""Tasks are declarations: where the rows are, what they mean, how they are scored."""
+"""Tasks are declarations: where the rows are, what they mean, how they are scored.
 
-from dataclasses import dataclass, field
-from typing import Any
+One declaration serves every command: `evaluate` and `search` score by it, `multitask` trains on it. What training adds
+(a head, a loss, a weight) stands in a recipe, and names the task.
+"""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from layerwise.data.labels import label_name
 from layerwise.errors import InputError
+from layerwise.registry import Registry, check_known
+from layerwise.settings import Settings
 
-KINDS = ("sts", "classification", "retrieval")
 SUITES = ("sts", "transfer", "probing", "retrieval", "multilingual")
 ROLES = ("train", "dev", "test")
-_METRICS = {
-    "sts": ("spearman", "pearson"),
-    "classification": ("accuracy",),
-    "retrieval": ("mrr@10",),
-}
-_COLUMNS = {
-    "sts": {"left": "sentence1", "right": "sentence2", "label": "score"},
-    "classification": {"left": "text", "label": "label"},
-    "retrieval": {"left": "query", "right": "passage"},
-}
-_PLACES = ("left", "right", "label", "subset", "split")
+PLACES = ("left", "right", "label", "subset", "split")
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a task's rows are published.
+class TaskKind:
+    """What all tasks of a kind have in common.
 
     Args:
+        columns: What a row holds ("left", "right", "label") -> its column, unless a task names another.
+        required: The places that must have a column.
+        metrics: The headline figures to choose from; the first is the default.
+        classes: Whether labels are classes; otherwise they are numbers.
+    """
+
+    columns: Mapping[str, str]
+    required: tuple[str, ...]
+    metrics: tuple[str, ...]
+    classes: bool = False
+
+
+KINDS: Registry[TaskKind] = Registry("kind")
+KINDS.register("sts")(
+    TaskKind(
+        columns={"left": "sentence1", "right": "sentence2", "label": "score"},
+        required=("left", "right"),
+        metrics=("spearman", "pearson"),
+    )
+)
+KINDS.register("classification")(
+    TaskKind(
+        columns={"left": "text", "label": "label"},
+        required=("left", "label"),
+        metrics=("accuracy", "f1"),
+        classes=True,
+    )
+)
+KINDS.register("retrieval")(
+    TaskKind(columns={"left": "query", "right": "passage"}, required=("left", "right"), metrics=("mrr@10",))
+)
+
+
+class Source(Settings):
+    """Where a task's rows are published.
+
+    Attributes:
         kind: "hub" (a data set of the Hugging Face hub) or "github" (files of a repository).
         repo: Its owner/name.
-        revision: A commit, so that the rows can't change under a published score.
+        revision: A commit, so that the rows cannot change under a published score.
         reader: How its files are read, one of `layerwise.data.published.READERS`; for the hub "datasets".
         options: For the reader: paths, subsets, columns.
     """
 
-    kind: str
+    label: ClassVar[str] = "source:"
+
+    kind: Literal["hub", "github"]
     repo: str
     revision: str
     reader: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("hub", "github"):
-            raise InputError(f"a source is of the kind {self.kind!r}; known are hub and github")
+    options: dict[str, Any] = Field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.repo}@{self.revision[:12]}"
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is evaluated.
+class Task(Settings):
+    """The declaration of a task.
 
-    Args:
-        name: What commands and results call it.
-        kind: "sts" (graded pairs: a correlation), "classification" (one text or two, and a class) or "retrieval"
-            (queries and the passages that answer them, or duplicates among all texts).
-        file: Its rows, under the data folder or beside the task file: Parquet, CSV, TSV or JSONL.
-        suite: The group that it is evaluated with.
-        metric: The headline figure.
+    >>> Task(name="my-pairs", kind="sts", file="pairs.csv", columns={"left": "a", "right": "b"}).metric
+    'spearman'
+
+    Attributes:
+        name: The name of the task in commands and results.
+        kind: "sts" (graded pairs), "classification" (one text, or two where `columns` has `right`, and a class) or
+            "retrieval" (queries and the passages that answer them, or duplicates among all texts).
+        file: Its rows: Parquet, CSV, TSV or JSONL; a path, or a name in the data folder.
+        suite: The group of tasks that it is evaluated with.
+        metric: The headline figure; by default the first of its kind.
         columns: Which columns hold `left`, `right`, `label`, `subset` and `split`, where they differ from the kind's.
-        splits: Role ("train", "dev", "test") -> the file's own names of that split. Without a "test" all rows are
-            folded (classification) or scored; with splits, rows of others than these are left out.
-        rows: Role -> how many rows the published data has, "all" where there are no splits; checked by `data check`.
-        only: Only the rows of this subset.
+        splits: Role ("train", "dev", "test") -> the values of the column `split` that have this role. Rows of other
+            splits are left out. Without splits all rows are scored, for classification by folds.
+        rows: Role -> the number of rows that are published, "all" where there are no splits (`layerwise data check`).
+        only: Only rows of this subset.
         mixable: Whether rows of its splits may be mixed and split at random; not where training rows are parts of test
             rows.
         duplicates: Retrieval: `label` 1 says that left and right are duplicates, and every text is searched among all.
+        labels: Classification: the classes in order; by default those of the rows, sorted. A whole number is one class
+            however it is written (1, 1.0, "1.0").
+        label_names: What predictions and results call the classes, one name for each of `labels`.
+        scale: STS: the lowest and the highest score.
         source: Where the rows are published.
         digest: A hash of the rows; scores are comparable where it is the same.
-        licence: As stated by who published the rows.
+        licence: As stated by the publisher of the rows.
         note: What a reader of its scores should know.
     """
 
@@ -77,47 +117,113 @@ class Task:
     file: str
     suite: str = "own"
     metric: str = ""
-    columns: dict[str, str] = field(default_factory=dict)
-    splits: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
-    only: str = ""
+    columns: dict[str, str] = Field(default_factory=dict)
+    splits: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    rows: dict[str, int] = Field(default_factory=dict)
+    only: str | None = None
     mixable: bool = True
     duplicates: bool = False
+    labels: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()
+    scale: tuple[float, float] | None = None
     source: Source | None = None
     digest: str = ""
     licence: str = ""
     note: str = ""
 
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InputError(f"task {self.name!r} is of the kind {self.kind!r}; known are {', '.join(KINDS)}")
+    @classmethod
+    def labelled(cls, values: Mapping[str, Any]) -> str:
+        """What begins an error about these values."""
+        return f"task {values['name']!r}:" if values.get("name") else "task:"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _completed(cls, values: Any) -> Any:
+        """Fill in what follows from the kind; one name of a split stands for a list of it."""
+        if not isinstance(values, Mapping):
+            return values
+        completed = dict(values)
+        kind, columns, splits = completed.get("kind"), completed.get("columns", {}), completed.get("splits", {})
+        if isinstance(splits, Mapping):
+            completed["splits"] = {role: [own] if isinstance(own, str) else own for role, own in splits.items()}
+        if isinstance(kind, str) and kind in KINDS and isinstance(columns, Mapping):
+            defaults = dict.fromkeys(PLACES, "") | {"split": "split" if splits else ""}
+            completed["columns"] = {**defaults, **KINDS[kind].columns, **columns}
+            completed["metric"] = completed.get("metric") or KINDS[kind].metrics[0]
+        labels = completed.get("labels")
+        if isinstance(labels, list | tuple):
+            completed["labels"] = [label_name(name) if isinstance(name, str | float | int) else name for name in labels]
+        return completed
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
         if not self.name or any(mark in self.name for mark in "/\\ ,"):
-            raise InputError(f"task name {self.name!r} has a slash, a comma or a space, or is empty; rename it")
-        object.__setattr__(self, "metric", self.metric or _METRICS[self.kind][0])
-        if self.metric not in _METRICS[self.kind]:
-            metrics = ", ".join(_METRICS[self.kind])
-            raise InputError(f"task {self.name!r} has the metric {self.metric!r}; tasks of its kind have {metrics}")
-        for given, known in ((self.columns, _PLACES), (self.splits, ROLES)):
-            if unknown := sorted(set(given) - set(known)):
-                raise InputError(f"task {self.name!r} names {unknown[0]!r}; known there are {', '.join(known)}")
-        columns = dict.fromkeys(_PLACES, "") | {"split": "split" if self.splits else ""}
-        columns |= _COLUMNS[self.kind] | self.columns
-        object.__setattr__(self, "columns", columns)
-        object.__setattr__(self, "splits", {role: _names(given) for role, given in self.splits.items()})
-        if self.only and not columns["subset"]:
-            raise InputError(f"task {self.name!r} is only {self.only!r}; say which column that is in: columns.subset")
-        needed = ("left",) if self.kind == "classification" else ("left", "right")
-        if empty := [place for place in needed if not columns[place]]:
-            raise InputError(f"task {self.name!r} has no column {empty[0]!r}; its rows need {', '.join(needed)}")
-        if self.duplicates and not columns["label"]:
-            raise InputError(f"task {self.name!r} is of duplicates and needs a column of labels, 1 for a duplicate")
+            raise InputError("a name must not be empty or hold a slash, a comma or a space; rename it")
+        if not self.file:
+            raise InputError("file must not be empty; give the file of its rows")
+        kind = KINDS[self.kind]
+        check_known(self.metric, kind.metrics, f"metric of {self.kind}")
+        for key, given, known in (("columns", self.columns, PLACES), ("splits", self.splits, ROLES)):
+            for name in given:
+                check_known(name, known, f"key of {key}")
+        for place in kind.required:
+            if not self.columns[place]:
+                raise InputError(f"columns.{place} must not be empty; {self.kind} needs {', '.join(kind.required)}")
+        if self.only is not None and not self.columns["subset"]:
+            raise InputError(f"only = {self.only!r} needs the column of the subsets: columns = {{ subset = ... }}")
+        if self.splits and not self.columns["split"]:
+            raise InputError("splits need the column of their names: columns = { split = ... }")
+        if self.duplicates and not self.columns["label"]:
+            raise InputError("duplicates need a column of labels, 1 for a duplicate: columns = { label = ... }")
+        self._check_labels()
+        return self
+
+    def _check_labels(self) -> None:
+        if (self.labels or self.label_names) and not KINDS[self.kind].classes:
+            raise InputError(f"labels and label_names are for classes; {self.kind} has none")
+        if not all(self.labels):
+            raise InputError("labels: an empty name and nan stand for no label; name the classes only")
+        if not all(name.strip() for name in self.label_names):
+            raise InputError("label_names: a name must not be empty")
+        for key in ("labels", "label_names"):
+            names = getattr(self, key)
+            if twice := repeated(names):
+                raise InputError(f"{key}: {twice!r} comes twice; name each class once")
+        if self.label_names and len(self.label_names) != len(self.labels):
+            raise InputError(
+                f"label_names: {len(self.label_names)} for {len(self.labels)} labels; give labels = [...], the file's "
+                f"classes in the order of their names"
+            )
+        if self.labels:
+            self.check_classes(len(self.labels))
+        if self.scale is not None and self.kind != "sts":
+            raise InputError(f"scale is for sts; {self.kind} has no scores")
+        if self.scale is not None and not self.scale[0] < self.scale[1]:
+            raise InputError(f"scale is {list(self.scale)}; expected the lowest and the highest score")
 
     @property
     def is_pair(self) -> bool:
         """Whether a row has two texts."""
         return bool(self.columns["right"])
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether labels are classes; otherwise they are numbers."""
+        return KINDS[self.kind].classes
 
-def _names(given: Any) -> tuple[str, ...]:
-    """One name, or several: "test" is what is meant, not its letters."""
-    return (given,) if isinstance(given, str) else tuple(given)
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns of the texts: one, or two."""
+        return tuple(filter(None, (self.columns["left"], self.columns["right"])))
+
+    def check_classes(self, classes: int) -> None:
+        """Refuse a number of classes that the metric is not defined for."""
+        if classes < 2:
+            raise InputError(f"task {self.name!r}: labels: {classes} class; a classification needs 2 or more")
+        if self.metric == "f1" and classes != 2:
+            raise InputError(f"task {self.name!r}: metric 'f1' is for two classes, but there are {classes}")
+
+
+def repeated(names: Sequence[str]) -> str | None:
+    """The first name that comes more than once, if any."""
+    return next((name for name in names if names.count(name) > 1), None)

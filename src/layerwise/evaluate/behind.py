@@ -1,8 +1,7 @@
 """What follows a model's mix, in words to read beside a result."""
 
-from layerwise.model.head import AnyHead, FlowHead
-from layerwise.model.layer_model import LayerModel
-from layerwise.postprocess.fitted_on import ENCODER
+from layerwise.model import AnyHead, FlowHead, LayerModel
+from layerwise.postprocess import ENCODER
 
 
 def behind_in_words(model: LayerModel) -> str:

@@ -9,15 +9,13 @@ from typing import Any
 
 from sentence_transformers.evaluation import SentenceEvaluator
 
-from layerwise.data.catalog import find_tasks
-from layerwise.data.locate import load_task
-from layerwise.data.tasks import Task
+from layerwise.data import Task, find_tasks, load_task
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.subjects import HostSubject, LayerSubject
 from layerwise.evaluate.suite import headline
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 
 
 class MtebEncoder:

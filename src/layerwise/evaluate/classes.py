@@ -5,15 +5,13 @@ import logging
 import numpy as np
 import torch
 
-from layerwise.classify.senteval import SentEvalProtocol, evaluate_classes, pair_features
-from layerwise.data.task_rows import TaskRows
-from layerwise.data.tasks import Task
+from layerwise.classify import SentEvalProtocol, evaluate_classes, pair_features
+from layerwise.data import Task, TaskRows
 from layerwise.encoder import Array
 from layerwise.evaluate.outcomes import Outcome, over_seeds
 from layerwise.evaluate.protocols import Protocol
 from layerwise.muted import muted
-from layerwise.search.transfer import fixed_accuracies
-from layerwise.search.transfer_protocol import TransferProtocol
+from layerwise.search import TransferProtocol, fixed_accuracies
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder import POOLINGS
 from layerwise.errors import InputError, ModelError
 from layerwise.evaluate.searched import SEARCH, SearchedSubject
 from layerwise.evaluate.subjects import HostSubject, LayerSubject, Subject, layer_mixes
 from layerwise.mixes import parse_mix
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def load_subject(
 
 def _host(name: str, why: ModelError, bar: bool, options: dict[str, Any]) -> Subject:
     """A sentence-transformers model whose modules we can't read layer by layer is evaluated as it is."""
-    from layerwise.encoder.folders import find_model
+    from layerwise.encoder import find_model
 
     folder = find_model(name, revision=options.get("revision"), trust_remote_code=False)
     if not folder.modules:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from layerwise.data.tasks import ROLES
+from layerwise.data import ROLES
 from layerwise.errors import InputError
 from layerwise.evaluate.retrieval import SearchSetting
 from layerwise.evaluate.sts import AGGREGATIONS

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.data.relevance import relevant_passages
-from layerwise.data.task_rows import TaskRows
+from layerwise.data import TaskRows, relevant_passages
 from layerwise.errors import InputError
 from layerwise.evaluate.outcomes import Figures, Outcome
 from layerwise.evaluate.pairs import Vectors

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from layerwise.data.task_rows import Rows, TaskRows
-from layerwise.data.tasks import Task
+from layerwise.data import Rows, Task, TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.classes import is_random, score_classes, split_accuracies
@@ -52,7 +51,7 @@ def scored_rows(rows: TaskRows, protocol: Protocol) -> Rows:
 
 def sides(rows: TaskRows, vectors: Array) -> tuple[Array, Array | None]:
     """The vectors of left and right texts, row by row."""
-    left, right = rows.places()
+    left, right = rows.positions()
     return vectors[left], None if right is None else vectors[right]
 
 

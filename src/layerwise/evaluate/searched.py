@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from layerwise.data.task_rows import TaskRows
+from layerwise.data import TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.outcomes import Outcome
@@ -13,9 +13,8 @@ from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.score import sides
 from layerwise.evaluate.splits import search_splits
 from layerwise.evaluate.subjects import LayerSubject, Subject, Variant
-from layerwise.model.layer_model import LayerModel
-from layerwise.search.transfer import TransferSearch
-from layerwise.search.transfer_protocol import TransferProtocol
+from layerwise.model import LayerModel
+from layerwise.search import TransferProtocol, TransferSearch
 
 SEARCH = "search"
 _LARGE = 13  # layers above which the paper searches sets of up to 3 for classification instead of 4

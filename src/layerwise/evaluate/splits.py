@@ -9,8 +9,7 @@ from layerwise.evaluate.outcomes import Outcome
 from layerwise.evaluate.pairs import Vectors, cosine
 from layerwise.evaluate.sts import correlations
 from layerwise.mixes import parse_mix
-from layerwise.search.layer_search import LayerSearch
-from layerwise.search.select import random_splits
+from layerwise.search import LayerSearch, random_splits
 
 DEV_PAIRS, SPLITS = 350, 5
 

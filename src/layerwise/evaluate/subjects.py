@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerwise.data.task_rows import TaskRows
-from layerwise.encoder import Array
-from layerwise.encoder.fingerprint import tokenizer_fingerprint
+from layerwise.data import TaskRows
+from layerwise.encoder import Array, tokenizer_fingerprint
 from layerwise.errors import InputError
 from layerwise.evaluate.behind import behind_in_words
 from layerwise.evaluate.outcomes import Outcome
@@ -22,9 +21,9 @@ from layerwise.evaluate.protocols import Protocol
 from layerwise.evaluate.retrieval import score_retrieval, search_task
 from layerwise.evaluate.score import score_task, scored_rows
 from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from layerwise.muted import muted
-from layerwise.postprocess.fitted_on import ENCODER
+from layerwise.postprocess import ENCODER
 
 log = logging.getLogger(__name__)
 

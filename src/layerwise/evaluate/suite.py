@@ -7,10 +7,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from layerwise.data.catalog import find_tasks
-from layerwise.data.locate import load_task
-from layerwise.data.task_rows import TaskRows
-from layerwise.data.tasks import Task
+from layerwise.data import Task, TaskRows, find_tasks, load_task
 from layerwise.digests import text_digest
 from layerwise.errors import InputError
 from layerwise.evaluate.load import as_subject

@@ -14,7 +14,7 @@ from layerwise.encoder import ahead
 from layerwise.encoder.batches import padded_texts
 from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
-from layerwise.multitask.rows import LabelledTask
+from layerwise.multitask.rows import TrainingTask
 from layerwise.multitask.schedule import TaskBatch, schedule, steps
 from layerwise.multitask.settings import MixingSettings
 
@@ -40,7 +40,7 @@ class MultitaskBatches:
 
     def __init__(
         self,
-        tasks: Sequence[LabelledTask],
+        tasks: Sequence[TrainingTask],
         tokenizers: Mapping[str, SentenceTokenizer],
         *,
         batch_size: int,
@@ -93,22 +93,22 @@ class MultitaskBatches:
 
     def _step(self, planned: Sequence[TaskBatch]) -> Step:
         return {
-            self.tasks[batch.task].settings.name: self._batch(self.tasks[batch.task], batch)
+            self.tasks[batch.task].name: self._batch(self.tasks[batch.task], batch)
             for batch in planned
             if not batch.is_padding
         }
 
-    def _batch(self, task: LabelledTask, planned: TaskBatch) -> Batch:
+    def _batch(self, task: TrainingTask, planned: TaskBatch) -> Batch:
         rows = task.parts["train"]
         texts = [column[row] for column in rows.columns for row in planned.rows.tolist()]
-        found = self.tokenizers[task.settings.name](texts)
-        self._texts[task.settings.name] += len(texts)
-        self._cut[task.settings.name] += found.truncated
+        found = self.tokenizers[task.name](texts)
+        self._texts[task.name] += len(texts)
+        self._cut[task.name] += found.truncated
         tokens, mask = padded_texts(found.ids, self.pad_id)
         targets = torch.from_numpy(rows.targets[planned.rows])
         return {
             "input_ids": tokens,
             "attention_mask": mask,
-            "targets": targets.float() if task.settings.kind == "similarity" else targets,
+            "targets": targets if task.setup.task.has_classes else targets.float(),
             "kept": torch.from_numpy(planned.kept),
         }

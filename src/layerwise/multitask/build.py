@@ -12,14 +12,14 @@ from layerwise.errors import InputError
 from layerwise.mixes import LayerMix
 from layerwise.model.head import Head
 from layerwise.model.layer_model import LayerModel
-from layerwise.multitask.heads import task_head
-from layerwise.multitask.predictor import Predictor
-from layerwise.multitask.rows import LabelledTask
+from layerwise.multitask.rows import TrainingTask
 from layerwise.multitask.settings import MultitaskRecipe
 from layerwise.multitask.student import MultitaskStudent
 from layerwise.multitask.weights import LearnedWeights, task_weights
-from layerwise.train.build import freeze, fresh_pooler, set_dropout
-from layerwise.train.heads import fresh_head
+from layerwise.predict import Predictor, task_head
+from layerwise.train.loop.student import freeze, set_dropout
+from layerwise.train.loop.student import new_head as fresh_head
+from layerwise.train.loop.student import new_pooler as fresh_pooler
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,18 @@ class MultitaskParts:
     pooler: LayerMix
     head: nn.Module
     student: MultitaskStudent
-    tasks: tuple[LabelledTask, ...]
+    tasks: tuple[TrainingTask, ...]
 
     def predictor(self, *, remember: bool = False, **about: Any) -> Predictor:
         """The tasks' heads behind the same weights; `about` goes to `LayerModel` (training, fitted_on)."""
         shared = [self.head] if isinstance(self.head, Head) else []
         model = LayerModel(self.encoder, self.pooler, heads=shared, **about)
-        names = [task.settings.name for task in self.tasks]
-        heads = {name: self.student.head_of(name) for name in names}
-        return Predictor(model, heads, {task.settings.name: task.labels for task in self.tasks}, remember)
+        heads = {task.name: self.student.head_of(task.name) for task in self.tasks}
+        return Predictor(model, heads, {task.name: task.labels for task in self.tasks}, remember)
 
 
 def build(
-    recipe: MultitaskRecipe, tasks: Sequence[LabelledTask], encoder: LayerEncoder, *, seed: int
+    recipe: MultitaskRecipe, tasks: Sequence[TrainingTask], encoder: LayerEncoder, *, seed: int
 ) -> MultitaskParts:
     """Fresh pooler and heads around an encoder, which is trained in place; `tasks` are those of a weight above 0."""
     check_trainable(recipe)
@@ -53,19 +52,19 @@ def build(
     wide = pooler.width(encoder.width)
     width = settings.width or (encoder.width if settings.head != "none" else wide)
     head = fresh_head(settings.head, wide, width, seed=seed + 1)
-    names = [task.settings.name for task in tasks]
+    names = [task.name for task in tasks]
     sizes = [len(task.parts["train"]) for task in tasks]
-    weights = task_weights(mixing.weights, sizes, [task.settings.weight for task in tasks])
-    regressions = [task.settings.kind == "similarity" for task in tasks]
+    weights = task_weights(mixing.weights, sizes, [task.setup.objective.weight for task in tasks])
+    regressions = [not task.setup.task.has_classes for task in tasks]
     student = MultitaskStudent(
         encoder,
         pooler,
         head,
         {
-            task.settings.name: task_head(task.settings, width, task.outputs, seed=seed + 2 + number)
+            task.name: task_head(task.setup, width, task.outputs, seed=seed + 2 + number)
             for number, task in enumerate(tasks)
         },
-        {task.settings.name: task.loss for task in tasks},
+        {task.name: task.loss for task in tasks},
         dict(zip(names, weights, strict=True)),
         learned=LearnedWeights(regressions) if mixing.weights == "learned" else None,
         frozen_encoder=mixing.frozen_encoder,
@@ -85,26 +84,26 @@ def check_trainable(recipe: MultitaskRecipe) -> None:
         raise InputError('[model] head = "mlp-bn" is for training alone; before tasks\' heads take mlp, linear or none')
     if recipe.train.chunk:
         raise InputError("[train] chunk: gradient caching is not for several tasks; lower batch_size instead")
-    for task in recipe.tasks:
-        if recipe.mixing.frozen_encoder and task.contrast and task.weight:
+    for setup in recipe.trained:
+        if recipe.mixing.frozen_encoder and setup.objective.contrast:
             raise InputError(
-                f"task {task.name!r}: contrast compares two dropout passes of the encoder, but [mixing] "
+                f"objective of task {setup.name!r}: contrast compares two dropout passes of the encoder, but [mixing] "
                 f"frozen_encoder = true leaves it no dropout; set contrast = 0, or train the encoder"
             )
 
 
-def _check_encoder(tasks: Sequence[LabelledTask], encoder: LayerEncoder) -> None:
+def _check_encoder(tasks: Sequence[TrainingTask], encoder: LayerEncoder) -> None:
     rate = dropout_rate(encoder.model)
-    for task in (task.settings for task in tasks):
-        if task.max_length > encoder.max_length:
+    for objective in (task.setup.objective for task in tasks):
+        if objective.max_length > encoder.max_length:
             raise InputError(
-                f"task {task.name!r}: max_length {task.max_length}: {encoder.name} takes at most "
-                f"{encoder.max_length} tokens"
+                f"objective of task {objective.task!r}: max_length is {objective.max_length}, but {encoder.name} takes "
+                f"at most {encoder.max_length} tokens"
             )
-        if task.contrast and not (rate or task.contrast_dropout):
+        if objective.contrast and not (rate or objective.contrast_dropout):
             raise InputError(
-                f"task {task.name!r}: {encoder.name} has no dropout, so two passes over a text are equal; "
-                f"set dropout = 0.1 under [model], or contrast_dropout"
+                f"objective of task {objective.task!r}: {encoder.name} has no dropout, so two passes over a text are "
+                f"equal; set dropout = 0.1 under [model], or contrast_dropout"
             )
 
 

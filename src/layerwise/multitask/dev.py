@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from layerwise.errors import InputError
 from layerwise.files import plain_json
-from layerwise.multitask.metrics import confusion, overall, predicted_classes, task_metric
-from layerwise.multitask.predictor import Predictor
-from layerwise.multitask.rows import LabelledRows, LabelledTask
+from layerwise.multitask.metrics import confusion, overall, task_metric
+from layerwise.multitask.rows import RoleRows, TrainingTask
 from layerwise.muted import muted
+from layerwise.predict import Predictor, predicted_classes
 
 OVERALL = "overall"
 _DRAW = 0  # the seed: every training looks at the same rows
@@ -45,14 +45,14 @@ class Report:
         return facts
 
 
-def report(predictor: Predictor, tasks: Sequence[LabelledTask], role: str = "dev") -> Report:
+def report(predictor: Predictor, tasks: Sequence[TrainingTask], role: str = "dev") -> Report:
     """Score every task that has rows of this role."""
     scores: dict[str, float] = {}
     confusions: dict[str, NDArray[np.int64]] = {}
     for task in tasks:
         if role not in task.parts:
             continue
-        rows, name, metric = task.parts[role], task.settings.name, task.settings.metric
+        rows, name, metric = task.parts[role], task.name, task.setup.task.metric
         with muted("layerwise.encoder.streaming"):  # texts are cut to the task's length at every look
             outputs = predictor.outputs(name, rows.columns)
         finite = bool(np.isfinite(outputs).all())
@@ -63,12 +63,12 @@ def report(predictor: Predictor, tasks: Sequence[LabelledTask], role: str = "dev
     return Report(scores, overall(scores) if whole else None, confusions)
 
 
-def _score(task: LabelledTask, rows: LabelledRows, outputs: NDArray[np.float32]) -> float:
-    score = task_metric(task.settings.metric, rows.targets, outputs)
+def _score(task: TrainingTask, rows: RoleRows, outputs: NDArray[np.float32]) -> float:
+    score = task_metric(task.setup.task.metric, rows.targets, outputs)
     return 0.0 if math.isnan(score) else score
 
 
-def with_fewer_dev_rows(task: LabelledTask, limit: int) -> LabelledTask:
+def with_fewer_dev_rows(task: TrainingTask, limit: int) -> TrainingTask:
     """The task with at most so many of its dev rows, drawn once for all and in the file's order; 0: all of them.
 
     Rows that happen to have one score are refused: every look would find a correlation of 0.
@@ -78,10 +78,10 @@ def with_fewer_dev_rows(task: LabelledTask, limit: int) -> LabelledTask:
         return task
     drawn = np.sort(np.random.default_rng(_DRAW).choice(len(rows), size=limit, replace=False))
     targets = rows.targets[drawn]
-    if task.settings.kind == "similarity" and np.ptp(targets) == 0:
+    if not task.setup.task.has_classes and np.ptp(targets) == 0:
         raise InputError(
-            f"{task.settings.file}: [dev] limit {limit} draws rows whose every score is {targets[0]:g}; a correlation "
-            f"needs different ones; raise it (task {task.settings.name!r} has {len(rows)} dev rows), or set 0 for all"
+            f"{task.setup.task.file}: [dev] limit {limit} draws rows whose every score is {targets[0]:g}; a "
+            f"correlation needs different ones; raise it (task {task.name!r} has {len(rows)} dev rows), or set 0"
         )
     columns = tuple(tuple(column[row] for row in drawn.tolist()) for column in rows.columns)
-    return replace(task, parts=task.parts | {"dev": LabelledRows(columns, targets)})
+    return replace(task, parts=task.parts | {"dev": RoleRows(columns, targets)})

@@ -6,10 +6,10 @@ from typing import Any
 
 from layerwise.multitask.build import MultitaskParts
 from layerwise.multitask.dev import Report
-from layerwise.multitask.rows import LabelledTask
+from layerwise.multitask.rows import TrainingTask
 from layerwise.multitask.settings import MultitaskRecipe
 from layerwise.postprocess.fitted_on import ENCODER, FittedOn
-from layerwise.train.facts import without_folders
+from layerwise.train.loop.run import without_folders
 
 _UNREAD = {"model": ("keep_head", "inference"), "train": ("chunk", "cuda_graphs")}
 
@@ -28,7 +28,7 @@ def multitask_facts(
     facts: dict[str, Any] = {
         "recipe": without_folders(_as_read(recipe)),
         "tasks": {
-            task.settings.name: {
+            task.name: {
                 "rows": {role: len(rows) for role, rows in task.parts.items()},
                 "labels": list(task.labels),
                 "weight": weight,
@@ -54,13 +54,13 @@ def _as_read(recipe: MultitaskRecipe) -> dict[str, Any]:
     return facts
 
 
-def fitted_on(recipe: MultitaskRecipe, tasks: Sequence[LabelledTask]) -> tuple[FittedOn, ...]:
+def fitted_on(recipe: MultitaskRecipe, tasks: Sequence[TrainingTask]) -> tuple[FittedOn, ...]:
     """The text that the encoder, or pooler and heads behind a frozen one, were trained on."""
     what = "pooler" if recipe.mixing.frozen_encoder else ENCODER
     return tuple(
         FittedOn.of(
             [text for column in task.parts["train"].columns for text in column],
-            source=f"{task.settings.name} ({Path(task.settings.file).name}, train)",
+            source=f"{task.name} ({Path(task.setup.task.file).name}, train)",
             what=what,
         )
         for task in tasks

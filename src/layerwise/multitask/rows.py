@@ -1,28 +1,31 @@
-"""A task's file to labelled rows: texts by column, classes as numbers or scores, by role (train, dev, test).
+"""The rows of a task as training takes them: texts by column, classes as numbers or scores, by role.
 
-What can't be used is one error that names the file, the row and the remedy.
+Training is stricter than evaluation: texts must not be empty, every class has two examples, dev and test have no class
+that train lacks. An error names the file, the row and the remedy.
 """
 
 import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.data.rows import Row, RowSource, written_text_of
-from layerwise.errors import InputError, MissingColumnError
-from layerwise.multitask.labels import class_numbers, is_unlabelled, listed, scores, train_labels
-from layerwise.multitask.task import TaskSettings
-from layerwise.train.text import found_file
+from layerwise.data import Rows, Task, TaskRows, as_number, check_scale, label_name, listed, load_task, repeated
+from layerwise.errors import InputError
+from layerwise.predict import TaskSetup
 
 log = logging.getLogger(__name__)
 
+FEWEST = 2  # examples of a class in train
+_MORE = f"give {FEWEST} or more, or leave the class out of every split"
+
 
 @dataclass(frozen=True)
-class LabelledRows:
+class RoleRows:
     """The rows of one role: n texts a column, and (n,) class numbers (int64) or scores (float64)."""
 
     columns: tuple[tuple[str, ...], ...]
@@ -33,106 +36,173 @@ class LabelledRows:
 
 
 @dataclass(frozen=True)
-class LabelledTask:
-    """A task with its rows. `labels` are the classes' names by their numbers: the settings' `label_names`, else the
-    file's own; none for similarity.
+class TrainingTask:
+    """A task with its rows.
 
-    `parts` has "train", "dev" and, where its rows carry labels, "test".
+    Args:
+        setup: Its declaration and its objective.
+        labels: The names of its classes by their numbers: the declared `label_names`, else the file's; none for sts.
+        parts: "train", "dev" and, where its rows have labels, "test".
     """
 
-    settings: TaskSettings
+    setup: TaskSetup
     labels: tuple[str, ...]
-    parts: dict[str, LabelledRows]
+    parts: dict[str, RoleRows]
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.setup.name
 
     @property
     def loss(self) -> str:
         """The loss by its name: "cross-entropy", "binary" or "mse"."""
-        return self.settings.loss_for(len(self.labels))
+        return self.setup.loss_for(len(self.labels))
 
     @property
     def outputs(self) -> int:
         """How many numbers the head gives for a row."""
-        return self.settings.outputs_for(len(self.labels))
+        return self.setup.outputs_for(len(self.labels))
 
 
-def read_labelled(task: TaskSettings, folder: str | os.PathLike[str] | None = None) -> LabelledTask:
-    """Read a task's file: the one at its path, else the one of that name in the data folder, as `train` finds its text.
+def load_training_task(setup: TaskSetup, folder: str | os.PathLike[str] | None = None) -> TrainingTask:
+    """Read the file of a task for training.
 
-    Rows of a test split that has no labels (empty, or -1) are left out; those of train and dev need one each.
+    Test rows are left out where none has a label (empty, or -1); those of train and dev need one each.
 
     Args:
-        task: What to read, and what for.
+        setup: The task and its objective.
         folder: The data folder, else `$LAYERWISE_DATA`.
     """
-    path = found_file(task.file, folder, remedy=f"say where the file of task {task.name!r} is with --data FOLDER")
-    source = RowSource.of(path, (*task.columns, task.label, task.split_column))
-    found = _by_role(source, task)
-    if task.limit is None or task.limit >= len(found["train"]):
-        return _labelled(source, found, task)
+    check_splits(setup.task)
+    rows = load_task(setup.task, folder, empty=None, unlabelled=("test",))
+    if rows.unused:
+        count, splits = sum(rows.unused.values()), listed(list(rows.unused))
+        log.info("task %s: %d rows are left out, as no split names their %s", setup.name, count, splits)
+    limit, train = setup.objective.limit, rows.splits["train"]
+    if limit is None or limit >= len(train):
+        return _training_task(setup, rows)
     try:
-        return _labelled(source, found | {"train": found["train"][: task.limit]}, task)
+        return _training_task(setup, replace(rows, splits=rows.splits | {"train": train[:limit]}))
     except InputError as error:
-        raise InputError(f"{error} (limit = {task.limit} leaves {task.limit} rows of train)") from error
+        raise InputError(f"{error} (limit = {limit} leaves {limit} rows of train)") from error
 
 
-def _labelled(source: RowSource, found: dict[str, list[Row]], task: TaskSettings) -> LabelledTask:
-    """Texts and targets of each role's rows."""
-    labels = () if task.kind == "similarity" else train_labels(source, found["train"], task)
-    if "test" in found and is_unlabelled(found["test"], task, labels):
-        log.info("task %s: its %d test rows have no labels and are left out", task.name, len(found.pop("test")))
-    parts, columns = {}, range(len(task.columns))
-    for role, rows in found.items():
-        texts = tuple(tuple(written_text_of(source, row, column) for row in rows) for column in columns)
-        parts[role] = LabelledRows(texts, _targets(source, rows, task, labels, role))
-    _tell_repeated(task, parts)
-    return LabelledTask(task, task.label_names or labels, parts)
+def check_splits(task: Task) -> None:
+    """Refuse a task that cannot be trained on: train and dev rows must be declared, and differ."""
+    for role in ("train", "dev"):
+        if not task.splits.get(role):
+            raise InputError(
+                f"task {task.name!r}: splits declare no {role} rows, which training needs; write "
+                f'splits = {{ train = ["train"], dev = ["dev"] }}, with the values of the column that holds them'
+            )
+    names = [name for values in task.splits.values() for name in values]
+    if twice := repeated(names):
+        raise InputError(f"task {task.name!r}: splits: {twice!r} comes twice; rows that train neither choose nor test")
+    columns = [name for place, name in task.columns.items() if name and place != "subset"]
+    if twice := repeated(columns):
+        raise InputError(f"task {task.name!r}: columns: {twice!r} comes twice; texts, label and split differ")
 
 
-def _tell_repeated(task: TaskSettings, parts: Mapping[str, LabelledRows]) -> None:
-    """Rows that are trained on are no test: a score on them is too good."""
+def _training_task(setup: TaskSetup, rows: TaskRows) -> TrainingTask:
+    labels = _classes(setup, rows) if setup.task.has_classes else ()
+    splits = dict(rows.splits)
+    if "test" in splits and _is_unlabelled(setup, rows, labels):
+        log.info("task %s: its %d test rows have no labels and are left out", setup.name, len(splits.pop("test")))
+    parts = {role: _part(setup, rows, members, labels, role) for role, members in splits.items()}
+    _warn_of_repeated(setup, parts)
+    return TrainingTask(setup, setup.task.label_names or labels, parts)
+
+
+def _part(setup: TaskSetup, rows: TaskRows, members: Rows, labels: Sequence[str], role: str) -> RoleRows:
+    columns = [rows.left, *([rows.right] if rows.right else [])]
+    texts = tuple(tuple(column[row] for row in members) for column in columns)
+    if setup.task.has_classes:
+        return RoleRows(texts, _class_numbers(rows, members, labels, role))
+    return RoleRows(texts, _scores(setup, rows, members, role))
+
+
+def _classes(setup: TaskSetup, rows: TaskRows) -> tuple[str, ...]:
+    """The declared classes, or those of the training rows, in order (numbers as numbers). Each has two examples."""
+    train = rows.splits["train"]
+    names = [_class_name(rows, row) for row in train]
+    counts = Counter(names)
+    for row, name in zip(train, names, strict=True):
+        if counts[name] < FEWEST:
+            raise rows.fail(row, f"class {name!r} has one example in train; {_MORE}")
+    for name in setup.task.labels:
+        if not counts[name]:
+            raise InputError(f"{rows.file}: class {name!r} has no example in train; {_MORE}")
+    labels = setup.task.labels or _in_order(list(counts))
+    try:
+        setup.check_classes(len(labels))
+    except InputError as error:
+        raise InputError(f"{rows.file}: {error}; train has {listed(labels)}") from error
+    return labels
+
+
+def _class_name(rows: TaskRows, row: int) -> str:
+    name = label_name(rows.labels[row])
+    if not name:
+        column, value = rows.task.columns["label"], rows.labels[row]
+        shown = f" ({value!r} is none)" if value and value.strip() else ""
+        raise rows.fail(row, f"no label in {column!r}{shown}; every row needs a class")
+    return name
+
+
+def _class_numbers(rows: TaskRows, members: Rows, labels: Sequence[str], role: str) -> NDArray[np.int64]:
+    """The class of each row as its number: (n,)"""
+    numbers = {name: number for number, name in enumerate(labels)}
+    names = [_class_name(rows, row) for row in members]
+    for row, name in zip(members, names, strict=True):
+        if name not in numbers:
+            raise rows.fail(
+                row,
+                f"{role} has {name!r}, a label never seen in training, which has {listed(labels)}; correct the label, "
+                f"or add rows of it to train",
+            )
+    return np.array([numbers[name] for name in names], dtype=np.int64)
+
+
+def _scores(setup: TaskSetup, rows: TaskRows, members: Rows, role: str) -> NDArray[np.float64]:
+    """The score of each row, checked against the scale: (n,)"""
+    column = setup.task.columns["label"]
+    for row in members:
+        if rows.labels[row] is None:
+            raise rows.fail(row, f"no score in {column!r}; every row needs one")
+        check_scale(rows.labels[row], setup.scale, rows.fail, row, column)
+    scores = np.array([rows.labels[row] for row in members], dtype=np.float64)
+    if np.ptp(scores) == 0:
+        raise InputError(
+            f"{rows.file}: every score of {role} is {scores[0]:g} ({len(scores)} rows); a correlation needs different "
+            f"ones"
+        )
+    return scores
+
+
+def _is_unlabelled(setup: TaskSetup, rows: TaskRows, labels: Sequence[str]) -> bool:
+    """Whether no test row has a label: it is missing, or -1, which stands for hidden test labels."""
+    low, high = setup.scale
+    is_score = not setup.task.has_classes and low <= -1 <= high
+    hidden = {""} if is_score else {"", "-1"} - set(labels)
+    return all(label_name(rows.labels[row]) in hidden for row in rows.splits["test"])
+
+
+def _warn_of_repeated(setup: TaskSetup, parts: Mapping[str, RoleRows]) -> None:
+    """Warn of dev and test rows whose texts are trained on: scores on them are too good."""
     trained = set(zip(*parts["train"].columns, strict=True))
     for role in parts.keys() - {"train"}:
         count = sum(texts in trained for texts in zip(*parts[role].columns, strict=True))
         if count:
             log.warning(
                 "task %s: %d of its %d %s rows have texts that train has too, so that their scores are too good",
-                task.name, count, len(parts[role]), role,
+                setup.name, count, len(parts[role]), role,
             )  # fmt: skip
 
 
-def _by_role(source: RowSource, task: TaskSettings) -> dict[str, list[Row]]:
-    """Each role's rows, in the file's order."""
-    roles = {name: role for role, names in task.splits.items() for name in names}
-    found: dict[str, list[Row]] = {role: [] for role in task.splits}
-    splits = Counter[str]()
-    needed = f"task {task.name!r} needs the columns {', '.join(source.columns)}"
-    try:
-        for row in source:
-            split = str(row.values[-1])
-            splits[split] += 1
-            if split in roles:
-                found[roles[split]].append(row)
-    except MissingColumnError as error:
-        raise InputError(f"{error}; {needed}") from error
-    if not splits:
-        raise InputError(f"{source.name}: no rows; {needed}")
-    unused = {split: count for split, count in splits.items() if split not in roles}
-    if unused:
-        count = sum(unused.values())
-        log.info("task %s: %d rows are left out, as no split names their %s", task.name, count, listed(list(unused)))
-    for role, rows in found.items():
-        if not rows:
-            raise InputError(
-                f"{source.name}: no rows of the split {'/'.join(task.splits[role])} ({role}) of task {task.name!r}; "
-                f"its column {task.split_column!r} has {listed(list(splits))}; add such rows, or say which are "
-                f"{role} by splits = {{{role} = …}}"
-            )
-    return found
-
-
-def _targets(
-    source: RowSource, rows: Sequence[Row], task: TaskSettings, labels: Sequence[str], role: str
-) -> NDArray[Any]:
-    if task.kind == "similarity":
-        return scores(source, rows, task, role)
-    return class_numbers(source, rows, task, labels, role)
+def _in_order(names: Sequence[str]) -> tuple[str, ...]:
+    """Sorted, as numbers where all of them are."""
+    numbers = [as_number(name) for name in names]
+    if any(number is None for number in numbers):
+        return tuple(sorted(names))
+    return tuple(name for _, name in sorted(zip(numbers, names, strict=True), key=lambda pair: (pair[0] or 0, pair[1])))

@@ -18,16 +18,17 @@ from layerwise.errors import InputError
 from layerwise.multitask.batches import MultitaskBatches
 from layerwise.multitask.build import MultitaskParts, build, check_trainable
 from layerwise.multitask.dev import OVERALL, Report, report, with_fewer_dev_rows
-from layerwise.multitask.embed_texts import task_tokenizers
 from layerwise.multitask.facts import fitted_on, multitask_facts
-from layerwise.multitask.predictor import Predictor
-from layerwise.multitask.rows import LabelledTask, read_labelled
+from layerwise.multitask.rows import TrainingTask, load_training_task
 from layerwise.multitask.settings import MultitaskRecipe
 from layerwise.multitask.student import MultitaskStudent
-from layerwise.train.callbacks import Told, read_metrics
-from layerwise.train.host import host_arguments, steps_done
-from layerwise.train.run import METRICS, checked_folder, make_callbacks, named_encoder, written
-from layerwise.train.watched import WatchedTrainer
+from layerwise.predict import Predictor, task_tokenizers
+from layerwise.train.loop.callbacks import METRICS, make_callbacks, read_metrics
+from layerwise.train.loop.callbacks import OnStep as Told
+from layerwise.train.loop.checkpoints import checkpoint_step as steps_done
+from layerwise.train.loop.checkpoints import disk_errors as written
+from layerwise.train.loop.trainer import BaseTrainer as WatchedTrainer
+from layerwise.train.seeds import checked_folder, host_arguments, named_encoder
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def train_multitask(
     folder: str | os.PathLike[str],
     *,
     encoder: LayerEncoder | str | None = None,
-    tasks: Sequence[LabelledTask] | None = None,
+    tasks: Sequence[TrainingTask] | None = None,
     data: str | None = None,
     seed: int = 0,
     resume: bool = False,
@@ -147,9 +148,9 @@ def train_multitask(
     return _trained(predictor, facts, read_metrics(folder / METRICS), found)
 
 
-def read_tasks_of(recipe: MultitaskRecipe, data: str | None = None) -> tuple[LabelledTask, ...]:
+def read_tasks_of(recipe: MultitaskRecipe, data: str | None = None) -> tuple[TrainingTask, ...]:
     """The rows of every task that is trained; `data` is the data folder."""
-    return tuple(read_labelled(task, data) for task in recipe.tasks if task.weight)
+    return tuple(load_training_task(setup, data) for setup in recipe.trained)
 
 
 def _trained(
@@ -163,7 +164,7 @@ def _batches(recipe: MultitaskRecipe, parts: MultitaskParts, seed: int) -> Multi
     tokenizer = parts.encoder.tokenizer
     return MultitaskBatches(
         parts.tasks,
-        task_tokenizers(tokenizer, {task.settings.name: task.settings.max_length for task in parts.tasks}),
+        task_tokenizers(tokenizer, {task.name: task.setup.objective.max_length for task in parts.tasks}),
         batch_size=recipe.train.batch_size,
         mixing=recipe.mixing,
         pad_id=int(tokenizer.pad_token_id or 0),
@@ -171,19 +172,19 @@ def _batches(recipe: MultitaskRecipe, parts: MultitaskParts, seed: int) -> Multi
     )
 
 
-def _look(predictor: Predictor, tasks: Sequence[LabelledTask], *, bf16: bool) -> dict[str, float]:
+def _look(predictor: Predictor, tasks: Sequence[TrainingTask], *, bf16: bool) -> dict[str, float]:
     """Dev scores while training, in its precision: float32 would take several times as long as the GPU needs."""
     with torch.autocast(predictor.model.encoder.device.type, dtype=torch.bfloat16, enabled=bf16):
         return report(predictor, tasks).figures()
 
 
-def _roles(tasks: Sequence[LabelledTask]) -> list[str]:
+def _roles(tasks: Sequence[TrainingTask]) -> list[str]:
     """dev, and test where a task has labelled rows of it."""
     return ["dev", *(["test"] if any("test" in task.parts for task in tasks) else [])]
 
 
-def _tell_cut(tasks: Sequence[LabelledTask], shares: Mapping[str, float]) -> None:
-    for name, length in ((task.settings.name, task.settings.max_length) for task in tasks):
+def _tell_cut(tasks: Sequence[TrainingTask], shares: Mapping[str, float]) -> None:
+    for name, length in ((task.name, task.setup.objective.max_length) for task in tasks):
         if shares.get(name):
             log.warning(
                 "task %s: %.1f %% of its texts were longer than max_length = %d tokens, and were cut there",
@@ -191,8 +192,8 @@ def _tell_cut(tasks: Sequence[LabelledTask], shares: Mapping[str, float]) -> Non
             )  # fmt: skip
 
 
-def _sizes(tasks: Sequence[LabelledTask]) -> str:
-    return ", ".join(f"{task.settings.name} ({len(task.parts['train']):,} rows)" for task in tasks)
+def _sizes(tasks: Sequence[TrainingTask]) -> str:
+    return ", ".join(f"{task.name} ({len(task.parts['train']):,} rows)" for task in tasks)
 
 
 def _check_one_process() -> None:

@@ -15,11 +15,11 @@ from layerwise.errors import InputError
 from layerwise.files import read_json, write_json
 from layerwise.multitask.build import check_trainable
 from layerwise.multitask.recipe import load_multitask_recipe, multitask_toml
-from layerwise.multitask.rows import LabelledTask
+from layerwise.multitask.rows import TrainingTask
 from layerwise.multitask.run import MultitaskTrained, read_tasks_of, train_multitask
 from layerwise.multitask.settings import MultitaskRecipe
-from layerwise.train.host import last_checkpoint
-from layerwise.train.run import named_encoder
+from layerwise.train.loop.checkpoints import last_checkpoint
+from layerwise.train.loop.summary import spread, spreads
 from layerwise.train.seeds import (
     BEGUN,
     MODEL,
@@ -30,12 +30,12 @@ from layerwise.train.seeds import (
     check_seeds,
     device_name,
     is_done,
+    named_encoder,
     remove_checkpoints,
     seed_folders,
     start_in,
     write_results,
 )
-from layerwise.train.summary import spread, spreads
 
 
 def train_multitask_seeds(
@@ -83,7 +83,7 @@ def multitask_summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _run(
     recipe: MultitaskRecipe,
-    tasks: Sequence[LabelledTask],
+    tasks: Sequence[TrainingTask],
     seed: int,
     folder: Path,
     device: str | None,
@@ -111,11 +111,11 @@ def _check_rows(folder: Path, digest: str) -> None:
         raise InputError(f"{folder}: was begun with other rows in its tasks' files; give those, or another folder")
 
 
-def _digest(tasks: Sequence[LabelledTask]) -> str:
+def _digest(tasks: Sequence[TrainingTask]) -> str:
     """Of every text, label and class, in their order."""
     found = sha256()
     for task in tasks:
-        found.update(repr((task.settings.name, task.labels, sorted(task.parts))).encode())
+        found.update(repr((task.name, task.labels, sorted(task.parts))).encode())
         for _, rows in sorted(task.parts.items()):
             found.update(repr(rows.columns).encode())
             found.update(rows.targets.tobytes())

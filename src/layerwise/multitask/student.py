@@ -8,13 +8,12 @@ from torch import Tensor, nn
 
 from layerwise.encoder.layer_encoder import LayerEncoder
 from layerwise.mixes import LayerMix
-from layerwise.multitask.heads import TaskHead
 from layerwise.multitask.joined import joined, stacked
 from layerwise.multitask.losses import contrast_loss, task_loss
 from layerwise.multitask.second_view import dropout_set
-from layerwise.multitask.task import TaskSettings
 from layerwise.multitask.weights import LearnedWeights, weighted_loss
-from layerwise.train.learner import Learner
+from layerwise.predict import TaskHead, TaskSetup
+from layerwise.train.loop.student import BaseStudent as Learner
 
 _GPU_PADDING = 1.5  # a pass for several tasks may have so many times the tokens of a pass each
 
@@ -75,35 +74,39 @@ class MultitaskStudent(Learner):
         parts: dict[str, Tensor] = {}
         totals: list[Tensor | None] = []
         for name in self.weights:
-            task = self.head_of(name).settings
-            found = self._task_parts(task, batches[name], first[name], second.get(name)) if name in present else {}
-            totals.append(_total(found, task.contrast))
+            setup = self.head_of(name).setup
+            found = self._task_parts(setup, batches[name], first[name], second.get(name)) if name in present else {}
+            totals.append(_total(found, setup.objective.contrast))
             parts |= {name if part == "supervised" else f"{name}_{part}": value for part, value in found.items()}
         loss = self.learned(totals) if self.learned else weighted_loss(totals, list(self.weights.values()))
         return {"loss": loss, "parts": {name: value.detach() for name, value in parts.items()}}
 
     def _task_parts(
-        self, task: TaskSettings, batch: Mapping[str, Tensor], first: Tensor, second: Tensor | None
+        self, setup: TaskSetup, batch: Mapping[str, Tensor], first: Tensor, second: Tensor | None
     ) -> dict[str, Tensor]:
         """The supervised loss of a batch and, where there is a second view, the contrast."""
-        seen = first if task.supervised else first.detach()
-        columns = seen.chunk(2) if task.is_pair else (seen,)
+        seen = first if setup.objective.supervised else first.detach()
+        columns = seen.chunk(2) if setup.task.is_pair else (seen,)
         with torch.autocast(first.device.type, enabled=False):
-            outputs = self.head_of(task.name)(*columns)
-        found = {"supervised": task_loss(outputs, batch["targets"], self.losses[task.name], kept=batch["kept"])}
+            outputs = self.head_of(setup.name)(*columns)
+        found = {"supervised": task_loss(outputs, batch["targets"], self.losses[setup.name], kept=batch["kept"])}
         if second is not None:
             found["contrast"] = contrast_loss(
-                first, second, batch["kept"], columns=len(columns), temperature=task.contrast_temperature
+                first, second, batch["kept"], columns=len(columns), temperature=setup.objective.contrast_temperature
             )
         return found
 
     def _second_views(self, batches: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """Another dropout pass over the tasks that have a contrastive term, those of one rate together."""
-        tasks = [task for name in batches if (task := self.head_of(name).settings).contrast]
+        rates = {
+            name: objective.contrast_dropout
+            for name in batches
+            if (objective := self.head_of(name).setup.objective).contrast
+        }
         found: dict[str, Tensor] = {}
-        for rate in dict.fromkeys(task.contrast_dropout for task in tasks):
+        for rate in dict.fromkeys(rates.values()):
             with dropout_set(self.backbone, rate):
-                found |= self.encode_tasks({t.name: batches[t.name] for t in tasks if t.contrast_dropout == rate})
+                found |= self.encode_tasks({name: batches[name] for name, own in rates.items() if own == rate})
         return found
 
     def encode_tasks(self, batches: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from layerwise.search.table import ScoredSet as ScoredSet
     from layerwise.search.table import ScoreTable as ScoreTable
     from layerwise.search.table import check_table_path as check_table_path
+    from layerwise.search.task_search import LARGE as LARGE
+    from layerwise.search.task_search import ClassResult as ClassResult
+    from layerwise.search.task_search import rows_to_search as rows_to_search
+    from layerwise.search.task_search import search_classes as search_classes
     from layerwise.search.transfer import TransferSearch as TransferSearch
     from layerwise.search.transfer import fixed_accuracies as fixed_accuracies
     from layerwise.search.transfer import training_size_ablation as training_size_ablation
@@ -59,7 +63,9 @@ __getattr__, __dir__, __all__ = door(
     {
         "Ablation": ".ablations",
         "Choice": ".choose",
+        "ClassResult": ".task_search",
         "Gain": ".select",
+        "LARGE": ".task_search",
         "LayerSearch": ".layer_search",
         "Part": ".select",
         "RetrievalMetric": ".retrieval",
@@ -97,6 +103,8 @@ __getattr__, __dir__, __all__ = door(
         "random_splits": ".select",
         "redraw_pearson": ".metrics",
         "redraw_spearman": ".metrics",
+        "rows_to_search": ".task_search",
+        "search_classes": ".task_search",
         "search_pairs": ".run",
         "search_text": ".run",
         "summarise": ".select",

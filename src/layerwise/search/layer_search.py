@@ -58,6 +58,7 @@ class LayerSearch:
         dev: How many pairs (or, below 1, which share of them) choose; the others report. Without it all pairs choose,
             and `report_` shows by nested halves what such a choice is worth on unseen pairs.
         splits: How many random splits; the paper's protocol is `dev=350, splits=5`.
+        parts: Fixed splits instead of random ones: of each the rows that choose and the rows that report.
         seed: Of splits and resamples.
         resamples: Of the paired bootstrap.
         device: Where to search, such as "cuda"; the CPU without it.
@@ -92,6 +93,7 @@ class LayerSearch:
         head: Head | None = None,
         dev: int | float | None = None,
         splits: int | None = None,
+        parts: Sequence[Part] | None = None,
         seed: int = 0,
         resamples: int = 2000,
         device: str | torch.device = "cpu",
@@ -103,6 +105,7 @@ class LayerSearch:
         self.head = head
         self.dev = dev
         self.splits = splits
+        self.parts = parts
         self.seed = seed
         self.resamples = resamples
         self.device = device
@@ -133,7 +136,7 @@ class LayerSearch:
             left, right, gold = without_labels(left, right, seed=self.seed)
         self.problems_ = self._make_problems(left, right, gold)
         self._labelled = self._pairs if alike is None else alike  # the unlike pairs after them are drawn
-        if self.dev is None:
+        if not self._is_split:
             self._choices = None
             self.table_ = make_table(self.problems_, self.space_, self.method, progress=self._progress)
             self.best_ = best_of(self.problems_, self.table_, self.method)
@@ -148,6 +151,8 @@ class LayerSearch:
     @cached_property
     def parts_(self) -> list[Part]:
         """The splits: rows of the pairs that choose, and of those that report."""
+        if self.parts is not None:
+            return list(self.parts)
         if self.dev is None:
             return random_splits(
                 self._pairs, _NESTED_DEV, _NESTED_SPLITS if self.splits is None else self.splits, self.seed
@@ -178,7 +183,7 @@ class LayerSearch:
     @property
     def few_pairs_(self) -> str:
         """A warning where too few pairs choose, or nothing."""
-        rows = np.arange(self._pairs) if self.dev is None else self.parts_[0][0]
+        rows = self.parts_[0][0] if self._is_split else np.arange(self._pairs)
         choosing = int((rows < self._labelled).sum())
         if choosing >= FEW_PAIRS:
             return ""
@@ -218,11 +223,17 @@ class LayerSearch:
         space = _as_space(self.space)
         if not scores_every_set(space, self.method, layers):
             return None
-        return space.count(layers) * poolings * (1 if self.dev is None else self.splits or 1)
+        splits = len(self.parts) if self.parts is not None else 1 if self.dev is None else self.splits or 1
+        return space.count(layers) * poolings * splits
 
     def transform(self, views: Any) -> Any:
         """Views (..., layers, width) to embeddings (..., width) by the chosen mix."""
         return self.best_.mix(views[self.best_.pooling] if isinstance(views, Mapping) else views)
+
+    @property
+    def _is_split(self) -> bool:
+        """Whether some pairs choose and others report."""
+        return self.dev is not None or self.parts is not None
 
     @property
     def _progress(self) -> Progress:

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from layerwise.data.pairs import PairRows
-from layerwise.data.relevance import relevant_passages
+from layerwise.data import TaskRows, relevant_passages
 from layerwise.encoder import POOLINGS
 from layerwise.errors import InputError
 from layerwise.model import Head, LayerModel
@@ -14,7 +13,7 @@ from layerwise.search.select import random_splits
 
 
 def check_request(
-    path: str, pairs: PairRows, poolings: Sequence[str], search: LayerSearch, *, head: bool = False
+    path: str, pairs: TaskRows, poolings: Sequence[str], search: LayerSearch, *, head: bool = False
 ) -> None:
     """Refuse what cannot be searched before a model is loaded; an error about the rows names the file.
 
@@ -37,10 +36,10 @@ def check_request(
         raise InputError(f"{path}: {error}") from error
 
 
-def as_retrieval(pairs: PairRows) -> tuple[list[str], list[str], list[Mapping[int, float]]]:
+def as_retrieval(pairs: TaskRows) -> tuple[list[str], list[str], list[Mapping[int, float]]]:
     """First texts are queries, second texts candidates; the rows say which belong together, graded by their scores."""
     candidates = {text: number for number, text in enumerate(dict.fromkeys(pairs.right))}
-    grades = pairs.scores or [1.0] * len(pairs)
+    grades = pairs.labels or [1.0] * len(pairs)
     relevance = relevant_passages(zip(pairs.left, pairs.right, grades, strict=True), candidates)
     return list(relevance), list(candidates), list(relevance.values())
 
@@ -61,16 +60,24 @@ def only_head(model: LayerModel) -> Head:
     return head
 
 
-def _check_rows(pairs: PairRows, search: LayerSearch) -> None:
+def _check_rows(pairs: TaskRows, search: LayerSearch) -> None:
     if search.metric is None:
         if len(pairs) < FEWEST_PAIRS:
             raise InputError(f"{len(pairs)} sentences are too few to choose layers by; give {FEWEST_PAIRS} or more")
         return
     retrieval = retrieval_metric(search.metric)
     if not retrieval:
-        check_gold(pairs.scores, as_metric(search.metric))
+        check_gold(pairs.labels, as_metric(search.metric))
     units = len(as_retrieval(pairs)[0]) if retrieval else len(pairs)
     if not units:
         raise InputError("no row is relevant, for no score is above 0; a query needs a relevant passage")
+    for part in search.parts or ():
+        if min(map(len, part)) < FEWEST_PAIRS:
+            raise InputError(
+                f"{len(part[0])} pairs choose and {len(part[1])} report, which are too few; give {FEWEST_PAIRS} or "
+                f"more of each"
+            )
+    if search.parts is not None:
+        return
     splits = 1 if search.splits is None else search.splits
     random_splits(units, 0.5 if search.dev is None else search.dev, splits, search.seed)

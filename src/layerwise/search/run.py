@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from layerwise.data.pairs import PairRows
+from layerwise.data import TaskRows
 from layerwise.encoder import Array, LayerEncoder
 from layerwise.errors import InputError, ModelError
 from layerwise.mixes import LayerAttention, LayerJoin, LayerMix
@@ -109,7 +109,7 @@ class TextResult:
 
 def search_pairs(
     model: LayerModel,
-    pairs: PairRows,
+    pairs: TaskRows,
     poolings: Sequence[str],
     search: LayerSearch,
     watch: Watch,
@@ -123,7 +123,7 @@ def search_pairs(
     """
     began = time.perf_counter()
     retrieval = retrieval_metric(search.metric) is not None
-    left, right, gold = as_retrieval(pairs) if retrieval else (pairs.left, pairs.right, pairs.scores)
+    left, right, gold = as_retrieval(pairs) if retrieval else (pairs.left, pairs.right, pairs.labels)
     prompts = (model.prompt("query"), model.prompt("document")) if retrieval else (model.prompt(), model.prompt())
     left, right = ([prompt + text for text in side] for prompt, side in zip(prompts, (left, right), strict=True))
     views = encode_sides(model.encoder, left, right, poolings, show_progress_bar=show_progress_bar)

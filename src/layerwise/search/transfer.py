@@ -46,6 +46,7 @@ class TransferSearch:
     Args:
         protocol: How to split and to regress.
         sets: The sets of layers to choose from; every set of up to `protocol.largest` layers without it.
+        splits: Fixed splits instead of random ones, each with `protocol.inner` inner splits.
         device: Where to solve, such as "cuda"; without it a GPU where there is one.
         progress: Called with the number of sets just finished.
 
@@ -69,11 +70,13 @@ class TransferSearch:
         *,
         protocol: TransferProtocol | None = None,
         sets: Sets | None = None,
+        splits: Sequence[OuterSplit] | None = None,
         device: str | torch.device | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.protocol = protocol
         self.sets = sets
+        self.splits = splits
         self.device = device
         self.progress = progress
 
@@ -89,7 +92,7 @@ class TransferSearch:
         protocol = self.protocol or TransferProtocol()
         task = TransferTask.of(views, pair_views, labels, self.device)
         candidates = _candidates(self.sets, task.layers, protocol)
-        splits = draw_splits(len(task.labels), protocol)
+        splits = draw_splits(len(task.labels), protocol) if self.splits is None else list(self.splits)
         _check_classes(task, splits)
         correct = _count_correct(task, candidates, splits, protocol, self.progress)
         report = _report(task, candidates, splits, protocol, correct)

@@ -71,14 +71,19 @@ def draw_splits(rows: int, protocol: TransferProtocol, *, size: float = 1.0) -> 
         random = np.random.default_rng([protocol.seed, number])
         rest, test = _hold_out(random.permutation(rows), protocol.test)
         rest = rest[: round(size * len(rest))]
-        inner = tuple(_hold_out(random.permutation(rest), protocol.dev) for _ in range(protocol.inner))
-        if len(inner[0][0]) < 2:
-            raise InputError(
-                f"{rows} rows are too few: a split leaves {len(rest)} of them to train and to choose by, "
-                f"of which {len(inner[0][0])} train; 2 or more must"
-            )
-        splits.append(OuterSplit(test, rest, inner))
+        splits.append(OuterSplit(test, rest, inner_splits(rest, protocol, random)))
     return splits
+
+
+def inner_splits(rest: Rows, protocol: TransferProtocol, random: np.random.Generator) -> tuple[tuple[Rows, Rows], ...]:
+    """Random splits of the rows that are not tested: those that train, and those that score a set of layers."""
+    inner = tuple(_hold_out(random.permutation(rest), protocol.dev) for _ in range(protocol.inner))
+    if len(inner[0][0]) < 2:
+        raise InputError(
+            f"too few rows: a split leaves {len(rest)} of them to train and to choose by, of which "
+            f"{len(inner[0][0])} train; 2 or more must"
+        )
+    return inner
 
 
 def _hold_out(rows: Rows, held_out: float) -> tuple[Rows, Rows]:

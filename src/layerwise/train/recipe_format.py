@@ -1,4 +1,6 @@
-"""What recipes of all kinds have in common: TOML files of exactly the settings of some frozen values.
+"""Temporary, for `layerwise.multitask`; see `layerwise.train.recipes` for new code.
+
+What recipes of all kinds have in common: TOML files of exactly the settings of some frozen values.
 
 A `RecipeFormat` says which values; it finds recipes by name or file, puts single values in, as the command line's
 `--set train.learning_rate=1e-4` does, and refuses unknown keys and values of the wrong kind with the place and the

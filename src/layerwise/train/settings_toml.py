@@ -1,4 +1,4 @@
-"""Settings as TOML."""
+"""Temporary, for `layerwise.multitask` (see `layerwise.train.recipes` for new code). Settings as TOML."""
 
 import json
 from collections.abc import Mapping

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from layerwise.train.build import build
-from layerwise.train.graphs import STEP, GraphedEncode
+from layerwise.train.contrastive.graphs import STEP, GraphedEncode
+from layerwise.train.contrastive.student import build_student
 from support.tiny import save_tiny
 from support.training import encoder_of, recipe, term
 
@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
 
 
 def student_of(folder, name="info-nce", device="cpu"):
-    return build(RECIPES[name], encoder_of(folder, device=device), seed=0).student
+    return build_student(RECIPES[name], encoder_of(folder, device=device), seed=0)
 
 
 def batch_of(rows, length, device="cpu"):
@@ -75,7 +75,7 @@ def test_an_encoder_that_can_not_be_recorded_trains_without(folder, monkeypatch,
         found["embeddings"], student.encode(batch["input_ids"], batch["attention_mask"])["embeddings"]
     )
     assert [record.getMessage() for record in caplog.records if "CUDA graphs" in record.getMessage()] == [
-        "no CUDA graphs for this encoder (operation not permitted when stream is capturing); training goes on without"
+        "no CUDA graphs for this encoder (operation not permitted when stream is capturing); training continues without"
     ]
 
 

@@ -1,0 +1,55 @@
+"""What a label is, whichever file format it comes from: the name of a class, or a number."""
+
+import math
+import re
+from typing import Any
+
+_WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0+)?")
+
+
+def label_name(value: Any) -> str:
+    """The name of a class; empty where there is none: null, an empty text, NaN or "nan" in any case.
+
+    A whole number is one class however it is written: 1, 1.0, "1" and "1.0", which pandas makes of a column with gaps,
+    are "1". Any other text stays as it is: "007" and "1e3" are codes, "1.10" is not "1.1".
+
+    >>> [label_name(value) for value in (1.0, "1.00", "007", "1.10", "NaN")]
+    ['1', '1', '007', '1.10', '']
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    name = str(value).strip()
+    whole = _WHOLE.fullmatch(name)
+    if whole:
+        return "0" if whole[1] == "-0" else whole[1]
+    return "" if name.lower() == "nan" else name
+
+
+def as_number(value: Any) -> float | None:
+    """A finite number, or None where the value is none.
+
+    >>> [as_number(value) for value in ("3e-1", 2, "high", None, "nan")]
+    [0.3, 2.0, None, None, None]
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a file has no label there: null, an empty text, or a number that is not finite."""
+    return value is None or value == "" or (isinstance(value, float) and not math.isfinite(value))
+
+
+def listed(names: Any, most: int = 12) -> str:
+    """Some names, for errors.
+
+    >>> listed(["a", "b", "c"], most=2)
+    "'a', 'b', … (3 in all)"
+    """
+    shown = ", ".join(map(repr, list(names)[:most]))
+    return shown if len(names) <= most else f"{shown}, … ({len(names)} in all)"

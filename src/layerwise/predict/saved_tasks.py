@@ -1,0 +1,134 @@
+"""The tasks of a saved model: tasks.json (declarations, objectives, classes) and tasks/NAME.safetensors (weights)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from layerwise.data import OBJECTIVE_KEYS, Task
+from layerwise.errors import InputError, LayerwiseError, ModelError
+from layerwise.files import read_json, write_json
+from layerwise.model import cell
+from layerwise.predict.heads import TaskHead, task_head
+from layerwise.predict.objective import TaskObjective, TaskSetup
+
+TASKS = "tasks.json"
+_FORMAT = 2
+_REMEDY = "the file lists the tasks of a saved model; save the model again, or train it again"
+_FORMER_KINDS = {"pairs": "classification", "similarity": "sts"}
+
+Heads = Mapping[str, TaskHead]
+Labels = Mapping[str, tuple[str, ...]]
+
+
+def write_tasks(folder: Path, heads: Heads, labels: Labels) -> None:
+    """Write tasks into a model's folder; its card says what can be predicted, and how."""
+    (folder / "tasks").mkdir()
+    for name, head in heads.items():
+        weights = {key: tensor.detach().cpu().contiguous() for key, tensor in head.state_dict().items()}
+        save_file(weights, folder / "tasks" / f"{name}.safetensors")
+    tasks = [{"labels": labels[name], **_facts(head.setup)} for name, head in heads.items()]
+    write_json(folder / TASKS, {"format": _FORMAT, "tasks": tasks}, indent=2)
+    card = folder / "README.md"
+    before, use, after = card.read_text(encoding="utf-8").partition("## Use\n")
+    card.write_text(before + _card_section(heads, labels) + use + after, encoding="utf-8")
+
+
+def _facts(setup: TaskSetup) -> dict[str, Any]:
+    """The declaration, without the folder of its file on this machine, and the objective."""
+    task = setup.task.replaced(file=Path(setup.task.file).name)
+    return {"task": task.model_dump(exclude_none=True), "objective": setup.objective.model_dump(exclude_none=True)}
+
+
+def _card_section(heads: Heads, labels: Labels) -> str:
+    rows = []
+    for name, head in heads.items():
+        task, (low, high) = head.setup.task, head.setup.scale
+        predicts = ", ".join(labels[name]) or f"a number from {low:g} to {high:g}"
+        rows.append(f"| {name} | {task.kind}: {cell(', '.join(task.text_columns))} | {cell(predicts)} |\n")
+    return f"""## Tasks
+
+| task | takes | predicts |
+|---|---|---|
+{"".join(rows)}
+```bash
+layerwise predict "path or name" INPUT.csv --task {next(iter(heads))} -o OUT.csv
+```
+
+"""
+
+
+def read_tasks(folder: Path, width: int) -> tuple[dict[str, TaskHead], dict[str, tuple[str, ...]]]:
+    """Heads for embeddings of this width, and classes, by the tasks' names; a damaged folder is one error."""
+    path = folder / TASKS
+    if not path.is_file():
+        raise ModelError(f"{folder}: no {TASKS}, so it has no tasks to predict; train one with `layerwise multitask`")
+    try:
+        facts = read_json(path, remedy=_REMEDY)
+        if facts["format"] not in (1, _FORMAT):
+            raise InputError(f"its format is {facts['format']}, this version reads up to {_FORMAT}; update layerwise")
+        tasks = [_read(folder, _former(task) if facts["format"] == 1 else task, width) for task in facts["tasks"]]
+        names = [head.setup.name for head, _ in tasks]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two tasks have one name: {', '.join(names)}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, LayerwiseError):
+            text = str(error)
+            raise ModelError(text if text.startswith(str(folder)) else f"{path}: {text}") from error
+        raise ModelError(f"{path}: is damaged: {error}; {_REMEDY}") from error
+    return {head.setup.name: head for head, _ in tasks}, {head.setup.name: names for head, names in tasks}
+
+
+def _read(folder: Path, task: Mapping[str, Any], width: int) -> tuple[TaskHead, tuple[str, ...]]:
+    for key in ("task", "objective"):
+        if not isinstance(task[key], dict):
+            raise ValueError(f"{key} is {task[key]!r}; expected a table")
+    setup = TaskSetup(Task(**task["task"]), TaskObjective(**task["objective"]))
+    labels = _labels(task["labels"], setup)
+    head = task_head(setup, width, setup.outputs_for(len(labels)), seed=0)
+    path = folder / "tasks" / f"{setup.name}.safetensors"
+    try:
+        head.load_state_dict(load_file(path))
+    except (OSError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"{path}: cannot be read: {reason}; the folder is incomplete, save it again") from error
+    except RuntimeError as error:
+        raise ModelError(f"{path}: its weights are not those of the head in {TASKS}; save the folder again") from error
+    return head.eval(), labels
+
+
+def _labels(labels: Any, setup: TaskSetup) -> tuple[str, ...]:
+    """The classes, checked: a text each, none twice, as many as the task has."""
+    if not isinstance(labels, list) or not all(isinstance(name, str) for name in labels):
+        raise ValueError(f"labels {labels!r} of task {setup.name!r}: expected a list of texts")
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"labels {labels!r} of task {setup.name!r}: a class comes twice")
+    declared = setup.task.labels
+    if declared and len(labels) != len(declared):
+        raise ValueError(f"task {setup.name!r} has {len(labels)} labels, but declares {len(declared)}")
+    if setup.task.has_classes:
+        setup.check_classes(len(labels))
+    elif labels:
+        raise ValueError(f"labels {labels!r} of task {setup.name!r}, which predicts numbers")
+    return tuple(labels)
+
+
+def _former(task: Mapping[str, Any]) -> dict[str, Any]:
+    """A task of format 1, where one table had both the declaration and the objective, in format 2."""
+    settings = task["settings"]
+    if not isinstance(settings, dict):
+        raise ValueError(f"settings is {settings!r}; expected a table")
+    given = {key: value for key, value in settings.items() if value is not None}
+    kind = _FORMER_KINDS.get(given["kind"], given["kind"])
+    columns = dict(zip(("left", "right"), given["columns"], strict=False))
+    columns |= {"label": given.get("label", "label"), "split": given.get("split_column", "split")}
+    keys = ("name", "file", "metric", "splits", *(("scale",) if kind == "sts" else ("labels", "label_names")))
+    declaration = {key: given[key] for key in keys if key in given}
+    objective = {key: given[key] for key in OBJECTIVE_KEYS if key in given}
+    return {
+        "labels": task["labels"],
+        "task": declaration | {"kind": kind, "columns": columns},
+        "objective": {"task": given["name"], **objective},
+    }

@@ -1,0 +1,163 @@
+"""A task's rows as a search takes them: which choose, which report, and the search of layers for classes.
+
+Where a task declares dev and test rows, dev chooses and test reports. Otherwise the split is random: graded pairs and
+queries are those of its test rows (else of dev, else of train), and classes follow BERT-LC's protocol.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from layerwise.data import TaskRows
+from layerwise.errors import InputError
+from layerwise.mixes import LayerSet
+from layerwise.model import LayerModel
+from layerwise.search.select import Part
+from layerwise.search.spaces import Space, layers_of, mask_of
+from layerwise.search.table import ScoreTable
+from layerwise.search.transfer import TransferSearch
+from layerwise.search.transfer_protocol import OuterSplit, TransferProtocol, TransferReport, inner_splits
+
+LARGE = 13  # layers above which the paper searches sets of up to 3 for classification instead of 4
+Watch = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+
+
+def rows_to_search(rows: TaskRows, *, fixed: bool = True) -> tuple[TaskRows, list[Part] | None]:
+    """The rows of a task of pairs that a search looks at, and its declared split where it has one.
+
+    Args:
+        rows: Of graded pairs, or of queries and passages.
+        fixed: Let dev rows choose and test rows report where a task of graded pairs has both.
+    """
+    if rows.task.duplicates:
+        raise InputError(
+            f"task {rows.task.name!r} is of duplicates, whose texts are searched among themselves; layers are searched "
+            f"for queries and passages, so give a task with duplicates = false"
+        )
+    if not rows.task.splits:
+        return rows, None
+    if {"dev", "test"} <= rows.splits.keys() and rows.task.kind == "sts":
+        dev, test = rows.splits["dev"], rows.splits["test"]
+        part = np.arange(len(dev)), np.arange(len(dev), len(dev) + len(test))
+        return rows.pick(np.concatenate([dev, test])), [part] if fixed else None
+    return rows.of_role(next(role for role in ("test", "dev", "train") if role in rows.splits)), None
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """The layers that a search chose for classes, and what they are worth on rows that had no part in the choice.
+
+    Args:
+        mix: The chosen layers.
+        last: The last layer.
+        report: Accuracies split by split.
+        table: Set of layers -> mean accuracy on the rows that choose.
+        seconds: How long views and search took.
+        prompt: What was put before the texts.
+    """
+
+    mix: LayerSet
+    last: LayerSet
+    report: TransferReport
+    table: ScoreTable
+    seconds: dict[str, float]
+    prompt: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON. Accuracies are from 0 to 1."""
+        splits, protocol = self.report.splits, self.report.protocol
+        means = {
+            name: float(np.mean([getattr(split, name) for split in splits]))
+            for name in ("dev", "test", "last_dev", "last_test")
+        }
+        return {
+            "best": _choice(self.mix, means["dev"], means["test"]),
+            "last": _choice(self.last, means["last_dev"], means["last_test"]),
+            "gain": {"mean": self.report.gain, "sd": self.report.gain_sd},
+            "subsets": len(self.table),
+            "seconds": self.seconds,
+            "protocol": {"metric": "accuracy", "splits": len(splits), "inner": protocol.inner, "seed": protocol.seed},
+            "prompts": [self.prompt] * 2,
+            "splits": [vars(split) for split in splits],
+        }
+
+    @property
+    def how(self) -> str:
+        """How the layers were chosen, for the model card."""
+        scores = self.as_dict()
+        return (
+            f"the best of {len(self.table):,} sets by the accuracy of a logistic regression "
+            f"({len(self.report.splits)} split(s)); on unseen rows {100 * scores['best']['test']:.1f}, last layer "
+            f"{100 * scores['last']['test']:.1f} (x 100)"
+        )
+
+
+def search_classes(
+    model: LayerModel,
+    rows: TaskRows,
+    pooling: str,
+    watch: Watch,
+    *,
+    space: Space | None = None,
+    seed: int = 0,
+    outer: int | None = None,
+    show_progress_bar: bool = False,
+) -> ClassResult:
+    """The best layers for a classification task, by logistic regression on fixed embeddings.
+
+    Args:
+        model: Whose layers are searched.
+        rows: Of the task. Where it declares a test split, that reports: train rows learn and dev rows choose, or random
+            parts of train where there is no dev.
+        pooling: The token pooling.
+        watch: Shows how many sets are done.
+        space: Which sets of layers; without it those of up to 4 layers (3 for large encoders).
+        seed: Of random splits and of the regressions.
+        outer: How many random splits, for a task without splits.
+        show_progress_bar: While encoding.
+    """
+    began, prompt = time.perf_counter(), model.prompt()
+    views = model.encoder.encode_layers(
+        [prompt + text for text in rows.texts], pooling, cache=True, show_progress_bar=show_progress_bar
+    )
+    left, right = rows.positions()
+    encoded, layers = time.perf_counter(), views.shape[1]
+    protocol = TransferProtocol(seed=seed, largest=4 if layers <= LARGE else 3)
+    protocol, splits = _protocol(rows, protocol if outer is None else replace(protocol, outer=outer))
+    sets = None if space is None else [layers_of(mask) for block in space.masks(layers, 4096) for mask in block]
+    with watch("Searching", None if sets is None else len(sets)) as progress:
+        search = TransferSearch(protocol=protocol, sets=sets, splits=splits, progress=progress)
+        search.fit(views[left], rows.labels, pair_views=None if right is None else views[right])
+    best, last = LayerSet.of(*search.layers_, pooling=pooling), LayerSet.of(layers - 1, pooling=pooling)
+    seconds = {"views": encoded - began, "search": time.perf_counter() - encoded}
+    return ClassResult(best, last, search.report_, _table(search, pooling), seconds, prompt)
+
+
+def _protocol(rows: TaskRows, protocol: TransferProtocol) -> tuple[TransferProtocol, list[OuterSplit] | None]:
+    """The declared split of a task as the protocol's only one; None where splits are random."""
+    if not rows.task.splits:
+        return protocol, None
+    for role in ("train", "test"):
+        rows.of_role(role)
+    train, test = rows.splits["train"], rows.splits["test"]
+    if "dev" in rows.splits:
+        dev = rows.splits["dev"]
+        split = OuterSplit(test, np.concatenate([train, dev]), ((train, dev),))
+    else:
+        split = OuterSplit(test, train, inner_splits(train, protocol, np.random.default_rng([protocol.seed, 0])))
+    return replace(protocol, outer=1, inner=len(split.inner)), [split]
+
+
+def _table(search: TransferSearch, pooling: str) -> ScoreTable:
+    masks = np.array([mask_of(layers) for layers in search.table_], dtype=np.uint64)
+    order = np.argsort(masks)
+    return ScoreTable({pooling: (masks[order], np.array(list(search.table_.values()))[order])})
+
+
+def _choice(mix: LayerSet, dev: float, test: float) -> dict[str, Any]:
+    layers = list(mix.layers)
+    return {"layers": layers, "pooling": mix.pooling, "mix": str(mix), "dev": dev, "test": test}
