@@ -20,11 +20,9 @@ import numpy as np
 from layers import encoders
 from layerwise import LayerModel
 from layerwise.data import TaskRows, find_tasks, load_task
-from layerwise.evaluate.results import TaskResult
-from layerwise.evaluate.score import sides
-from layerwise.evaluate.splits import DEV_PAIRS, SPLITS, search_splits
-from layerwise.evaluate.subjects import LayerSubject
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import LayerSubject, TaskResult, evaluate
+from layerwise.evaluate.scoring import sides
+from layerwise.evaluate.sts import DEV_PAIRS, SPLITS, search_splits
 from layerwise.postprocess import FittedOn, Whitening
 from measure import RESULTS, model_folder, shared_folder, write_result
 

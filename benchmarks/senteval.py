@@ -29,7 +29,7 @@ from layerwise import LayerEncoder
 from layerwise.classify import GRIDS, ClassResult, evaluate_classes, pair_features
 from layerwise.classify.plan import Plan, kfold_plan, split_plan
 from layerwise.data import known_tasks, load_task
-from layerwise.evaluate.score import sides
+from layerwise.evaluate.scoring import sides
 from measure import RESULTS, machine, shared_folder
 
 NAMES = ("cr", "trec", "mrpc", "sst5", "subj", "mpqa", "mr", "sst2")

@@ -66,8 +66,7 @@ def run_one(name: str, seed: int, sets: list[str], *, dev_only: bool) -> dict[st
 def scores(model: Any, data: str) -> dict[str, dict[str, float]]:
     """Spearman × 100 on the seven sets, "all" and the weighted mean over subsets, which LayerAttPooler reports."""
     from layerwise.data import find_tasks
-    from layerwise.evaluate.subjects import LayerSubject
-    from layerwise.evaluate.suite import evaluate
+    from layerwise.evaluate import LayerSubject, evaluate
 
     run = evaluate(LayerSubject(model, cache=False), find_tasks(suites=["sts"]), data=data).runs[0]
     kinds = {"all": "spearman", "wmean": "spearman_wmean"}

@@ -17,10 +17,7 @@ from torch.utils.data import DataLoader
 
 from layerwise.data import Task, load_task
 from layerwise.errors import InputError
-from layerwise.evaluate.bridges import MtebEncoder, TaskEvaluator
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.subjects import LayerSubject
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import LayerSubject, MtebEncoder, Protocol, TaskEvaluator, evaluate
 from layerwise.model import Head, LayerModel
 from support.tiny import SENTENCES, WORDS
 

@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 
 from layerwise.data import Task, TaskRows
 from layerwise.errors import InputError
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.retrieval import SearchSetting, ranked_scores, score_retrieval, search_task
-from layerwise.evaluate.subjects import HostSubject, LayerSubject
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import (
+    HostSubject,
+    LayerSubject,
+    Protocol,
+    SearchSetting,
+    evaluate,
+    score_retrieval,
+    search_task,
+)
+from layerwise.evaluate.retrieval import ranked_scores
 from layerwise.model import LayerModel
 from layerwise.search import as_retrieval
 from support.commands import call_json

@@ -13,12 +13,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 
 from layerwise.data import Task, find_tasks, load_task
 from layerwise.encoder.folders import embedded_folder
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.results import Evaluation
-from layerwise.evaluate.store import ResultStore
-from layerwise.evaluate.sts import correlations
-from layerwise.evaluate.subjects import LayerSubject, layer_mixes
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import Evaluation, LayerSubject, Protocol, ResultStore, correlations, evaluate, layer_mixes
 from layerwise.model import LayerModel
 
 pytestmark = [pytest.mark.shared, pytest.mark.timeout(3600)]

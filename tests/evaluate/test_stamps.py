@@ -9,11 +9,7 @@ import pytest
 import torch
 
 from layerwise.data import Source, Task, load_task
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.searched import SearchedSubject
-from layerwise.evaluate.store import ResultStore
-from layerwise.evaluate.subjects import LayerSubject
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import LayerSubject, Protocol, ResultStore, SearchedSubject, evaluate
 from layerwise.model import Head, LayerModel
 from layerwise.postprocess import ENCODER, FittedOn, Whitening
 from layerwise.version import __version__

@@ -10,11 +10,9 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 
 from layerwise.data import load_task
 from layerwise.errors import InputError
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.splits import score_splits
-from layerwise.evaluate.sts import correlations, score_sts
-from layerwise.evaluate.subjects import HostSubject, LayerSubject, check_finite
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import HostSubject, LayerSubject, Protocol, correlations, evaluate, score_sts
+from layerwise.evaluate.sts import score_splits
+from layerwise.evaluate.subjects import check_finite
 from layerwise.model import LayerModel
 from layerwise.search import random_splits
 

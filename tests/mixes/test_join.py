@@ -7,9 +7,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise import Head, LayerEncoder, LayerModel, parse_mix
 from layerwise.errors import LayerwiseError, MixError
-from layerwise.evaluate.formats import to_markdown
-from layerwise.evaluate.load import load_subject
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import evaluate, load_subject, to_markdown
 from layerwise.mixes import LayerJoin, LayerSet
 from layerwise.model import is_native
 from support.tiny import DEPTH, SENTENCES, WIDTH

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise import LayerEncoder, LayerModel, ViewCache
 from layerwise.errors import ModelError
-from layerwise.evaluate.pairs import spearman
+from layerwise.evaluate import spearman
 from layerwise.model import FlowHead, Head, head_of, is_native
 from layerwise.postprocess import ENCODER, FittedOn, Flow, RemoveComponents, Whitening
 from support.tiny import WIDTH, WORDS

@@ -610,7 +610,7 @@ def test_labels_may_be_written_as_numbers(tmp_path):
             r"task 'sts5': no such task. Did you mean 'sts'\? Known: sst, cfimdb",
         ),
         (["task.sts5.metric=pearson"], r"no \[\[task\]\] 'sts5' in the recipe. Did you mean 'sts'\?"),
-        (["task.sst.head=mlp"], r'task \'sst\': head = "mlp" is now written in .*: \[\[objective\]\] task = "sst"'),
+        (["task.sst.head=mlp"], r'task .sst.: head = "mlp" is now written in an .* with task = "sst"'),
         (["trian.steps=3"], r"no such table. Did you mean 'train.steps'\?"),
     ],
 )
@@ -824,4 +824,4 @@ def test_an_interrupt_is_told_and_gone_on_from(tiny_bert, data, tmp_path, monkey
     given = ["multitask", data / "mine.toml", "--model", tiny_bert, "--data", data, "-o", tmp_path / "run"]
     result = CliRunner().invoke(app, [str(part) for part in given])
     assert result.exit_code == 130
-    assert "the same command with --resume goes on" in result.stderr
+    assert "the same command with --resume resumes" in result.stderr

@@ -11,8 +11,7 @@ import transformers as hf
 from scipy.stats import spearmanr
 
 from layerwise.errors import InputError
-from layerwise.evaluate.compare import gain_on_pairs
-from layerwise.evaluate.pairs import cosine
+from layerwise.evaluate import cosine, gain_on_pairs
 from layerwise.measures import (
     MEASURES,
     AttentionWeights,

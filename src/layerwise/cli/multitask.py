@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def multitask(
-    recipe: Annotated[str, typer.Argument(help="A shipped recipe (cs224n), a recipe file or a task file *.toml.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe (cs224n), or a recipe file or task file *.toml.")],
     model: Annotated[
         str | None, typer.Option(help="A folder, a hub name or 'default'; else the recipe's encoder.")
     ] = None,
@@ -46,7 +46,7 @@ def multitask(
                 loaded, target, seeds=several, encoder=model, data=data, resume=resume, device=device, told=told
             )
     except KeyboardInterrupt as stopped:
-        say_error(f"interrupted; what was written is kept: the same command with --resume goes on in {target}")
+        say_error(f"interrupted; the same command with --resume resumes the training in {target}")
         raise typer.Exit(130) from stopped
     if as_json:
         models = [str(path) for path in result.models]
@@ -58,16 +58,16 @@ def multitask(
 def _show(name: str, result: "SeedsResult") -> None:
     from layerwise.train import format_spread as shown
 
-    found, seeds = result.summary, len(result.results)
+    summary, seeds = result.summary, len(result.results)
     how = f"mean ± sd of {seeds} seeds" if seeds > 1 else "one seed"
-    roles = [role for role in ("dev", "test") if role in found]
+    roles = [role for role in ("dev", "test") if role in summary]
     rows = [
-        (score, *(shown(found[role][score], 4) if score in found[role] else "" for role in roles))
-        for score in found["dev"]
+        (score, *(shown(summary[role][score], 4) if score in summary[role] else "" for role in roles))
+        for score in summary["dev"]
     ]
     print_table(("task/metric", *roles), rows, title=f"{name}: {how}")
     print_line(
-        f"Trained in {shown(found['seconds'])} s{' each' if seeds > 1 else ''} on {result.results[0]['device']}."
+        f"Trained in {shown(summary['seconds'])} s{' each' if seeds > 1 else ''} on {result.results[0]['device']}."
     )
     for path in result.models:
         command = f"layerwise predict {shlex.quote(str(path))} --task NAME INPUT -o OUT"

@@ -7,7 +7,7 @@ import numpy as np
 
 from layerwise.data import demo_pairs
 from layerwise.encoder import Array
-from layerwise.evaluate.pairs import Vectors, spearman
+from layerwise.evaluate.sts import Vectors, spearman
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
 from layerwise.search import Choice, Gain, LayerSearch, Part

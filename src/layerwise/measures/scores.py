@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from layerwise import plots
 from layerwise.errors import InputError
-from layerwise.evaluate.pairs import cosine
-from layerwise.evaluate.sts import correlations
+from layerwise.evaluate import correlations, cosine
 from layerwise.measures.chosen import ChosenLayers
 from layerwise.measures.measure import (
     Figure,

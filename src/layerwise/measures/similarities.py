@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.evaluate.pairs import cosine
+from layerwise.evaluate import cosine
 from layerwise.measures.measure import Measure, MeasureValue, Row
 from layerwise.measures.model_on_pairs import ModelOnPairs
 

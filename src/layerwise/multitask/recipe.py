@@ -1,8 +1,8 @@
 """Recipes of multitask trainings: TOML files of the settings in `layerwise.multitask.settings`.
 
 A recipe has the tables [model], [mixing], [train] and [dev]; its tasks are those of `tasks = ["tasks.toml", "sst5"]`
-(task files beside it, or names of the catalogue) and its own [[task]] tables. An [[objective]] table says how a task is
-learned; a task without one is learned with the defaults, so that a plain task file is a recipe too.
+(task files beside it, or names of the catalogue) and those of its [[task]] tables. An [[objective]] table says how a
+task is learned; a task without one is learned with the defaults, so that a plain task file is a recipe too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,11 +35,11 @@ class MultitaskFormat(RecipeFormat):
 
     def _listed_place(self, tables: Tables, name: str, text: str) -> Tables:  # noqa: ARG002 - the host's signature
         objectives: list[Tables] = tables.setdefault(self.listed, [])
-        found = next((table for table in objectives if table.get("task") == name), None)
-        if found is None:
-            found = {"task": name}
-            objectives.append(found)
-        return found
+        for table in objectives:
+            if table.get("task") == name:
+                return table
+        objectives.append({"task": name})
+        return objectives[-1]
 
 
 RECIPES = MultitaskFormat(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from layerwise.evaluate.compare import gain_on_pairs
+from layerwise.evaluate import gain_on_pairs
 from layerwise.measures import MeasureValue, ModelOnPairs, PairSimilarities, Values, measures_of, short_names
 from layerwise.search import Gain
 

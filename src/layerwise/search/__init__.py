@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from layerwise.search.table import ScoreTable as ScoreTable
     from layerwise.search.table import check_table_path as check_table_path
     from layerwise.search.task_search import LARGE as LARGE
-    from layerwise.search.task_search import ClassResult as ClassResult
+    from layerwise.search.task_search import ClassSearchResult as ClassSearchResult
     from layerwise.search.task_search import rows_to_search as rows_to_search
     from layerwise.search.task_search import search_classes as search_classes
     from layerwise.search.transfer import TransferSearch as TransferSearch
@@ -63,7 +63,7 @@ __getattr__, __dir__, __all__ = door(
     {
         "Ablation": ".ablations",
         "Choice": ".choose",
-        "ClassResult": ".task_search",
+        "ClassSearchResult": ".task_search",
         "Gain": ".select",
         "LARGE": ".task_search",
         "LayerSearch": ".layer_search",

@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise.encoder import SentenceTokenizer
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import evaluate
 from layerwise.measures import alignment, layer_similarity, token_similarity, uniformity
 from layerwise.model import LayerModel
 from layerwise.objectives import squared_distance

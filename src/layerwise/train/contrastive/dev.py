@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerwise.errors import InputError
-from layerwise.evaluate.bridges import TaskEvaluator
+from layerwise.evaluate import TaskEvaluator
 from layerwise.measures import TextPairs, scalar_measures
 from layerwise.model import LayerModel
 from layerwise.train.contrastive.settings import DevSettings
