@@ -49,7 +49,10 @@ def trained(tmp_path_factory):
     return report(folder, *models, *runs, "--limit", "40")
 
 
-@pytest.fixture(params=["minilm", pytest.param("wiki", marks=pytest.mark.shared), "trained"], scope="module")
+@pytest.fixture(
+    params=[pytest.param("minilm", marks=pytest.mark.slow), pytest.param("wiki", marks=pytest.mark.shared), "trained"],
+    scope="module",
+)
 def page(request):
     return request.getfixturevalue(request.param)
 
