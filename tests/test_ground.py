@@ -90,5 +90,6 @@ def test_every_room_has_a_door_that_opens(room):
     package = importlib.import_module(".".join(room.parts))
     assert package.__doc__
     assert package.__all__
+    assert not {path.stem for path in (SOURCE.parent / room).iterdir()} & set(package.__all__), "a module would hide it"
     for name in package.__all__:
         assert getattr(package, name) is not None
