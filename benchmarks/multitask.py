@@ -65,10 +65,10 @@ def encoder_folder(name: str) -> str:
 def rows_of(task: str, limit: int | None, *, data: str) -> Any:
     """A task's rows, read once in a process: no row of the table changes which they are, a trial perhaps how many."""
     from layerwise.multitask.recipe import load_multitask_recipe
-    from layerwise.multitask.rows import read_labelled
+    from layerwise.multitask.rows import load_training_task
 
-    settings = {one.name: one for one in load_multitask_recipe("cs224n").tasks}
-    return read_labelled(replace(settings[task], limit=limit), data)
+    (setup,) = load_multitask_recipe("cs224n").only([task]).setups
+    return load_training_task(replace(setup, objective=setup.objective.replaced(limit=limit)), data)
 
 
 def run_one(job: Job) -> dict[str, Any]:
@@ -79,9 +79,9 @@ def run_one(job: Job) -> dict[str, Any]:
     row = ROWS[job.row]
     sets = [*sets_of(row, job.encoder), *job.sets]
     recipe = load_multitask_recipe("cs224n", sets)
-    recipe = replace(recipe, tasks=tuple(task for task in recipe.tasks if task.name in row.tasks))
+    recipe = recipe.only(row.tasks)
     data = str(shared_folder() / "data")
-    tasks = [replace(rows_of(task.name, task.limit, data=data), settings=task) for task in recipe.tasks]
+    tasks = [replace(rows_of(one.name, one.objective.limit, data=data), setup=one) for one in recipe.setups]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=FAST if FAST.is_dir() else None) as folder:
         trained = train_multitask(recipe, folder, encoder=encoder_folder(job.encoder), tasks=tasks, seed=job.seed)

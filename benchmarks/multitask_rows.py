@@ -18,12 +18,12 @@ BASE = (
     "mixing.iteration=cycling",
     "mixing.temperature=1.0",
     "mixing.weights=equal",
-    "task.sst.head=linear",
-    "task.quora.head=linear",
-    "task.quora.features=difference-sum",
-    "task.quora.dropout=0.3",
-    "task.sts.head=cosine",
-    "task.sts.weight=1.0",
+    "objective.sst.head=linear",
+    "objective.quora.head=linear",
+    "objective.quora.features=difference-sum",
+    "objective.quora.dropout=0.3",
+    "objective.sts.head=cosine",
+    "objective.sts.weight=1.0",
     "train.steps=500",
     "train.batch_size=32",
     "train.warmup=0.1",
@@ -33,7 +33,7 @@ BASE = (
 RATES = {"wiki-mlm-12x384": "2e-4", "all-MiniLM-L6-v2": "2e-4", "all-mpnet-base-v2": "3e-5"}  # of all rows but final
 FINAL_RATES = {"wiki-mlm-12x384": "1e-4", "all-MiniLM-L6-v2": "1e-4", "all-mpnet-base-v2": "4e-5"}
 ONE_TASK_A_STEP = "train.batch_size=96"
-ADDED = "task.sst.contrast=1.0"
+ADDED = "objective.sst.contrast=1.0"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ WEIGHTS, CONTRAST, VIEWS = "weights (table 5)", "contrast on SST-5 (table 6)", "
 TUNING, POOLER, SINGLE, FINAL = "what is trained (table 7)", "shared pooler", "one task alone", "final"
 STEPS = "step by step (table 8)"
 GROUPS = (HEADS, FEATURES, ITERATION, WEIGHTS, CONTRAST, VIEWS, TUNING, POOLER, STEPS)
-_PLAIN, _UNCLIPPED = "task.quora.features=concat", "train.max_grad_norm=0.0"
+_PLAIN, _UNCLIPPED = "objective.quora.features=concat", "train.max_grad_norm=0.0"
 _ATTENTION = 'model.pooler="attention(mean, mean)"'
 
 ROWS = {  # the longest first: a long run that begins last is waited for
@@ -70,23 +70,25 @@ ROWS = {  # the longest first: a long run that begins last is waited for
     "four": Row("CFIMDB trained as well", SINGLE, tasks=FOUR),
     "single-cfimdb": Row("CFIMDB alone", SINGLE, tasks=("cfimdb",)),
     "contrast-all": Row(
-        "added to all three, weight 0.1", CONTRAST, tuple(f"task.{task}.contrast=0.1" for task in THREE)
+        "added to all three, weight 0.1", CONTRAST, tuple(f"objective.{task}.contrast=0.1" for task in THREE)
     ),
     "contrast": Row("added, weight 1", CONTRAST, (ADDED,), paper="SST .441"),
-    "contrast-0.1": Row("added, weight 0.1", CONTRAST, ("task.sst.contrast=0.1",)),
-    "contrast-alone": Row("alone", CONTRAST, (ADDED, "task.sst.supervised=false"), paper="SST .402"),
-    "view-0.05": Row("0.05", VIEWS, (ADDED, "task.sst.contrast_dropout=0.05")),
-    "view-0.2": Row("0.2", VIEWS, (ADDED, "task.sst.contrast_dropout=0.2")),
-    "view-0.3": Row("0.3", VIEWS, (ADDED, "task.sst.contrast_dropout=0.3")),
+    "contrast-0.1": Row("added, weight 0.1", CONTRAST, ("objective.sst.contrast=0.1",)),
+    "contrast-alone": Row("alone", CONTRAST, (ADDED, "objective.sst.supervised=false"), paper="SST .402"),
+    "view-0.05": Row("0.05", VIEWS, (ADDED, "objective.sst.contrast_dropout=0.05")),
+    "view-0.2": Row("0.2", VIEWS, (ADDED, "objective.sst.contrast_dropout=0.2")),
+    "view-0.3": Row("0.3", VIEWS, (ADDED, "objective.sst.contrast_dropout=0.3")),
     DEFAULT: Row("the default row", ""),
-    "mlp": Row("three layers", HEADS, ("task.sst.head=mlp", "task.quora.head=mlp"), paper="SST .319"),
+    "mlp": Row("three layers", HEADS, ("objective.sst.head=mlp", "objective.quora.head=mlp"), paper="SST .319"),
     "mlp-inverse": Row(
         "three layers, inverse size", HEADS,
-        ("task.sst.head=mlp", "task.quora.head=mlp", "mixing.weights=inverse-size"), paper="SST .345",
+        ("objective.sst.head=mlp", "objective.quora.head=mlp", "mixing.weights=inverse-size"), paper="SST .345",
     ),
-    "mlp-sts": Row("STS: three layers on all features", HEADS, ("task.sts.head=mlp", "task.sts.features=all")),
-    "concat": Row("[u; v]", FEATURES, ("task.quora.features=concat",), paper="Quora .379"),
-    "all": Row("[u; v; \\|u−v\\|; u·v]", FEATURES, ("task.quora.features=all",)),
+    "mlp-sts": Row(
+        "STS: three layers on all features", HEADS, ("objective.sts.head=mlp", "objective.sts.features=all")
+    ),
+    "concat": Row("[u; v]", FEATURES, ("objective.quora.features=concat",), paper="Quora .379"),
+    "all": Row("[u; v; \\|u−v\\|; u·v]", FEATURES, ("objective.quora.features=all",)),
     "padding": Row("padding", ITERATION, ("mixing.iteration=padding",), paper="mean .240"),
     "truncating": Row("truncating", ITERATION, ("mixing.iteration=truncating",), paper="mean .225"),
     "proportional": Row("proportional", ITERATION, ("mixing.iteration=proportional", ONE_TASK_A_STEP)),
@@ -94,7 +96,7 @@ ROWS = {  # the longest first: a long run that begins last is waited for
         "temperature 2", ITERATION, ("mixing.iteration=temperature", "mixing.temperature=2.0", ONE_TASK_A_STEP)
     ),
     "inverse": Row("inverse size", WEIGHTS, ("mixing.weights=inverse-size",), paper="overall .466"),
-    "given": Row("given: STS 0.25", WEIGHTS, ("mixing.weights=given", "task.sts.weight=0.25")),
+    "given": Row("given: STS 0.25", WEIGHTS, ("mixing.weights=given", "objective.sts.weight=0.25")),
     "learned": Row(
         "learned, at the encoder's rate: hardly moved", WEIGHTS, ("mixing.weights=learned", "mixing.learned_rate=2e-4")
     ),
@@ -110,16 +112,16 @@ ROWS = {  # the longest first: a long run that begins last is waited for
     ),
     "step-1": Row(
         "linear heads on [u; v], no clipping", STEPS,
-        (_PLAIN, "task.sts.head=linear", "task.sts.features=concat", _UNCLIPPED), paper="overall .390",
+        (_PLAIN, "objective.sts.head=linear", "objective.sts.features=concat", _UNCLIPPED), paper="overall .390",
     ),
     "step-2": Row("… STS by cosine", STEPS, (_PLAIN, _UNCLIPPED), paper="overall .393"),
     "step-3": Row(
-        "… Quora by [\\|u−v\\|; \\|u+v\\|], SST-5 by three layers", STEPS, ("task.sst.head=mlp", _UNCLIPPED),
+        "… Quora by [\\|u−v\\|; \\|u+v\\|], SST-5 by three layers", STEPS, ("objective.sst.head=mlp", _UNCLIPPED),
         paper="overall .424",
     ),
     "step-4": Row(
         "… clipping, inverse size, contrast on SST-5", STEPS,
-        ("task.sst.head=mlp", "mixing.weights=inverse-size", ADDED), paper="overall .583 (its test)",
+        ("objective.sst.head=mlp", "mixing.weights=inverse-size", ADDED), paper="overall .583 (its test)",
     ),
     "single-sst": Row("SST-5 alone", SINGLE, tasks=("sst",)),
     "single-quora": Row("Quora alone", SINGLE, tasks=("quora",)),

@@ -20,8 +20,6 @@ from layerwise.model.layer_model import LayerModel
 from layerwise.multitask.build import build
 from layerwise.multitask.dev import Report
 from layerwise.multitask.metrics import overall
-from layerwise.multitask.predict_file import predict_file
-from layerwise.multitask.predictor import Predictor, probabilities
 from layerwise.multitask.recipe import (
     RECIPES,
     load_multitask_recipe,
@@ -29,7 +27,9 @@ from layerwise.multitask.recipe import (
     parse_multitask_recipe,
 )
 from layerwise.multitask.run import train_multitask
-from layerwise.multitask.saved_tasks import read_tasks
+from layerwise.predict import Predictor, predict_file
+from layerwise.predict.predictor import probabilities
+from layerwise.predict.saved_tasks import read_tasks
 from layerwise.train import read_metrics
 from support.multitasking import RECIPE, read, recipe, save_tasks, task
 from support.row_files import write
@@ -90,7 +90,7 @@ def test_predictions_are_what_embeddings_and_heads_give(predictor):
 
 def test_predictions_are_the_same_while_the_student_trains(data, tiny_bert):
     what = recipe(*tasks(data), model={"pooler": "attention(cls, mean)", "head": "mlp"})
-    parts = build(what, read(*what.tasks), LayerEncoder(tiny_bert, device="cpu"), seed=0)
+    parts = build(what, read(*what.setups), LayerEncoder(tiny_bert, device="cpu"), seed=0)
     student, predictor = parts.student, parts.predictor()
     wanted = predictor.predict("near", PAIRS).numbers  # in eval mode
     student.train()
@@ -105,7 +105,7 @@ def test_predictions_are_the_same_while_the_student_trains(data, tiny_bert):
 def test_a_text_is_cut_to_its_tasks_length(data, tiny_bert):
     what = recipe(task("mood", data, max_length=8), task("same", data, max_length=12))
     encoder = LayerEncoder(tiny_bert, device="cpu")
-    predictor = build(what, read(*what.tasks), encoder, seed=0).predictor()
+    predictor = build(what, read(*what.setups), encoder, seed=0).predictor()
     words = WORDS[:20]
     assert len(encoder.tokenizer(" ".join(words))["input_ids"]) == len(words) + 2 < encoder.max_length
 
@@ -129,7 +129,7 @@ def test_a_text_is_cut_to_what_the_encoder_takes_where_that_is_less(saved):
 def test_rows_go_through_a_head_in_parts(predictor, monkeypatch):
     texts = [" ".join(WORDS[start : start + 3]) for start in range(8)]
     whole = predictor.predict("mood", texts)
-    monkeypatch.setattr("layerwise.multitask.predictor._ROWS", 3)
+    monkeypatch.setattr("layerwise.predict.predictor._ROWS", 3)
     parts = predictor.predict("mood", texts)
     assert parts.labels == whole.labels
     np.testing.assert_allclose(parts.probabilities, whole.probabilities, atol=1e-6)
@@ -147,7 +147,8 @@ def test_saved_and_loaded_predicts_exactly_the_same(data, tiny_bert, tmp_path, p
         assert (one.classes, one.labels) == (other.classes, other.labels)
         assert np.array_equal(one.probabilities, other.probabilities)
         assert np.array_equal(one.numbers, other.numbers)
-    assert after.settings["same"].splits == before.settings["same"].splits
+    assert after.setup("same").task.splits == before.setup("same").task.splits
+    assert after.setup("same").objective == before.setup("same").objective
     after.save(tmp_path / "again")
     assert (tmp_path / "again" / "tasks.json").read_text() == (tmp_path / "model" / "tasks.json").read_text()
 
@@ -165,7 +166,7 @@ def test_a_folder_is_whole_or_not_there(predictor, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("layerwise.multitask.saved_tasks.save_file", full)
+    monkeypatch.setattr("layerwise.predict.saved_tasks.save_file", full)
     with pytest.raises(ModelError, match="No space left on device; nothing was changed there"):
         predictor.save(tmp_path / "model")
     assert not list(tmp_path.iterdir())
@@ -183,15 +184,18 @@ def test_what_is_no_model_of_tasks_is_refused(saved, tiny_bert, tmp_path):
     ):
         Predictor.load(broken)
     (broken / "tasks" / "mood.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"mood.safetensors: can't be read: .*; the folder is incomplete"):
+    with pytest.raises(ModelError, match=r"mood.safetensors: cannot be read: .*; the folder is incomplete"):
         Predictor.load(broken, device="cpu")
     for change, said in (
         (
-            lambda facts: facts["tasks"][0]["settings"].update(head="lineal"),
-            "head of classification 'lineal' is not known",
+            lambda facts: facts["tasks"][0]["objective"].update(head="lineal"),
+            "Unknown head of classification 'lineal'",
         ),
-        (lambda facts: facts["tasks"][0].pop("labels"), "damaged: 'labels'"),
-        (lambda facts: facts.update(format=9), "its format is 9, this version reads 1"),
+        (
+            lambda facts: facts["tasks"][0].pop("labels"),
+            "is damaged: 'labels'; the file lists the tasks of a saved model",
+        ),
+        (lambda facts: facts.update(format=9), "its format is 9, this version reads up to 2; update layerwise"),
     ):
         facts = json.loads((saved / "tasks.json").read_text())
         change(facts)
@@ -202,23 +206,26 @@ def test_what_is_no_model_of_tasks_is_refused(saved, tiny_bert, tmp_path):
 
 DAMAGES = [
     (
-        lambda facts: facts["tasks"][0].update(settings=["mood"]),
-        r"tasks.json: damaged: settings \['mood'\] is no table",
+        lambda facts: facts["tasks"][0].update(task=["mood"]),
+        r"tasks.json: is damaged: task is \['mood'\]; expected a table",
     ),
     (
         lambda facts: facts["tasks"][0].update(labels=["bad", "bad"]),
-        r"labels \['bad', 'bad'\] of task 'mood' has one tw",
+        r"labels \['bad', 'bad'\] of task 'mood': a class comes",
     ),
-    (lambda facts: facts["tasks"][0].update(labels="ab"), "labels 'ab' of task 'mood' is no list of texts"),
-    (lambda facts: facts["tasks"][0].update(labels=[0, 1]), r"labels \[0, 1\] of task 'mood' is no list of texts"),
-    (lambda facts: facts["tasks"][0].update(labels=["bad"]), "tasks.json: task 'mood': labels: 1 class"),
-    (lambda facts: facts["tasks"][2].update(labels=["a", "b"]), r"of task 'near', whose answers are numbers"),
+    (lambda facts: facts["tasks"][0].update(labels="ab"), "labels 'ab' of task 'mood': expected a list of texts"),
     (
-        lambda facts: facts["tasks"][0]["settings"].update(labels=["x", "y", "z"]),
-        "task 'mood' has 2 labels, its settings 3",
+        lambda facts: facts["tasks"][0].update(labels=[0, 1]),
+        r"labels \[0, 1\] of task 'mood': expected a list of texts",
+    ),
+    (lambda facts: facts["tasks"][0].update(labels=["bad"]), "tasks.json: task 'mood': labels: 1 class"),
+    (lambda facts: facts["tasks"][2].update(labels=["a", "b"]), r"of task 'near', which predicts numbers"),
+    (
+        lambda facts: facts["tasks"][0]["task"].update(labels=["x", "y", "z"]),
+        "task 'mood' has 2 labels, but declares 3",
     ),
     (lambda facts: facts["tasks"].append(facts["tasks"][0]), "two tasks have one name: mood, same, near, mood"),
-    (lambda facts: facts.update(tasks=5), "tasks.json: damaged: "),
+    (lambda facts: facts.update(tasks=5), "tasks.json: is damaged: "),
 ]
 
 
@@ -443,15 +450,61 @@ def test_classes_are_called_by_the_names_that_the_task_gives(data, tiny_bert, tm
     assert {row["predicted_label"] for row in rows} <= {"different", "alike"}
 
 
-def test_a_model_from_before_classes_had_names_is_loaded(saved, predictor, tmp_path):
+FORMER = [
+    {"name": "mood", "kind": "classification", "columns": ["text"], "head": "mlp"},
+    {"name": "same", "kind": "pairs", "columns": ["a", "b"], "head": "linear"},
+    {
+        "name": "near",
+        "kind": "similarity",
+        "columns": ["a", "b"],
+        "label": "score",
+        "metric": "pearson",
+        "head": "cosine",
+    },
+]
+FORMER_DEFAULTS = {
+    "label": "label",
+    "labels": [],
+    "label_names": [],
+    "scale": [0.0, 5.0],
+    "features": "difference-sum",
+    "loss": "",
+    "dropout": 0.1,
+    "weight": 1.0,
+    "metric": "accuracy",
+    "splits": {"train": ["train"], "dev": ["dev"]},
+    "split_column": "split",
+    "supervised": True,
+    "contrast": 0.0,
+    "contrast_temperature": 0.05,
+    "contrast_dropout": None,
+    "max_length": 16,
+    "limit": None,
+}
+
+
+@pytest.mark.parametrize("missing", [(), ("label_names",)])  # classes had no names at first
+def test_a_model_of_the_former_format_is_loaded(saved, predictor, tmp_path, missing):
     import shutil
 
     old = shutil.copytree(saved, tmp_path / "old")
-    facts = json.loads((old / "tasks.json").read_text())
-    for one in facts["tasks"]:
-        del one["settings"]["label_names"]
-    (old / "tasks.json").write_text(json.dumps(facts))
-    assert Predictor.load(old, device="cpu").predict("same", PAIRS).labels == predictor.predict("same", PAIRS).labels
+    labels = {"mood": ["bad", "good"], "same": ["0", "1"], "near": []}
+    tasks = []
+    for own in FORMER:
+        settings = {key: value for key, value in FORMER_DEFAULTS.items() if key not in missing}
+        settings |= {"file": f"{own['name']}.csv", **own}
+        tasks.append({"labels": labels[own["name"]], "settings": settings})
+    (old / "tasks.json").write_text(json.dumps({"format": 1, "tasks": tasks}))
+    loaded = Predictor.load(old, device="cpu")
+    for name, inputs in (("mood", SENTENCES), ("same", PAIRS), ("near", PAIRS)):
+        one, other = loaded.predict(name, inputs), predictor.predict(name, inputs)
+        assert (one.labels, one.classes) == (other.labels, other.classes)
+        assert np.array_equal(one.probabilities, other.probabilities)
+        assert np.array_equal(one.numbers, other.numbers)
+        assert loaded.setup(name).objective.replaced(head="") == predictor.setup(name).objective.replaced(head="")
+    assert loaded.setup("near").task.metric == "pearson"
+    loaded.save(tmp_path / "new")
+    assert json.loads((tmp_path / "new" / "tasks.json").read_text())["format"] == 2
 
 
 @pytest.mark.parametrize(
@@ -477,9 +530,10 @@ def test_the_shipped_recipe_reads_and_writes_itself():
     assert RECIPES.names() == ["cs224n"]
     shipped = load_multitask_recipe("cs224n")
     assert [one.name for one in shipped.tasks] == ["sst", "cfimdb", "quora", "sts"]
-    assert [one.max_length for one in shipped.tasks] == [64, 256, 64, 64]
+    assert [one.max_length for one in shipped.objectives] == [64, 256, 64, 64]
+    assert [one.metric for one in shipped.tasks] == ["accuracy", "accuracy", "accuracy", "pearson"]
     assert (shipped.train.batch_size, shipped.train.learning_rate) == (32, 1e-4)
-    assert (shipped.mixing.iteration, shipped.tasks[-1].head) == ("temperature", "cosine")
+    assert (shipped.mixing.iteration, shipped.objectives[-1].head) == ("temperature", "cosine")
     assert [one.label_names[-1:] for one in shipped.tasks] == [("very positive",), ("positive",), ("duplicate",), ()]
     import tomllib
 
@@ -487,9 +541,9 @@ def test_the_shipped_recipe_reads_and_writes_itself():
 
 
 def test_settings_can_be_changed_by_their_place():
-    sets = ["task.sst.head=mlp", "mixing.weights=given", "task.cfimdb.weight=0", "train.steps=9"]
+    sets = ["objective.sst.head=mlp", "mixing.weights=given", "objective.cfimdb.weight=0", "train.steps=9"]
     changed = load_multitask_recipe("cs224n", sets)
-    assert (changed.tasks[0].head, changed.tasks[1].weight, changed.train.steps) == ("mlp", 0, 9)
+    assert (changed.objectives[0].head, changed.objectives[1].weight, changed.train.steps) == ("mlp", 0, 9)
 
 
 def test_a_text_that_looks_like_a_number_is_a_text():
@@ -503,7 +557,7 @@ def test_a_set_value_that_does_not_fit_is_not_blamed_on_the_file_alone():
     with pytest.raises(InputError, match=r"^cs224n\.toml, changed by --set: \[mixing\] temperature 2 is not read with"):
         load_multitask_recipe("cs224n", ["mixing.iteration=cycling"])
     with pytest.raises(
-        InputError, match=r"^cs224n\.toml, changed by --set: task 'sts': weight 0\.3 .* or the weight 1$"
+        InputError, match=r"^cs224n\.toml, changed by --set: objective of task 'sts': weight 0\.3 .* or weight = 1$"
     ):
         load_multitask_recipe("cs224n", ["mixing.weights=inverse-size"])
 
@@ -513,16 +567,20 @@ def test_a_set_value_that_does_not_fit_is_not_blamed_on_the_file_alone():
     [
         ("x = 1", "unknown key 'x'"),
         ("[mixing]\nfrozen = true", r"\[mixing\]: unknown key 'frozen'. Did you mean 'frozen_encoder'"),
-        ("[task]\nname = 'a'", "tasks are .* in double brackets"),
-        ("[[task]]\nname = 'a'", "task 'a' has no kind"),
-        ("[[task]]\nkind = 'pairs'", r"number 1 has no name"),
-        ("", r"no \[\[task\]\]"),
+        ("[task]\nname = 'a'", "no .*task.* table; write .* in double brackets"),
+        ("[[task]]\nname = 'a'", "task 'a': kind is missing"),
+        ("[[task]]\nkind = 'sts'", r"number 1: name is missing"),
+        ("", r"no tasks; name task files, tasks = .*, or write \[\[task\]\] tables"),
+        ("tasks = 'a.toml'", "tasks is 'a.toml'; expected a list of task files and names"),
+        ("tasks = ['stsc']", "Unknown task 'stsc'"),
+        ("tasks = ['none.toml']", r"none\.toml: cannot be read: No such file"),
+        ("tasks = ['stsb']\n[[objective]]\nhead = 'mlp'", r"an \[\[objective\]\] names no task"),
         (
             RECIPE.replace('splits = {train = ["train"], dev = "dev"}', 'splits = "dev"'),
             "splits is 'dev'; expected a t",
         ),
         (RECIPE.replace("max_length = 16", 'max_length = "long"'), "max_length is 'long'; expected a whole number"),
-        (RECIPE.replace('"cosine"', '"cosin"'), "task 'near': head of similarity 'cosin' is not known"),
+        (RECIPE.replace('"cosine"', '"cosin"'), "task 'near': Unknown head of sts 'cosin'"),
         ("[", "not TOML"),
     ],
 )
@@ -536,15 +594,15 @@ def test_wrong_recipes_are_refused_with_their_place(tmp_path, text, said):
     ("text", "said"),
     [("[task]\nname = 'a'", "in double brackets"), ("train = 5", r"\[train\]: expected a table of settings")],
 )
-@pytest.mark.parametrize("sets", ["task.a.head=mlp", "train.steps=3"])
+@pytest.mark.parametrize("sets", ["objective.a.head=mlp", "train.steps=3"])
 def test_values_are_put_into_tables_alone(tmp_path, text, said, sets):
     (tmp_path / "mine.toml").write_text(text)
-    with pytest.raises(InputError, match=rf"mine\.toml: .*{said}"):
+    with pytest.raises(InputError, match=rf"mine\.toml.*: .*{said}"):
         load_multitask_recipe(tmp_path / "mine.toml", [sets])
 
 
 def test_labels_may_be_written_as_numbers(tmp_path):
-    given = 'name = "a"\nkind = "classification"\nfile = "a.csv"\ncolumns = ["text"]\n'
+    given = 'name = "a"\nkind = "classification"\nfile = "a.csv"\nsplits = {train = "train", dev = "dev"}\n'
     (tmp_path / "mine.toml").write_text(f"[[task]]\n{given}labels = [0, 1.0, true]\n")
     assert load_multitask_recipe(tmp_path / "mine.toml").tasks[0].labels == ("0", "1", "True")
 
@@ -552,7 +610,12 @@ def test_labels_may_be_written_as_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("sets", "said"),
     [
-        (["task.sts5.head=mlp"], r"no task 'sts5'. Did you mean 'sts'\? Known: sst, cfimdb, quora, sts"),
+        (
+            ["objective.sts5.head=mlp"],
+            r"task 'sts5': no such task. Did you mean 'sts'\? Known: sst, cfimdb",
+        ),
+        (["task.sts5.metric=pearson"], r"no \[\[task\]\] 'sts5' in the recipe. Did you mean 'sts'\?"),
+        (["task.sst.head=mlp"], r'task \'sst\': head = "mlp" is now written in .*: \[\[objective\]\] task = "sst"'),
         (["trian.steps=3"], r"no such table. Did you mean 'train.steps'\?"),
     ],
 )
@@ -604,7 +667,7 @@ def test_a_training_and_its_predictions_by_the_command_line(tiny_bert, data, tmp
     other = refused(capsys, monkeypatch, *given, "--resume", "--set", "train.steps=9")
     assert "was started with other settings (train.steps: 4, now 9), see" in other
     elsewhere = refused(capsys, monkeypatch, *given, "--resume", "--set", "task.near.scale=[0, 9]")
-    assert "(tasks.2.scale.1: 5.0, now 9.0), see" in elsewhere
+    assert "was started with other settings (tasks.2" in elsewhere
     (folder / "result.json").unlink()
     (folder / "begun.json").write_text('{"seed": 7}')
     assert "was started with seed 7, not 1" in refused(capsys, monkeypatch, *given, "--resume")
@@ -648,7 +711,7 @@ def broken(data, folder, name, change):
             lambda rows: [*rows, {"text": "new", "label": "odd", "split": "dev"}],
             "'odd', a label never seen in training",
         ),
-        (lambda rows: [], "mood.csv: no rows; task 'mood' needs the columns"),
+        (lambda rows: [], "mood.csv: no rows; needed: text (left), label (label), split (split)"),
         (lambda rows: [*rows, {"text": "new", "label": "odd", "split": "train"}], "'odd' has one example in train"),
     ],
 )
@@ -699,7 +762,7 @@ def test_the_card_says_what_can_be_predicted(saved):
     card = (saved / "README.md").read_text()
     tasks = card[card.index("## Tasks") : card.index("## Use")]
     assert "| mood | classification: text | bad, good |" in tasks
-    assert "| near | similarity: a, b | a number from 0 to 5 |" in tasks
+    assert "| near | sts: a, b | a number from 0 to 5 |" in tasks
     assert "layerwise predict" in tasks
     assert card.index("## Use") < card.index("SentenceTransformer(")
 
@@ -719,16 +782,16 @@ def test_the_python_lines_of_the_docs_run(data, tiny_bert, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(page.split("```python")[1].split("```")[0], names)  # noqa: S102 - the page's own lines
-    assert set(names["found"].summary["dev"]["overall"]) == {"mean", "sd"}
+    assert set(names["result"].summary["dev"]["overall"]) == {"mean", "sd"}
     assert names["predictor"].predict("reviews", ["Good.", "Bad."]).probabilities.shape == (2, 2)
 
 
 def test_what_a_recipe_leaves_out_is_what_was_found_best(tmp_path):
-    given = 'kind = "similarity"\nfile = "a.csv"\ncolumns = ["a", "b"]\n'
+    given = 'kind = "sts"\nfile = "a.csv"\nsplits = {train = "train", dev = "dev"}\n'
     (tmp_path / "mine.toml").write_text(f'[model]\nhead = "mlp"\n[[task]]\nname = "near"\n{given}')
     found = load_multitask_recipe(tmp_path / "mine.toml")
     assert (found.model.pooler, found.model.head) == ("last @ mean", "mlp")
-    assert (found.tasks[0].head, found.tasks[0].metric) == ("cosine", "pearson")
+    assert (found.setups[0].head, found.tasks[0].metric) == ("cosine", "spearman")
     assert load_multitask_recipe(tmp_path / "mine.toml", ["model.pooler=last @ cls"]).model.pooler == "last @ cls"
 
 
@@ -740,7 +803,7 @@ def test_mistakes_of_the_command_line_are_one_line(saved, data, tmp_path, capsys
     assert "Unknown task 'mod'. Did you mean 'mood'?" in said("--task", "mod", data / "mood.csv", *out)
     assert "no column 'text'; it has 'a', 'b'" in said("--task", "mood", data / "same.csv", *out)
     assert "no such file" in said("--task", "mood", data / "moood.csv", *out)
-    assert "tells no format" in said("--task", "mood", data / "mood.csv", "-o", tmp_path / "out.xls")
+    assert "names no format" in said("--task", "mood", data / "mood.csv", "-o", tmp_path / "out.xls")
     (tmp_path / "empty.csv").write_text("")
     assert "the file is empty" in said("--task", "mood", tmp_path / "empty.csv", *out)
     (tmp_path / "none.jsonl").write_text("")
@@ -751,7 +814,7 @@ def test_mistakes_of_the_command_line_are_one_line(saved, data, tmp_path, capsys
     monkeypatch.delenv("LAYERWISE_DATA", raising=False)
     nowhere = refused(capsys, monkeypatch, "multitask", "cs224n", "-o", tmp_path / "run")
     assert "multitask/sst.parquet: no such file" in nowhere
-    assert "task 'sst' is with --data FOLDER" in nowhere
+    assert "no such file of task 'sst', and there is no data folder" in nowhere
     (tmp_path / "file").write_text("")
     assert "is a file; give a folder" in refused(
         capsys, monkeypatch, "multitask", data / "mine.toml", "-o", tmp_path / "file", "--model", "default"

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from layerwise.multitask.rows import read_labelled
-from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskModel, MultitaskRecipe, TaskSettings
+from layerwise.data import OBJECTIVE_KEYS, Task
+from layerwise.multitask.rows import load_training_task
+from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskModel, MultitaskRecipe
+from layerwise.predict import TaskObjective, TaskSetup
 from layerwise.train.settings import OptimiserSettings
 from support.row_files import write
 from support.tiny import WORDS
@@ -35,31 +37,41 @@ def save_tasks(folder: Path, train: int = 40, dev: int = 16) -> Path:
     return folder
 
 
-def task(name: str, folder: Path, **more) -> TaskSettings:
-    kinds = {
-        "mood": {"kind": "classification", "columns": ("text",)},
-        "same": {"kind": "pairs", "columns": ("a", "b")},
-        "near": {"kind": "similarity", "columns": ("a", "b"), "label": "score", "head": "cosine"},
-    }
-    given = {"name": name, "file": str(folder / f"{name}.csv"), "max_length": 16, "dropout": 0.1, **kinds[name]}
-    return TaskSettings(**given | more)
+KINDS = {
+    "mood": {"kind": "classification"},
+    "same": {"kind": "classification", "columns": {"left": "a", "right": "b"}},
+    "near": {"kind": "sts", "columns": {"left": "a", "right": "b"}, "metric": "pearson"},
+}
 
 
-def recipe(*tasks, mixing=None, model=None, dev=None, **train) -> MultitaskRecipe:
+def setup(**given) -> TaskSetup:
+    """A task and its objective from the keys of both."""
+    objective = {key: given.pop(key) for key in OBJECTIVE_KEYS if key in given}
+    given = {"splits": {"train": "train", "dev": "dev"}, **given}
+    return TaskSetup(Task(**given), TaskObjective(task=given["name"], **objective))
+
+
+def task(name: str, folder: Path, **more) -> TaskSetup:
+    given = {"name": name, "file": str(folder / f"{name}.csv"), "max_length": 16, "dropout": 0.1, **KINDS[name]}
+    return setup(**given | more)
+
+
+def recipe(*setups, mixing=None, model=None, dev=None, **train) -> MultitaskRecipe:
     """Six steps of eight rows, every one logged."""
     steps = {"batch_size": 8, "steps": 6, "learning_rate": 1e-3, "precision": "float32", "schedule": "constant"}
     return MultitaskRecipe(
         name="tiny",
         model=MultitaskModel(**(model or {})),
-        tasks=tasks,
+        tasks=tuple(one.task for one in setups),
+        objectives=tuple(one.objective for one in setups),
         mixing=MixingSettings(**(mixing or {})),
         train=OptimiserSettings(**steps | train),
         dev=MultitaskDev(**{"log_every": 1, "every": 100, **(dev or {})}),
     )
 
 
-def read(*tasks):
-    return tuple(read_labelled(one) for one in tasks)
+def read(*setups):
+    return tuple(load_training_task(one) for one in setups)
 
 
 RECIPE = """
@@ -69,21 +81,28 @@ pooler = "last @ mean"
 name = "mood"
 kind = "classification"
 file = "mood.csv"
-columns = ["text"]
-max_length = 16
+splits = {train = "train", dev = "dev"}
 [[task]]
 name = "same"
-kind = "pairs"
+kind = "classification"
 file = "same.csv"
-columns = ["a", "b"]
-max_length = 16
+columns = {left = "a", right = "b"}
 splits = {train = ["train"], dev = "dev"}
 [[task]]
 name = "near"
-kind = "similarity"
+kind = "sts"
 file = "near.csv"
-columns = ["a", "b"]
-label = "score"
+columns = {left = "a", right = "b"}
+metric = "pearson"
+splits = {train = "train", dev = "dev"}
+[[objective]]
+task = "mood"
+max_length = 16
+[[objective]]
+task = "same"
+max_length = 16
+[[objective]]
+task = "near"
 head = "cosine"
 max_length = 16
 [train]

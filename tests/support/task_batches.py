@@ -13,5 +13,6 @@ def all_tasks(data, **more):
 
 
 def batches_of(tasks, encoder, batch_size=8, seed=0, **mixing):
-    cut = {one.settings.name: SentenceTokenizer(encoder.tokenizer, max_length=one.settings.max_length) for one in tasks}
+    lengths = {one.name: one.setup.objective.max_length for one in tasks}
+    cut = {name: SentenceTokenizer(encoder.tokenizer, max_length=length) for name, length in lengths.items()}
     return MultitaskBatches(tasks, cut, batch_size=batch_size, mixing=MixingSettings(**mixing), pad_id=0, seed=seed)

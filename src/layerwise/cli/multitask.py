@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def multitask(
-    recipe: Annotated[str, typer.Argument(help="A recipe of the package (cs224n), or a file *.toml.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe of the package (cs224n), a recipe file or a task file *.toml.")],
     model: Annotated[
         str | None, typer.Option(help="A folder, a hub name or 'default'; else the recipe's encoder.")
     ] = None,
@@ -25,20 +25,20 @@ def multitask(
     seeds: Annotated[str, typer.Option(help="One training each, such as 0,1,2.")] = "0",
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change a setting: train.learning_rate=1e-4, task.sst.head=mlp (repeat)."),
+        typer.Option("--set", help="Change a setting: train.learning_rate=1e-4, objective.sst.head=mlp (repeat)."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what was begun in OUT.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the training in OUT.")] = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Train one encoder on several tasks. The best step by the overall dev score is saved as a model folder."""
-    from layerwise.multitask.recipe import load_multitask_recipe
+    from layerwise.multitask import load_multitask_recipe
 
     several = seed_numbers(seeds)
     check_command(recipe, "multitask")
     loaded = load_multitask_recipe(recipe, sets or (), data=data)
     target = out or Path(loaded.name)
-    from layerwise.multitask.seeds import train_multitask_seeds  # takes seconds; mistakes above are told at once
+    from layerwise.multitask import train_multitask_seeds  # takes seconds, so mistakes are refused before
 
     try:
         with watch(len(several)) as told:

@@ -33,7 +33,8 @@ def check_current(table: Mapping[str, Any]) -> None:
     moved = [f"{key} = {_value(table[key])}" for key in OBJECTIVE_KEYS if key in table]
     if moved:
         task = f"task = {_value(table.get('name', '...'))}"
-        lines.append(f"{', '.join(moved)} is now written in a table of the recipe's own: [[objective]] {task}")
+        verb = "is" if len(moved) == 1 else "are"
+        lines.append(f"{', '.join(moved)} {verb} now written in an [[objective]] table of the recipe, with {task}")
     if lines:
         raise InputError("; ".join(lines))
 

@@ -100,10 +100,8 @@ def check_splits(task: Task) -> None:
     if twice := repeated(names):
         raise InputError(f"task {task.name!r}: splits: {twice!r} comes twice; rows that train neither choose nor test")
     columns = [name for place, name in task.columns.items() if name and place != "subset"]
-    if repeated(columns):
-        raise InputError(
-            f"task {task.name!r}: columns: {', '.join(columns)}: one comes twice; each place has its column"
-        )
+    if twice := repeated(columns):
+        raise InputError(f"task {task.name!r}: columns: {twice!r} comes twice; texts, label and split differ")
 
 
 def _training_task(setup: TaskSetup, rows: TaskRows) -> TrainingTask:

@@ -1,7 +1,8 @@
 """The settings of a multitask training: frozen values, checked when made."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
 
 from layerwise.data import Task, repeated
 from layerwise.errors import InputError
@@ -163,6 +164,11 @@ class MultitaskRecipe:
     def trained(self) -> tuple[TaskSetup, ...]:
         """The tasks of a weight above 0, with their objectives."""
         return tuple(setup for setup in self.setups if setup.objective.weight)
+
+    def only(self, names: Collection[str]) -> Self:
+        """The same recipe for some of its tasks."""
+        tasks = tuple(task for task in self.tasks if task.name in names)
+        return replace(self, tasks=tasks, objectives=tuple(one for one in self.objectives if one.task in names))
 
     def facts(self) -> dict[str, Any]:
         """For JSON and the model card."""

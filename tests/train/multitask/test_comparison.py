@@ -67,12 +67,19 @@ def test_the_steps_of_table_8_end_at_the_papers_final_model(rows):
     steps = [
         load_multitask_recipe("cs224n", rows.sets_of(rows.ROWS[f"step-{n}"], "wiki-mlm-12x384")) for n in range(1, 5)
     ]
-    named = [{task.name: task for task in step.tasks} for step in steps]
+    named = [{setup.name: setup for setup in step.setups} for step in steps]
     assert [tasks["sts"].head for tasks in named] == ["linear", "cosine", "cosine", "cosine"]
-    assert [tasks["quora"].features for tasks in named] == ["concat", "concat", "difference-sum", "difference-sum"]
+    assert [tasks["quora"].objective.features for tasks in named] == [
+        "concat",
+        "concat",
+        "difference-sum",
+        "difference-sum",
+    ]
     assert [tasks["sst"].head for tasks in named] == ["linear", "linear", "mlp", "mlp"]
     assert [step.train.max_grad_norm for step in steps] == [0, 0, 0, 1]
-    assert [(step.mixing.weights, tasks["sst"].contrast) for step, tasks in zip(steps, named, strict=True)] == [
+    assert [
+        (step.mixing.weights, tasks["sst"].objective.contrast) for step, tasks in zip(steps, named, strict=True)
+    ] == [
         *[("equal", 0.0)] * 3,
         ("inverse-size", 1.0),
     ]
@@ -134,7 +141,7 @@ def test_a_run_is_trained_written_and_collected(rows, tables, monkeypatch, tiny_
     monkeypatch.setattr(multitask, "encoder_folder", lambda _: str(tiny_bert))
     monkeypatch.setattr(measure, "RESULTS", tmp_path)
     short = ["train.steps=2", "dev.every=1", "train.batch_size=4"]
-    short += [f"task.{name}.max_length=16" for name in rows.THREE]
+    short += [f"objective.{name}.max_length=16" for name in rows.THREE]
     for row in ("default", "mlp"):
         said = multitask.attempt(multitask.Job(row, "all-MiniLM-L6-v2", 0, tuple(short)), tmp_path / "data")
         assert "overall" in said, said

@@ -1,7 +1,6 @@
 """Training several tasks on one encoder: what learns, what gets exactly no gradient, and breaks that leave no trace."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from layerwise.multitask.seeds import train_multitask_seeds
 from layerwise.multitask.settings import ITERATIONS
 from layerwise.multitask.weights import task_weights
 from layerwise.objectives import info_nce
-from support.multitasking import read, recipe, save_tasks, task
+from support.multitasking import KINDS, read, recipe, save_tasks, setup, task
 from support.task_batches import NAMES, all_tasks, batches_of
 
 
@@ -38,7 +37,7 @@ def run(tiny_bert, tmp_path):
 
 
 def built(what, encoder, seed=0):
-    tasks = read(*what.tasks)
+    tasks = read(*what.setups)
     return build(what, tasks, encoder, seed=seed), next(iter(batches_of(tasks, encoder)))
 
 
@@ -70,7 +69,7 @@ def test_a_step_has_what_the_schedule_says(data, encoder, tmp_path, mixing):
         assert list(step) == [NAMES[own.task] for own in real]
         for own in real:
             one = tasks[own.task]
-            batch, rows = step[one.settings.name], one.parts["train"]
+            batch, rows = step[one.name], one.parts["train"]
             texts = [column[row] for column in rows.columns for row in own.rows]
             wanted = encoder.tokenizer(texts, padding=True, truncation=True, max_length=16, return_tensors="pt")
             assert torch.equal(batch["input_ids"], wanted["input_ids"])
@@ -107,14 +106,14 @@ def test_the_loss_is_the_weighted_sum_of_the_tasks(data, encoder, weights):
     found = parts.student(step)
     by_hand = []
     for one in parts.tasks:
-        batch, name = step[one.settings.name], one.settings.name
+        batch, name = step[one.name], one.name
         hidden = encoder.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
         mask = batch["attention_mask"].unsqueeze(-1)
         embeddings = (hidden * mask).sum(1) / mask.sum(1)
-        columns = embeddings.chunk(2) if one.settings.is_pair else (embeddings,)
+        columns = embeddings.chunk(2) if one.setup.task.is_pair else (embeddings,)
         by_hand.append(task_loss(parts.student.head_of(name)(*columns), batch["targets"], one.loss))
         assert found["parts"][name] == pytest.approx(by_hand[-1].item(), abs=1e-5)
-    wanted = task_weights(weights, [40, 40, 40], [one.settings.weight for one in parts.tasks])
+    wanted = task_weights(weights, [40, 40, 40], [one.setup.objective.weight for one in parts.tasks])
     assert found["loss"].item() == pytest.approx(
         sum(w * x.item() for w, x in zip(wanted, by_hand, strict=True)), abs=1e-4
     )
@@ -171,7 +170,7 @@ def test_contrast_alone_gives_the_encoder_nothing_of_the_supervised_loss(data, e
     parts, step = built(recipe(task("mood", data, supervised=False, contrast=1)), encoder)
     student = parts.student
     views = student.encode_tasks(step)["mood"], student._second_views(step)["mood"]
-    found = student._task_parts(parts.tasks[0].settings, step["mood"], *views)
+    found = student._task_parts(parts.tasks[0].setup, step["mood"], *views)
     found["supervised"].backward(retain_graph=True)
     assert not gradients(encoder.model)
     assert all(gradient.abs().sum() > 0 for gradient in gradients(student.head_of("mood")))
@@ -217,9 +216,11 @@ def test_tasks_have_second_views_by_rates_of_their_own(data, encoder):
 def test_every_head_starts_in_its_own_way_by_the_seed(data, tiny_bert):
     def weights(seed):
         what = recipe(
-            task("mood", data), replace(task("mood", data), name="again"), model={"head": "linear", "width": 5}
+            task("mood", data),
+            setup(**KINDS["mood"], name="again", file=str(data / "mood.csv"), max_length=16, dropout=0.1),
+            model={"head": "linear", "width": 5},
         )
-        parts = build(what, read(*what.tasks), LayerEncoder(tiny_bert, device="cpu"), seed=seed)
+        parts = build(what, read(*what.setups), LayerEncoder(tiny_bert, device="cpu"), seed=seed)
         heads = [parts.head, parts.student.head_of("mood"), parts.student.head_of("again")]
         return [next(own for own in head.parameters() if own.ndim == 2) for head in heads]
 
@@ -473,7 +474,7 @@ def test_killed_and_resumed_equals_uninterrupted(data, run, tmp_path, iteration)
         ("mood", {}, {"chunk": 4}, "chunk: gradient caching is not for several tasks"),
         ("mood", {"contrast": 1}, {"mixing": {"frozen_encoder": True}}, "'mood': contrast compares two dropout passes"),
         ("near", {}, {"mixing": {"frozen_encoder": True}}, "neither pooler nor heads have weights"),
-        ("mood", {"max_length": 500}, {}, "'mood': max_length 500: .* takes at most 60 tokens"),
+        ("mood", {"max_length": 500}, {}, "'mood': max_length is 500, but .* takes at most 60 tokens"),
         ("mood", {"contrast": 1}, {"model": {"dropout": 0.0}}, "has no dropout, so two passes over a text are equal"),
     ],
 )

@@ -12,19 +12,21 @@ from sklearn.metrics import confusion_matrix, f1_score
 from torch import nn
 
 from layerwise.errors import InputError
-from layerwise.multitask.heads import on_scale, pair_features, task_head
 from layerwise.multitask.losses import contrast_loss, task_loss
-from layerwise.multitask.metrics import confusion, overall, predicted_classes, task_metric
-from layerwise.multitask.settings import TaskSettings
+from layerwise.multitask.metrics import confusion, overall, task_metric
 from layerwise.objectives import info_nce
+from layerwise.predict import predicted_classes, task_head
+from layerwise.predict.heads import on_scale, pair_features
+from support.multitasking import setup
 
 WIDTH = 6
-COLUMNS = {"classification": ("text",), "pairs": ("left", "right"), "similarity": ("left", "right")}
 LOSSES = ["cross-entropy", "binary", "mse"]
 
 
 def task(kind, **given):
-    return TaskSettings(name="mine", kind=kind, file="rows.csv", columns=COLUMNS[kind], **given)
+    """A classification of texts or of "pairs", or graded pairs."""
+    columns = {"columns": {"right": "other"}} if kind == "pairs" else {}
+    return setup(name="mine", kind="classification" if kind == "pairs" else kind, file="rows.csv", **columns, **given)
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
@@ -64,14 +66,14 @@ def test_a_single_text_head(kind, outputs, shape):
 
 @pytest.mark.parametrize(("cosine", "score"), [(1.0, 5.0), (0.0, 1.0), (0.5, 3.0), (-0.5, -1.0)])
 def test_right_angles_are_the_lowest_of_the_scale(cosine, score):
-    head = task_head(task("similarity", head="cosine", scale=(1.0, 5.0)), 2, 1, seed=0)
+    head = task_head(task("sts", head="cosine", scale=(1.0, 5.0)), 2, 1, seed=0)
     u, v = torch.tensor([[2.0, 0.0]]), torch.tensor([[3 * cosine, 3 * math.sqrt(1 - cosine**2)]])
     torch.testing.assert_close(head(u, v), torch.tensor([score]))
     assert not list(head.parameters())
 
 
 def test_the_cosine_is_precise_in_half_precision_and_safe_at_zero():
-    head = task_head(task("similarity", head="cosine"), WIDTH, 1, seed=0)
+    head = task_head(task("sts", head="cosine"), WIDTH, 1, seed=0)
     u, v = (draw(4, WIDTH, seed=seed, dtype=torch.bfloat16) for seed in (0, 1))
     wanted = on_scale(torch.cosine_similarity(u.double(), v.double()), (0.0, 5.0), lowest=0.0)
     torch.testing.assert_close(head(u, v), wanted.float())
@@ -81,7 +83,7 @@ def test_the_cosine_is_precise_in_half_precision_and_safe_at_zero():
 
 
 def test_a_fresh_regression_starts_in_the_middle_of_its_scale():
-    head = task_head(task("similarity", head="mlp"), WIDTH, 1, seed=0).eval()
+    head = task_head(task("sts", head="mlp"), WIDTH, 1, seed=0).eval()
     assert head(*(draw(9, WIDTH, seed=seed, dtype=torch.float32) for seed in (0, 1))).sub(2.5).abs().max() < 0.1
 
 
@@ -114,8 +116,8 @@ def test_embeddings_that_do_not_fit_are_refused():
         task_head(task("classification"), WIDTH, 2, seed=0)(u, u)
     with pytest.raises(InputError, match=r"u: the shape is \(6,\); expected \(rows, width\)"):
         task_head(task("classification"), WIDTH, 2, seed=0)(u[0])
-    with pytest.raises(InputError, match="similarity is one number, not 5"):
-        task_head(task("similarity"), WIDTH, 5, seed=0)
+    with pytest.raises(InputError, match="sts has one number a row, not 5"):
+        task_head(task("sts"), WIDTH, 5, seed=0)
 
 
 def batch(kind, rows, seed=0):

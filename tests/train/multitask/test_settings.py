@@ -1,22 +1,25 @@
 """The settings of a multitask training: what follows from the kind of a task, and every refusal with its reason."""
 
 import json
-from dataclasses import FrozenInstanceError
 
 import pytest
 
 from layerwise.errors import InputError
-from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskRecipe, TaskSettings
-
-COLUMNS = {"classification": ("text",), "pairs": ("left", "right"), "similarity": ("left", "right")}
+from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskRecipe
+from support.multitasking import setup
 
 
 def task(kind="classification", **given):
-    return TaskSettings(**{"name": "mine", "kind": kind, "file": "rows.csv", "columns": COLUMNS[kind]} | given)
+    """A classification of texts or of "pairs", or graded pairs."""
+    columns = {"columns": {"right": "other"}} if kind == "pairs" else {}
+    kind = "classification" if kind == "pairs" else kind
+    return setup(**{"name": "mine", "kind": kind, "file": "rows.csv", **columns} | given)
 
 
-def recipe(*tasks, **given):
-    return MultitaskRecipe(name="all", tasks=tasks or (task(),), **given)
+def recipe(*setups, **given):
+    several = setups or (task(),)
+    tasks, objectives = [one.task for one in several], [one.objective for one in several]
+    return MultitaskRecipe(name="all", tasks=tuple(tasks), objectives=tuple(objectives), **given)
 
 
 @pytest.mark.parametrize(
@@ -26,80 +29,73 @@ def recipe(*tasks, **given):
         ("classification", 5, "cross-entropy", 5, "accuracy"),
         ("pairs", 2, "binary", 1, "accuracy"),
         ("pairs", 3, "cross-entropy", 3, "accuracy"),
-        ("similarity", 0, "mse", 1, "pearson"),
+        ("sts", 0, "mse", 1, "spearman"),
     ],
 )
 def test_loss_outputs_and_metric_follow_from_the_kind(kind, classes, loss, outputs, metric):
     made = task(kind)
-    assert (made.loss_for(classes), made.outputs_for(classes), made.metric) == (loss, outputs, metric)
-    assert made.is_pair == (kind != "classification")
+    assert (made.loss_for(classes), made.outputs_for(classes), made.task.metric) == (loss, outputs, metric)
+    assert made.task.is_pair == (kind != "classification")
 
 
 def test_a_named_loss_decides():
     assert task("pairs", loss="cross-entropy").outputs_for(2) == 2
     assert task(loss="binary").outputs_for(2) == 1
-    assert task("similarity", metric="spearman").metric == "spearman"
+    assert task("sts", metric="pearson").task.metric == "pearson"
 
 
 def test_a_split_may_be_one_name():
-    assert task(splits={"train": "fit", "dev": ["a", "b"]}).splits == {"train": ("fit",), "dev": ("a", "b")}
+    assert task(splits={"train": "fit", "dev": ["a", "b"]}).task.splits == {"train": ("fit",), "dev": ("a", "b")}
 
 
-def test_settings_are_frozen_and_hashable():
-    made = task()
-    with pytest.raises(FrozenInstanceError, match="cannot assign"):
+def test_objectives_are_frozen_and_hashable():
+    made = task().objective
+    with pytest.raises(ValueError, match="frozen"):
         made.weight = 2.0
-    assert len({made, task(), task(weight=2.0)}) == 2
+    assert len({made, task().objective, task(weight=2.0).objective}) == 2
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [
-        ("classification", {"name": "my task"}, "task name 'my task': give letters, digits"),
-        ("classification", {"name": ""}, "task name ''"),
-        ("classification", {"head": "cosine"}, "head of classification 'cosine' is not known; known: linear, mlp"),
-        ("pairs", {"head": "cosine"}, "head of pairs 'cosine' is not known"),
-        ("pairs", {"features": "sum"}, "features 'sum' is not known; known: concat, difference-sum, all"),
-        ("pairs", {"loss": "contrastive"}, "loss 'contrastive' is not known"),
-        ("similarity", {"loss": "binary"}, "loss 'binary' is not known"),
-        ("similarity", {"metric": "accuracy"}, "metric 'accuracy' is not known; known: pearson, spearman"),
-        ("classification", {"columns": ("a", "b")}, "columns: classification takes 1, not 2"),
-        ("pairs", {"columns": ("a",)}, "columns: pairs takes 2, not 1"),
-        ("pairs", {"columns": ("a", "a")}, "one comes twice"),
-        ("classification", {"label": "text"}, "one comes twice"),
-        ("classification", {"label": ""}, "none of them may be empty"),
-        ("classification", {"file": ""}, "none of them may be empty"),
+        ("classification", {"name": "my.task"}, "task 'my.task': a trained task's name has letters, digits, - and _"),
+        ("retrieval", {}, "a retrieval task cannot be trained; classification and sts tasks can"),
+        ("classification", {"head": "cosine"}, "Unknown head of classification 'cosine'. Known: linear, mlp"),
+        ("pairs", {"head": "cosine"}, "objective of task 'mine': Unknown head of classification 'cosine'"),
+        ("pairs", {"features": "sum"}, "Unknown features 'sum'. Known: concat, difference-sum, all"),
+        ("pairs", {"loss": "contrastive"}, "Unknown loss of classification 'contrastive'"),
+        ("sts", {"loss": "binary"}, "Unknown loss of sts 'binary'. Known: mse"),
+        ("sts", {"metric": "accuracy"}, "Unknown metric of sts 'accuracy'. Known: spearman, pearson"),
+        ("classification", {"columns": {"label": ""}}, "columns.label must not be empty"),
+        ("classification", {"file": ""}, "file must not be empty"),
         ("classification", {"labels": ("a", "b", "a")}, "labels: 'a' comes twice; name each class once"),
         ("classification", {"labels": ("1", "0", "1.0")}, "labels: '1' comes twice; name each class once"),
-        ("classification", {"labels": ("a", "nan")}, "an empty one or nan stands for no label"),
-        ("classification", {"labels": ("a", " ")}, "an empty one or nan stands for no label"),
+        ("classification", {"labels": ("a", "nan")}, "an empty name and nan stand for no label"),
+        ("classification", {"labels": ("a", " ")}, "an empty name and nan stand for no label"),
         ("pairs", {"label_names": ("no", "yes")}, "label_names: 2 for 0 labels; give labels = .*, the file's classes"),
         ("pairs", {"labels": ("0", "1", "2"), "label_names": ("no", "yes")}, "label_names: 2 for 3 labels"),
         ("pairs", {"labels": ("0", "1"), "label_names": ("no", "no")}, "label_names: 'no' comes twice"),
-        ("pairs", {"labels": ("0", "1"), "label_names": ("no", " ")}, "label_names: one is empty"),
-        ("similarity", {"label_names": ("no", "yes")}, "label_names: 2 for 0 labels"),
-        ("classification", {"labels": ("a",)}, "1 class; there is nothing to tell apart"),
-        ("similarity", {"labels": ("a", "b")}, "labels are for classes"),
-        ("pairs", {"labels": ("a", "b", "c"), "loss": "binary"}, "loss 'binary' is for two classes, but there are 3"),
+        ("pairs", {"labels": ("0", "1"), "label_names": ("no", " ")}, "label_names: a name must not be empty"),
+        ("sts", {"label_names": ("no", "yes")}, "labels and label_names are for classes; sts has none"),
+        ("classification", {"labels": ("a",)}, "1 class; a classification needs 2 or more"),
+        ("sts", {"labels": ("a", "b")}, "labels and label_names are for classes"),
+        ("pairs", {"labels": ("a", "b", "c"), "loss": "binary"}, "loss 'binary' is for two classes, there are 3"),
         ("pairs", {"labels": ("a", "b", "c"), "metric": "f1"}, "metric 'f1' is for two classes, but there are 3"),
-        ("similarity", {"scale": (5.0, 0.0)}, r"scale \[5.0, 0.0\]: give the lowest and the highest"),
-        ("similarity", {"scale": (0.0, float("inf"))}, "give the lowest and the highest"),
-        ("pairs", {"scale": (0.0, 1.0)}, "scale is for similarity; pairs has labels"),
-        ("similarity", {"scale": (1.0,)}, "give the lowest and the highest"),
-        ("classification", {"splits": {"train": ("train",)}}, r"splits name no dev; say which rows: dev = \[...\]"),
-        ("classification", {"splits": {"train": (), "dev": ("dev",)}}, "splits name no train"),
-        ("classification", {"splits": {"train": "a", "dev": "b", "valid": "c"}}, "splits 'valid' is not known"),
-        ("classification", {"splits": {"train": "a", "dev": ("b", "a")}}, "'a' comes twice; rows that train neither"),
-        ("classification", {"weight": -1.0}, "weight -1.0: give 0 or more"),
-        ("classification", {"weight": float("nan")}, "weight nan: give 0 or more"),
-        ("classification", {"contrast": -0.1}, "contrast -0.1: give 0 or more"),
-        ("classification", {"contrast_temperature": 0.0}, "contrast_temperature must be above 0"),
-        ("classification", {"dropout": 1.0}, "dropout 1.0 is not from 0 to below 1"),
-        ("classification", {"contrast_dropout": -0.1}, "contrast_dropout -0.1 is not from 0"),
-        ("classification", {"contrast_dropout": 0.1}, "contrast_dropout is not read without contrast; set contrast"),
+        ("sts", {"scale": (5.0, 0.0)}, r"scale is \[5.0, 0.0\]; expected the lowest and the highest"),
+        ("sts", {"scale": (0.0, float("inf"))}, "scale.1 is inf; expected a finite number"),
+        ("pairs", {"scale": (0.0, 1.0)}, "scale is for sts; classification has no scores"),
+        ("sts", {"scale": (1.0,)}, "scale.1 is missing"),
+        ("classification", {"splits": {"train": "a", "dev": "b", "valid": "c"}}, "Unknown key of splits 'valid'"),
+        ("classification", {"weight": -1.0}, "weight is -1.0; expected 0.0 or more"),
+        ("classification", {"weight": float("nan")}, "weight is nan; expected"),
+        ("classification", {"contrast": -0.1}, "contrast is -0.1; expected 0.0 or more"),
+        ("classification", {"contrast_temperature": 0.0}, "contrast_temperature is 0.0; expected a number above 0"),
+        ("classification", {"dropout": 1.0}, "dropout is 1.0; expected a number below 1"),
+        ("classification", {"contrast_dropout": -0.1}, "contrast_dropout is -0.1; expected 0.0 or more"),
+        ("classification", {"contrast_dropout": 0.1}, "contrast_dropout has no effect without contrast; set contrast"),
         ("classification", {"supervised": False}, "leaves contrast alone, but contrast is 0"),
-        ("classification", {"max_length": 2}, "max_length 2: give 3 or more"),
-        ("classification", {"limit": 1}, "limit 1: give 2 or more rows"),
+        ("classification", {"max_length": 2}, "max_length is 2; expected 3 or more"),
+        ("classification", {"limit": 1}, "limit is 1; expected 2 or more"),
     ],
 )
 def test_a_task_that_can_not_be_is_refused(kind, given, message):
@@ -107,16 +103,27 @@ def test_a_task_that_can_not_be_is_refused(kind, given, message):
         task(kind, **given)
 
 
-def test_an_unknown_kind_lists_the_known():
-    with pytest.raises(InputError, match="kind 'tagging' is not known; known: classification, pairs, similarity"):
-        TaskSettings(name="mine", kind="tagging", file="rows.csv", columns=("text",))
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"columns": {"left": "a", "right": "a"}}, "columns: 'a' comes twice; texts, label and split differ"),
+        ({"columns": {"left": "label"}}, "columns: 'label' comes twice"),
+        ({"splits": {}}, r"splits declare no train rows, which training needs; write splits = \{ train = "),
+        ({"splits": {"train": ("train",)}}, "splits declare no dev rows"),
+        ({"splits": {"train": (), "dev": ("dev",)}}, "splits declare no train rows"),
+        ({"splits": {"train": "a", "dev": ("b", "a")}}, "'a' comes twice; rows that train neither choose nor test"),
+    ],
+)
+def test_a_task_that_can_not_be_trained_is_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        recipe(task(**given))
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"iteration": "cycle"}, "iteration 'cycle' is not known; known: cycling, padding"),
-        ({"weights": "size"}, "weights 'size' is not known; known: equal, inverse-size, given, learned"),
+        ({"iteration": "cycle"}, "Unknown .mixing. iteration 'cycle'. .*Known: cycling, padding"),
+        ({"weights": "size"}, "Unknown .mixing. weights 'size'. .*Known: equal, inverse-size, given, learned"),
         ({"temperature": 0.0, "iteration": "temperature"}, "temperature 0.0: give a number above 0"),
         (
             {"temperature": 2.0},
@@ -136,22 +143,33 @@ def test_looks_that_can_not_be_are_refused(given):
 
 
 def test_a_recipe_needs_tasks_of_different_names():
-    with pytest.raises(InputError, match=r"recipe 'all' has no \[\[task\]\]"):
+    with pytest.raises(InputError, match=r"recipe 'all' has no tasks; name task files"):
         MultitaskRecipe(name="all", tasks=())
     with pytest.raises(InputError, match="task 'mine' comes twice"):
         recipe(task(), task("pairs"))
 
 
+def test_every_task_has_an_objective_in_its_order():
+    tasks, objectives = (task(name="b").task, task(name="a").task), (task(name="a", head="mlp").objective,)
+    made = MultitaskRecipe(name="all", tasks=tasks, objectives=objectives)
+    assert [(one.task, one.head) for one in made.objectives] == [("b", ""), ("a", "mlp")]
+    assert [one.head for one in made.setups] == ["linear", "mlp"]
+    with pytest.raises(InputError, match=r"task 'mines': no such task\. Did you mean 'mine'\? Known: mine"):
+        MultitaskRecipe(name="all", tasks=(task().task,), objectives=(task(name="mines").objective,))
+    with pytest.raises(InputError, match="objective of task 'mine' comes twice"):
+        MultitaskRecipe(name="all", tasks=(task().task,), objectives=(task().objective, task().objective))
+
+
 def test_a_weight_that_nobody_reads_is_refused():
-    with pytest.raises(InputError, match=r"task 'mine': weight 2 is not read with .* 'equal'; set weights"):
+    with pytest.raises(InputError, match=r"task 'mine': weight 2 has no effect with .* 'equal'; set weights"):
         recipe(task(weight=2.0))
     with pytest.raises(InputError, match="every task has the weight 0"):
         recipe(task(weight=0.0), mixing=MixingSettings(weights="given"))
-    assert recipe(task(weight=2.0), mixing=MixingSettings(weights="given")).tasks[0].weight == 2
+    assert recipe(task(weight=2.0), mixing=MixingSettings(weights="given")).objectives[0].weight == 2
 
 
 def test_facts_are_json():
-    found = json.loads(json.dumps(recipe(task(), task("similarity", name="sts")).facts()))
+    found = json.loads(json.dumps(recipe(task(), task("sts", name="sts", scale=(0, 5))).facts()))
     assert found["tasks"][1]["scale"] == [0.0, 5.0]
     assert found["tasks"][0]["splits"] == {"train": ["train"], "dev": ["dev"]}
     assert found["mixing"]["iteration"] == "cycling"

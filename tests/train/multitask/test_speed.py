@@ -11,11 +11,11 @@ from layerwise.encoder.tokens import SentenceTokenizer
 from layerwise.errors import InputError
 from layerwise.multitask.build import build
 from layerwise.multitask.dev import report, with_fewer_dev_rows
-from layerwise.multitask.embed_texts import RememberedTokens, task_tokenizers
 from layerwise.multitask.joined import joined, stacked
-from layerwise.multitask.predictor import Predictor
 from layerwise.multitask.run import train_multitask
 from layerwise.multitask.settings import MultitaskDev
+from layerwise.predict import Predictor, task_tokenizers
+from layerwise.predict.predictor import RememberedTokens
 from support.multitasking import read, recipe, task
 from support.task_batches import all_tasks, batches_of
 
@@ -48,7 +48,7 @@ def test_batches_are_stacked_with_padding_that_is_masked():
 
 def test_one_pass_for_all_tasks_gives_the_loss_and_gradients_of_a_pass_each(data, encoder):
     what = recipe(*all_tasks(data, mood={"contrast": 0.5, "max_length": 4}, near={"contrast": 0.2}))
-    tasks = read(*what.tasks)
+    tasks = read(*what.setups)
     parts = build(what, tasks, encoder, seed=0)
     student, step, passes = parts.student, next(iter(batches_of(tasks, encoder))), []
     real = student.encode
@@ -84,7 +84,7 @@ def test_tasks_of_one_length_share_a_tokenizer(encoder):
 
 def test_a_remembering_predictor_scores_the_same(data, encoder):
     what = recipe(*all_tasks(data))
-    tasks = read(*what.tasks)
+    tasks = read(*what.setups)
     parts = build(what, tasks, encoder, seed=0)
     assert report(parts.predictor(), tasks).figures() == report(parts.predictor(remember=True), tasks).figures()
 
@@ -92,7 +92,7 @@ def test_a_remembering_predictor_scores_the_same(data, encoder):
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # old CPUs take a slower way
 def test_a_look_by_bfloat16_is_near_float32(data, encoder):
     what = recipe(*all_tasks(data), model={"head": "linear"})
-    tasks = read(*what.tasks)
+    tasks = read(*what.setups)
     predictor = build(what, tasks, encoder, seed=0).predictor()
     columns = tasks[2].parts["dev"].columns
     exact = predictor.outputs("near", columns)
