@@ -5,7 +5,7 @@ A recipe has the tables [model], [mixing], [train] and [dev]. Its tasks are thos
 learned; a task without one is learned with the defaults, so that a plain task file is a recipe too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
@@ -156,6 +156,12 @@ class MultitaskRecipe(BaseRecipe):
     def trained(self) -> tuple[TaskSetup, ...]:
         """The tasks of a weight above 0, with their objectives."""
         return tuple(setup for setup in self.setups if setup.objective.weight)
+
+    def only(self, names: Collection[str]) -> Self:
+        """The same recipe for some of its tasks."""
+        tasks = tuple(task for task in self.tasks if task.name in names)
+        objectives = tuple(objective for objective in self.objectives if objective.task in names)
+        return self.replaced(tasks=tasks, objectives=objectives)
 
     def facts(self) -> dict[str, Any]:
         """All settings that have an effect, for JSON and the model card."""
