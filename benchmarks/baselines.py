@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from layerwise import LayerEncoder, LayerModel, parse_mix
-from layerwise.evaluate.pairs import spearman
+from layerwise.evaluate import spearman
 from layerwise.postprocess import FittedOn, Flow, Postprocess, RemoveComponents, Whitening
 from lc import SETS, read_set
 from measure import RESULTS, shared_folder, write_result

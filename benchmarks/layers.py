@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from layerwise import LayerEncoder, LayerSearch
-from layerwise.evaluate.pairs import spearman
+from layerwise.evaluate import spearman
 from layerwise.plots import MarkedMix, layer_curves_by_model, save_figure
 from layerwise.search import ViewsOf, bootstrap_gain, encode_sides, make_problems
 from measure import RESULTS, model_folder, shared_folder, write_result

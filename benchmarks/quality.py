@@ -19,14 +19,10 @@ import numpy as np
 
 from layers import encoders
 from layerwise import LayerModel
-from layerwise.data.catalog import find_tasks
-from layerwise.data.locate import load_task
-from layerwise.data.task_rows import TaskRows
-from layerwise.evaluate.results import TaskResult
-from layerwise.evaluate.score import sides
-from layerwise.evaluate.splits import DEV_PAIRS, SPLITS, search_splits
-from layerwise.evaluate.subjects import LayerSubject
-from layerwise.evaluate.suite import evaluate
+from layerwise.data import TaskRows, find_tasks, load_task
+from layerwise.evaluate import LayerSubject, TaskResult, evaluate
+from layerwise.evaluate.scoring import sides
+from layerwise.evaluate.sts import DEV_PAIRS, SPLITS, search_splits
 from layerwise.postprocess import FittedOn, Whitening
 from measure import RESULTS, model_folder, shared_folder, write_result
 

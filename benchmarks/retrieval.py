@@ -14,10 +14,8 @@ from typing import Any
 
 from layers import encoders
 from layerwise import LayerModel
-from layerwise.data.catalog import find_tasks
-from layerwise.data.locate import load_task
-from layerwise.evaluate.retrieval import SearchSetting, score_retrieval, search_task
-from layerwise.evaluate.subjects import LayerSubject
+from layerwise.data import find_tasks, load_task
+from layerwise.evaluate import LayerSubject, SearchSetting, score_retrieval, search_task
 from measure import RESULTS, shared_folder, write_result
 
 PROBES = (1, 16, 64)

@@ -12,10 +12,8 @@ import time
 
 from layers import encoders
 from layerwise import LayerModel
-from layerwise.data.catalog import find_tasks
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.subjects import LayerSubject
-from layerwise.evaluate.suite import evaluate
+from layerwise.data import find_tasks
+from layerwise.evaluate import LayerSubject, Protocol, evaluate
 from measure import RESULTS, model_folder, shared_folder, write_result
 
 STAMPED = ("split", "rows", "rows_digest", "mix", "protocol", "seeds", "empty_texts", "as_published")

@@ -65,9 +65,8 @@ def run_one(name: str, seed: int, sets: list[str], *, dev_only: bool) -> dict[st
 
 def scores(model: Any, data: str) -> dict[str, dict[str, float]]:
     """Spearman × 100 on the seven sets, "all" and the weighted mean over subsets, which LayerAttPooler reports."""
-    from layerwise.data.catalog import find_tasks
-    from layerwise.evaluate.subjects import LayerSubject
-    from layerwise.evaluate.suite import evaluate
+    from layerwise.data import find_tasks
+    from layerwise.evaluate import LayerSubject, evaluate
 
     run = evaluate(LayerSubject(model, cache=False), find_tasks(suites=["sts"]), data=data).runs[0]
     kinds = {"all": "spearman", "wmean": "spearman_wmean"}
@@ -79,10 +78,8 @@ def smoothing(encoder: Any, data: str) -> dict[str, list[float]]:
     """TokSim of every layer and SetSim of every pair of neighbours ([CLS] and mean), on the sentences of STS-B test."""
     import torch
 
-    from layerwise.analysis.smoothing import layer_similarity
-    from layerwise.data.catalog import find_tasks
-    from layerwise.data.locate import load_task
-    from layerwise.measures.smoothing import token_similarities
+    from layerwise.data import find_tasks, load_task
+    from layerwise.measures import layer_similarity, token_similarities
 
     rows = load_task(find_tasks(["stsb"])[0], data)
     texts = rows.pick(rows.splits["test"]).texts

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from layerwise import LayerEncoder, LayerModel, ViewCache
-from layerwise.evaluate.pairs import spearman
+from layerwise.evaluate import spearman
 
 pytestmark = pytest.mark.shared
 

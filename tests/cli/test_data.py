@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from layerwise.cli.app import app, main
 from layerwise.data import fetch as fetching
-from layerwise.data.catalog import known_tasks
+from layerwise.data import known_tasks
 
 WIDE = {"COLUMNS": "300"}
 
@@ -109,7 +109,7 @@ def test_fetch_goes_on_after_a_failure(polarity, own_cache):
     assert result.exit_code == 2
     errors = result.stderr.splitlines()[-2:]
     assert errors[0].startswith(
-        "error: mr: github:robertoviegas/SimCSE@a0d98a537cef: rt-polarity.neg: can't be fetched"
+        "error: mr: github:robertoviegas/SimCSE@a0d98a537cef: rt-polarity.neg: cannot be fetched"
     )
     assert errors[1].startswith("error: sts17-es-en-wmt: task 'sts17-es-en-wmt' has no source")
     assert [path.name for path in (own_cache / "data").rglob("*.parquet")] == ["cr.parquet"]

@@ -11,11 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file, save_file
 
-from layerwise.data.catalog import find_tasks
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.results import Evaluation
-from layerwise.evaluate.subjects import LayerSubject, layer_mixes
-from layerwise.evaluate.suite import evaluate
+from layerwise.data import find_tasks
+from layerwise.evaluate import Evaluation, LayerSubject, Protocol, evaluate, layer_mixes
 from support.commands import assert_one_line, call, call_json, run_main
 from support.tiny import DEPTH, WORDS
 
@@ -218,11 +215,11 @@ MISTAKES = {
     "{bert} --tasks {tmp}/my.toml --layers lastt": ("'lastt' is not a layer", "'last'"),
     "{bert} --tasks {tmp}/my.toml --layers 9": ("There is no layer 9", "layers 0 to 4"),
     "{bert} --tasks {tmp}/my.toml --every-layer --pooling mid": ("Unknown token pooling 'mid'", "cls, max, mean"),
-    "{bert} --tasks {tmp}/my.toml --layers search": ("layers can't be searched for task 'mine'", "--protocol lc"),
+    "{bert} --tasks {tmp}/my.toml --layers search": ("layers cannot be searched for task 'mine'", "--protocol lc"),
     "{bert} --tasks {tmp}/my.toml --layers search --layers 1": ("--layers search stands alone",),
     "{bert} --tasks {tmp}/my.toml --protocol lc": ("350",),
     "{bert} --tasks {tmp}/my.toml --out {tmp}/out.xlsx": ("out.xlsx: its ending '.xlsx' is none of .json, .md, .csv",),
-    "{bert} --tasks {tmp}/my.toml --out {tmp}/my.toml/out.md": ("out.md: can't be written: ",),
+    "{bert} --tasks {tmp}/my.toml --out {tmp}/my.toml/out.md": ("out.md: cannot be written: ",),
     "{bert} --tasks {tmp}/none.toml": ("none.toml: no such task file", "TOML with a [[task]] table"),
     "{bert} --tasks {tmp}/broken.toml": ("broken.toml: not TOML: ",),
     "{bert} --tasks {tmp}/hollow.toml": ("hollow.toml: no [[task]] table",),
@@ -277,7 +274,7 @@ def test_rows_that_are_nowhere_and_no_network(monkeypatch, capfd, tiny_bert, tmp
     ended = run_main(monkeypatch, capfd, "evaluate", tiny_bert, "--tasks", "sts12", "--data", tmp_path)
     code, output, error = ended
     last = error.splitlines()[-1]  # before it, what is being fetched
-    told = ("can't be fetched", "run `layerwise data fetch`, or put sts/sts12.parquet into a data folder (--data")
+    told = ("cannot be fetched", "run `layerwise data fetch`, or put sts/sts12.parquet into a data folder (--data")
     assert_one_line(code, output, last, *told)
 
 

@@ -4,6 +4,7 @@ The grades of the made-up pairs are the cosines of layers 1 and 3's mean in a ti
 """
 
 import csv
+import itertools
 import json
 import subprocess
 from types import SimpleNamespace
@@ -14,7 +15,8 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from layerwise import LayerEncoder, LayerModel, LayerSearch
-from layerwise.search.unlabelled import dropout_passes
+from layerwise.search import TransferProtocol, TransferSearch, dropout_passes
+from layerwise.search.transfer_protocol import OuterSplit
 from support.commands import COMMAND, assert_one_line, call, call_json, run_main
 from support.pair_files import PAIRS, made_up_sentences, write
 
@@ -531,3 +533,96 @@ def test_a_real_encoder_on_real_pairs(shared, tmp_path):
     assert said["gain"]["mean"] == pytest.approx(said["best"]["test"] - said["last"]["test"], abs=1e-9)
     assert said["seconds"]["search"] < said["seconds"]["views"]
     assert -1 <= said["unlabelled"]["test"] <= 1, "25 pairs report: no more can be asked of a score"
+
+
+# Tasks
+
+
+def task_file(folder, text, rows):
+    write(folder / "rows.csv", rows)
+    (folder / "task.toml").write_text(f'[[task]]\nname = "mine"\nfile = "rows.csv"\n{text}\n')
+    return folder / "task.toml"
+
+
+def test_a_task_of_graded_pairs_is_its_file(made, tiny_bert, tmp_path, pairs):
+    task = task_file(tmp_path, 'kind = "sts"\nmetric = "pearson"', made.rows)
+    by_task, by_file = (call_json("search", tiny_bert, path) for path in (task, pairs))
+    assert by_task["protocol"]["metric"] == "pearson"
+    assert_agrees(by_task, direct(made, metric="pearson"))
+    assert_agrees(by_file, direct(made))
+    assert call_json("search", tiny_bert, task, "--metric", "spearman")["best"] == by_file["best"]
+
+
+def test_the_dev_rows_of_a_task_choose_and_its_test_rows_report(made, tiny_bert, tmp_path):
+    parts = ["test"] * 20 + ["train"] * 5 + ["dev"] * 35
+    rows = [row | {"split": part} for row, part in zip(made.rows, parts, strict=True)]
+    splits = 'kind = "sts"\nsplits = { train = "train", dev = "dev", test = "test" }'
+    task, out = task_file(tmp_path, splits, rows), tmp_path / "model"
+    said = call_json("search", tiny_bert, task, "--save", out)
+    order = np.r_[25:60, 0:20]
+    sides = [{"mean": side["mean"][order]} for side in made.views]
+    fixed = LayerSearch(parts=[(np.arange(35), np.arange(35, 55))]).fit(*sides, made.gold[order])
+    assert_agrees(said, fixed)
+    assert (said["protocol"]["dev_pairs"], said["protocol"]["test_pairs"]) == (35, 20)
+    assert "on 35 pairs (the task's dev split)" in (out / "README.md").read_text()
+    random = call_json("search", tiny_bert, task, "--dev", 30, "--splits", 2)
+    assert (random["protocol"]["dev_pairs"], random["protocol"]["splits"]) == (30, 2)
+
+
+def test_a_task_of_queries_and_passages(made, tiny_bert, tmp_path):
+    rows = [{"query": row["sentence1"], "passage": row["sentence2"]} for row in made.rows]
+    said = call_json("search", tiny_bert, task_file(tmp_path, 'kind = "retrieval"', rows))
+    same = write(tmp_path / "same.csv", rows)
+    options = ("--left", "query", "--right", "passage", "--metric", "mrr@10")
+    plain = call_json("search", tiny_bert, same, *options)
+    assert said["protocol"] == plain["protocol"]
+    assert said["best"] == plain["best"]
+    assert said["protocol"]["metric"] == "mrr@10"
+
+
+def class_rows(made, parts):
+    words = [("river", "rain"), ("door", "clock")]
+    return [
+        {"text": f"{row['sentence1']} {words[number % 2][number % 3 > 0]}", "label": number % 2, "split": part}
+        for number, (row, part) in enumerate(zip(made.rows, parts, strict=True))
+    ]
+
+
+def test_a_task_of_classes(made, tiny_bert, tmp_path):
+    parts = ["train"] * 30 + ["dev"] * 15 + ["test"] * 15
+    rows = class_rows(made, parts)
+    text = 'kind = "classification"\nsplits = { train = "train", dev = "dev", test = "test" }'
+    task, table, out = task_file(tmp_path, text, rows), tmp_path / "table.csv", tmp_path / "model"
+    said = call_json("search", tiny_bert, task, "--layers", "up to 2", "--table", table, "--save", out)
+    views = made.encoder.encode_layers([row["text"] for row in rows], "mean")
+    split = OuterSplit(np.arange(45, 60), np.arange(45), ((np.arange(30), np.arange(30, 45)),))
+    labels = [str(row["label"]) for row in rows]
+    sets = [layers for size in (1, 2) for layers in itertools.combinations(range(5), size)]
+    protocol = TransferProtocol(outer=1, inner=1)
+    search = TransferSearch(protocol=protocol, sets=sets, splits=[split]).fit(views, labels)
+    assert said["best"]["layers"] == list(search.layers_)
+    assert said["best"]["test"] == pytest.approx(search.report_.mean)
+    assert said["last"]["test"] == pytest.approx(search.report_.last_mean)
+    assert (said["subsets"], said["protocol"]["splits"]) == (15, 1)
+    assert len(read_table(table)) == 15
+    assert list(LayerModel.load(out).mix.layers) == said["best"]["layers"]
+    told = call("search", tiny_bert, task, "--layers", "up to 2")
+    assert "accuracy x 100 of a logistic regression" in told
+    assert "Gain over the last layer on unseen rows" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ('kind = "sts"', ("--left", "a"), "task.toml: is a task, which declares its columns"),
+        ('kind = "classification"', ("--metric", "f1"), "layers are searched by accuracy"),
+        ('kind = "classification"', ("--head",), "--head is for pairs, leave it out"),
+        ('kind = "classification"', ("--pooling", "mean,cls"), "one token pooling is searched"),
+        ('kind = "retrieval"\nduplicates = true\ncolumns = { label = "label" }', (), "is of duplicates"),
+    ],
+)
+def test_what_can_not_be_searched_for_a_task(made, tmp_path, monkeypatch, capfd, text, options, message):
+    rows = [{**row, "text": "a", "query": row["sentence1"], "passage": row["sentence2"]} for row in made.rows]
+    path = task_file(tmp_path, text, rows)
+    code, output, error = run_main(monkeypatch, capfd, "search", "nowhere", path, *options)
+    assert_one_line(code, output, error, message)

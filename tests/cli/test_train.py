@@ -14,20 +14,11 @@ from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
 from layerwise.cli.app import app, main
-from layerwise.data.tasks import Task
+from layerwise.data import Task
 from layerwise.errors import InputError
-from layerwise.evaluate.results import Evaluation
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import Evaluation, evaluate
 from layerwise.model import LayerModel
-from layerwise.train import (
-    RECIPES,
-    ContrastiveJob,
-    format_spread,
-    load_recipe,
-    parse_recipe,
-    read_metrics,
-    train_seeds,
-)
+from layerwise.train import RECIPES, ContrastiveJob, format_spread, load_recipe, parse_recipe, read_metrics, train_seeds
 from layerwise.train.loop.scoring import tasks_to_score
 from layerwise.train.loop.summary import summarise
 from support.tiny import WORDS

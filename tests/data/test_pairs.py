@@ -152,7 +152,7 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(InputError, match=r"rows.csv: no such file; check the path"):
         read_pairs(str(tmp_path / "rows.csv"), COLUMNS, "score")
     (tmp_path / "rows.xlsx").touch()
-    with pytest.raises(InputError, match=r"rows.xlsx: its format can't be told by its ending '.xlsx'"):
+    with pytest.raises(InputError, match=r"rows.xlsx: its ending '.xlsx' names no format"):
         read_pairs(str(tmp_path / "rows.xlsx"), COLUMNS, "score")
     with pytest.raises(LayerwiseError, match=r"Unknown input format 'cvs'. Did you mean 'csv'"):
         read_pairs(str(tmp_path / "rows.xlsx"), COLUMNS, "score", format="cvs")

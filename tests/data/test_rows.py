@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.data.rows import RowSource, text_of
+from layerwise.data import RowSource, text_of
 from layerwise.errors import InputError, LayerwiseError
 
 TEXTS = ["The river rose.", 'She said "no", twice', "two\nlines", "Grüße, 漢字 🙂", " spaces kept ", "", "tab\there"]
@@ -103,7 +103,7 @@ def test_standard_input(tmp_path, monkeypatch, format):
 
 
 def test_what_can_not_be_read_is_said_at_once(tmp_path):
-    with pytest.raises(InputError, match=r"Parquet can't be read from standard input, .*; give the file"):
+    with pytest.raises(InputError, match=r"Parquet cannot be read from standard input, .*; give the file"):
         RowSource.of("-", ("text",), format="parquet")
     (tmp_path / "rows.txt").write_text("one\n")
     with pytest.raises(InputError, match=r"rows\.txt: a text file has no column 'id'; give CSV, JSONL or Parquet"):
@@ -196,7 +196,7 @@ BAD = {
     "broken.jsonl": (b'{"text": "a"}\n{"text": "b"\n', r"broken\.jsonl:2: not valid JSON: "),
     "digits.jsonl": (b'{"text": ' + b"1" * 5000 + b"}\n", r"digits\.jsonl:1: "),
     "nested.jsonl": (b'{"text": ' + b"[" * 100_000 + b"\n", r"nested\.jsonl:1: "),
-    "list.jsonl": (b'{"text": "a"}\n\n["b"]\n', r"list\.jsonl:3: expected a JSON object, found list"),
+    "list.jsonl": (b'{"text": "a"}\n\n["b"]\n', r"list\.jsonl:3: expected a JSON object, not list"),
     "null.jsonl": (b'{"text": "a"}\n{"text": null}\n', rf"null\.jsonl:2: column 'text' is null, {NO_TEXT}"),
     "number.jsonl": (b'{"text": 7}\n', rf"number\.jsonl:1: column 'text' is 7, {NO_TEXT}"),
     "nan.jsonl": (b'{"text": "a"}\n{"text": NaN}\n', rf"nan\.jsonl:2: column 'text' is nan, {NO_TEXT}"),

@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 
 from layerwise.errors import InputError
-from layerwise.evaluate import compare
-from layerwise.evaluate.compare import compare_runs
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.results import Evaluation, Run, TaskResult
-from layerwise.evaluate.subjects import LayerSubject
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import Evaluation, LayerSubject, Protocol, Run, TaskResult, compare, compare_runs, evaluate
 from support.commands import assert_one_line, call, call_json, run_main
 
 STAMP = {"rows_digest": "d", "protocol": "sts", "split": "test"}
@@ -142,7 +137,7 @@ def test_means_of_subsets_cant_be_redrawn():
     items, gold = some(6, 30, 1.0)
     one = result(metric="spearman_mean", items=items, gold=gold, score=50.0)
     (line,) = compare_runs(run(one), run(one))
-    assert line.note == "spearman_mean can't be drawn anew; evaluate with --aggregate all"
+    assert line.note == "spearman_mean cannot be resampled; evaluate with --aggregate all"
 
 
 def test_the_average_is_the_mean_of_the_tasks_on_the_same_resamples():
@@ -215,11 +210,11 @@ def test_seeds_that_decided_nothing_are_no_reason_against(tmp_path):
 
 SEEDS = ({"seeds": [1]}, {}, {"seeds": [2]})
 MISTAKES = {
-    "{a} {tmp}/nowhere.json": "nowhere.json: can't be read: No such file or directory; check the path",
+    "{a} {tmp}/nowhere.json": "nowhere.json: cannot be read: No such file or directory; give a result",
     "{a} {tmp}/text.json": "text.json: not JSON: ",
-    "{a} {tmp}/list.json": "list.json: not a result of `layerwise evaluate --out`",
-    "{a} {tmp}/other.json": "other.json: not a result of `layerwise evaluate --out`: no 'results'",
-    "{a} {tmp}/hollow.json": "hollow.json: not a result of `layerwise evaluate --out`",
+    "{a} {tmp}/list.json": "list.json: is not a JSON object; give a result of `layerwise evaluate --out`",
+    "{a} {tmp}/other.json": "other.json: is no result of `layerwise evaluate --out`: no 'results'",
+    "{a} {tmp}/hollow.json": "hollow.json: is no result of `layerwise evaluate --out`",
     "{a} {b} --mix-a 9": "a.json: no mix '9'; it has 4 @ mean",
     "{a} {b} --resamples 0": "0 resamples are not possible",
 }

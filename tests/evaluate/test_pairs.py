@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from layerwise.data.demo import demo_corpus, demo_pairs
+from layerwise.data import demo_corpus, demo_pairs
 from layerwise.errors import InputError
-from layerwise.evaluate.pairs import cosine, spearman
+from layerwise.evaluate import cosine, spearman
 
 
 def at_angles(degrees) -> tuple[np.ndarray, np.ndarray]:

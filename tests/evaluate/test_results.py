@@ -9,9 +9,19 @@ import numpy as np
 import pytest
 
 from layerwise.errors import InputError
-from layerwise.evaluate.formats import how, leakage, shown, table, to_csv, to_markdown
-from layerwise.evaluate.outcomes import Outcome, over_seeds
-from layerwise.evaluate.results import Evaluation, Run, TaskResult
+from layerwise.evaluate import (
+    Evaluation,
+    Outcome,
+    Run,
+    TaskResult,
+    describe,
+    leakage,
+    over_seeds,
+    shown,
+    table,
+    to_csv,
+    to_markdown,
+)
 from layerwise.files import read_json, write_json
 from support.commands import strict_json
 
@@ -143,7 +153,7 @@ def test_shown():
 def test_one_task_has_no_average_column():
     run = Run("12 @ mean", (12,), "mean", {"stsb": task_result("stsb", "sts", "spearman", 40.0)})
     assert table([run]) == (["layers", "stsb"], [["12 @ mean", "40.00"]])
-    assert how(Evaluation("m", PROTOCOL, (run,))).startswith("m: spearman × 100; protocol senteval; STS over all")
+    assert describe(Evaluation("m", PROTOCOL, (run,))).startswith("m: spearman × 100; protocol senteval; STS over all")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +161,7 @@ def test_one_task_has_no_average_column():
     [
         (b"", "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
-        (b"[]", "not a result of `layerwise evaluate --out`"),
+        (b"[]", "is not a JSON object; give a result of `layerwise evaluate --out`"),
         (b'{"model": "m"}', "no 'results'"),
         (b'{"model": "m", "results": [[{"task": "a"}]]}', "evaluate again"),
         (
@@ -190,7 +200,7 @@ def test_a_damaged_file_is_one_line(tmp_path, found, damage):
     facts = json.loads((tmp_path / "a.json").read_text())
     damage(facts)
     (tmp_path / "a.json").write_text(json.dumps(facts))
-    with pytest.raises(InputError, match=r"not a result of `layerwise evaluate --out`.*evaluate again"):
+    with pytest.raises(InputError, match=r"is no result of `layerwise evaluate --out`.*evaluate again"):
         Evaluation.load(tmp_path / "a.json")
 
 
@@ -202,7 +212,7 @@ def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.write_text", full)
-    with pytest.raises(InputError, match=r"a\.json: can't be written: No space left on device"):
+    with pytest.raises(InputError, match=r"a\.json: cannot be written: No space left on device"):
         write_json(tmp_path / "a.json", {"a": 2})
     assert read_json(tmp_path / "a.json") == {"a": 1}
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["a.json"]
@@ -216,7 +226,7 @@ def test_a_written_file_is_as_readable_as_any_other(tmp_path):
 
 def test_a_place_that_cant_be_written_is_one_line(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"can't be written"):
+    with pytest.raises(InputError, match=r"cannot be written"):
         write_json(tmp_path / "file" / "a.json", {})
 
 

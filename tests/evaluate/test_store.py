@@ -8,16 +8,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from layerwise.data.locate import load_task
-from layerwise.data.tasks import Task
+from layerwise.data import Task, load_task
 from layerwise.errors import InputError
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.retrieval import SearchSetting
-from layerwise.evaluate.searched import SearchedSubject
-from layerwise.evaluate.store import ResultStore
-from layerwise.evaluate.subjects import LayerSubject, Subject, Variant, layer_mixes
-from layerwise.evaluate.suite import evaluate
-from layerwise.model.layer_model import LayerModel
+from layerwise.evaluate import (
+    LayerSubject,
+    Protocol,
+    ResultStore,
+    SearchedSubject,
+    SearchSetting,
+    Subject,
+    Variant,
+    evaluate,
+    layer_mixes,
+)
+from layerwise.model import LayerModel
 from support.tiny import WORDS, tiny_model, tiny_tokenizer
 
 
@@ -267,7 +271,7 @@ def test_a_search_over_other_poolings_is_another_result(store, tmp_path, tiny_la
         result = found.runs[0].results["many"]
         assert result.stamp["pooling"] == "+".join(poolings)
         assert len(result.details["chosen"]) == 5
-    with pytest.raises(InputError, match=r"layers can't be searched for task 'many' under the protocol 'senteval'"):
+    with pytest.raises(InputError, match=r"layers cannot be searched for task 'many' under the protocol 'senteval'"):
         evaluate(SearchedSubject(tiny_layers), [task])
 
 

@@ -11,14 +11,17 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 from tokenizers import Tokenizer
 
 from layerwise.errors import InputError, MixError, ModelError
-from layerwise.evaluate.load import load_subject
-from layerwise.evaluate.protocols import Protocol
-from layerwise.evaluate.searched import SearchedSubject
-from layerwise.evaluate.store import ResultStore
-from layerwise.evaluate.subjects import HostSubject, LayerSubject, layer_mixes
-from layerwise.evaluate.suite import evaluate
-from layerwise.model.head import Head
-from layerwise.model.layer_model import LayerModel
+from layerwise.evaluate import (
+    HostSubject,
+    LayerSubject,
+    Protocol,
+    ResultStore,
+    SearchedSubject,
+    evaluate,
+    layer_mixes,
+    load_subject,
+)
+from layerwise.model import Head, LayerModel
 from support.tiny import DEPTH, SENTENCES, WIDTH, tiny_tokenizer
 
 

@@ -12,8 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise import Head, LayerEncoder, LayerModel, parse_mix
 from layerwise.errors import InputError, LayerwiseError, MixError, ModelError
-from layerwise.evaluate.load import load_subject
-from layerwise.evaluate.subjects import LayerSubject
+from layerwise.evaluate import LayerSubject, load_subject
 from layerwise.mixes import AttentionNetwork, LayerAttention
 from layerwise.model import is_native
 from layerwise.search import LayerSearch, chosen_model, model_notes

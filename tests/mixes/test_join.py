@@ -7,9 +7,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise import Head, LayerEncoder, LayerModel, parse_mix
 from layerwise.errors import LayerwiseError, MixError
-from layerwise.evaluate.formats import to_markdown
-from layerwise.evaluate.load import load_subject
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import evaluate, load_subject, to_markdown
 from layerwise.mixes import LayerJoin, LayerSet
 from layerwise.model import is_native
 from support.tiny import DEPTH, SENTENCES, WIDTH
@@ -44,9 +42,9 @@ def test_layers_are_the_union_and_poolings_come_once():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("last |", r"'last \|': no mix before or behind a '\|'; a mix is layers such as"),
-        ("| last", "no mix before or behind"),
-        ("last | wk", r"wk\(start=4,window=2\) cannot be joined, which takes sets, weights and concatenations"),
+        ("last |", r"'last \|': no mix before or after a '\|'; a mix is layers such as"),
+        ("| last", "no mix before or after"),
+        ("last | wk", r"wk\(start=4,window=2\) cannot be joined; a join takes sets, weights and concatenations"),
         ("attention(cls, mean) | last", r"attention\(cls, mean\) cannot be joined"),
         ("last | last @ mean", "A join has a mix twice: last @ mean | last @ mean"),
         ("last | first", "'first' is not a layer"),

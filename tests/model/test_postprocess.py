@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise import LayerEncoder, LayerModel, ViewCache
 from layerwise.errors import ModelError
-from layerwise.evaluate.pairs import spearman
+from layerwise.evaluate import spearman
 from layerwise.model import FlowHead, Head, head_of, is_native
 from layerwise.postprocess import ENCODER, FittedOn, Flow, RemoveComponents, Whitening
 from support.tiny import WIDTH, WORDS
@@ -172,6 +172,7 @@ def test_damaged_folders_are_refused(model, tmp_path):
         LayerModel.load(copy)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_whitening_and_a_flow_raise_the_real_encoders_correlation(shared, tmp_path):
     """Fitted on sentences of other pairs than those it is scored on."""

@@ -13,9 +13,9 @@ from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
 from layerwise.cli.app import app, main
-from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError, ModelError
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from layerwise.predict import Predictor, predict_file
 from layerwise.predict.predictor import probabilities
 from layerwise.predict.saved_tasks import read_tasks
@@ -615,7 +615,7 @@ def test_labels_may_be_written_as_numbers(tmp_path):
             r"Unknown task 'sts5'. Did you mean 'sts'\? Known: sst, cfimdb",
         ),
         (["task.sts5.metric=pearson"], r"Unknown task 'sts5'. Did you mean 'sts'\?"),
-        (["task.sst.head=mlp"], r'task \'sst\': head = "mlp" is now written in .*: \[\[objective\]\] task = "sst"'),
+        (["task.sst.head=mlp"], r'task .sst.: head = "mlp" is now written in an .* with task = "sst"'),
         (["trian.steps=3"], r"no such table. Did you mean 'train.steps'\?"),
     ],
 )

@@ -248,16 +248,12 @@ def test_files_of_a_recipe_file_may_lie_beside_it(tmp_path, monkeypatch):
     folder.mkdir()
     text = '[data]\nfiles = ["a.txt", "b.txt", "wiki1m.parquet"]\n[[objective]]\nname = "info-nce"\n'
     (folder / "mine.toml").write_text(text)
-    one = '[[task]]\nname = "{0}"\nkind = "classification"\nfile = "{0}.txt"\ncolumns = ["x"]\n'
-    tasks = one.format("a") + one.format("b")
-    (folder / "tasks.toml").write_text(tasks)
     (folder / "a.txt").write_text("beside")
     (folder / "b.txt").write_text("beside")
     (tmp_path / "b.txt").write_text("here")
     monkeypatch.chdir(tmp_path)
     found = (str(folder / "a.txt"), "b.txt")  # what is in the current folder comes first
     assert load_recipe(folder / "mine.toml").data.files == (*found, "wiki1m.parquet")
-    assert tuple(task.file for task in load_multitask_recipe(folder / "tasks.toml").tasks) == found
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.txt").write_text("in the data folder")
     assert load_recipe(folder / "mine.toml", data=str(tmp_path / "data")).data.files[0] == "a.txt"

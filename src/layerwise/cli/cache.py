@@ -71,7 +71,7 @@ def _graphs() -> "list[Path]":
 
 
 def _results() -> "list[Path]":
-    from layerwise.evaluate.store import ResultStore
+    from layerwise.evaluate import ResultStore
 
     return sorted(ResultStore().folder.glob("*.json"))
 

@@ -10,13 +10,12 @@ from layerwise.cli.screen import print_json, print_line, print_table
 from layerwise.errors import InputError
 
 if TYPE_CHECKING:
-    from layerwise.evaluate.compare import Comparison
-    from layerwise.evaluate.results import Evaluation, Run
+    from layerwise.evaluate import Comparison, Evaluation, Run
 
 
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A result of `layerwise evaluate --out A.json`.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another result.")],
     mix_a: Annotated[str | None, typer.Option(help="Which mix of A, if it holds several; else the first.")] = None,
     mix_b: Annotated[str | None, typer.Option(help="Which mix of B.")] = None,
     resamples: Annotated[int, typer.Option(help="Of the paired bootstrap.")] = 2000,
@@ -24,16 +23,15 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare two evaluations by the paired bootstrap: is B better than A, or is it chance?"""
-    from layerwise.evaluate.compare import compare_runs
-    from layerwise.evaluate.results import Evaluation
+    from layerwise.evaluate import Evaluation, compare_runs
 
     one, other = Evaluation.load(a), Evaluation.load(b)
     runs = _pick(one, mix_a, a), _pick(other, mix_b, b)
     lines = compare_runs(*runs, seed=seed, resamples=resamples)
     if as_json:
         sides = {
-            name: {"model": found.model, "mix": run.mix}
-            for name, found, run in zip("ab", (one, other), runs, strict=True)
+            name: {"model": evaluation.model, "mix": run.mix}
+            for name, evaluation, run in zip("ab", (one, other), runs, strict=True)
         }
         print_json(
             sides | {"tasks": {line.task: line.as_dict() for line in lines}, "resamples": resamples, "seed": seed}
@@ -43,15 +41,15 @@ def compare(
     print_table(("task", "A", "B", "B - A", "95 % interval", "p"), [_row(line) for line in lines])
 
 
-def _pick(found: "Evaluation", mix: str | None, path: Path) -> "Run":
-    for run in found.runs:
+def _pick(evaluation: "Evaluation", mix: str | None, path: Path) -> "Run":
+    for run in evaluation.runs:
         if mix in (None, run.mix):
             return run
-    raise InputError(f"{path}: no mix {mix!r}; it has {', '.join(run.mix for run in found.runs)}")
+    raise InputError(f"{path}: no mix {mix!r}; it has {', '.join(run.mix for run in evaluation.runs)}")
 
 
 def _row(line: "Comparison") -> tuple[str, ...]:
-    from layerwise.evaluate.formats import shown
+    from layerwise.evaluate import shown
 
     scores = (line.task, shown(line.a), shown(line.b))
     if line.gain is None:

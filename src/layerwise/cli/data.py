@@ -1,4 +1,4 @@
-"""`layerwise data`: which tasks are known, fetching their rows, and checking those that are here."""
+"""`layerwise data`: list the known tasks, fetch their rows, and check those that are here."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +9,7 @@ from layerwise.cli.options import AsJson, DataFolder
 from layerwise.cli.screen import print_json, print_line, print_table, say_error
 
 if TYPE_CHECKING:
-    from layerwise.data.tasks import Task
+    from layerwise.data import Task
 
 app = typer.Typer(help="List, fetch and check the data of evaluation tasks.", no_args_is_help=True)
 
@@ -40,12 +40,11 @@ def fetch_tasks(
     names: Names = None,
     suite: Suite = None,
     to: Annotated[
-        str | None, typer.Option("--to", "--data", help="Into this folder (later --data); without, the user's cache.")
+        str | None, typer.Option("--to", "--data", help="Into this folder (later --data); by default the user's cache.")
     ] = None,
 ) -> None:
-    """Fetch tasks from where they are published; what is here already stays."""
-    from layerwise.data.fetch import fetch_task
-    from layerwise.data.locate import fetched_folder, find_file
+    """Fetch tasks from where they are published; existing files are left as they are."""
+    from layerwise.data import fetch_task, fetched_folder, find_file
     from layerwise.errors import InputError, LayerwiseError
 
     if not names and not suite:
@@ -83,13 +82,13 @@ def check_tasks(names: Names = None, suite: Suite = None, data: DataFolder = Non
 
 
 def _tasks(names: list[str] | None, suites: list[str] | None) -> "list[Task]":
-    from layerwise.data.catalog import find_tasks, known_tasks
+    from layerwise.data import find_tasks, known_tasks
 
     return find_tasks(names or (), suites or ()) if names or suites else list(known_tasks().values())
 
 
 def _facts(task: "Task", data: str | None) -> dict[str, Any]:
-    from layerwise.data.locate import fetched_folder, find_file
+    from layerwise.data import fetched_folder, find_file
 
     path = find_file(task, data)
     where = "not here" if path is None else "fetched" if path.is_relative_to(fetched_folder()) else "folder"
@@ -100,33 +99,31 @@ def _facts(task: "Task", data: str | None) -> dict[str, Any]:
 
 def _check(task: "Task", data: str | None) -> dict[str, Any]:
     """A task's rows against its declaration: ok, differs, missing, unreadable; undeclared if it states no digest."""
-    from layerwise.data.fetch import differences
-    from layerwise.data.locate import find_file
-    from layerwise.data.task_rows import NoSubsetError, read_task
+    from layerwise.data import NoSubsetError, differences, find_file, read_task
     from layerwise.errors import LayerwiseError
 
-    found: dict[str, Any] = {"name": task.name, "state": "missing", "rows": {}, "digest": None, "path": None, "why": ""}
+    check: dict[str, Any] = {"name": task.name, "state": "missing", "rows": {}, "digest": None, "path": None, "why": ""}
     path = find_file(task, data)
     if path is None:
-        return found
-    found["path"] = str(path)
+        return check
+    check["path"] = str(path)
     try:
         rows = read_task(task, path)
     except NoSubsetError as error:
-        return found | {"why": str(error)}
+        return check | {"why": str(error)}
     except LayerwiseError as error:
-        return found | {"state": "unreadable", "why": str(error)}
+        return check | {"state": "unreadable", "why": str(error)}
     why = differences(rows)
     state = "differs" if why else "ok" if task.digest else "undeclared"
-    return found | {"state": state, "rows": rows.counts, "digest": rows.digest, "why": "; ".join(why)}
+    return check | {"state": state, "rows": rows.counts, "digest": rows.digest, "why": "; ".join(why)}
 
 
 def _summary(states: list[str]) -> str:
     here = [state for state in states if state != "missing"]
     if not here:
         return f"0 of {len(states)} tasks are here; name their folder by --data, or fetch them: layerwise data fetch"
-    told = ", ".join(f"{here.count(state)} {state}" for state in dict.fromkeys(here))
-    return f"{len(here)} of {len(states)} tasks are here: {told}"
+    counts = ", ".join(f"{here.count(state)} {state}" for state in dict.fromkeys(here))
+    return f"{len(here)} of {len(states)} tasks are here: {counts}"
 
 
 def _shown(value: Any) -> str:

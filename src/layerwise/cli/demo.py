@@ -10,7 +10,7 @@ from layerwise.cli.options import AsJson, Device, Model
 from layerwise.cli.screen import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from layerwise.evaluate.demo import DemoScores
+    from layerwise.evaluate import DemoScores
     from layerwise.model import LayerModel
 
 _QUERIES = ("Can I get a refund?", "Why is space dark although there are so many stars?")
@@ -23,7 +23,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Score every layer and set of layers, save the model of the best, embed a small corpus and search it."""
-    from layerwise.evaluate.demo import score_demo_pairs
+    from layerwise.evaluate import score_demo_pairs
     from layerwise.mixes import parse_mix
     from layerwise.model import LayerModel
     from layerwise.search import chosen_model
@@ -72,7 +72,7 @@ def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:
     import torch
     from sentence_transformers.util import semantic_search
 
-    from layerwise.data.rows import RowSource
+    from layerwise.data import RowSource
     from layerwise.embed import EmbedJob, ModelChoice, run_embed
 
     with resources.as_file(resources.files("layerwise.data") / "demo_corpus.txt") as path:

@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerwise.cli.loading import Loading, loads_model
-from layerwise.cli.options import (
-    AsJson,
-    DataFolder,
-    Model,
-)
+from layerwise.cli.options import AsJson, DataFolder, Model
 from layerwise.cli.screen import print_json, print_line, print_table, say_error
 from layerwise.errors import InputError
 
 if TYPE_CHECKING:
-    from layerwise.data.tasks import Task
-    from layerwise.evaluate.results import Evaluation, TaskResult
-    from layerwise.evaluate.subjects import Variant
+    from layerwise.data import Task
+    from layerwise.evaluate import Evaluation, TaskResult, Variant
 
 
 @loads_model
@@ -32,7 +27,7 @@ def evaluate(
     ] = None,
     layers: Annotated[
         list[str] | None,
-        typer.Option(help="A mix instead of the model's own (repeat); 'search' with --protocol lc."),
+        typer.Option(help="A mix instead of the model's (repeat); 'search' with --protocol lc."),
     ] = None,
     every_layer: Annotated[bool, typer.Option("--every-layer", help="Every layer by every pooling.")] = False,
     poolings: Annotated[
@@ -47,19 +42,17 @@ def evaluate(
         list[Path] | None,
         typer.Option("--out", "-o", help="Write *.json (for compare), *.md or *.csv (repeat)."),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Score anew what was stored before.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Score again what was stored before.")] = False,
     as_json: AsJson = False,
     *,
     loading: Loading,
 ) -> None:
-    """Evaluate a model on STS, transfer, probing, search or your own tasks. Stopped, the same command goes on."""
-    from layerwise.data.catalog import find_tasks
-    from layerwise.evaluate.load import check_layers, load_subject
-    from layerwise.evaluate.protocols import Protocol
-    from layerwise.evaluate.store import ResultStore
-    from layerwise.evaluate.suite import evaluate as run
+    """Evaluate a model on STS, transfer, probing, retrieval or your own tasks; the same command resumes."""
+    from layerwise.data import find_tasks
+    from layerwise.evaluate import Protocol, ResultStore, check_layers, load_subject
+    from layerwise.evaluate import evaluate as run
 
-    names = [name.strip() for given in tasks or () for name in given.split(",") if name.strip()]
+    names = [name.strip() for text in tasks or () for name in text.split(",") if name.strip()]
     if tasks and not names:
         raise InputError("--tasks names no task; leave it out for the suite sts, or see `layerwise data list`")
     how = Protocol(protocol, aggregate, split, _seeds(seeds))
@@ -82,15 +75,15 @@ def evaluate(
     store = ResultStore(fresh=fresh)
     total = len(chosen) * len(subject.variants)
     try:
-        found = run(subject, chosen, protocol=how, data=data, store=store, progress=_Watch(total))
+        evaluation = run(subject, chosen, protocol=how, data=data, store=store, progress=_Watch(total))
     except KeyboardInterrupt as stopped:
-        say_error("interrupted; what was scored is kept: run the same command again to go on")
+        say_error("interrupted; results so far are stored: run the same command again to resume")
         raise typer.Exit(130) from stopped
-    _write(found, out or [])
+    _write(evaluation, out or [])
     if as_json:
-        print_json(found.as_dict())
+        print_json(evaluation.as_dict())
     else:
-        _show(found, out or [], store.taken, total)
+        _show(evaluation, out or [], store.taken, total)
 
 
 def _seeds(text: str | None) -> tuple[int, ...]:
@@ -103,17 +96,17 @@ def _seeds(text: str | None) -> tuple[int, ...]:
 def _check_out(paths: list[Path]) -> None:
     for path in paths:
         if path.suffix not in (".json", ".md", ".csv"):
-            raise InputError(f"{path}: its ending {path.suffix!r} is none of .json, .md, .csv")
+            raise InputError(f"{path}: its ending {path.suffix!r} is not one of .json, .md, .csv")
         if path.is_dir():
             raise InputError(f"{path}: is a folder; name a file for --out")
 
 
 def _available(tasks: "list[Task]", named: set[str], data: str | None) -> "list[Task]":
-    """Tasks whose rows are here or can be fetched, before a model is loaded; a suite goes on without one that can't."""
-    from layerwise.data.locate import data_folder, obtain
+    """Tasks whose rows are here or can be fetched, before a model is loaded; of a suite the others are left out."""
+    from layerwise.data import data_folder, obtain
 
     data_folder(data)
-    found = []
+    available = []
     for task in tasks:
         try:
             obtain(task, data)
@@ -122,14 +115,14 @@ def _available(tasks: "list[Task]", named: set[str], data: str | None) -> "list[
                 raise
             say_error(f"{task.name} is left out: {error}")
             continue
-        found.append(task)
-    if not found:
+        available.append(task)
+    if not available:
         raise InputError("none of the tasks is here or can be fetched; see `layerwise data list`, or name --data")
-    return found
+    return available
 
 
 class _Watch:
-    """A line for each result, on standard error, where it is a terminal."""
+    """Print a line for each result on standard error, where it is a terminal."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done = total, 0
@@ -137,33 +130,34 @@ class _Watch:
     def __call__(self, task: "Task", variant: "Variant", result: "TaskResult") -> None:
         self.done += 1
         if sys.stderr.isatty():
-            from layerwise.evaluate.formats import shown
+            from layerwise.evaluate import shown
 
             score = shown(result.score, result.sd.get(result.metric))
             sys.stderr.write(f"[{self.done}/{self.total}] {task.name} by {variant.label}: {result.metric} {score}\n")
 
 
-def _write(found: "Evaluation", paths: list[Path]) -> None:
-    from layerwise.evaluate.formats import to_csv, to_markdown
+def _write(evaluation: "Evaluation", paths: list[Path]) -> None:
+    from layerwise.evaluate import to_csv, to_markdown
     from layerwise.files import write_text
 
     for path in paths:
         if path.suffix == ".json":
-            found.save(path)
+            evaluation.save(path)
         else:
-            write_text(path, to_markdown(found) if path.suffix == ".md" else to_csv(found))
+            write_text(path, to_markdown(evaluation) if path.suffix == ".md" else to_csv(evaluation))
 
 
-def _show(found: "Evaluation", written: list[Path], stored: int, total: int) -> None:
-    from layerwise.evaluate.formats import behind, how, leakage, table
+def _show(evaluation: "Evaluation", written: list[Path], stored: int, total: int) -> None:
+    from layerwise.evaluate import describe, describe_heads, leakage, table
 
-    columns, rows = table(found.runs)
-    if len(rows) == 1:  # a task a line is easier to read than a wide table
-        print_table(("task", rows[0][0]), list(zip(columns[1:], rows[0][1:], strict=True)), title=how(found))
+    columns, rows = table(evaluation.runs)
+    if len(rows) == 1:  # a row for each task is easier to read than a wide table
+        by_task = list(zip(columns[1:], rows[0][1:], strict=True))
+        print_table(("task", rows[0][0]), by_task, title=describe(evaluation))
     else:
-        print_table(columns, rows, title=how(found))
-    for note in (behind(found), leakage(list(found)), *(f"wrote {path}" for path in written)):
+        print_table(columns, rows, title=describe(evaluation))
+    for note in (describe_heads(evaluation), leakage(list(evaluation)), *(f"wrote {path}" for path in written)):
         if note:
             print_line(note)
     if stored:
-        print_line(f"{stored} of {total} results were stored before (--fresh scores anew)")
+        print_line(f"{stored} of {total} results were stored before (--fresh scores them again)")

@@ -27,7 +27,7 @@ def predict(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict every row of a file: its columns are kept, predicted_label and a probability for each class added."""
+    """Predict every row of a file: its columns, predicted_label and a probability for each class."""
     from layerwise.predict import checked_writer, predict_file
 
     names = tuple(name.strip() for name in columns.split(",") if name.strip()) if columns else ()

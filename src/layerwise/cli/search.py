@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from layerwise.data import TaskRows
     from layerwise.mixes import LayerMix
     from layerwise.model import LayerModel
-    from layerwise.search import ClassResult, LayerSearch, SearchResult, Space, TextResult
+    from layerwise.search import ClassSearchResult, LayerSearch, SearchResult, Space, TextResult
 
 _POINTS = 100  # correlations and rates are shown times 100
 _UNLABELLED = ("dropout", "pairs", "neighbours")
@@ -65,7 +65,7 @@ def search(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of splits and resamples.")] = 0,
     head: Annotated[
-        bool, typer.Option("--head", help="Keep the model's own head (one linear layer) behind every set.")
+        bool, typer.Option("--head", help="Apply the model's head (one linear layer) to every set.")
     ] = False,
     no_labels: Annotated[
         str | None,
@@ -143,14 +143,14 @@ def _check_classes(
         raise InputError(f"task {name!r} has classes, for which layers are searched by accuracy, not by another metric")
     if len(poolings) > 1:
         raise InputError(f"task {name!r} has classes, for which one token pooling is searched; give one --pooling")
-    for option, given in (("--method", method != "auto"), ("--dev", dev is not None), ("--head", head)):
-        if given:
+    for option, is_set in (("--method", method != "auto"), ("--dev", dev is not None), ("--head", head)):
+        if is_set:
             raise InputError(f"task {name!r} has classes; {option} is for pairs, leave it out")
 
 
 def _search_classes(
     model: "LayerModel", rows: "TaskRows", pooling: str, space: "Space | None", splits: int | None, seed: int
-) -> "ClassResult":
+) -> "ClassSearchResult":
     from layerwise.search import search_classes
 
     watch, bar = partial(counting, unit="sets"), sys.stderr.isatty()
@@ -205,7 +205,7 @@ def _read(
 
 
 def _report(
-    result: "SearchResult | TextResult | ClassResult",
+    result: "SearchResult | TextResult | ClassSearchResult",
     model: "LayerModel",
     save: Path | None,
     overwrite: bool,
@@ -214,27 +214,27 @@ def _report(
     no_labels: str | None = None,
 ) -> None:
     """Write what was asked for, then print the result."""
-    from layerwise.search import ClassResult, chosen_model
+    from layerwise.search import ClassSearchResult, chosen_model
 
-    mix: LayerMix = result.mix if isinstance(result, ClassResult) else result.search.best_.mix
+    mix: LayerMix = result.mix if isinstance(result, ClassSearchResult) else result.search.best_.mix
     if table is not None:
-        (result.table if isinstance(result, ClassResult) else result.search.table_).write(table)
+        (result.table if isinstance(result, ClassSearchResult) else result.search.table_).write(table)
     if save is not None:
-        keep_heads = not isinstance(result, ClassResult) and result.search.head is not None
+        keep_heads = not isinstance(result, ClassSearchResult) and result.search.head is not None
         chosen_model(model, mix, _how(result, no_labels), keep_heads=keep_heads).save(save, overwrite=overwrite)
     if as_json:
         print_json(result.as_dict() | {"saved": str(save) if save else None})
         return
-    _show_classes(result) if isinstance(result, ClassResult) else _show(result)
+    _show_classes(result) if isinstance(result, ClassSearchResult) else _show(result)
     if save is not None:
         print_line(f"Saved the model of layers {mix} in {save}.")
 
 
-def _how(result: "SearchResult | TextResult | ClassResult", no_labels: str | None) -> str:
+def _how(result: "SearchResult | TextResult | ClassSearchResult", no_labels: str | None) -> str:
     """How the layers were chosen, for the model card."""
-    from layerwise.search import ClassResult, SearchResult
+    from layerwise.search import ClassSearchResult, SearchResult
 
-    if isinstance(result, ClassResult):
+    if isinstance(result, ClassSearchResult):
         return result.how
     if isinstance(result, SearchResult):
         return how_chosen(result)
@@ -253,7 +253,7 @@ def how_chosen(result: "SearchResult") -> str:
     )
 
 
-def _show_classes(result: "ClassResult") -> None:
+def _show_classes(result: "ClassSearchResult") -> None:
     scores, report = result.as_dict(), result.report
     many = f", means of {len(report.splits)} splits" if len(report.splits) > 1 else ""
     rows = [
@@ -289,7 +289,7 @@ def _show_choice(search: "LayerSearch") -> None:
     best, last = search.best_, search.last_
     print_line(
         f"Chosen without labels among {len(search.table_):,} sets: {best.mix} (separation {best.dev:.2f}, last layer "
-        f"{last.dev:.2f}). No score can be given; with 100 or more graded pairs one can."
+        f"{last.dev:.2f}). It has no score; that needs 100 or more graded pairs."
     )
 
 

@@ -83,7 +83,7 @@ def _split_data(paths: Sequence[str]) -> tuple[str | None, list[str]]:
 
 def _with_text(recipe: "Recipe", files: Sequence[str], columns: str | None) -> "Recipe":
     """The recipe with the text of the command line; a text file has one column, however many are stacked."""
-    from layerwise.data.rows import guess_format
+    from layerwise.data import guess_format
 
     data = recipe.data
     if columns is not None:

@@ -8,7 +8,7 @@ from layerwise.data.rows import RowSource, text_of
 
 @dataclass(frozen=True)
 class DemoPair:
-    """Two sentences and how alike they are, from 0 (unrelated) to 5 (same meaning)."""
+    """Two sentences and how similar they are, from 0 (unrelated) to 5 (same meaning)."""
 
     sentence1: str
     sentence2: str

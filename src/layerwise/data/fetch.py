@@ -33,7 +33,7 @@ def fetch_task(task: Task, folder: str | os.PathLike[str], *, base: str = GITHUB
 
     Args:
         task: Any task with a source.
-        folder: Where fetched tasks are kept; made if needed.
+        folder: The folder of fetched tasks; created if needed.
         base: Where repositories are: {base}/{owner/name}/{commit}/{path}, by https, or by file for a mirror.
     """
     source = task.source
@@ -64,14 +64,14 @@ def differences(rows: TaskRows) -> list[str]:
     return counts
 
 
-def _call(reader: Callable[..., Rows], options: Mapping[str, Any], /, **given: Any) -> Rows:
+def _call(reader: Callable[..., Rows], options: Mapping[str, Any], /, **arguments: Any) -> Rows:
     """Call a reader with its source's options; an error lists the options it has."""
     try:
-        signature(reader).bind(**given, **options)
+        signature(reader).bind(**arguments, **options)
     except TypeError as error:
-        known = [name for name in signature(reader).parameters if name not in given]
+        known = [name for name in signature(reader).parameters if name not in arguments]
         raise InputError(f"options of its source: {error}; known: {', '.join(known)}") from error
-    return reader(**given, **options)
+    return reader(**arguments, **options)
 
 
 def _github_rows(task: Task, source: Source, base: str) -> Rows:

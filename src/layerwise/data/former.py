@@ -1,4 +1,4 @@
-"""Task files in the format of before, when training and evaluation each had their own: the lines to write instead."""
+"""Task files of the former format of multitask training: errors that show the lines to write instead."""
 
 import json
 from collections.abc import Mapping
@@ -41,14 +41,16 @@ def check_current(table: Mapping[str, Any]) -> None:
 
 def _columns(table: Mapping[str, Any]) -> list[str]:
     """The table of columns that replaces a list of them, `label` and `split_column`."""
-    given, keys = table.get("columns"), [key for key in ("label", "split_column") if key in table]
-    if not isinstance(given, list | tuple) and not keys:
+    columns, keys = table.get("columns"), [key for key in ("label", "split_column") if key in table]
+    if not isinstance(columns, list | tuple) and not keys:
         return []
-    names = dict(zip(("left", "right"), given, strict=False)) if isinstance(given, list | tuple) else given or {}
+    names = columns or {}
+    if isinstance(columns, list | tuple):
+        names = dict(zip(("left", "right"), columns, strict=False))
     label = table.get("label", "label" if table.get("kind") == "similarity" else None)
-    columns = {**names, "label": label, "split": table.get("split_column")}
+    places = {**names, "label": label, "split": table.get("split_column")}
     former = [f"{key} = {_value(table[key])}" for key in ("columns", *keys) if key in table]
-    current = ", ".join(f"{place} = {_value(name)}" for place, name in columns.items() if name is not None)
+    current = ", ".join(f"{place} = {_value(name)}" for place, name in places.items() if name is not None)
     return [f"{' with '.join(former)} is now written columns = {{ {current} }}"]
 
 

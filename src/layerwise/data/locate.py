@@ -17,7 +17,7 @@ Folder = str | os.PathLike[str] | None
 
 
 def data_folder(folder: Folder = None) -> Path | None:
-    """The given folder, or `$LAYERWISE_DATA`; None where there is neither. It must exist."""
+    """The folder `folder`, or `$LAYERWISE_DATA`; None where there is neither. It must exist."""
     name = folder or os.environ.get("LAYERWISE_DATA")
     if not name:
         return None
@@ -41,8 +41,8 @@ def find_file(task: Task, folder: Folder = None) -> Path | None:
     path = Path(task.file).expanduser()
     if _is_declared_by_user(task) and (path.is_file() or path.is_absolute()):
         return path if path.is_file() else None
-    given = data_folder(folder)
-    places = [*([given] if given else []), fetched_folder()]
+    data = data_folder(folder)
+    places = [*([data] if data else []), fetched_folder()]
     return next((place / path for place in places if (place / path).is_file()), None)
 
 
@@ -50,8 +50,8 @@ def require_file(task: Task, folder: Folder = None) -> Path | None:
     """The file of a task; None where it has to be fetched; an error where it cannot be."""
     path = find_file(task, folder)
     if path is None and task.source is None:
-        given = data_folder(folder)
-        searched = f"nor in the data folder {given}" if given else "and there is no data folder"
+        data = data_folder(folder)
+        searched = f"nor in the data folder {data}" if data else "and there is no data folder"
         remedy = (
             "check the path in its declaration, which is relative to the task file"
             if _is_declared_by_user(task)

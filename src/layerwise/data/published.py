@@ -1,15 +1,15 @@
 """Files as their authors published them -> rows with our columns: sentence1, sentence2, score, subset / text, label.
 
-A reader is a registered name. It is given `read` (a path in the repository -> the file's bytes) and its source's
-options, and yields one dictionary a row. Classes become numbers in the order of `classes`, or sorted, as SentEval does;
+A reader is a registered name. It takes `read` (a path in the repository -> the file's bytes) and the options of its
+source, and yields one dictionary a row. Classes become numbers in the order of `classes`, or sorted, as SentEval does;
 white space around a text is dropped.
 """
 
 import csv
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from layerwise.data.labels import as_number
 from layerwise.errors import InputError
 from layerwise.registry import Registry
 
@@ -39,7 +39,7 @@ def _sts_year(read: Read, *, subsets: Sequence[str]) -> Rows:
 
 @READERS.register("stsb")
 def _stsb(read: Read, *, files: Mapping[str, str]) -> Rows:
-    """STS benchmark: genre, file, year, id, score, sentence, sentence, and perhaps more, behind tabs."""
+    """STS benchmark: genre, file, year, id, score, sentence, sentence, and perhaps more, separated by tabs."""
     for split, path in files.items():
         for number, line in _filled(read, path):
             genre, file, _, _, score, first, second, *_ = _split(line, 7, path, number)
@@ -65,7 +65,7 @@ def _csv_pairs(read: Read, *, files: Mapping[str, str], subset: str) -> Rows:
 
 @READERS.register("mrpc")
 def _mrpc(read: Read, *, files: Mapping[str, str]) -> Rows:
-    """Microsoft's paraphrases: Quality, two ids, two strings; a quotation mark is no more than that."""
+    """Microsoft's paraphrases: Quality, two ids, two strings; quotation marks have no special meaning."""
     for split, path in files.items():
         for number, (quality, _, _, first, second, *_) in _headed(_tabs(read, path, 5), _MRPC, path):
             yield _pair(first, second, "", split, label=int(_number(quality, path, number)))
@@ -103,7 +103,7 @@ def _text_label(
 
 @READERS.register("label-text")
 def _label_text(read: Read, *, files: Mapping[str, str], classes: Sequence[str] = (), encoding: str = "utf-8") -> Rows:
-    """A class, a space and its sentence; of a class such as DESC:manner only what stands before the colon."""
+    """A class, a space and its sentence; of a class such as DESC:manner only the part before the colon."""
     rows = []
     for split, path in files.items():
         for number, line in _filled(read, path, encoding):
@@ -114,12 +114,12 @@ def _label_text(read: Read, *, files: Mapping[str, str], classes: Sequence[str] 
 
 @READERS.register("senteval-probing")
 def _probing(read: Read, *, file: str, classes: Sequence[str] = ()) -> Rows:
-    """SentEval's probing files: tr, va or te, the class, the sentence, behind tabs."""
+    """SentEval's probing files: tr, va or te, the class, the sentence, separated by tabs."""
     rows = []
     for number, line in _filled(read, file):
         part, label, text, *_ = _split(line, 3, file, number)
         if part not in _PROBING:
-            raise InputError(f"{file}:{number}: part {part!r}; known are {', '.join(_PROBING)}")
+            raise InputError(f"{file}:{number}: part {part!r}; expected one of {', '.join(_PROBING)}")
         rows.append((text, label, _PROBING[part]))
     return _classified(rows, classes)
 
@@ -168,7 +168,7 @@ def _csv(read: Read, path: str, delimiter: str, columns: int) -> Iterator[tuple[
 
 
 def _headed(rows: Iterable[tuple[int, list[str]]], header: Sequence[str], path: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows below a header, which must be the known one: otherwise columns may have moved."""
+    """The rows below a header, which must be the expected one: otherwise columns may have moved."""
     for number, row in rows:
         if number > 1:
             yield number, row
@@ -182,15 +182,12 @@ def _split(line: str, columns: int, path: str, number: int, *, mark: str = "\t",
 
 def _enough(record: list[str], columns: int, path: str, number: int) -> list[str]:
     if len(record) < columns:
-        raise InputError(f"{path}:{number}: {len(record)} columns, expected {columns}; is the file whole?")
+        raise InputError(f"{path}:{number}: {len(record)} columns, expected {columns}; the file may be incomplete")
     return record
 
 
 def _number(text: str, path: str, number: int) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{path}:{number}: {text!r} is not a number; is the file whole?")
+    value = as_number(text)
+    if value is None:
+        raise InputError(f"{path}:{number}: {text!r} is not a number; the file may be incomplete")
     return value

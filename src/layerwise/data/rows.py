@@ -1,7 +1,7 @@
-"""Files to rows, streaming: text, CSV, TSV, JSONL, Parquet and standard input, with the row named in every error.
+"""Files to rows, streaming: text, CSV, TSV, JSONL, Parquet and standard input.
 
-Memory does not grow with the file. What can't be used (not UTF-8, a missing column, a value that is no text) is one
-error that names the file and the row, and says what to do.
+Memory does not grow with the file. An error (not UTF-8, a missing column, a value that is no text) names the file and
+the row, and says what to do.
 """
 
 import csv
@@ -26,12 +26,12 @@ _SUFFIXES = {
     ".tsv": "tsv",
 }
 _PARQUET_ROWS = 4096
-_LONGEST_FIELD = 2**31 - 1  # the csv module's own limit is 128 KiB: a text may be longer
+_LONGEST_FIELD = 2**31 - 1  # the csv module's limit of 128 KiB is too low for texts
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row: where it stands (for errors: the line in a text file, else the row), and its columns' values."""
+    """A row: its number (for errors: the line of a text file, otherwise the row), and the values of its columns."""
 
     place: int
     values: tuple[Any, ...]
@@ -43,7 +43,7 @@ FORMATS: Registry[RowReader] = Registry("input format")
 
 @dataclass(frozen=True)
 class RowSource:
-    """A file (or "-"), its format, and the columns wanted. A text file has one column, whatever its name."""
+    """A file (or "-"), its format, and the columns to read. A text file has one column, whatever its name."""
 
     path: str
     format: str
@@ -51,7 +51,7 @@ class RowSource:
 
     @classmethod
     def of(cls, path: str, columns: Sequence[str], *, format: str | None = None) -> "RowSource":
-        """Know the format by the file's ending, unless it is given."""
+        """A source whose format is that of the file's ending, unless `format` says otherwise."""
         if path != STDIN and Path(path).is_dir():
             raise InputError(f"{path}: is a folder; give a file in it, or - for standard input")
         if path != STDIN and not Path(path).exists():
@@ -59,31 +59,31 @@ class RowSource:
         known = format or guess_format(path)
         if not known:
             raise InputError(
-                f"{path}: its format can't be told by its ending {Path(path).suffix!r}; "
-                f"say which: --input-format {'|'.join(FORMATS)}"
+                f"{path}: its ending {Path(path).suffix!r} names no format; "
+                f"give one: --input-format {'|'.join(FORMATS)}"
             )
         FORMATS[known]
         if known == "text" and len(set(columns)) > 1:
             raise InputError(f"{path}: a text file has no column {columns[1]!r}; give CSV, JSONL or Parquet")
         if known == "parquet" and path == STDIN:
-            raise InputError("Parquet can't be read from standard input, for it is read from its end; give the file")
+            raise InputError("Parquet cannot be read from standard input, as it is read from its end; give the file")
         return cls(path, known, tuple(columns))
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The name in errors."""
         return "standard input" if self.path == STDIN else self.path
 
     def __iter__(self) -> Iterator[Row]:
         return FORMATS[self.format](self)
 
     def fail(self, place: int, message: str) -> InputError:
-        """An error at a row."""
+        """An error about a row."""
         return InputError(f"{self.name}:{place}: {message}")
 
 
 def guess_format(path: str) -> str:
-    """The format of a file by its ending, or nothing; standard input is text."""
+    """The format of a file by its ending, empty where it names none; standard input is text."""
     return _SUFFIXES.get(Path(path).suffix.lower(), "text" if path == STDIN else "")
 
 
@@ -99,7 +99,7 @@ def text_of(source: RowSource, row: Row, column: int) -> str:
 
 
 def written_text_of(source: RowSource, row: Row, column: int) -> str:
-    """A column's value, which must be a text with something in it."""
+    """A column's value, which must be a text that is not empty."""
     text = text_of(source, row, column)
     if not text.strip():
         raise source.fail(row.place, f"column {source.columns[column]!r} is empty; give a text, or drop the row")
@@ -164,7 +164,7 @@ def _read_jsonl(source: RowSource) -> Iterator[Row]:
                     place, f"not valid JSON: {str(error).splitlines()[0]}; write one object a line"
                 ) from error
             if not isinstance(record, dict):
-                raise source.fail(place, f"expected a JSON object, found {type(record).__name__}")
+                raise source.fail(place, f"expected a JSON object, not {type(record).__name__}")
             _places(source, list(record), at=place)
             yield Row(place, tuple(record[column] for column in source.columns))
 
@@ -199,7 +199,7 @@ def _places(source: RowSource, header: Sequence[str], at: int | None = None) -> 
 
 
 def _shown_header(source: RowSource, header: Sequence[str]) -> str:
-    """A file's columns, for errors; in a table a lone one with separators in it tells what is wrong."""
+    """A file's columns, for errors; a single one with separators in it shows that the format is another."""
     shown = ", ".join(map(repr, header))
     marks = ";|\t," if source.format in ("csv", "tsv") and len(header) == 1 else ""
     other = next((mark for mark in marks if mark in header[0]), None)
@@ -214,7 +214,7 @@ def _open_text(source: RowSource) -> Iterator[BinaryIO]:
     try:
         file = Path(source.path).open("rb")  # noqa: SIM115 - closed below
     except OSError as error:
-        raise InputError(f"{source.name}: can't be opened: {error.strerror}") from error
+        raise InputError(f"{source.name}: cannot be opened: {error.strerror}") from error
     with file:
         yield file
 

@@ -281,7 +281,7 @@ class _Reader:
         if not self.task.splits:
             return {"test": np.arange(rows)}
         values = np.array(names)
-        splits = {role: np.flatnonzero(np.isin(values, own)) for role, own in self.task.splits.items()}
+        splits = {role: np.flatnonzero(np.isin(values, names)) for role, names in self.task.splits.items()}
         for role, members in splits.items():
             if not len(members):
                 raise InputError(

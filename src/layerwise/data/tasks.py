@@ -145,7 +145,7 @@ class Task(Settings):
         completed = dict(values)
         kind, columns, splits = completed.get("kind"), completed.get("columns", {}), completed.get("splits", {})
         if isinstance(splits, Mapping):
-            completed["splits"] = {role: [own] if isinstance(own, str) else own for role, own in splits.items()}
+            completed["splits"] = {role: [names] if isinstance(names, str) else names for role, names in splits.items()}
         if isinstance(kind, str) and kind in KINDS and isinstance(columns, Mapping):
             defaults = dict.fromkeys(PLACES, "") | {"split": "split" if splits else ""}
             completed["columns"] = {**defaults, **KINDS[kind].columns, **columns}
@@ -163,8 +163,8 @@ class Task(Settings):
             raise InputError("file must not be empty; give the file of its rows")
         kind = KINDS[self.kind]
         check_known(self.metric, kind.metrics, f"metric of {self.kind}")
-        for key, given, known in (("columns", self.columns, PLACES), ("splits", self.splits, ROLES)):
-            for name in given:
+        for key, names, known in (("columns", self.columns, PLACES), ("splits", self.splits, ROLES)):
+            for name in names:
                 check_known(name, known, f"key of {key}")
         for place in kind.required:
             if not self.columns[place]:

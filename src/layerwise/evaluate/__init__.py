@@ -1,1 +1,34 @@
-"""Scores: how well embeddings agree with people."""
+"""Scores: tasks of every kind to figures with their stamps, and two evaluations against each other.
+
+`evaluate(model, tasks)` scores any model that embeds; a `Protocol` says how; `compare_runs` compares row by row.
+"""
+
+from typing import TYPE_CHECKING
+
+from layerwise.doors import door
+
+if TYPE_CHECKING:
+    from layerwise.evaluate.bridges import MtebEncoder, TaskEvaluator
+    from layerwise.evaluate.compare import Comparison, compare_runs, gain_on_pairs
+    from layerwise.evaluate.demo import DemoScores, score_demo_pairs
+    from layerwise.evaluate.load import SearchedSubject, as_subject, check_layers, load_subject
+    from layerwise.evaluate.protocol import PROTOCOLS, Outcome, Protocol, SearchSetting, over_seeds
+    from layerwise.evaluate.results import (
+        Evaluation,
+        Run,
+        TaskResult,
+        describe,
+        describe_heads,
+        leakage,
+        shown,
+        table,
+        to_csv,
+        to_markdown,
+    )
+    from layerwise.evaluate.retrieval import faiss_module, score_retrieval, search_task
+    from layerwise.evaluate.store import ResultStore
+    from layerwise.evaluate.sts import correlations, cosine, flat, score_sts, spearman
+    from layerwise.evaluate.subjects import HostSubject, LayerSubject, Subject, Variant, layer_mixes
+    from layerwise.evaluate.suite import evaluate, headline, versions
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -9,21 +9,19 @@ from typing import Any
 
 from sentence_transformers.evaluation import SentenceEvaluator
 
-from layerwise.data.catalog import find_tasks
-from layerwise.data.locate import load_task
-from layerwise.data.tasks import Task
+from layerwise.data import Task, find_tasks, load_task
 from layerwise.encoder import Array
-from layerwise.errors import InputError
-from layerwise.evaluate.protocols import Protocol
+from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.subjects import HostSubject, LayerSubject
 from layerwise.evaluate.suite import headline
-from layerwise.model.layer_model import LayerModel
+from layerwise.extras import require
+from layerwise.model import LayerModel
 
 
 class MtebEncoder:
     """A `LayerModel` as mteb's encoder: `mteb.evaluate(MtebEncoder(model), tasks)`.
 
-    Queries and documents get the model's prompts of these names, everything else its default prompt.
+    Queries and documents get the model's prompts of these names, other texts its default prompt.
 
     Args:
         model: The model, or what `LayerModel.load` takes.
@@ -36,11 +34,10 @@ class MtebEncoder:
 
     @cached_property
     def mteb_model_meta(self) -> Any:
-        """What mteb writes into its results."""
-        try:
-            from mteb.models import ModelMeta
-        except ImportError as error:
-            raise InputError("mteb is not installed: pip install mteb") from error
+        """The description of the model in mteb's results."""
+        require("mteb", "MtebEncoder", "mteb")
+        from mteb.models import ModelMeta
+
         known = {
             "name": self._name,
             "revision": self.revision,
@@ -69,12 +66,12 @@ class MtebEncoder:
         """Batches with the key "text" to embeddings (texts, width)."""
         texts = [text for batch in inputs for text in batch["text"]]
         name = getattr(prompt_type, "value", prompt_type)
-        found: Array = self.model.encode(
+        embeddings: Array = self.model.encode(
             texts,
             prompt_name=name if name in self.model.prompts else None,
             show_progress_bar=bool(options.get("show_progress_bar")),
         )
-        return found
+        return embeddings
 
     def similarity(self, left: Any, right: Any) -> Any:
         """Every embedding of `left` against every one of `right`."""
@@ -90,10 +87,10 @@ class TaskEvaluator(SentenceEvaluator):  # type: ignore[misc]
 
     Args:
         task: A task or its name.
-        protocol: How it is scored; SentEval's without it.
-        split: Of STS: "dev" while training; without it the protocol's, "test".
+        protocol: How it is scored; by default SentEval's.
+        split: Of STS: "dev" while training; by default the protocol's, "test".
         data: The data folder, as for `evaluate`.
-        name: Before the metrics' names; the task's without it.
+        name: The prefix of the metrics' names; by default the task's name.
     """
 
     def __init__(
@@ -124,7 +121,7 @@ class TaskEvaluator(SentenceEvaluator):  # type: ignore[misc]
     ) -> dict[str, float]:
         """Score a SentenceTransformer or a `LayerModel`: metric -> figure, as shares (correlations from -1 to 1).
 
-        As in sentence-transformers' own evaluators, a correlation of constant similarities is NaN.
+        As in sentence-transformers' evaluators, a correlation of constant similarities is NaN.
         """
         subject = LayerSubject(model, cache=False) if isinstance(model, LayerModel) else HostSubject(model)
         outcome = next(iter(subject.outcomes(self.rows, self.protocol, subject.variants)))
@@ -143,10 +140,10 @@ def _is_share(metric: str) -> bool:
 
 
 def _append(path: Path, row: Mapping[str, Any]) -> None:
-    begins = not path.exists()
+    is_new = not path.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        if begins:
+        if is_new:
             writer.writerow(row)
         writer.writerow(row.values())

@@ -12,12 +12,12 @@ from layerwise.evaluate.results import Run, TaskResult
 from layerwise.search import Gain, check_seed, redraw_pearson, redraw_spearman, summarise
 
 Numbers = NDArray[np.floating[Any]]
-_BLOCK = 2**22  # numbers of resamples that are drawn at once
+_BLOCK = 2**22  # numbers drawn at once
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """B minus A on one task, or on the average of all; what can't be compared says why."""
+    """B minus A on one task, or on the average of all; `note` says why they are not compared."""
 
     task: str
     metric: str
@@ -32,10 +32,10 @@ class Comparison:
 
 
 def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> list[Comparison]:
-    """Every task that both runs have, and the averages of those that can be compared, by suite, last.
+    """Compare every task that both runs have, then the averages of those that can be compared, by suite.
 
-    The rows of a task are drawn anew, the same ones for both runs, and the difference is taken on them: its 95 %
-    interval and two-sided p-value. Only STS by all pairs, accuracies and reciprocal ranks can be drawn so.
+    The rows of a task are resampled, the same ones for both runs, for the difference with its 95 % interval and
+    two-sided p-value. Only STS over all pairs, accuracies and reciprocal ranks can be resampled.
     """
     if resamples < 1:
         raise InputError(f"{resamples} resamples are not possible; give 1 or more")
@@ -55,12 +55,12 @@ def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> lis
         lines.append(Comparison(name, one.metric, one.score, other.score, summarise(estimate, differences)))
         if np.isfinite(estimate):
             drawn.setdefault(one.suite, []).append((one.score, other.score, estimate, differences))
-    for suite, found in drawn.items():
-        if len(found) > 1:
-            means = [float(np.mean([one[place] for one in found])) for place in range(3)]
-            gain = summarise(means[2], np.mean([one[3] for one in found], axis=0))
+    for suite, rows in drawn.items():
+        if len(rows) > 1:
+            means = [float(np.mean([row[place] for row in rows])) for place in range(3)]
+            gain = summarise(means[2], np.mean([row[3] for row in rows], axis=0))
             label = "average" if len(drawn) == 1 else f"{suite} average"
-            lines.append(Comparison(label, "", means[0], means[1], gain, f"of {len(found)} tasks"))
+            lines.append(Comparison(label, "", means[0], means[1], gain, f"of {len(rows)} tasks"))
     return lines
 
 
@@ -79,7 +79,7 @@ def _names(run: Run) -> str:
 
 
 def _mismatch(one: TaskResult, other: TaskResult) -> str:
-    """Why two results can't be compared row by row, or nothing."""
+    """Why two results cannot be compared row by row; empty where they can."""
     if one.stamp.get("rows_digest") != other.stamp.get("rows_digest"):
         return "made on other rows"
     if one.stamp.get("split") != other.stamp.get("split"):
@@ -89,12 +89,13 @@ def _mismatch(one: TaskResult, other: TaskResult) -> str:
     if one.stamp.get("protocol") != other.stamp.get("protocol"):
         return f"other protocols: {one.stamp.get('protocol')} and {other.stamp.get('protocol')}"
     seeds = one.stamp.get("seeds"), other.stamp.get("seeds")
-    if None not in seeds and seeds[0] != seeds[1]:  # none where nothing was random, so neither was it in the other
+    if None not in seeds and seeds[0] != seeds[1]:  # there are none where nothing was random
         return f"other seeds: {seeds[0]} and {seeds[1]}"
     if not len(one.items) or len(one.items) != len(other.items):
-        return "no scores of single rows are kept for this protocol"
+        return "no scores of single rows for this protocol"
     if _plain(one.metric) not in _REDRAWN:
-        return f"{one.metric} can't be drawn anew; evaluate with --aggregate all"
+        remedy = "; evaluate with --aggregate all" if one.stamp.get("kind") == "sts" else ""
+        return f"{one.metric} cannot be resampled{remedy}"
     return ""
 
 
@@ -109,7 +110,7 @@ def _differences(one: TaskResult, other: TaskResult, random: np.random.Generator
 
 
 def _estimate(one: TaskResult, other: TaskResult) -> float:
-    """B minus A over all rows: what the resamples vary around. Means of folds or of splits differ a little from it."""
+    """B minus A over all rows, the centre of the resamples; means of folds or splits differ a little from it."""
     score, once = _REDRAWN[_plain(one.metric)], np.ones((1, len(one.items)))
     return 100 * float((score(other.items, other.gold, once) - score(one.items, one.gold, once))[0])
 
@@ -124,8 +125,8 @@ def _counts(random: np.random.Generator, rows: int, resamples: int) -> Iterator[
 
 
 def _redraw_mean(items: Numbers, gold: Numbers, counts: Numbers) -> Numbers:  # noqa: ARG001 - as the correlations
-    found: Numbers = counts @ items / counts.sum(1)
-    return found
+    means: Numbers = counts @ items / counts.sum(1)
+    return means
 
 
 _REDRAWN: dict[str, Callable[[Numbers, Numbers, Numbers], Numbers]] = {
@@ -137,5 +138,5 @@ _REDRAWN: dict[str, Callable[[Numbers, Numbers, Numbers], Numbers]] = {
 
 
 def _plain(metric: str) -> str:
-    """mrr@10 is an mrr, whatever its depth."""
+    """The metric without its depth: mrr@10 is mrr."""
     return metric.partition("@")[0]

@@ -5,14 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from layerwise.data.demo import demo_pairs
+from layerwise.data import demo_pairs
 from layerwise.encoder import Array
-from layerwise.evaluate.pairs import Vectors, spearman
+from layerwise.evaluate.sts import Vectors, spearman
 from layerwise.mixes import parse_mix
-from layerwise.model.layer_model import LayerModel
-from layerwise.search import Gain, Part
-from layerwise.search.choose import Choice
-from layerwise.search.layer_search import LayerSearch
+from layerwise.model import LayerModel
+from layerwise.search import Choice, Gain, LayerSearch, Part
 
 _POOLINGS = ("mean", "cls", "max")
 _NAMED = ("last-2", "last-4", "first-last", "0+last", "all", "concat(1,-1)")

@@ -1,22 +1,30 @@
-"""From a name to what is evaluated: an encoder, a sentence-transformers model, or one of ours."""
+"""From a name to what is evaluated: an encoder, a sentence-transformers model, one of ours, or a search of layers."""
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from layerwise.encoder.pooling import POOLINGS
+import numpy as np
+
+from layerwise.data import TaskRows
+from layerwise.encoder import POOLINGS, Array, find_model
 from layerwise.errors import InputError, ModelError
-from layerwise.evaluate.searched import SEARCH, SearchedSubject
-from layerwise.evaluate.subjects import HostSubject, LayerSubject, Subject, layer_mixes
+from layerwise.evaluate.protocol import Outcome, Protocol
+from layerwise.evaluate.scoring import sides
+from layerwise.evaluate.sts import search_splits
+from layerwise.evaluate.subjects import HostSubject, LayerSubject, Subject, Variant, layer_mixes
 from layerwise.mixes import parse_mix
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
+from layerwise.search import LARGE, TransferProtocol, TransferSearch
 
 log = logging.getLogger(__name__)
 
+SEARCH = "search"
+
 
 def as_subject(model: Any) -> Subject:
-    """A subject as it is, a `LayerModel`, a name or folder, or any object that encodes."""
+    """A subject from a subject, a `LayerModel`, a name or folder, or any object that encodes."""
     if isinstance(model, Subject):
         return model
     if isinstance(model, str | os.PathLike):
@@ -25,9 +33,9 @@ def as_subject(model: Any) -> Subject:
 
 
 def check_layers(layers: Sequence[str], poolings: Sequence[str] = (), *, every_layer: bool = False) -> None:
-    """Refuse what is no mix or no token pooling before a model is loaded."""
+    """Refuse texts that are no mix or no token pooling, before a model is loaded."""
     if SEARCH in layers and (len(layers) > 1 or every_layer):
-        raise InputError("--layers search stands alone: a search chooses other layers in each split")
+        raise InputError("--layers search cannot be combined: a search chooses other layers in each split")
     for mix in layers:
         if mix != SEARCH:
             parse_mix(mix)
@@ -47,8 +55,8 @@ def load_subject(
     """Load a model for evaluation.
 
     Args:
-        name: A folder, a hub name, or "default". An encoder is read as the mean of its last layer.
-        layers: Mixes instead of the model's own, or "search" (with the protocol "lc").
+        name: A folder, a hub name, or "default". Of an encoder the mean of the last layer is evaluated.
+        layers: Mixes instead of the model's, or "search" (with the protocol "lc").
         every_layer: Every layer by every one of the poolings.
         poolings: For `every_layer` and the search.
         show_progress_bar: While encoding.
@@ -64,20 +72,18 @@ def load_subject(
     if SEARCH in layers:
         return SearchedSubject(model, poolings, show_progress_bar=show_progress_bar)
     if (layers or every_layer) and model.heads:
-        log.warning("%s: what stands behind the model's own mix (heads, whitening) is left out with other layers", name)
+        log.warning("%s: the model's heads (whitening and the like) are left out with other layers", name)
     mixes = [*layers, *(layer_mixes(model.encoder.depth, poolings) if every_layer else ())]
     return LayerSubject(model, mixes, show_progress_bar=show_progress_bar)
 
 
 def _host(name: str, why: ModelError, bar: bool, options: dict[str, Any]) -> Subject:
-    """A sentence-transformers model whose modules we can't read layer by layer is evaluated as it is."""
-    from layerwise.encoder.folders import find_model
-
+    """A sentence-transformers model as it encodes, where its layers cannot be read."""
     folder = find_model(name, revision=options.get("revision"), trust_remote_code=False)
     if not folder.modules:
         raise why
     if options.get("backend", "torch") != "torch":
-        raise ModelError(f"{why}; so the {options['backend']} backend can't run it: use torch")
+        raise ModelError(f"{why}; so the {options['backend']} backend cannot run it: use torch")
     from sentence_transformers import SentenceTransformer
 
     log.warning("%s; it is evaluated as sentence-transformers encodes, without its layers", why)
@@ -90,7 +96,82 @@ def _host(name: str, why: ModelError, bar: bool, options: dict[str, Any]) -> Sub
             model_kwargs={"dtype": options.get("dtype", "float32")},
         )
     except (OSError, ValueError, TypeError, ImportError) as error:
-        raise ModelError(f"{why}; and sentence-transformers can't load it: {' '.join(str(error).split())}") from error
+        raise ModelError(f"{why}; and sentence-transformers cannot load it: {' '.join(str(error).split())}") from error
     if options.get("max_length"):
         model.max_seq_length = options["max_length"]
     return HostSubject(model, name=name, show_progress_bar=bar)
+
+
+class SearchedSubject(Subject):
+    """A model without a fixed mix: under BERT-LC's protocol the rows that choose do so in every split.
+
+    Args:
+        model: Whose layers are searched.
+        poolings: Token poolings to choose from, for graded pairs; classes are searched by the first of them.
+        show_progress_bar: While encoding.
+    """
+
+    def __init__(
+        self, model: LayerModel, poolings: Sequence[str] = ("mean",), *, show_progress_bar: bool = False
+    ) -> None:
+        self._layers = LayerSubject(model, ["last"], show_progress_bar=show_progress_bar)  # without heads
+        self.poolings = tuple(poolings)
+
+    @property
+    def name(self) -> str:
+        """The encoder's name."""
+        return self._layers.name
+
+    @property
+    def variants(self) -> list[Variant]:
+        """One: the layers that the search chooses."""
+        return [Variant(SEARCH, (), "+".join(self.poolings))]
+
+    def facts(self) -> dict[str, Any]:
+        """The facts of the model."""
+        return self._layers.facts()
+
+    def saw(self, texts: Sequence[str], variant: Variant) -> float | None:  # noqa: ARG002
+        """The share that the encoder saw; the model's mix and heads have no part in the search."""
+        return self._layers.saw(texts, self._layers.variants[0])
+
+    def embed(self, texts: Sequence[str], role: str, variants: Sequence[Variant]) -> Iterator[Array]:  # noqa: ARG002
+        """Refused: each split has other layers."""
+        raise InputError("layers that are searched split by split give no embedding; use `layerwise search`")
+
+    def outcomes(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
+        """The outcome of a search, on rows that had no part in it."""
+        if protocol.name != "lc" or rows.task.kind == "retrieval":
+            raise InputError(
+                f"layers cannot be searched for task {rows.task.name!r} under the protocol {protocol.name!r}: "
+                f"use --protocol lc with STS or classification, or choose a mix with `layerwise search` first"
+            )
+        if rows.task.kind == "classification" and len(self.poolings) > 1:
+            raise InputError(f"layers for classes are searched by one token pooling, not by {', '.join(self.poolings)}")
+        score = _search_pairs if rows.task.kind == "sts" else _search_classes
+        views = self._layers.views(rows.texts, self.poolings if rows.task.kind == "sts" else self.poolings[:1])
+        for _ in variants:
+            yield score(rows, views, protocol)
+
+
+def _search_pairs(rows: TaskRows, views: dict[str, Array], protocol: Protocol) -> Outcome:
+    both = {pooling: sides(rows, layers) for pooling, layers in views.items()}
+    left = {pooling: first for pooling, (first, _) in both.items()}
+    right = {pooling: second for pooling, (_, second) in both.items() if second is not None}
+    return search_splits(left, right, np.asarray(rows.labels, dtype=np.float64), seeds=protocol.seeds)
+
+
+def _search_classes(rows: TaskRows, views: dict[str, Array], protocol: Protocol) -> Outcome:
+    (layers,) = views.values()
+    left, right = sides(rows, layers)
+    accuracies, chosen = [], []
+    for seed in protocol.seeds:
+        largest = 4 if left.shape[1] <= LARGE else 3
+        search = TransferSearch(protocol=TransferProtocol(seed=seed, largest=largest))
+        splits = search.fit(left, rows.labels, pair_views=right).report_.splits
+        accuracies += [100 * split.test for split in splits]
+        chosen += [list(split.layers) for split in splits]
+    sd = float(np.std(accuracies, ddof=1))
+    return Outcome(
+        {"accuracy": float(np.mean(accuracies))}, items=np.empty(0), sd={"accuracy": sd}, details={"chosen": chosen}
+    )

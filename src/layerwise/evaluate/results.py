@@ -1,24 +1,27 @@
-"""Results with their stamps: what was scored, on which rows, how, by which model and versions."""
+"""Results with their stamps (task, rows, protocol, model, versions), as JSON files and as tables."""
 
+import csv
+import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
-from layerwise.evaluate.outcomes import Figures
+from layerwise.evaluate.protocol import Figures
 from layerwise.files import read_json, write_json
 
 _FORMAT = 1
-_DIGITS = 9  # of the rows' own scores in a file
+_DIGITS = 9  # of the scores of single rows in a file
 
 
 @dataclass(frozen=True, eq=False)
 class TaskResult:
-    """One task's figures by one mix. `metric` names the headline among them; the stamp says how they came about."""
+    """The figures of one task by one mix; `metric` names the headline, and the stamp says how they were made."""
 
     task: str
     suite: str
@@ -47,7 +50,7 @@ class TaskResult:
     def of(cls, facts: Mapping[str, Any]) -> Self:
         """From `as_dict`."""
         figures, sd = _numbers(facts["figures"]), _numbers(facts.get("sd", {}))
-        figures[facts["metric"]]  # a result without its headline is none
+        figures[facts["metric"]]  # a result must have its headline
         if not isinstance(facts["stamp"], dict) or len(facts.get("gold", ())) not in (0, len(facts.get("items", ()))):
             raise ValueError("its stamp or its rows are damaged")
         return cls(
@@ -125,29 +128,114 @@ class Evaluation:
         return facts
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything, rows' scores included, so that it can be loaded and compared. Whole or not at all."""
+        """Write everything, with the scores of single rows, so that it can be loaded and compared."""
         write_json(path, self.as_dict(items=True))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote."""
-        facts = read_json(path, remedy="give a result of `layerwise evaluate --out`")
+        """Load what `save` wrote."""
+        facts = read_json(path, remedy="give a result of `layerwise evaluate --out`, or evaluate again")
         try:
             heads = facts.get("runs") or [facts]
             runs = []
             for head, results in zip(heads, facts["results"], strict=True):
-                found = {one["task"]: TaskResult.of(one) for one in results}
-                runs.append(Run(head["mix"], tuple(head["layers"]), head["pooling"], found))
+                by_task = {facts["task"]: TaskResult.of(facts) for facts in results}
+                runs.append(Run(head["mix"], tuple(head["layers"]), head["pooling"], by_task))
             return cls(facts["model"], facts["protocol"], tuple(runs))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            why = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise InputError(f"{path}: not a result of `layerwise evaluate --out`: {why}; evaluate again") from error
+            reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise InputError(f"{path}: is no result of `layerwise evaluate --out`: {reason}; evaluate again") from error
 
 
-def _numbers(given: Mapping[str, float | None]) -> Figures:
-    """As they were before JSON, which has no NaN."""
-    return {name: float("nan") if value is None else float(value) for name, value in given.items()}
+def _numbers(figures: Mapping[str, float | None]) -> Figures:
+    """Figures from JSON, which has null for NaN."""
+    return {name: float("nan") if value is None else float(value) for name, value in figures.items()}
 
 
 def _rounded(values: NDArray[np.floating[Any]]) -> list[float]:
     return [float(value) for value in np.round(values, _DIGITS)]
+
+
+def table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of a table: a row for each mix, a column for each task, then averages by suite."""
+    tasks, suites = list(runs[0].results), list(runs[0].averages())
+    several = [suite for suite in suites if sum(r.suite == suite for r in runs[0].results.values()) > 1]
+    columns = ["layers", *tasks, *(f"{suite} avg" if len(suites) > 1 else "avg" for suite in several)]
+    rows = []
+    for run in runs:
+        averages = run.averages()
+        cells = [shown(run.results[task].score, run.results[task].sd.get(run.results[task].metric)) for task in tasks]
+        rows.append([run.mix, *cells, *(shown(averages[suite]) for suite in several)])
+    return columns, rows
+
+
+def shown(score: float, sd: float | None = None) -> str:
+    """Two digits; mean ± sd where something was random."""
+    if not isfinite(score):
+        return "-"
+    return f"{score:.2f}" + (f" ± {sd:.2f}" if sd is not None and isfinite(sd) else "")
+
+
+def describe(evaluation: Evaluation) -> str:
+    """Metrics, protocol, splits and seeds in one sentence."""
+    results = list(evaluation.runs[0].results.values())
+    metrics = dict.fromkeys(result.metric for result in results)
+    parts = [f"{evaluation.model}: {', '.join(metrics)} × 100", f"protocol {evaluation.protocol['name']}"]
+    words = {"all": "over all pairs", "mean": "mean of subsets", "wmean": "mean of subsets by their size"}
+    averages = [result.stamp.get("aggregation") for result in results]
+    parts += dict.fromkeys(f"STS {words[average]}" for average in averages if average)
+    splits = dict.fromkeys(str(result.stamp.get("split", "test")) for result in results)
+    parts += [f"scored on {', '.join(splits)}"] if set(splits) != {"test"} else []
+    if any(result.sd for result in results):
+        parts.append(f"seeds {', '.join(map(str, evaluation.protocol['seeds']))}")
+    return "; ".join(parts)
+
+
+def describe_heads(evaluation: Evaluation) -> str:
+    """What follows the layers of each row of the table: heads, whitening; empty where nothing does."""
+    heads = {run.mix: result.stamp.get("behind") for run in evaluation.runs for result in run.results.values()}
+    return "; ".join(f"behind {mix}: {words}" for mix, words in heads.items() if words)
+
+
+def leakage(results: Sequence[TaskResult]) -> str:
+    """Which scores are of a model that saw test text; empty where none is known."""
+    shares: dict[str, float] = {}
+    for result in results:  # of several mixes the largest share
+        shares[result.task] = max(shares.get(result.task, 0.0), result.stamp.get("saw_test_text") or 0.0)
+    seen = [f"{task} ({share:{'.0%' if share >= 0.01 else '.2%'}})" for task, share in shares.items() if share]
+    return f"saw test text: {', '.join(seen)}" if seen else ""
+
+
+def to_markdown(evaluation: Evaluation) -> str:
+    """A Markdown table and how it was made."""
+    columns, rows = table(evaluation.runs)
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *map(_line, rows)]
+    weights = f"weights {evaluation.protocol.get('model_hash', '')[:12]}"
+    notes = [describe(evaluation), describe_heads(evaluation), leakage(list(evaluation)), weights]
+    return "\n".join(lines) + "\n\n" + "; ".join(filter(None, notes)) + ".\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    escaped = (cell.replace("|", "\\|") for cell in cells)  # joined mixes have a bar in their texts
+    return f"| {' | '.join(escaped)} |"
+
+
+def to_csv(evaluation: Evaluation) -> str:
+    """CSV with a row for each figure, and the main facts of its stamp."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    facts = ("protocol", "split", "rows_digest", "model_hash", "saw_test_text")
+    writer.writerow(("model", "mix", "layers", "pooling", "task", "metric", "figure", "sd", *facts))
+    for run in evaluation.runs:
+        layers = " ".join(map(str, run.layers))
+        for result in run.results.values():
+            stamped = [_cell(result.stamp.get(fact)) for fact in facts]
+            for metric, figure in result.figures.items():
+                sd = _cell(result.sd.get(metric))
+                row = (evaluation.model, run.mix, layers, run.pooling, result.task, metric, _cell(figure), sd)
+                writer.writerow((*row, *stamped))
+    return text.getvalue()
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else repr(value) if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Results on disk, known by everything that decides them, so that a stopped evaluation goes on where it was."""
+"""Results on disk by everything that decides them, so that an interrupted evaluation resumes."""
 
 import json
 import logging
@@ -21,33 +21,33 @@ class ResultStore:
     """A folder of results, one file each.
 
     Args:
-        folder: `$LAYERWISE_CACHE` or the user's cache folder unless told otherwise.
-        fresh: Look for nothing, only keep what is made.
+        folder: By default in `$LAYERWISE_CACHE` or the user's cache folder.
+        fresh: Only write results, and read none.
     """
 
     def __init__(self, folder: Path | None = None, *, fresh: bool = False) -> None:
         self.folder = folder or default_cache_folder() / "results"
         self.fresh = fresh
-        self.taken = 0  # results that were there
+        self.taken = 0  # results that were read
 
     def get(self, key: Mapping[str, Any]) -> TaskResult | None:
-        """The result of a key; None if it is not there. A damaged one is refused and made again."""
+        """The result of a key; None if there is none, or if it is damaged, so that it is made again."""
         path = self._path(key)
         if self.fresh or not path.is_file():
             return None
         try:
             facts = read_json(path)
             if facts.get("key") == _text(key):
-                found = TaskResult.of(facts)
+                result = TaskResult.of(facts)
                 self.taken += 1
-                return found
+                return result
             log.warning("%s: a stored result of another evaluation is not used", path)
         except (InputError, KeyError, TypeError, ValueError, AttributeError):
-            log.warning("%s: a stored result is damaged and made again", path)
+            log.warning("%s: a stored result is damaged; the task is scored again", path)
         return None
 
     def put(self, key: Mapping[str, Any], result: TaskResult) -> None:
-        """Keep a result."""
+        """Store a result."""
         write_json(self._path(key), {"key": _text(key), **result.as_dict()})
 
     def _path(self, key: Mapping[str, Any]) -> Path:

@@ -12,66 +12,68 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerwise.data.task_rows import TaskRows
-from layerwise.encoder import Array
-from layerwise.encoder.fingerprint import tokenizer_fingerprint
+from layerwise.data import TaskRows
+from layerwise.encoder import Array, tokenizer_fingerprint
 from layerwise.errors import InputError
-from layerwise.evaluate.behind import behind_in_words
-from layerwise.evaluate.outcomes import Outcome
-from layerwise.evaluate.protocols import Protocol
+from layerwise.evaluate.protocol import Outcome, Protocol
 from layerwise.evaluate.retrieval import score_retrieval, search_task
-from layerwise.evaluate.score import score_task, scored_rows
+from layerwise.evaluate.scoring import score_task, scored_rows
 from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import AnyHead, FlowHead, LayerModel
 from layerwise.muted import muted
-from layerwise.postprocess.fitted_on import ENCODER
+from layerwise.postprocess import ENCODER
 
 log = logging.getLogger(__name__)
 
-_LARGEST_VIEWS = 8 * 2**30  # bytes of views that are kept on disk for one task; beyond, embeddings are made directly
+_LARGEST_VIEWS = 8 * 2**30  # bytes of views of one task that are cached; beyond, embeddings are made directly
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to embed with a subject. `facts` go into the stamp and decide whether a stored result is the same.
+    """One way to embed with a subject.
 
-    `behind` says in words what stands behind the mix of layers, whose text alone is the label.
+    Args:
+        label: The text of the mix, or another name.
+        layers: Of the mix.
+        pooling: Of the mix.
+        facts: They go into the stamp and decide whether a stored result is the same.
+        heads: The heads that follow the mix, in words.
     """
 
     label: str
     layers: tuple[int, ...] = ()
     pooling: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
-    behind: str = ""
+    heads: str = ""
 
 
 class Subject(ABC):
-    """What is evaluated; anything that embeds can be one: say its name and facts, and embed."""
+    """What is evaluated: anything with a name, facts and embeddings."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What results call it."""
+        """The name in results."""
 
     @property
     def variants(self) -> Sequence[Variant]:
-        """Its ways to embed, one result each."""
+        """The ways to embed, one result each."""
         return [Variant("as it encodes")]
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """What is the same for all variants: hashes, settings."""
+        """Hashes and settings, the same for all variants."""
 
     @abstractmethod
     def embed(self, texts: Sequence[str], role: str, variants: Sequence[Variant]) -> Iterator[Array]:
         """Embeddings (texts, width) by each of the variants; `role` is "query", "document" or nothing."""
 
     def saw(self, texts: Sequence[str], variant: Variant) -> float | None:  # noqa: ARG002
-        """The share of these texts that a variant was fitted or trained on, None where that is not recorded."""
+        """The share of these texts that a variant was fitted or trained on; None where that is not recorded."""
         return None
 
     def outcomes(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
-        """A task by each of the variants, from one pass over its texts."""
+        """The outcome of a task by each variant, from one pass over its texts."""
         if rows.task.kind == "retrieval":
             yield from self._searches(rows, protocol, variants)
             return
@@ -80,14 +82,14 @@ class Subject(ABC):
         embedded = zip(variants, self.embed(texts, "", variants), strict=True)
         for number, (variant, vectors) in enumerate(embedded):
             check_finite(vectors, texts, f"{rows.task.name}, {self.name} by {variant.label}")
-            with muted("layerwise.evaluate.classes") if number else nullcontext():  # rows are odd once for all
+            with muted("layerwise.evaluate.scoring") if number else nullcontext():  # warn of rows once
                 outcome = score_task(needed, vectors, protocol)
             yield outcome
 
     def _searches(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
-        """Queries and passages are embedded each by their own prompt; duplicates have no sides."""
+        """The outcome of a retrieval task: queries and passages have their prompts, duplicates the default one."""
         task = search_task(rows)
-        asked, corpus = ([task.texts[row] for row in own] for own in (task.queries, task.corpus))
+        asked, corpus = ([task.texts[row] for row in rows_of] for rows_of in (task.queries, task.corpus))
         if rows.task.duplicates:  # every query is in the corpus
             both = self.embed(corpus, "", variants)
             embedded: Iterator[tuple[Array, Array]] = ((vectors[task.own], vectors) for vectors in both)
@@ -100,11 +102,11 @@ class Subject(ABC):
 
 
 class LayerSubject(Subject):
-    """A `LayerModel` by its own mix, or by others of its encoder's layers, all from one cached pass.
+    """A `LayerModel` by its mix, or by other mixes of its encoder's layers, all from one cached pass.
 
     Args:
-        model: The model. Heads and normalising behind its own mix are left out with another mix.
-        mixes: Other mixes than the model's own, or one.
+        model: The model. Its heads and normalising are left out with another mix.
+        mixes: Mixes instead of the model's, or one.
         cache: Keep layer views on disk and read them from there.
         show_progress_bar: While encoding.
     """
@@ -140,7 +142,7 @@ class LayerSubject(Subject):
                 model.mix.layers,
                 "+".join(model.mix.poolings),
                 {"normalize": model.normalize, "mix_digest": model.mix_digest()},
-                behind_in_words(model),
+                _heads_in_words(model),
             )
             for label, model in self._models.items()
         ]
@@ -183,7 +185,7 @@ class LayerSubject(Subject):
                 yield model.encode(list(texts), prompt=self._prompt(role), show_progress_bar=self.show_progress_bar)
 
     def saw(self, texts: Sequence[str], variant: Variant) -> float | None:
-        """By the records of what the model was fitted on; where one is of unknown text, no model is clean."""
+        """The share by the records of what the model was fitted on; a record of unknown text rules out a share of 0."""
         records = self._models[variant.label].fitted_on
         shares = [record.saw(texts) for record in records if record.digest]
         return max(shares) if any(shares) or (shares and len(shares) == len(records)) else None
@@ -197,7 +199,7 @@ class LayerSubject(Subject):
 
 
 class HostSubject(Subject):
-    """Anything with sentence-transformers' `encode`, whose layers can't be reached: one variant, no cached views."""
+    """Anything with sentence-transformers' `encode`: one variant, without access to its layers."""
 
     def __init__(self, model: Any, *, name: str = "", show_progress_bar: bool = False) -> None:
         self._model = model
@@ -206,7 +208,7 @@ class HostSubject(Subject):
 
     @property
     def name(self) -> str:
-        """As given."""
+        """The name that was given, or that of its class."""
         return self._name
 
     @cached_property
@@ -220,7 +222,7 @@ class HostSubject(Subject):
         return digest.hexdigest() if state else ""
 
     def facts(self) -> dict[str, Any]:
-        """Its weights' hash and its settings; without weights nothing vouches that two runs are of the same model."""
+        """The hash of its weights and its settings; without weights, runs of one model cannot be recognised."""
         named = ("max_seq_length", "prompts", "default_prompt_name", "truncate_dim")
         facts = {"model": self.name, "model_hash": self._hash, "class": type(self._model).__name__}
         return facts | {name: getattr(self._model, name) for name in named if hasattr(self._model, name)}
@@ -228,13 +230,13 @@ class HostSubject(Subject):
     def embed(self, texts: Sequence[str], role: str, variants: Sequence[Variant]) -> Iterator[Array]:
         """By `encode`, or `encode_query` and `encode_document` where it has them."""
         encode = getattr(self._model, f"encode_{role}", None) or self._model.encode
-        options = {"show_progress_bar": True} if self.show_progress_bar else {}  # a plain encode(texts) knows none
+        options = {"show_progress_bar": True} if self.show_progress_bar else {}  # not every encode has it
         for _ in variants:
             yield np.asarray(encode(list(texts), **options), dtype=np.float32)
 
 
 def _rules(tokenizer: Any) -> str:
-    """What decides how a tokenizer cuts texts; sentence-transformers' modules have several kinds of them."""
+    """What decides the tokens of a text; sentence-transformers has several kinds of tokenizers."""
     if hasattr(tokenizer, "truncation_side"):
         return tokenizer_fingerprint(tokenizer)
     return str(tokenizer.to_str()) if hasattr(tokenizer, "to_str") else repr(tokenizer)
@@ -246,7 +248,7 @@ def layer_mixes(depth: int, poolings: Sequence[str] = ("mean", "cls", "max")) ->
 
 
 def check_finite(vectors: Array, texts: Sequence[str], label: str) -> None:
-    """Refuse embeddings that a score would mean nothing of."""
+    """Refuse embeddings that are not finite."""
     broken = np.flatnonzero(~np.isfinite(vectors).all(1))
     if len(broken):
         text = texts[int(broken[0])]
@@ -258,17 +260,33 @@ def check_finite(vectors: Array, texts: Sequence[str], label: str) -> None:
 
 
 def _check_different(mixes: Sequence[LayerAttention]) -> None:
-    """Refuse attentions that one label would stand for although their weights differ."""
+    """Refuse attentions with one label but different weights."""
     if len({str(mix) for mix in mixes}) < len({(str(mix), id(mix.network)) for mix in mixes}):
         raise InputError("several attentions of one text but of different weights: evaluate one model after the other")
 
 
 def _with_mix(model: LayerModel, mix: LayerMix) -> LayerModel:
-    """The model by another mix of its layers; nothing stands behind it then."""
+    """The model with another mix, without its heads."""
     records = [record for record in model.fitted_on if record.what == ENCODER]
     return model.replaced(mix=mix, heads=(), normalize=False, chosen="by hand", fitted_on=records)
 
 
 def _by_views(model: LayerModel) -> bool:
-    """Whether the views of one token pooling are enough for a mix, without weights of its own."""
+    """Whether a mix without weights needs the views of one token pooling only."""
     return not isinstance(model.mix, LayerWk | LayerAttention) and len(model.mix.poolings) == 1
+
+
+def _heads_in_words(model: LayerModel) -> str:
+    """Such as "whitening fitted on 50,000 sentences of wiki1m"; empty for a model without heads.
+
+    Fitted heads come last, so the heads without a record are the first ones.
+    """
+    fitted = [f"{record.what} fitted on {record}" for record in model.fitted_on if record.what != ENCODER]
+    others = model.heads[: len(model.heads) - len(fitted)] if len(fitted) < len(model.heads) else ()
+    return ", then ".join([*map(_head_in_words, others), *fitted]) if model.heads else ""
+
+
+def _head_in_words(head: AnyHead) -> str:
+    if isinstance(head, FlowHead):
+        return "a flow"
+    return f"a linear layer ({head.activation}, {head.in_features} to {head.out_features} numbers)"

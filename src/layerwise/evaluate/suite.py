@@ -1,4 +1,4 @@
-"""The evaluation itself: tasks by mixes, each stored as soon as it is there."""
+"""`evaluate`: tasks by mixes to results with stamps, each stored as soon as it is there."""
 
 import logging
 import platform
@@ -7,17 +7,13 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from layerwise.data.catalog import find_tasks
-from layerwise.data.locate import load_task
-from layerwise.data.task_rows import TaskRows
-from layerwise.data.tasks import Task
+from layerwise.data import Task, TaskRows, find_tasks, load_task
 from layerwise.digests import text_digest
 from layerwise.errors import InputError
 from layerwise.evaluate.load import as_subject
-from layerwise.evaluate.outcomes import Outcome
-from layerwise.evaluate.protocols import Protocol
+from layerwise.evaluate.protocol import Outcome, Protocol
 from layerwise.evaluate.results import Evaluation, Run, TaskResult
-from layerwise.evaluate.score import decides, scored_rows
+from layerwise.evaluate.scoring import decides, scored_rows
 from layerwise.evaluate.store import ResultStore
 from layerwise.evaluate.subjects import Subject, Variant
 from layerwise.version import __version__
@@ -40,10 +36,10 @@ def evaluate(
 
     Args:
         model: A name or folder, a `LayerModel`, any object that encodes, or a `Subject` made of one.
-        tasks: Tasks or their names; for suites see `layerwise.data.catalog.find_tasks`.
-        protocol: SentEval's without it.
-        data: The data folder; without it `$LAYERWISE_DATA`, what was fetched before, or the network.
-        store: Where results are kept and looked for; without it nothing is stored.
+        tasks: Tasks, their names or task files; for suites see `layerwise.data.find_tasks`.
+        protocol: By default SentEval's.
+        data: The data folder; by default `$LAYERWISE_DATA`, then fetched tasks, then the network.
+        store: Where results are stored and read; by default nowhere.
         progress: Called after each result.
     """
     if not tasks:
@@ -51,46 +47,46 @@ def evaluate(
     protocol, subject = protocol or Protocol(), as_subject(model)
     facts = subject.facts()
     if store and not facts.get("model_hash"):
-        log.info("%s has no weights to know it by: its results are not stored", subject.name)
+        log.info("%s has no weights to recognise it by: its results are not stored", subject.name)
         store = None
-    found: dict[str, dict[str, TaskResult]] = {variant.label: {} for variant in subject.variants}
+    results: dict[str, dict[str, TaskResult]] = {variant.label: {} for variant in subject.variants}
     for rows in [load_task(task, data) for task in _resolved(tasks)]:  # all are read before anything is encoded
         try:
             for variant, result in _evaluate_task(subject, facts, rows, protocol, store):
-                found[variant.label][rows.task.name] = result
+                results[variant.label][rows.task.name] = result
                 if progress:
                     progress(rows.task, variant, result)
         except InputError as error:
             named = repr(rows.task.name) in str(error)
             raise InputError(str(error) if named else f"task {rows.task.name!r}: {error}") from error
-    runs = [Run(one.label, one.layers, one.pooling, found[one.label]) for one in subject.variants]
+    runs = [Run(one.label, one.layers, one.pooling, results[one.label]) for one in subject.variants]
     return Evaluation(subject.name, {**facts, **protocol.facts(), "versions": versions()}, tuple(runs))
 
 
 def _resolved(tasks: Sequence[Task | str]) -> list[Task]:
-    """Tasks, those too that are given by name or by a task file."""
+    """Tasks from tasks, names and task files."""
     several = [tasks] if isinstance(tasks, str) else tasks
-    return [found for task in several for found in (find_tasks([task]) if isinstance(task, str) else [task])]
+    return [one for task in several for one in (find_tasks([task]) if isinstance(task, str) else [task])]
 
 
 def versions() -> dict[str, str]:
-    """What the numbers were made with."""
-    found = {"python": platform.python_version(), "layerwise": __version__}
+    """The versions of the packages that decide numbers."""
+    known = {"python": platform.python_version(), "layerwise": __version__}
     for package in ("torch", "transformers", "sentence-transformers", "numpy", "scipy", "scikit-learn", "faiss-cpu"):
         try:
-            found[package] = version(package)
+            known[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return known
 
 
 def _evaluate_task(
     subject: Subject, facts: dict[str, Any], rows: TaskRows, protocol: Protocol, store: ResultStore | None
 ) -> Iterable[tuple[Variant, TaskResult]]:
-    """Stored results first, then what is missing, from one pass over the texts.
+    """Stored results first, then the missing ones, from one pass over the texts.
 
-    A stored result gets its stamp anew, but for the versions that made it: aggregation, suite and what is known of the
-    text that a model saw don't decide a figure, and may be others today.
+    A stored result gets a new stamp, except for the versions that made it: aggregation, suite and what is known of the
+    text that a model saw do not decide a figure, and may have changed.
     """
     task = rows.task
     keys = {variant.label: _key(facts, variant, rows, protocol) for variant in subject.variants}
@@ -112,7 +108,7 @@ def _evaluate_task(
 
 
 def _key(facts: dict[str, Any], variant: Variant, rows: TaskRows, protocol: Protocol) -> dict[str, Any]:
-    """Everything that decides a result; where the model was found is not part of it."""
+    """Everything that decides a result; the place of the model is not part of it."""
     task = rows.task
     return {
         "subject": {name: value for name, value in facts.items() if name != "model" or not facts.get("model_hash")},
@@ -125,7 +121,7 @@ def _key(facts: dict[str, Any], variant: Variant, rows: TaskRows, protocol: Prot
 
 
 def headline(task: Task, protocol: Protocol) -> str:
-    """The name of a task's main figure."""
+    """The name of a task's headline figure."""
     if task.kind == "retrieval":
         return f"mrr@{protocol.search.depth}"
     plain = task.kind != "sts" or protocol.aggregation == "all" or protocol.name == "lc"
@@ -177,7 +173,7 @@ def _stamp(
         "layers": list(variant.layers),
         "pooling": variant.pooling,
         **variant.facts,
-        **({"behind": variant.behind} if variant.behind else {}),
+        **({"behind": variant.heads} if variant.heads else {}),
         "saw_test_text": subject.saw(tested, variant),
         "versions": versions(),
         "source": str(task.source) if task.source else "",

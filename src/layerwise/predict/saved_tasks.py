@@ -120,15 +120,15 @@ def _former(task: Mapping[str, Any]) -> dict[str, Any]:
     settings = task["settings"]
     if not isinstance(settings, dict):
         raise ValueError(f"settings is {settings!r}; expected a table")
-    given = {key: value for key, value in settings.items() if value is not None}
-    kind = _FORMER_KINDS.get(given["kind"], given["kind"])
-    columns = dict(zip(("left", "right"), given["columns"], strict=False))
-    columns |= {"label": given.get("label", "label"), "split": given.get("split_column", "split")}
+    values = {key: value for key, value in settings.items() if value is not None}
+    kind = _FORMER_KINDS.get(values["kind"], values["kind"])
+    columns = dict(zip(("left", "right"), values["columns"], strict=False))
+    columns |= {"label": values.get("label", "label"), "split": values.get("split_column", "split")}
     keys = ("name", "file", "metric", "splits", *(("scale",) if kind == "sts" else ("labels", "label_names")))
-    declaration = {key: given[key] for key in keys if key in given}
-    objective = {key: given[key] for key in OBJECTIVE_KEYS if key in given}
+    declaration = {key: values[key] for key in keys if key in values}
+    objective = {key: values[key] for key in OBJECTIVE_KEYS if key in values}
     return {
         "labels": task["labels"],
         "task": declaration | {"kind": kind, "columns": columns},
-        "objective": {"task": given["name"], **objective},
+        "objective": {"task": values["name"], **objective},
     }

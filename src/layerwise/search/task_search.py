@@ -27,7 +27,7 @@ Watch = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]
 
 
 def rows_to_search(rows: TaskRows, *, fixed: bool = True) -> tuple[TaskRows, list[Part] | None]:
-    """The rows of a task of pairs that a search looks at, and its declared split where it has one.
+    """The rows of a task of pairs that are searched, and its declared split where it has one.
 
     Args:
         rows: Of graded pairs, or of queries and passages.
@@ -48,7 +48,7 @@ def rows_to_search(rows: TaskRows, *, fixed: bool = True) -> tuple[TaskRows, lis
 
 
 @dataclass(frozen=True)
-class ClassResult:
+class ClassSearchResult:
     """The layers that a search chose for classes, and what they are worth on rows that had no part in the choice.
 
     Args:
@@ -106,7 +106,7 @@ def search_classes(
     seed: int = 0,
     outer: int | None = None,
     show_progress_bar: bool = False,
-) -> ClassResult:
+) -> ClassSearchResult:
     """The best layers for a classification task, by logistic regression on fixed embeddings.
 
     Args:
@@ -134,7 +134,7 @@ def search_classes(
         search.fit(views[left], rows.labels, pair_views=None if right is None else views[right])
     best, last = LayerSet.of(*search.layers_, pooling=pooling), LayerSet.of(layers - 1, pooling=pooling)
     seconds = {"views": encoded - began, "search": time.perf_counter() - encoded}
-    return ClassResult(best, last, search.report_, _table(search, pooling), seconds, prompt)
+    return ClassSearchResult(best, last, search.report_, _table(search, pooling), seconds, prompt)
 
 
 def _protocol(rows: TaskRows, protocol: TransferProtocol) -> tuple[TransferProtocol, list[OuterSplit] | None]:

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.data.rows import FORMATS, Row
+from layerwise.data import Row
+from layerwise.data.rows import FORMATS
 from layerwise.encoder import SentenceTokenizer, Tokens
 from layerwise.errors import InputError
 from layerwise.train import Corpus, read_corpus

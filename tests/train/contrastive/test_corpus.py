@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerwise.data.rows import FORMATS, Row
-from layerwise.data.tasks import Task
+from layerwise.data import Row, Task
+from layerwise.data.rows import FORMATS
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.postprocess import ENCODER
 from layerwise.train import Corpus, read_corpus

@@ -6,10 +6,10 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from layerwise.analysis import alignment, layer_similarity, token_similarity, uniformity
 from layerwise.encoder import SentenceTokenizer
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import evaluate
+from layerwise.measures import alignment, layer_similarity, token_similarity, uniformity
 from layerwise.model import LayerModel
 from layerwise.objectives import squared_distance
 from layerwise.train import Corpus, DevSettings, read_corpus

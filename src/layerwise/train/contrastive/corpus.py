@@ -15,10 +15,7 @@ from typing import Literal, overload
 
 import numpy as np
 
-from layerwise.data.catalog import find_tasks
-from layerwise.data.locate import data_folder, find_file
-from layerwise.data.rows import STDIN, guess_format
-from layerwise.data.task_rows import read_task
+from layerwise.data import STDIN, data_folder, find_file, find_tasks, guess_format, read_task
 from layerwise.digests import json_digest, text_digest
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.postprocess import ENCODER, FittedOn, Hashes

@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from layerwise.data.catalog import find_tasks
-from layerwise.data.tasks import Task
+from layerwise.data import Task, find_tasks
 from layerwise.encoder import LayerEncoder, SentenceTokenizer
 from layerwise.errors import InputError
-from layerwise.evaluate.results import Evaluation
+from layerwise.evaluate import Evaluation
 from layerwise.model import LayerModel
 from layerwise.objectives import rank, world_size
 from layerwise.train.contrastive.batches import Batches, EndlessBatches

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from layerwise.data.rows import STDIN, Row, RowSource, text_of
+from layerwise.data import STDIN, Row, RowSource, text_of
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.extras import require
 

@@ -77,7 +77,8 @@ def _backward(student: BaseStudent, cached: _Cached, chunk: int, precision: Prec
 
 
 def _pieces(encoder_pass: EncoderPass, chunk: int) -> Iterator[EncoderPass]:
-    for tokens, mask in zip(torch.split(encoder_pass.tokens, chunk), torch.split(encoder_pass.mask, chunk), strict=True):
+    chunks = zip(torch.split(encoder_pass.tokens, chunk), torch.split(encoder_pass.mask, chunk), strict=True)
+    for tokens, mask in chunks:
         yield replace(encoder_pass, rows={"chunk": len(tokens)}, tokens=tokens, mask=mask)
 
 

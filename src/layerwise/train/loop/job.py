@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError
-from layerwise.evaluate.results import Evaluation
+from layerwise.evaluate import Evaluation
 from layerwise.extras import require
 from layerwise.train.loop.host import default_device
 from layerwise.train.loop.settings import BaseRecipe

@@ -5,13 +5,9 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from layerwise.data.catalog import find_tasks, known_tasks
-from layerwise.data.locate import data_folder, obtain
-from layerwise.data.tasks import Task
+from layerwise.data import Task, data_folder, find_tasks, known_tasks, obtain
 from layerwise.errors import InputError
-from layerwise.evaluate.results import Evaluation
-from layerwise.evaluate.subjects import LayerSubject
-from layerwise.evaluate.suite import evaluate
+from layerwise.evaluate import Evaluation, LayerSubject, evaluate
 from layerwise.model import LayerModel
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 
 from layerwise.data import Task
 from layerwise.encoder import LayerEncoder
-from layerwise.evaluate.results import Evaluation
+from layerwise.evaluate import Evaluation
 from layerwise.objectives import rank, world_size
 from layerwise.postprocess import ENCODER, FittedOn
 from layerwise.predict import Predictor, task_tokenizers

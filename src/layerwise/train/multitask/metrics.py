@@ -1,4 +1,4 @@
-"""Scores of a task's outputs, all tasks' scores as one, and which classes are taken for which."""
+"""Scores of a task's outputs, the overall score of several tasks, and which classes are predicted for which."""
 
 from collections.abc import Callable, Mapping
 from math import nan
@@ -6,20 +6,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 
 from layerwise.errors import InputError
+from layerwise.predict import predicted_classes
 from layerwise.registry import check_known
 
 Numbers = NDArray[Any]
 _CORRELATIONS = ("pearson", "spearman")
 _ROUNDING = 1e-6  # of float32, relative: outputs that differ by less are equal
-
-
-def predicted_classes(outputs: Numbers) -> NDArray[np.int64]:
-    """What a head's outputs say: (n, classes) logits, (n,) logits of the second class, or (n,) whole class numbers."""
-    if outputs.ndim == 2:
-        return np.asarray(np.argmax(outputs, axis=1), dtype=np.int64)
-    return np.asarray(outputs > 0 if np.issubdtype(outputs.dtype, np.floating) else outputs, dtype=np.int64)
 
 
 def task_metric(kind: str, targets: Numbers, outputs: Numbers) -> float:
@@ -28,9 +24,9 @@ def task_metric(kind: str, targets: Numbers, outputs: Numbers) -> float:
     NaN where outputs are NaN; for a correlation also where all targets are equal, or all outputs but for rounding.
 
     Args:
-        kind: The metric. "f1" is that of class 1; where it is neither there nor predicted, 0.
+        kind: The metric. "f1" is that of class 1, and 0 where no row has it and it is never predicted.
         targets: (n,) class numbers or scores.
-        outputs: For accuracy and f1 what `predicted_classes` takes; for a correlation (n,) numbers.
+        outputs: For accuracy and f1 as `predicted_classes` takes them; for a correlation (n,) numbers.
     """
     check_known(kind, tuple(_METRICS), "metric")
     targets, outputs = np.asarray(targets), np.asarray(outputs)
@@ -50,7 +46,7 @@ def overall(scores: Mapping[str, float]) -> float:
     0.7333333333333334
 
     Args:
-        scores: "task/metric" -> score; only what stands behind the last slash decides.
+        scores: "task/metric" -> score.
     """
     if not scores:
         raise InputError("no scores to average; give one or more, such as {'sst/accuracy': 0.5}")
@@ -58,14 +54,16 @@ def overall(scores: Mapping[str, float]) -> float:
 
 
 def confusion(targets: Numbers, predicted: Numbers, classes: int) -> NDArray[np.int64]:
-    """How often class i (row) was taken for class j (column). (n,), (n,) -> (classes, classes)"""
+    """How often class j (column) was predicted for class i (row). (n,), (n,) -> (classes, classes)"""
     if targets.shape != predicted.shape or targets.ndim != 1:
         raise InputError(f"targets {targets.shape} and predicted {predicted.shape}: give one class number each")
     for name, numbers in (("targets", targets), ("predicted", predicted)):
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < classes:
             raise InputError(f"{name}: {numbers.min()} to {numbers.max()} came; {classes} classes are numbered from 0")
-    counts = np.bincount(targets.astype(np.int64) * classes + predicted.astype(np.int64), minlength=classes**2)
-    return counts.reshape(classes, classes).astype(np.int64)
+    if not len(targets):
+        return np.zeros((classes, classes), dtype=np.int64)
+    matrix: NDArray[np.int64] = confusion_matrix(targets, predicted, labels=np.arange(classes)).astype(np.int64)
+    return matrix
 
 
 def _from_zero_to_one(metric: str, score: float) -> float:
@@ -74,41 +72,26 @@ def _from_zero_to_one(metric: str, score: float) -> float:
 
 
 def _accuracy(targets: Numbers, outputs: Numbers) -> float:
-    return float((predicted_classes(outputs) == targets).mean())
+    return float(accuracy_score(targets, predicted_classes(outputs)))
 
 
 def _f1(targets: Numbers, outputs: Numbers) -> float:
-    found, there = predicted_classes(outputs) == 1, targets == 1
-    either = int(found.sum() + there.sum())
-    return 2 * int((found & there).sum()) / either if either else 0.0
+    return float(f1_score(targets == 1, predicted_classes(outputs) == 1, zero_division=0))
 
 
 def _pearson(targets: Numbers, outputs: Numbers) -> float:
-    return nan if _undefined(targets, outputs) else _correlation(targets, outputs)
+    return nan if _is_constant(targets, outputs) else float(pearsonr(targets, outputs.astype(np.float64)).statistic)
 
 
 def _spearman(targets: Numbers, outputs: Numbers) -> float:
-    return nan if _undefined(targets, outputs) else _correlation(_ranks(targets), _ranks(outputs))
+    return nan if _is_constant(targets, outputs) else float(spearmanr(targets, outputs).statistic)
 
 
-def _undefined(targets: Numbers, outputs: Numbers) -> bool:
-    """Whether there is no correlation. To be asked before ranks are taken, which make steps of the least rounding."""
+def _is_constant(targets: Numbers, outputs: Numbers) -> bool:
+    """Whether there is no correlation; ranks would make steps of rounding."""
     if not np.isfinite(outputs).all():
         return True
     return bool(np.ptp(targets) == 0 or np.ptp(outputs) <= _ROUNDING * np.abs(outputs).max())
-
-
-def _correlation(targets: Numbers, outputs: Numbers) -> float:
-    a, b = targets.astype(np.float64), outputs.astype(np.float64)
-    a, b = a - a.mean(), b - b.mean()
-    return float(np.clip((a / np.linalg.norm(a)) @ (b / np.linalg.norm(b)), -1, 1))
-
-
-def _ranks(values: Numbers) -> NDArray[np.float64]:
-    """Ranks from 1, ties by their average. (n,) -> (n,)"""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    return ranks
 
 
 _METRICS: dict[str, Callable[[Numbers, Numbers], float]] = {

@@ -1,4 +1,4 @@
-"""What comes in is checked before anything is drawn: numbers in the expected shape, names for all of them."""
+"""Checks of what is to be drawn: numbers in the expected shape, series with names, layers that exist."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,12 +7,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layerwise.errors import InputError
-from layerwise.plots.look import MARKERS
+from layerwise.plots.style import MARKERS
 
 Numbers = NDArray[np.float64]
 
 
-def numbers(name: str, values: ArrayLike, *, shape: tuple[int | None, ...] = (None,), gaps: bool = False) -> Numbers:
+def check_numbers(
+    name: str, values: ArrayLike, *, shape: tuple[int | None, ...] = (None,), gaps: bool = False
+) -> Numbers:
     """An array of float64 in some shape (None: any length above 0); NaN only where gaps are allowed."""
     try:
         array = np.asarray(values, dtype=np.float64)
@@ -30,7 +32,7 @@ def numbers(name: str, values: ArrayLike, *, shape: tuple[int | None, ...] = (No
     return array
 
 
-def named(
+def check_series(
     what: str,
     series: Mapping[str, ArrayLike],
     *,
@@ -42,30 +44,27 @@ def named(
     if not isinstance(series, Mapping) or not series:
         raise InputError(f"{what}: expected at least one named series, as a mapping from names to arrays")
     if len(series) > len(MARKERS):
-        raise InputError(f"{what}: {len(series)} series came; at most {len(MARKERS)} can be told apart: leave some out")
-    found = {name: numbers(f"{what} of {name!r}", values, shape=shape, gaps=gaps) for name, values in series.items()}
-    lengths = {name: array.shape[-1] for name, array in found.items()}
+        raise InputError(
+            f"{what}: {len(series)} series came; at most {len(MARKERS)} can be distinguished: leave some out"
+        )
+    arrays = {
+        name: check_numbers(f"{what} of {name!r}", values, shape=shape, gaps=gaps) for name, values in series.items()
+    }
+    lengths = {name: array.shape[-1] for name, array in arrays.items()}
     if same and len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
         raise InputError(f"{what}: the lengths differ: {listed}; give all of them one length")
-    return found
+    return arrays
 
 
-def as_long(name: str, values: Sequence[Any] | NDArray[Any], length: int, other: str) -> None:
-    """Two things that belong together have one length."""
+def check_length(name: str, values: Sequence[Any] | NDArray[Any], length: int, other: str) -> None:
+    """Refuse two sequences of different lengths that belong together."""
     if len(values) != length:
         raise InputError(f"{name}: {len(values)} came for {length} {other}; give one for each")
 
 
-def known(what: str, name: str, names: Mapping[str, Any]) -> str:
-    """A name that stands for something given."""
-    if name not in names:
-        raise InputError(f"{what}: {name!r} is none of {', '.join(map(repr, names))}; name one of them")
-    return name
-
-
-def whole_layers(name: str, layers: Sequence[int], count: int) -> tuple[int, ...]:
-    """Layer numbers that are there."""
+def check_layers(name: str, layers: Sequence[int], count: int) -> tuple[int, ...]:
+    """Refuse numbers of layers that do not exist."""
     beyond = [layer for layer in layers if not 0 <= layer < count]
     if beyond:
         raise InputError(f"{name}: layer {beyond[0]} is not there; the layers are 0 to {count - 1}")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import cosine_similarity
 
-from layerwise.analysis import anisotropy, cka, effective_rank, layer_cka, spectrum, token_cosines
 from layerwise.errors import InputError
+from layerwise.measures import anisotropy, effective_rank, layer_cka, linear_cka, spectrum, token_cosines
 
 AXES = torch.eye(3)
 
@@ -107,7 +107,7 @@ def test_rows_that_differ_by_rounding_alone_have_no_spectrum():
     same = torch.full((6, 4), 0.3) + 1e-8 * draw(6, 4).float()
     assert spectrum(same).isnan().all()
     assert effective_rank(same).isnan()
-    assert cka(same, draw(6, 4)).isnan()
+    assert linear_cka(same, draw(6, 4)).isnan()
 
 
 # CKA
@@ -119,33 +119,35 @@ def test_cka_is_the_formula_by_gram_matrices(rows, one, other):
     right = left[:, :3] @ draw(3, other, seed=2) + draw(rows, other, seed=1)
     expected = naive_cka(left, right)
     assert 0 < expected < 1
-    assert cka(left, right).item() == pytest.approx(expected, rel=1e-10)
-    assert cka(right, left).item() == pytest.approx(expected, rel=1e-10)
-    assert cka(left.float(), right).item() == pytest.approx(expected, rel=1e-5)
+    assert linear_cka(left, right).item() == pytest.approx(expected, rel=1e-10)
+    assert linear_cka(right, left).item() == pytest.approx(expected, rel=1e-10)
+    assert linear_cka(left.float(), right).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_cka_of_known_places():
     one = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
     other = torch.tensor([[0.0], [0.0], [1.0], [-1.0]])
-    assert cka(one, other).item() == pytest.approx(0, abs=1e-12)
-    assert cka(one, one[:, :1] * 8).item() == pytest.approx(1)
+    assert linear_cka(one, other).item() == pytest.approx(0, abs=1e-12)
+    assert linear_cka(one, one[:, :1] * 8).item() == pytest.approx(1)
     both = torch.cat([one[:, :1], other], dim=1)  # holds `other` and as much again: 1 / √2
-    assert cka(both, other).item() == pytest.approx(1 / math.sqrt(2))
+    assert linear_cka(both, other).item() == pytest.approx(1 / math.sqrt(2))
 
 
 def test_rotation_shift_and_scale_change_no_cka():
     left, right = draw(40, 5), draw(40, 5, seed=1)
-    torch.testing.assert_close(cka(7 * left @ rotation(5) + 3, 0.1 * right @ rotation(5, 1)), cka(left, right))
-    assert cka(left, left @ rotation(5) - 9).item() == pytest.approx(1)
+    torch.testing.assert_close(
+        linear_cka(7 * left @ rotation(5) + 3, 0.1 * right @ rotation(5, 1)), linear_cka(left, right)
+    )
+    assert linear_cka(left, left @ rotation(5) - 9).item() == pytest.approx(1)
     stretched = left * torch.arange(1, 6)  # no invariance to any other linear map
-    assert cka(left, stretched).item() < 0.99
+    assert linear_cka(left, stretched).item() < 0.99
 
 
 @pytest.mark.parametrize("rows", [6, 60])
 def test_layer_cka_is_cka_of_every_two_layers(rows):
     views = draw(rows, 4, 8).cumsum(dim=1)
     found = layer_cka(views)
-    expected = [[cka(views[:, i], views[:, j]).item() for j in range(4)] for i in range(4)]
+    expected = [[linear_cka(views[:, i], views[:, j]).item() for j in range(4)] for i in range(4)]
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     torch.testing.assert_close(found, found.T)
     np.testing.assert_allclose(layer_cka(views.float()), expected, rtol=1e-4)
@@ -184,9 +186,9 @@ A = torch.ones(3, 4)
         (lambda: spectrum(A[:1]), r"embeddings: one row does not vary; give two"),
         (lambda: spectrum(A[:0]), r"embeddings: the shape is \(0, 4\); expected \(rows, width\)"),
         (lambda: effective_rank(A[0]), r"embeddings: the shape is \(4,\); expected \(rows, width\)"),
-        (lambda: cka(A, A[0]), r"right: the shape is \(4,\)"),
-        (lambda: cka(A, A[:2]), r"left has 3 rows and right 2; give two representations of the same sentences"),
-        (lambda: cka(A[:1], A[:1]), r"left: one row does not vary"),
+        (lambda: linear_cka(A, A[0]), r"right: the shape is \(4,\)"),
+        (lambda: linear_cka(A, A[:2]), r"left has 3 rows and right 2; give two representations of the same sentences"),
+        (lambda: linear_cka(A[:1], A[:1]), r"left: one row does not vary"),
         (lambda: layer_cka(A), r"views: the shape is \(3, 4\); expected \(sentences, layers, width\)"),
         (lambda: layer_cka(torch.ones(1, 3, 4)), r"views: one row does not vary"),
         (lambda: token_cosines(A[0]), r"states: the shape is \(4,\); expected \(tokens, width\)"),

@@ -1,6 +1,6 @@
-"""One look for all figures: two themes, sizes, and how panels are dressed.
+"""The style of all figures: two themes, sizes, axes, labels.
 
-Nothing here touches matplotlib's global state: every artist is told what it looks like.
+Nothing here touches matplotlib's global state: every artist gets its own style.
 """
 
 import warnings
@@ -32,7 +32,7 @@ _LETTERS = 12  # of a title, to the inch
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours on one kind of paper: eight series, told apart with any colour vision, and a scale from low to high."""
+    """Colours on one kind of paper: eight series, distinct with any colour vision, and a scale from low to high."""
 
     name: str
     paper: str
@@ -83,7 +83,7 @@ DARK = Theme(
 
 
 class Drawing(Figure):
-    """A figure that knows its theme and what its points say when a reader asks them."""
+    """A figure with its theme and the tooltips of its points."""
 
     def __init__(self, theme: Theme, size: tuple[float, float]) -> None:
         margins = ConstrainedLayoutEngine(w_pad=_MARGIN, h_pad=_MARGIN)
@@ -93,11 +93,11 @@ class Drawing(Figure):
         self.hover: dict[str, tuple[str, ...]] = {}
         self.description = ""
 
-    def say(self, artist: Artist, labels: Sequence[str]) -> None:
+    def label_points(self, artist: Artist, labels: Sequence[str]) -> None:
         """One text for each point, bar or cell of an artist, in the order in which it draws them."""
         name = f"points-{len(self.hover)}"
         artist.set_gid(name)
-        self.hover[name] = tuple(clean(label) for label in labels)
+        self.hover[name] = tuple(printable(label) for label in labels)
 
 
 def new_drawing(theme: Theme, *, size: tuple[float, float] = SINGLE, title: str = "") -> Drawing:
@@ -105,7 +105,7 @@ def new_drawing(theme: Theme, *, size: tuple[float, float] = SINGLE, title: str 
     drawing = Drawing(theme, size)
     if title:
         drawing.suptitle(
-            short(title, int(_LETTERS * size[0])), x=0.01, ha="left", color=theme.ink, fontsize=TEXT + 1, family=FONT
+            shorten(title, int(_LETTERS * size[0])), x=0.01, ha="left", color=theme.ink, fontsize=TEXT + 1, family=FONT
         )
     return drawing
 
@@ -118,7 +118,17 @@ def new_panels(
     return [panel for row in grid for panel in row]
 
 
-def dress(
+def new_panel(
+    theme: Theme, *, size: tuple[float, float] = SINGLE, title: str = "", **axes: Any
+) -> tuple[Drawing, Axes]:
+    """A figure of one panel; `axes` are the arguments of `style_axes`."""
+    drawing = new_drawing(theme, size=size, title=title)
+    (panel,) = new_panels(drawing, 1)
+    style_axes(panel, theme, **axes)
+    return drawing, panel
+
+
+def style_axes(
     panel: Axes, theme: Theme, *, x: str = "", y: str = "", title: str = "", grid: str | None = "y", ticks: bool = True
 ) -> None:
     """Quiet axes: no frame, a thin grid, names in ink."""
@@ -132,53 +142,53 @@ def dress(
     if grid is not None:
         panel.grid(visible=True, axis=grid, color=theme.grid, linewidth=THIN)  # type: ignore[arg-type]
     words: dict[str, Any] = {"color": theme.ink, "fontsize": TEXT, "family": FONT}
-    panel.set_xlabel(short(x, 60), **words)
-    panel.set_ylabel(short(y, 40), **words)
+    panel.set_xlabel(shorten(x, 60), **words)
+    panel.set_ylabel(shorten(y, 40), **words)
     if title:
         room = panel.get_position().width * panel.get_figure(root=True).get_figwidth()  # type: ignore[union-attr]
-        panel.set_title(both_ends(title, int(_LETTERS * room)), loc="left", **words)
+        panel.set_title(shorten_middle(title, int(_LETTERS * room)), loc="left", **words)
 
 
 def finish(drawing: Drawing, description: str) -> Drawing:
     """The last touch: every part in its place, where it stays however often it is drawn; the whole in words."""
-    drawing.description = clean(description)
-    place_parts(drawing)
+    drawing.description = printable(description)
+    lay_out(drawing)
     drawing.set_layout_engine("none")
     return drawing
 
 
-def place_parts(drawing: Drawing) -> None:
+def lay_out(drawing: Drawing) -> None:
     """Give every part its place. What users named is no formula, however many dollar signs it has."""
     for text in drawing.findobj(Text):
         text.set_parse_math(False)
-    with any_script():
+    with ignore_missing_glyphs():
         drawing.draw_without_rendering()
 
 
 @contextmanager
-def any_script() -> Iterator[None]:
+def ignore_missing_glyphs() -> Iterator[None]:
     """Letters that the font has not are no news while a figure is measured: in SVG the reader's fonts have them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
         yield
 
 
-def clean(text: str) -> str:
-    """Without what can't be drawn or written into XML: control characters, half surrogates."""
+def printable(text: str) -> str:
+    """Without what cannot be drawn or written into XML: control characters, lone surrogates."""
     if not isinstance(text, str):
         raise InputError(f"A label is {text!r}; expected a text")
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def short(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """A label that fits: its beginning, if it is long."""
-    text = clean(text)
+    text = printable(text)
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def both_ends(name: str, most: int) -> str:
+def shorten_middle(name: str, most: int) -> str:
     """A name that fits: models differ by their last letters as often as by their first."""
-    name = clean(name)
+    name = printable(name)
     if len(name) <= most:
         return name
     end = (most - 1) // 2
@@ -186,13 +196,13 @@ def both_ends(name: str, most: int) -> str:
 
 
 def layer_ticks(count: int, most: int) -> list[int]:
-    """Numbers of layers that stand under an axis: evenly, and where possible with the last one."""
+    """Layer numbers for the ticks of an axis: evenly spaced, and where possible with the last layer."""
     depth = count - 1
     fitting = [step for step in range(1, depth + 2) if depth // step < most]
     even = [step for step in fitting[: fitting[0] + 2] if depth % step == 0]
     return list(range(0, count, (even or fitting)[0]))
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """For a reader: four digits that mean something."""
     return "–" if np.isnan(value) else f"{value:.4g}".replace("-", "−")

@@ -11,7 +11,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from layerwise.errors import InputError
-from layerwise.plots.look import any_script
+from layerwise.files import atomic_file
+from layerwise.plots.style import ignore_missing_glyphs
 from layerwise.plots.svg import as_text, for_file, for_page, parse
 
 _DPI = 200  # of PNG files
@@ -34,14 +35,11 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     kind = path.suffix.lower().removeprefix(".")
     if kind not in _NO_DATE:
         raise InputError(f"{path}: figures are written as .png or .svg; give a name that ends so")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} is not there; make it first")
     content = _drawn(figure, kind)
     if kind == "svg":
         content = as_text(for_file(parse(content), figure)).encode()
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_bytes(content)
-    unfinished.replace(path)
+    with atomic_file(path) as building:
+        building.write_bytes(content)
     return path
 
 
@@ -49,14 +47,14 @@ def inline_svg(figure: Figure, id_prefix: str) -> str:
     """An `<svg>` element for a page: as wide as its place, its colours the variables of `theme_css`.
 
     Points have the class "point" and their text as `<title>` and `data-label`. Ids begin with `id_prefix`, so that
-    several figures can stand on one page.
+    several figures can be on one page.
     """
     return as_text(for_page(parse(_drawn(figure, "svg")), figure, id_prefix))
 
 
 def _drawn(figure: Figure, kind: str) -> bytes:
     buffer = BytesIO()
-    quiet = any_script() if kind == "svg" else nullcontext()
+    quiet = ignore_missing_glyphs() if kind == "svg" else nullcontext()
     with _ONE_AT_A_TIME, mpl.rc_context(_STATE), quiet:
         figure.savefig(
             buffer, format=kind, dpi=_DPI if kind == "png" else 72, facecolor=figure.get_facecolor(),

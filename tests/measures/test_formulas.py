@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.analysis import alignment, geometry, layer_similarity, token_similarity, uniformity
 from layerwise.errors import InputError
+from layerwise.measures import alignment, layer_similarity, token_similarity, uniformity
 
 
 def draw(*shape, seed=0):
@@ -93,7 +93,7 @@ def test_uniformity_is_the_log_of_the_mean_over_pairs(count, t, seed, block):
     ]
     expected = torch.stack(pairs).logsumexp(0) - math.log(len(pairs))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(geometry, "_BLOCK", block)
+        patch.setattr("layerwise.measures.geometry._BLOCK", block)
         ours = uniformity(embeddings, t=t)
     torch.testing.assert_close(ours, expected)
     gradients = (torch.autograd.grad(loss, embeddings) for loss in (ours, expected))

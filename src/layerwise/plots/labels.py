@@ -11,7 +11,7 @@ from matplotlib.legend import Legend
 from matplotlib.textpath import text_to_path
 from numpy.typing import NDArray
 
-from layerwise.plots.look import FONT, SMALL, TEXT, Drawing, any_script, both_ends, place_parts
+from layerwise.plots.style import FONT, SMALL, TEXT, Drawing, ignore_missing_glyphs, lay_out, shorten_middle
 
 _APART = SMALL * 1.3  # points between two names
 _FAR = SMALL * 1.7  # a name further than this from its line may be taken for another's
@@ -29,10 +29,10 @@ class End:
     colour: str
 
 
-def spread(heights: Sequence[float], apart: float) -> NDArray[np.float64]:
+def spread_apart(heights: Sequence[float], apart: float) -> NDArray[np.float64]:
     """Heights moved as little as needed (least squares) to be `apart` from each other, in the same order. (n,) -> (n,)
 
-    Heights less their own share of the gaps must not fall: that is isotonic regression, by pooling neighbours.
+    Heights minus their share of the gaps must not fall: that is isotonic regression, by pooling neighbours.
     """
     order = np.argsort(heights, kind="stable")
     steps = apart * np.arange(len(order))
@@ -56,12 +56,12 @@ def label_ends(drawing: Drawing, panel: Axes, ends: Sequence[End], *, force: boo
     scale = _POINTS / drawing.dpi
     right = panel.get_xlim()[1]
     heights = [panel.transData.transform((right, end.height))[1] * scale for end in ends]
-    placed = spread(heights, _APART)
+    placed = spread_apart(heights, _APART)
     if not force and np.abs(placed - heights).max() > _FAR:
         return False
     for end, height, wanted in zip(ends, placed, heights, strict=True):
         panel.annotate(
-            both_ends(end.text, _LONGEST),
+            shorten_middle(end.text, _LONGEST),
             xy=(right, end.height),
             xytext=(5, float(height - wanted)),
             textcoords="offset points",
@@ -76,7 +76,7 @@ def label_ends(drawing: Drawing, panel: Axes, ends: Sequence[End], *, force: boo
 
 def legend(drawing: Drawing, handles: Sequence[Artist], names: Sequence[str]) -> Legend:
     """Names above the panels, in a row or, if they are long, in several; the title moves above them."""
-    names = [both_ends(name, 60) for name in names]
+    names = [shorten_middle(name, 60) for name in names]
     heading = drawing.get_suptitle()
     drawing.suptitle("")
     made = drawing.legend(
@@ -106,14 +106,14 @@ def legend(drawing: Drawing, handles: Sequence[Artist], names: Sequence[str]) ->
 
 def name_lines(drawing: Drawing, panel: Axes, ends: Sequence[End], handles: Sequence[Artist]) -> None:
     """By their ends if that is clear, else by a legend."""
-    place_parts(drawing)
+    lay_out(drawing)
     if not label_ends(drawing, panel, ends):
         legend(drawing, handles, [end.text for end in ends])
 
 
 def _columns(names: Sequence[str], inches: float) -> int:
-    """How many names stand in one row: all of them, if they fit there."""
-    with any_script():
+    """How many names fit in one row."""
+    with ignore_missing_glyphs():
         widths = [text_to_path.get_text_width_height_descent(name, _LETTERS, False)[0] for name in names]
     around = 3.5 * SMALL  # the line before a name, and what keeps it from the next
     room = inches * _POINTS - 2 * SMALL

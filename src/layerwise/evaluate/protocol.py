@@ -1,0 +1,115 @@
+"""How tasks are scored, a named protocol with its settings, and what scoring a task gives: an outcome."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerwise.data import ROLES
+from layerwise.errors import InputError
+from layerwise.registry import check_known
+
+Figures = dict[str, float]
+AGGREGATIONS = ("all", "mean", "wmean")
+_FEWEST_PER_LIST = 39  # vectors, for the centre of a list to be meaningful: FAISS's limit
+PROTOCOLS = {
+    "senteval": "STS on the test split; classes by logistic regression, its L2 chosen by SentEval's folds or dev rows",
+    "senteval-mlp": "as senteval, classes by SentEval's perceptron of 50 hidden units",
+    "lc": "BERT-LC's: all rows of an STS set, 5 times 350 random pairs choose and the rest report; classes by 10 "
+    "random splits 85/15 and logistic regression with C = 10",
+}
+
+
+@dataclass(frozen=True)
+class SearchSetting:
+    """How a corpus is searched.
+
+    Args:
+        depth: How many passages are retrieved, the 10 of MRR@10.
+        lists: FAISS's nlist; fewer where the corpus is too small for them.
+        probes: FAISS's nprobe: how many lists are searched for a query.
+        seed: Of the clustering.
+    """
+
+    depth: int = 10
+    lists: int = 1024
+    probes: int = 16
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("depth", "lists", "probes"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+
+    def lists_of(self, corpus: int) -> int:
+        """How many lists a corpus of so many vectors has."""
+        return min(self.lists, max(1, corpus // _FEWEST_PER_LIST))
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What decides a score besides model and data.
+
+    Args:
+        name: One of `PROTOCOLS`.
+        aggregation: Which of the subsets' averages is the headline of STS: "all", "mean" or "wmean".
+        split: Which rows of STS are scored: "test", or "dev" while something is being chosen.
+        seeds: Of everything random: folds, splits, the perceptron; what is not random is computed once. By default 1111
+            (SentEval's) to 1113; for "lc", which has several splits anyway, 0.
+        search: How a corpus is searched.
+    """
+
+    name: str = "senteval"
+    aggregation: str = "all"
+    split: str = "test"
+    seeds: tuple[int, ...] = ()
+    search: SearchSetting = field(default_factory=SearchSetting)
+
+    def __post_init__(self) -> None:
+        check_known(self.name, PROTOCOLS, "protocol")
+        check_known(self.aggregation, AGGREGATIONS, "aggregation")
+        check_known(self.split, ROLES, "split")
+        if not self.seeds:
+            object.__setattr__(self, "seeds", (0,) if self.name == "lc" else (1111, 1112, 1113))
+        if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
+            raise InputError(f"seeds are {self.seeds}; give one or more different numbers from 0")
+
+    def facts(self) -> dict[str, Any]:
+        """For the stamp."""
+        return asdict(self) | {"seeds": list(self.seeds)}
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The figures of a task (× 100 where they are correlations, accuracies or shares), and what they come from.
+
+    Args:
+        figures: Metric -> figure, the mean over seeds where there are several.
+        items: The result of each test row: a similarity (sts), whether it was right (classification), a reciprocal
+            rank (retrieval), the mean over seeds. Two runs are compared row by row.
+        gold: The rows' grades, for a correlation; else empty.
+        sd: Metric -> standard deviation over the seeds, where something is random.
+        details: Figures by subset, settings that were chosen, times.
+    """
+
+    figures: Figures
+    items: NDArray[np.floating[Any]]
+    gold: NDArray[np.floating[Any]] = field(default_factory=lambda: np.empty(0))
+    sd: Figures = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def over_seeds(outcomes: dict[int, Outcome]) -> Outcome:
+    """The mean of several seeds' outcomes, with standard deviations; details by seed."""
+    several = list(outcomes.values())
+    if len(several) == 1:
+        return several[0]
+    values = {name: [outcome.figures[name] for outcome in several] for name in several[0].figures}
+    return Outcome(
+        {name: float(np.mean(of_seeds)) for name, of_seeds in values.items()},
+        items=np.mean([outcome.items for outcome in several], axis=0),
+        gold=several[0].gold,
+        sd={name: float(np.std(of_seeds, ddof=1)) for name, of_seeds in values.items()},
+        details={"seeds": {str(seed): outcome.figures | outcome.details for seed, outcome in outcomes.items()}},
+    )
