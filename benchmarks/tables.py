@@ -243,7 +243,7 @@ def write_reached() -> list[str]:
     """What recipes reached into their files; gives the names of those that said something else."""
     stale = []
     said = [("train/recipes/contrastive", *one) for one in reached().items()]
-    said += [("multitask/recipes", *one) for one in multitask_reached().items()]
+    said += [("train/recipes/multitask", *one) for one in multitask_reached().items()]
     for room, name, text in said:
         path = ROOT / "src/layerwise" / room / f"{name}.toml"
         old = path.read_text(encoding="utf-8")

@@ -29,7 +29,7 @@ LONG = (  # files of a minute or more: they begin first, or one worker would be 
     "train/multitask/test_engine.py",
     "predict/test_predict.py",
     "train/test_distributed.py",
-    "train/contrastive/test_graphs.py",
+    "train/loop/test_graphs.py",
     "cli/test_report.py",
     "report/test_build.py",
 )

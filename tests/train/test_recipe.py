@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.errors import InputError, LayerwiseError, MissingExtraError
-from layerwise.multitask import load_multitask_recipe
-from layerwise.train import RECIPES, ContrastiveJob, load_recipe, parse_recipe, recipe_toml
+from layerwise.train import RECIPES, ContrastiveJob, load_multitask_recipe, load_recipe, parse_recipe, recipe_toml
 
 PUBLISHED = {
     *("simcse-unsup", "simcse-sup-eq6", "simcse-sup", "sg", "sg-opt", "sg-opt1", "sg-opt2", "bt-sg-opt"),

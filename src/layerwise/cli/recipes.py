@@ -11,8 +11,8 @@ from layerwise.cli.screen import print_json, print_line, print_table
 from layerwise.errors import InputError
 
 if TYPE_CHECKING:
-    from layerwise.multitask import MultitaskRecipe
-    from layerwise.train import Recipe
+    from layerwise.train import MultitaskRecipe, Recipe
+    from layerwise.train.recipes.format import RecipeFormat
 
     AnyRecipe = Recipe | MultitaskRecipe
 
@@ -22,32 +22,30 @@ def recipes(
     as_json: AsJson = False,
 ) -> None:
     """List the recipes of `layerwise train` and `layerwise multitask`, or print one with all its settings."""
-    from layerwise.multitask import recipe as multitask
-    from layerwise.train import RECIPES, load_recipe, recipe_toml
+    from layerwise.train import MULTITASK_RECIPES, RECIPES
 
-    of_tasks = multitask.RECIPES.names()
     if name is None:
-        contrastive = [load_recipe(recipe) for recipe in RECIPES.names()]
-        _show([*contrastive, *map(multitask.load_multitask_recipe, of_tasks)], as_json)
-    elif as_json:
-        print_json((multitask.load_multitask_recipe(name) if name in of_tasks else load_recipe(name)).facts())
-    elif name in of_tasks:
-        typer.echo(multitask.RECIPES.text(name)[0], nl=False)
+        contrastive, tasks = map(RECIPES.load, RECIPES.names()), map(MULTITASK_RECIPES.load, MULTITASK_RECIPES.names())
+        _show([*contrastive, *tasks], as_json)
+        return
+    formats: RecipeFormat[Any] = MULTITASK_RECIPES if name in MULTITASK_RECIPES.names() else RECIPES
+    recipe = formats.load(name)
+    if as_json:
+        print_json(recipe.facts())
     else:
-        notes = RECIPES.notes(name) if name in RECIPES.names() else ""
-        typer.echo(notes + recipe_toml(load_recipe(name)), nl=False)
+        notes = formats.notes(name) if name in formats.names() else ""
+        typer.echo(notes + formats.toml(recipe), nl=False)
 
 
 def check_command(recipe: str, command: str) -> None:
     """Refuse a recipe of the other command, and name that command."""
-    from layerwise.multitask.recipe import RECIPES as TASKS
     from layerwise.settings import read_toml
-    from layerwise.train import RECIPES
+    from layerwise.train import MULTITASK_RECIPES, RECIPES
 
     is_file = recipe.endswith(".toml") and Path(recipe).expanduser().is_file()
     tables = read_toml(recipe) if is_file else {}
     name, has_tasks = tables.get("extends", recipe), "task" in tables or "tasks" in tables
-    if command == "train" and (name in TASKS.names() or has_tasks):
+    if command == "train" and (name in MULTITASK_RECIPES.names() or has_tasks):
         other, kind = "multitask", "tasks"
     elif command == "multitask" and (name in RECIPES.names() or ("objective" in tables and not has_tasks)):
         other, kind = "train", "objectives"

@@ -1,9 +1,6 @@
 """`layerwise train RECIPE`: train an encoder by a recipe, with one seed or several."""
 
-import os
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,21 +8,29 @@ import typer
 
 from layerwise.cli.options import AsJson, Device
 from layerwise.cli.recipes import check_command
-from layerwise.cli.screen import print_json, print_line, print_table, say_error
+from layerwise.cli.screen import print_table
+from layerwise.cli.training import (
+    Encoder,
+    KeepCheckpoints,
+    NoTest,
+    Out,
+    Resume,
+    Seeds,
+    over_seeds,
+    print_models,
+    run_job,
+    seed_numbers,
+    test_rows,
+)
 from layerwise.errors import InputError
 
 if TYPE_CHECKING:
     from layerwise.train import Recipe, SeedsResult
-    from layerwise.train.loop.seeds import OnSeedStep
-
-_LOG_SECONDS = 30  # between lines in a log file
 
 
 def train(
     recipe: Annotated[str, typer.Argument(help="A name listed by `layerwise recipes`, or a file *.toml.")],
-    model: Annotated[
-        str | None, typer.Option(help="A folder, a hub name or 'default'; else the recipe's encoder.")
-    ] = None,
+    model: Encoder = None,
     data: Annotated[
         list[str] | None,
         typer.Option(help="A folder is the data folder; a file, or hub:owner/name, is the text (repeat)."),
@@ -36,16 +41,14 @@ def train(
     dev: Annotated[
         str | None, typer.Option(help="The task whose graded pairs pick the best step: a name, a task file, or none.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A new folder; else the recipe's name.")] = None,
-    seeds: Annotated[str, typer.Option(help="One training each, such as 0,1,2.")] = "0",
+    out: Out = None,
+    seeds: Seeds = "0",
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting: train.learning_rate=1e-4 (repeat).")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the training in OUT.")] = False,
-    keep_checkpoints: Annotated[
-        bool, typer.Option("--keep-checkpoints", help="Do not remove them at the end.")
-    ] = False,
-    no_test: Annotated[bool, typer.Option("--no-test", help="Do not score the trained model.")] = False,
+    resume: Resume = False,
+    keep_checkpoints: KeepCheckpoints = False,
+    no_test: NoTest = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,31 +59,18 @@ def train(
     check_command(recipe, "train")
     settings = _with_text(load_recipe(recipe, sets or (), data=folder), files, columns)
     settings = _with_evaluation(settings, dev, no_test)
-    target = out or Path(settings.name)
-    from layerwise.train import ContrastiveJob, train_seeds
+    from layerwise.train import ContrastiveJob  # takes seconds: the mistakes above are reported first
 
-    job = ContrastiveJob(settings, encoder=model, data=folder)
-    try:
-        with watch(len(numbers)) as on_step:
-            result = train_seeds(
-                job,
-                target,
-                seeds=numbers,
-                resume=resume,
-                device=device,
-                keep_checkpoints=keep_checkpoints,
-                on_step=on_step,
-            )
-    except KeyboardInterrupt as interrupt:
-        say_error(f"interrupted; nothing is lost: resume in {target} with the same command and --resume")
-        raise typer.Exit(130) from interrupt
-    if os.environ.get("RANK", "0") != "0":  # under torchrun one process prints
-        return
-    if as_json:
-        models = [str(path) for path in result.models]
-        print_json({"recipe": settings.name, **result.summary, "models": models, "results": list(result.results)})
-    else:
-        _show(settings.name, result)
+    run_job(
+        ContrastiveJob(settings, encoder=model, data=folder),
+        out,
+        seeds=numbers,
+        resume=resume,
+        device=device,
+        keep_checkpoints=keep_checkpoints,
+        as_json=as_json,
+        show=_show,
+    )
 
 
 def _split_data(paths: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -121,66 +111,12 @@ def _with_evaluation(recipe: "Recipe", task: str | None, no_test: bool) -> "Reci
     return recipe.replaced(dev=dev)
 
 
-def seed_numbers(text: str) -> tuple[int, ...]:
-    """The numbers of "0,1,2"."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(f"--seeds {text!r}: give whole numbers separated by commas, such as 0,1,2") from error
-
-
-@contextmanager
-def watch(seeds: int) -> "Iterator[OnSeedStep]":
-    """A callback that shows a bar for each seed on standard error; in a log file, a line every half minute."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[metrics]}"),
-        TimeRemainingColumn(),
-    )
-    bars: dict[int, TaskID] = {}
-    printed = time.monotonic()
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-
-        def on_step(seed: int, step: int, steps: int, latest: dict[str, float]) -> None:
-            nonlocal printed
-            if not console.is_terminal:
-                if time.monotonic() - printed > _LOG_SECONDS:
-                    printed = time.monotonic()
-                    console.print(f"seed {seed}: step {step:,} of {steps:,}, {_metrics(latest)}".rstrip(", "))
-                return
-            if seed not in bars:
-                bars[seed] = progress.add_task(f"Seed {seed}" if seeds > 1 else "Training", total=steps, metrics="")
-            progress.update(bars[seed], completed=step, total=steps, metrics=_metrics(latest))
-
-        yield on_step
-
-
-def _metrics(latest: dict[str, float]) -> str:
-    """The loss and the dev score, where they are known."""
-    ends = ("spearman", "overall")
-    dev = next((value for name, value in latest.items() if name.startswith("eval_") and name.endswith(ends)), None)
-    loss = [f"loss {latest['loss']:.4f}"] if "loss" in latest else []
-    return ", ".join(loss + ([] if dev is None else [f"dev {100 * dev:.2f}"]))
-
-
 def _show(name: str, result: "SeedsResult") -> None:
     from layerwise.train import format_spread
 
-    summary = result.summary
-    rows = [(f"{result.results[0]['dev']['task']} (picks)", format_spread(summary["dev"]))] if summary["dev"] else []
-    rows += [(task, format_spread(score)) for task, score in summary["scores"].items()]
-    rows += [(f"{suite} avg", format_spread(score)) for suite, score in summary["averages"].items()]
-    seeds = len(summary["seeds"])
-    over = f"mean ± sd of {seeds} seeds" if seeds > 1 else "one seed"
+    dev = result.summary["dev"]
+    rows = [(f"{result.results[0]['dev']['task']} (picks)", format_spread(dev))] if dev else []
+    rows += test_rows(result)
     if rows:
-        print_table(("task", "score x 100"), rows, title=f"{name}: scores, {over}")
-    seconds = format_spread(summary["seconds"])
-    print_line(f"Trained in {seconds} s{' each' if seeds > 1 else ''} on {result.results[0]['device']}.")
-    for path in result.models:
-        typer.echo(f'wrote {path}; load it with LayerModel.load("{path}")')  # unbroken, to copy
+        print_table(("task", "score x 100"), rows, title=f"{name}: scores, {over_seeds(result)}")
+    print_models(result, lambda path: f'load it with LayerModel.load("{path}")')

@@ -16,9 +16,9 @@ from layerwise.train import Corpus, DevSettings, read_corpus
 from layerwise.train.contrastive.batches import Batches
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.contrastive.frozen import FrozenCopy, FrozenViews
-from layerwise.train.contrastive.grad_cache import cached_backward
 from layerwise.train.contrastive.student import build_student
 from layerwise.train.contrastive.terms import FrozenSettings
+from layerwise.train.loop.grad_cache import cached_backward
 from support.tiny import SENTENCES
 from support.training import (
     encoder_of,
@@ -148,7 +148,7 @@ def test_training_equals_a_plain_loop_with_the_pull_by_autograd(run, folder):
     tokenizer = SentenceTokenizer(encoder.tokenizer, max_length=16)
     found = []
     for batch in Batches(corpus, tokenizer, batch_size=8, pad_id=0, seed=2):
-        loss = student(**batch, frozen=views(batch))["loss"]
+        loss = student(batch | {"frozen": views(batch)})["loss"]
         (loss + 0.7 * squared_distance(learned, start)).backward()
         optimiser.step()
         optimiser.zero_grad()
@@ -218,12 +218,11 @@ def test_gradient_caching_equals_the_plain_step(folder, name):
     student = build_student(what, encoder, seed=0).eval()  # attention's RReLU would draw its slopes
     batch = batch_of(encoder, corpus, rows=4)
     frozen = FrozenCopy(encoder, what.frozen)(batch) if what.frozen else None
-    student(**batch, frozen=frozen)["loss"].backward()
-    plain, loss = [weight.grad for weight in student.parameters()], student(**batch, frozen=frozen)["loss"]
+    student(batch | {"frozen": frozen})["loss"].backward()
+    plain, loss = [weight.grad for weight in student.parameters()], student(batch | {"frozen": frozen})["loss"]
     for chunk in range(1, 4 * columns + 2):
         student.zero_grad()
-        given = (batch["input_ids"], batch["attention_mask"], 4, frozen)
-        found = cached_backward(student, *given, chunk=chunk)
+        found = cached_backward(student, batch | {"frozen": frozen}, chunk=chunk)
         torch.testing.assert_close(found["loss"], loss.detach(), rtol=1e-5, atol=1e-5)
         for weight, gradient in zip(student.parameters(), plain, strict=True):
             assert (weight.grad is None) == (gradient is None)
@@ -236,7 +235,7 @@ def test_the_second_pass_of_gradient_caching_has_the_same_dropout(folder):
     student = build_student(recipe(), encoder, seed=0).train()
     batch, passes, encode = batch_of(encoder, texts(4), rows=4, copies=2), [], student.encode
     student.encode = lambda *given: passes.append(encode(*given)) or passes[-1]
-    cached_backward(student, batch["input_ids"], batch["attention_mask"], 4, None, chunk=3)
+    cached_backward(student, batch, chunk=3)
     first, second = passes[:3], passes[3:]
     assert [len(part["embeddings"]) for part in first] == [3, 3, 2]
     for one, other in zip(first, second, strict=True):
@@ -254,11 +253,11 @@ def test_gradient_caching_in_bf16(folder, tmp_path, monkeypatch):
         return torch.autocast("cpu", torch.bfloat16)
 
     with bf16():
-        loss = student(**batch)["loss"]
+        loss = student(batch)["loss"]
     loss.backward()
     plain = {name: weight.grad for name, weight in student.named_parameters() if weight.grad is not None}
     student.zero_grad()
-    cached_backward(student, batch["input_ids"], batch["attention_mask"], 4, None, chunk=3, precision=bf16)
+    cached_backward(student, batch, chunk=3, precision=bf16)
     for name, gradient in plain.items():
         found = student.get_parameter(name).grad
         assert found is not None, f"{name}: the pass without a graph has cast it for both"

@@ -11,7 +11,7 @@ from layerwise.model import LayerModel
 from layerwise.train import Job, ModelSettings, OptimiserSettings, train, train_seeds
 from layerwise.train.loop.job import Training
 from layerwise.train.loop.settings import BaseRecipe, EvalSchedule
-from layerwise.train.loop.student import BaseStudent, freeze, new_layers
+from layerwise.train.loop.student import BaseStudent, EncoderPass, freeze, new_layers
 from layerwise.train.recipes.format import RecipeFormat
 
 TOKENS = torch.tensor([[2, 7, 3], [2, 9, 3]])
@@ -19,9 +19,15 @@ SCORES = {2: 0.25, 4: 0.75, 6: 0.5}
 
 
 class Zero(BaseStudent):
-    def forward(self, step):
-        views = self.encoder.read(TOKENS, torch.ones_like(TOKENS), self.pooler.layers, self.pooler.poolings)
-        loss = self.pooler.combine_poolings(views).square().mean()
+    def passes(self, batch):
+        return [EncoderPass(rows={"all": 2}, tokens=TOKENS, mask=torch.ones_like(TOKENS))]
+
+    def encode(self, tokens, mask):
+        views = self.encoder.read(tokens, mask, self.pooler.layers, self.pooler.poolings)
+        return {"embeddings": self.pooler.combine_poolings(views)}
+
+    def loss(self, encoded, batch):
+        loss = encoded["all"]["embeddings"].square().mean()
         return {"loss": loss, "parts": {"zero": loss.detach()}}
 
 
@@ -56,7 +62,7 @@ class ZeroJob(Job):
         scores = iter(SCORES.values())
         return Training(student=student, batches=Steps(), scorer=lambda: {"score": next(scores)})
 
-    def data_facts(self):
+    def data_facts(self, training):
         return {"rows": 2}
 
     def score_facts(self, training, state):

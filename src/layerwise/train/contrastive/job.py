@@ -17,10 +17,10 @@ from layerwise.train.contrastive.batches import Batches, EndlessBatches
 from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus, equal_to_evaluation, load_corpus
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.contrastive.frozen import MAX_BYTES, Frozen, FrozenCopy, FrozenViews, bytes_needed
-from layerwise.train.contrastive.graphs import GraphedEncode
 from layerwise.train.contrastive.settings import RECIPES, Recipe
-from layerwise.train.contrastive.student import Student, build_student
+from layerwise.train.contrastive.student import BATCH, Student, build_student
 from layerwise.train.contrastive.trainer import ContrastiveTrainer
+from layerwise.train.loop.graphs import GraphedEncode, use_graphs
 from layerwise.train.loop.job import Job, Training
 from layerwise.train.loop.scoring import check_unseen, score_model, tasks_to_score
 from layerwise.train.loop.summary import Result, summarise
@@ -109,7 +109,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
             ),
         )
 
-    def data_facts(self) -> dict[str, Any]:
+    def data_facts(self, training: Training[Student]) -> dict[str, Any]:  # noqa: ARG002
         """The text, and how many of its sentences are sentences of evaluation tasks."""
         tasks = [task.name for task in find_tasks(suites=["sts"])]
         return {
@@ -179,13 +179,8 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         return EndlessBatches(batches) if isinstance(corpus, StreamedCorpus) else batches
 
     def _graphs(self, student: Student, columns: int) -> GraphedEncode | None:
-        """CUDA graphs where there is one GPU and the batch goes through the encoder at once."""
         settings = self.recipe.train
-        if student.encoder.device.type != "cuda" or not settings.cuda_graphs or settings.chunk or world_size() > 1:
+        if not use_graphs(student, settings):
             return None
-        return GraphedEncode(
-            student,
-            rows=settings.batch_size * columns,
-            longest=self.recipe.data.max_length,
-            bf16=settings.precision == "bf16",
-        )
+        rows = {BATCH: settings.batch_size * columns}
+        return GraphedEncode(student, rows=rows, bf16=settings.precision == "bf16")

@@ -10,7 +10,7 @@ from layerwise.errors import InputError
 from layerwise.settings import Settings
 from layerwise.train.contrastive.terms import TERMS, FrozenSettings, TermSettings
 from layerwise.train.loop.settings import BaseRecipe, EvalSchedule
-from layerwise.train.recipes.format import RecipeFormat, Tables
+from layerwise.train.recipes.format import ListedTable, RecipeFormat, RecipeSource, Tables
 
 
 class DataSettings(Settings):
@@ -156,12 +156,21 @@ def _term(table: Mapping[str, Any]) -> TermSettings | None:
     return None if table.get("weight") == 0 else kind(**table)
 
 
-RECIPES = RecipeFormat(
+class ContrastiveFormat(RecipeFormat[Recipe]):
+    """Recipes that name text files."""
+
+    def parse(self, source: RecipeSource, *, data: str | None = None) -> Recipe:
+        """The settings of a recipe; its text files may lie beside it, if they are not in the data folder."""
+        recipe = super().parse(source)
+        files = tuple(source.locate(file, data) for file in recipe.data.files)
+        return recipe.replaced(data=recipe.data.replaced(files=files))
+
+
+RECIPES = ContrastiveFormat(
     recipe=Recipe,
     folder="contrastive",
     tables=("data", "model", "train", "dev"),
-    listed={"objective": "name"},
-    grows=True,
+    listed={"objective": ListedTable("name", grows=True, removable=True)},
 )
 
 
@@ -173,15 +182,12 @@ def load_recipe(name_or_file: str | Path, sets: Sequence[str] = (), *, data: str
     >>> load_recipe("simcse-unsup", ["train.batch_size=128"]).train.batch_size
     128
     """
-    source = RECIPES.read(name_or_file, sets)
-    recipe = RECIPES.parse(source.tables, where=source.name)
-    files = tuple(source.locate(file, data) for file in recipe.data.files)
-    return recipe.replaced(data=recipe.data.replaced(files=files))
+    return RECIPES.load(name_or_file, sets, data=data)
 
 
 def parse_recipe(tables: Tables, *, where: str = "recipe") -> Recipe:
     """A recipe from the tables of a TOML file; `where` begins an error."""
-    return RECIPES.parse(tables, where=where)
+    return RECIPES.settings(tables, where=where)
 
 
 def recipe_toml(recipe: Recipe) -> str:

@@ -1,6 +1,6 @@
 """The student of contrastive training: encoder, pooler, head and loss terms; one forward pass a step."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,9 +13,9 @@ from layerwise.model import Head, LayerModel
 from layerwise.objectives import gather_rows
 from layerwise.train.contrastive.settings import Recipe
 from layerwise.train.contrastive.terms import LocalRows, Step, Term, TermContext
-from layerwise.train.loop.student import BaseStudent, freeze, new_layers
+from layerwise.train.loop.student import BaseStudent, Encoded, EncoderPass, freeze, new_layers
 
-Encoded = dict[str, Tensor]  # rows first in each, so that batches can be split and concatenated
+BATCH = "batch"  # the only part of its only pass
 
 
 class Student(BaseStudent):
@@ -45,15 +45,12 @@ class Student(BaseStudent):
         self.poolings = list(dict.fromkeys([*pooler.poolings, *(pooling for pooling, _ in self._term_views)]))
         self._pooler_views = _PoolerViews(pooler, self.layers, self.poolings)
         self.encoded_names = ("embeddings", "views") if self._term_views else ("embeddings",)
-        self.encode_batch: Callable[[Tensor, Tensor], Encoded] = self.encode  # or a faster implementation
         self.eval()  # a new module is in training mode, whatever mode its encoder is in
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, rows: Tensor, frozen: Tensor | None = None
-    ) -> dict[str, Any]:
-        """The loss and its parts: tokens (columns · b, t) with column 0's rows first, `rows` (b,)."""
-        encoded = self.encode_batch(input_ids, attention_mask)
-        return self.loss(encoded, input_ids, attention_mask, len(rows), frozen)
+    def passes(self, batch: Mapping[str, Any]) -> Sequence[EncoderPass]:
+        """One pass of all columns: tokens (columns · b, t) with column 0's rows first."""
+        tokens = batch["input_ids"]
+        return (EncoderPass(rows={BATCH: len(tokens)}, tokens=tokens, mask=batch["attention_mask"]),)
 
     def encode(self, tokens: Tensor, mask: Tensor) -> Encoded:
         """One pass: embeddings after the head, and the views that terms asked for, (rows, poolings, layers, width)."""
@@ -63,9 +60,9 @@ class Student(BaseStudent):
         encoded = {"embeddings": embeddings, "views": views}
         return {name: encoded[name] for name in self.encoded_names}
 
-    def loss(self, encoded: Encoded, tokens: Tensor, mask: Tensor, rows: int, frozen: Tensor | None) -> dict[str, Any]:
-        """The weighted sum of the terms on the joint batch of all processes."""
-        step = self._step(encoded, tokens, mask, rows, frozen)
+    def loss(self, encoded: Mapping[str, Encoded], batch: Mapping[str, Any]) -> dict[str, Any]:
+        """The weighted sum of the terms; `batch` has tokens and mask, `rows` (b,) and, if terms need them, `frozen`."""
+        step = self._step(encoded[BATCH], batch)
         parts = {name: term(step) for name, term in self.terms.items()}
         total = torch.stack([self.weights[name] * value.float() for name, value in parts.items()]).sum()
         return {"loss": total, "parts": {name: value.detach() for name, value in parts.items()}}
@@ -77,8 +74,9 @@ class Student(BaseStudent):
         heads = [self.head] if keep_head and isinstance(self.head, Head) else []
         return LayerModel(self.encoder, self.pooler, heads=heads, **options)
 
-    def _step(self, encoded: Encoded, tokens: Tensor, mask: Tensor, rows: int, frozen: Tensor | None) -> Step:
-        columns = len(tokens) // rows
+    def _step(self, encoded: Encoded, batch: Mapping[str, Any]) -> Step:
+        tokens, mask, frozen = batch["input_ids"], batch["attention_mask"], batch.get("frozen")
+        columns = len(tokens) // len(batch["rows"])
         embeddings = _by_column(encoded["embeddings"], columns)
         views = {}
         if self._term_views:

@@ -104,7 +104,7 @@ class Job(ABC, Generic[R, S, M]):
         """Student, batches and scorer for one seed."""
 
     @abstractmethod
-    def data_facts(self) -> dict[str, Any]:
+    def data_facts(self, training: Training[S]) -> dict[str, Any]:
         """What results say of the data."""
 
     @abstractmethod

@@ -66,7 +66,7 @@ def train(
     training.student.eval()
     facts = {
         "recipe": without_folders(job.recipe.facts()),
-        **job.data_facts(),
+        **job.data_facts(training),
         "seed": seed,
         "steps": trainer.state.global_step,
         "seconds": round(time.perf_counter() - start, 1),

@@ -9,7 +9,7 @@ affect it.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -169,8 +169,11 @@ class _SeedRun:
         if not file.is_file():
             return
         formats = self.job.formats
-        source = formats.read(file)
-        before = formats.parse(source.tables, where=source.name).without_description()
+        try:
+            source = replace(formats.read(file), folders=())  # its paths are resolved already
+            before = formats.parse(source).without_description()
+        except InputError as error:
+            raise InputError(f"{error}; correct it, or remove it to resume without comparing the settings") from error
         now = self.job.recipe.without_description()
         if before != now:
             difference = _first_difference(before.facts(), now.facts())

@@ -1,7 +1,10 @@
 """The student: the encoder that is trained in place, a pooler and a head, built from [model] settings."""
 
-from collections.abc import Sequence
-from typing import NamedTuple, Self
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,18 +16,46 @@ from layerwise.model import Head
 from layerwise.train.loop.settings import ModelSettings
 
 _STD = 0.02  # as BERT's layers are initialised
+Encoded = dict[str, Tensor]  # rows first in each, so that batches can be split and concatenated
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderPass:
+    """Texts that go through the encoder together.
+
+    Attributes:
+        rows: The number of rows of each part of the pass, by name, in their order.
+        tokens: Token numbers, (n, t).
+        mask: 1 for tokens, 0 for padding, (n, t).
+        dropout: The rate of the encoder's dropout modules in this pass; None: as they are.
+    """
+
+    rows: Mapping[str, int]
+    tokens: Tensor
+    mask: Tensor
+    dropout: float | None = None
+
+    def split(self, encoded: Encoded) -> dict[str, Encoded]:
+        """What the pass returned, by part."""
+        if len(self.rows) == 1:
+            return dict.fromkeys(self.rows, encoded)
+        split = {name: torch.split(tensor, list(self.rows.values())) for name, tensor in encoded.items()}
+        return {part: {name: tensors[place] for name, tensors in split.items()} for place, part in enumerate(self.rows)}
 
 
 class BaseStudent(nn.Module):
-    """Encoder, pooler and head as one module; a subclass adds the loss.
+    """Encoder, pooler and head as one module. A subclass says how a batch is encoded, and adds the loss.
 
-    Its `forward` takes a batch and returns a dict of "loss", a scalar, and "parts", named values of its terms.
+    A step is `passes` (what goes through the encoder), `encode` (each of them) and `loss`; gradient caching and CUDA
+    graphs replace the second for any student.
 
     Args:
         encoder: Its model is trained in place.
         pooler: The mix that makes embeddings, resolved; attention has its network.
         head: Applied after the pooler, or identity.
     """
+
+    encoded_names: Sequence[str] = ("embeddings",)
 
     def __init__(self, encoder: LayerEncoder, pooler: LayerMix, head: nn.Module) -> None:
         super().__init__()
@@ -35,7 +66,35 @@ class BaseStudent(nn.Module):
         self.pooler = pooler
         self.attention = pooler.network if isinstance(pooler, LayerAttention) else None
         self.head = head
+        self.encode_pass: Callable[[EncoderPass], Encoded] = self.run_pass  # or a faster implementation
         self._parameters_list: list[nn.Parameter] = []
+
+    @abstractmethod
+    def passes(self, batch: Mapping[str, Any]) -> Sequence[EncoderPass]:
+        """The passes of the encoder that a batch needs."""
+
+    @abstractmethod
+    def encode(self, tokens: Tensor, mask: Tensor) -> Encoded:
+        """One pass: (n, t) twice -> tensors by the names in `encoded_names`, each with n rows."""
+
+    @abstractmethod
+    def loss(self, encoded: Mapping[str, Encoded], batch: Mapping[str, Any]) -> dict[str, Any]:
+        """The "loss" of the joint batch of all processes, a scalar, and its "parts", detached values by name.
+
+        `encoded` holds the parts of all passes, by name.
+        """
+
+    def forward(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """The loss of a batch and its parts, see `loss`."""
+        encoded: dict[str, Encoded] = {}
+        for encoder_pass in self.passes(batch):
+            encoded |= encoder_pass.split(self.encode_pass(encoder_pass))
+        return self.loss(encoded, batch)
+
+    def run_pass(self, encoder_pass: EncoderPass) -> Encoded:
+        """Encode a pass at its dropout rate."""
+        with dropout_set(self.backbone, encoder_pass.dropout):
+            return self.encode(encoder_pass.tokens, encoder_pass.mask)
 
     @property
     def encoder(self) -> LayerEncoder:
@@ -67,7 +126,7 @@ class NewLayers(NamedTuple):
 
 def new_layers(settings: ModelSettings, encoder: LayerEncoder, *, seed: int) -> NewLayers:
     """Set the encoder's dropout and make pooler and head, the pooler by `seed`, the head by `seed + 1`."""
-    set_dropout(encoder, settings.dropout)
+    set_dropout(encoder.model, settings.dropout)
     pooler = new_pooler(settings.pooler, encoder, seed=seed)
     in_features = pooler.width(encoder.width)
     width = settings.width or (encoder.width if settings.head != "none" else in_features)
@@ -113,12 +172,30 @@ def _batch_norm_head(in_features: int, width: int, generator: torch.Generator) -
     return network
 
 
-def set_dropout(encoder: LayerEncoder, rate: float | None) -> None:
+def set_dropout(model: nn.Module, rate: float | None) -> None:
     """Set the rate of every dropout module; None leaves them unchanged."""
     if rate is not None:
-        for module in encoder.model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = rate
+        for module in _dropout_modules(model):
+            module.p = rate
+
+
+@contextmanager
+def dropout_set(model: nn.Module, rate: float | None) -> Iterator[None]:
+    """Set the rate of every dropout module, and restore each at the end; None leaves them unchanged.
+
+    Only modules are set: attention that holds its rate as a plain number (ModernBERT's) is left unchanged.
+    """
+    rates = {module: module.p for module in (_dropout_modules(model) if rate is not None else ())}
+    try:
+        set_dropout(model, rate)
+        yield
+    finally:
+        for module, before in rates.items():
+            module.p = before
+
+
+def _dropout_modules(model: nn.Module) -> list[nn.Dropout]:
+    return [module for module in model.modules() if isinstance(module, nn.Dropout)]
 
 
 def freeze(student: nn.Module, backbone: nn.Module, names: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
-"""The base of all trainers: Hugging Face's Trainer with our batches and dev score, logging the parts of the loss.
+"""The base of all trainers: Hugging Face's Trainer with our batches, dev score, gradient caching and CUDA graphs.
 
-A loss or gradient that is not finite stops the training before anything is written, a checkpoint of another training is
-refused, and nothing is printed: only the command line does.
+The parts of the loss are logged. A loss or gradient that is not finite stops the training before anything is written, a
+checkpoint of another training is refused, and nothing is printed: only the command line does.
 """
 
 import math
@@ -15,29 +15,37 @@ from torch import Tensor, nn
 from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainingArguments
 
 from layerwise.errors import InputError, TrainingError
+from layerwise.objectives import world_size
 from layerwise.train.loop.checkpoints import last_checkpoint
+from layerwise.train.loop.grad_cache import cached_backward
+from layerwise.train.loop.graphs import GraphedEncode
+from layerwise.train.loop.student import BaseStudent
 
 Scorer = Callable[[], dict[str, float]]
 
 
 class BaseTrainer(Trainer):
-    """Trains a module whose forward returns "loss" and its "parts".
+    """Trains a student.
 
     Args:
         student: The model with its loss.
         arguments: Of Hugging Face's Trainer.
         batches: Padded batches, iterated once an epoch.
         scorer: Returns the dev metrics of the student as it is now, by name.
+        chunk: Gradient caching with this many rows at a time; 0: off.
+        graphs: Run the encoder by CUDA graphs.
         options: For Hugging Face's Trainer, such as callbacks.
     """
 
     def __init__(
         self,
-        student: nn.Module,
+        student: BaseStudent,
         arguments: TrainingArguments,
         batches: Iterable[Any],
         *,
         scorer: Scorer | None = None,
+        chunk: int = 0,
+        graphs: GraphedEncode | None = None,
         **options: Any,
     ) -> None:
         rows: dict[str, Any] = {"train_dataset": batches}
@@ -47,6 +55,10 @@ class BaseTrainer(Trainer):
         self.student = student
         self.batches = batches
         self.scorer = scorer
+        self.chunk = chunk
+        self.graphs = graphs
+        if graphs is not None:
+            student.encode_pass = graphs
         self._parts: dict[str, tuple[Tensor | float, int]] = {}
         self._recent_losses = _RecentLosses()
 
@@ -55,33 +67,54 @@ class BaseTrainer(Trainer):
         return self.batches
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """One step; its loss is remembered."""
-        loss = super().training_step(model, inputs, num_items_in_batch)
-        self.remember_loss(loss)
+        """One step: forward and backward pass. Its loss is remembered, to check later that it is finite."""
+        if self.chunk:
+            loss = self._cached_step(model, inputs)
+        else:
+            loss = super().training_step(model, inputs, num_items_in_batch)
+        self._recent_losses.add(loss, self.state.global_step + 1)
         return loss
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Tensor:
         """The student's loss; its parts are added up for the log."""
-        output = model(**inputs)
-        self.add_parts(output["parts"])
+        return self._loss(model(self.student_batch(inputs)))
+
+    def student_batch(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """What the student takes of a batch."""
+        return inputs
+
+    def _cached_step(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+        """A step by gradient caching; gradients are averaged over the processes here, for no DDP hook runs."""
+        model.train()
+        batch = self.student_batch(self._prepare_inputs(inputs))
+        precision = self.accelerator.autocast  # the host wraps only `forward` in it
+        output = cached_backward(self.student, batch, chunk=self.chunk, precision=precision)
+        if world_size() > 1:
+            for parameter in self.student.parameters():
+                if parameter.grad is not None:
+                    torch.distributed.all_reduce(parameter.grad)
+                    parameter.grad /= world_size()
+        return self._loss(output)
+
+    def _loss(self, output: Mapping[str, Any]) -> Tensor:
+        """The loss of an output; its parts are added up until the next log, each over the steps that have it."""
+        for name, value in output["parts"].items():
+            total, steps = self._parts.get(name, (0.0, 0))
+            self._parts[name] = (total + value, steps + 1)
         loss: Tensor = output["loss"]
         return loss
 
-    def remember_loss(self, loss: Tensor) -> None:
-        """Remember the loss of a step, to check later that it is finite."""
-        self._recent_losses.add(loss, self.state.global_step + 1)
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Move to the device; for CUDA graphs, first pad to one of a few lengths."""
+        padded = inputs if self.graphs is None else self.graphs.padded(inputs)
+        prepared: dict[str, Any] = super()._prepare_inputs(padded)
+        return prepared
 
     def _prepare_input(self, data: Any) -> Any:
         """Move to the device without waiting for it."""
         if isinstance(data, Tensor) and self.args.device.type == "cuda":
             return data.pin_memory().to(self.args.device, non_blocking=True)
         return super()._prepare_input(data)
-
-    def add_parts(self, parts: Mapping[str, Tensor]) -> None:
-        """Add up the values of the loss's parts until the next log, each over the steps that have it."""
-        for name, value in parts.items():
-            total, steps = self._parts.get(name, (0.0, 0))
-            self._parts[name] = (total + value, steps + 1)
 
     def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
         """Log the parts of the loss beside it, where there are several."""
@@ -98,9 +131,7 @@ class BaseTrainer(Trainer):
             step = self._recent_losses.first_not_finite()
             if step is not None:
                 raise TrainingError(self._not_a_number("loss", step))
-            if grad_norm is not None and not math.isfinite(
-                grad_norm
-            ):  # or the weights are not either, and would be saved
+            if grad_norm is not None and not math.isfinite(grad_norm):  # nor would the saved weights be
                 raise TrainingError(self._not_a_number("gradient", self.state.global_step))
         super()._maybe_log_save_evaluate(tr_loss, grad_norm, *arguments, **options)
 

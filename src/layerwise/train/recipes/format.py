@@ -4,11 +4,12 @@
     [train]
     learning_rate = 1e-4      # only what differs
 
-Tables are merged key by key, [[objective]] tables by their name. `--set train.learning_rate=1e-4` changes one value.
+Tables are merged key by key, [[objective]] tables by their name or task. `--set train.learning_rate=1e-4` changes one
+value.
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from importlib import resources
@@ -49,6 +50,21 @@ class RecipeSource:
 
 
 @dataclass(frozen=True)
+class ListedTable:
+    """[[TABLE]]s of one name.
+
+    Args:
+        key: The key that identifies a table.
+        grows: `--set TABLE.NAME.key=value` adds a table where none has that name.
+        removable: A recipe that extends another removes a table by weight = 0.
+    """
+
+    key: str
+    grows: bool = False
+    removable: bool = False
+
+
+@dataclass(frozen=True)
 class RecipeFormat(Generic[R]):
     """The recipes of one kind of training.
 
@@ -56,15 +72,13 @@ class RecipeFormat(Generic[R]):
         recipe: The settings that they become.
         folder: The folder of the shipped recipes, beside this module.
         tables: The names of [TABLE]s, fields of `recipe`, in the order in which they are written.
-        listed: The names of [[TABLE]]s, each with the key that identifies one; `recipe` has them in the plural.
-        grows: `--set TABLE.NAME.key=value` adds a listed table where none has that name.
+        listed: The names of [[TABLE]]s; `recipe` has them in the plural.
     """
 
     recipe: type[R]
     folder: str
     tables: tuple[str, ...]
-    listed: Mapping[str, str]
-    grows: bool = False
+    listed: Mapping[str, ListedTable]
 
     def names(self) -> list[str]:
         """The shipped recipes."""
@@ -78,14 +92,22 @@ class RecipeFormat(Generic[R]):
             return source
         return RecipeSource(self.override(source.tables, sets), f"{source.name}, changed by --set", source.folders)
 
-    def parse(self, tables: Tables, *, where: str) -> R:
-        """Settings from tables; `where` begins an error."""
+    def load(self, name_or_file: str | Path, sets: Sequence[str] = (), *, data: str | None = None) -> R:
+        """A recipe by its name or file, with overrides; `data` is a folder of the files that it names."""
+        return self.parse(self.read(name_or_file, sets), data=data)
+
+    def parse(self, source: RecipeSource, *, data: str | None = None) -> R:  # noqa: ARG002 - for recipes with files
+        """The settings of a recipe."""
+        return self.settings(source.tables, where=source.name)
+
+    def settings(self, tables: Tables, *, where: str, **values: Any) -> R:
+        """Settings from tables and from values that are settings already; `where` begins an error."""
         try:
             for key in tables:
                 check_known(key, (*DESCRIPTION, *self.tables, *self.listed), "key")
             plural = {f"{name}s": _list_of_tables(tables, name) for name in self.listed}
             single = {key: value for key, value in tables.items() if key not in self.listed}
-            return self.recipe(**{"name": Path(where).stem} | single | plural)
+            return self.recipe(**{"name": Path(where).stem} | single | plural | values)
         except LayerwiseError as error:
             raise InputError(f"{where}: {error}") from error
 
@@ -97,7 +119,7 @@ class RecipeFormat(Generic[R]):
         values = recipe.model_dump(exclude_none=True)  # TOML has no null
         text = tomli_w.dumps({name: values[name] for name in (*DESCRIPTION, *self.tables)})
         listed = ((name, table) for name in self.listed for table in values[f"{name}s"])
-        return text + "".join(_listed_toml(name, table) for name, table in listed)
+        return text + "".join(_table_toml(f"[[{name}]]", name, table) for name, table in listed)
 
     def notes(self, name: str) -> str:
         """The comments in the file of a shipped recipe and in those that it extends."""
@@ -192,11 +214,11 @@ class RecipeFormat(Generic[R]):
 
     def _listed_table(self, tables: Tables, kind: str, name: str, text: str) -> Tables:
         listed: list[Tables] = tables.setdefault(kind, [])
-        named = {str(table.get(self.listed[kind])): table for table in listed}
+        named = {str(table.get(self.listed[kind].key)): table for table in listed}
         if name not in named:
-            if not self.grows:
+            if not self.listed[kind].grows:
                 raise InputError(f"--set {text!r}: {unknown(kind, name, named)}")
-            named[name] = {self.listed[kind]: name}
+            named[name] = {self.listed[kind].key: name}
             listed.append(named[name])
         return named[name]
 
@@ -205,7 +227,7 @@ class RecipeFormat(Generic[R]):
         return resources.files("layerwise.train.recipes") / self.folder
 
 
-def _check_tables(tables: Tables, single: Sequence[str], listed: Mapping[str, str], where: str) -> None:
+def _check_tables(tables: Tables, single: Sequence[str], listed: Iterable[str], where: str) -> None:
     """Refuse what must be a table and is none, before values are merged into it."""
     for name in single:
         if not isinstance(tables.get(name, {}), dict):
@@ -224,12 +246,12 @@ def _list_of_tables(tables: Tables, name: str) -> list[Tables]:
     return listed
 
 
-def _merge_listed(base: Sequence[Tables], changes: Sequence[Tables], key: str) -> list[Tables]:
+def _merge_listed(base: Sequence[Tables], changes: Sequence[Tables], kind: ListedTable) -> list[Tables]:
     """Tables of the same name are merged, or removed by weight = 0; others are appended.
 
     A second table of the same name is left for the recipe to refuse.
     """
-    merged = [dict(table) for table in base]
+    merged, key = [dict(table) for table in base], kind.key
     places = {table[key]: place for place, table in enumerate(base) if isinstance(table.get(key), str)}
     for table in changes:
         place = places.pop(table.get(key), None)
@@ -237,16 +259,17 @@ def _merge_listed(base: Sequence[Tables], changes: Sequence[Tables], key: str) -
             merged.append(table)
         else:
             merged[place] |= table
-    return [table for table in merged if table.get("weight") != 0]
+    return [table for table in merged if not (kind.removable and table.get("weight") == 0)]
 
 
-def _listed_toml(name: str, table: Mapping[str, Any]) -> str:
+def _table_toml(header: str, path: str, table: Mapping[str, Any]) -> str:
+    """A table with its header, then the tables in it."""
     import tomli_w
 
     nested = {key: value for key, value in table.items() if isinstance(value, Mapping)}
     flat = {key: value for key, value in table.items() if key not in nested}
-    parts = [f"\n[[{name}]]\n{tomli_w.dumps(flat)}"]
-    return "".join(parts + [f"\n[{name}.{key}]\n{tomli_w.dumps(value)}" for key, value in nested.items()])
+    parts = [_table_toml(f"[{path}.{key}]", f"{path}.{key}", value) for key, value in nested.items()]
+    return f"\n{header}\n{tomli_w.dumps(flat)}{''.join(parts)}"
 
 
 def _toml_value(text: str) -> Any:

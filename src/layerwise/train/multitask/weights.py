@@ -1,4 +1,4 @@
-"""How much each task's loss counts: fixed weights, or learned ones.
+"""The weights of the tasks' losses, fixed or learned.
 
 A task of weight 0 is left out of the sum, not multiplied by 0: its loss need not even be computed (give None), no
 gradient comes from it, and a loss of infinity or NaN does no harm.
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.errors import InputError
-from layerwise.multitask.settings import WEIGHTS
 from layerwise.registry import check_known
+from layerwise.train.multitask.settings import WEIGHTS
 
 
 def task_weights(kind: str, sizes: Sequence[int], given: Sequence[float]) -> tuple[float, ...]:
     """A weight for each task.
 
     Args:
-        kind: "equal": 1 each; "inverse-size": proportional to 1/size; both sum to the number of tasks. "given": as
-            given, whatever their sum. "learned": 1 each, which is where `LearnedWeights` start.
+        kind: "equal": 1 each; "inverse-size": proportional to 1/size; both sum to the number of tasks. "given": the
+            weights of the objectives, whatever their sum. "learned": 1 each, which is where `LearnedWeights` start.
         sizes: Each task's training rows.
-        given: Each task's own weight.
+        given: The weight of each task's objective.
     """
     check_known(kind, WEIGHTS, "weights")
     if len(sizes) != len(given) or not sizes:
@@ -60,20 +60,20 @@ class LearnedWeights(nn.Module):
     def __init__(self, regression: Sequence[bool]) -> None:
         super().__init__()
         self.log_variances = nn.ParameterList([nn.Parameter(torch.zeros(())) for _ in regression])
-        self.halves = tuple(0.5 if own else 1.0 for own in regression)
+        self.halves = tuple(0.5 if is_regression else 1.0 for is_regression in regression)
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """What each task's loss is multiplied by now."""
-        logs = torch.stack([own.detach() for own in self.log_variances])
+        """The current weight of each task's loss."""
+        logs = torch.stack([log_variance.detach() for log_variance in self.log_variances])
         return tuple((torch.tensor(self.halves) * torch.exp(-logs.cpu())).tolist())
 
     def forward(self, losses: Sequence[Tensor | None]) -> Tensor:
-        """None: a task that is not in this step, or whose rows are all padding; its s_t stays as it is. -> scalar"""
+        """None: a task that is not in this step, or whose rows are all padding; its s_t is left unchanged. -> scalar"""
         if len(losses) != len(self.log_variances):
             raise InputError(f"{len(losses)} losses for {len(self.log_variances)} tasks; give None for none")
-        own = zip(self.halves, self.log_variances, losses, strict=True)
-        return _sum([half * (torch.exp(-s) * loss + s) for half, s, loss in own if loss is not None])
+        terms = zip(self.halves, self.log_variances, losses, strict=True)
+        return _sum([half * (torch.exp(-s) * loss + s) for half, s, loss in terms if loss is not None])
 
 
 def _sum(parts: Sequence[Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""How good a predictor is on the rows of a role: a score a task, all of them as one, and who is taken for whom."""
+"""Scores of a predictor on the dev or test rows of its tasks: one for each task, an overall score, confusions."""
 
 import math
 from collections.abc import Sequence
@@ -6,34 +6,35 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
 from layerwise.files import plain_json
-from layerwise.multitask.metrics import confusion, overall, task_metric
-from layerwise.multitask.rows import RoleRows, TrainingTask
 from layerwise.muted import muted
 from layerwise.predict import Predictor, predicted_classes
+from layerwise.train.multitask.metrics import confusion, overall, task_metric
+from layerwise.train.multitask.rows import RoleRows, TrainingTask
 
 OVERALL = "overall"
-_DRAW = 0  # the seed: every training looks at the same rows
+_DRAW = 0  # the seed: every training evaluates the same rows
 
 
 @dataclass(frozen=True)
 class Report:
     """Scores by "task/metric", their overall score, and a confusion matrix for each task of classes.
 
-    The overall score is None where a task has no rows of the role: one of some of them would mislead. A correlation is
-    not defined where all outputs are equal: it is 0 here, so that training goes on from there. Where outputs are not
-    finite, the model has diverged: its score and the overall one are NaN, and no confusion is counted.
+    The overall score is None where a task has no rows of the role: a mean of the others would mislead. A correlation is
+    not defined where all outputs are equal: it is 0 here, so that training continues. Where outputs are not finite, the
+    model has diverged: the task's score and the overall score are NaN, and no confusion is counted.
     """
 
     scores: dict[str, float]
     overall: float | None
     confusions: dict[str, NDArray[np.int64]]
 
-    def figures(self) -> dict[str, float]:
-        """Every score and the overall one, by which steps are compared: 0, the lowest there is, in place of NaN."""
+    def metrics(self) -> dict[str, float]:
+        """Every score and the overall score, by which steps are compared: 0, the lowest value, in place of NaN."""
         if self.overall is None:
             return self.scores
         return {**self.scores, OVERALL: 0.0 if math.isnan(self.overall) else self.overall}
@@ -45,7 +46,7 @@ class Report:
         return facts
 
 
-def report(predictor: Predictor, tasks: Sequence[TrainingTask], role: str = "dev") -> Report:
+def score_tasks(predictor: Predictor, tasks: Sequence[TrainingTask], role: str = "dev") -> Report:
     """Score every task that has rows of this role."""
     scores: dict[str, float] = {}
     confusions: dict[str, NDArray[np.int64]] = {}
@@ -53,14 +54,41 @@ def report(predictor: Predictor, tasks: Sequence[TrainingTask], role: str = "dev
         if role not in task.parts:
             continue
         rows, name, metric = task.parts[role], task.name, task.setup.task.metric
-        with muted("layerwise.encoder.streaming"):  # texts are cut to the task's length at every look
+        with muted("layerwise.encoder.streaming"):  # texts are truncated to the task's length at every evaluation
             outputs = predictor.outputs(name, rows.columns)
         finite = bool(np.isfinite(outputs).all())
         scores[f"{name}/{metric}"] = _score(task, rows, outputs) if finite else math.nan
         if task.labels and finite:
             confusions[name] = confusion(rows.targets, predicted_classes(outputs), len(task.labels))
-    whole = all(role in task.parts for task in tasks)
-    return Report(scores, overall(scores) if whole else None, confusions)
+    complete = all(role in task.parts for task in tasks)
+    return Report(scores, overall(scores) if complete else None, confusions)
+
+
+class TaskScorer:
+    """Scores a student's predictor on dev rows during training, and on all rows after it.
+
+    Args:
+        predictor: It shares the student's weights.
+        tasks: With their rows.
+        limit: Evaluate at most this many dev rows of a task during training; 0: all.
+        bf16: Evaluate during training under autocast, as it is trained: float32 takes several times as long on a GPU.
+    """
+
+    def __init__(self, predictor: Predictor, tasks: Sequence[TrainingTask], *, limit: int, bf16: bool) -> None:
+        self.predictor = predictor
+        self.tasks = tuple(tasks)
+        self.dev_tasks = [with_fewer_dev_rows(task, limit) for task in tasks]
+        self.bf16 = bf16
+
+    def __call__(self) -> dict[str, float]:
+        """Scores by "task/metric", and the overall score."""
+        with torch.autocast(self.predictor.model.encoder.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+            return score_tasks(self.predictor, self.dev_tasks).metrics()
+
+    def reports(self) -> dict[str, Report]:
+        """Reports on all rows of "dev", and of "test" where a task has labelled rows of it."""
+        roles = ["dev", *(["test"] if any("test" in task.parts for task in self.tasks) else [])]
+        return {role: score_tasks(self.predictor, self.tasks, role) for role in roles}
 
 
 def _score(task: TrainingTask, rows: RoleRows, outputs: NDArray[np.float32]) -> float:
@@ -69,9 +97,9 @@ def _score(task: TrainingTask, rows: RoleRows, outputs: NDArray[np.float32]) -> 
 
 
 def with_fewer_dev_rows(task: TrainingTask, limit: int) -> TrainingTask:
-    """The task with at most so many of its dev rows, drawn once for all and in the file's order; 0: all of them.
+    """The task with at most this many of its dev rows, drawn by a fixed seed, in the file's order; 0: all of them.
 
-    Rows that happen to have one score are refused: every look would find a correlation of 0.
+    Rows whose scores are all equal are refused: every evaluation would have a correlation of 0.
     """
     rows = task.parts["dev"]
     if not limit or len(rows) <= limit:

@@ -1,7 +1,7 @@
 """Which rows of which task are in which step, a function of seed and epoch alone.
 
-A pass over a task is its rows, newly shuffled, in batches; the last one may be smaller. Tasks with no part in training
-(weight 0) are better left out: their steps would do nothing.
+A pass over a task is its rows, newly shuffled, in batches; the last one may be smaller. Leave out tasks of weight 0:
+their steps would do nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
-from layerwise.multitask.settings import ITERATIONS
 from layerwise.registry import check_known
-from layerwise.search.metrics import check_seed
+from layerwise.search import check_seed
+from layerwise.train.multitask.settings import ITERATIONS
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,14 @@ class TaskBatch:
     def is_padding(self) -> bool:
         """Whether no row counts, so that there is nothing to compute."""
         return not self.kept.any()
+
+    def part(self, rank: int, world: int) -> "TaskBatch":
+        """The rows of one of `world` processes: as many for each, the last ones padded."""
+        if world == 1:
+            return self
+        size = -(-len(self) // world)
+        missing, own = size * world - len(self), slice(rank * size, (rank + 1) * size)
+        return TaskBatch(self.task, np.pad(self.rows, (0, missing))[own], np.pad(self.kept, (0, missing))[own])
 
 
 def steps(sizes: Sequence[int], batch_sizes: Sequence[int], iteration: str) -> int:
@@ -58,9 +66,9 @@ def schedule(
 ) -> Iterator[tuple[TaskBatch, ...]]:
     """The steps of an epoch, each with its batches.
 
-    "cycling": every step has a batch of each task; a task that is through begins again. "padding": every batch has
-    exactly `batch_sizes[task]` rows; what a task lacks is padding. "truncating": each task once, until the first is
-    through. "proportional": one task a step, drawn with a probability proportional to its size; "temperature": to
+    "cycling": every step has a batch of each task; an exhausted task starts again. "padding": every batch has exactly
+    `batch_sizes[task]` rows; what a task lacks is padding. "truncating": each task once, until the first is exhausted.
+    "proportional": one task a step, drawn with a probability proportional to its size; "temperature": to
     size^(1/temperature).
 
     Args:
@@ -79,9 +87,9 @@ def schedule(
     if iteration in ("proportional", "temperature"):
         chances = _chances(sizes, temperature if iteration == "temperature" else 1.0)
         drawn = np.random.default_rng([seed, epoch, len(sizes)]).choice(len(sizes), size=count, p=chances)
-        return _drawn(drawn, [_cycled(task, *own) for task, own in enumerate(each)])
+        return _drawn(drawn, [_cycled(task, *options) for task, options in enumerate(each)])
     make = _padded if iteration == "padding" else _cycled
-    return islice(zip(*(make(task, *own) for task, own in enumerate(each)), strict=True), count)
+    return islice(zip(*(make(task, *options) for task, options in enumerate(each)), strict=True), count)
 
 
 def _drawn(tasks: NDArray[np.int64], batches: Sequence[Iterator[TaskBatch]]) -> Iterator[tuple[TaskBatch, ...]]:
@@ -90,14 +98,14 @@ def _drawn(tasks: NDArray[np.int64], batches: Sequence[Iterator[TaskBatch]]) -> 
 
 
 def _cycled(task: int, size: int, batch: int, random: np.random.Generator) -> Iterator[TaskBatch]:
-    """Pass after pass, for ever."""
+    """Pass after pass, without end."""
     while True:
         for rows in _pass(size, batch, random):
             yield TaskBatch(task, rows, np.ones(len(rows), dtype=np.bool_))
 
 
 def _padded(task: int, size: int, batch: int, random: np.random.Generator) -> Iterator[TaskBatch]:
-    """One pass, then padding for ever."""
+    """One pass, then padding without end."""
     for rows in _pass(size, batch, random):
         yield TaskBatch(task, np.pad(rows, (0, batch - len(rows))), np.arange(batch) < len(rows))
     while True:

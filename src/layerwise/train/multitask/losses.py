@@ -1,4 +1,4 @@
-"""The losses of one task's batch, pure functions: by its labels, or by contrast of two views of its texts."""
+"""The losses of a task's batch as pure functions: by its labels, and by contrast of two views of its texts."""
 
 from collections.abc import Callable
 
@@ -31,13 +31,13 @@ _BY_ROW: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def task_loss(logits: Tensor, targets: Tensor, kind: str, *, kept: Tensor | None = None) -> Tensor:
-    """The mean over the rows kept, in float32 at least. (n, classes) or (n,), (n,) -> scalar
+    """The mean over the rows that count, in float32 at least. (n, classes) or (n,), (n,) -> scalar
 
     Args:
         logits: (n, classes) for "cross-entropy"; (n,) for "binary" (of the second class) and "mse" (numbers).
         targets: (n,) class numbers, 0 and 1, or numbers.
         kind: "cross-entropy", "binary" or "mse".
-        kept: (n,) bool; rows of padding are False. They give neither loss nor gradient, whatever stands in them, NaN
+        kept: (n,) bool; rows of padding are False. They give neither loss nor gradient, whatever their values, NaN
             included; of padding alone the loss is 0 and every gradient 0.
     """
     check_known(kind, tuple(_BY_ROW), "loss")
@@ -46,16 +46,16 @@ def task_loss(logits: Tensor, targets: Tensor, kind: str, *, kept: Tensor | None
         logits = logits.to(full_dtype(logits))
         if kept is None:
             return _BY_ROW[kind](logits, targets).mean()
-        # Cleared before the loss as well: behind it, 0 times the gradient of a NaN would be NaN.
+        # Cleared before the loss as well: after it, 0 times the gradient of a NaN would be NaN.
         logits = logits.where(kept.unsqueeze(-1) if logits.ndim == 2 else kept, 0)
         by_row = _BY_ROW[kind](logits, targets.where(kept, 0))
         return by_row.where(kept, 0).sum() / kept.sum().clamp(min=1)
 
 
 def contrast_loss(first: Tensor, second: Tensor, kept: Tensor, *, columns: int, temperature: float) -> Tensor:
-    """InfoNCE of two views of a batch's texts, a text's own other view the positive. (columns·n, d) twice -> scalar
+    """InfoNCE of two views of a batch's texts; a text's second view is its positive. (columns·n, d) twice -> scalar
 
-    The other texts of the batch are negatives, but not the other one of a pair: the labels say how near it is.
+    The other texts of the batch are negatives, except the other text of a pair: the labels say how similar that is.
 
     Args:
         first: The first column's n texts, then the second column's, if there is one.

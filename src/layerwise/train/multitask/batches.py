@@ -1,6 +1,7 @@
-"""Steps to train on: the schedule's rows of every task, tokenised ahead in a thread and padded.
+"""Batches of several tasks: the scheduled rows of every task, tokenised ahead in a thread and padded.
 
-The order is a function of seed and epoch, so that a resumed training sees what an uninterrupted one would have seen.
+The order is a function of seed and epoch, so all processes of a training agree on it without communicating, and a
+resumed training sees what an uninterrupted one would have seen.
 """
 
 from collections import Counter
@@ -10,13 +11,11 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from layerwise.encoder import ahead
-from layerwise.encoder.batches import padded_texts
-from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.encoder import SentenceTokenizer, ahead, padded_texts
 from layerwise.errors import InputError
-from layerwise.multitask.rows import TrainingTask
-from layerwise.multitask.schedule import TaskBatch, schedule, steps
-from layerwise.multitask.settings import MixingSettings
+from layerwise.train.multitask.rows import TrainingTask
+from layerwise.train.multitask.schedule import TaskBatch, schedule, steps
+from layerwise.train.multitask.settings import MixingSettings
 
 Batch = dict[str, Tensor]
 Step = dict[str, Batch]  # by the task's name
@@ -31,11 +30,14 @@ class MultitaskBatches:
 
     Args:
         tasks: Those that are trained, with their rows.
-        tokenizers: By the task's name; each cuts texts to its task's length.
-        batch_size: Rows of a task's batch.
-        mixing: How the tasks go together.
-        pad_id: What texts are padded with.
+        tokenizers: By the task's name; each truncates texts to its task's length.
+        batch_size: Rows of a task's batch and process.
+        mixing: How the tasks are trained together.
+        pad_id: The token that texts are padded with.
         seed: Of the order, with the epoch.
+        rank: The number of this process.
+        world: The number of processes. A joint batch has batch_size·world rows, each process takes a contiguous part,
+            padded with rows that have no loss where they are fewer.
     """
 
     def __init__(
@@ -47,37 +49,45 @@ class MultitaskBatches:
         mixing: MixingSettings,
         pad_id: int,
         seed: int,
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
         self.tasks = tuple(tasks)
         self.tokenizers = dict(tokenizers)
         self.mixing = mixing
         self.pad_id = pad_id
         self.seed = seed
+        self.rank = rank
+        self.world = world
         self.epoch = 0
         self._skip = 0
-        self._texts, self._cut = Counter[str](), Counter[str]()
+        self._texts, self._truncated = Counter[str](), Counter[str]()
         self._sizes = [len(task.parts["train"]) for task in self.tasks]
-        self._batch_sizes = [batch_size] * len(self.tasks)
+        self._batch_sizes = [batch_size * world] * len(self.tasks)
 
     def __len__(self) -> int:
-        """Steps an epoch."""
+        """Steps per epoch."""
         return steps(self._sizes, self._batch_sizes, self.mixing.iteration)
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch the next iteration is."""
+        """Choose the epoch of the next iteration."""
         if epoch < 0:
             raise InputError(f"epoch is {epoch}; epochs count from 0")
         self.epoch = epoch
 
     def skip(self, count: int) -> None:
-        """Begin the next iteration, and only that, after this many steps."""
+        """Start the next iteration, and only that, after this many steps."""
         if not 0 <= count <= len(self):
-            raise InputError(f"{count} steps to skip; an epoch has {len(self)}: were it other files or batch sizes?")
+            raise InputError(f"{count} steps to skip; an epoch has {len(self)}: were there other rows or batch sizes?")
         self._skip = count
 
-    def cut_shares(self) -> dict[str, float]:
-        """Task -> the share of its texts so far that were longer than its `max_length`, and were cut."""
-        return {name: self._cut[name] / count for name, count in self._texts.items()}
+    def resume_at(self, step: int) -> None:
+        """Start the next iteration where a training that has made this many steps continues."""
+        self.skip(step % len(self))
+
+    def truncated_shares(self) -> dict[str, float]:
+        """Task -> the share of its texts so far that this process truncated to the task's `max_length`."""
+        return {name: self._truncated[name] / count for name, count in self._texts.items()}
 
     def __iter__(self) -> Iterator[Step]:
         skip, self._skip = self._skip, 0
@@ -93,7 +103,7 @@ class MultitaskBatches:
 
     def _step(self, planned: Sequence[TaskBatch]) -> Step:
         return {
-            self.tasks[batch.task].name: self._batch(self.tasks[batch.task], batch)
+            self.tasks[batch.task].name: self._batch(self.tasks[batch.task], batch.part(self.rank, self.world))
             for batch in planned
             if not batch.is_padding
         }
@@ -101,10 +111,10 @@ class MultitaskBatches:
     def _batch(self, task: TrainingTask, planned: TaskBatch) -> Batch:
         rows = task.parts["train"]
         texts = [column[row] for column in rows.columns for row in planned.rows.tolist()]
-        found = self.tokenizers[task.name](texts)
+        tokenised = self.tokenizers[task.name](texts)
         self._texts[task.name] += len(texts)
-        self._cut[task.name] += found.truncated
-        tokens, mask = padded_texts(found.ids, self.pad_id)
+        self._truncated[task.name] += tokenised.truncated
+        tokens, mask = padded_texts(tokenised.ids, self.pad_id)
         targets = torch.from_numpy(rows.targets[planned.rows])
         return {
             "input_ids": tokens,
