@@ -104,7 +104,7 @@ def against_sentence_transformers(texts: list[str], repeats: int) -> dict:
     from sentence_transformers import SentenceTransformer
 
     from layerwise import LayerModel
-    from layerwise.data.rows import RowSource
+    from layerwise.data import RowSource
     from layerwise.embed import EmbedJob
     from layerwise.embed.job import chunks
     from layerwise.embed.run import embed_chunks

@@ -71,7 +71,7 @@ def main() -> None:
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
     from layerwise import LayerModel
-    from layerwise.data.rows import RowSource
+    from layerwise.data import RowSource
     from layerwise.embed import EmbedJob
     from layerwise.embed.job import chunks
     from layerwise.embed.run import embed_chunks

@@ -64,8 +64,7 @@ def encoder_folder(name: str) -> str:
 @cache
 def rows_of(task: str, limit: int | None, *, data: str) -> Any:
     """A task's rows, read once in a process: no row of the table changes which they are, a trial perhaps how many."""
-    from layerwise.multitask.recipe import load_multitask_recipe
-    from layerwise.multitask.rows import load_training_task
+    from layerwise.train import load_multitask_recipe, load_training_task
 
     (setup,) = load_multitask_recipe("cs224n").only([task]).setups
     return load_training_task(replace(setup, objective=setup.objective.replaced(limit=limit)), data)
@@ -73,8 +72,7 @@ def rows_of(task: str, limit: int | None, *, data: str) -> Any:
 
 def run_one(job: Job) -> dict[str, Any]:
     """Train a row and score it on all dev rows."""
-    from layerwise.multitask.recipe import load_multitask_recipe
-    from layerwise.multitask.run import train_multitask
+    from layerwise.train import MultitaskJob, load_multitask_recipe, train
 
     row = ROWS[job.row]
     sets = [*sets_of(row, job.encoder), *job.sets]
@@ -84,7 +82,8 @@ def run_one(job: Job) -> dict[str, Any]:
     tasks = [replace(rows_of(one.name, one.objective.limit, data=data), setup=one) for one in recipe.setups]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=FAST if FAST.is_dir() else None) as folder:
-        trained = train_multitask(recipe, folder, encoder=encoder_folder(job.encoder), tasks=tasks, seed=job.seed)
+        training = MultitaskJob(recipe, encoder=encoder_folder(job.encoder), tasks=tasks, data=data)
+        trained = train(training, folder, seed=job.seed)
     facts = trained.facts
     return {
         "row": job.row,
@@ -95,10 +94,10 @@ def run_one(job: Job) -> dict[str, Any]:
         "tasks": facts["tasks"],
         "steps": facts["steps"],
         "seconds": round(time.perf_counter() - began, 1),
-        "dev": trained.scores["dev"],
+        "dev": facts["dev"]["scores"],
         "best": facts["best"],
         "curve": [[line["step"], line["eval_overall"]] for line in trained.history if "eval_overall" in line],
-        "confusions": {name: matrix.tolist() for name, matrix in trained.confusions.items()},
+        "confusions": facts["dev"]["confusions"],
         "machine": machine(),
     }
 

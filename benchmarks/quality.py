@@ -19,9 +19,7 @@ import numpy as np
 
 from layers import encoders
 from layerwise import LayerModel
-from layerwise.data.catalog import find_tasks
-from layerwise.data.locate import load_task
-from layerwise.data.task_rows import TaskRows
+from layerwise.data import TaskRows, find_tasks, load_task
 from layerwise.evaluate import LayerSubject, TaskResult, evaluate
 from layerwise.evaluate.scoring import sides
 from layerwise.evaluate.sts import DEV_PAIRS, SPLITS, search_splits

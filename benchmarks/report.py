@@ -20,7 +20,7 @@ from typing import Any
 
 from layers import encoders
 from layerwise import LayerModel
-from layerwise.measures import Material, pairs_of
+from layerwise.measures import ModelOnPairs, load_pairs
 from measure import shared_folder, write_result
 
 PAIRS = 1000
@@ -42,7 +42,7 @@ def measure(name: str, folder: Path, repeats: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "layerwise", "report", str(model), "--pairs", "stsb", "--data", data]
     command += ["--limit", str(PAIRS), "-o", str(out)]
     loaded = LayerModel.load(model)
-    texts = Material(loaded, pairs_of("stsb", data=data).limited(PAIRS)).texts
+    texts = ModelOnPairs(loaded, load_pairs("stsb", data=data).limited(PAIRS)).texts
 
     def report() -> None:
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, "LAYERWISE_CACHE": str(folder)})

@@ -14,8 +14,7 @@ from typing import Any
 
 from layers import encoders
 from layerwise import LayerModel
-from layerwise.data.catalog import find_tasks
-from layerwise.data.locate import load_task
+from layerwise.data import find_tasks, load_task
 from layerwise.evaluate import LayerSubject, SearchSetting, score_retrieval, search_task
 from measure import RESULTS, shared_folder, write_result
 

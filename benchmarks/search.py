@@ -214,14 +214,14 @@ def cost_at(at: dict[str, int], options: argparse.Namespace) -> dict[str, list[f
 def draw(lines: dict[str, list[dict[str, Any]]], fixed: dict[str, int], path: Path) -> None:
     """One panel each for pairs, layers and width."""
     from layerwise.plots import LIGHT, save_figure
-    from layerwise.plots.ends import legend
-    from layerwise.plots.look import LINE, MARKERS, dress, finish, new_drawing, new_panels
+    from layerwise.plots.labels import legend
+    from layerwise.plots.style import LINE, MARKERS, finish, new_drawing, new_panels, style_axes
 
     drawing = new_drawing(LIGHT, size=(10, 3.4))
     names, handles = {"ours": "layerwise", "method 4": "Method 4 of the paper"}, {}
     for place, (panel, along) in enumerate(zip(new_panels(drawing, len(lines), share_y=True), lines, strict=True)):
         others = ", ".join(f"{name} {number:,}" for name, number in fixed.items() if name != along)
-        dress(panel, LIGHT, x=along, y="" if place else "seconds, all sets", title=others)
+        style_axes(panel, LIGHT, x=along, y="" if place else "seconds, all sets", title=others)
         for order, (name, label) in enumerate(names.items()):
             known = [(point[along], point["medians"][name]) for point in lines[along] if name in point["medians"]]
             (handles[label],) = panel.plot(*zip(*known, strict=True), color=LIGHT.colour(order), linewidth=LINE,

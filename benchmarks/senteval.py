@@ -28,8 +28,7 @@ import torch
 from layerwise import LayerEncoder
 from layerwise.classify import GRIDS, ClassResult, evaluate_classes, pair_features
 from layerwise.classify.plan import Plan, kfold_plan, split_plan
-from layerwise.data.catalog import known_tasks
-from layerwise.data.locate import load_task
+from layerwise.data import known_tasks, load_task
 from layerwise.evaluate.scoring import sides
 from measure import RESULTS, machine, shared_folder
 

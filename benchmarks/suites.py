@@ -12,7 +12,7 @@ import time
 
 from layers import encoders
 from layerwise import LayerModel
-from layerwise.data.catalog import find_tasks
+from layerwise.data import find_tasks
 from layerwise.evaluate import LayerSubject, Protocol, evaluate
 from measure import RESULTS, model_folder, shared_folder, write_result
 

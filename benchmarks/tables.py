@@ -242,9 +242,10 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
 def write_reached() -> list[str]:
     """What recipes reached into their files; gives the names of those that said something else."""
     stale = []
-    said = [("train", *one) for one in reached().items()] + [("multitask", *one) for one in multitask_reached().items()]
+    said = [("train/recipes/contrastive", *one) for one in reached().items()]
+    said += [("train/recipes/multitask", *one) for one in multitask_reached().items()]
     for room, name, text in said:
-        path = ROOT / "src/layerwise" / room / "recipes" / f"{name}.toml"
+        path = ROOT / "src/layerwise" / room / f"{name}.toml"
         old = path.read_text(encoding="utf-8")
         new = re.sub(
             r"^reached = .*$", lambda _, t=text: f"reached = {json.dumps(t, ensure_ascii=False)}", old, flags=re.M

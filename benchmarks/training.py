@@ -33,16 +33,15 @@ def encoder_folder(name: str) -> str:
 
 def run_one(name: str, seed: int, sets: list[str], *, dev_only: bool) -> dict[str, Any]:
     """Train one row with one seed; scores × 100."""
-    from layerwise.train.recipe import load_recipe
-    from layerwise.train.run import train
+    from layerwise.train import ContrastiveJob, load_recipe, train
 
     row = ROWS[name]
     recipe = load_recipe(row.recipe, [*row.sets, *sets])
     data = str(shared_folder() / "data")
     fast = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as folder:
-        trained = train(recipe, folder, encoder=encoder_folder(row.encoder), data=data, seed=seed)
-    found: dict[str, Any] = {
+        trained = train(ContrastiveJob(recipe, encoder=encoder_folder(row.encoder), data=data), folder, seed=seed)
+    result: dict[str, Any] = {
         "row": name,
         "label": row.label,
         "encoder": row.encoder,
@@ -56,33 +55,31 @@ def run_one(name: str, seed: int, sets: list[str], *, dev_only: bool) -> dict[st
         ],
     }
     if dev_only:
-        return found
-    found["test"] = scores(trained.model, data)
+        return result
+    result["test"] = scores(trained.model, data)
     if row.also:
-        found["train_only"] = scores(trained.model.replaced(mix=row.also, heads=()), data)
-    found["smoothing"] = smoothing(trained.model.encoder, data)
-    return found
+        result["train_only"] = scores(trained.model.replaced(mix=row.also, heads=()), data)
+    result["smoothing"] = smoothing(trained.model.encoder, data)
+    return result
 
 
 def scores(model: Any, data: str) -> dict[str, dict[str, float]]:
     """Spearman × 100 on the seven sets, "all" and the weighted mean over subsets, which LayerAttPooler reports."""
-    from layerwise.data.catalog import find_tasks
+    from layerwise.data import find_tasks
     from layerwise.evaluate import LayerSubject, evaluate
 
     run = evaluate(LayerSubject(model, cache=False), find_tasks(suites=["sts"]), data=data).runs[0]
     kinds = {"all": "spearman", "wmean": "spearman_wmean"}
-    found = {kind: {name: one.figures[key] for name, one in run.results.items()} for kind, key in kinds.items()}
-    return {kind: of_tasks | {"average": sum(of_tasks.values()) / len(of_tasks)} for kind, of_tasks in found.items()}
+    by_kind = {kind: {name: one.figures[key] for name, one in run.results.items()} for kind, key in kinds.items()}
+    return {kind: scores | {"average": sum(scores.values()) / len(scores)} for kind, scores in by_kind.items()}
 
 
 def smoothing(encoder: Any, data: str) -> dict[str, list[float]]:
     """TokSim of every layer and SetSim of every pair of neighbours ([CLS] and mean), on the sentences of STS-B test."""
     import torch
 
-    from layerwise.analysis.smoothing import layer_similarity
-    from layerwise.data.catalog import find_tasks
-    from layerwise.data.locate import load_task
-    from layerwise.measures.smoothing import token_similarities
+    from layerwise.data import find_tasks, load_task
+    from layerwise.measures import layer_similarity, token_similarities
 
     rows = load_task(find_tasks(["stsb"])[0], data)
     texts = rows.pick(rows.splits["test"]).texts
@@ -106,17 +103,17 @@ def launch(label: str, name: str, seed: int, out: Path, sets: list[str], dev_onl
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return f"{file.stem}: FAILED {done.stderr.strip().splitlines()[-1] if done.stderr else ''}"
-    found = json.loads(file.read_text())
-    dev = found["training"].get("dev", {})
-    test = f"test {found['test']['all']['average']:.2f}" if "test" in found else ""
-    only = f"train only {found['train_only']['all']['average']:.2f}" if "train_only" in found else ""
+    result = json.loads(file.read_text())
+    dev = result["training"].get("dev", {})
+    test = f"test {result['test']['all']['average']:.2f}" if "test" in result else ""
+    only = f"train only {result['train_only']['all']['average']:.2f}" if "train_only" in result else ""
     seconds = time.perf_counter() - began
     return f"{file.stem}: dev {dev.get('best', 0):.2f} @ {dev.get('at_step')} {test} {only} ({seconds:.0f} s)"
 
 
 def collect(folder: Path) -> None:
     """All runs of a folder as one result; values put in that the row's recipe has by now are left out."""
-    from layerwise.train.recipe import load_recipe
+    from layerwise.train import load_recipe
 
     runs = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
     for run in runs:
@@ -139,22 +136,22 @@ def main() -> None:
     parser.add_argument("--label", default="")
     parser.add_argument("--one", type=Path)
     parser.add_argument("--collect", type=Path)
-    given = parser.parse_args()
-    if given.collect:
-        collect(given.collect)
+    options = parser.parse_args()
+    if options.collect:
+        collect(options.collect)
         return
-    seeds = [int(seed) for seed in given.seeds.split(",")]
-    if given.one:
-        found = run_one(given.rows[0], seeds[0], given.sets, dev_only=given.dev_only)
-        found["row"] = given.label or found["row"]
-        given.one.write_text(json.dumps(found), encoding="utf-8")
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    if options.one:
+        result = run_one(options.rows[0], seeds[0], options.sets, dev_only=options.dev_only)
+        result["row"] = options.label or result["row"]
+        options.one.write_text(json.dumps(result), encoding="utf-8")
         return
-    given.out.mkdir(parents=True, exist_ok=True)
-    best = json.loads(given.chosen.read_text()) if given.chosen else {}
-    rows = {row: best.get(row, {"row": row, "sets": []}) for row in given.rows}
+    options.out.mkdir(parents=True, exist_ok=True)
+    best = json.loads(options.chosen.read_text()) if options.chosen else {}
+    rows = {row: best.get(row, {"row": row, "sets": []}) for row in options.rows}
     jobs = [(label, one["row"], seed, one["sets"]) for seed in seeds for label, one in rows.items()]
-    with ThreadPoolExecutor(given.jobs) as pool:
-        runs = [pool.submit(launch, *job[:3], given.out, [*job[3], *given.sets], given.dev_only) for job in jobs]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        runs = [pool.submit(launch, *job[:3], options.out, [*job[3], *options.sets], options.dev_only) for job in jobs]
         for run in runs:
             print(run.result(), flush=True)
 

@@ -76,13 +76,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=14)
     parser.add_argument("--out", type=Path, default=Path("training-search"))
     parser.add_argument("--collect", type=Path)
-    given = parser.parse_args()
-    if not given.collect:
-        given.out.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(given.jobs) as pool:
-            for line in pool.map(lambda trial: launch(trial[0], trial[0], 0, given.out, trial[1], True), trials()):
+    options = parser.parse_args()
+    if not options.collect:
+        options.out.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for line in pool.map(lambda trial: launch(trial[0], trial[0], 0, options.out, trial[1], True), trials()):
                 print(line, flush=True)
-    folder = given.collect or given.out
+    folder = options.collect or options.out
     runs = [json.loads(file.read_text()) for file in sorted(folder.glob("*_?_*.json"))]
     (folder / "chosen.json").write_text(json.dumps(chosen(runs), indent=1), encoding="utf-8")
     keys = ("row", "seed", "put_in", "machine")

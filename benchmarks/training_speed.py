@@ -76,10 +76,8 @@ def base_model(folder: Path) -> str:
 
 
 def ours(name: str, model: str, texts: list[str], steps: int) -> float:
-    """Seconds a step of our engine."""
-    from layerwise.train.corpus import Corpus
-    from layerwise.train.recipe import parse_recipe
-    from layerwise.train.run import train
+    """Seconds per step of our trainer."""
+    from layerwise.train import ContrastiveJob, Corpus, parse_recipe, train
 
     settings = {"batch_size": BATCH, "steps": steps, "precision": "bf16"}
     quiet = {"task": "", "every": 10 * steps, "log_every": 50}
@@ -88,12 +86,13 @@ def ours(name: str, model: str, texts: list[str], steps: int) -> float:
     recipe = parse_recipe(tables)
     clock = Clock(steps)
     with tempfile.TemporaryDirectory() as folder:
-        train(recipe, folder, encoder=model, corpus=Corpus.of(texts, source="wiki"), told=clock)
+        job = ContrastiveJob(recipe, encoder=model, corpus=Corpus.of(texts, source="wiki"))
+        train(job, folder, on_step=clock)
     return clock.seconds_a_step
 
 
 def theirs(model: str, texts: list[str], steps: int) -> float:
-    """Seconds a step of sentence-transformers' trainer."""
+    """Seconds per step of sentence-transformers' trainer."""
     from datasets import Dataset
     from sentence_transformers import (
         SentenceTransformer,
@@ -155,21 +154,21 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--sentences", type=int, default=40_000)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
 
-    from layerwise.train.corpus import read_corpus
+    from layerwise.train import read_corpus
 
     file = shared_folder() / "data" / "train" / "wiki1m.parquet"
-    texts = list(read_corpus([str(file)], ("text",), limit=given.sentences).columns[0])
+    texts = list(read_corpus([str(file)], ("text",), limit=options.sentences).columns[0])
     taken: dict[str, list[float]] = {name: [] for name in ["sentence-transformers", *OBJECTIVES]}
     with tempfile.TemporaryDirectory() as folder:
         model = base_model(Path(folder) / "base")
-        for repeat in range(given.repeats):
+        for repeat in range(options.repeats):
             for name, times in taken.items():
                 one = theirs if name == "sentence-transformers" else lambda *a, n=name: ours(n, *a)
-                times.append(one(model, texts, given.steps))
-                print(f"{repeat + 1}/{given.repeats} {name}: {1000 * times[-1]:.2f} ms a step", flush=True)
-                record(taken, given.steps, given.out)  # a run cut short keeps what it has
+                times.append(one(model, texts, options.steps))
+                print(f"{repeat + 1}/{options.repeats} {name}: {1000 * times[-1]:.2f} ms a step", flush=True)
+                record(taken, options.steps, options.out)  # a run cut short keeps what it has
     middle = {name: median(times) for name, times in taken.items()}
     for name, one in middle.items():
         print(f"{name:40} {1000 * one:7.2f} ms  {BATCH / one:8.0f}/s  {one / middle['SimCSE']:.2f}× SimCSE's step")

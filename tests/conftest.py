@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from support.browser import HOW_TO_GET, find_browser, running_browser
+from support.report_page import HOW_TO_GET, OPTIONS, find_browser
 from support.tiny import ARCHITECTURES, SENTENCES, WORDS, save_tiny
 
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers share two cores
@@ -29,7 +29,7 @@ LONG = (  # files of a minute or more: they begin first, or one worker would be 
     "train/multitask/test_engine.py",
     "predict/test_predict.py",
     "train/test_distributed.py",
-    "train/contrastive/test_graphs.py",
+    "train/loop/test_graphs.py",
     "cli/test_report.py",
     "report/test_build.py",
 )
@@ -52,13 +52,18 @@ def sentences() -> list[str]:
     return SENTENCES
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser():
+    """A headless Chromium; where there is none, a test that needs it fails in CI and is skipped elsewhere."""
     program = find_browser()
     if program is None:
-        pytest.skip(HOW_TO_GET)
-    with running_browser(program) as running:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(HOW_TO_GET)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=list(OPTIONS))
         yield running
+        running.close()
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +80,7 @@ def tiny_bert(tiny_folders) -> Path:
 @pytest.fixture(scope="session")
 def tiny_layers(tiny_bert):
     """A model by the mean of the last layer of the tiny BERT; nobody changes it."""
-    from layerwise.model.layer_model import LayerModel
+    from layerwise.model import LayerModel
 
     return LayerModel.load(tiny_bert, device="cpu")
 
@@ -83,7 +88,7 @@ def tiny_layers(tiny_bert):
 @pytest.fixture(scope="session")
 def pairs_task(tmp_path_factory):
     """80 graded pairs of two subsets, 50 to test and 30 to choose by."""
-    from layerwise.data.tasks import Task
+    from layerwise.data import Task
 
     random = np.random.default_rng(7)
     rows = [

@@ -11,15 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.errors import InputError, ModelError
-from layerwise.files import (
-    atomic_file,
-    atomic_folder,
-    check_writable,
-    plain_json,
-    read_json,
-    write_json,
-    write_text,
-)
+from layerwise.files import atomic_file, atomic_folder, check_writable, plain_json, read_json, write_json, write_text
 
 NAN, INFINITE = float("nan"), float("inf")
 

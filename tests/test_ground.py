@@ -1,7 +1,9 @@
 """The ground floor: names that explain a miss, digests, unique texts, doors and missing extras."""
 
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from layerwise.errors import InputError, MissingExtraError
 from layerwise.extras import require
 from layerwise.registry import Registry, check_known, unknown
 from layerwise.texts import unique_texts
+
+SOURCE = Path(__file__).parents[1] / "src" / "layerwise"
 
 
 def test_an_unknown_name_says_the_nearest_and_the_known_ones():
@@ -52,8 +56,12 @@ def test_digests_tell_apart_what_differs(tmp_path):
     assert file_sha256(tmp_path / "empty") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
-def test_a_door_imports_on_first_use():
-    get, names, public = door("layerwise", {"read_json": ".files", "door": ".doors"})
+def test_a_door_imports_on_first_use(tmp_path):
+    init = tmp_path / "__init__.py"
+    init.write_text(
+        "if TYPE_CHECKING:\n    from layerwise.files import read_json\n    from layerwise.doors import door\n"
+    )
+    get, names, public = door("layerwise", str(init))
     assert names() == public == ["door", "read_json"]
     assert get("door") is door
     with pytest.raises(AttributeError, match="module 'layerwise' has no attribute 'window'"):
@@ -70,3 +78,19 @@ def test_importing_the_package_loads_neither_torch_nor_numpy():
     code = "import sys, layerwise; print({'torch', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+ROOMS = sorted(
+    path.parent.relative_to(SOURCE.parent) for path in SOURCE.glob("*/__init__.py") if path.parent.name != "cli"
+)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=str)
+def test_every_room_has_a_door_that_opens(room):
+    package = importlib.import_module(".".join(room.parts))
+    assert package.__doc__
+    assert package.__all__
+    modules = {path.stem for path in (SOURCE.parent / room).iterdir() if path.suffix in ("", ".py")}
+    assert not modules & set(package.__all__), "a module would hide the name"
+    for name in package.__all__:
+        assert getattr(package, name) is not None

@@ -22,7 +22,7 @@ from layerwise.registry import did_you_mean, unknown
 class Settings(BaseModel):
     """The base of all settings. Values are not converted: "3" is no number; only lists stand for tuples.
 
-    `label` begins every error: "[data]", "objective 'sg':".
+    `label` begins every error: "[data]", "objective 'sg':"; it may be empty.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True, allow_inf_nan=False)
@@ -32,7 +32,7 @@ class Settings(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise InputError(_message(type(self), values, error)) from None
+            raise InputError(_message(type(self), values, error).strip()) from None
 
     @model_validator(mode="before")
     @classmethod

@@ -1,13 +1,14 @@
 """`layerwise analyze`: tables for people, JSON and files for programs, and every mistake in one line."""
 
 import csv
+import errno
 import json
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 
-from layerwise.measures import Material, TextPairs, layer_scores, pairs_of, toksim
+from layerwise.measures import MEASURES, ModelOnPairs, TextPairs, load_pairs, measure_layer_scores, measure_toksim
 from support.commands import assert_one_line, call, call_json, run_main, strict_json
 from support.finished_trainings import finish, log
 from support.text_pairs import some_pairs
@@ -46,14 +47,14 @@ def test_json_holds_what_the_library_measures(tiny_bert, tiny_layers, files):
     found = call_json(
         "analyze", tiny_bert, "--pairs", files / "graded.csv", "--measure", "scores,toksim", "--device", "cpu"
     )
-    material = Material(tiny_layers, pairs_of(str(files / "graded.csv")))
+    material = ModelOnPairs(tiny_layers, load_pairs(str(files / "graded.csv")))
     assert list(found["measures"]) == ["scores", "toksim"]
     scores = found["measures"]["scores"]
-    assert scores["rows"][2]["max"] == pytest.approx(layer_scores(material).of("max")[2], abs=1e-3)
+    assert scores["rows"][2]["max"] == pytest.approx(measure_layer_scores(material).of("max")[2], abs=1e-3)
     assert scores["rows"][0]["cls"] is None  # NaN, which JSON does not know
     assert scores["reading"].startswith("Spearman x 100")
     np.testing.assert_allclose(
-        [row["toksim"] for row in found["measures"]["toksim"]["rows"]], toksim(material).means, atol=1e-5
+        [row["toksim"] for row in found["measures"]["toksim"]["rows"]], measure_toksim(material).means, atol=1e-5
     )
     assert found["pairs"] == "graded.csv: 40 pairs"
     assert found["mix"] == f"{DEPTH} @ mean"
@@ -196,7 +197,7 @@ def test_layers_as_negatives(files, tmp_path):
 
 
 MISTAKES = {
-    "{bert} --measure toksin": ("Unknown measure 'toksin'. Did you mean 'toksim'? Known: attention, chosen",),
+    "{bert} --measure toksin": ("Unknown measure 'toksin'. Did you mean 'toksim'? Known: against, attention, chosen",),
     "{bert} --measure all,cka": ("--measure all stands alone",),
     "{bert} --pairs {files}/plain.csv --measure scores": ("plain.csv: the pairs have no scores, which scores needs",),
     "{bert} --pairs {files}/plain.csv --score grade": ("grade", "name the columns by --left, --right and --score"),
@@ -208,7 +209,7 @@ MISTAKES = {
     "{bert} --measure scores --layers 9": ("--layers is for --measure tokens", "leave --layers"),
     "{bert} --sentence x": ("--sentence is for --measure tokens",),
     "{bert} --measure projection --method umap": ("Unknown method 'umap'. Known: pca, tsne",),
-    "{bert} --measure cka --pooling men": ("Unknown token pooling 'men'. Known: cls, mean, max",),
+    "{bert} --measure cka --pooling men": ("Unknown token pooling 'men'. Did you mean 'mean'? Known: cls, mean, max",),
     "{bert} --limit 1": ("a limit of 1 pairs is not possible",),
     "{bert} --train {files}": ("no metrics.jsonl there",),
     "{bert} -o {files}/x.txt": ("its ending '.txt' is none of .json, .csv",),
@@ -221,10 +222,15 @@ MISTAKES = {
     "--train {files}/seeds -o {files}/x.csv": ("a CSV file holds one table, not 2",),
     "{bert} --train {files}/run --measure cka -o {files}/x.svg": ("a figure shows one measure, not 2",),
     "{bert} -o {files}/x.svg": ("a figure shows one measure, not 4; name one --measure, or see `layerwise report`",),
-    "{bert} --measure cka -o {files}/no/x.svg": ("the folder", "is not there; make it first"),
+    "{files}/nowhere -o {files}": ("its ending '' is none of .json, .csv",),
+    "{files}/nowhere -o {files}/graded.csv/x.json": ("graded.csv is a file, not a folder; give another path",),
     "{bert} --measure cka --theme blue": ("Unknown theme 'blue'. Known: light, dark",),
-    "{bert} --measure chosen --figure bars": ("Unknown figure 'bars'. Known: halves, sizes, without, pairs",),
-    "{bert} --measure pairs -o {files}/x.png": ("no figure of its own; write it as .json or .csv",),
+    "{bert} --measure cka --figure sizes": ("--figure is for --measure chosen, which is not asked for",),
+    "{bert} --measure against": ("--measure against is of two models; name the other by --against",),
+    "{bert} --measure chosen --figure bars": (
+        "Unknown figure 'bars'. Did you mean 'pairs'? Known: halves, sizes, without, pairs",
+    ),
+    "{bert} --measure pairs -o {files}/x.png": ("pairs has no figure of its own; write it as .json or .csv",),
     "{bert} -o {files}/x.pdf": ("its ending '.pdf' is none of .json, .csv, .png, .svg",),
     "{bert} -o {files}/x.csv": ("a CSV file holds one table, not 4; name one --measure",),
     "{files}/nowhere --measure cka": ("nowhere: no such model folder",),
@@ -235,6 +241,37 @@ MISTAKES = {
 def test_a_mistake_is_one_line(given, tiny_bert, files, monkeypatch, capfd):
     arguments = given.format(bert=tiny_bert, files=files).split()
     assert_one_line(*run_main(monkeypatch, capfd, "analyze", *arguments), *MISTAKES[given])
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.csv", "x.svg"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(name, tiny_bert, tmp_path, monkeypatch, capfd):
+    def full(_file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("layerwise.files.os.fsync", full)
+    options = ("--measure", "setsim", "--limit", "5", "--device", "cpu", "-o", tmp_path / "out" / name)
+    code = run_main(monkeypatch, capfd, "analyze", tiny_bert, *options)
+    assert_one_line(*code, f"{name}: cannot be written: No space left on device; free some space")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_place_without_permission_is_refused_before_a_model_is_loaded(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("layerwise.files.os.access", lambda *_: False)
+    arguments = (tmp_path / "no model", "--measure", "cka", "-o", tmp_path / "new" / "x.svg")
+    assert_one_line(*run_main(monkeypatch, capfd, "analyze", *arguments), "x.svg: cannot be written: no permission in")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_made_for_a_figure(tiny_bert, files, tmp_path):
+    out = tmp_path / "new" / "x.svg"
+    call("analyze", tiny_bert, "--pairs", files / "graded.csv", "--measure", "setsim", "-o", out)
+    assert texts_in(out)
+
+
+def test_all_measures_are_listed():
+    shown = call("analyze", "--list")
+    for name in MEASURES:
+        assert f" {name} " in shown
 
 
 @pytest.mark.shared

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from layerwise.cli.app import main
-from layerwise.data.demo import demo_corpus, demo_pairs
-from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.data import demo_corpus, demo_pairs
+from layerwise.encoder import LayerEncoder
 from layerwise.mixes import parse_mix
-from layerwise.model.layer_model import LayerModel
-from layerwise.search.layer_search import LayerSearch
+from layerwise.model import LayerModel
+from layerwise.search import LayerSearch
 from layerwise.version import __version__
 from support.commands import COMMAND, assert_one_line, call, call_json, run_main, strict_json
 from support.tiny import SENTENCES, WIDTH

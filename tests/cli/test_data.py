@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from layerwise.cli.app import app, main
 from layerwise.data import fetch as fetching
-from layerwise.data.catalog import known_tasks
+from layerwise.data import known_tasks
 
 WIDE = {"COLUMNS": "300"}
 

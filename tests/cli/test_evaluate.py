@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file, save_file
 
-from layerwise.data.catalog import find_tasks
+from layerwise.data import find_tasks
 from layerwise.evaluate import Evaluation, LayerSubject, Protocol, evaluate, layer_mixes
 from support.commands import assert_one_line, call, call_json, run_main
 from support.tiny import DEPTH, WORDS

@@ -10,8 +10,8 @@ from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
 from layerwise.cli.app import app, main
-from layerwise.data.locate import load_task
-from layerwise.model.layer_model import LayerModel
+from layerwise.data import load_task
+from layerwise.model import LayerModel
 from support.tiny import WORDS
 
 

@@ -1,13 +1,15 @@
 """`layerwise report`: a file that opens, the answer on the screen, every mistake in one line and nothing written."""
 
 import csv
+import errno
 import shutil
 from html import unescape
 
 import pytest
 
-from layerwise.measures import Material, TextPairs, layer_scores, pairs_of
-from layerwise.model.layer_model import LayerModel
+from layerwise.measures import ModelOnPairs, TextPairs, load_pairs, measure_layer_scores
+from layerwise.model import LayerModel
+from layerwise.report import write_page
 from support.commands import assert_one_line, call, call_json, run_main
 from support.text_pairs import some_pairs
 from support.tiny import DEPTH
@@ -27,6 +29,7 @@ def files(tmp_path_factory):
     """Files of pairs: graded, under other names, without scores, one alone, all of one grade."""
     folder = tmp_path_factory.mktemp("my pairs")
     pairs = some_pairs()
+    (folder / "page.html").mkdir()
     write_pairs(folder / "graded.csv", pairs)
     write_pairs(folder / "named.csv", pairs, ("a", "b", "grade"))
     write_pairs(folder / "plain.csv", pairs, ("sentence1", "sentence2"))
@@ -53,8 +56,8 @@ def test_the_answer_is_on_the_screen_and_in_the_file(told, tiny_bert, files):
     lines = " ".join(said.split())
     assert lines.endswith("s); open it in a browser")
     assert "A demonstration" not in lines
-    material = Material(LayerModel.load(tiny_bert, device="cpu"), pairs_of(str(files / "graded.csv")))
-    scores = layer_scores(material)
+    material = ModelOnPairs(LayerModel.load(tiny_bert, device="cpu"), load_pairs(str(files / "graded.csv")))
+    scores = measure_layer_scores(material)
     last = f"{scores.of('mean')[-1]:.4g}".replace("-", "−")
     assert f"mean, layer {DEPTH}: {last}" in page
     assert "graded.csv: 40 pairs" in page
@@ -112,7 +115,7 @@ def test_other_columns_are_named_in_the_commands(files, tiny_bert, tmp_path):
 def test_pairs_without_scores_get_a_report_that_says_so(files, tiny_bert, tmp_path):
     out = tmp_path / "r.html"
     said = " ".join(call("report", tiny_bert, "--pairs", files / "plain.csv", "-o", out).split())
-    assert "can't be said: the pairs have no grades." in said
+    assert "cannot be said: the pairs have no grades." in said
     page = words_of(out)
     assert "plain.csv: 40 pairs, without scores" in page
     assert "What each layer is worth" not in page
@@ -131,9 +134,10 @@ def test_the_default_model_on_pairs_of_the_package(tmp_path):
 
 
 MISTAKES = {
-    "folder": (["-o", "{tmp}"], "is a folder; name a file for --out"),
+    "html folder": (["-o", "{files}/page.html"], "page.html: is a folder; give the name of a file"),
+    "folder": (["-o", "{tmp}"], "a report is an HTML file; name one that ends in .html"),
     "ending": (["-o", "{tmp}/r.pdf"], "a report is an HTML file; name one that ends in .html"),
-    "file as folder": (["-o", "{files}/one.csv/r.html"], "a file stands where its folder should be"),
+    "file as folder": (["-o", "{files}/one.csv/r.html"], "one.csv is a file, not a folder; give another path"),
     "no file": (["--pairs", "{tmp}/no.csv"], "no.csv"),
     "no task": (["--pairs", "stsc"], "stsc"),
     "no column": (["--pairs", "{files}/graded.csv", "--left", "texts"], "name the columns by --left, --right"),
@@ -169,9 +173,31 @@ def test_interrupted_nothing_is_written(tiny_bert, files, tmp_path, monkeypatch,
     def interrupted(*_arguments, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("layerwise.report.findings.find_out", interrupted)
+    monkeypatch.setattr("layerwise.report.data.measure_model", interrupted)
     out = tmp_path / "r.html"
     code, _, error = run_main(monkeypatch, capfd, "report", tiny_bert, "--pairs", files / "graded.csv", "-o", out)
     assert code == 130
     assert error.splitlines()[-1].startswith("error: interrupted; no report was written")
     assert not out.exists()
+
+
+def test_a_place_without_permission_is_refused_before_a_model_is_loaded(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("layerwise.files.os.access", lambda *_: False)
+    arguments = (tmp_path / "no model", "-o", tmp_path / "r.html")
+    assert_one_line(*run_main(monkeypatch, capfd, "report", *arguments), "r.html: cannot be written: no permission in")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_bert, files, tmp_path, monkeypatch, capfd):
+    def full(_file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def write(page, path):
+        monkeypatch.setattr("layerwise.files.os.fsync", full)  # once everything is measured and cached
+        return write_page(page, path)
+
+    monkeypatch.setattr("layerwise.report.page.write_page", write)
+    arguments = (tiny_bert, "--pairs", files / "graded.csv", "-o", tmp_path / "out" / "r.html")
+    code = run_main(monkeypatch, capfd, "report", *arguments)
+    assert_one_line(*code, "r.html: cannot be written: No space left on device; free some space")
+    assert list((tmp_path / "out").iterdir()) == []

@@ -15,9 +15,8 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from layerwise import LayerEncoder, LayerModel, LayerSearch
-from layerwise.search import TransferProtocol, TransferSearch
+from layerwise.search import TransferProtocol, TransferSearch, dropout_passes
 from layerwise.search.transfer_protocol import OuterSplit
-from layerwise.search.unlabelled import dropout_passes
 from support.commands import COMMAND, assert_one_line, call, call_json, run_main
 from support.pair_files import PAIRS, made_up_sentences, write
 

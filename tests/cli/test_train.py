@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +14,13 @@ from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
 from layerwise.cli.app import app, main
-from layerwise.data.tasks import Task
+from layerwise.data import Task
 from layerwise.errors import InputError
 from layerwise.evaluate import Evaluation, evaluate
-from layerwise.model.layer_model import LayerModel
-from layerwise.train.callbacks import read_metrics
-from layerwise.train.recipe import RECIPES, load_recipe
-from layerwise.train.scoring import tasks_to_score
-from layerwise.train.seeds import train_seeds
-from layerwise.train.summary import shown, summary
+from layerwise.model import LayerModel
+from layerwise.train import RECIPES, ContrastiveJob, format_spread, load_recipe, parse_recipe, read_metrics, train_seeds
+from layerwise.train.loop.scoring import tasks_to_score
+from layerwise.train.loop.summary import summarise
 from support.tiny import WORDS
 
 STEPS = ["train.batch_size=8", "train.steps=5", "train.precision=float32", "train.learning_rate=1e-3", "dev.every=2"]
@@ -84,7 +83,9 @@ def test_recipes_are_listed_and_printed():
     assert "layerwise multitask" in said
     assert 'name = "cs224n"' in run("recipes", "cs224n")
     assert [one["name"] for one in json.loads(run("recipes", "cs224n", "--json"))["tasks"]] == listed[-1]["tasks"]
-    assert 'name = "sg-opt"' in run("recipes", "sg-opt")
+    printed = run("recipes", "sg-opt")
+    assert parse_recipe(tomllib.loads(printed)) == load_recipe("sg-opt")  # whole, though the file extends another
+    assert "# sg.toml:\n# All sentences of STS-B without their scores" in printed
     assert json.loads(run("recipes", "sg-opt", "--json"))["objectives"][0]["form"] == "opt3"
 
 
@@ -162,7 +163,8 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny_bert, data, tmp_path):
     recipe = load_recipe("small-simcse", [*LOUD, f'data.files=["{data / "text.txt"}"]'])
 
     def seeds(out, **options):
-        return train_seeds(recipe, out, seeds=(0, 1), encoder=str(tiny_bert), data=str(data), **options)
+        job = ContrastiveJob(recipe, encoder=str(tiny_bert), data=str(data))
+        return train_seeds(job, out, seeds=(0, 1), **options)
 
     def stop(seed, step, *_):
         if (seed, step) == (1, 3):
@@ -170,11 +172,11 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny_bert, data, tmp_path):
 
     whole = seeds(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        seeds(tmp_path / "broken", told=stop)
+        seeds(tmp_path / "broken", on_step=stop)
     assert json.loads((tmp_path / "broken" / "results.json").read_text())["seeds"] == [0]
-    told = []
-    again = seeds(tmp_path / "broken", resume=True, told=lambda *step: told.append(step[:2]))
-    assert told == [(1, 3), (1, 4), (1, 5)]  # seed 0 was finished, seed 1 had a checkpoint of step 2
+    steps = []
+    again = seeds(tmp_path / "broken", resume=True, on_step=lambda *step: steps.append(step[:2]))
+    assert steps == [(1, 3), (1, 4), (1, 5)]  # seed 0 was finished, seed 1 had a checkpoint of step 2
     assert again.summary["scores"] == whole.summary["scores"]
     losses = [
         [line["loss"] for line in read_metrics(tmp_path / name / "seed-1" / "metrics.jsonl") if "loss" in line]
@@ -183,9 +185,9 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny_bert, data, tmp_path):
     assert losses[0] == losses[1]
     models = [LayerModel.load(tmp_path / name / "seed-1" / "model") for name in ("whole", "broken")]
     assert np.array_equal(models[0].encode(WORDS), models[1].encode(WORDS))
-    told.clear()
-    assert seeds(tmp_path / "broken", resume=True, told=lambda *step: told.append(step)).results == again.results
-    assert told == []
+    steps.clear()
+    assert seeds(tmp_path / "broken", resume=True, on_step=lambda *step: steps.append(step)).results == again.results
+    assert steps == []
 
 
 def test_resuming_asks_for_the_same_settings(tiny_bert, data, tmp_path, capsys, monkeypatch):
@@ -193,11 +195,42 @@ def test_resuming_asks_for_the_same_settings(tiny_bert, data, tmp_path, capsys, 
     trained("small-simcse", tiny_bert, data, out, "--no-test")
     again = ["train", "small-simcse", "--model", tiny_bert, "--data", data, "--data", data / "text.txt", "-o", out]
     again += [*sets(LOUD), "--no-test", "--resume"]
-    assert "was begun with other settings" in refused(capsys, monkeypatch, *again, "--set", "train.batch_size=4")
+    assert "was started with other settings" in refused(capsys, monkeypatch, *again, "--set", "train.batch_size=4")
     assert "holds seed 0, not 3" in refused(capsys, monkeypatch, *again, "--seeds", "3")
     assert "wrote" in run(*again)
     (out / "result.json").unlink()  # as if it had been killed before its end
-    assert "was begun with seed 0, not 3" in refused(capsys, monkeypatch, *again, "--seeds", "3")
+    assert "was started with seed 0, not 3" in refused(capsys, monkeypatch, *again, "--seeds", "3")
+    (out / "run.json").write_text('{"seed": 0')
+    said = refused(capsys, monkeypatch, *again)
+    assert "run.json: is not JSON" in said
+    assert "remove it to resume without checking them, or give another folder" in said
+    (out / "run.json").rename(out / "begun.json")  # what versions before wrote
+    (out / "begun.json").write_text('{"seed": 3}')
+    assert "was started with seed 3, not 0" in refused(capsys, monkeypatch, *again)
+    (out / "begun.json").unlink()
+    assert "wrote" in run(*again)
+
+
+def test_resuming_asks_for_the_same_rows(tiny_bert, data, tmp_path, capsys, monkeypatch):
+    text, out = tmp_path / "text.txt", tmp_path / "run"
+    text.write_text((data / "text.txt").read_text())
+    recipe = load_recipe("small-simcse", [*LOUD, f'data.files=["{text}"]'])
+
+    def stop(_, step, *__):
+        if step == 3:
+            raise KeyboardInterrupt
+
+    def seeds(**options):
+        return train_seeds(ContrastiveJob(recipe, encoder=str(tiny_bert), data=str(data)), out, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        seeds(on_step=stop)
+    lines = text.read_text().splitlines()
+    text.write_text("\n".join([lines[1], lines[0], *lines[2:]]))
+    with pytest.raises(InputError, match="was started with other rows in its data; give the same data"):
+        seeds(resume=True)
+    text.write_text("\n".join(lines))
+    assert seeds(resume=True).results[0]["steps"] == 5
 
 
 def test_the_dev_task_of_the_command_line(tiny_bert, data, tmp_path, capsys, monkeypatch):
@@ -208,13 +241,13 @@ def test_the_dev_task_of_the_command_line(tiny_bert, data, tmp_path, capsys, mon
     task = tmp_path / "mine.toml"
     task.write_text('[[task]]\nname = "mine"\nkind = "sts"\nfile = "pairs.csv"\n')
     said = trained("small-simcse", tiny_bert, data, tmp_path / "own", "--dev", task, "--no-test", settings=STEPS)
-    assert "mine, all rows (chooses)" in said
+    assert "mine, all rows (picks)" in said
     short = [*STEPS, "data.max_length=32"]
     trained("small-sg-opt", tiny_bert, data, tmp_path / "none", "--dev", "none", "--no-test", settings=short)
     assert "dev" not in json.loads((tmp_path / "none" / "result.json").read_text())
     both = ["train", "small-simcse", "--model", tiny_bert, "--data", data / "text.txt", "-o", tmp_path / "both"]
     both += [*sets(STEPS), "--dev", task, "--set", f'dev.test=["{task}"]']
-    assert "the same rows would choose the best step and test it" in refused(capsys, monkeypatch, *both)
+    assert "the same rows would pick the best step and test it" in refused(capsys, monkeypatch, *both)
 
 
 def test_two_processes_of_the_command_share_a_fresh_folder(tiny_bert, data, tmp_path):
@@ -235,7 +268,7 @@ def test_ctrl_c_says_how_to_go_on(tiny_bert, data, tmp_path, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("layerwise.train.seeds.train_seeds", stopped)
+    monkeypatch.setattr("layerwise.train.loop.seeds.train_seeds", stopped)
     result = CliRunner().invoke(app, ["train", "small-simcse", "--model", str(tiny_bert), "-o", str(tmp_path / "run")])
     assert result.exit_code == 130
     assert "--resume" in result.stderr
@@ -244,7 +277,7 @@ def test_ctrl_c_says_how_to_go_on(tiny_bert, data, tmp_path, monkeypatch):
 def test_a_full_folder_is_refused_before_anything_is_read(tmp_path, capsys, monkeypatch):
     (tmp_path / "notes.txt").write_text("mine")
     said = refused(capsys, monkeypatch, "train", "small-simcse", "--model", "no-such-model", "-o", tmp_path)
-    assert "is not empty; go on with --resume, or give another folder" in said
+    assert "is not empty; resume with --resume, or give another folder" in said
     assert "is a file" in refused(capsys, monkeypatch, "train", "sg", "-o", tmp_path / "notes.txt")
 
 
@@ -263,13 +296,14 @@ def test_seeds_are_added_and_layouts_not_mixed(tiny_bert, data, tmp_path):
     recipe = load_recipe("small-simcse", [*LOUD, "train.steps=2", f'data.files=["{data / "text.txt"}"]'])
 
     def seeds(out, *numbers):
-        return train_seeds(recipe, out, seeds=numbers, encoder=str(tiny_bert), data=str(data), resume=True)
+        job = ContrastiveJob(recipe, encoder=str(tiny_bert), data=str(data))
+        return train_seeds(job, out, seeds=numbers, resume=True)
 
     seeds(tmp_path / "many", 0, 1)
     seeds(tmp_path / "many", 2)
     assert json.loads((tmp_path / "many" / "results.json").read_text())["seeds"] == [0, 1, 2]
     seeds(tmp_path / "one", 0)
-    with pytest.raises(InputError, match="holds one seed's run, not several"):
+    with pytest.raises(InputError, match="holds the run of one seed, not of several"):
         seeds(tmp_path / "one", 0, 1)
 
 
@@ -283,7 +317,7 @@ def test_results_tell_no_folders_and_no_other_runs_figure(tiny_bert, data, tmp_p
     said = trained("small-simcse", tiny_bert, data, tmp_path / "run", *more)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["dev"]["task"] == "own, dev"
-    assert "own, dev (chooses)" in said
+    assert "own, dev (picks)" in said
     assert str(tmp_path) not in json.dumps(result)
     assert result["recipe"]["reached"] == ""
 
@@ -295,9 +329,9 @@ def test_a_full_disk_is_one_line(error, tiny_bert, data, tmp_path, capsys, monke
     def full(*_, **__):
         raise error
 
-    monkeypatch.setattr("layerwise.train.engine.LayerTrainer._save", full)
+    monkeypatch.setattr("layerwise.train.contrastive.trainer.ContrastiveTrainer._save", full)
     plain = ["train", "small-simcse", "--model", tiny_bert, "--data", data, "--data", data / "text.txt", "--no-test"]
-    assert "make room" in refused(capsys, monkeypatch, *plain, "-o", tmp_path / "run", *sets(STEPS))
+    assert "free some space" in refused(capsys, monkeypatch, *plain, "-o", tmp_path / "run", *sets(STEPS))
 
 
 def test_mistakes_are_one_line(tiny_bert, data, tmp_path, capsys, monkeypatch):
@@ -321,19 +355,22 @@ def test_mistakes_are_one_line(tiny_bert, data, tmp_path, capsys, monkeypatch):
         (["small-simcse", "--data", text, "--seeds", "a"], "--seeds 'a'"),
         (["small-simcse", "--data", text, "--seeds", "1,1"], "different numbers from 0"),
         (["small-sg", "--data", text, "--set", f"dev.task={task}"], "has no 'dev' rows"),
-        (["small-sg", "--data", text, "--set", "dev.task=''"], "patience needs a dev set"),
+        (["small-sg", "--data", text, "--set", "dev.task=''"], "patience needs dev pairs"),
         (["small-sscl-simcse", "--data", text, "--set", "objective.sscl.layers=[-9]"], "-9"),
-        ([tmp_path / "latin.toml"], "can't be read as UTF-8 text"),
+        ([tmp_path / "latin.toml"], "is not UTF-8 text"),
         (["small-simcse", "--data", tmp_path / "noending"], "name it .txt, .csv, .tsv, .jsonl or .parquet"),
-        (["small-simcse", "--data", data / "triples.parquet"], "say which with --columns"),
+        (["small-simcse", "--data", data / "triples.parquet"], "name its columns with --columns"),
         (["small-simcse", "--data", text, "--set", "steps=3"], "Did you mean 'train.steps'?"),
         (
             ["small-simcse", "--data", text, "--set", "train.steps=0"],
-            "small-simcse.toml, changed by --set: [train] steps 0: give 1",
+            "small-simcse.toml, changed by --set: [train] steps is 0; expected 1 or more",
         ),
         (["small-simcse", "--data", text, "--seeds", "99999999999999999999"], "from 0 to 2147483647"),
         (["small-simcse", "--data", text, "--set", "data.max_length=999"], "takes at most"),
-        (["small-simcse", "--data", text, "--set", "train.batch_size=1"], "one-sentence batches have no negatives"),
+        (
+            ["small-simcse", "--data", text, "--set", "train.batch_size=1"],
+            "[train] batch_size is 1; expected 2 or more",
+        ),
     ]
     for arguments, expected in mistakes:
         said = refused(capsys, monkeypatch, "train", *arguments[:1], *plain, *arguments[1:])
@@ -361,9 +398,9 @@ def test_a_suite_goes_on_without_what_is_not_here(data, monkeypatch):
 
 def test_a_mean_is_of_all_seeds_or_of_none():
     seeds = [{"seed": 0, "scores": {"a": 1.0, "b": 2.0}}, {"seed": 1, "scores": {"a": 2.0, "b": None}}]
-    found = summary(seeds)
+    found = summarise(seeds)
     assert found["scores"]["a"]["mean"] == 1.5
     assert found["scores"]["b"] is None
     assert found["dev"] is None
-    assert shown(found["scores"]["a"]) == "1.50 ± 0.71"
-    assert shown(None) == "-"
+    assert format_spread(found["scores"]["a"]) == "1.50 ± 0.71"
+    assert format_spread(None) == "-"

@@ -6,12 +6,21 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from layerwise.data.catalog import TASKS, add_task, find_tasks, known_tasks, read_task_file
-from layerwise.data.fetch import differences, fetch_task
-from layerwise.data.locate import load_task
+from layerwise.data import (
+    KINDS,
+    SUITES,
+    Task,
+    add_task,
+    differences,
+    fetch_task,
+    find_tasks,
+    known_tasks,
+    load_task,
+    read_task,
+    read_task_file,
+)
+from layerwise.data.catalog import TASKS
 from layerwise.data.published import READERS
-from layerwise.data.task_rows import read_task
-from layerwise.data.tasks import KINDS, SUITES, Task
 from layerwise.errors import InputError
 
 OWN = list(known_tasks().values())

@@ -10,11 +10,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from layerwise.data.catalog import known_tasks
-from layerwise.data.fetch import differences, fetch_task
-from layerwise.data.locate import find_file, load_task, obtain
-from layerwise.data.task_rows import NoSubsetError, read_task
-from layerwise.data.tasks import Source, Task
+from layerwise.data import (
+    NoSubsetError,
+    Source,
+    Task,
+    differences,
+    fetch_task,
+    find_file,
+    known_tasks,
+    load_task,
+    obtain,
+    read_task,
+)
 from layerwise.errors import InputError, LayerwiseError
 
 REPO, COMMIT = "who/what", "0123456789abcdef"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.data.rows import RowSource, text_of
+from layerwise.data import RowSource, text_of
 from layerwise.errors import InputError, LayerwiseError
 
 TEXTS = ["The river rose.", 'She said "no", twice', "two\nlines", "Grüße, 漢字 🙂", " spaces kept ", "", "tab\there"]

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.data.task_rows import EMPTY, NoSubsetError, read_task
-from layerwise.data.tasks import Task
+from layerwise.data import NoSubsetError, Task, read_task
+from layerwise.data.task_rows import EMPTY
 from layerwise.errors import InputError
 from support.row_files import write
 

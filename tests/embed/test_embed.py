@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from layerwise.data.rows import RowSource
+from layerwise.data import RowSource
 from layerwise.embed import EmbedJob, EmbedResult, ModelChoice, run_embed, split_out
 from layerwise.embed.engine import _run_worker, _take
 from layerwise.embed.job import chunks
@@ -769,7 +769,7 @@ def test_files_that_only_look_like_shards_are_nobodys_to_remove(tmp_path, tiny_b
 BIG_CHUNKS_THEN_A_BAD_ROW = """
 import sys
 from pathlib import Path
-from layerwise.data.rows import RowSource
+from layerwise.data import RowSource
 from layerwise.embed import EmbedJob, ModelChoice
 from layerwise.embed import run_embed
 from layerwise.errors import InputError

@@ -10,7 +10,6 @@ import torch
 
 from layerwise import LayerEncoder
 from layerwise.encoder import graphs_folder, layer_encoder
-from layerwise.encoder import onnx as backend
 from layerwise.errors import InputError, LayerwiseError, MissingExtraError, ModelError
 from support.tiny import DEPTH, SENTENCES, WIDTH, WORDS
 
@@ -185,8 +184,8 @@ def test_a_folder_that_can_not_be_written_is_refused(tiny_bert, tmp_path, monkey
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_a_missing_package_is_named_with_its_install_line(package, tiny_bert, monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(backend, "find_spec", lambda name: None if name == package else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr("layerwise.extras.find_spec", lambda name: None if name == package else find_spec(name))
     with pytest.raises(MissingExtraError, match=r"the ONNX backend needs onnx.*: pip install 'layerwise\[onnx\]'"):
         load(tiny_bert)
 

@@ -15,12 +15,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import SequentialEvaluator
 from torch.utils.data import DataLoader
 
-from layerwise.data.locate import load_task
-from layerwise.data.tasks import Task
+from layerwise.data import Task, load_task
 from layerwise.errors import InputError, MissingExtraError
 from layerwise.evaluate import LayerSubject, MtebEncoder, Protocol, TaskEvaluator, evaluate
-from layerwise.model.head import Head
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import Head, LayerModel
 from support.tiny import SENTENCES, WORDS
 
 

@@ -10,14 +10,12 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
-from layerwise.classify.senteval import SentEvalProtocol, evaluate_classes, pair_features
-from layerwise.data.locate import load_task
-from layerwise.data.task_rows import TaskRows
-from layerwise.data.tasks import Task
+from layerwise.classify import SentEvalProtocol, evaluate_classes, pair_features
+from layerwise.data import Task, TaskRows, load_task
 from layerwise.errors import InputError
 from layerwise.evaluate import LayerSubject, Protocol, evaluate, headline, scoring
 from layerwise.evaluate.scoring import decides, score_classes, score_task, scored_rows, sides, split_accuracies
-from layerwise.search.transfer_protocol import TransferProtocol, draw_splits
+from layerwise.search import TransferProtocol, draw_splits
 from support.tiny import WORDS
 
 ROWS = 150

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from layerwise.data.demo import demo_corpus, demo_pairs
+from layerwise.data import demo_corpus, demo_pairs
 from layerwise.errors import InputError
 from layerwise.evaluate import cosine, spearman
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.data.task_rows import TaskRows
-from layerwise.data.tasks import Task
+from layerwise.data import Task, TaskRows
 from layerwise.errors import InputError
 from layerwise.evaluate import (
     HostSubject,
@@ -22,8 +21,8 @@ from layerwise.evaluate import (
     search_task,
 )
 from layerwise.evaluate.retrieval import ranked_scores
-from layerwise.model.layer_model import LayerModel
-from layerwise.search.request import as_retrieval
+from layerwise.model import LayerModel
+from layerwise.search import as_retrieval
 from support.commands import call_json
 from support.tiny import SENTENCES, WORDS
 
@@ -237,7 +236,7 @@ def test_a_users_own_corpus_on_the_command_line(tiny_bert, search_file):
 
 
 def test_another_depth_names_its_figures(tiny_layers, search_file):
-    from layerwise.data.catalog import read_task_file
+    from layerwise.data import read_task_file
 
     (task,) = read_task_file(search_file)
     found = evaluate(LayerSubject(tiny_layers), [task], protocol=Protocol(search=SearchSetting(depth=3)))

@@ -8,13 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from layerwise.data.locate import load_task
-from layerwise.data.tasks import Source, Task
+from layerwise.data import Source, Task, load_task
 from layerwise.evaluate import LayerSubject, Protocol, ResultStore, SearchedSubject, evaluate
-from layerwise.model.head import Head
-from layerwise.model.layer_model import LayerModel
-from layerwise.postprocess import FittedOn, Whitening
-from layerwise.postprocess.fitted_on import ENCODER
+from layerwise.model import Head, LayerModel
+from layerwise.postprocess import ENCODER, FittedOn, Whitening
 from layerwise.version import __version__
 from support.tiny import WORDS
 

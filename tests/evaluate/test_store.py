@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from layerwise.data.locate import load_task
-from layerwise.data.tasks import Task
+from layerwise.data import Task, load_task
 from layerwise.errors import InputError
 from layerwise.evaluate import (
     LayerSubject,
@@ -22,7 +21,7 @@ from layerwise.evaluate import (
     evaluate,
     layer_mixes,
 )
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from support.tiny import WORDS, tiny_model, tiny_tokenizer
 
 

@@ -8,13 +8,13 @@ from scipy.stats import pearsonr, spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
-from layerwise.data.locate import load_task
+from layerwise.data import load_task
 from layerwise.errors import InputError
 from layerwise.evaluate import HostSubject, LayerSubject, Protocol, correlations, evaluate, score_sts
 from layerwise.evaluate.sts import score_splits
 from layerwise.evaluate.subjects import check_finite
-from layerwise.model.layer_model import LayerModel
-from layerwise.search.select import random_splits
+from layerwise.model import LayerModel
+from layerwise.search import random_splits
 
 
 def cosines(left: np.ndarray, right: np.ndarray) -> list[float]:

@@ -21,8 +21,7 @@ from layerwise.evaluate import (
     layer_mixes,
     load_subject,
 )
-from layerwise.model.head import Head
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import Head, LayerModel
 from support.tiny import DEPTH, SENTENCES, WIDTH, tiny_tokenizer
 
 

@@ -10,31 +10,35 @@ import transformers as hf
 from scipy.stats import spearmanr
 from sklearn.decomposition import PCA
 
-from layerwise.analysis import alignment, anisotropy, cka, effective_rank, spectrum, uniformity
-from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError
 from layerwise.measures import (
     POOLINGS,
-    Material,
+    ModelOnPairs,
     TextPairs,
-    attention_over_layers,
-    before_after,
-    chosen_layers,
-    geometry,
-    layer_scores,
-    layers_alike,
-    pair_similarities,
-    pairs_of,
-    projection,
-    setsim,
-    smoothing,
-    spectra,
-    token_matrices,
-    toksim,
+    alignment,
+    anisotropy,
+    effective_rank,
+    linear_cka,
+    load_pairs,
+    measure_attention,
+    measure_changes,
+    measure_chosen_layers,
+    measure_cka,
+    measure_geometry,
+    measure_layer_scores,
+    measure_pair_similarities,
+    measure_projection,
+    measure_setsim,
+    measure_spectra,
+    measure_token_matrices,
+    measure_toksim,
+    spectrum,
+    uniformity,
 )
 from layerwise.mixes import LayerAttention, parse_mix
-from layerwise.model.layer_model import LayerModel
-from layerwise.search.layer_search import LayerSearch
+from layerwise.model import LayerModel
+from layerwise.search import LayerSearch
 from support.attention import network_of
 from support.text_pairs import PAIRS, some_pairs
 from support.tiny import DEPTH
@@ -42,7 +46,7 @@ from support.tiny import DEPTH
 
 @pytest.fixture(scope="module")
 def material(tiny_layers):
-    return Material(tiny_layers, some_pairs(), cache=False)
+    return ModelOnPairs(tiny_layers, some_pairs(), cache=False)
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +94,13 @@ def test_each_different_text_is_encoded_once_for_all_poolings(material, states):
 
 def test_views_are_read_from_the_cache_that_search_fills(tiny_layers, monkeypatch):
     pairs = some_pairs(6)
-    first = Material(tiny_layers, pairs)
-    expected, similarities = first.views["max"], toksim(first).means
+    first = ModelOnPairs(tiny_layers, pairs)
+    expected, similarities = first.views["max"], measure_toksim(first).means
     monkeypatch.setattr(LayerEncoder, "stream", lambda *_, **__: pytest.fail("a forward pass"))
-    again = Material(tiny_layers, pairs)
+    again = ModelOnPairs(tiny_layers, pairs)
     np.testing.assert_array_equal(again.views["max"], expected)
-    np.testing.assert_array_equal(toksim(again).means, similarities)
-    assert layer_scores(again).scores.shape == (3, DEPTH + 1)
+    np.testing.assert_array_equal(measure_toksim(again).means, similarities)
+    assert measure_layer_scores(again).scores.shape == (3, DEPTH + 1)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +121,7 @@ def test_own_embeddings_are_those_that_the_model_encodes(tiny_bert, mix):
     if isinstance(parsed, LayerAttention):
         parsed = parsed.with_network(network_of("softmax", 32).float())
     model = LayerModel(encoder, parsed, normalize=True, prompts={"x": "who left "}, default_prompt_name="x")
-    found = Material(model, some_pairs(8), cache=False)
+    found = ModelOnPairs(model, some_pairs(8), cache=False)
     np.testing.assert_allclose(found.embeddings, model.encode(different(found)), atol=1e-5)
     assert all(text.startswith("who left ") for text in found.texts)
 
@@ -126,7 +130,7 @@ def test_own_embeddings_are_those_that_the_model_encodes(tiny_bert, mix):
 
 
 def test_layer_scores_are_spearman_of_cosines(material, states):
-    found = layer_scores(material)
+    found = measure_layer_scores(material)
     pairs = material.pairs
     assert found.poolings == POOLINGS
     for pooling in POOLINGS:
@@ -138,27 +142,27 @@ def test_layer_scores_are_spearman_of_cosines(material, states):
             expected = 100 * spearmanr(cosines, pairs.gold).statistic
             assert found.of(pooling)[layer] == pytest.approx(expected, abs=0.05)
     assert np.isnan(found.of("cls")[0])  # the first token is the same in every sentence
-    assert found.own == pytest.approx(found.of("mean")[-1])
+    assert found.mix_score == pytest.approx(found.of("mean")[-1])
     assert found.mix == f"{DEPTH} @ mean"
     pooling, layer, score = found.best
     assert score == np.nanmax(found.scores) == found.of(pooling)[layer]
     rows = found.rows()
     assert [row["layers"] for row in rows] == ["0", "1", "2", "3", "4", "4 @ mean"]
     assert rows[2]["max"] == found.of("max")[2]
-    assert rows[-1]["own mix"] == found.own
+    assert rows[-1]["own mix"] == found.mix_score
 
 
 def test_pair_similarities_are_cosines(material, states):
-    found = pair_similarities(material, "max")
+    found = measure_pair_similarities(material, "max")
     pairs = material.pairs
     assert found.layers.shape == (PAIRS, DEPTH + 1)
     for row in (0, 7, PAIRS - 1):
         a, b = states(pairs.left[row]).amax(1), states(pairs.right[row]).amax(1)
         np.testing.assert_allclose(found.layers[row], [cosine(x, y) for x, y in zip(a, b, strict=True)], atol=1e-5)
-    np.testing.assert_allclose(pair_similarities(material).layers[:, -1], found.own, atol=1e-6)
+    np.testing.assert_allclose(measure_pair_similarities(material).layers[:, -1], found.mix_similarities, atol=1e-6)
     assert found.rows()[3]["layer 2"] == found.layers[3, 2]
-    with pytest.raises(InputError, match=r"Unknown token pooling 'men'. Known: cls, mean, max"):
-        pair_similarities(material, "men")
+    with pytest.raises(InputError, match=r"Unknown token pooling 'men'. Did you mean 'mean'\? Known: cls, mean, max"):
+        measure_pair_similarities(material, "men")
 
 
 # Over-smoothing
@@ -175,45 +179,44 @@ def naive_toksim(states):
 
 def check_smoothing(material, states):
     texts = different(material)
-    found = smoothing(material)
+    toksim, setsim = measure_toksim(material), measure_setsim(material)
     expected = np.mean([naive_toksim(states(text)) for text in texts], axis=0)
-    np.testing.assert_allclose(found.toksim.means, expected, atol=1e-5)
-    assert found.toksim.sentences == found.setsim.sentences == len(texts)
+    np.testing.assert_allclose(toksim.means, expected, atol=1e-5)
+    assert toksim.sentences == setsim.sentences == len(texts)
     for pooling in ("cls", "mean"):
         views = [POOL[pooling](states(text)) for text in texts]
         expected = np.mean([[cosine(a, b) for a, b in pairwise(v)] for v in views], axis=0)
-        np.testing.assert_allclose(found.setsim.of(pooling), expected, atol=1e-5)
-    assert found.rows()[0]["setsim cls"] is None
-    assert found.rows()[1]["setsim mean"] == found.setsim.of("mean")[0]
-    assert found.rows()[1]["toksim"] == found.toksim.means[1]
+        np.testing.assert_allclose(setsim.of(pooling), expected, atol=1e-5)
+    assert setsim.rows()[0] == {"layers": "0-1", "cls": setsim.of("cls")[0], "mean": setsim.of("mean")[0]}
+    assert toksim.rows()[1]["toksim"] == toksim.means[1]
 
 
 def test_toksim_and_setsim_are_their_formulas(tiny_layers, states):
-    check_smoothing(Material(tiny_layers, some_pairs(8), cache=False), states)
+    check_smoothing(ModelOnPairs(tiny_layers, some_pairs(8), cache=False), states)
 
 
 @pytest.mark.shared
 def test_toksim_and_setsim_of_a_real_encoder(shared):
     folder = shared / "models" / "wiki-mlm-12x384"
     model = hf.AutoModel.from_pretrained(folder).eval()
-    pairs = pairs_of("stsb", data=shared / "data").limited(4)
+    pairs = load_pairs("stsb", data=shared / "data").limited(4)
     check_smoothing(
-        Material(LayerModel.load(folder, device="cpu"), pairs, cache=False),
+        ModelOnPairs(LayerModel.load(folder, device="cpu"), pairs, cache=False),
         hidden_states_of(model, hf.AutoTokenizer.from_pretrained(folder)),
     )
 
 
 def test_token_matrices_are_the_tokens_cosines(material, states):
-    found = token_matrices(material, "the old river", layers=(0, -1))
+    found = measure_token_matrices(material, "the old river", layers=(0, -1))
     assert found.tokens == ("[CLS]", "the", "old", "river", "[SEP]")
     assert found.layers == (0, DEPTH)
     for place, layer in enumerate(found.layers):
         own = states("the old river")[layer]
         np.testing.assert_allclose(found.cosines[place], [[cosine(a, b) for b in own] for a in own], atol=1e-5)
     assert found.rows()[6]["3 river"] == found.cosines[1, 1, 3]
-    first = token_matrices(material)
+    first = measure_token_matrices(material)
     assert (first.sentence, first.layers) == (material.pairs.left[0], (1, 2, DEPTH))
-    assert setsim(material).means.shape == (2, DEPTH)
+    assert measure_setsim(material).means.shape == (2, DEPTH)
 
 
 # Attention
@@ -223,8 +226,8 @@ def test_token_matrices_are_the_tokens_cosines(material, states):
 def test_attention_weights_are_the_networks(tiny_bert, scores):
     network = network_of(scores, 32).float()
     mix = LayerAttention("cls", "mean", last="cls", scores=scores).with_network(network)
-    material = Material(LayerModel(LayerEncoder(tiny_bert, device="cpu"), mix), some_pairs(), cache=False)
-    found = attention_over_layers(material, groups=3)
+    material = ModelOnPairs(LayerModel(LayerEncoder(tiny_bert, device="cpu"), mix), some_pairs(), cache=False)
+    found = measure_attention(material, groups=3)
     queries, values = (torch.tensor(material.views[name]) for name in ("cls", "mean"))
     with torch.no_grad():
         expected = network.weights(queries, values).mean(1).numpy()
@@ -245,8 +248,8 @@ def test_attention_weights_are_the_networks(tiny_bert, scores):
 def test_sentences_of_one_length_are_one_group(tiny_bert):
     mix = LayerAttention("cls", "mean").with_network(network_of("softmax", 32).float())
     pairs = TextPairs.of(["the river", "the door"], ["the clock", "an old"])
-    material = Material(LayerModel(LayerEncoder(tiny_bert, device="cpu"), mix), pairs, cache=False)
-    (group,) = attention_over_layers(material).groups
+    material = ModelOnPairs(LayerModel(LayerEncoder(tiny_bert, device="cpu"), mix), pairs, cache=False)
+    (group,) = measure_attention(material).groups
     assert (group.label, group.sentences) == ("4 tokens", 4)
 
 
@@ -254,9 +257,9 @@ def test_sentences_of_one_length_are_one_group(tiny_bert):
 
 
 def test_geometry_is_that_of_each_layer_and_of_the_own_mix(material):
-    found, own = geometry(material, "max"), geometry(material)
+    found, own = measure_geometry(material, "max"), measure_geometry(material)
     alike = material.pairs.gold >= 4
-    left, right = (torch.tensor(side[alike]) for side in material.places)
+    left, right = (torch.tensor(side[alike]) for side in material.pairs.positions)
     vectors = torch.tensor(material.views["max"][:, 2])
     assert found.anisotropy[2] == pytest.approx(float(anisotropy(vectors)))
     assert found.uniformity[2] == pytest.approx(float(uniformity(vectors)))
@@ -266,18 +269,18 @@ def test_geometry_is_that_of_each_layer_and_of_the_own_mix(material):
     assert found.alike == f"{alike.sum()} pairs of score 4 or above, the highest fifth of 0 to 5"
     assert own.anisotropy[-1] == pytest.approx(own.anisotropy[-2])
     assert found.rows()[2]["effective rank"] == found.effective_rank[2]
-    first = geometry(material, "cls")  # the first token of layer 0 never changes
+    first = measure_geometry(material, "cls")  # the first token of layer 0 never changes
     assert first.anisotropy[0] == pytest.approx(1)
     assert np.isnan(first.effective_rank[0])
 
 
 def test_spectra_and_cka_are_those_of_the_layers(material):
-    found, views = spectra(material), torch.tensor(material.views["mean"])
+    found, views = measure_spectra(material), torch.tensor(material.views["mean"])
     np.testing.assert_allclose(found.shares[3], spectrum(views[:, 3]))
     assert len(found.shares) == DEPTH + 2
     assert found.rows()[3]["first 2"] == pytest.approx(float(found.shares[3][:2].sum()))
-    alike = layers_alike(material)
-    assert alike.cka[1, 3] == pytest.approx(float(cka(views[:, 1], views[:, 3])), rel=1e-4)
+    alike = measure_cka(material)
+    assert alike.cka[1, 3] == pytest.approx(float(linear_cka(views[:, 1], views[:, 3])), rel=1e-4)
     np.testing.assert_allclose(alike.cka.diagonal(), 1, rtol=1e-5)
     assert alike.rows()[1]["3"] == alike.cka[1, 3]
 
@@ -286,7 +289,7 @@ def test_spectra_and_cka_are_those_of_the_layers(material):
 
 
 def test_a_pca_of_the_most_and_the_least_alike_pairs(material):
-    found = projection(material, pairs=12, seed=5)
+    found = measure_projection(material, pairs=12, seed=5)
     assert found.points.shape == (12, 2, 2)
     assert found.alike.tolist() == [True] * 6 + [False] * 6
     assert found.gold[:6].min() >= found.gold[6:].max()
@@ -302,7 +305,7 @@ def test_a_pca_of_the_most_and_the_least_alike_pairs(material):
 
 
 def test_t_sne_is_the_same_with_the_same_seed(material):
-    one, again = (projection(material, "tsne", pairs=8, seed=1) for _ in range(2))
+    one, again = (measure_projection(material, "tsne", pairs=8, seed=1) for _ in range(2))
     np.testing.assert_array_equal(one.points, again.points)
     assert one.points.shape == (8, 2, 2)
     assert np.isfinite(one.points).all()
@@ -316,11 +319,11 @@ def test_t_sne_is_the_same_with_the_same_seed(material):
 def chosen(tiny_layers):
     """The grades are cosines of layers 1 and 3's mean: the answer is known."""
     pairs = some_pairs(120, seed=9)
-    plain = Material(tiny_layers, pairs, cache=False)
+    plain = ModelOnPairs(tiny_layers, pairs, cache=False)
     left, right = (torch.tensor(side[:, [1, 3]].mean(1)) for side in plain.sides(plain.views["mean"]))
     gold = torch.nn.functional.cosine_similarity(left, right).numpy()
-    known = Material(tiny_layers, TextPairs.of(pairs.left, pairs.right, gold), cache=False)
-    return known, chosen_layers(known, splits=3, seed=4)
+    known = ModelOnPairs(tiny_layers, TextPairs.of(pairs.left, pairs.right, gold), cache=False)
+    return known, measure_chosen_layers(known, splits=3, seed=4)
 
 
 def test_a_search_finds_the_layers_that_made_the_grades(chosen):
@@ -359,25 +362,23 @@ def test_what_is_chosen_equals_a_search_of_the_same_pairs(chosen):
 
 
 def test_before_and_after_shows_every_figure_of_both(material):
-    other = Material(material.model.replaced(mix="1 @ max"), material.pairs, cache=False)
-    found = before_after(material, other)
+    other = ModelOnPairs(material.model.replaced(mix="1 @ max"), material.pairs, cache=False)
+    found = measure_changes(material, other)
     changes = {change.name: change for change in found.changes}
-    assert changes["score of the own mix"].second == pytest.approx(layer_scores(other).own)
-    assert changes["anisotropy"].first == pytest.approx(geometry(material).anisotropy[-1])
-    assert changes["effective rank"].second == pytest.approx(geometry(other).effective_rank[-1])
+    assert changes["score of the own mix"].second == pytest.approx(measure_layer_scores(other).mix_score)
+    assert changes["anisotropy"].first == pytest.approx(measure_geometry(material).anisotropy[-1])
+    assert changes["effective rank"].second == pytest.approx(measure_geometry(other).effective_rank[-1])
     assert changes["TokSim of the last layer"].difference == 0  # the same encoder
     assert changes["uniformity"].better == "lower"
-    assert found.first_scores is not None
-    np.testing.assert_array_equal(found.first_scores.scores, found.second_scores.scores)
     assert found.rows()[0]["difference"] == changes["score of the own mix"].difference
     with pytest.raises(InputError, match="on the same pairs; these differ"):
-        before_after(material, Material(material.model, some_pairs(5)))
+        measure_changes(material, ModelOnPairs(material.model, some_pairs(5)))
 
 
 def test_ungraded_pairs_are_compared_without_scores(tiny_layers):
     pairs = some_pairs(6)
-    plain = Material(tiny_layers, TextPairs.of(pairs.left, pairs.right), cache=False)
-    found = before_after(plain, plain)
-    assert found.first_scores is None
+    plain = ModelOnPairs(tiny_layers, TextPairs.of(pairs.left, pairs.right), cache=False)
+    found = measure_changes(plain, plain)
+    assert not [change.name for change in found.changes if "score" in change.name]
     assert {change.difference for change in found.changes if change.name != "alignment"} == {0}
     assert np.isnan(next(change.first for change in found.changes if change.name == "alignment"))

@@ -42,9 +42,9 @@ def test_layers_are_the_union_and_poolings_come_once():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("last |", r"'last \|': no mix before or behind a '\|'; a mix is layers such as"),
-        ("| last", "no mix before or behind"),
-        ("last | wk", r"wk\(start=4,window=2\) cannot be joined, which takes sets, weights and concatenations"),
+        ("last |", r"'last \|': no mix before or after a '\|'; a mix is layers such as"),
+        ("| last", "no mix before or after"),
+        ("last | wk", r"wk\(start=4,window=2\) cannot be joined; a join takes sets, weights and concatenations"),
         ("attention(cls, mean) | last", r"attention\(cls, mean\) cannot be joined"),
         ("last | last @ mean", "A join has a mix twice: last @ mean | last @ mean"),
         ("last | first", "'first' is not a layer"),

@@ -173,7 +173,7 @@ HELP = re.escape("a mix is layers such as 'last', 'last-4', 'first-last', '0+las
         ("last-0", "'last-0': last-k needs a k of 1 or more"),
         ("3-1", "'3-1': the range 3-1 runs backwards"),
         ("0, -2..-4", r"the range -2\.\.-4 runs backwards"),
-        ("last @", f"'last @': no pooling behind '@'; {HELP}"),
+        ("last @", f"'last @': no pooling after '@'; {HELP}"),
         ("concat()", r"'concat\(\)': '' is not a layer"),
         ("concat(last)", "'last' is not a layer"),
         ("concat(1,2", r"'concat\(1' is not a layer"),

@@ -172,6 +172,7 @@ def test_damaged_folders_are_refused(model, tmp_path):
         LayerModel.load(copy)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_whitening_and_a_flow_raise_the_real_encoders_correlation(shared, tmp_path):
     """Fitted on sentences of other pairs than those it is scored on."""

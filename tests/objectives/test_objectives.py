@@ -443,17 +443,17 @@ def test_masked_language_loss_is_the_mean_over_chosen_tokens():
     same(partial(masked_language_loss, labels=labels), naive, draw(2, 3, 5))
 
 
-def test_replaced_token_loss_is_the_mean_over_kept_tokens():
+def test_replaced_token_loss_is_the_mean_over_the_masks_tokens():
     replaced = torch.tensor([[True, False, True], [False, True, False]])
-    kept = torch.tensor([[True, True, False], [True, False, False]])
+    mask = torch.tensor([[True, True, False], [True, False, False]])
 
     def naive(logits):
         right = [torch.sigmoid(logits[0, 0]), 1 - torch.sigmoid(logits[0, 1]), 1 - torch.sigmoid(logits[1, 0])]
         return mean(-torch.log(chance) for chance in right)
 
-    same(partial(replaced_token_loss, replaced=replaced, kept=kept), naive, draw(2, 3))
-    logits = draw(2, 3).detach().masked_fill(~kept, torch.nan).requires_grad_()
-    replaced_token_loss(logits, replaced, kept.long()).backward()
+    same(partial(replaced_token_loss, replaced=replaced, mask=mask), naive, draw(2, 3))
+    logits = draw(2, 3).detach().masked_fill(~mask, torch.nan).requires_grad_()
+    replaced_token_loss(logits, replaced, mask.long()).backward()
     assert logits.grad.isfinite().all()
 
 

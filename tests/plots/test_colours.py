@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from layerwise.plots import DARK, LIGHT
-from layerwise.plots.look import MARKERS
+from layerwise.plots.style import MARKERS
 
 VISION = {  # Machado, Oliveira & Fernandes 2009, severity 1, on linear RGB
     "normal": np.eye(3),

@@ -19,7 +19,7 @@ CASES = {
     "infinite": ("layer_curves", {"scores": {"a": [1, np.inf]}}, "scores of 'a': value inf at (1,); give finite"),
     "all NaN": ("layer_curves", {"scores": {"a": [NAN, NAN]}}, "scores of 'a': every value is NaN"),
     "nine": ("layer_curves", {"scores": {str(k): [1] for k in range(9)}}, "scores: 9 series came; at most 8"),
-    "last": ("layer_curves", {"scores": {"a": [1]}, "last": "b"}, "last: 'b' is none of 'a'; name one of them"),
+    "last": ("layer_curves", {"scores": {"a": [1]}, "last": "b"}, "Unknown curve 'b'. Known: a"),
     "last NaN": ("layer_curves", {"scores": {"a": [1, NAN]}, "last": "a"}, "last: the last layer has no score"),
     "mix beyond": (
         "layer_curves",
@@ -36,7 +36,7 @@ CASES = {
     "best of none": (
         "layer_curves_by_model",
         {"scores": {"a": {"mean": [1]}}, "best": {"b": MarkedMix(1.0)}},
-        "best: 'b' is none of 'a'",
+        "Unknown model 'b'. Known: a",
     ),
     "runs": ("convergence", {"steps": {"a": [1]}, "scores": {"b": [1]}}, "scores are of b, steps of a; name the same"),
     "steps": ("convergence", {"steps": {"a": [1, 2]}, "scores": {"a": [[1, 2, 3]]}}, "expected (n, 2), not empty"),
@@ -49,9 +49,9 @@ CASES = {
     "sd": (
         "score_by_pairs",
         {"pairs": [1, 2], "scores": {"a": [1, 2]}, "sd": {"b": [1, 1]}},
-        "sd: 'b' is none of 'a'",
+        "Unknown curve 'b'. Known: a",
     ),
-    "no pairs": ("score_by_pairs", {"pairs": [0, 2], "scores": {"a": [1, 2]}}, "pairs: 0 can't stand on a logarithmic"),
+    "no pairs": ("score_by_pairs", {"pairs": [0, 2], "scores": {"a": [1, 2]}}, "pairs: 0 cannot be on a logarithmic"),
     "level": (
         "score_without_layer",
         {"layers": [0], "scores": {"a": [1]}, "full": NAN},
@@ -67,7 +67,7 @@ CASES = {
     ),
     "tokens": ("token_matrices", {"tokens": ["a"], "matrices": [np.eye(2)], "layers": [0]}, "expected (n, 1, 1)"),
     "layers": ("token_matrices", {"tokens": ["a"], "matrices": [[[1]]], "layers": [0, 1]}, "layers: 2 came for 1"),
-    "many": ("token_matrices", {"tokens": ["a"] * 41, "matrices": [], "layers": []}, "41 tokens can't be read"),
+    "many": ("token_matrices", {"tokens": ["a"] * 41, "matrices": [], "layers": []}, "41 tokens cannot be read"),
     "matrix": ("layer_likeness", {"matrix": [1, 2]}, "matrix: the shape is (2,); expected (n, n), not empty"),
     "matrix NaN": ("layer_likeness", {"matrix": [[1, NAN]]}, "matrix: value nan at (0, 1); give finite numbers"),
     "sentences": ("attention_map", {"weights": [[1]], "sentences": []}, "sentences: 0 came for 1 rows of weights"),
@@ -79,8 +79,8 @@ CASES = {
     "measures": ("geometry_by_layer", {"measures": {}}, "measures: expected at least one measure"),
     "own": (
         "geometry_by_layer",
-        {"measures": {"rank": {"a": [1]}}, "own": {"rank": {"b": 1.0}}},
-        "own: 'b' is none of 'a'",
+        {"measures": {"rank": {"a": [1]}}, "mix": {"rank": {"b": 1.0}}},
+        "Unknown model 'b'. Known: a",
     ),
     "one": ("before_after_curves", {"scores": {"a": [1]}}, "scores: 1 model(s) came; before and after are two"),
     "after": ("dumbbells", {"measures": ["a"], "before": [1], "after": [1, 2]}, "after: 2 came for 1 measures"),

@@ -14,8 +14,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from layerwise.plots import DARK, LIGHT, Drawing, layer_curves, layers_chosen, token_matrices
-from layerwise.plots.ends import spread
-from layerwise.plots.look import both_ends, layer_ticks, number, short
+from layerwise.plots.labels import spread_apart
+from layerwise.plots.style import format_number, layer_ticks, shorten, shorten_middle
 from support.plotting import (
     BEST,
     CKA,
@@ -201,13 +201,13 @@ def test_one_value_is_a_figure():
 
 
 def test_spread_moves_heights_apart_and_no_further():
-    np.testing.assert_array_equal(spread([0, 20, 40], 10), [0, 20, 40])
-    np.testing.assert_array_equal(spread([5, 5], 10), [0, 10])
-    np.testing.assert_array_equal(spread([30, 0, 2], 10), [30, -4, 6])
+    np.testing.assert_array_equal(spread_apart([0, 20, 40], 10), [0, 20, 40])
+    np.testing.assert_array_equal(spread_apart([5, 5], 10), [0, 10])
+    np.testing.assert_array_equal(spread_apart([30, 0, 2], 10), [30, -4, 6])
     random = np.random.default_rng(0)
     for _ in range(50):
         heights = random.uniform(0, 60, 6)
-        placed = spread(heights, 10)
+        placed = spread_apart(heights, 10)
         assert (np.diff(np.sort(placed)) >= 10 - 1e-9).all()
         assert (np.argsort(placed) == np.argsort(heights)).all()
         assert abs(placed.mean() - heights.mean()) < 1e-9
@@ -222,10 +222,10 @@ def test_layer_ticks_end_with_the_last_layer(count, most, ticks):
 
 
 def test_long_names_keep_both_ends():
-    assert both_ends("all-MiniLM-L6-v2", 16) == "all-MiniLM-L6-v2"
-    assert both_ends("organisation/encoder-v2", 10) == "organ…r-v2"
-    assert short("A long sentence", 8) == "A long…"
+    assert shorten_middle("all-MiniLM-L6-v2", 16) == "all-MiniLM-L6-v2"
+    assert shorten_middle("organisation/encoder-v2", 10) == "organ…r-v2"
+    assert shorten("A long sentence", 8) == "A long…"
 
 
 def test_numbers_are_short():
-    assert [number(value) for value in (48.732, -1.25, float("nan"))] == ["48.73", "−1.25", "–"]
+    assert [format_number(value) for value in (48.732, -1.25, float("nan"))] == ["48.73", "−1.25", "–"]

@@ -1,12 +1,15 @@
 """The report page in a real browser: drawn, quiet, at any width, in both themes, by pointer and by keyboard."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from playwright.sync_api import Error
 from scipy.stats import rankdata
 
-from layerwise.report.page import write_page
-from support.browser import BrowserError
-from support.report_page import PHONE, column, fits, shown_tooltip, text
+from layerwise.report import write_page
+from layerwise.report.page import Explorer
+from support.report_page import PHONE, column, fits, hover, open_file, opened, scroll_to, shown_tooltip, tap, text
 from support.sample_page import HOSTILE, some_explorer, some_page
 
 # Contrast as WCAG 2 defines it, of an element's text with the first opaque background behind it.
@@ -59,7 +62,7 @@ def page_file(tmp_path_factory):
 )
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_quiet_drawn_and_inside_the_window(browser, page_file, look, scheme):
-    with browser.tab(page_file, scheme=scheme, **look) as tab:
+    with opened(browser, page_file, scheme=scheme, **look) as (tab, log):
         boxes = tab.evaluate(
             "[...document.querySelectorAll('figure svg, #pair_chart svg')].map(e => e.getBoundingClientRect())"
             ".map(b => [b.left, b.right, b.width, b.height])"
@@ -69,46 +72,42 @@ def test_quiet_drawn_and_inside_the_window(browser, page_file, look, scheme):
         assert width == look.get("width", 1280)
         assert all(left >= 0 and right <= width and w > 100 and h > 50 for left, right, w, h in boxes)
         assert fits(tab)
-        assert tab.problems == []
-        assert tab.requests == [page_file.resolve().as_uri()]
+        assert log.problems == []
+        assert log.requests == [page_file.resolve().as_uri()]
 
 
 def test_hostile_words_do_not_run(browser, tmp_path):
     file = write_page(some_page(title=HOSTILE, answer=(HOSTILE,)), tmp_path / "page.html")
-    with browser.tab(file, **PHONE) as tab:
-        tab.evaluate(
-            "(s => {s.value = '7'; s.dispatchEvent(new Event('change'))})(document.querySelector('#pair_order'))"
-        )
+    with opened(browser, file, **PHONE) as (tab, log):
+        tab.select_option("#pair_order", "7")
         assert text(tab, "#pair_left") == HOSTILE  # the first of the file
         assert text(tab, "h1") == HOSTILE
         assert tab.evaluate("document.title") == HOSTILE
         assert fits(tab)
-        assert tab.problems == []
+        assert log.problems == []
 
 
 def test_a_script_inside_a_drawing_is_not_run(browser, tmp_path):
     """The drawings are trusted, but should one carry a script all the same, the policy stops it."""
-    from dataclasses import replace
-
     page = some_page()
     section = page.sections[0]
     svg = "<svg viewBox='0 0 1 1' onload=\"document.title='owned'\"><script>document.title='owned'</script></svg>"
     figures = (replace(section.figures[0], svg=svg),)
     file = write_page(some_page(sections=(replace(section, figures=figures),)), tmp_path / "page.html")
-    with browser.tab(file) as tab:
+    with opened(browser, file) as (tab, log):
         assert tab.evaluate("document.title") == page.title
-        assert any("Content Security Policy" in problem for problem in tab.problems)  # and the driver notices
+        assert any("Content Security Policy" in problem for problem in log.problems)  # and the driver notices
 
 
 @pytest.mark.parametrize("look", [{}, PHONE], ids=["wide", "phone"])
 def test_dark_is_dark_and_all_text_has_contrast(browser, page_file, look):
     colours = {}
     for scheme in ("light", "dark"):
-        with browser.tab(page_file, scheme=scheme, **look) as tab:
+        with opened(browser, page_file, scheme=scheme, **look) as (tab, _):
             colours[scheme] = tab.evaluate(
                 "[getComputedStyle(document.documentElement)].map(s => [s.backgroundColor, s.color])[0]"
             )
-            ratios = {each: tab.evaluate(f"({CONTRAST})({each!r})") for each in TEXTS}
+            ratios = {each: tab.evaluate(CONTRAST, each) for each in TEXTS}
             assert {each: ratio for each, ratio in ratios.items() if ratio < 4.5} == {}
     assert colours["light"][0] != colours["dark"][0]
     assert colours["light"][1] != colours["dark"][1]
@@ -118,47 +117,47 @@ def test_dark_is_dark_and_all_text_has_contrast(browser, page_file, look):
 def test_the_toggle_changes_the_theme_and_it_is_kept(browser, page_file, scheme):
     paper = "getComputedStyle(document.documentElement).backgroundColor"
     other = {"light": "dark", "dark": "light"}[scheme]
-    with browser.tab(page_file, scheme=scheme) as tab:
+    with opened(browser, page_file, scheme=scheme) as (tab, log):
         before = tab.evaluate(paper)
         tab.click("#theme_button")
         assert tab.evaluate("document.documentElement.dataset.theme") == other
         assert tab.evaluate(paper) != before
-        tab.open(page_file)
+        open_file(tab, page_file)
         assert tab.evaluate("document.documentElement.dataset.theme") == other
         assert text(tab, "#theme_button").lower() == scheme
         tab.click("#theme_button")
         assert tab.evaluate(paper) == before
         tab.evaluate("localStorage.clear()")
-        assert tab.problems == []
+        assert log.problems == []
 
 
 def test_no_storage_is_no_error(browser, page_file):
-    with browser.tab() as tab:
+    with opened(browser) as (tab, log):
         source = (
             "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError') }})"
         )
-        tab.call("Page.addScriptToEvaluateOnNewDocument", source=source)
-        tab.open(page_file)
+        tab.add_init_script(source)
+        open_file(tab, page_file)
         tab.click("#theme_button")
         assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
-        assert tab.problems == []
+        assert log.problems == []
 
 
 def test_tables_sort_by_click_and_key(browser, page_file):
     def sorting(number):
         return tab.evaluate(f"document.querySelectorAll('#measures thead th')[{number}].getAttribute('aria-sort')")
 
-    with browser.tab(page_file) as tab:
+    with opened(browser, page_file) as (tab, _):
         tab.click("#measures thead th:nth-child(6) button")
         ranks = [float(cell.replace(",", "")) for cell in column(tab, 5)]
         assert ranks == sorted(ranks)  # 1,203.4 is the largest: as text it would come first
         assert sorting(5) == "ascending"
-        tab.press("Enter")
+        tab.keyboard.press("Enter")
         assert [float(cell.replace(",", "")) for cell in column(tab, 5)] == ranks[::-1]
         assert sorting(5) == "descending"
         tab.evaluate("document.querySelector('#measures thead th:nth-child(7) button').focus()")
         for direction in ("ascending", "descending"):
-            tab.press(" ")
+            tab.keyboard.press("Space")
             assert sorting(6) == direction
             assert sorting(5) is None
             assert column(tab, 6)[-1] == "–"  # what is missing comes last either way
@@ -169,32 +168,32 @@ def test_tables_sort_by_click_and_key(browser, page_file):
 
 
 def test_tooltips_by_hover_focus_and_tap(browser, page_file):
-    with browser.tab(page_file) as tab:
+    with opened(browser, page_file) as (tab, _):
         assert shown_tooltip(tab) is None
-        tab.hover("#layers .point[data-label^='layer 4:']")
+        hover(tab, "#layers .point[data-label^='layer 4:']")
         assert shown_tooltip(tab) == "layer 4: 62.40"
-        tab.hover("#layers h2")
+        hover(tab, "#layers h2")
         assert shown_tooltip(tab) is None
         tab.evaluate("document.querySelector('#layers .point').focus()")
         assert shown_tooltip(tab) == "layer 0: 41.20"
-        tab.press("ArrowRight")
+        tab.keyboard.press("ArrowRight")
         assert shown_tooltip(tab) == "layer 1: 52.80"
         box = tab.evaluate(
             "[document.querySelector('.tooltip').getBoundingClientRect()].map(b => [b.left, b.top, b.right])[0]"
         )
         assert box[0] >= 0
         assert box[1] >= 0
-        tab.press("Escape")
+        tab.keyboard.press("Escape")
         assert shown_tooltip(tab) is None
-        tab.hover("#smoothing .point[data-label='layers 3 and 5: 0.85']")
+        hover(tab, "#smoothing .point[data-label='layers 3 and 5: 0.85']")
         assert shown_tooltip(tab) == "layers 3 and 5: 0.85"
-        tab.hover("#measures thead th:nth-child(2) button")
+        hover(tab, "#measures thead th:nth-child(2) button")
         assert shown_tooltip(tab).startswith("Rank correlation")
         stops = tab.evaluate("document.querySelectorAll('figure .point[tabindex=\"0\"]').length")
         assert tab.evaluate("document.querySelectorAll('.point title').length") == 0  # else two tooltips
         assert stops == tab.evaluate("document.querySelectorAll('figure').length")  # one Tab stop in each drawing
-    with browser.tab(page_file, **PHONE) as tab:
-        tab.tap("#layers .point[data-label^='layer 12:']")
+    with opened(browser, page_file, **PHONE) as (tab, _):
+        tap(tab, "#layers .point[data-label^='layer 12:']")
         assert shown_tooltip(tab) == "layer 12: 49.70"
         assert tab.evaluate("document.querySelector('.tooltip').getBoundingClientRect().right <= innerWidth")
         assert fits(tab)
@@ -203,7 +202,7 @@ def test_tooltips_by_hover_focus_and_tap(browser, page_file):
 def test_explorer_shows_the_chosen_pair(browser, page_file):
     explorer = some_explorer()
     chart = "document.querySelector('#pair_chart path.own').getAttribute('d')"
-    with browser.tab(page_file) as tab:
+    with opened(browser, page_file) as (tab, log):
         first = (text(tab, "#pair_left"), tab.evaluate(chart))
         tab.click("#pair_list li:nth-child(3)")
         second = (text(tab, "#pair_left"), tab.evaluate(chart))
@@ -214,22 +213,22 @@ def test_explorer_shows_the_chosen_pair(browser, page_file):
         assert text(tab, "#pair_right") == explorer.pairs[number][1]
         assert f"Gold{explorer.pairs[number][2]:g}" in text(tab, "#pair_facts")
         assert f"{explorer.similarities[number, -1]:.3f}" in text(tab, "#pair_facts")
-        tab.hover("#pair_chart .point[data-label^='layer 5:']")
+        hover(tab, "#pair_chart .point[data-label^='layer 5:']")
         others = (explorer.similarities[:, 5].sum() - explorer.similarities[number, 5]) / (len(explorer.pairs) - 1)
         assert (
             shown_tooltip(tab) == f"layer 5: {explorer.similarities[number, 5]:.3f}\nmean of the others: {others:.3f}"
         )
-        tab.hover("#pair_chart .point:last-child")
+        hover(tab, "#pair_chart .point:last-child")
         assert shown_tooltip(tab) == f"mix 3-8: {explorer.mix_similarities[number]:.3f}"
         tab.evaluate("document.querySelector('#pair_list').focus()")
-        tab.press("ArrowUp")
-        tab.press("ArrowUp")
+        tab.keyboard.press("ArrowUp")
+        tab.keyboard.press("ArrowUp")
         assert (text(tab, "#pair_left"), tab.evaluate(chart)) == first
-        tab.press("End")
+        tab.keyboard.press("End")
         assert tab.evaluate("document.querySelector('#pair_list li:last-child').ariaSelected") == "true"
         tab.click("#pair_previous")
         assert tab.evaluate("document.querySelector('#pair_list li:nth-last-child(2)').ariaSelected") == "true"
-        assert tab.problems == []
+        assert log.problems == []
 
 
 def test_explorer_orders_and_searches(browser, page_file):
@@ -238,21 +237,17 @@ def test_explorer_orders_and_searches(browser, page_file):
     listed = "[...document.querySelectorAll('#pair_list li')].map(item => Number(item.dataset.pair))"
 
     def order_by(words):
-        tab.evaluate(
-            f"(s => {{s.value = [...s.options].find(o => o.text === {words!r}).value;"
-            "s.dispatchEvent(new Event('change'))})"
-            "(document.querySelector('#pair_order'))"
-        )
+        tab.select_option("#pair_order", label=words)
         return tab.evaluate(listed)
 
-    with browser.tab(page_file) as tab:
+    with opened(browser, page_file) as (tab, log):
         apart = np.abs(rankdata(gold) - rankdata(np.round(explorer.mix_similarities, 3)))
         assert len(set(gold)) < len(gold)  # some share their ranks
         assert apart[tab.evaluate(listed)].tolist() == sorted(apart, reverse=True)
         assert [gold[i] for i in order_by("gold, highest first")] == sorted(gold, reverse=True)
         assert order_by("as in the file") == list(range(len(gold)))
         tab.evaluate("document.querySelector('#pair_search').focus()")
-        tab.type("RIVER town")
+        tab.keyboard.insert_text("RIVER town")
         wanted = [
             i
             for i, (left, right, _) in enumerate(explorer.pairs)
@@ -260,81 +255,73 @@ def test_explorer_orders_and_searches(browser, page_file):
         ]
         assert 0 < len(wanted) < len(gold)
         assert tab.evaluate(listed) == wanted
-        tab.press("ArrowDown")
+        tab.keyboard.press("ArrowDown")
         assert text(tab, "#pair_left") == explorer.pairs[wanted[1]][0]
-        tab.type(" zebra")
+        tab.keyboard.insert_text(" zebra")
         assert tab.evaluate(listed) == []
         assert text(tab, "#pair_count") == "None of 60 pairs has these words"
-        assert tab.problems == []
+        assert log.problems == []
 
 
 def test_a_thousand_pairs_of_two_models_without_gold(browser, tmp_path):
     explorer = some_explorer(1000, graded=False, second=True)
     file = write_page(some_page(explorer=explorer), tmp_path / "page.html")
-    with browser.tab(file) as tab:
+    with opened(browser, file) as (tab, log):
         assert tab.evaluate("document.querySelectorAll('#pair_list li').length") == 1000
         assert tab.evaluate("document.querySelector('#pair_order').options[0].text").startswith(
             "mix against last layer"
         )
         assert "Gold" not in text(tab, "#pair_facts")
         assert "trained <i>" in text(tab, "#pair_legend")
-        tab.hover("#pair_chart .point[data-label^='layer 12:']")
+        hover(tab, "#pair_chart .point[data-label^='layer 12:']")
         assert "trained <i>, layer 6: " in shown_tooltip(tab)
         took = tab.evaluate(
             "(() => {const began = performance.now(); const s = document.querySelector('#pair_search');"
             "s.value = 'river'; s.dispatchEvent(new Event('input')); return performance.now() - began})()"
         )
         assert took < 1000
-        assert tab.problems == []
+        assert log.problems == []
 
 
 def test_missing_values_break_the_line_only(browser, tmp_path):
-    from layerwise.report.page import Explorer
-
     nan = float("nan")
     pairs = [("a", "b", nan), ("c", "d", 1.0)]
     explorer = Explorer(pairs, ["0", "1", "2"], [[0.1, nan, 0.3], [nan, nan, nan]], "0-2", [nan, 0.2])
     file = write_page(some_page(explorer=explorer), tmp_path / "page.html")
-    with browser.tab(file) as tab:
+    with opened(browser, file) as (tab, log):
         drawn = []
         for number in (1, 2):
             tab.click(f"#pair_list li:nth-child({number})")
             drawn.append(tab.evaluate("document.querySelector('#pair_chart path.own').getAttribute('d')"))
         assert sorted(path.count("M") for path in drawn) == [0, 2]
         assert "NaN" not in tab.evaluate("document.querySelector('#pairs').innerHTML")
-        assert tab.problems == []
+        assert log.problems == []
 
 
 def test_contents_follow_the_reader_on_wide_screens(browser, page_file):
-    with browser.tab(page_file) as tab:
+    with opened(browser, page_file) as (tab, _):
         assert text(tab, ".contents a[aria-current]") == "Answer"
-        tab.middle("#measures h2")
+        scroll_to(tab, "#measures h2")
         tab.evaluate("document.querySelector('#measures').scrollIntoView()")
-        tab.wait_for("document.querySelector('.contents a[aria-current]').hash === '#measures'")
+        tab.wait_for_function("document.querySelector('.contents a[aria-current]').hash === '#measures'")
         assert tab.evaluate("document.querySelector('.contents').getBoundingClientRect().top") == 0
-    with browser.tab(page_file, **PHONE) as tab:
+    with opened(browser, page_file, **PHONE) as (tab, _):
         assert tab.evaluate("getComputedStyle(document.querySelector('.contents')).display") == "none"
 
 
 def test_readable_without_script(browser, page_file):
-    """Asked of the browser itself: with scripts off the page can't be asked."""
-    with browser.tab() as tab:
-        tab.script_off()
-        tab.call("Page.navigate", url=page_file.resolve().as_uri())
-        tab.wait_for("document.readyState === 'complete' && location.protocol === 'file:'")
-        words = tab.evaluate("document.body.innerText")
+    with opened(browser, page_file, java_script_enabled=False) as (tab, log):
+        words = tab.inner_text("body")
         assert "14.9 points better" in words
         assert "Choosing pairs needs JavaScript" in words
         assert "Previous pair" not in words
-        assert tab.evaluate("document.querySelectorAll('button').length") == 3  # theme and two of pairs, all hidden
-        assert tab.problems == []
+        assert tab.locator("button").count() == 3  # theme and two of pairs, all hidden
+        assert log.problems == []
 
 
 def test_printing_is_on_white_paper(browser, page_file):
-    with browser.tab(page_file, scheme="dark") as tab:
-        tab.call(
-            "Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}]
-        )
+    with opened(browser, page_file, scheme="dark") as (tab, _):
+        tab.emulate_media(media="print", color_scheme="dark")
         assert tab.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
         assert tab.evaluate("getComputedStyle(document.querySelector('#pairs')).display") == "none"
         for moment, theme in (("beforeprint", "light"), ("afterprint", None)):
@@ -345,10 +332,10 @@ def test_printing_is_on_white_paper(browser, page_file):
 def test_the_driver_notices_errors_and_requests(browser, tmp_path):
     file = tmp_path / "bad.html"
     file.write_text("<img src='missing.png'><script>console.error('said'); throw new Error('thrown')</script>")
-    with browser.tab(file) as tab:
-        found = "\n".join(tab.problems)
+    with opened(browser, file) as (tab, log):
+        found = "\n".join(log.problems)
         assert "thrown" in found
         assert "said" in found
-        assert len(tab.requests) == 2
-        with pytest.raises(BrowserError, match="ReferenceError"):
+        assert len(log.requests) == 2
+        with pytest.raises(Error, match="ReferenceError"):
             tab.evaluate("nothing_of_this_name")

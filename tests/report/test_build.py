@@ -1,6 +1,7 @@
 """What a report says: sentences and numbers from what was measured, every figure drawn, two models told apart."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,30 +13,35 @@ from scipy.stats import spearmanr
 from layerwise.errors import InputError
 from layerwise.evaluate import cosine, gain_on_pairs
 from layerwise.measures import (
+    MEASURES,
+    AttentionWeights,
+    ChosenLayers,
     Curve,
-    Material,
+    Geometry,
+    LayerScores,
     MixScore,
+    ModelOnPairs,
+    PairSimilarities,
+    SetSim,
     TextPairs,
-    attention_over_layers,
-    layer_scores,
-    told_apart,
-    training_curves,
+    TokenMatrices,
+    TokSim,
+    measure_attention,
+    measure_layer_scores,
+    short_names,
 )
 from layerwise.mixes import LayerAttention
-from layerwise.model.layer_model import LayerModel
+from layerwise.model import LayerModel
 from layerwise.plots import DARK, inline_svg
-from layerwise.report import drawings
+from layerwise.report import ReportData, build_page, command_line, measure_model, measure_trainings, report_data
 from layerwise.report.answer import answer, headline
-from layerwise.report.build import build_page, command_line
-from layerwise.report.findings import Compared, Gathered, check_two, find_out, gather
+from layerwise.report.build import sections
 from layerwise.report.page import page_html
-from layerwise.report.sections import _attention_figures, _smoothing_figures, _training_figures
 from layerwise.search import Gain
-from layerwise.train.run import train
 from support.attention import network_of
 from support.text_pairs import some_pairs
 from support.tiny import DEPTH, WIDTH, tiny_tokenizer
-from support.training import encoder_of, recipe, save_dev, texts
+from support.training import encoder_of, recipe, save_dev, texts, train_recipe
 
 SURE = Gain(8.25, 5.81, 10.83, 0.001)
 UNSURE = Gain(0.31, -0.42, 1.04, 0.4)
@@ -44,7 +50,7 @@ NONE = Gain(-0.2, -1.5, 0.9, 0.7)
 
 @pytest.fixture(scope="module")
 def found(tiny_layers):
-    return find_out(Material(tiny_layers, some_pairs(), cache=False), "models/tiny")
+    return measure_model(ModelOnPairs(tiny_layers, some_pairs(), cache=False), "models/tiny")
 
 
 @pytest.fixture(scope="module")
@@ -55,20 +61,28 @@ def shallow(tmp_path_factory):
     sizes = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
     hf.BertModel(hf.BertConfig(vocab_size=len(tiny_tokenizer()), **sizes)).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
-    return find_out(Material(LayerModel.load(folder, device="cpu"), some_pairs(), cache=False), "models/shallow")
+    return measure_model(
+        ModelOnPairs(LayerModel.load(folder, device="cpu"), some_pairs(), cache=False), "models/shallow"
+    )
 
 
 @pytest.fixture(scope="module")
 def ungraded(tiny_layers):
     pairs = some_pairs(12)
-    return find_out(Material(tiny_layers, TextPairs.of(pairs.left, pairs.right), cache=False), "tiny")
+    return measure_model(ModelOnPairs(tiny_layers, TextPairs.of(pairs.left, pairs.right), cache=False), "tiny")
+
+
+def with_value(results, name, value):
+    """Results with another value of a measure, or without it."""
+    values = {key: old for key, old in results.values.items() if key != name}
+    return replace(results, values=values if value is None else values | {name: value})
 
 
 def with_choice(found, best, gain, *, last="4 @ mean", front=(), shares=(0, 1, 0, 0.5, 0)):
     """`found` with a made-up search: the last layer has 44.12, the best 44.12 and the gain."""
     blocks = int(best.split(" @ ")[0].replace(",", "-").split("-")[-1])
     chosen = replace(
-        found.chosen,
+        found.get(ChosenLayers),
         best=MixScore("best set", best, blocks, 50.0, 44.12 + gain.mean),
         last=MixScore("last layer", last, DEPTH, 40.0, 44.12),
         gain=gain,
@@ -77,11 +91,11 @@ def with_choice(found, best, gain, *, last="4 @ mean", front=(), shares=(0, 1, 0
         front=tuple(MixScore("front", mix, count, 0.0, test) for mix, count, test in front),
         shares=np.array(shares, dtype=float),
     )
-    return replace(found, chosen=chosen, name="tiny")
+    return replace(with_value(found, "chosen", chosen), name="tiny")
 
 
 def test_a_sure_gain_with_fewer_blocks(found):
-    first, second = answer(Gathered(with_choice(found, "1,3 @ mean", SURE)))
+    first, second = answer(ReportData(with_choice(found, "1,3 @ mean", SURE)))
     assert first == (
         "Layers 1,3 @ mean of tiny are the best on these pairs, and a search beats the last layer: 52.4 against 44.1 "
         "(Spearman × 100) on pairs that it has not seen, +8.2 (95 % interval +5.8 to +10.8)."
@@ -92,7 +106,7 @@ def test_a_sure_gain_with_fewer_blocks(found):
 
 
 def test_one_layer_is_spoken_of_as_one(found):
-    assert answer(Gathered(with_choice(found, "2 @ mean", SURE)))[0].startswith(
+    assert answer(ReportData(with_choice(found, "2 @ mean", SURE)))[0].startswith(
         "Layer 2 @ mean of tiny is the best on these pairs, and a search beats the last layer: "
     )
 
@@ -100,15 +114,15 @@ def test_one_layer_is_spoken_of_as_one(found):
 def test_a_sure_gain_with_all_blocks_names_a_cheaper_set(found):
     enough, little = ("0-1 @ mean", 1, 44.12 + 4.2), ("0 @ mean", 0, 44.12 + 4.0)  # half of the gain is 4.125
     told = with_choice(found, "1,4 @ mean", SURE, front=(little, enough))
-    assert answer(Gathered(told))[1].endswith("runs all 4 blocks, while 0-1 @ mean runs only 1 and has 48.3.")
+    assert answer(ReportData(told))[1].endswith("runs all 4 blocks, while 0-1 @ mean runs only 1 and has 48.3.")
     told = with_choice(found, "1,4 @ mean", SURE, front=(("0 @ mean", 0, 49.6), enough))
-    assert answer(Gathered(told))[1].endswith("while 0 @ mean runs none of them and has 49.6.")
+    assert answer(ReportData(told))[1].endswith("while 0 @ mean runs none of them and has 49.6.")
     told = with_choice(found, "1,4 @ mean", SURE, front=(little,))
-    assert answer(Gathered(told))[1].endswith("runs all 4 blocks, and none with fewer has half of its gain.")
+    assert answer(ReportData(told))[1].endswith("runs all 4 blocks, and none with fewer has half of its gain.")
 
 
 def test_no_sure_gain_is_not_called_better(found):
-    first, second = answer(Gathered(with_choice(found, "0,4 @ mean", UNSURE, front=(("3 @ mean", 3, 44.0),))))
+    first, second = answer(ReportData(with_choice(found, "0,4 @ mean", UNSURE, front=(("3 @ mean", 3, 44.0),))))
     assert first == (
         "No set of layers of tiny is surely better than its last layer: the best on these pairs are layers 0,4 @ mean, "
         "and a search has 44.4 against 44.1 (Spearman × 100) on pairs that it has not seen, +0.3 (95 % interval −0.4 "
@@ -116,30 +130,31 @@ def test_no_sure_gain_is_not_called_better(found):
     )
     assert second.endswith("runs all 4 blocks, and none with fewer equals the last layer.")
     cheap = with_choice(found, "0,4 @ mean", UNSURE, front=(("3 @ mean", 3, 44.2),))
-    assert answer(Gathered(cheap))[1].endswith("while 3 @ mean runs only 3 and has 44.2.")
+    assert answer(ReportData(cheap))[1].endswith("while 3 @ mean runs only 3 and has 44.2.")
     surely_worse = Gain(-2.0, -3.0, -1.0, 0.001)
-    assert answer(Gathered(with_choice(found, "0,4 @ mean", surely_worse)))[0].startswith("No set of layers")
+    assert answer(ReportData(with_choice(found, "0,4 @ mean", surely_worse)))[0].startswith("No set of layers")
 
 
 def test_the_last_layer_may_be_the_best(found):
-    first, _ = answer(Gathered(with_choice(found, "4 @ mean", NONE)))
+    first, _ = answer(ReportData(with_choice(found, "4 @ mean", NONE)))
     assert first.startswith("The last layer of tiny is its best on these pairs: a search has 43.9 against 44.1")
 
 
 def test_without_grades_or_with_few_pairs_nothing_is_said_of_layers(found, ungraded):
-    first, second = answer(Gathered(ungraded))
-    assert first == "Which layers of tiny are best can't be said: the pairs have no grades."
-    tokens, cone = ungraded.smooth.toksim.means[-1], ungraded.space.anisotropy[-2]
+    first, second = answer(ReportData(ungraded))
+    assert first == "Which layers of tiny are best cannot be said: the pairs have no grades."
+    tokens, cone = ungraded.get(TokSim).means[-1], ungraded.get(Geometry).anisotropy[-2]
     assert f"tokens have a cosine of {tokens:.2f}, and two random sentences one of {cone:.2f}" in second
-    few = replace(found, chosen=None)
-    assert answer(Gathered(few))[0].endswith("can't be said: the pairs are fewer than 20.")
-    assert headline(Gathered(few))[0].label == "layers"
+    few = with_value(found, "chosen", None)
+    assert answer(ReportData(few))[0].endswith("cannot be said: the pairs are fewer than 20.")
+    assert headline(ReportData(few))[0].label == "layers"
 
 
 def two(found, gain):
-    first = replace(found, name="old", scores=replace(found.scores, own=60.0))
-    second = replace(found, name="new", scores=replace(found.scores, own=60.0 + gain.mean))
-    return Gathered(second, Compared(first, second, None, gain))
+    scores = found.get(LayerScores)
+    old = with_value(found, "scores", replace(scores, mix_score=60.0))
+    new = with_value(found, "scores", replace(scores, mix_score=60.0 + gain.mean))
+    return ReportData(replace(new, name="new"), replace(old, name="old"), gain)
 
 
 def test_two_models_better_worse_or_neither(found):
@@ -149,7 +164,7 @@ def test_two_models_better_worse_or_neither(found):
     worse = answer(two(found, Gain(-8.25, -10.83, -5.81, 0.001)))[0]
     assert worse == ("new is worse than old: 51.8 against 60.0 (Spearman × 100), −8.2 (95 % interval −10.8 to −5.8).")
     assert answer(two(found, UNSURE))[0] == (
-        "new and old can't be told apart on these pairs: 60.3 against 60.0 (Spearman × 100), a difference of +0.3 "
+        "new and old cannot be told apart on these pairs: 60.3 against 60.0 (Spearman × 100), a difference of +0.3 "
         "(95 % interval −0.4 to +1.0)."
     )
     facts = headline(two(found, SURE))
@@ -158,22 +173,22 @@ def test_two_models_better_worse_or_neither(found):
 
 
 def test_two_models_without_grades(ungraded):
-    other = replace(ungraded, given="other")
-    gathered = gather(ungraded, other)
-    assert gathered.compared.gain is None
-    tokens = ungraded.smooth.toksim.means[-1]
+    other = replace(ungraded, path="other")
+    gathered = report_data(ungraded, other)
+    assert gathered.gain is None
+    tokens = ungraded.get(TokSim).means[-1]
     assert answer(gathered)[0] == (
         f"tiny and other are set side by side without grades: the tokens of a sentence have a cosine of {tokens:.2f} "
         f"in the last layer of the one and {tokens:.2f} in that of the other."
     )
-    assert "can't be said" in answer(gathered)[1]
+    assert "cannot be said" in answer(gathered)[1]
 
 
 def test_cards_hold_the_numbers(found):
-    facts = headline(Gathered(with_choice(found, "1,3 @ mean", SURE)))
+    facts = headline(ReportData(with_choice(found, "1,3 @ mean", SURE)))
     assert [fact.value for fact in facts] == ["1,3 @ mean", "+8.2", "p = 0.001", "3 of 4"]
-    assert facts[2].note == f"halves of the pairs share {100 * found.chosen.agreement:.0f} % of their layers"
-    sure = headline(Gathered(with_choice(found, "1,3 @ mean", replace(SURE, p_value=0.0004))))
+    assert facts[2].note == f"halves of the pairs share {100 * found.get(ChosenLayers).agreement:.0f} % of their layers"
+    sure = headline(ReportData(with_choice(found, "1,3 @ mean", replace(SURE, p_value=0.0004))))
     assert sure[2].value == "p < 0.001"
 
 
@@ -208,113 +223,141 @@ def test_the_gain_is_nothing_for_equals_and_turns_its_sign():
 
 
 def test_a_comparison_is_of_the_first_against_the_second(found, shallow):
-    gathered = gather(found, shallow)
-    gold = found.material.pairs.gold
-    expected = [100 * spearmanr(one.pairs.own, gold).statistic for one in (found, shallow)]
-    assert gathered.compared.gain.mean == pytest.approx(expected[0] - expected[1], abs=1e-9)
-    change = gathered.compared.changes.changes[0]
-    assert (change.second, change.first) == pytest.approx(expected)
-    assert (gathered.compared.changes.first, gathered.compared.changes.second) == ("shallow", "tiny")
+    gathered = report_data(found, shallow)
+    gold = found.subject.pairs.gold
+    cosines = [results.get(PairSimilarities).mix_similarities for results in (found, shallow)]
+    expected = [100 * spearmanr(each, gold).statistic for each in cosines]
+    assert gathered.gain.mean == pytest.approx(expected[0] - expected[1], abs=1e-9)
+    changes = gathered.values("against")[""]
+    assert (changes.changes[0].second, changes.changes[0].first) == pytest.approx(expected)
+    assert (changes.first, changes.second) == ("shallow", "tiny")
 
 
 def test_names_are_as_long_as_it_takes_to_tell_them_apart():
-    assert told_apart(["runs/a/model", "runs/b/model"]) == ["a", "b"]
-    assert told_apart(["runs/simcse", "sscl"]) == ["simcse", "sscl"]
-    assert told_apart(["x/model", "model"]) == ["x/model", "model"]
-    assert told_apart(["a/x/m", "b/x/m", "b/y/m"]) == ["a/x/m", "b/x/m", "b/y/m"]
-    for other in ("runs/a", "runs/a/"):
-        with pytest.raises(InputError, match="runs/a: a model against itself says nothing"):
-            check_two("runs/a", other)
+    assert short_names(["runs/a/model", "runs/b/model"]) == ["a", "b"]
+    assert short_names(["runs/simcse", "sscl"]) == ["simcse", "sscl"]
+    assert short_names(["x/model", "model"]) == ["x/model", "model"]
+    assert short_names(["a/x/m", "b/x/m", "b/y/m"]) == ["a/x/m", "b/x/m", "b/y/m"]
 
 
 # The page
 
 
 def test_the_table_holds_the_measures_own_numbers(found):
-    page = build_page(Gathered(found))
+    page = build_page(ReportData(found))
     names = [column.name for column in page.measures.columns]
     rows = [dict(zip(names, row, strict=True)) for row in page.measures.rows]
     assert [row["layers"] for row in rows] == [*map(str, range(DEPTH + 1)), "own mix"]
-    scores = layer_scores(found.material)
+    scores, setsim, toksim = measure_layer_scores(found.subject), found.get(SetSim), found.get(TokSim)
     for layer, row in enumerate(rows[:-1]):
         for pooling in ("mean", "max"):
             assert row[f"score, {pooling}"] == pytest.approx(scores.of(pooling)[layer])
-        assert row["TokSim"] == found.smooth.toksim.means[layer]
-        assert row["SetSim"] == (None if layer == 0 else found.smooth.setsim.of("mean")[layer - 1])
-        assert row["chosen"] == found.chosen.shares[layer]
+        assert row["TokSim"] == toksim.means[layer]
+        assert row["SetSim"] == (None if layer == 0 else setsim.of("mean")[layer - 1])
+        assert row["chosen"] == found.get(ChosenLayers).shares[layer]
+    geometry = found.get(Geometry)
     for layer, row in enumerate(rows):
-        assert row["anisotropy"] == found.space.anisotropy[layer]
-        assert row["effective rank"] == found.space.effective_rank[layer]
-        assert row["uniformity"] == found.space.uniformity[layer]
-        assert row["alignment"] == found.space.alignment[layer]
-    assert (rows[-1]["score, mean"], rows[-1]["score, max"], rows[-1]["TokSim"]) == (scores.own, None, None)
+        assert row["anisotropy"] == geometry.anisotropy[layer]
+        assert row["effective rank"] == geometry.effective_rank[layer]
+        assert row["uniformity"] == geometry.uniformity[layer]
+        assert row["alignment"] == geometry.alignment[layer]
+    assert (rows[-1]["score, mean"], rows[-1]["score, max"], rows[-1]["TokSim"]) == (scores.mix_score, None, None)
+
+
+def test_a_table_of_two_models_has_the_rows_of_both(found, shallow):
+    table = build_page(report_data(found, shallow)).measures
+    assert [column.name for column in table.columns][:2] == ["layers", "model"]
+    assert [row[1] for row in table.rows] == ["shallow"] * 4 + ["tiny"] * (DEPTH + 2)
 
 
 def test_the_explorer_holds_the_pairs_own_cosines(found, shallow):
-    explorer = build_page(gather(found, shallow)).explorer
-    material = found.material
+    explorer = build_page(report_data(found, shallow)).explorer
+    material = found.subject
     sides = material.sides(material.pooled("mean")[:, 3])
     np.testing.assert_allclose(explorer.similarities[:, 3], cosine(*sides), atol=1e-6)
     np.testing.assert_allclose(explorer.mix_similarities, cosine(*material.sides(material.embeddings)), atol=1e-6)
     assert [pair[0] for pair in explorer.pairs] == list(material.pairs.left)
     assert [pair[2] for pair in explorer.pairs] == material.pairs.gold.tolist()
     assert (explorer.other_name, list(explorer.other_layers)) == ("shallow", ["0", "1", "2"])
-    np.testing.assert_array_equal(explorer.other_similarities, shallow.pairs.layers)
+    np.testing.assert_array_equal(explorer.other_similarities, shallow.get(PairSimilarities).layers)
 
 
-def of_one(found):
-    return [
-        drawings.scores({"a": found.scores}, chosen=found.chosen),
-        drawings.chosen_layers({"a": found.chosen}),
-        drawings.by_size(found.chosen),
-        drawings.without_layer(found.chosen),
-        drawings.by_pairs(found.chosen),
-        drawings.likeness({"a": found.alike}),
-    ]
+def figures_of(*models):
+    """Every figure of every measure that the models have, as the report and `analyze` draw it."""
+    for measure in map(MEASURES.__getitem__, MEASURES):
+        values = {model.name: model.values[measure.name] for model in models if measure.name in model.values}
+        if not values:
+            continue
+        for figure in measure.figures:
+            related = {name: {model.name: model.values[name] for model in models} for name in figure.uses}
+            for group in figure.groups(values):
+                yield figure.draw(group, related=related)
 
 
-def of_several(models):
-    taken = {
-        drawings.scores: "scores",
-        drawings.smoothing: "smooth",
-        drawings.token_matrices: "tokens",
-        drawings.geometry: "space",
-        drawings.variance: "variance",
-        drawings.points: "points",
-    }
-    return [draw({one.name: getattr(one, name) for one in models}) for draw, name in taken.items()]
+def draw(name, values, figure=None, **options):
+    return inline_svg(MEASURES[name].figure(figure).draw(values, **options), "own")
 
 
 def test_every_figure_draws(found, shallow):
     """Of one model and of two with different numbers of layers."""
-    for drawing in [*of_one(found), *of_one(shallow), *of_several([found]), *of_several([found, shallow])]:
+    drawings = [*figures_of(found), *figures_of(shallow), *figures_of(found, shallow)]
+    assert len(drawings) > 30
+    for drawing in drawings:
         svg = inline_svg(drawing, "own")
         assert 'class="point"' in svg
         assert "nan" not in svg.lower().replace("sentence", "")
         assert drawing.description
-    assert drawings.drawn({"a": found.smooth}, theme=DARK).theme is DARK
-    changes = gather(found, shallow).compared.changes
-    assert "tiny, score of the own mix" in inline_svg(drawings.changes({"": changes}), "own")
-    with pytest.raises(InputError, match="this measure has no figure of its own"):
-        drawings.drawn({"a": found.pairs})
+    scores = {"a": found.get(LayerScores)}
+    assert MEASURES["scores"].figure().draw(scores, theme=DARK).theme is DARK
+    assert "best mix" not in draw("scores", scores)
+    assert "best mix" in draw("scores", scores, related={"chosen": {"a": found.get(ChosenLayers)}})
+    changes = report_data(found, shallow).values("against")
+    assert "tiny, score of the own mix" in draw("against", changes)
+    with pytest.raises(InputError, match="pairs has no figure of its own"):
+        MEASURES["pairs"].figure()
+    both = {model.name: model.get(ChosenLayers) for model in (found, shallow)}
+    with pytest.raises(InputError, match="this figure shows one model; draw each by itself"):
+        MEASURES["chosen"].figure("sizes").draw(both)
 
 
 def test_an_own_mix_is_drawn_as_a_level_where_it_is_not_the_last_layer(found, tiny_bert):
-    assert "its own mix" not in inline_svg(drawings.geometry({"a": found.space}), "own")
-    assert "own mix" not in inline_svg(drawings.variance({"a": found.variance}), "own")
-    mixed = find_out(Material(LayerModel.load(tiny_bert, mix="1-3", device="cpu"), some_pairs(), cache=False), "mixed")
-    assert "its own mix" in inline_svg(drawings.geometry({"a": mixed.space}), "own")
-    assert "own mix" in inline_svg(drawings.variance({"a": mixed.variance}), "own")
+    mixed_model = LayerModel.load(tiny_bert, mix="1-3", device="cpu")
+    mixed = measure_model(ModelOnPairs(mixed_model, some_pairs(), cache=False), "mixed")
+    for name, label in (("geometry", "its own mix"), ("spectrum", "own mix")):
+        assert label not in draw(name, {"a": found.values[name]})
+        assert label in draw(name, {"a": mixed.values[name]})
+
+
+def titles(data, section):
+    return [figure.title for each in sections(data) if each.id == section for figure in each.figures]
+
+
+def test_sections_of_one_model_and_of_two(found, shallow):
+    one, two = ReportData(found), report_data(found, shallow)
+    assert titles(one, "scores") == ["Score by layer"]
+    assert titles(two, "scores") == ["Score by layer, tiny", "Both models", "Every figure of both"]
+    assert [title.removesuffix(", tiny") for title in titles(two, "search")] == titles(one, "search")
+    assert len(titles(one, "search")) == 4
+    spaces = ["Geometry by layer", "Shares of variance by direction"]
+    points = "The most and the least alike pairs (t-SNE)"
+    assert titles(one, "space") == [*spaces, "Layers alike (CKA)", points]
+    assert titles(two, "space") == [*spaces, "Layers alike (CKA), shallow", "Layers alike (CKA), tiny", points]
+
+
+def test_ids_of_all_figures_are_unique(found, shallow):
+    text = page_html(build_page(report_data(found, shallow)))
+    ids = re.findall(r'[\s]id="([^"]+)"', text)
+    assert len(ids) > 50
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
 
 
 def test_different_tokenizers_get_a_token_figure_each(found, shallow):
-    def titles(models):
-        return [figure.title for figure in _smoothing_figures(models)]
-
-    assert titles((found, shallow)) == ["SetSim and TokSim", "Tokens of a sentence"]
-    tokens = shallow.tokens
-    other = replace(tokens, tokens=("x", *tokens.tokens[1:]))
-    assert titles((replace(shallow, tokens=other), found)) == [
+    both = report_data(found, shallow)
+    assert titles(both, "smoothing") == ["SetSim and TokSim", "Tokens of a sentence"]
+    tokens = shallow.get(TokenMatrices)
+    other = with_value(shallow, "tokens", replace(tokens, tokens=("x", *tokens.tokens[1:])))
+    assert titles(report_data(found, other), "smoothing") == [
         "SetSim and TokSim",
         "Tokens of a sentence, shallow",
         "Tokens of a sentence, tiny",
@@ -322,9 +365,10 @@ def test_different_tokenizers_get_a_token_figure_each(found, shallow):
 
 
 def test_a_report_says_what_it_can_without_grades(ungraded):
-    page = build_page(Gathered(ungraded))
+    page = build_page(ReportData(ungraded))
     assert [section.id for section in page.sections] == ["smoothing", "space"]
-    assert page.measures.rows[0][1:4] == (None, None, None)
+    names = [column.name for column in page.measures.columns]
+    assert names[:2] == ["layers", "SetSim"]  # no scores, and no column for them
     assert "NaN" not in page_html(page).replace("isNaN", "")
     assert "without scores" in page.subtitle
 
@@ -332,25 +376,26 @@ def test_a_report_says_what_it_can_without_grades(ungraded):
 def test_models_with_attention_get_their_section(found, tiny_bert):
     mix = LayerAttention("cls", "mean").with_network(network_of("softmax", WIDTH).float())
     model = LayerModel.load(tiny_bert, mix=mix, device="cpu")
-    taken = attention_over_layers(Material(model, some_pairs(), cache=False))
-    pooled = replace(found, attention=taken, name="attends")
-    (alone,) = _attention_figures([pooled])
-    assert alone.title == "Weight of each layer"
-    for both in ((pooled, found), (found, pooled)):
-        (figure,) = _attention_figures(both)
+    subject = ModelOnPairs(model, some_pairs(), cache=False)
+    assert isinstance(measure_model(subject, "x").find(AttentionWeights), AttentionWeights)
+    taken = measure_attention(subject)
+    pooled = replace(with_value(found, "attention", taken), name="attends")
+    assert titles(ReportData(pooled), "attention") == ["Weight of each layer"]
+    for both in (ReportData(pooled, found), ReportData(found, pooled)):
+        (figure,) = next(section for section in sections(both) if section.id == "attention").figures
         assert figure.title == "Weight of each layer, attends"
         for group in (taken.groups[0], taken.groups[-1]):
             assert group.label in figure.svg
-    assert _attention_figures([found]) == ()
-    assert len(_attention_figures([pooled, pooled])) == 2
+    assert titles(ReportData(found), "attention") == []
+    assert len(titles(ReportData(pooled, replace(pooled, name="other")), "attention")) == 2
 
 
 def test_training_curves_come_from_a_real_training(found, tiny_bert, tmp_path):
     data = save_dev(tmp_path / "data")
     short = recipe(dev={"task": "stsb", "every": 2})
-    train(short, tmp_path / "run", encoder=encoder_of(tiny_bert), corpus=texts(), data=str(data))
-    (curve,) = training_curves([tmp_path / "run"])
-    (figure,) = _training_figures(gather(found, None, [curve]))
+    train_recipe(short, tmp_path / "run", encoder=encoder_of(tiny_bert), corpus=texts(), data=str(data))
+    measured = report_data(found, trainings=measure_trainings([tmp_path / "run"]))
+    (figure,) = next(section for section in sections(measured) if section.id == "training").figures
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     scores = [line["eval_stsb_spearman"] for line in logged if "eval_stsb_spearman" in line]
     assert len(scores) >= 3
@@ -360,8 +405,10 @@ def test_training_curves_come_from_a_real_training(found, tiny_bert, tmp_path):
 
 def test_few_splits_are_drawn_without_bands(found):
     """One split has no standard deviation."""
-    lone = Curve(found.chosen.by_size.x, found.chosen.by_size.mean, np.full(DEPTH + 1, np.nan), ("",) * (DEPTH + 1))
-    assert "±" not in inline_svg(drawings.by_size(replace(found.chosen, by_size=lone)), "own")
+    chosen = found.get(ChosenLayers)
+    lone = Curve(chosen.by_size.x, chosen.by_size.mean, np.full(DEPTH + 1, np.nan), ("",) * (DEPTH + 1))
+    assert "±" in draw("chosen", {"a": chosen}, "sizes")
+    assert "±" not in draw("chosen", {"a": replace(chosen, by_size=lone)}, "sizes")
 
 
 def test_commands_are_quoted():

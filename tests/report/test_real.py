@@ -7,11 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from layerwise.cli.app import app
-from layerwise.model.layer_model import LayerModel
-from layerwise.train.recipe import load_recipe
-from layerwise.train.run import train
-from support.report_page import PHONE, column, fits, shown_tooltip, text
-from support.training import save_dev, texts
+from layerwise.model import LayerModel
+from layerwise.train import load_recipe
+from support.report_page import PHONE, column, fits, hover, opened, shown_tooltip, text
+from support.training import save_dev, texts, train_recipe
 
 MOST_BYTES = 5_000_000
 
@@ -43,14 +42,17 @@ def trained(tmp_path_factory):
     short = ["train.steps=4", "train.batch_size=8", "train.precision=float32", "dev.every=2", "dev.log_every=1"]
     data = str(save_dev(folder / "data"))
     for name in ("small-simcse", "small-sscl-simcse"):
-        done = train(load_recipe(name, short), folder / name, encoder="default", corpus=texts(), data=data)
+        done = train_recipe(load_recipe(name, short), folder / name, encoder="default", corpus=texts(), data=data)
         done.model.save(folder / name / "model")
     runs = [word for name in ("small-simcse", "small-sscl-simcse") for word in ("--train", folder / name)]
     models = [folder / "small-sscl-simcse" / "model", "--against", folder / "small-simcse" / "model"]
     return report(folder, *models, *runs, "--limit", "40")
 
 
-@pytest.fixture(params=["minilm", pytest.param("wiki", marks=pytest.mark.shared), "trained"], scope="module")
+@pytest.fixture(
+    params=[pytest.param("minilm", marks=pytest.mark.slow), pytest.param("wiki", marks=pytest.mark.shared), "trained"],
+    scope="module",
+)
 def page(request):
     return request.getfixturevalue(request.param)
 
@@ -64,7 +66,7 @@ BOXES = """[...document.querySelectorAll('.drawing')].map(e => {
 @pytest.mark.parametrize("look", [{}, PHONE], ids=["1280", "390"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_quiet_and_all_figures_drawn(browser, page, look, scheme):
-    with browser.tab(page, scheme=scheme, **look) as tab:
+    with opened(browser, page, scheme=scheme, **look) as (tab, log):
         width = tab.evaluate("innerWidth")
         boxes = tab.evaluate(BOXES)
         assert len(boxes) == page.read_text().count('<div class="drawing"') + 1  # and the chosen pair's
@@ -73,12 +75,12 @@ def test_quiet_and_all_figures_drawn(browser, page, look, scheme):
         assert fits(tab)
         ground = tab.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
-        assert tab.problems == []
-        assert tab.requests == [page.resolve().as_uri()]
+        assert log.problems == []
+        assert log.requests == [page.resolve().as_uri()]
 
 
 def test_letters_of_wide_figures_can_be_read_on_a_phone(browser, page):
-    with browser.tab(page, **PHONE) as tab:
+    with opened(browser, page, **PHONE) as (tab, _):
         sizes = tab.evaluate(
             "[...document.querySelectorAll('figure svg')].map(e => Math.min(...[...e.querySelectorAll('text')]"
             ".map(t => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a).filter(size => size > 0)))"
@@ -87,17 +89,17 @@ def test_letters_of_wide_figures_can_be_read_on_a_phone(browser, page):
 
 
 def test_points_tell_their_values_once(browser, page):
-    with browser.tab(page) as tab:
+    with opened(browser, page) as (tab, _):
         label = tab.evaluate("document.querySelector('figure .point').dataset.label")
         assert re.search(r": −?\d", label)
-        tab.hover("figure .point")
+        hover(tab, "figure .point")
         assert shown_tooltip(tab) == label
         tab.evaluate("document.querySelector('figure .point').dispatchEvent(new PointerEvent('pointerover'))")
         assert tab.evaluate("document.querySelector('figure .point.told > title, figure .point:hover > title')") is None
 
 
 def test_tables_sort_and_pairs_are_chosen(browser, page):
-    with browser.tab(page) as tab:
+    with opened(browser, page) as (tab, log):
         names = tab.evaluate("[...document.querySelectorAll('#measures thead th')].map(e => e.innerText.trim())")
         place = names.index("anisotropy") + 1
         before = column(tab, place - 1)
@@ -110,7 +112,7 @@ def test_tables_sort_and_pairs_are_chosen(browser, page):
         tab.evaluate("document.querySelector('#pair_list').focus()")
         seen = set()
         for _ in range(3):
-            tab.press("ArrowDown")
+            tab.keyboard.press("ArrowDown")
             seen.add(text(tab, "#pair_left"))
         assert seen <= {pair[0] for pair in data["pairs"]}
         assert len(seen) > 1
@@ -118,12 +120,12 @@ def test_tables_sort_and_pairs_are_chosen(browser, page):
         row = next(i for i, pair in enumerate(data["pairs"]) if tuple(pair[:2]) == (left, right))
         last = data["rows"][row][-1]
         assert f"{last:.3f}".replace("-", "−") in text(tab, "#pair_facts")
-        assert tab.problems == []
+        assert log.problems == []
 
 
 def test_two_models_have_the_same_colours_everywhere(browser, trained):
     """The other model comes first in the figures, in the first colour; so it does among the pairs."""
-    with browser.tab(trained) as tab:
+    with opened(browser, trained) as (tab, _):
         own, other = (
             tab.evaluate(f"getComputedStyle(document.querySelector('#pair_chart path.{kind}')).stroke")
             for kind in ("own", "second")

@@ -79,6 +79,7 @@ def test_the_best_without_each_layer(setting):
     search, naive = LayerSearch(**setting).fit(*views), Naive(*views)
     lines = without_each(search)
     assert [line.name for line in lines] == ["without 0", "without 1", "without 2", "without 3"]
+    assert [line.number for line in lines] == [0, 1, 2, 3]
     for layer, line in enumerate(lines):
         chosen = [naive.best(dev, lambda layers, layer=layer: layer not in layers) for dev, _ in search.parts_]
         scores = [naive.score(best, test) for best, (_, test) in zip(chosen, search.parts_, strict=True)]
@@ -90,6 +91,7 @@ def test_without_a_layer_only_within_the_space():
     search = LayerSearch(space="with 1; without 3", dev=40).fit(left, right, gold)
     assert [line.name for line in without_each(search)] == ["without 0", "without 2"], "every set has layer 1"
     assert [line.name for line in by_size(search)] == ["1 layers", "2 layers", "3 layers"]
+    assert [line.number for line in by_size(search)] == [1, 2, 3]
 
 
 def test_mixes_that_nobody_chose(setting):

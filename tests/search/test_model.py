@@ -175,8 +175,8 @@ def test_without_labels_the_head_counts_too(folder, pairs, sides):
 @pytest.mark.parametrize(
     ("mix", "heads", "parts"),
     [
-        ("last", (), ("odd: has no head behind its mix; --head needs just one",)),
-        ("last", (make_head(), make_head(20, 8)), ("odd: has 2 heads behind its mix; --head needs just one",)),
+        ("last", (), ("odd: has no head after its mix; --head needs just one",)),
+        ("last", (make_head(), make_head(20, 8)), ("odd: has 2 heads after its mix; --head needs just one",)),
         ("concat(1,2)", (make_head(2 * WIDTH),), ("odd: its head takes 64 numbers, but a mean of layers has 32",)),
     ],
 )

@@ -298,7 +298,7 @@ def test_retrieval_takes_neither_heads_nor_weights():
     queries, candidates, relevance = random_search()
     with pytest.raises(LayerwiseError, match="A head is searched with pair metrics, not with retrieval"):
         LayerSearch(metric="mrr@10", head=Head(torch.eye(5))).fit(queries, candidates, relevance)
-    with pytest.raises(InputError, match="not for retrieval; search for a set"):
+    with pytest.raises(InputError, match="not retrieval; search for a set"):
         LayerSearch(metric="mrr@10", method="weights").fit(queries, candidates, relevance)
 
 

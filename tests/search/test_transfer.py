@@ -17,8 +17,15 @@ from sklearn.linear_model import LogisticRegression
 from layerwise import LayerEncoder
 from layerwise.classify import fit_like_saga, fit_optimum, logistic
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.search import TransferSearch, training_size_ablation, transfer
-from layerwise.search.transfer import TransferProtocol, TransferReport, TransferSplit, draw_splits
+from layerwise.search import (
+    TransferProtocol,
+    TransferReport,
+    TransferSearch,
+    draw_splits,
+    training_size_ablation,
+    transfer,
+)
+from layerwise.search.transfer import TransferSplit
 
 SMALL = TransferProtocol(outer=2, inner=3)
 

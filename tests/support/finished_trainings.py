@@ -3,8 +3,8 @@
 import json
 
 from layerwise.files import write_json
-from layerwise.train.facts import without_folders
-from layerwise.train.seeds import MODEL, RESULT
+from layerwise.train.loop.run import without_folders
+from layerwise.train.loop.seeds import MODEL, RESULT
 from support.training import recipe, term
 
 

@@ -5,10 +5,17 @@ from pathlib import Path
 import numpy as np
 
 from layerwise.data import OBJECTIVE_KEYS, Task
-from layerwise.multitask.rows import load_training_task
-from layerwise.multitask.settings import MixingSettings, MultitaskDev, MultitaskModel, MultitaskRecipe
 from layerwise.predict import TaskObjective, TaskSetup
-from layerwise.train.settings import OptimiserSettings
+from layerwise.train import (
+    MixingSettings,
+    MultitaskDev,
+    MultitaskJob,
+    MultitaskModel,
+    MultitaskRecipe,
+    OptimiserSettings,
+    load_training_task,
+    train,
+)
 from support.row_files import write
 from support.tiny import WORDS
 
@@ -72,6 +79,11 @@ def recipe(*setups, mixing=None, model=None, dev=None, **train) -> MultitaskReci
 
 def read(*setups):
     return tuple(load_training_task(one) for one in setups)
+
+
+def train_tasks(what, folder, *, encoder, data=None, tasks=None, **options):
+    """Train a recipe of tasks with one seed."""
+    return train(MultitaskJob(what, encoder=encoder, data=data, tasks=tasks), folder, **options)
 
 
 RECIPE = """

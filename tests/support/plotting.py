@@ -81,7 +81,7 @@ FIGURES: dict[str, Callable[[Theme], Drawing]] = {
     ),
     "geometry_by_layer": lambda t: geometry_by_layer(
         measures={m: {"before": FLAT, "after": FLAT * 0.8} for m in ("anisotropy", "uniformity", "alignment", "rank")},
-        own={"anisotropy": {"before": 0.81, "after": 0.52}}, title="Geometry", theme=t,
+        mix={"anisotropy": {"before": 0.81, "after": 0.52}}, title="Geometry", theme=t,
     ),
     "spectra": lambda t: spectra(shares={"layer 0": SHARES, "layer 12": np.sort(SHARES**1.6)[::-1] * 12}, theme=t),
     "token_matrices": lambda t: token_matrices(tokens=TOKENS, matrices=COSINES, layers=[0, 6, 12], theme=t),

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from layerwise.report.page import Column, Explorer, Fact, Figure, Page, Section, Table
+from layerwise.report import Page
+from layerwise.report.page import Column, Explorer, Fact, Figure, Section, Table
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">&amp;'"
 THEME = """
@@ -16,8 +17,8 @@ TEXT = 'style="font: 11px sans-serif; fill: var(--ink)"'
 SENTENCE = "a child runs dog sleeps under old bridge while the river carries leaves towards quiet town near mountain"
 
 
-def line_svg(values, *, name="score", width=460.8, height=288.0):
-    """As matplotlib writes it: points as units, ids that every drawing has, text in the theme's ink."""
+def line_svg(values, *, prefix="line", width=460.8, height=288.0):
+    """As the plots make it: ids with a prefix, text in the theme's ink."""
     low, high = min(values) - 2, max(values) + 2
     xs = np.linspace(50, width - 20, len(values))
     ys = [height - 40 - (value - low) / (high - low) * (height - 60) for value in values]
@@ -34,11 +35,12 @@ def line_svg(values, *, name="score", width=460.8, height=288.0):
         for i, (x, y, value) in enumerate(zip(xs, ys, values, strict=True))
     )
     size = f'width="{width}pt" height="{height}pt" viewBox="0 0 {width} {height}"'
-    clip = f'<clipPath id="clip"><rect width="{width}" height="{height}"/></clipPath>'
+    clip = f'<clipPath id="{prefix}-clip"><rect width="{width}" height="{height}"/></clipPath>'
     curve = f'<path d="{line}" style="fill: none; stroke: var(--series-1); stroke-width: 2"/>'
     return (
-        f'<?xml version="1.0"?><!DOCTYPE svg><svg xmlns="http://www.w3.org/2000/svg" {size}><defs>{clip}</defs>'
-        f'<g id="axes_1" clip-path="url(#clip)">{rules}{curve}<g style="fill: var(--series-1)">{points}</g></g></svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}><defs>{clip}</defs>'
+        f'<g id="{prefix}-axes" clip-path="url(#{prefix}-clip)">{rules}{curve}'
+        f'<g style="fill: var(--series-1)">{points}</g></g></svg>'
     )
 
 
@@ -52,7 +54,7 @@ def cells_svg(size=13):
         for j in range(size)
     )
     box = f"0 0 {size * side} {size * side}"
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}"><g id="axes_1">{cells}</g></svg>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}"><g id="cells-axes">{cells}</g></svg>'
 
 
 def some_explorer(count=60, layers=13, *, graded=True, second=False):
@@ -98,7 +100,8 @@ def some_page(**changes):
         )
         for i, score in enumerate(curve)
     )
-    line = line_svg(curve)
+    by_layer, by_size = line_svg(curve), line_svg(curve[::-1], prefix="sizes")
+    toksim, spectrum = line_svg(curve, prefix="toksim"), line_svg(curve, prefix="spectrum", width=920.0)
     facts = (
         Fact("Best mix", "layers 3–8", "mean of mean-pooled layers"),
         Fact("Gain over the last layer", "+14.9 ± 1.8", "Spearman × 100, 95 % interval"),
@@ -110,8 +113,13 @@ def some_page(**changes):
             "layers",
             "What each layer is worth",
             (
-                Figure(line, "Score by layer", "Higher is better; the last layer is not where the score peaks."),
-                Figure(line_svg(curve[::-1]), "Score by number of layers", "The best set of each size.", "500 pairs."),
+                Figure(by_layer, "Score by layer", "Higher is better; the last layer is not where the score peaks."),
+                Figure(
+                    by_size,
+                    "Score by number of layers",
+                    "The best set of each size.",
+                    "500 pairs.",
+                ),
             ),
             "Every layer's mean-pooled embedding, scored alone.\n\nThen sets of them.",
         ),
@@ -120,8 +128,13 @@ def some_page(**changes):
             "Is it over-smoothed?",
             (
                 Figure(cells_svg(), "How alike layers are (CKA)", "Dark cells: two layers that say the same."),
-                Figure(line_svg(curve), "TokSim by layer", "Near 1, all tokens of a sentence are alike."),
-                Figure(line_svg(curve, width=920.0), "Spectrum", "A steep fall: few directions.", wide=True),
+                Figure(toksim, "TokSim by layer", "Near 1, all tokens of a sentence are alike."),
+                Figure(
+                    spectrum,
+                    "Spectrum",
+                    "A steep fall: few directions.",
+                    wide=True,
+                ),
             ),
         ),
     )

@@ -1,8 +1,8 @@
 """All tasks of a recipe, and their batches."""
 
-from layerwise.encoder.tokens import SentenceTokenizer
-from layerwise.multitask.batches import MultitaskBatches
-from layerwise.multitask.settings import MixingSettings
+from layerwise.encoder import SentenceTokenizer
+from layerwise.train import MixingSettings
+from layerwise.train.multitask.batches import MultitaskBatches
 from support.multitasking import task
 
 NAMES = ("mood", "same", "near")

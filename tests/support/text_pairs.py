@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from layerwise.measures import (
-    TextPairs,
-)
+from layerwise.measures import TextPairs
 from support.tiny import WORDS
 
 PAIRS = 40

@@ -8,11 +8,19 @@ import pyarrow.parquet as pq
 import torch
 import transformers as hf
 
-from layerwise.encoder.layer_encoder import LayerEncoder
-from layerwise.train.corpus import Corpus
-from layerwise.train.run import Trained, train
-from layerwise.train.settings import DataSettings, DevSettings, ModelSettings, OptimiserSettings, Recipe
-from layerwise.train.terms import TERMS
+from layerwise.encoder import LayerEncoder
+from layerwise.train import (
+    TERMS,
+    ContrastiveJob,
+    Corpus,
+    DataSettings,
+    DevSettings,
+    ModelSettings,
+    OptimiserSettings,
+    Recipe,
+    Trained,
+    train,
+)
 from support.tiny import ARCHITECTURES, WORDS, tiny_tokenizer
 
 
@@ -91,7 +99,7 @@ def losses(trained: Trained) -> list[float]:
 
 
 def weights(trained: Trained) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in trained.parts.student.state_dict().items()}
+    return {name: value.clone() for name, value in trained.student.state_dict().items()}
 
 
 def same_weights(one: Trained, other: Trained) -> bool:
@@ -99,12 +107,17 @@ def same_weights(one: Trained, other: Trained) -> bool:
     return mine.keys() == theirs.keys() and all(torch.equal(value, theirs[name]) for name, value in mine.items())
 
 
+def train_recipe(recipe: Recipe, folder, *, encoder=None, corpus=None, data=None, **options) -> Trained:
+    """`train` of a contrastive job."""
+    return train(ContrastiveJob(recipe, encoder=encoder, corpus=corpus, data=data), folder, **options)
+
+
 def trainings(encoder, out):
-    """train(recipe, corpus, …) into a folder of its own, from the encoder as it is on disk."""
+    """run(recipe, corpus, …) trains in a new folder, from the encoder as it is on disk."""
     runs = iter(range(99))
 
     def run(what, corpus=None, **options):
         options.setdefault("folder", out / f"run-{next(runs)}")
-        return train(what, encoder=encoder_of(encoder), corpus=corpus or texts(), **options)
+        return train_recipe(what, encoder=encoder_of(encoder), corpus=corpus or texts(), **options)
 
     return run

@@ -1,4 +1,4 @@
-"""Two real processes under torchrun train as one process does on the joint batch."""
+"""Two real processes under torchrun train as one process does on the joint batch, by every kind of job."""
 
 import json
 import os
@@ -11,7 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from layerwise.train.run import train
+from layerwise.train import ContrastiveJob, MultitaskJob, train
+from support import multitasking
+from support.task_batches import all_tasks
 from support.tiny import save_tiny
 from support.training import encoder_of, losses, recipe, term, texts
 
@@ -41,12 +43,40 @@ def recipes(batch_size):
     }
 
 
-def train_all(encoder, out, batch_size):
+def multitask_recipes(batch_size, data):
+    """By name; without dropout. Second views get it, so that contrast is allowed, at a rate too small to matter."""
+    contrast = {"contrast": 0.5, "contrast_dropout": 1e-9}
+
+    def one(*, mixing=None, options=None, **train):
+        given = {name: {"dropout": 0.0, **(options or {}).get(name, {})} for name in ("mood", "same", "near")}
+        settings = {"steps": STEPS, "batch_size": batch_size, "dev": {"every": 2}, **train}
+        return multitasking.recipe(*all_tasks(data, **given), model={"dropout": 0.0}, mixing=mixing, **settings)
+
+    return {
+        "tasks": one(options={"near": {"head": "mlp"}}, mixing={"weights": "inverse-size"}),
+        "tasks, contrast": one(options={"mood": contrast, "same": contrast}, mixing={"weights": "learned"}),
+        "tasks, one a step": one(mixing={"iteration": "proportional"}),
+        "tasks, padded": one(options={"mood": {"limit": 9}, "same": {"limit": 9}}, mixing={"iteration": "padding"}),
+        "tasks, gradient caching": one(options={"same": contrast}, chunk=3),
+    }
+
+
+NAMES = [*recipes(ROWS), *multitask_recipes(ROWS, Path())]
+
+
+def jobs(encoder, data, batch_size):
+    for name, what in recipes(batch_size).items():
+        yield name, ContrastiveJob(what, encoder=encoder_of(encoder), corpus=texts(24, len(what.data.columns)))
+    for name, what in multitask_recipes(batch_size, data).items():
+        yield name, MultitaskJob(what, encoder=encoder_of(encoder))
+
+
+def train_all(encoder, data, out, batch_size):
     """Each recipe in a folder of its own; losses, gradients' lengths and the first gradient as this process has them.
 
     Gradients and not weights: of a gradient that is all rounding, Adam makes a whole step.
     """
-    for name, what in recipes(batch_size).items():
+    for name, job in jobs(encoder, data, batch_size):
         folder, rank = out / name, os.environ.get("RANK", "0")
         first = []
 
@@ -56,9 +86,9 @@ def train_all(encoder, out, batch_size):
                 first.extend(torch.zeros_like(one) if one.grad is None else one.grad.clone() for one in trained)
 
         watched = register_optimizer_step_pre_hook(keep)
-        trained = train(what, folder, encoder=encoder_of(encoder), corpus=texts(24, len(what.data.columns)), seed=1)
+        trained = train(job, folder, seed=1)
         watched.remove()
-        norms = [line["grad_norm"] for line in trained.history]
+        norms = [line["grad_norm"] for line in trained.history if "grad_norm" in line]
         (out / f"{name}-{rank}.json").write_text(json.dumps([*losses(trained), *norms]))
         save_file({str(place): gradient for place, gradient in enumerate(first)}, out / f"{name}-{rank}.safetensors")
 
@@ -68,6 +98,7 @@ def trained(tmp_path_factory):
     """Folders of what two processes of ROWS rows and one of twice as many made."""
     root = tmp_path_factory.mktemp("distributed")
     encoder = save_tiny("bert", root / "encoder")
+    data = multitasking.save_tasks(root)
     two, one = root / "two", root / "one"
     two.mkdir()
     one.mkdir()
@@ -76,7 +107,7 @@ def trained(tmp_path_factory):
     paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [sys.executable, *launch, *meet, __file__, str(encoder), str(two)],
+        [sys.executable, *launch, *meet, __file__, str(encoder), str(data), str(two)],
         env=environment,
         capture_output=True,
         text=True,
@@ -84,11 +115,11 @@ def trained(tmp_path_factory):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    train_all(encoder, one, 2 * ROWS)
+    train_all(encoder, data, one, 2 * ROWS)
     return two, one
 
 
-@pytest.mark.parametrize("name", recipes(ROWS))
+@pytest.mark.parametrize("name", NAMES)
 def test_two_processes_equal_one_with_the_joint_batch(trained, name):
     two, one = trained
     alone = json.loads((one / f"{name}-0.json").read_text())
@@ -103,12 +134,12 @@ def test_two_processes_equal_one_with_the_joint_batch(trained, name):
             torch.testing.assert_close(value, gradients[key], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", recipes(ROWS))
+@pytest.mark.parametrize("name", NAMES)
 def test_the_first_process_alone_writes(trained, name):
     two, one = trained
     for folder in (two / name, one / name):
-        steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        assert steps == [1, 2, 3]
+        lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+        assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3]
         assert {path.name for path in folder.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
     names = {path.name for path in (two / name / "checkpoint-3").iterdir()}
     assert {"rng_state_0.pth", "rng_state_1.pth", "model.safetensors"} <= names
@@ -116,4 +147,4 @@ def test_the_first_process_alone_writes(trained, name):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    train_all(Path(sys.argv[1]), Path(sys.argv[2]), ROWS)
+    train_all(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), ROWS)

@@ -8,11 +8,10 @@ import torch
 from safetensors.torch import load_file
 
 from layerwise.errors import InputError, TrainingError
-from layerwise.train.callbacks import MetricsFile, read_metrics
-from layerwise.train.corpus import read_corpus
-from layerwise.train.dev import DevScore
-from layerwise.train.host import last_checkpoint
-from layerwise.train.run import train
+from layerwise.train import read_corpus, read_metrics
+from layerwise.train.contrastive.dev import DevScore
+from layerwise.train.loop.callbacks import MetricsFile
+from layerwise.train.loop.checkpoints import last_checkpoint
 from support.training import (
     encoder_of,
     recipe,
@@ -22,6 +21,7 @@ from support.training import (
     save_masked_bert,
     term,
     texts,
+    train_recipe,
     trainings,
     weights,
 )
@@ -58,14 +58,14 @@ class Scripted:
 
         monkeypatch.setattr(DevScore, "__call__", score)
 
-    def told(self, step, *_):
+    def on_step(self, step, *_):
         self.step = step
 
 
 def test_the_best_checkpoint_is_kept_and_loaded(run, data, monkeypatch, tmp_path):
     script = Scripted(monkeypatch, {2: 0.1, 4: 0.5, 6: 0.3, 8: 0.2})
     what = recipe(steps=8, dev={"task": "stsb", "every": 2}, learning_rate=5e-3)
-    trained = run(what, data=data, told=script.told, folder=tmp_path / "run")
+    trained = run(what, data=data, on_step=script.on_step, folder=tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*")) == ["checkpoint-4", "checkpoint-8"]
     monkeypatch.undo()
     score = DevScore(what.dev, data)(trained.model)[script.metric]
@@ -81,12 +81,12 @@ class Killed(Exception):  # noqa: N818
 
 
 def killed_at(step, then=lambda *_: None):
-    def told(now, *figures):
-        then(now, *figures)
+    def on_step(now, *metrics):
+        then(now, *metrics)
         if now == step:
             raise Killed("now")
 
-    return told
+    return on_step
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
@@ -95,11 +95,11 @@ def test_early_stopping_stops_also_after_a_break(run, data, monkeypatch, tmp_pat
     what = recipe(steps=8, dev={"task": "stsb", "every": 2, "patience": 2})
     if interrupted:
         with pytest.raises(Killed, match="now"):
-            run(what, data=data, told=killed_at(5, script.told), folder=tmp_path / "run")
-    trained = run(what, data=data, told=script.told, folder=tmp_path / "run", resume=interrupted)
+            run(what, data=data, on_step=killed_at(5, script.on_step), folder=tmp_path / "run")
+    trained = run(what, data=data, on_step=script.on_step, folder=tmp_path / "run", resume=interrupted)
     assert trained.facts["steps"] == 6
     assert trained.facts["dev"]["at_step"] == 2
-    again = run(what, data=data, told=script.told, folder=tmp_path / "run", resume=True)
+    again = run(what, data=data, on_step=script.on_step, folder=tmp_path / "run", resume=True)
     assert again.facts["steps"] == 6
     assert same_weights(again, trained)
 
@@ -126,7 +126,7 @@ def test_killed_and_resumed_equals_uninterrupted(run, tmp_path, name):
     what, corpus = BROKEN[name], texts(26)  # four batches an epoch, the last of two rows
     whole = run(what, corpus, seed=1)
     with pytest.raises(Killed, match="now"):
-        run(what, corpus, seed=1, folder=tmp_path / "run", told=killed_at(7))
+        run(what, corpus, seed=1, folder=tmp_path / "run", on_step=killed_at(7))
     resumed = run(what, corpus, seed=1, folder=tmp_path / "run", resume=True)
     assert resumed.history == whole.history
     assert [line["step"] for line in resumed.history] == list(range(1, len(whole.history) + 1))
@@ -145,7 +145,7 @@ def test_a_streamed_training_goes_on_in_the_right_pass(run, tmp_path, every, row
 
     whole = run(what, streamed())
     with pytest.raises(Killed, match="now"):
-        run(what, streamed(), folder=tmp_path / "run", told=killed_at(7))
+        run(what, streamed(), folder=tmp_path / "run", on_step=killed_at(7))
     resumed = run(what, streamed(), folder=tmp_path / "run", resume=True)
     assert resumed.history == whole.history
     assert same_weights(resumed, whole)
@@ -154,7 +154,7 @@ def test_a_streamed_training_goes_on_in_the_right_pass(run, tmp_path, every, row
 def test_a_finished_training_taken_up_again_is_as_it_was(run, tmp_path):
     what = recipe(steps=4, dev={"every": 2})
     once = run(what, folder=tmp_path / "run")
-    with pytest.raises(InputError, match="holds checkpoints of a training; go on with --resume"):
+    with pytest.raises(InputError, match="holds checkpoints of a training; resume with --resume"):
         run(what, folder=tmp_path / "run")
     again = run(what, folder=tmp_path / "run", resume=True)
     assert same_weights(once, again)
@@ -170,7 +170,7 @@ def test_a_checkpoint_of_another_recipe_is_refused(run, tmp_path):
 def test_the_metrics_file_is_cut_where_the_run_goes_on(run, tmp_path):
     what, file = recipe(steps=6, dev={"every": 2}), tmp_path / "run" / "metrics.jsonl"
     with pytest.raises(Killed, match="now"):
-        run(what, folder=tmp_path / "run", told=killed_at(6))
+        run(what, folder=tmp_path / "run", on_step=killed_at(6))
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5]
     file.write_text(file.read_text().replace('"step": 5, ', '"step": 5, "stale": 1, '))
@@ -194,10 +194,10 @@ def test_a_loss_that_is_no_number_stops_and_leaves_the_last_good_checkpoint(
 
     message = rf"the loss is not a number at step 4; the last good checkpoint is .*{said}; lower the learning rate, in"
     with pytest.raises(TrainingError, match=message):
-        train(what, tmp_path, encoder=encoder, corpus=texts(), told=poison)
+        train_recipe(what, tmp_path, encoder=encoder, corpus=texts(), on_step=poison)
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == [said]
     assert all(value.isfinite().all() for value in load_file(tmp_path / said / "model.safetensors").values())
-    resumed = train(what, tmp_path, encoder=encoder_of(folder), corpus=texts(), resume=True)
+    resumed = train_recipe(what, tmp_path, encoder=encoder_of(folder), corpus=texts(), resume=True)
     assert resumed.facts["steps"] == 6
 
 
@@ -206,7 +206,9 @@ def test_a_gradient_that_is_no_number_is_not_saved(folder, tmp_path):
     weight = encoder.model.encoder.layer[0].output.dense.weight
     weight.register_hook(lambda gradient: gradient * torch.nan if steps[-1] == 3 else gradient)
     with pytest.raises(TrainingError, match=r"gradient is not a number at step 4; the last good checkpoint is .*-2"):
-        train(recipe(dev={"every": 2}), tmp_path, encoder=encoder, corpus=texts(), told=lambda s, *_: steps.append(s))
+        train_recipe(
+            recipe(dev={"every": 2}), tmp_path, encoder=encoder, corpus=texts(), on_step=lambda s, *_: steps.append(s)
+        )
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
 
 

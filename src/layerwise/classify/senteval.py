@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from layerwise.classify import mlp  # noqa: F401 # registers its classifier
+import layerwise.classify.mlp  # noqa: F401 - registers "mlp"
 from layerwise.classify.classifiers import CLASSIFIERS, ClassRows, GridClassifier
 from layerwise.classify.plan import Codes, Plan, kfold_plan, split_plan
 from layerwise.errors import InputError

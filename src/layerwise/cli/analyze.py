@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layerwise.cli.analyze_out import Finding, check_look, check_out, write
+from layerwise.cli.analyze_out import THEMES, Result, check_out, write
 from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import (
     AsJson,
@@ -23,15 +23,26 @@ from layerwise.cli.options import (
 )
 from layerwise.cli.screen import print_json, print_line, print_table, screen_width
 from layerwise.errors import InputError, LayerwiseError
+from layerwise.registry import check_known
 
 if TYPE_CHECKING:
-    from layerwise.measures import Material, TextPairs
+    from layerwise.measures import Measure, ModelOnPairs, TextPairs
 
-_FIRST = ("scores", "setsim", "toksim", "geometry")  # where no measure is named
-_NEGATIVES = "negatives"  # the measure that is of trainings, not of a model
 _MOST_ROWS, _MOST_COLUMNS = 50, 14  # of a table on the screen
-_COLUMN = 9  # letters that a column needs at least
+_COLUMN_WIDTH = 9  # characters that a column needs at least
 _FEW_COLUMNS = 6  # beside which longer texts have room
+
+
+def _list_measures(wanted: bool) -> None:
+    """Print all measures and stop."""
+    if not wanted:
+        return
+    from layerwise.measures import MEASURES
+
+    subjects = {"model": "a model", "models": "two models", "trainings": "trainings"}
+    rows = [(name, subjects[MEASURES[name].of], MEASURES[name].title) for name in MEASURES]
+    print_table(("measure", "of", "what it shows"), rows)
+    raise typer.Exit
 
 
 @loads_model
@@ -47,8 +58,8 @@ def analyze(
         list[str] | None,
         typer.Option(
             "--measure",
-            help="scores, setsim, toksim, geometry (these by default), spectrum, cka, tokens, attention, chosen, "
-            "projection, pairs, or all (repeat, or commas); of trainings: negatives.",
+            help="A measure by name, such as scores, toksim or chosen, or all of a model (repeat, or use commas); "
+            "--list shows the names.",
         ),
     ] = None,
     pairs: PairsOrTask = None,
@@ -79,90 +90,111 @@ def analyze(
         ),
     ] = None,
     theme: Annotated[str, typer.Option(help="Of a figure: light or dark.")] = "light",
-    view: Annotated[
-        str,
+    figure: Annotated[
+        str | None,
         typer.Option(
-            "--figure",
-            help="For the figure of chosen: halves (how often each layer is chosen), or the score by sizes of sets, "
-            "without each layer, or by the number of pairs.",
+            help="For chosen, which has several: halves (how often each layer is chosen; the default), or the score by "
+            "sizes of sets, without each layer, or by the number of pairs.",
         ),
-    ] = "halves",
+    ] = None,
     as_json: AsJson = False,
+    _list: Annotated[
+        bool, typer.Option("--list", callback=_list_measures, is_eager=True, help="List all measures and stop.")
+    ] = False,
     *,
     loading: Loading,
 ) -> None:
     """Measure a model's layers: what each is worth, over-smoothing, geometry, attention, what a search chooses.
 
-    With --train, also how trainings went: their curves, or, by --measure negatives, which layers were good negatives.
+    With --train, also the curves of trainings, or, by --measure negatives, which layers were good negatives.
     """
-    check_look(theme, view)
-    named = [name.strip() for given in measures or () for name in given.split(",") if name.strip()]
-    _check_given(model, against, named, trainings or ())
-    findings = _of_trainings(trainings or (), named)
-    wanted = _wanted(named, other=bool(against or trainings))
-    _check_for_tokens({"--layers": layers, "--sentence": sentence}, wanted)
-    both = bool(against) and not wanted
-    tables = len(wanted) * (2 if against else 1) + both + sum(len(finding.measured) for finding in findings.values())
-    check_out(out, figures=len(wanted) + both + len(findings), tables=tables)
+    check_known(theme, THEMES, "theme")
+    out = None if out is None else out.expanduser()
+    names = [name.strip() for text in measures or () for name in text.split(",") if name.strip()]
+    every = "all" in names
+    selected = _select(names, against=against is not None, trainings=bool(trainings))
+    _check_subjects(model, against, trainings or (), [] if every else names)
+    _check_options(selected, sentence=sentence, layers=layers, figure=figure)
+    results = [Result(measure, measure(trainings)) for measure in selected if measure.of == "trainings"]
+    on_models = [measure for measure in selected if measure.of != "trainings"]
+    if out is not None:
+        copies = sum(2 if against and measure.of == "model" else 1 for measure in on_models)
+        check_out(out, selected, figure=figure, tables=copies + sum(len(result.values) for result in results))
     facts: dict[str, Any] = {}
-    if model is not None and (wanted or against):
+    if model is not None and on_models:
         options = {"seed": seed, "sentence": sentence, "layers": _numbers(layers), "pooling": pooling, "method": method}
         drawn = _pairs(pairs, (left, right), score, split, data).limited(limit, seed=seed)
-        if named and "all" not in named:
-            _check_graded(wanted, drawn)
-        found = _loaded([against, model] if against else [model], drawn, loading)
-        own, missed = _measured(found, wanted, options, strict="all" not in named and bool(named))
-        findings = own | (_compared(found) if both else {}) | findings
-        material = list(found.values())[-1]
-        facts |= {"model": material.name, "mix": str(material.model.mix), "pairs": drawn.described}
-        facts |= {"demo": pairs is None, "left_out": missed}
-    facts["measures"] = {key: table for name, one in findings.items() for key, table in one.tables(name).items()}
+        if names and not every:
+            _check_graded(on_models, drawn)
+        subjects = _load([against, model] if against else [model], drawn, loading)
+        measured, left_out = _measure(subjects, on_models, options, strict=bool(names) and not every)
+        results = measured + results
+        subject = list(subjects.values())[-1]
+        facts |= {"model": subject.name, "mix": str(subject.model.mix), "pairs": drawn.described}
+        facts |= {"demo": pairs is None, "left_out": left_out}
+    facts["measures"] = {name: table for result in results for name, table in result.tables().items()}
     if out is not None:
-        write(out, facts, list(findings.values()), theme=theme, view=view)
+        write(out, facts, results, theme=theme, figure=figure)
     if as_json:
         print_json(facts)
     else:
         _show(facts, out)
 
 
-def _check_given(model: str | None, against: str | None, named: Sequence[str], trainings: Sequence[Path]) -> None:
-    of_model = [name for name in named if name != _NEGATIVES]
+def _select(names: Sequence[str], *, against: bool, trainings: bool) -> list["Measure"]:
+    """The measures by name, and the default ones of each subject that no name is of."""
+    from layerwise.measures import MEASURES, measures_of
+
+    if "all" in names and len(names) > 1:
+        raise InputError("--measure all stands alone: it is every measure that the model and the pairs allow")
+    every = [MEASURES[name] for name in MEASURES if MEASURES[name].of == "model"]
+    named = every if "all" in names else [MEASURES[name] for name in dict.fromkeys(names)]
+
+    def named_or_default(subject: str, *, wanted: bool) -> list["Measure"]:
+        default = [measure for measure in measures_of(subject) if measure.default and wanted]
+        return [measure for measure in named if measure.of == subject] or default
+
+    on_model = named_or_default("model", wanted=not (named or against or trainings))
+    on_models = named_or_default("models", wanted=against and not on_model)
+    return [*on_model, *on_models, *named_or_default("trainings", wanted=trainings)]
+
+
+def _check_subjects(model: str | None, against: str | None, trainings: Sequence[Path], names: Sequence[str]) -> None:
+    """Refuse measures of what was not named."""
+    from layerwise.measures import MEASURES
+
+    subjects = {name: MEASURES[name].of for name in names}
+    for name, subject in subjects.items():
+        if subject == "trainings" and not trainings:
+            raise InputError(f"--measure {name} is of trainings; name their folders by --train")
+        if subject == "models" and against is None:
+            raise InputError(f"--measure {name} is of two models; name the other by --against")
+    of_model = [f"--measure {name}" for name, subject in subjects.items() if subject != "trainings"]
     if model is None and (of_model or against or not trainings):
-        what = f"--measure {of_model[0]}" if of_model else "--against" if against else "analyze"
+        what = of_model[0] if of_model else "--against" if against else "analyze"
         raise InputError(f"{what} is of a model, and none was named; give a folder, a hub name or 'default'")
-    if _NEGATIVES in named and not trainings:
-        raise InputError(f"--measure {_NEGATIVES} is of trainings; name their folders by --train")
     if model is not None and against is not None and Path(against) == Path(model):
         raise InputError(f"{model}: a model against itself says nothing; give another one to --against")
 
 
-def _of_trainings(folders: Sequence[Path], named: Sequence[str]) -> dict[str, Finding]:
-    """What becomes of --train: the layers that were negatives, where they are asked for, else curves."""
-    from layerwise.measures import layer_negatives, training_curves
-
-    if _NEGATIVES in named:
-        reading = "Score by the layers that SSCL took as negatives: where it is highest, they taught most."
-        return {_NEGATIVES: Finding("Layers as negatives", reading, {"": layer_negatives(folders)})}
-    curves = {curve.name: curve for curve in training_curves(folders)}
-    return {"training": Finding("A training by step", "As logged.", curves, labelled=True)} if curves else {}
-
-
-def _wanted(named: list[str], *, other: bool) -> list[str]:
+def _check_options(selected: Sequence["Measure"], **options: str | None) -> None:
+    """Refuse options that no selected measure reads."""
     from layerwise.measures import MEASURES
 
-    if "all" in named:
-        if len(named) > 1:
-            raise InputError("--measure all stands alone: it is every measure that the model and the pairs allow")
-        return list(MEASURES)
-    own = [name for name in named if name != _NEGATIVES]
-    return list(dict.fromkeys(MEASURES[name].name for name in own)) or ([] if other else list(_FIRST))
+    def figures(measure: "Measure") -> list[str]:
+        return [figure.name for figure in measure.figures if figure.name]
 
-
-def _check_for_tokens(options: dict[str, str | None], wanted: Sequence[str]) -> None:
-    """Refuse options that no measure would read."""
-    for name, value in options.items():
-        if value is not None and "tokens" not in wanted:
-            raise InputError(f"{name} is for --measure tokens, which is not asked for; add it, or leave {name}")
+    for option, value in options.items():
+        readers = [name for name in MEASURES if option in MEASURES[name].options]
+        if option == "figure":
+            readers = [name for name in MEASURES if figures(MEASURES[name])]
+        if value is not None and not any(measure.name in readers for measure in selected):
+            asked = ", ".join(readers)
+            raise InputError(
+                f"--{option} is for --measure {asked}, which is not asked for; add it, or leave --{option}"
+            )
+    if options["figure"] is not None:
+        check_known(options["figure"], [name for measure in selected for name in figures(measure)], "figure")
 
 
 def _numbers(layers: str | None) -> list[int] | None:
@@ -172,60 +204,52 @@ def _numbers(layers: str | None) -> list[int] | None:
         raise InputError(f"--layers {layers!r}: give layer numbers with commas between, such as 1,6,-1") from error
 
 
-def _pairs(given: str | None, columns: tuple[str, str], score: str | None, split: str, data: str | None) -> "TextPairs":
-    from layerwise.measures import TextPairs, pairs_of
+def _pairs(name: str | None, columns: tuple[str, str], score: str | None, split: str, data: str | None) -> "TextPairs":
+    from layerwise.measures import TextPairs, load_pairs
 
-    if given is None:
+    if name is None:
         return TextPairs.demo()
-    return pairs_of(given, columns=columns, score=score, split=split, data=data)
+    return load_pairs(name, columns=columns, score=score, split=split, data=data)
 
 
-def _check_graded(names: Sequence[str], pairs: "TextPairs") -> None:
-    """Refuse before a model is loaded."""
-    from layerwise.measures import MEASURES
+def _check_graded(measures: Sequence["Measure"], pairs: "TextPairs") -> None:
+    """Refuse pairs without scores before a model is loaded."""
+    for measure in measures:
+        if measure.graded and pairs.gold is None:
+            raise InputError(
+                f"{pairs.source}: the pairs have no scores, which {measure.name} needs; name them by --score"
+            )
 
-    for name in names:
-        if MEASURES[name].graded and pairs.gold is None:
-            raise InputError(f"{pairs.source}: the pairs have no scores, which {name} needs; name them by --score")
 
-
-def _loaded(names: Sequence[str], pairs: "TextPairs", loading: dict[str, Any]) -> dict[str, "Material"]:
-    """Models by short names, the one that they are compared with first."""
-    from layerwise.measures import Material, told_apart
-    from layerwise.model.layer_model import LayerModel
+def _load(names: Sequence[str], pairs: "TextPairs", loading: dict[str, Any]) -> dict[str, "ModelOnPairs"]:
+    """Load models, by short names."""
+    from layerwise.measures import ModelOnPairs, short_names
+    from layerwise.model import LayerModel
 
     bar = sys.stderr.isatty()
-    found = [Material(LayerModel.load(name, **loading), pairs, show_progress_bar=bar) for name in names]
-    given = [one.name if name == "default" else name for name, one in zip(names, found, strict=True)]
-    return dict(zip(told_apart(given), found, strict=True))
+    subjects = [ModelOnPairs(LayerModel.load(name, **loading), pairs, show_progress_bar=bar) for name in names]
+    paths = [subject.name if name == "default" else name for name, subject in zip(names, subjects, strict=True)]
+    return dict(zip(short_names(paths), subjects, strict=True))
 
 
-def _measured(
-    materials: dict[str, "Material"], names: Sequence[str], options: dict[str, Any], *, strict: bool
-) -> tuple[dict[str, Finding], dict[str, str]]:
-    """name -> what was found, and name -> why not; what the user named must be possible."""
-    from layerwise.measures import MEASURES
-
-    found, missed = {}, {}
-    for name in names:
-        measure = MEASURES[name]
+def _measure(
+    subjects: dict[str, "ModelOnPairs"], measures: Sequence["Measure"], options: dict[str, Any], *, strict: bool
+) -> tuple[list[Result], dict[str, str]]:
+    """The results, and by name why a measure is left out; with `strict`, and of two models, none may be."""
+    results, left_out = [], {}
+    for measure in measures:
         try:
-            of_each = {label: measure(material, **options) for label, material in materials.items()}
+            if measure.of == "models":
+                values = {"": measure(*subjects.values(), **options)}
+            else:
+                values = {name: measure(subject, **options) for name, subject in subjects.items()}
         except LayerwiseError as error:
-            if strict:
+            if strict or measure.of == "models":
                 raise
-            missed[name] = str(error)
+            left_out[measure.name] = str(error)
         else:
-            found[name] = Finding(measure.title, measure.reading, of_each)
-    return found, missed
-
-
-def _compared(materials: dict[str, "Material"]) -> dict[str, Finding]:
-    from layerwise.measures import before_after
-
-    first, second = materials.values()
-    reading = "Every figure of both, and the second less the first."
-    return {"against": Finding("Compared with another model", reading, {"": before_after(first, second)})}
+            results.append(Result(measure, values))
+    return results, left_out
 
 
 def _show(facts: dict[str, Any], out: Path | None) -> None:
@@ -247,8 +271,8 @@ def _show(facts: dict[str, Any], out: Path | None) -> None:
 
 
 def _show_rows(rows: list[dict[str, Any]]) -> None:
-    """As many rows and columns as a screen takes; what is left out is said."""
-    columns = list(rows[0])[: min(_MOST_COLUMNS, screen_width() // _COLUMN)]
+    """As many rows and columns as the screen has room for, and how many are hidden."""
+    columns = list(rows[0])[: min(_MOST_COLUMNS, screen_width() // _COLUMN_WIDTH)]
     digits, letters = (3, 48) if len(columns) <= _FEW_COLUMNS else (2, 24)
     print_table(columns, [[_cell(row[name], digits, letters) for name in columns] for row in rows[:_MOST_ROWS]])
     hidden = {"rows": len(rows) - _MOST_ROWS, "columns": len(rows[0]) - len(columns)}
@@ -258,7 +282,7 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def _cell(value: Any, digits: int, letters: int) -> str:
-    """Numbers with few digits, long texts cut; nothing for what is missing or not a number."""
+    """Numbers with few digits, long texts truncated; nothing for None and NaN."""
     if value is None or value != value:
         return ""
     if isinstance(value, bool):

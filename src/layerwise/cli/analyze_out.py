@@ -2,82 +2,72 @@
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import InputError
-from layerwise.files import plain_json
+from layerwise.files import check_writable, plain_json, write_json, write_text
 
 if TYPE_CHECKING:
-    from layerwise.measures import Measured
-    from layerwise.plots import Drawing, Theme
+    from layerwise.measures import Measure, MeasureValue
 
 _TABLES, _FIGURES = (".json", ".csv"), (".png", ".svg")
 THEMES = ("light", "dark")
-VIEWS = ("halves", "sizes", "without", "pairs")
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One measure of one model, of two, or of trainings: name -> what was found; `labelled` ones are always named."""
+class Result:
+    """The values of a measure, by the name of the model or the training."""
 
-    title: str
-    reading: str
-    measured: Mapping[str, "Measured"]
-    labelled: bool = False
+    measure: "Measure"
+    values: Mapping[str, "MeasureValue"]
 
-    def tables(self, name: str) -> dict[str, dict[str, Any]]:
-        """A table for each; where there are several, their names say which is which."""
-        tell = self.labelled or len(self.measured) > 1
-        return {
-            f"{name} {label}" if tell else name: {
-                "title": f"{self.title}, {label}" if tell else self.title,
-                "reading": self.reading,
-                "rows": found.rows(),
-                "notes": list(found.notes),
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """A table for each value; several, and those of trainings, are told apart by their names."""
+        labelled = len(self.values) > 1 or self.measure.of == "trainings"
+        tables = {}
+        for label, value in self.values.items():
+            name, title = self.measure.name, self.measure.title
+            if labelled and label:
+                name, title = f"{name} {label}", f"{title}, {label}"
+            tables[name] = {
+                "title": title,
+                "reading": self.measure.reading,
+                "rows": value.rows(),
+                "notes": list(value.notes),
             }
-            for label, found in self.measured.items()
-        }
+        return tables
 
 
-def check_out(out: Path | None, *, figures: int, tables: int) -> None:
-    """Refuse a name before anything is measured: by its ending, and by how much a file of that kind holds."""
-    if out is None:
-        return
+def check_out(out: Path, measures: Sequence["Measure"], *, figure: str | None, tables: int) -> None:
+    """Refuse, before anything is measured, a file that cannot be written or cannot hold so much."""
     kind = out.suffix.lower()
     if kind not in (*_TABLES, *_FIGURES):
         raise InputError(f"{out}: its ending {out.suffix!r} is none of {', '.join((*_TABLES, *_FIGURES))}")
-    if out.is_dir():
-        raise InputError(f"{out}: is a folder; name a file for --out")
+    check_writable(out)
     if kind == ".csv" and tables != 1:
         raise InputError(f"{out}: a CSV file holds one table, not {tables}; name one --measure, or write *.json")
-    if kind in _FIGURES and figures != 1:
-        raise InputError(
-            f"{out}: a figure shows one measure, not {figures}; name one --measure, or see `layerwise report`"
-        )
-    if kind in _FIGURES and not out.parent.is_dir():
-        raise InputError(f"{out}: the folder {out.parent} is not there; make it first")
+    if kind in _FIGURES:
+        if len(measures) != 1:
+            raise InputError(
+                f"{out}: a figure shows one measure, not {len(measures)}; name one --measure, or see `layerwise report`"
+            )
+        measures[0].figure(figure)
 
 
-def check_look(theme: str, view: str) -> None:
-    """Refuse names of figures' looks that there are not."""
-    for what, given, known in (("theme", theme, THEMES), ("figure", view, VIEWS)):
-        if given not in known:
-            raise InputError(f"Unknown {what} {given!r}. Known: {', '.join(known)}")
-
-
-def write(out: Path, facts: Mapping[str, Any], findings: Sequence[Finding], *, theme: str, view: str) -> None:
-    """The kind is the name's ending."""
-    from layerwise.files import write_text
-
+def write(out: Path, facts: Mapping[str, Any], results: Sequence[Result], *, theme: str, figure: str | None) -> None:
+    """Write the kind of file that the ending names."""
     kind = out.suffix.lower()
     if kind in _FIGURES:
-        _draw(out, findings, theme, view)
+        from layerwise.plots import DARK, LIGHT, save_figure
+
+        (result,) = results
+        drawing = result.measure.figure(figure).draw(result.values, theme=DARK if theme == "dark" else LIGHT)
+        save_figure(drawing, out)
     elif kind == ".json":
-        write_text(out, json.dumps(plain_json(facts), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        write_json(out, facts, indent=1)
     else:
         (table,) = facts["measures"].values()
         text = io.StringIO(newline="")
@@ -85,21 +75,3 @@ def write(out: Path, facts: Mapping[str, Any], findings: Sequence[Finding], *, t
         writer.writeheader()
         writer.writerows(plain_json(table["rows"]))
         write_text(out, text.getvalue())
-
-
-def _draw(out: Path, findings: Sequence[Finding], theme: str, view: str) -> None:
-    from layerwise import plots
-
-    (finding,) = findings
-    plots.save_figure(_drawn(finding.measured, plots.DARK if theme == "dark" else plots.LIGHT, view), out)
-
-
-def _drawn(measured: Mapping[str, "Measured"], theme: "Theme", view: str) -> "Drawing":
-    from layerwise.measures import ChosenLayers
-    from layerwise.report import drawings
-
-    first = next(iter(measured.values()))
-    if isinstance(first, ChosenLayers) and view != "halves" and len(measured) == 1:
-        draw = {"sizes": drawings.by_size, "without": drawings.without_layer, "pairs": drawings.by_pairs}[view]
-        return draw(first, theme)
-    return drawings.drawn(measured, theme=theme)

@@ -72,7 +72,7 @@ def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:
     import torch
     from sentence_transformers.util import semantic_search
 
-    from layerwise.data.rows import RowSource
+    from layerwise.data import RowSource
     from layerwise.embed import EmbedJob, ModelChoice, run_embed
 
     with resources.as_file(resources.files("layerwise.data") / "demo_corpus.txt") as path:

@@ -38,7 +38,7 @@ def embed(
     as_json: AsJson = False,
 ) -> None:
     """Embed any number of rows, streaming. Stopped in any way, the same command resumes it."""
-    from layerwise.data.rows import RowSource
+    from layerwise.data import RowSource
     from layerwise.embed import EmbedJob, ModelChoice, run_embed, split_out
 
     shards, joined, shard_format = split_out(out, output_format)

@@ -70,7 +70,7 @@ def fit(
 def _read(source: str, column: str, input_format: str | None, limit: int | None) -> list[str]:
     from itertools import islice
 
-    from layerwise.data.rows import RowSource, text_of
+    from layerwise.data import RowSource, text_of
 
     rows = RowSource.of(source, (column,), format=input_format)
     texts = [text for row in islice(rows, limit) if (text := text_of(rows, row, 0)).strip()]

@@ -1,74 +1,79 @@
 """`layerwise multitask RECIPE`: train one encoder on several labelled tasks, with one seed or several."""
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerwise.cli.options import AsJson, DataFolder, Device
 from layerwise.cli.recipes import check_command
-from layerwise.cli.screen import print_json, print_line, print_table, say_error
-from layerwise.cli.train import seed_numbers, watch
+from layerwise.cli.screen import print_table
+from layerwise.cli.training import (
+    Encoder,
+    KeepCheckpoints,
+    NoTest,
+    Out,
+    Resume,
+    Seeds,
+    over_seeds,
+    print_models,
+    run_job,
+    seed_numbers,
+    test_rows,
+)
 
 if TYPE_CHECKING:
-    from layerwise.train.seeds import SeedsResult
+    from layerwise.train import SeedsResult
 
 
 def multitask(
-    recipe: Annotated[str, typer.Argument(help="A recipe (cs224n), or a recipe file or task file *.toml.")],
-    model: Annotated[
-        str | None, typer.Option(help="A folder, a hub name or 'default'; else the recipe's encoder.")
-    ] = None,
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe (cs224n), a recipe file or a task file *.toml.")],
+    model: Encoder = None,
     data: DataFolder = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A new folder; else the recipe's name.")] = None,
-    seeds: Annotated[str, typer.Option(help="One training each, such as 0,1,2.")] = "0",
+    out: Out = None,
+    seeds: Seeds = "0",
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change a setting: train.learning_rate=1e-4, objective.sst.head=mlp (repeat)."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the training in OUT.")] = False,
+    resume: Resume = False,
+    keep_checkpoints: KeepCheckpoints = False,
+    no_test: NoTest = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Train one encoder on several tasks. The best step by the overall dev score is saved as a model folder."""
-    from layerwise.multitask import load_multitask_recipe
+    from layerwise.train import load_multitask_recipe
 
-    several = seed_numbers(seeds)
+    numbers = seed_numbers(seeds)
     check_command(recipe, "multitask")
-    loaded = load_multitask_recipe(recipe, sets or (), data=data)
-    target = out or Path(loaded.name)
-    from layerwise.multitask import train_multitask_seeds  # takes seconds, so mistakes are refused before
+    settings = load_multitask_recipe(recipe, sets or (), data=data)
+    if no_test:
+        settings = settings.replaced(dev=settings.dev.replaced(test=()))
+    from layerwise.train import MultitaskJob  # takes seconds: the mistakes above are reported first
 
-    try:
-        with watch(len(several)) as told:
-            result = train_multitask_seeds(
-                loaded, target, seeds=several, encoder=model, data=data, resume=resume, device=device, told=told
-            )
-    except KeyboardInterrupt as stopped:
-        say_error(f"interrupted; the same command with --resume resumes the training in {target}")
-        raise typer.Exit(130) from stopped
-    if as_json:
-        models = [str(path) for path in result.models]
-        print_json({"recipe": loaded.name, **result.summary, "models": models, "results": list(result.results)})
-    else:
-        _show(loaded.name, result)
+    run_job(
+        MultitaskJob(settings, encoder=model, data=data),
+        out,
+        seeds=numbers,
+        resume=resume,
+        device=device,
+        keep_checkpoints=keep_checkpoints,
+        as_json=as_json,
+        show=_show,
+    )
 
 
 def _show(name: str, result: "SeedsResult") -> None:
-    from layerwise.train.summary import shown
+    from layerwise.train import format_spread
 
-    summary, seeds = result.summary, len(result.results)
-    how = f"mean ± sd of {seeds} seeds" if seeds > 1 else "one seed"
+    summary = result.summary
     roles = [role for role in ("dev", "test") if role in summary]
     rows = [
-        (score, *(shown(summary[role][score], 4) if score in summary[role] else "" for role in roles))
+        (score, *(format_spread(summary[role][score], 4) if score in summary[role] else "" for role in roles))
         for score in summary["dev"]
     ]
-    print_table(("task/metric", *roles), rows, title=f"{name}: {how}")
-    print_line(
-        f"Trained in {shown(summary['seconds'])} s{' each' if seeds > 1 else ''} on {result.results[0]['device']}."
-    )
-    for path in result.models:
-        command = f"layerwise predict {shlex.quote(str(path))} --task NAME INPUT -o OUT"
-        typer.echo(f"wrote {path}; use it: {command}")  # unbroken, to copy
+    print_table(("task/metric", *roles), rows, title=f"{name}: {over_seeds(result)}")
+    if tests := test_rows(result):
+        print_table(("test task", "score x 100"), tests, title="embeddings on test tasks")
+    print_models(result, lambda path: f"use it: layerwise predict {shlex.quote(str(path))} --task NAME INPUT -o OUT")

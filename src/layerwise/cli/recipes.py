@@ -1,4 +1,4 @@
-"""`layerwise recipes [NAME]`: the trainings that the package knows, by objectives or by tasks."""
+"""`layerwise recipes [NAME]`: the recipes that are shipped, by objectives or by tasks."""
 
 import shlex
 from pathlib import Path
@@ -11,51 +11,54 @@ from layerwise.cli.screen import print_json, print_line, print_table
 from layerwise.errors import InputError
 
 if TYPE_CHECKING:
-    from layerwise.multitask.settings import MultitaskRecipe
-    from layerwise.train.settings import Recipe
+    from layerwise.train import MultitaskRecipe, Recipe
+    from layerwise.train.recipes.format import RecipeFormat
 
     AnyRecipe = Recipe | MultitaskRecipe
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this one's TOML, to copy and change.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Print this one as TOML, to copy and change.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the recipes of `layerwise train` and `layerwise multitask`, or print one."""
-    from layerwise.multitask import recipe as multitask
-    from layerwise.train import recipe as train
+    """List the recipes of `layerwise train` and `layerwise multitask`, or print one with all its settings."""
+    from layerwise.train import MULTITASK_RECIPES, RECIPES
 
-    several = multitask.RECIPES.names()
     if name is None:
-        trainings = [train.load_recipe(one) for one in train.RECIPES.names()]
-        _show([*trainings, *map(multitask.load_multitask_recipe, several)], as_json)
-    elif as_json:
-        print_json((multitask.load_multitask_recipe(name) if name in several else train.load_recipe(name)).facts())
+        contrastive, tasks = map(RECIPES.load, RECIPES.names()), map(MULTITASK_RECIPES.load, MULTITASK_RECIPES.names())
+        _show([*contrastive, *tasks], as_json)
+        return
+    formats: RecipeFormat[Any] = MULTITASK_RECIPES if name in MULTITASK_RECIPES.names() else RECIPES
+    recipe = formats.load(name)
+    if as_json:
+        print_json(recipe.facts())
     else:
-        kind = multitask if name in several else train
-        typer.echo(kind.RECIPES.text(name)[0], nl=False)
+        notes = formats.notes(name) if name in formats.names() else ""
+        typer.echo(notes + formats.toml(recipe), nl=False)
 
 
 def check_command(recipe: str, command: str) -> None:
-    """Refuse what is a recipe of the other command, and name that."""
-    from layerwise.multitask import recipe as multitask
-    from layerwise.train import recipe as train
+    """Refuse a recipe of the other command, and name that command."""
+    from layerwise.settings import read_toml
+    from layerwise.train import MULTITASK_RECIPES, RECIPES
 
     is_file = recipe.endswith(".toml") and Path(recipe).expanduser().is_file()
-    tables = train.RECIPES.read(recipe)[0] if is_file else {}
-    has_tasks = recipe in multitask.RECIPES.names() or "task" in tables or "tasks" in tables
-    is_single = recipe in train.RECIPES.names() or ("objective" in tables and not has_tasks)
-    if command == "train" and has_tasks:
-        raise InputError(f"{recipe}: a recipe of tasks; run it by `layerwise multitask {shlex.quote(recipe)}`")
-    if command == "multitask" and is_single:
-        raise InputError(f"{recipe}: a recipe without tasks; run it by `layerwise train {shlex.quote(recipe)}`")
-
-
-def _show(found: "list[AnyRecipe]", as_json: bool) -> None:
-    if as_json:
-        print_json([_facts(recipe) for recipe in found])
+    tables = read_toml(recipe) if is_file else {}
+    name, has_tasks = tables.get("extends", recipe), "task" in tables or "tasks" in tables
+    if command == "train" and (name in MULTITASK_RECIPES.names() or has_tasks):
+        other, kind = "multitask", "tasks"
+    elif command == "multitask" and (name in RECIPES.names() or ("objective" in tables and not has_tasks)):
+        other, kind = "train", "objectives"
+    else:
         return
-    rows = [[recipe.name, _described(recipe)] for recipe in found]
+    raise InputError(f"{recipe}: a recipe of {kind}; run it by `layerwise {other} {shlex.quote(recipe)}`")
+
+
+def _show(shipped: "list[AnyRecipe]", as_json: bool) -> None:
+    if as_json:
+        print_json([_summary(recipe) for recipe in shipped])
+        return
+    rows = [[recipe.name, _description(recipe)] for recipe in shipped]
     print_table(("recipe", "about; objectives or tasks, encoder; reached"), rows)
     print_line(
         "`layerwise recipes NAME` prints one; `layerwise train NAME` runs it (one with tasks: `layerwise multitask "
@@ -63,8 +66,8 @@ def _show(found: "list[AnyRecipe]", as_json: bool) -> None:
     )
 
 
-def _facts(recipe: "AnyRecipe") -> dict[str, Any]:
-    kind, names = _made_of(recipe)
+def _summary(recipe: "AnyRecipe") -> dict[str, Any]:
+    kind, names = _learns(recipe)
     return {
         "name": recipe.name,
         "about": recipe.about,
@@ -74,18 +77,18 @@ def _facts(recipe: "AnyRecipe") -> dict[str, Any]:
     }
 
 
-def _made_of(recipe: "AnyRecipe") -> tuple[str, list[str]]:
-    """Its objectives, or its tasks."""
-    from layerwise.train.settings import Recipe
+def _learns(recipe: "AnyRecipe") -> tuple[str, list[str]]:
+    """The names of its objectives, or of its tasks."""
+    from layerwise.train import Recipe
 
     if isinstance(recipe, Recipe):
         return "objectives", [term.name for term in recipe.objectives]
     return "tasks", [task.name for task in recipe.tasks]
 
 
-def _described(recipe: "AnyRecipe") -> str:
+def _description(recipe: "AnyRecipe") -> str:
     """Three lines: five columns would be too narrow to read on most screens."""
-    kind, names = _made_of(recipe)
-    learnt = " + ".join(names) if kind == "objectives" else f"tasks {', '.join(names)}"
-    lines = (recipe.about, f"{learnt}, {recipe.model.encoder or 'the encoder of --model'}", recipe.reached)
+    kind, names = _learns(recipe)
+    learns = " + ".join(names) if kind == "objectives" else f"tasks {', '.join(names)}"
+    lines = (recipe.about, f"{learns}, {recipe.model.encoder or 'the encoder of --model'}", recipe.reached)
     return "\n".join(filter(None, lines))

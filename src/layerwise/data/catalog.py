@@ -1,6 +1,6 @@
 """The known tasks: those of the package, and those that a user declares in a TOML file or in Python."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -36,18 +36,18 @@ def read_task_file(path: str | Path, *, data: str | None = None) -> list[Task]:
         data: A data folder whose files come first.
     """
     path = Path(path).expanduser()
-    return parse_tasks(read_toml(path, remedy=_FORM), str(path), folder=path.parent, data=data)
+    return parse_tasks(read_toml(path, remedy=_FORM), str(path), folders=[path.parent], data=data)
 
 
 def parse_tasks(
-    tables: Mapping[str, Any], file: str, *, folder: Path | None = None, data: str | None = None
+    tables: Mapping[str, Any], file: str, *, folders: Sequence[Path] = (), data: str | None = None
 ) -> list[Task]:
     """The tasks of a TOML file's tables.
 
     Args:
         tables: The tables.
         file: What errors call the file.
-        folder: The folder of the file, where the files of its tasks may be.
+        folders: Where the files of its tasks may be, such as the folder of the file; none: they are not looked for.
         data: A data folder whose files come first.
     """
     declared, defaults = tables.get("task"), tables.get("defaults", {})
@@ -55,7 +55,7 @@ def parse_tasks(
         written = "; write [[task]], in double brackets" if isinstance(declared, dict) else ""
         raise InputError(f"{file}: no [[task]] table{written}; {_FORM}")
     tasks = [_parse_task(table, defaults, file, number) for number, table in enumerate(declared, start=1)]
-    return tasks if folder is None else [_located(task, folder, data) for task in tasks]
+    return [_located(task, folders, data) for task in tasks] if folders else tasks
 
 
 def find_tasks(names: Iterable[str] = (), suites: Iterable[str] = (), *, data: str | None = None) -> list[Task]:
@@ -118,9 +118,9 @@ def _with_defaults(table: Mapping[str, Any], defaults: Any, where: str) -> dict[
     return {**defaults[like], **values}
 
 
-def _located(task: Task, folder: Path, data: str | None) -> Task:
-    """The task with the path of its file, in the data folder or beside the task file; as it is where neither has it."""
-    folders = [*([Path(data).expanduser()] if data else []), folder]
-    paths = [place / Path(task.file).expanduser() for place in folders]
+def _located(task: Task, folders: Sequence[Path], data: str | None) -> Task:
+    """The task with the path of its file, in the data folder or one of these; as it is where none has it."""
+    folders = [*([Path(data).expanduser()] if data else []), *folders]
+    paths = [folder / Path(task.file).expanduser() for folder in folders]
     path = next((path.absolute() for path in paths if path.is_file()), None)
     return task if path is None else task.replaced(file=str(path))

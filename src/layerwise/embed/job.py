@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from layerwise.data.rows import Row, RowSource, text_of
+from layerwise.data import Row, RowSource, text_of
 from layerwise.digests import json_digest, text_digest
 from layerwise.errors import InputError
 from layerwise.model import LayerModel

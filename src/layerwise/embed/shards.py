@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from layerwise.data.rows import column_type
+from layerwise.data import column_type
 from layerwise.embed.job import Chunk, EmbedJob
 from layerwise.encoder import Array
 from layerwise.errors import InputError

@@ -1,74 +1,31 @@
-"""Measures over models and their views: what each layer is worth, how alike layers and tokens are.
+"""Measures of a model's layers and of trainings: one file each, with its maths, its value and its figures.
 
-`Material` is a model on some pairs; each measure is a function of it that gives a small value with arrays, and is known
-by its name in `MEASURES`.
+Most are taken on a `ModelOnPairs`; `MEASURES` has all of them by name.
 """
 
-from layerwise.measures.alike import LayersAlike, layers_alike
-from layerwise.measures.attention import LayerWeightsTaken, LengthGroup, attention_over_layers
-from layerwise.measures.before_after import BeforeAfter, Change, before_after, changes_between
-from layerwise.measures.chosen import ChosenLayers, Curve, MixScore, chosen_layers
-from layerwise.measures.curves import Series, TrainingCurve, joined_seeds, training_curve, training_curves
-from layerwise.measures.geometry import Geometry, Spectra, geometry, geometry_and_spectra, spectra
-from layerwise.measures.material import POOLINGS, Material
-from layerwise.measures.measure import MEASURES, Measure, Measured, add_measure
-from layerwise.measures.names import told_apart
-from layerwise.measures.negatives import LayerNegatives, NegativeChoice, layer_negatives
-from layerwise.measures.pairs import TextPairs, pairs_of
-from layerwise.measures.projection import Projection, projection
-from layerwise.measures.scores import LayerScores, PairSimilarities, layer_scores, pair_similarities
-from layerwise.measures.smoothing import SetSim, Smoothing, TokSim, setsim, smoothing, token_similarities, toksim
-from layerwise.measures.tokens import TokenMatrices, token_matrices
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "MEASURES",
-    "POOLINGS",
-    "BeforeAfter",
-    "Change",
-    "ChosenLayers",
-    "Curve",
-    "Geometry",
-    "LayerNegatives",
-    "LayerScores",
-    "LayerWeightsTaken",
-    "LayersAlike",
-    "LengthGroup",
-    "Material",
-    "Measure",
-    "Measured",
-    "MixScore",
-    "NegativeChoice",
-    "PairSimilarities",
-    "Projection",
-    "Series",
-    "SetSim",
-    "Smoothing",
-    "Spectra",
-    "TextPairs",
-    "TokSim",
-    "TokenMatrices",
-    "TrainingCurve",
-    "add_measure",
-    "attention_over_layers",
-    "before_after",
-    "changes_between",
-    "chosen_layers",
-    "geometry",
-    "geometry_and_spectra",
-    "joined_seeds",
-    "layer_negatives",
-    "layer_scores",
-    "layers_alike",
-    "pair_similarities",
-    "pairs_of",
-    "projection",
-    "setsim",
-    "smoothing",
-    "spectra",
-    "token_matrices",
-    "token_similarities",
-    "toksim",
-    "told_apart",
-    "training_curve",
-    "training_curves",
-]
+from layerwise.doors import door
+
+if TYPE_CHECKING:
+    from layerwise.measures.attention import AttentionWeights, measure_attention
+    from layerwise.measures.changes import ModelChanges, measure_changes
+    from layerwise.measures.chosen import FEWEST_PAIRS, ChosenLayers, Curve, MixScore, measure_chosen_layers
+    from layerwise.measures.cka import layer_cka, linear_cka, measure_cka
+    from layerwise.measures.geometry import Geometry, alignment, anisotropy, measure_geometry, uniformity
+    from layerwise.measures.measure import SECTIONS, Figure, LayerColumn, Measure, MeasureValue, Values
+    from layerwise.measures.model_on_pairs import POOLINGS, ModelOnPairs
+    from layerwise.measures.names import short_names
+    from layerwise.measures.negatives import LayerNegatives, measure_negatives
+    from layerwise.measures.pairs import TextPairs, load_pairs
+    from layerwise.measures.projection import Projection, measure_projection
+    from layerwise.measures.registry import MEASURES, all_measures, measures_of, scalar_measures
+    from layerwise.measures.scores import LayerScores, measure_layer_scores
+    from layerwise.measures.setsim import SetSim, layer_similarity, measure_setsim
+    from layerwise.measures.similarities import PairSimilarities, measure_pair_similarities
+    from layerwise.measures.spectra import effective_rank, measure_spectra, spectrum
+    from layerwise.measures.tokens import TokenMatrices, measure_token_matrices, token_cosines
+    from layerwise.measures.toksim import TokSim, measure_toksim, token_similarities, token_similarity
+    from layerwise.measures.training import TrainingCurve, join_seeds, training_curve, training_curves
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

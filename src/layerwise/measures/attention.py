@@ -1,18 +1,20 @@
-"""Which layers an attention over layers takes, sentence by sentence, short against long (LayerAttPooler, figure 3)."""
+"""The weights of an attention over layers, by layer and by the length of the sentence (LayerAttPooler, figure 3)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise import plots
+from layerwise.encoder import SentenceTokenizer
 from layerwise.errors import InputError, ModelError
-from layerwise.measures.material import Material
-from layerwise.measures.measure import Measure, Measured, Row, add_measure
+from layerwise.measures.measure import Figure, Measure, MeasureValue, Row, Values, one_each
+from layerwise.measures.model_on_pairs import ModelOnPairs
 from layerwise.mixes import LayerAttention
 
-_ROWS = 2048  # sentences at once
+_BATCH = 2048  # sentences at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +34,10 @@ class LengthGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class LayerWeightsTaken(Measured):
-    """How much of each layer is taken: by sentence (texts, layers), in the mean (layers,), and by sentence length.
+class AttentionWeights(MeasureValue):
+    """The weight of each layer: by sentence (texts, layers), in the mean (layers,), and by sentence length.
 
-    Each sentence's weights add up to 1. `groups` go from the shortest sentences to the longest.
+    The weights of a sentence add up to 1. `groups` go from the shortest sentences to the longest.
     """
 
     mix: str
@@ -47,8 +49,8 @@ class LayerWeightsTaken(Measured):
     @property
     def mean(self) -> NDArray[np.float64]:
         """Over all sentences: (layers,)"""
-        found: NDArray[np.float64] = self.weights.mean(axis=0)
-        return found
+        mean: NDArray[np.float64] = self.weights.mean(axis=0)
+        return mean
 
     def rows(self) -> list[Row]:
         """A row for each layer: the mean over all sentences, then over each group of lengths."""
@@ -59,54 +61,76 @@ class LayerWeightsTaken(Measured):
         ]
 
 
-def attention_over_layers(material: Material, *, groups: int = 4) -> LayerWeightsTaken:
-    """The weights of a LayerAttPooler model, the mean over its queries, for every different text.
+def measure_attention(subject: ModelOnPairs, *, groups: int = 4) -> AttentionWeights:
+    """The weights of a LayerAttPooler model, averaged over its queries, for every different text.
 
-    `groups` are quantiles of the sentences' lengths in tokens; fewer where many sentences have one length.
+    `groups` are quantiles of the sentences' lengths in tokens; fewer where many sentences have the same length.
     """
-    mix = material.model.mix
+    mix = subject.model.mix
     if not isinstance(mix, LayerAttention):
         raise ModelError(
-            f"{material.name}: its mix {mix} has no attention over layers; train one with `layerwise train` and an "
+            f"{subject.name}: its mix {mix} has no attention over layers; train one with `layerwise train` and an "
             "attention(...) as the model's pooler"
         )
     if groups < 1:
         raise InputError(f"{groups} groups of lengths are not possible; give 1 or more")
-    encoder = material.model.encoder
-    ids = SentenceTokenizer(encoder.tokenizer, max_length=encoder.max_length)(material.texts).ids
+    encoder = subject.model.encoder
+    ids = SentenceTokenizer(encoder.tokenizer, max_length=encoder.max_length)(subject.texts).ids
     lengths = np.array([len(row) for row in ids], dtype=np.int64)
-    weights = _weights(material, mix)
-    texts = tuple(dict.fromkeys([*material.pairs.left, *material.pairs.right]))
-    return LayerWeightsTaken(str(mix), texts, lengths, weights, _by_length(lengths, weights, groups))
+    weights = _weights(subject, mix)
+    texts = tuple(subject.pairs.texts)
+    return AttentionWeights(str(mix), texts, lengths, weights, _by_length(lengths, weights, groups))
 
 
 @torch.inference_mode()
-def _weights(material: Material, mix: LayerAttention) -> NDArray[np.float64]:
+def _weights(subject: ModelOnPairs, mix: LayerAttention) -> NDArray[np.float64]:
     """(texts, layers), some texts at a time"""
-    device, found = material.model.encoder.device, []
-    for start in range(0, len(material.texts), _ROWS):
-        rows = slice(start, start + _ROWS)
-        queries, values = (torch.tensor(material.pooled(name)[rows]).to(device) for name in (mix.queries, mix.values))
-        found.append(mix.trained.weights(queries, values).mean(dim=1).double().cpu().numpy())
-    return np.concatenate(found)
+    device, batches = subject.model.encoder.device, []
+    for start in range(0, len(subject.texts), _BATCH):
+        rows = slice(start, start + _BATCH)
+        queries, values = (torch.tensor(subject.pooled(name)[rows]).to(device) for name in (mix.queries, mix.values))
+        batches.append(mix.trained.weights(queries, values).mean(dim=1).double().cpu().numpy())
+    return np.concatenate(batches)
 
 
 def _by_length(lengths: NDArray[np.int64], weights: NDArray[np.float64], groups: int) -> tuple[LengthGroup, ...]:
     edges = np.unique(np.quantile(lengths, np.arange(1, groups + 1) / groups, method="inverted_cdf"))
-    place = np.searchsorted(edges, lengths)
-    own = [place == number for number in range(len(edges))]
+    group_of = np.searchsorted(edges, lengths)
+    masks = [group_of == number for number in range(len(edges))]
     return tuple(
         LengthGroup(int(lengths[rows].min()), int(lengths[rows].max()), int(rows.sum()), weights[rows].mean(axis=0))
-        for rows in own
+        for rows in masks
     )
 
 
-add_measure(
-    Measure(
-        "attention",
-        "Attention over layers",
-        "How much of each layer a LayerAttPooler takes: all layers alike says that it is no more than their mean.",
-        attention_over_layers,
-        options=("groups",),
-    )
+def _where_the_model_attends(subject: ModelOnPairs) -> dict[str, Any] | None:
+    return {} if isinstance(subject.model.mix, LayerAttention) else None
+
+
+def _plot(values: Values[AttentionWeights], theme: "plots.Theme") -> "plots.Drawing":
+    """All sentences, the shortest and the longest; the means of several models."""
+    if len(values) > 1:
+        return plots.attention_weights(weights={name: value.mean for name, value in values.items()}, theme=theme)
+    (value,) = values.values()
+    ends = (value.groups[0], value.groups[-1]) if len(value.groups) > 1 else ()
+    weights = {"all": value.mean} | {group.label: group.mean for group in ends}
+    return plots.attention_weights(weights=weights, theme=theme)
+
+
+MEASURE = Measure(
+    "attention",
+    "Attention over layers",
+    "How much of each layer a LayerAttPooler takes: all layers alike says that it is no more than their mean.",
+    measure_attention,
+    figures=(
+        Figure(
+            _plot,
+            title="Weight of each layer",
+            reading="How much of each layer the pooler takes, for the shortest and the longest quarter of the "
+            "sentences; on the dotted level all layers weigh the same.",
+            section="attention",
+            groups=one_each,
+        ),
+    ),
+    in_report=_where_the_model_attends,
 )

@@ -1,24 +1,42 @@
-"""Which layers a search takes, how sure that is and what it is worth (BERT-LC, figures 1 to 4)."""
+"""Which layers a search chooses, how certain that is and what it gains (BERT-LC, figures 1 to 4)."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.measures.material import Material
-from layerwise.measures.measure import Measure, Measured, Row, add_measure
+from layerwise import plots
+from layerwise.measures.measure import (
+    Figure,
+    LayerColumn,
+    Measure,
+    MeasureValue,
+    Row,
+    Values,
+    last_model,
+    only_value,
+)
+from layerwise.measures.model_on_pairs import ModelOnPairs
 from layerwise.mixes import parse_mix
 from layerwise.muted import muted
-from layerwise.search import Gain
-from layerwise.search.ablations import Ablation, by_size_and_without, by_training_size, fixed_mixes
-from layerwise.search.choose import Choice
-from layerwise.search.layer_search import LayerSearch
-from layerwise.search.metrics import as_metric, check_gold
-from layerwise.search.run import front_with_tests
+from layerwise.search import (
+    Ablation,
+    Choice,
+    Gain,
+    LayerSearch,
+    as_metric,
+    by_size_and_without,
+    by_training_size,
+    check_gold,
+    fixed_mixes,
+    front_with_tests,
+)
 
-_EVERY_SET = 16  # layers up to which all sets are scored in every split; beyond, a beam looks
+FEWEST_PAIRS = 20  # with which the report searches: some choose, the others report
+_EVERY_SET = 16  # layers up to which all sets are scored in every split; with more, a beam search is used
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +51,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class MixScore:
-    """A mix with its scores × 100: on the pairs that chose it (NaN where nobody chose) and on unseen ones."""
+    """A mix with its scores × 100: on the pairs that chose it (NaN for a fixed mix) and on unseen pairs."""
 
     name: str
     mix: str
@@ -43,23 +61,23 @@ class MixScore:
 
 
 @dataclass(frozen=True, eq=False)
-class ChosenLayers(Measured):
-    """What a search of all sets of layers finds. Scores and the gain are × 100, on unseen pairs where not said.
+class ChosenLayers(MeasureValue):
+    """The result of a search over all sets of layers. Scores and the gain are × 100, on unseen pairs unless stated.
 
-    Args:
+    Attributes:
         best, last: The best set by the mean of the splits, with the scores of what each split chose; the last layer.
         gain: Of what each split chooses over the last layer, mean of the splits: mean, low, high (95 %), p_value.
-        shares: How often random halves of the pairs choose each layer: (layers,)
-        agreement: How much of the sets of two halves is in common, 0 to 1.
-        by_size: The best of exactly N layers, against N.
-        without: The best without layer i, against i.
+        shares: The share of random halves of the pairs that choose each layer: (layers,)
+        agreement: The overlap of the sets that two halves choose, 0 to 1.
+        by_size: The best set of exactly N layers, against N.
+        without: The best set without layer i, against i.
         by_pairs: What N pairs choose, against N, from many to few; `last_by_pairs` is the last layer beside it.
-        fixed: Mixes that nobody chose.
-        front: The best sets that need no more than so many blocks.
-        blocks, all_blocks: How many the best set needs, and how many the encoder has.
+        fixed: Mixes that are not chosen by pairs.
+        front: The best sets within a number of blocks.
+        blocks, all_blocks: How many blocks the best set needs, and how many the encoder has.
         poolings: The token poolings that were searched.
         sets, dev_pairs, test_pairs, splits, seed: The protocol.
-        warnings: What a careful reader should know.
+        warnings: Of the search.
     """
 
     best: MixScore
@@ -84,8 +102,9 @@ class ChosenLayers(Measured):
     warnings: tuple[str, ...]
 
     def rows(self) -> list[Row]:
-        """A row for each mix and each point of the curves; how often a layer is chosen stands where it is left out."""
-        named = [_row(score.name, score.mix, score.test, blocks=score.blocks, dev=score.dev) for score in self._named]
+        """A row for each mix and each point of the curves; a layer's share is in the row that leaves the layer out."""
+        mixes = (self.best, self.last, *self.fixed, *self.front)
+        named = [_row(score.name, score.mix, score.test, blocks=score.blocks, dev=score.dev) for score in mixes]
         sizes = _rows(self.by_size, "best of {} layers")
         without = _rows(self.without, "without layer {}")
         for row, layer in zip(without, self.without.x, strict=True):
@@ -105,39 +124,40 @@ class ChosenLayers(Measured):
             *self.warnings,
         )
 
-    @property
-    def _named(self) -> tuple[MixScore, ...]:
-        return (self.best, self.last, *self.fixed, *self.front)
+    def layer_columns(self) -> tuple[LayerColumn, ...]:
+        """The share of halves that choose each layer."""
+        explained = "By what share of random halves of the pairs a search takes the layer."
+        return (LayerColumn("chosen", self.shares, digits=2, help=explained),)
 
 
-def chosen_layers(
-    material: Material,
+def measure_chosen_layers(
+    subject: ModelOnPairs,
     *,
     poolings: Sequence[str] | None = None,
     dev: int | float = 0.5,
     splits: int = 5,
     seed: int = 0,
 ) -> ChosenLayers:
-    """Search every set of layers: some pairs choose, the others report, and halves of them say how sure that is.
+    """Search every set of layers: some pairs choose, the others report, and random halves show how stable that is.
 
     Args:
-        material: The model and graded pairs.
-        poolings: The token poolings to search; those of the model's mix without.
+        subject: The model and pairs with scores.
+        poolings: The token poolings to search; by default those of the model's mix.
         dev: How many pairs (or, below 1, which share of them) choose.
         splits: How many random splits into pairs that choose and pairs that report.
         seed: Of splits and resamples.
     """
-    names = tuple(poolings or material.model.mix.poolings)
-    check_gold(material.grades, as_metric("spearman"))
-    search = LayerSearch(dev=dev, splits=splits, seed=seed, method="auto" if material.layers <= _EVERY_SET else "beam")
-    sides = {name: material.sides(material.pooled(name)) for name in names}
+    names = tuple(poolings or subject.model.mix.poolings)
+    check_gold(subject.grades, as_metric("spearman"))
+    search = LayerSearch(dev=dev, splits=splits, seed=seed, method="auto" if subject.layers <= _EVERY_SET else "beam")
+    sides = {name: subject.sides(subject.pooled(name)) for name in names}
     left, right = ({name: both[side] for name, both in sides.items()} for side in (0, 1))
     with muted("layerwise.search"):  # its warnings are among the notes
-        search.fit(left, right, material.grades)
-        return _found(search, names, material.model.encoder.depth)
+        search.fit(left, right, subject.grades)
+        return _summarise(search, names, subject.model.encoder.depth)
 
 
-def _found(search: LayerSearch, poolings: tuple[str, ...], depth: int) -> ChosenLayers:
+def _summarise(search: LayerSearch, poolings: tuple[str, ...], depth: int) -> ChosenLayers:
     report, stability = search.report_, search.stability_
     by_pairs = by_training_size(search, draws=1)
     sizes, without = by_size_and_without(search)
@@ -150,8 +170,8 @@ def _found(search: LayerSearch, poolings: tuple[str, ...], depth: int) -> Chosen
         agreement=stability.agreement,
         by_size=_curve(sizes),
         without=_curve(without),
-        by_pairs=_curve([chosen for _, chosen, _ in by_pairs], [size for size, _, _ in by_pairs]),
-        last_by_pairs=_curve([last for _, _, last in by_pairs], [size for size, _, _ in by_pairs]),
+        by_pairs=_curve([chosen for _, chosen, _ in by_pairs]),
+        last_by_pairs=_curve([last for _, _, last in by_pairs]),
         fixed=tuple(_fixed(line) for line in fixed_mixes(search, pooling=search.last_.pooling) if line.name != "last"),
         front=tuple(_score(f"best within {c.layers[-1]} blocks", c) for c in front_with_tests(search)),
         blocks=search.best_.layers[-1],
@@ -176,15 +196,11 @@ def _fixed(line: Ablation) -> MixScore:
     return MixScore(line.name, mix, parse_mix(mix).layers[-1], float("nan"), 100 * line.mean)
 
 
-def _curve(lines: Sequence[Ablation], x: Sequence[int] | None = None) -> Curve:
-    """The numbers are in the lines' names, "3 layers" or "without 3", where they are not given."""
-    numbers = [int("".join(filter(str.isdigit, line.name))) for line in lines] if x is None else x
+def _curve(lines: Sequence[Ablation]) -> Curve:
+    """Lines of an ablation against their numbers, with the mix that most splits chose."""
+    numbers = tuple(line.number for line in lines if line.number is not None)
     means, spreads = (100 * np.array([getattr(line, name) for line in lines]) for name in ("mean", "sd"))
-    return Curve(tuple(numbers), means, spreads, tuple(_most_common(line.mixes) for line in lines))
-
-
-def _most_common(mixes: Sequence[str]) -> str:
-    return Counter(mixes).most_common(1)[0][0]
+    return Curve(numbers, means, spreads, tuple(Counter(line.mixes).most_common(1)[0][0] for line in lines))
 
 
 def _rows(curve: Curve, label: str) -> list[Row]:
@@ -206,14 +222,88 @@ def _row(
     }
 
 
-add_measure(
-    Measure(
-        "chosen",
-        "What a search chooses",
-        "Spearman x 100 on pairs that did not choose: a gain whose interval lies above 0 is hardly luck; a layer that "
-        "most halves of the pairs choose, and whose loss costs points, matters.",
-        chosen_layers,
-        options=("poolings", "dev", "splits", "seed"),
-        graded=True,
+def _with_enough_pairs(subject: ModelOnPairs) -> dict[str, Any] | None:
+    graded = subject.pairs.gold is not None
+    return {} if graded and len(subject.pairs) >= FEWEST_PAIRS else None
+
+
+def _plot_shares(values: Values[ChosenLayers], theme: "plots.Theme") -> "plots.Drawing":
+    value = only_value(values)
+    return plots.layers_chosen(shares=value.shares, best=parse_mix(value.best.mix).layers, theme=theme)
+
+
+def _plot_sizes(values: Values[ChosenLayers], theme: "plots.Theme") -> "plots.Drawing":
+    value = only_value(values)
+    return plots.score_by_size(
+        sizes=value.by_size.x, last=value.last.test, theme=theme, **_curves({"best set": value.by_size})
     )
+
+
+def _plot_without(values: Values[ChosenLayers], theme: "plots.Theme") -> "plots.Drawing":
+    value = only_value(values)
+    return plots.score_without_layer(
+        layers=value.without.x, full=value.best.test, theme=theme, **_curves({"best set": value.without})
+    )
+
+
+def _plot_pairs(values: Values[ChosenLayers], theme: "plots.Theme") -> "plots.Drawing":
+    value = only_value(values)
+    order = np.argsort(value.by_pairs.x)
+    curves = _curves({"chosen": value.by_pairs, "last layer": value.last_by_pairs}, order)
+    return plots.score_by_pairs(pairs=np.array(value.by_pairs.x)[order].tolist(), theme=theme, **curves)
+
+
+def _curves(curves: dict[str, Curve], order: Any = slice(None)) -> dict[str, Any]:
+    """Means and standard deviations by name; one split has no standard deviation."""
+    return {
+        "scores": {name: curve.mean[order] for name, curve in curves.items()},
+        "sd": {name: curve.sd[order] for name, curve in curves.items() if not np.isnan(curve.sd).all()},
+    }
+
+
+MEASURE = Measure(
+    "chosen",
+    "What a search chooses",
+    "Spearman x 100 on pairs that did not choose: a gain whose interval lies above 0 is hardly luck; a layer that "
+    "most halves of the pairs choose, and whose loss costs points, matters.",
+    measure_chosen_layers,
+    graded=True,
+    figures=(
+        Figure(
+            _plot_shares,
+            name="halves",
+            title="How often each layer is chosen",
+            reading="By random halves of the pairs: a layer near 100 % is in every half's best set, whatever the "
+            "pairs.",
+            section="search",
+            groups=last_model,
+        ),
+        Figure(
+            _plot_sizes,
+            name="sizes",
+            title="Score by number of layers",
+            reading="Where the curve is flat, more layers add nothing; the band is one standard deviation of the "
+            "splits.",
+            section="search",
+            groups=last_model,
+        ),
+        Figure(
+            _plot_without,
+            name="without",
+            title="Score without a layer",
+            reading="The deeper the drop, the less the other layers can replace that one.",
+            section="search",
+            groups=last_model,
+        ),
+        Figure(
+            _plot_pairs,
+            name="pairs",
+            title="How many pairs are needed to choose",
+            reading="Where the curve rises above the last layer's, so many graded pairs are enough to gain by a "
+            "search.",
+            section="search",
+            groups=last_model,
+        ),
+    ),
+    in_report=_with_enough_pairs,
 )

@@ -1,24 +1,24 @@
-"""Short names for models and trainings that are given by their folders."""
+"""Short names for models and trainings that are known by their folders."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 
-def told_apart(names: Sequence[str]) -> list[str]:
-    """What paths differ in, from their ends; where one has nothing left to differ in, the shortest ends that do.
+def short_names(paths: Sequence[str]) -> list[str]:
+    """The first part, counted from the end, in which all paths differ; else the shortest endings that differ.
 
-    Equal paths stay as they are.
+    Equal paths are returned as they are.
 
-    >>> told_apart(["runs/a/model", "runs/b/model"])
+    >>> short_names(["runs/a/model", "runs/b/model"])
     ['a', 'b']
-    >>> told_apart(["x/model", "model"])
+    >>> short_names(["x/model", "model"])
     ['x/model', 'model']
     """
-    parts = [Path(name).parts for name in names]
+    parts = [Path(path).parts for path in paths]
     for count in range(1, max(map(len, parts), default=0) + 1):
-        ends = [own[-count:] for own in parts]
-        if len(set(ends)) == len(ends):
-            heads = [end[0] for end in ends]
-            alone = len(set(heads)) == len(heads) and min(map(len, ends)) == count
-            return heads if alone else ["/".join(end) for end in ends]
-    return list(names)
+        endings = [part[-count:] for part in parts]
+        if len(set(endings)) == len(endings):
+            heads = [ending[0] for ending in endings]
+            unique = len(set(heads)) == len(heads) and min(map(len, endings)) == count
+            return heads if unique else ["/".join(ending) for ending in endings]
+    return list(paths)

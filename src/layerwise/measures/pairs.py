@@ -1,8 +1,9 @@
-"""The pairs that measures are taken on: the user's file, a task by its name, or those that come with the package."""
+"""The pairs that measures are taken on: from a file, from a task by its name, or those that come with the package."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,18 @@ from numpy.typing import NDArray
 
 from layerwise.data import TaskRows, demo_pairs, find_tasks, guess_format, load_task, read_pairs
 from layerwise.errors import InputError, MissingColumnError
+from layerwise.texts import unique_texts
 
 SCORE = "score"
+SAMPLE = 512  # texts (or pairs) that the scalar measures of a training are taken on
 
 
 @dataclass(frozen=True, eq=False)
 class TextPairs:
-    """Pairs of texts, graded (pairs,) or not. `source` says in words what they are, `total` how many there were."""
+    """Pairs of texts, with scores (pairs,) or without.
+
+    `source` describes where they come from, `total` is how many there were before any were drawn, by `seed`.
+    """
 
     left: tuple[str, ...]
     right: tuple[str, ...]
@@ -44,7 +50,7 @@ class TextPairs:
         *,
         source: str = "pairs in memory",
     ) -> "TextPairs":
-        """Pairs that are there already."""
+        """Pairs in memory."""
         grades = None if gold is None else np.asarray(gold, dtype=np.float64)
         return cls(tuple(left), tuple(right), grades, source, len(left))
 
@@ -56,7 +62,7 @@ class TextPairs:
         return cls.of(left, right, [pair.score for pair in pairs], source="the demonstration pairs of the package")
 
     def limited(self, most: int, *, seed: int = 0) -> "TextPairs":
-        """At most so many pairs, drawn by a seed and in their order; `described` says so."""
+        """At most so many pairs, drawn by a seed, in their order."""
         if most < 2:
             raise InputError(f"a limit of {most} pairs is not possible; give 2 or more")
         if len(self) <= most:
@@ -64,6 +70,22 @@ class TextPairs:
         rows = np.sort(np.random.default_rng(seed).choice(len(self), most, replace=False))
         left, right = (tuple(side[row] for row in rows) for side in (self.left, self.right))
         return replace(self, left=left, right=right, gold=None if self.gold is None else self.gold[rows], seed=seed)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Every different text once, in order of appearance."""
+        return unique_texts(self.left, self.right)[0]
+
+    @property
+    def sample_texts(self) -> list[str]:
+        """The first texts, on which a training's scalar measures are taken."""
+        return self.texts[:SAMPLE]
+
+    @cached_property
+    def positions(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The positions of the left and the right texts among `texts`: (pairs,) each"""
+        left, right = unique_texts(self.left, self.right)[1]
+        return left, right
 
     @property
     def described(self) -> str:
@@ -77,7 +99,7 @@ class TextPairs:
         return len(self.left)
 
 
-def pairs_of(
+def load_pairs(
     name: str,
     *,
     columns: tuple[str, str] = ("sentence1", "sentence2"),
@@ -85,21 +107,21 @@ def pairs_of(
     split: str = "test",
     data: str | os.PathLike[str] | None = None,
 ) -> TextPairs:
-    """The pairs of a file (CSV, TSV, JSONL, Parquet), or of an STS task by its name or task file (*.toml).
+    """Load the pairs of a file (CSV, TSV, JSONL, Parquet), or of an STS task by its name or task file (*.toml).
 
     Args:
         name: The file or the task.
         columns: The columns of a file's two texts.
-        score: The column of a file's scores; without it "score" if there is one, else the pairs have no grades.
+        score: The column of a file's scores; by default "score" where the file has it, else no scores.
         split: Which rows of a task that has splits.
         data: The data folder of tasks, as for `layerwise evaluate`.
     """
     if Path(name).suffix != ".toml" and (Path(name).is_file() or guess_format(name)):
-        return _of_file(name, columns, score)
-    return _of_task(name, split, data)
+        return _from_file(name, columns, score)
+    return _from_task(name, split, data)
 
 
-def _of_file(path: str, columns: tuple[str, str], score: str | None) -> TextPairs:
+def _from_file(path: str, columns: tuple[str, str], score: str | None) -> TextPairs:
     if Path(path).is_file() and guess_format(path) in (None, "", "text"):
         raise InputError(f"{path}: no file of pairs by its ending; give CSV, TSV, JSONL or Parquet")
     try:
@@ -118,7 +140,7 @@ def _read(path: str, columns: tuple[str, str], score: str | None) -> TaskRows:
     return read_pairs(path, columns, None)
 
 
-def _of_task(name: str, split: str, data: str | os.PathLike[str] | None) -> TextPairs:
+def _from_task(name: str, split: str, data: str | os.PathLike[str] | None) -> TextPairs:
     task, *more = find_tasks([name])
     if more or task.kind != "sts":
         wanted = "holds several tasks" if more else f"is a {task.kind} task"

@@ -1,33 +1,42 @@
-"""What each layer is worth: the rank correlation of its cosines with the pairs' grades, and the cosines themselves."""
+"""What each layer is worth: the rank correlation of its cosines with the scores of the pairs (SG-BERT, figure 1)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise import plots
 from layerwise.errors import InputError
 from layerwise.evaluate import correlations, cosine
-from layerwise.measures.material import POOLINGS, Material
-from layerwise.measures.measure import Measure, Measured, Row, add_measure
+from layerwise.measures.chosen import ChosenLayers
+from layerwise.measures.measure import (
+    Figure,
+    LayerColumn,
+    Measure,
+    MeasureValue,
+    Row,
+    Values,
+    last_model,
+    several_models,
+)
+from layerwise.measures.model_on_pairs import POOLINGS, ModelOnPairs, memoized
+from layerwise.measures.similarities import cosines_by_layer
+from layerwise.mixes import parse_mix
 
 
 @dataclass(frozen=True, eq=False)
-class LayerScores(Measured):
-    """Spearman × 100 by token pooling and layer, (poolings, layers), and by the model's own mix.
+class LayerScores(MeasureValue):
+    """Spearman × 100 by token pooling and layer, (poolings, layers), and by the model's mix.
 
-    NaN where a layer finds all pairs equally similar, as the first token of layer 0 does.
+    NaN where all pairs are equally similar in a layer, as by the first token of layer 0.
     """
 
     poolings: tuple[str, ...]
     scores: NDArray[np.float64]
-    own: float
     mix: str
+    mix_pooling: str
+    mix_score: float
     pairs: int
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Their numbers."""
-        return tuple(range(self.scores.shape[1]))
 
     @property
     def best(self) -> tuple[str, int, float]:
@@ -38,95 +47,103 @@ class LayerScores(Measured):
         return self.poolings[row], int(layer), float(self.scores[row, layer])
 
     def of(self, pooling: str) -> NDArray[np.float64]:
-        """One pooling's scores by layer: (layers,)"""
-        own: NDArray[np.float64] = self.scores[self.poolings.index(pooling)]
-        return own
+        """The scores by layer of one pooling: (layers,)"""
+        scores: NDArray[np.float64] = self.scores[self.poolings.index(pooling)]
+        return scores
 
     def rows(self) -> list[Row]:
-        """A row for each layer, then the model's own mix by what it pools with."""
-        found = [
+        """A row for each layer, then one for the model's mix."""
+        rows = [
             {"layers": str(layer)} | dict(zip(self.poolings, column, strict=True)) | {"own mix": None}
             for layer, column in enumerate(self.scores.T.tolist())
         ]
-        return [*found, {"layers": self.mix} | dict.fromkeys(self.poolings) | {"own mix": self.own}]
+        return [*rows, {"layers": self.mix} | dict.fromkeys(self.poolings) | {"own mix": self.mix_score}]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The best single layer, which looks better on the pairs that picked it than it is."""
+        """The best single layer, whose score is optimistic on the pairs that selected it."""
         pooling, layer, score = self.best
         cells = int((~np.isnan(self.scores)).sum())
         best = f"the top single layer is {layer} @ {pooling} with {score:.1f}, best of {cells} on these same pairs"
-        return (f"{best}; the model's own mix, {self.mix}, has {self.own:.1f}",)
+        return (f"{best}; the model's own mix, {self.mix}, has {self.mix_score:.1f}",)
 
-
-@dataclass(frozen=True, eq=False)
-class PairSimilarities(Measured):
-    """Every pair's cosine by layer, (pairs, layers), and by the model's own mix, (pairs,)."""
-
-    pooling: str
-    mix: str
-    left: tuple[str, ...]
-    right: tuple[str, ...]
-    gold: NDArray[np.float64] | None
-    layers: NDArray[np.float64]
-    own: NDArray[np.float64]
-
-    def rows(self) -> list[Row]:
-        """A row for each pair."""
-        gold = [None] * len(self.left) if self.gold is None else self.gold.tolist()
-        return [
-            {"left": left, "right": right, "gold": grade}
-            | {f"layer {number}": value for number, value in enumerate(by_layer)}
-            | {"own mix": own}
-            for left, right, grade, by_layer, own in zip(
-                self.left, self.right, gold, self.layers.tolist(), self.own.tolist(), strict=True
+    def layer_columns(self) -> tuple[LayerColumn, ...]:
+        """A column for each pooling; the mix stands under the pooling that it uses."""
+        return tuple(
+            LayerColumn(
+                f"score, {pooling}",
+                self.of(pooling),
+                self.mix_score if pooling == self.mix_pooling else np.nan,
+                digits=1,
+                help="Spearman × 100 with the grades.",
             )
-        ]
+            for pooling in self.poolings
+        )
 
 
-def layer_scores(material: Material) -> LayerScores:
-    """Spearman × 100 of the pairs' cosine with their grades, for every layer by every token pooling."""
-    gold = material.grades
-    found = np.empty((len(POOLINGS), material.layers))
+@memoized
+def measure_layer_scores(subject: ModelOnPairs) -> LayerScores:
+    """Spearman × 100 of the pairs' cosines with their scores, for every layer by every token pooling."""
+    gold = subject.grades
+    scores = np.empty((len(POOLINGS), subject.layers))
     for row, pooling in enumerate(POOLINGS):
-        similarities = _by_layer(material, pooling)
-        found[row] = [correlations(column, gold)["spearman"] for column in similarities.T]
-    own = correlations(cosine(*material.sides(material.embeddings)), gold)["spearman"]
-    return LayerScores(POOLINGS, found, own, str(material.model.mix), len(material.pairs))
+        cosines = cosines_by_layer(subject, pooling)
+        scores[row] = [correlations(column, gold)["spearman"] for column in cosines.T]
+    mix_score = correlations(cosine(*subject.sides(subject.embeddings)), gold)["spearman"]
+    return LayerScores(POOLINGS, scores, str(subject.model.mix), subject.pooling, mix_score, len(subject.pairs))
 
 
-def pair_similarities(material: Material, pooling: str | None = None) -> PairSimilarities:
-    """Every pair's cosine by each layer of one token pooling, the model's own without it."""
-    name = material.pooling if pooling is None else pooling
-    own = cosine(*material.sides(material.embeddings)).astype(np.float64)
-    pairs = material.pairs
-    similarities = _by_layer(material, name)
-    return PairSimilarities(name, str(material.model.mix), pairs.left, pairs.right, pairs.gold, similarities, own)
+def _plot(values: Values[LayerScores], theme: "plots.Theme", chosen: Values[ChosenLayers]) -> "plots.Drawing":
+    """By layer and pooling; for several models, each by the pooling of its best single layer."""
+    if len(values) == 1:
+        ((name, value),) = values.items()
+        return _plot_poolings(value, theme, chosen.get(name))
+    curves = {f"{name}, {value.best[0]}": value.of(value.best[0]) for name, value in values.items()}
+    plot = plots.before_after_curves if len(curves) == 2 else plots.layer_curves
+    return plot(scores=curves, theme=theme)
 
 
-def _by_layer(material: Material, pooling: str) -> NDArray[np.float64]:
-    """Every pair's cosine in each layer: (pairs, layers), a layer at a time"""
-    views = material.pooled(pooling)
-    columns = [cosine(*material.sides(views[:, layer])) for layer in range(material.layers)]
-    return np.stack(columns, axis=1)
+def _plot_poolings(value: LayerScores, theme: "plots.Theme", chosen: ChosenLayers | None) -> "plots.Drawing":
+    curves = {pooling: value.of(pooling) for pooling in value.poolings if not np.isnan(value.of(pooling)).all()}
+    best = None if chosen is None else plots.MarkedMix(chosen.best.test, parse_mix(chosen.best.mix).layers)
+    last = "mean" if chosen is None else parse_mix(chosen.last.mix).poolings[0]
+    has_last = last in curves and not np.isnan(curves[last][-1])
+    return plots.layer_curves(scores=curves, last=last if has_last else None, best=best, theme=theme)
 
 
-add_measure(
-    Measure(
-        "scores",
-        "Score by layer and token pooling",
-        "Spearman x 100 of the pairs' cosine with their grades: higher is better; a peak below the last layer says "
-        "that the last is not the one to take.",
-        layer_scores,
-        graded=True,
-    )
-)
-add_measure(
-    Measure(
-        "pairs",
-        "Every pair's similarity by layer",
-        "Cosine of each pair, layer by layer: a good layer puts alike pairs above unlike ones.",
-        pair_similarities,
-        options=("pooling",),
-    )
+def _note(values: Values[LayerScores], chosen: Values[ChosenLayers]) -> str:
+    drawn = [chosen[name] for name in values if name in chosen]
+    if len(values) > 1 or not drawn:
+        return ""
+    poolings = " or ".join(drawn[0].poolings)
+    return f"The line across is the best set of layers by {poolings}, scored on pairs that did not choose it."
+
+
+MEASURE = Measure(
+    "scores",
+    "Score by layer and token pooling",
+    "Spearman x 100 of the pairs' cosine with their grades: higher is better; a peak below the last layer says "
+    "that the last is not the one to take.",
+    measure_layer_scores,
+    default=True,
+    graded=True,
+    figures=(
+        Figure(
+            _plot,
+            title="Score by layer",
+            reading="Higher is better; a peak left of the last layer says that the last is not the one to take.",
+            section="scores",
+            groups=last_model,
+            uses=("chosen",),
+            note=_note,
+        ),
+        Figure(
+            _plot,
+            title="Both models",
+            reading="Each model by the token pooling of its best layer.",
+            section="scores",
+            groups=several_models,
+            uses=("chosen",),
+        ),
+    ),
 )

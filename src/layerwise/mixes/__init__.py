@@ -16,31 +16,13 @@ from typing import TYPE_CHECKING
 from layerwise.doors import door
 
 if TYPE_CHECKING:
-    from layerwise.mixes.attention import AttentionNetwork as AttentionNetwork
-    from layerwise.mixes.attention import LayerAttention as LayerAttention
-    from layerwise.mixes.base import Mix as Mix
-    from layerwise.mixes.concat import LayerConcat as LayerConcat
-    from layerwise.mixes.join import LayerJoin as LayerJoin
-    from layerwise.mixes.layer_set import LayerSet as LayerSet
-    from layerwise.mixes.parse import LayerMix as LayerMix
-    from layerwise.mixes.parse import parse_mix as parse_mix
-    from layerwise.mixes.weights import LayerWeights as LayerWeights
-    from layerwise.mixes.wk import LayerWk as LayerWk
-    from layerwise.mixes.wk import without_last_token as without_last_token
+    from layerwise.mixes.attention import AttentionNetwork, LayerAttention
+    from layerwise.mixes.base import Mix
+    from layerwise.mixes.concat import LayerConcat
+    from layerwise.mixes.join import LayerJoin
+    from layerwise.mixes.layer_set import LayerSet
+    from layerwise.mixes.parse import LayerMix, parse_mix
+    from layerwise.mixes.weights import LayerWeights
+    from layerwise.mixes.wk import LayerWk, without_last_token
 
-__getattr__, __dir__, __all__ = door(
-    __name__,
-    {
-        "AttentionNetwork": ".attention",
-        "LayerAttention": ".attention",
-        "LayerConcat": ".concat",
-        "LayerJoin": ".join",
-        "LayerMix": ".parse",
-        "LayerSet": ".layer_set",
-        "LayerWeights": ".weights",
-        "LayerWk": ".wk",
-        "Mix": ".base",
-        "parse_mix": ".parse",
-        "without_last_token": ".wk",
-    },
-)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -7,21 +7,19 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
 from layerwise.errors import InputError
-from layerwise.plots.checked import as_long, named, numbers
+from layerwise.plots.checks import check_length, check_numbers, check_series
 from layerwise.plots.curves import SCORE, curve_ends, draw_curves, layer_axis
-from layerwise.plots.ends import legend, name_lines
-from layerwise.plots.look import (
+from layerwise.plots.labels import legend, name_lines
+from layerwise.plots.style import (
     FONT,
     LIGHT,
     SMALL,
     Drawing,
     Theme,
-    dress,
     finish,
-    new_drawing,
-    new_panels,
-    number,
-    short,
+    format_number,
+    new_panel,
+    shorten,
 )
 
 
@@ -29,13 +27,11 @@ def before_after_curves(
     *, scores: Mapping[str, ArrayLike], measure: str = SCORE, title: str = "", theme: Theme = LIGHT
 ) -> Drawing:
     """The score by layer of two models, and what lies between them: (layers,) for each of the two."""
-    curves = named("scores", scores)
+    curves = check_series("scores", scores)
     if len(curves) != 2:
         raise InputError(f"scores: {len(curves)} model(s) came; before and after are two")
     (before, first), (after, second) = curves.items()
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    dress(panel, theme, x="layer", y=measure)
+    drawing, panel = new_panel(theme, title=title, x="layer", y=measure)
     both = min(len(first), len(second))
     panel.fill_between(np.arange(both), first[:both], second[:both], color=theme.colour(1), alpha=0.12, linewidth=0)
     lines = draw_curves(drawing, panel, curves)
@@ -53,7 +49,7 @@ def dumbbells(
     title: str = "",
     theme: Theme = LIGHT,
 ) -> Drawing:
-    """Each measure of two models on a row of its own, which spans both values and 0, so that lengths are relative.
+    """Each measure of two models in one row, scaled to both values and 0, so that lengths are relative.
 
     Args:
         measures: n names.
@@ -63,12 +59,10 @@ def dumbbells(
         title: Above the figure.
         theme: LIGHT or DARK.
     """
-    first, second = numbers("before", before), numbers("after", after)
-    as_long("before", first, len(measures), "measures")
-    as_long("after", second, len(measures), "measures")
-    drawing = new_drawing(theme, size=(6.6, 0.9 + 0.36 * len(first)), title=title)
-    (panel,) = new_panels(drawing, 1)
-    dress(panel, theme, grid=None, ticks=False)
+    first, second = check_numbers("before", before), check_numbers("after", after)
+    check_length("before", first, len(measures), "measures")
+    check_length("after", second, len(measures), "measures")
+    drawing, panel = new_panel(theme, size=(6.6, 0.9 + 0.36 * len(first)), title=title, grid=None, ticks=False)
     low, high = np.minimum(0, np.minimum(first, second)), np.maximum(0, np.maximum(first, second))
     span = np.where(high > low, high - low, 1)
     left, right = (first - low) / span, (second - low) / span
@@ -79,15 +73,17 @@ def dumbbells(
     for order, (name, places, values) in enumerate(((names[0], left, first), (names[1], right, second))):
         (dots,) = panel.plot(places, rows, linestyle="none", marker="os"[order], markersize=8,
                              color=theme.colour(order))  # fmt: skip
-        told = zip(measures, values, strict=True)
-        drawing.say(dots, [f"{name}, {measure}: {number(value)}" for measure, value in told])
+        drawing.label_points(
+            dots,
+            [f"{name}, {measure}: {format_number(value)}" for measure, value in zip(measures, values, strict=True)],
+        )
         handles.append(dots)
     for row in rows:
-        panel.annotate(f"{number(first[row])} → {number(second[row])}", (1, row), (10, 0), va="center",
+        panel.annotate(f"{format_number(first[row])} → {format_number(second[row])}", (1, row), (10, 0), va="center",
                        textcoords="offset points", color=theme.ink, fontsize=SMALL, family=FONT)  # fmt: skip
-    panel.set_yticks(rows, [short(measure, 36) for measure in measures])
+    panel.set_yticks(rows, [shorten(measure, 36) for measure in measures])
     panel.tick_params(axis="y", labelcolor=theme.ink)
     panel.set(xticks=[], xlim=(-0.02, 1.03), ylim=(len(first) - 0.5, -0.5))
     panel.spines[:].set_visible(False)
-    legend(drawing, handles, [short(name, 30) for name in names])
+    legend(drawing, handles, [shorten(name, 30) for name in names])
     return finish(drawing, f"Measures of {names[0]} and {names[1]}")

@@ -1,4 +1,4 @@
-"""Scores by layer (SG-BERT fig. 1, LayerAttPooler fig. 1 and 2) and by training step (SSCL fig. 6)."""
+"""Curves by layer (SG-BERT fig. 1, LayerAttPooler fig. 1, 2 and 3) and by training step (SSCL fig. 6)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,23 +9,27 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
 from layerwise.errors import InputError
-from layerwise.plots.checked import Numbers, as_long, known, named, numbers, whole_layers
-from layerwise.plots.ends import End, label_ends, legend, name_lines
-from layerwise.plots.look import (
+from layerwise.plots.checks import Numbers, check_layers, check_length, check_numbers, check_series
+from layerwise.plots.labels import End, label_ends, legend, name_lines
+from layerwise.plots.style import (
+    FONT,
     LIGHT,
     LINE,
     MARKERS,
     SINGLE,
+    SMALL,
     Drawing,
     Theme,
-    dress,
     finish,
+    format_number,
+    lay_out,
     layer_ticks,
     new_drawing,
+    new_panel,
     new_panels,
-    number,
-    place_parts,
+    style_axes,
 )
+from layerwise.registry import check_known
 
 SCORE = "Spearman × 100"
 
@@ -53,19 +57,18 @@ def layer_curves(
     Args:
         scores: Name -> (layers,), layer 0 first; NaN where there is no score.
         last: The curve whose last layer is marked, being what the model gives as it is.
-        best: The mix that search found: a line at its score, with a dot on each of its layers.
+        best: The mix that a search chose: a line at its score, with a dot on each of its layers.
         measure: What the scores are.
         title: Above the figure.
         theme: LIGHT or DARK.
     """
-    curves = named("scores", scores)
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    dress(panel, theme, x="layer", y=measure)
+    curves = check_series("scores", scores)
+    drawing, panel = new_panel(theme, title=title, x="layer", y=measure)
     lines = draw_curves(drawing, panel, curves)
     ends = curve_ends(curves, theme)
     if last is not None:
-        place = list(curves).index(known("last", last, curves))
+        check_known(last, curves, "curve")
+        place = list(curves).index(last)
         value = _mark_last(panel, curves[last], theme.colour(place))
         ends[place] = End(value, f"{last}, last layer {value:.1f}", theme.colour(place))
     handles: list[Line2D] = list(lines)
@@ -96,33 +99,34 @@ def layer_curves_by_model(
         title: Above the figure.
         theme: LIGHT or DARK.
     """
-    models = {name: named(f"scores of {name!r}", curves) for name, curves in scores.items()}
+    models = {name: check_series(f"scores of {name!r}", curves) for name, curves in scores.items()}
     if not models or len({tuple(curves) for curves in models.values()}) > 1:
         raise InputError("scores: expected at least one model, and the same poolings of every model")
     poolings = next(iter(models.values()))
     for name in best or {}:
-        known("best", name, models)
+        check_known(name, models, "model")
     drawing = new_drawing(theme, size=(max(SINGLE[0], 0.5 + 2.75 * len(models)), 3.5), title=title)
     panels = new_panels(drawing, len(models), share_y=True)
     lines: list[Line2D] = []
     ends: list[list[End]] = []
     for place, (panel, (name, curves)) in enumerate(zip(panels, models.items(), strict=True)):
-        dress(panel, theme, x="layer", y=measure if place == 0 else "", title=name)
+        style_axes(panel, theme, x="layer", y=measure if place == 0 else "", title=name)
         panel.tick_params(left=place == 0)
         lines = draw_curves(drawing, panel, curves, of=f"{name}, ")
         layer_axis(panel, max(map(len, curves.values())), 7)
         ends.append([])
         if last is not None:
-            value = _mark_last(panel, curves[known("last", last, curves)], theme.colour([*curves].index(last)))
+            check_known(last, curves, "curve")
+            value = _mark_last(panel, curves[last], theme.colour([*curves].index(last)))
             ends[-1].append(End(value, f"last {value:.1f}", theme.colour([*curves].index(last))))
         if best and name in best:
             _mark_best(drawing, panel, best[name], theme, of=f"{name}, ")
             ends[-1].append(End(best[name].score, f"best {best[name].score:.1f}", theme.ink))
     handles, names = _legend_of_marks(lines, list(poolings), last, next(iter((best or {}).values()), None), theme)
     legend(drawing, handles, names)
-    place_parts(drawing)
-    for panel, own in zip(panels, ends, strict=True):
-        label_ends(drawing, panel, own, force=True)
+    lay_out(drawing)
+    for panel, labels in zip(panels, ends, strict=True):
+        label_ends(drawing, panel, labels, force=True)
     return finish(drawing, f"{measure} by layer and token pooling of {', '.join(models)}")
 
 
@@ -143,52 +147,76 @@ def convergence(
         title: Above the figure.
         theme: LIGHT or DARK.
     """
-    places = named("steps", steps, gaps=False)
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    dress(panel, theme, x="training step", y=measure)
+    places = check_series("steps", steps, gaps=False)
+    drawing, panel = new_panel(theme, title=title, x="training step", y=measure)
     means, lines = {}, []
     if list(scores) != list(places):
         raise InputError(f"scores are of {', '.join(scores)}, steps of {', '.join(places)}; name the same runs")
     for order, (run, values) in enumerate(scores.items()):
         dimensions = (len(places[run]),) if np.ndim(values) == 1 else (None, len(places[run]))
-        seeds = np.atleast_2d(numbers(f"scores of {run!r}", values, shape=dimensions))
+        seeds = np.atleast_2d(check_numbers(f"scores of {run!r}", values, shape=dimensions))
         means[run] = seeds.mean(0)
         colour = theme.colour(order)
         if len(seeds) > 1:
             panel.fill_between(places[run], seeds.min(0), seeds.max(0), color=colour, alpha=0.18, linewidth=0)
         (line,) = panel.plot(places[run], means[run], color=colour, linewidth=LINE, marker=MARKERS[order], markersize=4)
-        spans = [f" ({number(low)} to {number(high)})" for low, high in zip(seeds.min(0), seeds.max(0), strict=True)]
-        told = zip(places[run], means[run], spans if len(seeds) > 1 else [""] * len(means[run]), strict=True)
-        drawing.say(line, [f"{run}, step {step:g}: {number(mean)}{span}" for step, mean, span in told])
+        spans = [
+            f" ({format_number(low)} to {format_number(high)})"
+            for low, high in zip(seeds.min(0), seeds.max(0), strict=True)
+        ]
+        points = zip(places[run], means[run], spans if len(seeds) > 1 else [""] * len(means[run]), strict=True)
+        drawing.label_points(
+            line, [f"{run}, step {step:g}: {format_number(mean)}{span}" for step, mean, span in points]
+        )
         lines.append(line)
     ends = [End(float(mean[-1]), run, theme.colour(order)) for order, (run, mean) in enumerate(means.items())]
     name_lines(drawing, panel, ends, lines)
     return finish(drawing, f"{measure} by training step: {', '.join(means)}")
 
 
+def attention_weights(*, weights: Mapping[str, ArrayLike], title: str = "", theme: Theme = LIGHT) -> Drawing:
+    """The weight of each layer, a curve for each group of sentences, and a level where all layers weigh the same.
+
+    Args:
+        weights: Group -> (layers,), such as "all", "short" and "long".
+        title: Above the figure.
+        theme: LIGHT or DARK.
+    """
+    curves = check_series("weights", weights, gaps=False, same=True)
+    layers = len(next(iter(curves.values())))
+    drawing, panel = new_panel(theme, title=title, x="layer", y="mean weight")
+    lines = draw_curves(drawing, panel, curves)
+    panel.axhline(1 / layers, color=theme.muted, linewidth=1.2, linestyle=(0, (1, 2)))
+    panel.annotate("evenly", (0.0, 1 / layers), (6, 3), xycoords=panel.get_yaxis_transform(), color=theme.muted,
+                   textcoords="offset points", fontsize=SMALL, family=FONT)  # fmt: skip
+    panel.set_ylim(bottom=0)
+    layer_axis(panel, layers, 13)
+    name_lines(drawing, panel, curve_ends(curves, theme), lines)
+    return finish(drawing, f"Weights over {layers} layers: {', '.join(curves)}")
+
+
 def draw_curves(
     drawing: Drawing, panel: Axes, curves: Mapping[str, Numbers], *, of: str = "", first: int = 0, where: str = "layer"
 ) -> list[Line2D]:
-    """A line with markers for each curve, whose points say where they are."""
+    """A line with markers for each curve, with a label for each point."""
     lines = []
     for order, (name, values) in enumerate(curves.items()):
         places = np.arange(first, first + len(values))
         size = 5.0 if len(values) <= 30 else 3.0
         (line,) = panel.plot(places, values, color=drawing.theme.colour(order), linewidth=LINE,
                              marker=MARKERS[order], markersize=size, markeredgewidth=0)  # fmt: skip
-        told = zip(places, values, strict=True)
-        drawing.say(line, [f"{of}{name}, {where} {place}: {number(value)}" for place, value in told if value == value])
+        points = [(place, value) for place, value in zip(places, values, strict=True) if not np.isnan(value)]
+        drawing.label_points(line, [f"{of}{name}, {where} {place}: {format_number(value)}" for place, value in points])
         lines.append(line)
     return lines
 
 
 def curve_ends(curves: Mapping[str, Numbers], theme: Theme) -> list[End]:
-    """Names at the last point that is there."""
-    found = []
-    for order, (name, values) in enumerate(curves.items()):
-        found.append(End(float(values[~np.isnan(values)][-1]), name, theme.colour(order)))
-    return found
+    """Names at the last point of each curve."""
+    return [
+        End(float(values[~np.isnan(values)][-1]), name, theme.colour(order))
+        for order, (name, values) in enumerate(curves.items())
+    ]
 
 
 def layer_axis(panel: Axes, count: int, most: int, *, first: int = 0) -> None:
@@ -201,7 +229,7 @@ def _mark_last(panel: Axes, values: Numbers, colour: str) -> float:
     """A ring around the last layer."""
     value = float(values[-1])
     if np.isnan(value):
-        raise InputError("last: the last layer has no score (NaN), so it can't be marked; leave `last` out")
+        raise InputError("last: the last layer has no score (NaN), so it cannot be marked; leave `last` out")
     panel.plot([len(values) - 1], [value], marker="o", markersize=11, markerfacecolor="none", markeredgewidth=LINE,
                markeredgecolor=colour, linestyle="none", clip_on=False)  # fmt: skip
     return value
@@ -209,19 +237,19 @@ def _mark_last(panel: Axes, values: Numbers, colour: str) -> float:
 
 def _mark_best(drawing: Drawing, panel: Axes, best: MarkedMix, theme: Theme, *, of: str = "") -> Line2D:
     """A line at the score of the mix, with a dot on each layer that it takes."""
-    score = float(numbers("best", [best.score])[0])
+    score = float(check_numbers("best", [best.score])[0])
     panel.axhline(score, color=theme.ink, linewidth=1.2, linestyle=(0, (4, 2.5)))
     count = max(len(line.get_ydata()) for line in panel.lines)  # type: ignore[arg-type]
-    layers = whole_layers("best", best.layers, count)
+    layers = check_layers("best", best.layers, count)
     (dots,) = panel.plot(layers, [score] * len(layers), color=theme.ink, linestyle="none", marker="o", markersize=5)
-    drawing.say(dots, [f"{of}{best.name}, with layer {layer}: {number(score)}" for layer in layers])
+    drawing.label_points(dots, [f"{of}{best.name}, with layer {layer}: {format_number(score)}" for layer in layers])
     return Line2D([], [], color=theme.ink, linewidth=1.2, linestyle=(0, (2.5, 1.5)), marker="o", markersize=4)
 
 
 def _legend_of_marks(
     lines: Sequence[Line2D], names: Sequence[str], last: str | None, best: MarkedMix | None, theme: Theme
 ) -> tuple[list[Line2D], list[str]]:
-    as_long("lines", lines, len(names), "names")
+    check_length("lines", lines, len(names), "names")
     handles, texts = list(lines), [f"{name} of tokens" if name in ("mean", "max") else name for name in names]
     if last is not None:
         colour = theme.colour(list(names).index(last))

@@ -1,4 +1,4 @@
-"""Matrices as coloured cells: layers against layers (CKA), sentences against layers (attention)."""
+"""Matrices as coloured cells: layers by layers (CKA), sentences by layers (attention), tokens by tokens (SSCL 5)."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,8 +8,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from numpy.typing import ArrayLike
 
-from layerwise.plots.checked import Numbers, as_long, numbers
-from layerwise.plots.look import (
+from layerwise.errors import InputError
+from layerwise.plots.checks import Numbers, check_length, check_numbers
+from layerwise.plots.style import (
     FONT,
     LIGHT,
     SMALL,
@@ -17,27 +18,28 @@ from layerwise.plots.look import (
     THIN,
     Drawing,
     Theme,
-    clean,
-    dress,
     finish,
+    format_number,
     layer_ticks,
     new_drawing,
+    new_panel,
     new_panels,
-    number,
-    short,
+    printable,
+    shorten,
+    style_axes,
 )
 
 _MOST_SENTENCES = 40  # that can be read beside the map
+_MOST_TOKENS = 40
+_PANELS_IN_A_ROW = 3
 
 
 def layer_likeness(
     *, matrix: ArrayLike, names: tuple[str, str] = ("layer", "layer"), title: str = "", theme: Theme = LIGHT
 ) -> Drawing:
     """How alike the layers are (linear CKA, 0 to 1), of one model or of one against another. (L, M)"""
-    values = numbers("matrix", matrix, shape=(None, None))
-    drawing = new_drawing(theme, size=(5.2, 4.5), title=title)
-    (panel,) = new_panels(drawing, 1)
-    dress(panel, theme, x=names[1], y=names[0], grid=None, ticks=False)
+    values = check_numbers("matrix", matrix, shape=(None, None))
+    drawing, panel = new_panel(theme, size=(5.2, 4.5), title=title, x=names[1], y=names[0], grid=None, ticks=False)
     cells(drawing, panel, values, (min(0.0, float(values.min())), 1.0),
           lambda row, column: f"layers {row} and {column}")  # fmt: skip
     panel.set_xticks(layer_ticks(values.shape[1], 13))
@@ -49,23 +51,67 @@ def layer_likeness(
 def attention_map(*, weights: ArrayLike, sentences: Sequence[str], title: str = "", theme: Theme = LIGHT) -> Drawing:
     """The weight that each sentence gives to each layer (LayerAttPooler fig. 3). (n, L), n texts
 
-    Sentences come in the order given (such as by length); beyond 40 their texts are left to the hover.
+    Sentences are drawn in their order; more than 40 have their texts in tooltips only.
     """
-    values = numbers("weights", weights, shape=(None, None))
-    as_long("sentences", sentences, len(values), "rows of weights")
+    values = check_numbers("weights", weights, shape=(None, None))
+    check_length("sentences", sentences, len(values), "rows of weights")
     named = len(values) <= _MOST_SENTENCES
     height = 1.3 + (0.19 * len(values) if named else 5.0)
-    drawing = new_drawing(theme, size=(8.6 if named else 5.8, max(2.4, height)), title=title)
-    (panel,) = new_panels(drawing, 1)
-    dress(panel, theme, x="layer", y="" if named else f"{len(values)} sentences", grid=None, ticks=False)
+    drawing, panel = new_panel(
+        theme,
+        size=(8.6 if named else 5.8, max(2.4, height)),
+        title=title,
+        x="layer",
+        y="" if named else f"{len(values)} sentences",
+        grid=None,
+        ticks=False,
+    )
     limits = (float(min(0.0, values.min())), float(values.max()))
     cells(
-        drawing, panel, values, limits, lambda row, layer: f"{short(sentences[row], 48)}, layer {layer}", square=False
+        drawing, panel, values, limits, lambda row, layer: f"{shorten(sentences[row], 48)}, layer {layer}", square=False
     )
     panel.set_xticks(layer_ticks(values.shape[1], 13))
-    panel.set_yticks(range(len(values)) if named else [], [short(text, 44) for text in sentences] if named else [])
+    panel.set_yticks(range(len(values)) if named else [], [shorten(text, 44) for text in sentences] if named else [])
     colour_bar(drawing, [panel], limits, "weight")
     return finish(drawing, f"Weights over {values.shape[1]} layers of {len(values)} sentences")
+
+
+def token_matrices(
+    *, tokens: Sequence[str], matrices: ArrayLike, layers: Sequence[int | str], title: str = "", theme: Theme = LIGHT
+) -> Drawing:
+    """The cosines of a sentence's tokens, a matrix for each layer, all on one scale.
+
+    Args:
+        tokens: t texts; at most 40, or nobody could read them.
+        matrices: (k, t, t)
+        layers: k numbers, or names such as "SimCSE, layer 12".
+        title: Above the figure.
+        theme: LIGHT or DARK.
+    """
+    if len(tokens) > _MOST_TOKENS:
+        raise InputError(
+            f"{len(tokens)} tokens cannot be read in one figure; give a sentence of at most {_MOST_TOKENS}"
+        )
+    values = check_numbers("matrices", matrices, shape=(None, len(tokens), len(tokens)))
+    check_length("layers", layers, len(values), "matrices")
+    columns = 2 if len(values) == 4 else min(_PANELS_IN_A_ROW, len(values))
+    rows = -(-len(values) // columns)
+    side = max(1.6, 0.17 * len(tokens))
+    drawing = new_drawing(theme, size=(1.6 + side * columns, 0.9 + (side + 0.3) * rows), title=title)
+    panels = new_panels(drawing, columns, rows=rows)
+    limits = (min(0.0, float(values.min())), float(values.max()))
+    texts = [shorten(token, 14) for token in tokens]
+    for place, (panel, matrix, layer) in enumerate(zip(panels, values, layers, strict=False)):
+        name = f"layer {layer}" if isinstance(layer, int) else printable(layer)
+        style_axes(panel, theme, title=name, grid=None, ticks=False)
+        cells(drawing, panel, matrix, limits, lambda row, column: f"{texts[row]} and {texts[column]}")
+        under = place + columns >= len(values)
+        panel.set_xticks(range(len(texts)), texts if under else [""] * len(texts), rotation=90)
+        panel.set_yticks(range(len(texts)), texts if place % columns == 0 else [""] * len(texts))
+    for panel in panels[len(values) :]:
+        panel.set_visible(False)
+    colour_bar(drawing, panels[: len(values)], limits, "cosine")
+    return finish(drawing, f"Cosines of the tokens {' '.join(texts)} in {len(values)} layers")
 
 
 def cells(
@@ -73,7 +119,7 @@ def cells(
     panel: Axes,
     values: Numbers,
     limits: tuple[float, float],
-    say: Callable[[int, int], str],
+    label: Callable[[int, int], str],
     *,
     square: bool = True,
 ) -> None:
@@ -84,7 +130,7 @@ def cells(
         norm=_norm(limits), edgecolors=drawing.theme.paper, linewidth=0.5,
     )  # fmt: skip
     places = [(row, column) for row in range(rows) for column in range(columns)]
-    drawing.say(mesh, [f"{say(*place)}: {number(values[place])}" for place in places])
+    drawing.label_points(mesh, [f"{label(*place)}: {format_number(values[place])}" for place in places])
     panel.set_xlim(-0.5, columns - 0.5)
     panel.set_ylim(rows - 0.5, -0.5)
     panel.set_aspect("equal" if square else "auto")
@@ -99,7 +145,7 @@ def colour_bar(drawing: Drawing, panels: Sequence[Axes], limits: tuple[float, fl
     bar.ax.set_facecolor("none")
     bar.outline.set_visible(False)
     bar.ax.tick_params(colors=theme.muted, labelsize=SMALL, labelfontfamily=FONT, length=0, width=THIN)
-    bar.set_label(clean(name), color=theme.ink, fontsize=TEXT, family=FONT)
+    bar.set_label(printable(name), color=theme.ink, fontsize=TEXT, family=FONT)
 
 
 def _norm(limits: tuple[float, float]) -> Normalize:

@@ -8,9 +8,19 @@ from matplotlib.collections import LineCollection
 from numpy.typing import ArrayLike
 
 from layerwise.errors import InputError
-from layerwise.plots.checked import Numbers, as_long, numbers
+from layerwise.plots.checks import Numbers, check_length, check_numbers
 from layerwise.plots.heatmaps import colour_bar
-from layerwise.plots.look import LIGHT, Drawing, Theme, dress, finish, new_drawing, new_panels, number, short
+from layerwise.plots.style import (
+    LIGHT,
+    Drawing,
+    Theme,
+    finish,
+    format_number,
+    new_drawing,
+    new_panels,
+    shorten,
+    style_axes,
+)
 
 _POINT = 34  # square points
 
@@ -36,15 +46,17 @@ def pair_map(
     """
     if not points:
         raise InputError("points: expected at least one model's, as a mapping from names to arrays")
-    grades = numbers("gold", gold)
-    placed = {name: numbers(f"points of {name!r}", array, shape=(len(grades), 2, 2)) for name, array in points.items()}
+    grades = check_numbers("gold", gold)
+    placed = {
+        name: check_numbers(f"points of {name!r}", array, shape=(len(grades), 2, 2)) for name, array in points.items()
+    }
     if texts is not None:
-        as_long("texts", texts, len(grades), "pairs")
+        check_length("texts", texts, len(grades), "pairs")
     limits = (float(grades.min()), float(grades.max()))
     drawing = new_drawing(theme, size=(1.2 + 4.0 * len(placed), 4.3), title=title)
     panels = new_panels(drawing, len(placed))
     for panel, (name, array) in zip(panels, placed.items(), strict=True):
-        dress(panel, theme, x=method, title=name, grid=None, ticks=False)
+        style_axes(panel, theme, x=method, title=name, grid=None, ticks=False)
         _draw_pairs(drawing, panel, array, grades, limits, texts)
     colour_bar(drawing, panels, limits, "grade")
     return finish(drawing, f"{method} of {len(grades)} graded pairs: {', '.join(placed)}")
@@ -66,8 +78,8 @@ def _draw_pairs(
         zorder=3,
     )  # fmt: skip
     sides = [text for pair in texts for text in pair] if texts is not None else _numbered(len(grades))
-    told = zip(sides, np.repeat(grades, 2), strict=True)
-    drawing.say(dots, [f"{short(text, 100)}: grade {number(grade)}" for text, grade in told])
+    labelled = zip(sides, np.repeat(grades, 2), strict=True)
+    drawing.label_points(dots, [f"{shorten(text, 100)}: grade {format_number(grade)}" for text, grade in labelled])
     panel.set(xticks=[], yticks=[])
     panel.spines[:].set_visible(False)
     panel.margins(0.06)

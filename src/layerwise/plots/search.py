@@ -9,10 +9,10 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
 from layerwise.errors import InputError
-from layerwise.plots.checked import Numbers, as_long, known, named, numbers, whole_layers
+from layerwise.plots.checks import Numbers, check_layers, check_length, check_numbers, check_series
 from layerwise.plots.curves import SCORE, layer_axis
-from layerwise.plots.ends import End, name_lines
-from layerwise.plots.look import (
+from layerwise.plots.labels import End, name_lines
+from layerwise.plots.style import (
     FONT,
     LIGHT,
     LINE,
@@ -20,13 +20,12 @@ from layerwise.plots.look import (
     SMALL,
     Drawing,
     Theme,
-    dress,
     finish,
+    format_number,
     layer_ticks,
-    new_drawing,
-    new_panels,
-    number,
+    new_panel,
 )
+from layerwise.registry import check_known
 
 _ROOM_FOR_SHARES = 13  # bars that have a number above them
 
@@ -44,9 +43,9 @@ def score_by_size(
     *, sizes: Sequence[int], scores: Mapping[str, ArrayLike], last: float | None = None, **shown: Unpack[Shown]
 ) -> Drawing:
     """The score of the best set of so many layers; `last` is the last layer's, drawn as a level."""
-    places = numbers("sizes", list(sizes))
+    places = check_numbers("sizes", list(sizes))
     return _by_place(
-        places, scores, ("last layer", last), x="layers in the set", say=lambda place: f"{place:g} layers",
+        places, scores, ("last layer", last), x="layers in the set", label=lambda place: f"{place:g} layers",
         ticks=_thinned(places, 13), **shown,
     )  # fmt: skip
 
@@ -55,9 +54,9 @@ def score_without_layer(
     *, layers: Sequence[int], scores: Mapping[str, ArrayLike], full: float | None = None, **shown: Unpack[Shown]
 ) -> Drawing:
     """The score of the best set that lacks a layer; `full` is the best with none left out, drawn as a level."""
-    places = numbers("layers", list(layers))
+    places = check_numbers("layers", list(layers))
     return _by_place(
-        places, scores, ("none left out", full), x="left-out layer", say=lambda place: f"without layer {place:g}",
+        places, scores, ("none left out", full), x="left-out layer", label=lambda place: f"without layer {place:g}",
         ticks=_thinned(places, 13), **shown,
     )  # fmt: skip
 
@@ -66,30 +65,28 @@ def score_by_pairs(
     *, pairs: Sequence[int], scores: Mapping[str, ArrayLike], last: float | None = None, **shown: Unpack[Shown]
 ) -> Drawing:
     """The score of what so many dev pairs choose, on a logarithmic axis; bands are one standard deviation wide."""
-    places = numbers("pairs", list(pairs))
+    places = check_numbers("pairs", list(pairs))
     if places.min() <= 0:
-        raise InputError(f"pairs: {places.min():g} can't stand on a logarithmic axis; give numbers above 0")
+        raise InputError(f"pairs: {places.min():g} cannot be on a logarithmic axis; give numbers above 0")
     return _by_place(
-        places, scores, ("last layer", last), x="dev pairs that choose", say=lambda place: f"{place:,.0f} pairs",
+        places, scores, ("last layer", last), x="dev pairs that choose", label=lambda place: f"{place:,.0f} pairs",
         ticks=_thinned(places, 7), log=True, **shown,
     )  # fmt: skip
 
 
 def layers_chosen(*, shares: ArrayLike, best: Sequence[int] = (), title: str = "", theme: Theme = LIGHT) -> Drawing:
-    """How often random halves of the pairs choose each layer, from 0 to 1; the layers of the best set stand out."""
-    heights = 100 * numbers("shares", shares)
+    """How often random halves of the pairs choose each layer, from 0 to 1; those of the best set are highlighted."""
+    heights = 100 * check_numbers("shares", shares)
     if heights.min() < 0 or heights.max() > 100:
         wrong = heights[(heights < 0) | (heights > 100)][0] / 100
         raise InputError(f"shares: {wrong:g} is no share; give numbers from 0 to 1")
-    chosen = whole_layers("best", best, len(heights))
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    dress(panel, theme, x="layer", y="chosen in % of halves")
+    chosen = check_layers("best", best, len(heights))
+    drawing, panel = new_panel(theme, title=title, x="layer", y="chosen in % of halves")
     for layer, height in enumerate(heights):
-        stands_out = layer in chosen or not chosen
-        colour = theme.colour(0) if stands_out else theme.muted
-        (bar,) = panel.bar([layer], [height], width=0.72, color=colour, alpha=1 if stands_out else 0.4, linewidth=0)
-        drawing.say(
+        highlighted = layer in chosen or not chosen
+        colour = theme.colour(0) if highlighted else theme.muted
+        (bar,) = panel.bar([layer], [height], width=0.72, color=colour, alpha=1 if highlighted else 0.4, linewidth=0)
+        drawing.label_points(
             bar, [f"layer {layer}: chosen in {height:.0f} %" + (", in the best set" if layer in chosen else "")]
         )
         if len(heights) <= _ROOM_FOR_SHARES:
@@ -114,18 +111,16 @@ def layer_negatives(
     theme: Theme = LIGHT,
 ) -> Drawing:
     """The score of a training by which layer is its negative (SSCL fig. 3), ± sd; `without` is that of none."""
-    places, means = numbers("layers", list(layers)), numbers("mean", mean)
-    as_long("mean", means, len(places), "layers")
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    dress(panel, theme, x="layer taken as the negative", y=measure)
-    spread = np.zeros(len(means)) if sd is None else numbers("sd", sd, shape=(len(means),))
+    places, means = check_numbers("layers", list(layers)), check_numbers("mean", mean)
+    check_length("mean", means, len(places), "layers")
+    drawing, panel = new_panel(theme, title=title, x="layer taken as the negative", y=measure)
+    spread = np.zeros(len(means)) if sd is None else check_numbers("sd", sd, shape=(len(means),))
     if sd is not None:
         panel.vlines(places, means - spread, means + spread, color=theme.colour(0), linewidth=LINE, alpha=0.55)
     (line,) = panel.plot(places, means, color=theme.colour(0), marker="o", markersize=6, linewidth=0.9)
-    ranges = [f" ± {number(width)}" if sd is not None else "" for width in spread]
-    told = zip(places, means, ranges, strict=True)
-    drawing.say(line, [f"layer {place:g}: {number(value)}{width}" for place, value, width in told])
+    ranges = [f" ± {format_number(width)}" if sd is not None else "" for width in spread]
+    points = zip(places, means, ranges, strict=True)
+    drawing.label_points(line, [f"layer {place:g}: {format_number(value)}{width}" for place, value, width in points])
     panel.set_xticks(_thinned(places, 13))
     panel.set_xlim(places.min() - 0.5, places.max() + 0.5)
     ends = _level(panel, "no layer negatives", without, theme)
@@ -139,7 +134,7 @@ def _by_place(
     level: tuple[str, float | None],
     *,
     x: str,
-    say: Callable[[float], str],
+    label: Callable[[float], str],
     ticks: list[float],
     log: bool = False,
     sd: Mapping[str, ArrayLike] | None = None,
@@ -148,12 +143,12 @@ def _by_place(
     theme: Theme = LIGHT,
 ) -> Drawing:
     """Lines over an axis, with bands of one standard deviation either way."""
-    curves = named("scores", scores, shape=(len(places),))
-    spreads = {known("sd", name, curves): numbers(f"sd of {name!r}", values, shape=(len(places),), gaps=True)
+    curves = check_series("scores", scores, shape=(len(places),))
+    for name in sd or {}:
+        check_known(name, curves, "curve")
+    spreads = {name: check_numbers(f"sd of {name!r}", values, shape=(len(places),), gaps=True)
                for name, values in (sd or {}).items()}  # fmt: skip
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    dress(panel, theme, x=x, y=measure)
+    drawing, panel = new_panel(theme, title=title, x=x, y=measure)
     lines: list[Line2D] = []
     ends: list[End] = []
     for order, (name, values) in enumerate(curves.items()):
@@ -161,9 +156,11 @@ def _by_place(
         if np.isfinite(spread).any():
             panel.fill_between(places, values - spread, values + spread, color=colour, alpha=0.18, linewidth=0)
         (line,) = panel.plot(places, values, color=colour, linewidth=LINE, marker=MARKERS[order], markersize=5)
-        ranges = [f" ± {number(width)}" if width == width else "" for width in spread]
-        told = [entry for entry in zip(places, values, ranges, strict=True) if entry[1] == entry[1]]
-        drawing.say(line, [f"{name}, {say(place)}: {number(value)}{width}" for place, value, width in told])
+        ranges = [f" ± {format_number(width)}" if width == width else "" for width in spread]
+        points = [point for point in zip(places, values, ranges, strict=True) if not np.isnan(point[1])]
+        drawing.label_points(
+            line, [f"{name}, {label(place)}: {format_number(value)}{width}" for place, value, width in points]
+        )
         lines.append(line)
         ends.append(End(float(values[~np.isnan(values)][-1]), name, colour))
     if log:
@@ -181,7 +178,7 @@ def _level(panel: Axes, name: str, value: float | None, theme: Theme) -> list[En
     """A horizontal line to compare with."""
     if value is None:
         return []
-    height = float(numbers(name, [value])[0])
+    height = float(check_numbers(name, [value])[0])
     panel.axhline(height, color=theme.muted, linewidth=1.2, linestyle=(0, (4, 2.5)))
     return [End(height, f"{name} {height:.1f}", theme.muted)]
 
@@ -189,5 +186,4 @@ def _level(panel: Axes, name: str, value: float | None, theme: Theme) -> list[En
 def _thinned(places: Numbers, most: int) -> list[float]:
     """Some of the places, with the last: what fits under the axis."""
     ordered = np.unique(places)
-    kept = layer_ticks(len(ordered), most)
-    return [float(ordered[place]) for place in kept]
+    return [float(ordered[place]) for place in layer_ticks(len(ordered), most)]

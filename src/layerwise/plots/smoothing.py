@@ -8,23 +8,25 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
 
 from layerwise.errors import InputError
-from layerwise.plots.checked import Numbers, known, named, numbers
+from layerwise.plots.checks import Numbers, check_numbers, check_series
 from layerwise.plots.curves import curve_ends, draw_curves, layer_axis
-from layerwise.plots.ends import legend, name_lines
-from layerwise.plots.look import (
+from layerwise.plots.labels import legend, name_lines
+from layerwise.plots.style import (
     LIGHT,
     LINE,
     MARKERS,
     Drawing,
     Theme,
-    dress,
     finish,
+    format_number,
     new_drawing,
+    new_panel,
     new_panels,
-    number,
+    style_axes,
 )
+from layerwise.registry import check_known
 
-_LEAST = 1e-6  # of the variance
+_SMALLEST = 1e-6  # of the variance
 _DASHES = (0, (4, 2.5))
 
 
@@ -39,11 +41,11 @@ def smoothing_curves(
         title: Above the figure.
         theme: LIGHT or DARK.
     """
-    sets, tokens = named("setsim", setsim), named("toksim", toksim)
+    sets, tokens = check_series("setsim", setsim), check_series("toksim", toksim)
     drawing = new_drawing(theme, size=(8.6, 3.4), title=title)
     left, right = new_panels(drawing, 2)
-    dress(left, theme, x="layer", y="cosine to the layer below", title="SetSim: adjacent layers")
-    dress(right, theme, x="layer", y="cosine of tokens", title="TokSim: tokens of a sentence")
+    style_axes(left, theme, x="layer", y="cosine to the layer below", title="SetSim: adjacent layers")
+    style_axes(right, theme, x="layer", y="cosine of tokens", title="TokSim: tokens of a sentence")
     lines = draw_curves(drawing, left, sets, first=1, where="SetSim of layer")
     others = draw_curves(drawing, right, tokens, where="TokSim of layer")
     count = max(map(len, tokens.values()))
@@ -61,7 +63,7 @@ def smoothing_curves(
 def geometry_by_layer(
     *,
     measures: Mapping[str, Mapping[str, ArrayLike]],
-    own: Mapping[str, Mapping[str, float]] | None = None,
+    mix: Mapping[str, Mapping[str, float]] | None = None,
     title: str = "",
     theme: Theme = LIGHT,
 ) -> Drawing:
@@ -69,35 +71,37 @@ def geometry_by_layer(
 
     Args:
         measures: Such as anisotropy -> model -> (layers,); every measure with the same models.
-        own: Measure -> model -> the value of what the model gives as it is, drawn as a level.
+        mix: Measure -> model -> the value of the model's mix, drawn as a level.
         title: Above the figure.
         theme: LIGHT or DARK.
     """
-    given: dict[str, dict[str, Numbers]] = {name: named(name, curves) for name, curves in measures.items()}
-    if not given or len({tuple(curves) for curves in given.values()}) > 1:
+    panels_of: dict[str, dict[str, Numbers]] = {name: check_series(name, curves) for name, curves in measures.items()}
+    if not panels_of or len({tuple(curves) for curves in panels_of.values()}) > 1:
         raise InputError("measures: expected at least one measure, and the same models of every measure")
-    columns = min(2, len(given))
-    rows = -(-len(given) // columns)
+    columns = min(2, len(panels_of))
+    rows = -(-len(panels_of) // columns)
     drawing = new_drawing(theme, size=(8.6 if columns > 1 else 5.8, 0.5 + 2.4 * rows), title=title)
     panels = new_panels(drawing, columns, rows=rows)
     lines: list[Line2D] = []
-    for place, (panel, (measure, curves)) in enumerate(zip(panels, given.items(), strict=False)):
-        dress(panel, theme, x="layer" if place >= len(given) - columns else "", title=measure)
+    for place, (panel, (measure, curves)) in enumerate(zip(panels, panels_of.items(), strict=False)):
+        style_axes(panel, theme, x="layer" if place >= len(panels_of) - columns else "", title=measure)
         lines = draw_curves(drawing, panel, curves, where=f"{measure}, layer")
         layer_axis(panel, max(map(len, curves.values())), 13)
-    for panel in panels[len(given) :]:
+    for panel in panels[len(panels_of) :]:
         panel.set_visible(False)
-    names = list(next(iter(given.values())))
-    for measure, levels in (own or {}).items():
-        panel = panels[list(given).index(known("own", measure, given))]
+    names = list(next(iter(panels_of.values())))
+    for measure, levels in (mix or {}).items():
+        check_known(measure, panels_of, "measure")
+        panel = panels[list(panels_of).index(measure)]
         for model, level in levels.items():
-            colour = theme.colour(names.index(known("own", model, given[measure])))
-            panel.axhline(float(numbers("own", [level])[0]), color=colour, linewidth=1.2, linestyle=_DASHES)
-    if own:
+            check_known(model, names, "model")
+            colour = theme.colour(names.index(model))
+            panel.axhline(float(check_numbers("mix", [level])[0]), color=colour, linewidth=1.2, linestyle=_DASHES)
+    if mix:
         _name_in_all(drawing, [*lines, Line2D([], [], color=theme.muted, linestyle=_DASHES)], [*names, "its own mix"])
     else:
         _name_in_all(drawing, lines, names)
-    return finish(drawing, f"{', '.join(given)} by layer: {', '.join(names)}")
+    return finish(drawing, f"{', '.join(panels_of)} by layer: {', '.join(names)}")
 
 
 def spectra(*, shares: Mapping[str, ArrayLike], title: str = "", theme: Theme = LIGHT) -> Drawing:
@@ -108,11 +112,11 @@ def spectra(*, shares: Mapping[str, ArrayLike], title: str = "", theme: Theme = 
         title: Above the figure.
         theme: LIGHT or DARK.
     """
-    given = named("shares", shares, gaps=False)
-    curves = named("shares", {name: np.where(values > _LEAST, values, np.nan) for name, values in given.items()})
-    drawing = new_drawing(theme, title=title)
-    (panel,) = new_panels(drawing, 1)
-    dress(panel, theme, x="principal direction", y="share of variance", grid="both")
+    positive = check_series("shares", shares, gaps=False)
+    curves = check_series(
+        "shares", {name: np.where(values > _SMALLEST, values, np.nan) for name, values in positive.items()}
+    )
+    drawing, panel = new_panel(theme, title=title, x="principal direction", y="share of variance", grid="both")
     panel.set(xscale="log", yscale="log")
     lines = []
     for order, (name, values) in enumerate(curves.items()):
@@ -120,8 +124,8 @@ def spectra(*, shares: Mapping[str, ArrayLike], title: str = "", theme: Theme = 
         (line,) = panel.plot(np.arange(1, len(values) + 1), values, color=theme.colour(order), linewidth=LINE)
         (dots,) = panel.plot(every + 1, values[every], color=theme.colour(order), linestyle="none",
                              marker=MARKERS[order], markersize=4)  # fmt: skip
-        kept = [place for place in every if values[place] == values[place]]
-        drawing.say(dots, [f"{name}, direction {place + 1}: {100 * values[place]:.3g} %" for place in kept])
+        shown = [place for place in every if not np.isnan(values[place])]
+        drawing.label_points(dots, [f"{name}, direction {place + 1}: {100 * values[place]:.3g} %" for place in shown])
         lines.append(line)
     panel.minorticks_off()
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -131,10 +135,10 @@ def spectra(*, shares: Mapping[str, ArrayLike], title: str = "", theme: Theme = 
 
 
 def _percent(value: float, _: object = None) -> str:
-    return f"{number(100 * value)} %"
+    return f"{format_number(100 * value)} %"
 
 
 def _name_in_all(drawing: Drawing, lines: list[Line2D], names: list[str]) -> None:
-    """One legend for panels that show the same models; a single one goes without."""
+    """One legend for panels that show the same models; a single model needs none."""
     if len(names) > 1:
         legend(drawing, lines, names)

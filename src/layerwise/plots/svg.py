@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET  # what is parsed was written by matplot
 from matplotlib.figure import Figure
 
 from layerwise.errors import InputError
-from layerwise.plots.look import BACKGROUND, FONT, LIGHT, Theme
+from layerwise.plots.style import BACKGROUND, DARK, FONT, LIGHT, Theme
 
 _ID_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
@@ -26,15 +26,15 @@ def parse(content: bytes) -> ET.Element:
         element.attrib = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
     for parent in list(root.iter()):
         for child in list(parent):
-            if child.tag in ("metadata", "style") or (child.tag == "defs" and not _kept(child)):
+            if child.tag in ("metadata", "style") or (child.tag == "defs" and not _has_content(child)):
                 parent.remove(child)
     root.set("style", _JOINS)
     return root
 
 
 def for_file(root: ET.Element, figure: Figure) -> ET.Element:
-    """A drawing that stands alone, in the colours that it was drawn in."""
-    _tell_points(root, figure)
+    """A drawing for a file, in the colours that it was drawn in."""
+    _label_points(root, figure)
     _rename(root, "part")
     _set_fonts(root, _FILE_FONTS)
     _describe(root, figure)
@@ -50,7 +50,7 @@ def for_page(root: ET.Element, figure: Figure, prefix: str) -> ET.Element:
     for parent in list(root.iter()):
         for child in [child for child in parent if child.get("id") == BACKGROUND]:
             parent.remove(child)
-    _tell_points(root, figure)
+    _label_points(root, figure)
     _rename(root, prefix)
     _set_fonts(root, _PAGE_FONTS)
     _describe(root, figure)
@@ -58,7 +58,7 @@ def for_page(root: ET.Element, figure: Figure, prefix: str) -> ET.Element:
     for element in root.iter():
         if "style" in element.attrib:
             style = element.attrib["style"]
-            element.set("style", _COLOUR.sub(lambda found: names.get(found.group(), found.group()), style))
+            element.set("style", _COLOUR.sub(lambda match: names.get(match.group(), match.group()), style))
     _slim(root)
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
@@ -79,17 +79,30 @@ def variables(theme: Theme) -> dict[str, str]:
     return plain | series | {f"--heat-{place}": colour for place, colour in enumerate(theme.heat)}
 
 
+def theme_css() -> str:
+    """Variables for light paper; for dark where the reader's system is dark, or the page's root has `data-theme`."""
+    return (
+        f":root {{ {_listed(LIGHT)} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {_listed(DARK)} }} }}\n"
+        f":root[data-theme=dark] {{ {_listed(DARK)} }}\n"
+    )
+
+
+def _listed(theme: Theme) -> str:
+    return " ".join(f"{name}: {colour};" for name, colour in variables(theme).items())
+
+
 def _theme(figure: Figure) -> Theme:
     theme = getattr(figure, "theme", LIGHT)
     return theme if isinstance(theme, Theme) else LIGHT
 
 
-def _kept(defs: ET.Element) -> bool:
+def _has_content(defs: ET.Element) -> bool:
     return any(child.tag != "style" for child in defs)
 
 
-def _tell_points(root: ET.Element, figure: Figure) -> None:
-    """Each marker, bar or cell gets its text."""
+def _label_points(root: ET.Element, figure: Figure) -> None:
+    """Give each marker, bar or cell its tooltip."""
     hover: dict[str, tuple[str, ...]] = getattr(figure, "hover", {})
     for group in root.iter("g"):
         labels = hover.get(group.get("id", ""))
@@ -105,7 +118,7 @@ def _tell_points(root: ET.Element, figure: Figure) -> None:
 def _rename(root: ET.Element, prefix: str) -> None:
     """Ids that something refers to are numbered, the others go."""
     values = [value for element in root.iter() for value in element.attrib.values()]
-    used = {found.group(2) for found in map(_REFERENCE.search, values) if found}
+    used = {match.group(2) for match in map(_REFERENCE.search, values) if match}
     names: dict[str, str] = {}
     for element in root.iter():
         old = element.attrib.pop("id", None)
@@ -115,22 +128,22 @@ def _rename(root: ET.Element, prefix: str) -> None:
     for element in root.iter():
         for name, value in element.attrib.items():
             if name in ("href", "clip-path", "style"):
-                element.set(name, _REFERENCE.sub(lambda found: found.group(1) + names[found.group(2)], value))
+                element.set(name, _REFERENCE.sub(lambda match: match.group(1) + names[match.group(2)], value))
 
 
 def _slim(element: ET.Element) -> None:
-    """Without groups that mean nothing, without what can't be seen, and with hundredths of a point as the least."""
-    kept: list[ET.Element] = []
+    """Without groups that mean nothing, without invisible paths, and with hundredths of a point as the least."""
+    children: list[ET.Element] = []
     for child in element:
         _slim(child)
         if child.tag == "g" and not child.attrib:
-            kept.extend(child)
+            children.extend(child)
         elif child.attrib != {"d": child.get("d"), "style": "fill: none"}:
-            kept.append(child)
-    element[:] = kept
+            children.append(child)
+    element[:] = children
     for name in ("d", "x", "y", "transform"):
         if name in element.attrib:
-            rounded = _LONG_NUMBER.sub(lambda found: f"{float(found.group()):.2f}", element.attrib[name])
+            rounded = _LONG_NUMBER.sub(lambda match: f"{float(match.group()):.2f}", element.attrib[name])
             element.set(name, " ".join(rounded.split()))
     if element.get("transform", "").startswith("rotate(-0 "):
         del element.attrib["transform"]

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.errors import InputError
-from layerwise.objectives import full_dtype, own_cosines
-from layerwise.objectives.shapes import check_rows, check_same_shape
+from layerwise.objectives import check_rows, check_same_shape, full_dtype, own_cosines
 from layerwise.predict.objective import FEATURES, TaskSetup
 from layerwise.registry import check_known
 

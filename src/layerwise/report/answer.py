@@ -1,82 +1,82 @@
-"""The answer in two sentences: which layers, how much better, how sure, how much cheaper; and the same on cards."""
+"""The answer in two sentences: which layers, how much better, how certain, how much cheaper; and the same on cards."""
 
-from layerwise.measures import ChosenLayers, MixScore
+from layerwise.measures import FEWEST_PAIRS, ChosenLayers, Geometry, LayerScores, MixScore, TokSim
 from layerwise.mixes import parse_mix
-from layerwise.report.findings import FEWEST_PAIRS, Compared, Findings, Gathered
+from layerwise.report.data import ModelResults, ReportData
 from layerwise.report.page import Fact
 from layerwise.search import Gain
 
-_SURE = 0.05
+_SIGNIFICANT = 0.05
 
 
-def answer(gathered: Gathered) -> tuple[str, str]:
+def answer(data: ReportData) -> tuple[str, str]:
     """Two sentences."""
-    if gathered.compared is not None:
-        return _compared(gathered.compared), _layers(gathered.found)
-    return _layers(gathered.found), _sure_and_cheap(gathered.found)
+    if data.baseline is not None:
+        return _comparison(data.model, data.baseline, data.gain), _layers(data.model)
+    return _layers(data.model), _certainty_and_cost(data.model)
 
 
-def headline(gathered: Gathered) -> tuple[Fact, ...]:
+def headline(data: ReportData) -> tuple[Fact, ...]:
     """Four cards; with two models, the difference comes first."""
-    found, compared = gathered.found, gathered.compared
-    facts = _chosen_facts(found.chosen) if found.chosen is not None else _smooth_facts(found)
-    if compared is not None and compared.gain is not None:
-        first = Fact(f"against {compared.first.name}", _signed(compared.gain.mean), _interval(compared.gain))
+    chosen = data.model.find(ChosenLayers)
+    facts = _space_facts(data.model) if chosen is None else _chosen_facts(chosen)
+    if data.baseline is not None and data.gain is not None:
+        first = Fact(f"against {data.baseline.name}", _signed(data.gain.mean), _interval(data.gain))
         facts = (first, *facts[:3])
     return facts
 
 
-def _compared(compared: Compared) -> str:
-    first, second, gain = compared.first, compared.second, compared.gain
-    if gain is None or second.scores is None or first.scores is None:
-        tokens = [one.smooth.toksim.means[-1] for one in (second, first)]
+def _comparison(model: ModelResults, baseline: ModelResults, gain: Gain | None) -> str:
+    if gain is None:
+        tokens = [results.get(TokSim).means[-1] for results in (model, baseline)]
         return (
-            f"{second.name} and {first.name} are set side by side without grades: the tokens of a sentence have a "
+            f"{model.name} and {baseline.name} are set side by side without grades: the tokens of a sentence have a "
             f"cosine of {tokens[0]:.2f} in the last layer of the one and {tokens[1]:.2f} in that of the other."
         )
-    scores = f"{second.scores.own:.1f} against {first.scores.own:.1f} (Spearman × 100)"
-    if not _is_sure(gain):
+    ours, theirs = (results.get(LayerScores).mix_score for results in (model, baseline))
+    scores = f"{ours:.1f} against {theirs:.1f} (Spearman × 100)"
+    if not _is_significant(gain):
         return (
-            f"{second.name} and {first.name} can't be told apart on these pairs: {scores}, a difference of "
+            f"{model.name} and {baseline.name} cannot be told apart on these pairs: {scores}, a difference of "
             f"{_signed(gain.mean)} ({_interval(gain)})."
         )
-    said = "better" if gain.mean > 0 else "worse"
-    return f"{second.name} is {said} than {first.name}: {scores}, {_signed(gain.mean)} ({_interval(gain)})."
+    better = "better" if gain.mean > 0 else "worse"
+    return f"{model.name} is {better} than {baseline.name}: {scores}, {_signed(gain.mean)} ({_interval(gain)})."
 
 
-def _layers(found: Findings) -> str:
-    chosen = found.chosen
+def _layers(results: ModelResults) -> str:
+    chosen, name = results.find(ChosenLayers), results.name
     if chosen is None:
-        why = "have no grades" if found.scores is None else f"are fewer than {FEWEST_PAIRS}"
-        return f"Which layers of {found.name} are best can't be said: the pairs {why}."
+        why = "have no grades" if results.find(LayerScores) is None else f"are fewer than {FEWEST_PAIRS}"
+        return f"Which layers of {name} are best cannot be said: the pairs {why}."
     # The scores are of what each split of the pairs chose, which need not be the best set of all pairs.
     scores = f"{chosen.best.test:.1f} against {chosen.last.test:.1f} (Spearman × 100) on pairs that it has not seen"
     gain = f"{_signed(chosen.gain.mean)} ({_interval(chosen.gain)})"
     if chosen.best.mix == chosen.last.mix:
-        return f"The last layer of {found.name} is its best on these pairs: a search has {scores}, {gain}."
-    one = len(parse_mix(chosen.best.mix).layers) == 1
-    best = f"{'layer' if one else 'layers'} {chosen.best.mix}"
+        return f"The last layer of {name} is its best on these pairs: a search has {scores}, {gain}."
+    single = len(parse_mix(chosen.best.mix).layers) == 1
+    best, verb = (f"layer {chosen.best.mix}", "is") if single else (f"layers {chosen.best.mix}", "are")
     if not _gains(chosen):
         return (
-            f"No set of layers of {found.name} is surely better than its last layer: the best on these pairs "
-            f"{'is' if one else 'are'} {best}, and a search has {scores}, {gain}."
+            f"No set of layers of {name} is surely better than its last layer: the best on these pairs "
+            f"{verb} {best}, and a search has {scores}, {gain}."
         )
     return (
-        f"{best.capitalize()} of {found.name} {'is' if one else 'are'} the best on these pairs, and a search beats the "
-        f"last layer: {scores}, {gain}."
+        f"{best.capitalize()} of {name} {verb} the best on these pairs, and a search beats the last layer: {scores}, "
+        f"{gain}."
     )
 
 
-def _sure_and_cheap(found: Findings) -> str:
-    chosen = found.chosen
+def _certainty_and_cost(results: ModelResults) -> str:
+    chosen = results.find(ChosenLayers)
     if chosen is None:
         return (
             f"What can be said without: in the last layer a sentence's tokens have a cosine of "
-            f"{found.smooth.toksim.means[-1]:.2f}, and two random sentences one of {found.space.anisotropy[-2]:.2f}."
+            f"{results.get(TokSim).means[-1]:.2f}, and two random sentences one of "
+            f"{results.get(Geometry).anisotropy[-2]:.2f}."
         )
-    shares = sorted(((share, layer) for layer, share in enumerate(chosen.shares)), reverse=True)[:1]
-    often = " and ".join(f"layer {layer} ({_percent(share)} of random halves)" for share, layer in shares)
-    return f"The pairs agree most on {often}; {_cost(chosen)}."
+    share, layer = max((share, layer) for layer, share in enumerate(chosen.shares))
+    return f"The pairs agree most on layer {layer} ({_percent(share)} of random halves); {_cost(chosen)}."
 
 
 def _cost(chosen: ChosenLayers) -> str:
@@ -92,38 +92,39 @@ def _cost(chosen: ChosenLayers) -> str:
 
 
 def _cheaper(chosen: ChosenLayers) -> MixScore | None:
-    """The set of the fewest blocks that has half of the gain or more; where nothing is gained, what the last has."""
+    """The set of the fewest blocks with at least half of the gain; without a gain, with the last layer's score."""
     least = chosen.last.test + (chosen.gain.mean / 2 if _gains(chosen) else 0.0)
-    enough = [one for one in chosen.front if one.blocks < chosen.all_blocks and one.test >= least]
-    return min(enough, key=lambda one: one.blocks, default=None)
+    enough = [mix for mix in chosen.front if mix.blocks < chosen.all_blocks and mix.test >= least]
+    return min(enough, key=lambda mix: mix.blocks, default=None)
 
 
 def _chosen_facts(chosen: ChosenLayers) -> tuple[Fact, ...]:
-    sure = f"p = {chosen.gain.p_value:.2g}" if chosen.gain.p_value >= 0.001 else "p < 0.001"
+    p_value = f"p = {chosen.gain.p_value:.2g}" if chosen.gain.p_value >= 0.001 else "p < 0.001"
     return (
         Fact("best layers", chosen.best.mix, f"a search has {chosen.best.test:.1f} on unseen pairs"),
         Fact("over the last layer", _signed(chosen.gain.mean), _interval(chosen.gain)),
-        Fact("how sure", sure, f"halves of the pairs share {_percent(chosen.agreement)} of their layers"),
+        Fact("how sure", p_value, f"halves of the pairs share {_percent(chosen.agreement)} of their layers"),
         Fact("blocks that run", f"{chosen.blocks} of {chosen.all_blocks}", f"{chosen.sets:,} sets were scored"),
     )
 
 
-def _smooth_facts(found: Findings) -> tuple[Fact, ...]:
-    space = found.space
+def _space_facts(results: ModelResults) -> tuple[Fact, ...]:
+    geometry = results.get(Geometry)
+    rank = f"{geometry.effective_rank[-1]:.0f}"
     return (
-        Fact("layers", str(found.material.layers), "that of the embeddings included"),
-        Fact("TokSim, last layer", f"{found.smooth.toksim.means[-1]:.2f}", "tokens of a sentence; 1 is all alike"),
-        Fact("anisotropy, own mix", f"{space.anisotropy[-1]:.2f}", "random sentences; 0 is spread out"),
-        Fact("effective rank, own mix", f"{space.effective_rank[-1]:.0f}", f"of {found.material.model.width}"),
+        Fact("layers", str(results.subject.layers), "that of the embeddings included"),
+        Fact("TokSim, last layer", f"{results.get(TokSim).means[-1]:.2f}", "tokens of a sentence; 1 is all alike"),
+        Fact("anisotropy, own mix", f"{geometry.anisotropy[-1]:.2f}", "random sentences; 0 is spread out"),
+        Fact("effective rank, own mix", rank, f"of {results.subject.model.width}"),
     )
 
 
 def _gains(chosen: ChosenLayers) -> bool:
-    return _is_sure(chosen.gain) and chosen.gain.mean > 0
+    return _is_significant(chosen.gain) and chosen.gain.mean > 0
 
 
-def _is_sure(gain: Gain) -> bool:
-    return gain.p_value < _SURE and (gain.low > 0 or gain.high < 0)
+def _is_significant(gain: Gain) -> bool:
+    return gain.p_value < _SIGNIFICANT and (gain.low > 0 or gain.high < 0)
 
 
 def _percent(share: float) -> str:

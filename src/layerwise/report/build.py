@@ -1,132 +1,137 @@
-"""From findings to the page: answer, figures, tables, pairs, protocol, commands."""
+"""From what was measured to the page: answer, figures, table, pairs, protocol, commands."""
 
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from layerwise.measures import Measured
-from layerwise.plots import theme_css
+import numpy as np
+
+from layerwise.measures import (
+    SECTIONS,
+    ChosenLayers,
+    Geometry,
+    LayerColumn,
+    LayerScores,
+    Measure,
+    PairSimilarities,
+    Projection,
+    all_measures,
+)
+from layerwise.measures import Figure as MeasureFigure
+from layerwise.plots import inline_svg, theme_css
 from layerwise.report.answer import answer, headline
-from layerwise.report.explorer import Explorer
-from layerwise.report.findings import Findings, Gathered
-from layerwise.report.page import Cell, Column, Page, Table
-from layerwise.report.sections import sections
+from layerwise.report.data import ModelResults, ReportData
+from layerwise.report.page import Cell, Column, Explorer, Figure, Page, Section, Table
 from layerwise.version import __version__
 
 
-def build_page(gathered: Gathered, commands: Sequence[str] = ()) -> Page:
-    """The whole report; `commands` are what makes it again."""
-    found, compared = gathered.found, gathered.compared
-    against = f" against {compared.first.name}" if compared else ""
+def build_page(data: ReportData, commands: Sequence[str] = ()) -> Page:
+    """Build the whole report; `commands` reproduce it."""
+    model, baseline = data.model, data.baseline
+    against = f" against {baseline.name}" if baseline else ""
+    subject = model.subject
     return Page(
-        title=f"The layers of {found.name}{against}",
-        subtitle=f"{found.material.layers} layers, {found.material.model.encoder.width} wide, embeddings by "
-        f"{found.mix}; measured on {found.material.pairs.described}",
-        answer=answer(gathered),
-        headline=headline(gathered),
-        sections=tuple(section for section in sections(gathered) if section.figures),
-        measures=_measures(gathered),
-        explorer=_explorer(gathered),
-        protocol=_protocol(gathered),
+        title=f"The layers of {model.name}{against}",
+        subtitle=f"{subject.layers} layers, {subject.model.encoder.width} wide, embeddings by {model.mix}; measured on "
+        f"{subject.pairs.described}",
+        answer=answer(data),
+        headline=headline(data),
+        sections=sections(data),
+        measures=layer_table(data.models),
+        explorer=pair_explorer(data),
+        protocol=_protocol(data),
         commands=tuple(commands),
         css=theme_css(),
         generated=f"layerwise {__version__}, {datetime.now(UTC):%d %B %Y}",
     )
 
 
-def _measures(gathered: Gathered) -> Table:
-    """Every layer's figures, and the own mix; of two models, one after the other."""
-    models = [gathered.found] if gathered.compared is None else [gathered.compared.first, gathered.found]
-    columns = (
-        Column("layers", "text"),
-        *((Column("model", "text"),) if len(models) > 1 else ()),
-        *(
-            Column(f"score, {name}", digits=1, help="Spearman × 100 with the grades.")
-            for name in ("cls", "mean", "max")
-        ),
-        Column("TokSim", digits=3, help="Mean cosine of a sentence's tokens."),
-        Column("SetSim", digits=3, help="Cosine to the layer below, of mean vectors."),
-        Column("anisotropy", digits=3, help="Mean cosine of different sentences."),
-        Column("alignment", digits=3, help=f"Mean squared distance of {gathered.found.space.alike}; lower is better."),
-        Column("uniformity", digits=2, help="How spread out sentences are; lower is better."),
-        Column("effective rank", digits=1, help="How many directions are in use."),
-        Column("chosen", digits=2, help="By what share of random halves of the pairs a search takes the layer."),
-    )
-    return Table(columns, tuple(row for one in models for row in _rows(one, named=len(models) > 1)))
+def sections(data: ReportData) -> tuple[Section, ...]:
+    """The figures of all measures by section, without sections that have none."""
+    by_section: dict[str, list[Figure]] = {name: [] for name in SECTIONS}
+    for measure in all_measures():
+        for figure in measure.figures:
+            if figure.section:
+                by_section[figure.section] += _figures(data, measure, figure)
+    return tuple(Section(name, SECTIONS[name], tuple(figures)) for name, figures in by_section.items() if figures)
 
 
-def _rows(found: Findings, *, named: bool) -> list[tuple[Cell, ...]]:
-    space, scores = found.space, found.scores
-    sets = [None, *found.smooth.setsim.of("mean").tolist()]
+def _figures(data: ReportData, measure: Measure, figure: MeasureFigure) -> list[Figure]:
+    """A figure as often as it is drawn; one that shows one of two models has the model's name in its title."""
+    related = {name: data.values(name) for name in figure.uses}
+    figures: list[Figure] = []
+    for values in figure.groups(data.values(measure.name)):
+        (name, *more) = values
+        label = f", {name}" if measure.of == "model" and len(data.models) > 1 and not more else ""
+        prefix = f"{measure.name}-{measure.figures.index(figure)}-{len(figures)}"
+        drawing = figure.draw(values, related=related)
+        svg = inline_svg(drawing, prefix)
+        note = figure.note(values, **figure.used(related))
+        figures.append(Figure(svg, figure.title + label, figure.reading, note, wide='class="wide"' in svg))
+    return figures
+
+
+def layer_table(models: Sequence[ModelResults]) -> Table:
+    """Every layer's numbers and those of the model's mix; of two models, one after the other."""
+    several = len(models) > 1
+    names = list(_columns(models[-1]))
     rows: list[tuple[Cell, ...]] = []
-    for layer, label in enumerate(space.labels):
-        own = layer == len(space.labels) - 1
-        by_pooling: list[Cell] = [None] * 3
-        if scores is not None:
-            pooling = found.material.pooling
-            by_pooling = [
-                (scores.own if name == pooling else None) if own else float(scores.of(name)[layer])
-                for name in ("cls", "mean", "max")
-            ]
-        rows.append(
-            (
-                "own mix" if own else label,
-                *((found.name,) if named else ()),
-                *by_pooling,
-                None if own else float(found.smooth.toksim.means[layer]),
-                None if own else sets[layer],
-                *(float(getattr(space, name)[layer]) for name in _SPACE),
-                None if own or found.chosen is None else float(found.chosen.shares[layer]),
-            )
-        )
-    return rows
+    for results in models:
+        columns = _columns(results)
+        for layer in range(results.subject.layers + 1):
+            label = str(layer) if layer < results.subject.layers else "own mix"
+            cells = (_cell(columns[name], layer) for name in names)
+            rows.append((label, *((results.name,) if several else ()), *cells))
+    heads = [Column("layers", "text"), *([Column("model", "text")] if several else [])]
+    heads += [Column(one.name, digits=one.digits, help=one.help) for one in _columns(models[-1]).values()]
+    return Table(tuple(heads), tuple(rows))
 
 
-_SPACE = ("anisotropy", "alignment", "uniformity", "effective_rank")
+def _columns(results: ModelResults) -> dict[str, LayerColumn]:
+    return {column.name: column for value in results.values.values() for column in value.layer_columns()}
 
 
-def _explorer(gathered: Gathered) -> Explorer:
-    own = gathered.found.pairs
-    gold = [None] * len(own.left) if own.gold is None else own.gold.tolist()
-    other = None if gathered.compared is None else gathered.compared.first
+def _cell(column: LayerColumn, layer: int) -> float | None:
+    value = float(column.values[layer]) if layer < len(column.values) else column.mix
+    return None if np.isnan(value) else value
+
+
+def pair_explorer(data: ReportData) -> Explorer:
+    """Every pair's cosines, and those of the baseline beside them."""
+    similarities = data.model.get(PairSimilarities)
+    other = None if data.baseline is None else data.baseline.get(PairSimilarities)
     return Explorer(
-        pairs=list(zip(own.left, own.right, gold, strict=True)),
-        layers=[str(layer) for layer in range(own.layers.shape[1])],
-        similarities=own.layers,
-        mix_name=own.mix,
-        mix_similarities=own.own,
-        name=gathered.found.name,
-        other_name=other.name if other else "",
-        other_similarities=other.pairs.layers if other else None,
-        other_layers=[str(layer) for layer in range(other.material.layers)] if other else (),
+        pairs=similarities.pairs,
+        layers=[str(layer) for layer in range(similarities.layers.shape[1])],
+        similarities=similarities.layers,
+        mix_name=similarities.mix,
+        mix_similarities=similarities.mix_similarities,
+        name=data.model.name,
+        other_name=data.baseline.name if data.baseline else "",
+        other_similarities=None if other is None else other.layers,
+        other_layers=() if other is None else [str(layer) for layer in range(other.layers.shape[1])],
     )
 
 
-def _protocol(gathered: Gathered) -> tuple[tuple[str, str], ...]:
-    found = gathered.found
-    encoder, pairs = found.material.model.encoder, found.material.pairs
-    told = [
-        ("pairs", pairs.described),
-        ("sentences", f"{len(found.material.texts):,} different ones, cut to {encoder.max_length} tokens"),
-        ("encoder", f"{found.name}: {encoder.depth} blocks, {encoder.width} wide, computed in {encoder.dtype}"),
-        ("own mix", found.mix),
-        ("alignment", f"over {found.space.alike}"),
+def _protocol(data: ReportData) -> tuple[tuple[str, str], ...]:
+    model = data.model
+    encoder, subject = model.subject.model.encoder, model.subject
+    lines = [
+        ("pairs", subject.pairs.described),
+        ("sentences", f"{len(subject.texts):,} different ones, cut to {encoder.max_length} tokens"),
+        ("encoder", f"{model.name}: {encoder.depth} blocks, {encoder.width} wide, computed in {encoder.dtype}"),
+        ("own mix", model.mix),
+        ("alignment", f"over {model.get(Geometry).alike}"),
     ]
-    if found.scores is not None:
-        told.append(("score", "Spearman × 100 of the pairs' cosine with their grades, all pairs together"))
-    if found.chosen is not None:
-        told += [("search", note) for note in _sentences(found.chosen)]
-    if gathered.compared is not None:
-        told.append(("against", "the same pairs for both; intervals by the paired bootstrap, 2,000 resamples"))
-    if found.points is not None:
-        told.append(
-            ("t-SNE", f"{len(found.points.gold)} pairs of the highest and lowest grades, seed {found.points.seed}")
-        )
-    return tuple(told)
-
-
-def _sentences(measured: Measured) -> tuple[str, ...]:
-    return tuple(note[:1].upper() + note[1:] for note in measured.notes)
+    if model.find(LayerScores) is not None:
+        lines.append(("score", "Spearman × 100 of the pairs' cosine with their grades, all pairs together"))
+    if (chosen := model.find(ChosenLayers)) is not None:
+        lines += [("search", note[:1].upper() + note[1:]) for note in chosen.notes]
+    if data.baseline is not None:
+        lines.append(("against", "the same pairs for both; intervals by the paired bootstrap, 2,000 resamples"))
+    if (points := model.find(Projection)) is not None:
+        lines.append(("t-SNE", f"{len(points.gold)} pairs of the highest and lowest grades, seed {points.seed}"))
+    return tuple(lines)
 
 
 def command_line(*words: str) -> str:

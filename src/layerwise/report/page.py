@@ -1,29 +1,121 @@
-"""One HTML file from a value: answer, figures, pairs to explore, measures, protocol, commands.
+"""One HTML file from plain values: answer, figures, pairs to explore, measures, protocol, commands.
 
-The file needs nothing from anywhere: style, script, drawings and data are in it, and its content security policy lets
-no other script run. Nothing is measured or drawn here.
+The file is self-contained: style, script, drawings and data are in it, and its content security policy lets no other
+script run. `templates/page.html.jinja` is its markup; nothing is measured or drawn here.
 """
 
+import base64
+import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
+from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
 
 from layerwise.errors import InputError
-from layerwise.report.explorer import Explorer, explorer_html
-from layerwise.report.markup import escaped, paragraphs, script_policy, style, with_own_ids
-from layerwise.report.table import Cell, Column, Table, table_html
+from layerwise.extras import require
+from layerwise.files import check_writable, plain_json, write_text
 
-__all__ = ["Cell", "Column", "Explorer", "Fact", "Figure", "Page", "Section", "Table", "page_html", "write_page"]
+if TYPE_CHECKING:
+    from jinja2 import Template
 
-# Sections may not have these; all other ids of the page hold an underscore, which a section's can not.
-OWN_IDS = ("answer", "pairs", "measures", "protocol", "commands")
+# Sections cannot have these ids; all other ids of the page have an underscore, which a section's cannot have.
+RESERVED_IDS = ("answer", "pairs", "measures", "protocol", "commands")
 SCRIPTS = ("chart.js", "explorer.js", "page.js")
+
+Cell: TypeAlias = str | float | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """The head of a column of texts, or of numbers with a fixed number of decimals."""
+
+    name: str
+    kind: Literal["text", "number"] = "number"
+    digits: int = 2
+    help: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells; the first cell names its row. None and NaN are shown as a dash and sorted last."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise InputError(
+                    f"Row {number} has {len(row)} cells for {len(self.columns)} columns; give one for each"
+                )
+            for column, cell in zip(self.columns, row, strict=True):
+                if column.kind == "number" and isinstance(cell, str):
+                    raise InputError(f"Row {number}: {cell!r} in the column {column.name!r} is not a number")
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """`similarities` (n, layers) and `mix_similarities` (n) are cosines of the n pairs (left, right, gold or None).
+
+    A second model beside it has `other_similarities` (n, its layers) and, where its layers have other labels,
+    `other_layers`.
+    """
+
+    pairs: Sequence[tuple[str, str, float | None]]
+    layers: Sequence[str]
+    similarities: Any
+    mix_name: str
+    mix_similarities: Any
+    name: str = "this model"
+    other_name: str = ""
+    other_similarities: Any = None
+    other_layers: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        count = len(self.pairs)
+        if count == 0 or len(self.layers) == 0:
+            raise InputError(f"An explorer of {count} pairs and {len(self.layers)} layers shows nothing; give some")
+        _check("similarities", self.similarities, (count, len(self.layers)))
+        _check("mix_similarities", self.mix_similarities, (count,))
+        if self.other_similarities is not None:
+            _check("other_similarities", self.other_similarities, (count, len(self.other_layers or self.layers)))
+
+
+def explorer_data(explorer: Explorer) -> dict[str, Any]:
+    """The data of the page's script; cosines have three decimals, so that thousands of pairs stay small."""
+    data: dict[str, Any] = {
+        "pairs": explorer.pairs,
+        "name": explorer.name,
+        "layers": explorer.layers,
+        "rows": _rounded(explorer.similarities),
+        "mix": {"name": explorer.mix_name, "values": _rounded(explorer.mix_similarities)},
+        "other": None,
+    }
+    if explorer.other_similarities is not None:
+        layers = explorer.other_layers or explorer.layers
+        name = explorer.other_name or "the other model"
+        data["other"] = {"name": name, "layers": layers, "rows": _rounded(explorer.other_similarities)}
+    return data
+
+
+def _check(name: str, values: Any, shape: tuple[int, ...]) -> None:
+    if np.shape(values) != shape:
+        raise InputError(f"{name} has the shape {np.shape(values)}; the pairs and layers ask for {shape}")
+
+
+def _rounded(values: Any) -> Any:
+    return np.round(np.asarray(values, dtype=np.float64), 3).tolist()
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One figure of the answer, on a card."""
+    """A number of the answer, on a card."""
 
     label: str
     value: str
@@ -32,10 +124,10 @@ class Fact:
 
 @dataclass(frozen=True)
 class Figure:
-    """An inline SVG, trusted as it is, that draws in the theme's variables.
+    """An inline SVG in the theme's variables. It is trusted, and its ids are unique on the page.
 
-    What is to be told of a point stands in the `data-label` of an element of the class `point`. A wide figure takes
-    the whole row.
+    The text of a point's tooltip is the `data-label` of an element of the class `point`. A wide figure takes the whole
+    row.
     """
 
     svg: str
@@ -45,7 +137,7 @@ class Figure:
     wide: bool = False
 
     def __post_init__(self) -> None:
-        if not re.search(r"<svg[\s>]", self.svg):
+        if not re.match(r"<svg[\s>]", self.svg):
             raise InputError(f"Figure {self.title!r}: {self.svg[:30]!r} is not a drawing; give an <svg> element")
 
 
@@ -59,13 +151,13 @@ class Section:
     text: str = ""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z][a-z0-9-]*", self.id) or self.id in OWN_IDS:
-            raise InputError(f"Section id {self.id!r}: give small letters, digits and dashes, none of {OWN_IDS}")
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", self.id) or self.id in RESERVED_IDS:
+            raise InputError(f"Section id {self.id!r}: give small letters, digits and dashes, none of {RESERVED_IDS}")
 
 
 @dataclass(frozen=True)
 class Page:
-    """All that a report says. `css` sets the theme's variables (--ink, --paper, --grid, --series-1 to -8)."""
+    """The content of a report. `css` sets the theme's variables (--ink, --paper, --grid, --series-1 to -8)."""
 
     title: str
     subtitle: str
@@ -81,123 +173,77 @@ class Page:
 
     def __post_init__(self) -> None:
         ids = [section.id for section in self.sections]
-        twice = sorted({one for one in ids if ids.count(one) > 1})
+        twice = sorted({name for name in ids if ids.count(name) > 1})
         if twice:
             raise InputError(f"Section ids {twice} are there more than once; give each section its own")
 
 
 def write_page(page: Page, path: Path | str) -> Path:
-    """The file is whole or not there. Half surrogate pairs, which UTF-8 has not, become question marks."""
-    path = Path(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give the name of a file, such as {path / 'report.html'}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    new.write_bytes(page_html(page).encode("utf-8", "replace"))
-    new.replace(path)
-    return path
+    """Write the page as one file, whole or not at all; lone surrogates become question marks."""
+    check_writable(path)
+    write_text(path, page_html(page))
+    return Path(path)
 
 
 def page_html(page: Page) -> str:
     """The whole document."""
     script = "\n".join(map(_asset, SCRIPTS))
-    parts = _parts(page)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{escaped(script_policy(script))}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escaped(page.title)}</title>
-{style(_asset("page.css"), page.css)}
-<script>{script}</script>
-</head>
-<body>
-<a class="skip" href="#answer">To the answer</a>
-<header>
-<div><h1 dir="auto">{escaped(page.title)}</h1><p dir="auto">{escaped(page.subtitle)}</p></div>
-<button type="button" id="theme_button" hidden>Dark</button>
-</header>
-<div class="columns">
-<nav class="contents" aria-label="Contents"><ul>{"".join(_link(name, title) for name, title, _ in parts)}</ul></nav>
-<main>
-{"".join(_part(name, title, body) for name, title, body in parts)}
-</main>
-</div>
-<footer><p>{escaped(page.generated)}</p></footer>
-</body>
-</html>
-"""
-
-
-def _parts(page: Page) -> list[tuple[str, str, str]]:
-    """Id, title and HTML of each part of the page, in order; without those that have nothing to show."""
-    drawn = 0
-    parts = [("answer", "Answer", _answer(page))]
-    for section in page.sections:
-        figures = "".join(_figure(figure, drawn + number) for number, figure in enumerate(section.figures, start=1))
-        drawn += len(section.figures)
-        grid = f'<div class="figures">{figures}</div>' if figures else ""
-        parts.append((section.id, section.title, paragraphs(section.text) + grid))
-    if page.explorer is not None:
-        parts.append(("pairs", "Pair by pair", explorer_html(page.explorer)))
-    if page.measures.rows:
-        parts.append(("measures", "All measures", table_html(page.measures, label="All measures")))
-    if page.protocol:
-        parts.append(("protocol", "Protocol", _protocol(page.protocol)))
-    if page.commands:
-        parts.append(("commands", "Do it again", _commands(page.commands)))
-    return parts
-
-
-def _link(name: str, title: str) -> str:
-    return f'<li><a href="#{name}">{escaped(title)}</a></li>'
-
-
-def _part(name: str, title: str, body: str) -> str:
-    heading = f'<h2 id="{name}_title">{escaped(title)}</h2>'
-    return f'<section id="{name}" aria-labelledby="{name}_title">{heading}\n{body}</section>\n'
-
-
-def _answer(page: Page) -> str:
-    sentences = "".join(f'<p class="answer" dir="auto">{_kept(escaped(sentence))}</p>' for sentence in page.answer)
-    facts = "".join(
-        f'<div><dt>{escaped(fact.label)}</dt><dd class="value">{escaped(fact.value)}</dd>'
-        f'<dd class="note">{escaped(fact.note)}</dd></div>'
-        for fact in page.headline
+    css = "\n".join([_asset("page.css"), page.css]).replace("</", r"<\/")  # which would end the element
+    return _template().render(
+        page=page,
+        css=css,
+        script=script,
+        policy=_script_policy(script),
+        pair_data=None if page.explorer is None else plain_json(explorer_data(page.explorer)),
     )
-    return sentences + (f'<dl class="facts">{facts}</dl>' if facts else "")
 
 
-def _kept(text: str) -> str:
-    """A number and its per cent sign, or its plus-minus, stay on one line."""
-    return text.replace(" %", "&nbsp;%").replace(" ± ", "&nbsp;±&nbsp;")
+@cache
+def _template() -> "Template":
+    require("report", "`layerwise report`", "jinja2")
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-
-def _figure(figure: Figure, number: int) -> str:
-    """Drawings of many libraries begin with an XML declaration, which has no place inside a page."""
-    start = re.search(r"<svg[\s>]", figure.svg)
-    svg = with_own_ids(figure.svg[start.start() if start else 0 :], f"figure_{number}_")
-    name = f"figure_{number}"
-    note = f'<p class="note">{escaped(figure.note)}</p>' if figure.note else ""
-    return f"""<figure{' class="wide"' if figure.wide else ""} aria-labelledby="{name}_title">
-<figcaption><h3 id="{name}_title">{escaped(figure.title)}</h3><p>{escaped(figure.how_to_read)}</p></figcaption>
-<div class="drawing" role="group" aria-labelledby="{name}_title">{svg}</div>{note}
-</figure>
-"""
-
-
-def _protocol(protocol: tuple[tuple[str, str], ...]) -> str:
-    facts = "".join(
-        f'<div><dt>{escaped(name)}</dt><dd dir="auto">{escaped(told)}</dd></div>' for name, told in protocol
+    environment = Environment(
+        loader=PackageLoader("layerwise.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return f'<dl class="pairs">{facts}</dl>'
+    environment.filters |= {"number": format_number, "unbroken": _unbroken, "paragraphs": _paragraphs}
+    environment.tests["missing"] = _is_missing
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
+    return environment.get_template("page.html.jinja")
 
 
-def _commands(commands: tuple[str, ...]) -> str:
-    lines = "".join(f"<pre><code>{escaped(command)}</code></pre>" for command in commands)
-    return f'<div class="commands">{lines}</div>'
+def format_number(value: float, digits: int) -> str:
+    """A number for a cell.
+
+    >>> format_number(-1234.5, 1)
+    '−1,234.5'
+    """
+    return f"{float(value):z,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _is_missing(cell: Cell) -> bool:
+    return cell is None or (not isinstance(cell, str) and not isfinite(cell))
+
+
+def _unbroken(text: str) -> str:
+    """Keep a number and its per cent sign, or its plus-minus, on one line."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%").replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Paragraphs, which blank lines separate."""
+    return [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
+
+
+def _script_policy(script: str) -> str:
+    """A content security policy: this one script runs, no other, and nothing is loaded from anywhere."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = f"script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
 
 def _asset(name: str) -> str:

@@ -23,18 +23,24 @@ FRACTIONS = tuple(2.0**-power for power in range(9))  # 1 to 1/256
 
 @dataclass(frozen=True)
 class Ablation:
-    """A line of an ablation: test scores over the splits, and the mixes they are of."""
+    """A line of an ablation: test scores over the splits, and the mixes they are of.
+
+    `number` is what the ablation varies: how many layers, which layer is left out, or how many pairs choose.
+    """
 
     name: str
     mean: float
     sd: float
     mixes: tuple[str, ...]
+    number: int | None = None
 
     @classmethod
-    def of(cls, name: str, scores: Sequence[float] | Scores, mixes: Sequence[str]) -> "Ablation":
+    def of(
+        cls, name: str, scores: Sequence[float] | Scores, mixes: Sequence[str], *, number: int | None = None
+    ) -> "Ablation":
         """From the scores of each split (or draw)."""
         spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else float("nan")
-        return cls(name, float(np.mean(scores)), spread, tuple(mixes))
+        return cls(name, float(np.mean(scores)), spread, tuple(mixes), number)
 
 
 def by_size(search: LayerSearch) -> list[Ablation]:
@@ -51,9 +57,10 @@ def by_size_and_without(search: LayerSearch) -> tuple[list[Ablation], list[Ablat
     """Both of the above, with every split's sets scored once."""
     sizes = [int(size) for size in np.unique(np.bitwise_count(search.table_.masks))]
     used = layers_of(int(np.bitwise_or.reduce(search.table_.masks)))
-    by_count, by_layer = {f"{n} layers": _has_size(n) for n in sizes}, {f"without {n}": _lacks(n) for n in used}
+    by_count = {f"{n} layers": (n, _has_size(n)) for n in sizes}
+    by_layer = {f"without {n}": (n, _lacks(n)) for n in used}
     lines = _best_among(search, by_count | by_layer)
-    return [one for one in lines if one.name in by_count], [one for one in lines if one.name in by_layer]
+    return [line for line in lines if line.name in by_count], [line for line in lines if line.name in by_layer]
 
 
 def fixed_mixes(search: LayerSearch, mixes: Sequence[str] = FIXED, *, pooling: str = "mean") -> list[Ablation]:
@@ -94,7 +101,8 @@ def by_training_size(
         if not chosen:
             break
         label = f"{size} pairs choose"
-        lines.append((size, Ablation.of(label, chosen, mixes), Ablation.of("last layer", last, ["last"])))
+        best = Ablation.of(label, chosen, mixes, number=size)
+        lines.append((size, best, Ablation.of("last layer", last, ["last"], number=size)))
     if not lines:
         raise InputError(f"No size of {len(search.parts_[0][0])} dev pairs is large enough: {FEWEST_PAIRS} must choose")
     return lines
@@ -111,15 +119,20 @@ def _choose(search: LayerSearch, rows: Rows) -> Choice | None:
     return best_of(choosing, make_table(choosing, search.space_, search.method), search.method)
 
 
-def _best_among(search: LayerSearch, filters: dict[str, Callable[[ScoreTable], Rows]]) -> list[Ablation]:
+def _best_among(search: LayerSearch, filters: dict[str, tuple[int, Callable[[ScoreTable], Rows]]]) -> list[Ablation]:
+    """The best set among the rows that each filter keeps; a filter comes with the number that it is of."""
     scores: dict[str, list[float]] = {name: [] for name in filters}
     mixes: dict[str, list[str]] = {name: [] for name in filters}
     for dev, test in search.parts_:
         choosing, reporting = pick(search.problems_, dev), pick(search.problems_, test)
         table = make_table(choosing, search.space_, search.method)
-        for name, rows_of in filters.items():
+        for name, (_, rows_of) in filters.items():
             _add_best(table, rows_of(table), reporting, scores[name], mixes[name])
-    return [Ablation.of(name, scores[name], mixes[name]) for name in filters if scores[name]]
+    return [
+        Ablation.of(name, scores[name], mixes[name], number=number)
+        for name, (number, _) in filters.items()
+        if scores[name]
+    ]
 
 
 def _add_best(table: ScoreTable, rows: Rows, reporting: Problems, scores: list[float], mixes: list[str]) -> None:

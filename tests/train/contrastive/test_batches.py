@@ -9,12 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.data.rows import FORMATS, Row
-from layerwise.encoder.tokens import SentenceTokenizer, Tokens
+from layerwise.data import Row
+from layerwise.data.rows import FORMATS
+from layerwise.encoder import SentenceTokenizer, Tokens
 from layerwise.errors import InputError
-from layerwise.train.batches import Batches
-from layerwise.train.corpus import Corpus, CorpusCounts, read_corpus
-from layerwise.train.cut import Cut
+from layerwise.train import Corpus, read_corpus
+from layerwise.train.contrastive.batches import Batches, Sharding
+from layerwise.train.contrastive.text_rows import CorpusCounts
 from support.tiny import WORDS, tiny_tokenizer
 
 PAD = 9_999
@@ -94,7 +95,7 @@ def test_tensors_are_those_of_a_plain_loop(columns, copies, bucket):
 @given(sizes, batch_sizes, worlds, windows, st.booleans(), st.integers(0, 5))
 def test_every_row_comes_once_an_epoch_and_the_rest_is_counted(rows, batch_size, world, window, bucket, epoch):
     options = {"batch_size": batch_size, "window": window, "bucket": bucket, "world": world}
-    if not Cut(batch_size, 0, world).count(rows):
+    if not Sharding(batch_size, 0, world).count(rows):
         with pytest.raises(InputError, match=rf"numbered: {rows} rows make no batch of {batch_size} for each of"):
             made(numbered(rows), **options)
         return
@@ -116,7 +117,7 @@ def test_every_row_comes_once_an_epoch_and_the_rest_is_counted(rows, batch_size,
 def test_ranks_join_to_the_batches_of_one_process(rows, batch_size, world, window, bucket):
     options = {"window": window, "bucket": bucket}
     rows -= rows % world
-    if not Cut(batch_size, 0, world).count(rows):
+    if not Sharding(batch_size, 0, world).count(rows):
         return
     whole = list(made(numbered(rows), batch_size=batch_size * world, **options))
     ranks = [
@@ -270,7 +271,7 @@ class TestStreamed:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 1}, r"batch_size is 1: one-sentence batches have no negatives.*give 2 or more"),
+        ({"batch_size": 1}, r"batch_size is 1: a batch of one sentence has no negatives.*give 2 or more"),
         ({"rank": 2, "world": 2}, r"rank is 2 of world 2; ranks count from 0"),
         ({"copies": 0}, r"0 copies of a corpus of 1 columns"),
         ({"window": 0}, r"window is 0 batches; give 1 or more"),

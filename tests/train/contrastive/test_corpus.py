@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerwise.data.rows import FORMATS, Row
-from layerwise.data.tasks import Task
+from layerwise.data import Row, Task
+from layerwise.data.rows import FORMATS
 from layerwise.errors import InputError, MissingColumnError
-from layerwise.postprocess.fitted_on import ENCODER
-from layerwise.train.corpus import Corpus, equal_to_evaluation, read_corpus, stacked_corpus
-from layerwise.train.corpus_sieve import AllRows, CorpusCounts, RecentRows, Sieve
+from layerwise.postprocess import ENCODER
+from layerwise.train import Corpus, read_corpus
+from layerwise.train.contrastive.corpus import equal_to_evaluation, stacked_corpus
+from layerwise.train.contrastive.text_rows import CorpusCounts, ExactDedup, RecentDedup, RowFilter
 
 TRIPLES = [("a b", "b c", "c d"), ("e", " ", "f"), ("a b ", " b c", "c d"), ("g", "h", "i"), ("a b", "b c", "x")]
 
@@ -64,9 +65,9 @@ def test_rows_and_counts_are_those_of_a_plain_loop(triples, names, stream, keep)
 
 
 @given(st.lists(st.tuples(*[st.sampled_from(["", " ", "a", "a ", "b", "c"])] * 2), max_size=30), st.integers(2, 6))
-def test_a_sieve_keeps_what_a_plain_loop_keeps(rows, limit):
-    for memory in (AllRows(), RecentRows(), None):
-        sieve = Sieve(memory, limit)
+def test_a_filter_keeps_what_a_plain_loop_keeps(rows, limit):
+    for memory in (ExactDedup(), RecentDedup(), None):
+        sieve = RowFilter(memory, limit)
         kept, counts = naive(rows, keep_duplicates=memory is None, limit=limit)
         assert (list(sieve(rows)), sieve.counts) == (kept, counts)
 
@@ -129,7 +130,7 @@ class TestWhatCannotBeUsed:
     @pytest.mark.parametrize("keep", [False, True])
     def test_one_sentence_only(self, tmp_path, stream, keep):
         file = text_file(tmp_path, ["a", "a", ""])
-        with pytest.raises(InputError, match=r"at least two different sentences, here is one \(3 rows read, 1 empty"):
+        with pytest.raises(InputError, match=r"at least two different sentences, found one \(3 rows read, 1 empty"):
             read_corpus(file, "text", stream=stream, keep_duplicates=keep)
 
     def test_a_column_that_is_not_there(self, triples, stream):
@@ -163,7 +164,7 @@ def test_a_stream_can_be_read_again_and_counts_each_time(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         assert list(corpus) == list(corpus) == [("a",), ("b",), ("c",)]
     assert corpus.counts == CorpusCounts(5, 1, 1, 3)
-    assert "has 3 rows, not 4 as was said" in caplog.text
+    assert "has 3 rows, not 4 as declared" in caplog.text
     assert read_corpus(file, "text", stream=True).rows is None
 
 
@@ -176,7 +177,7 @@ def test_a_stream_records_the_sentences_that_memory_would(triples):
 
 
 def test_standard_input_is_not_streamed():
-    with pytest.raises(InputError, match=r"standard input can't be streamed"):
+    with pytest.raises(InputError, match=r"standard input cannot be streamed"):
         read_corpus("-", "text", stream=True)
 
 
@@ -197,7 +198,7 @@ def test_a_stream_reads_no_more_than_it_is_asked_for(tmp_path, monkeypatch):
 
 
 def test_repetitions_are_known_as_far_back_as_is_remembered():
-    memory = RecentRows(most=10)
+    memory = RecentDedup(capacity=10)
     assert all(memory.is_new((str(number),)) for number in range(100))
     assert not any(memory.is_new((str(number),)) for number in range(95, 100))
     assert memory.is_new(("0",))
@@ -230,9 +231,11 @@ class TestHub:
             read_corpus(name, "anchor")
         with pytest.raises(InputError, match=r"hubdata:1: column 'n' is 0, expected a text"):
             read_corpus(name, "n")
-        with pytest.raises(InputError, match=r"hubdata:nosplit: can't be read from the hub: .*nosplit.*or give a file"):
+        with pytest.raises(
+            InputError, match=r"hubdata:nosplit: cannot be read from the hub: .*nosplit.*or give a file"
+        ):
             read_corpus(f"{name}:nosplit", "text")
-        with pytest.raises(InputError, match=r"hub:: names no data; expected hub:owner/name"):
+        with pytest.raises(InputError, match=r"hub:: names no data set; expected hub:owner/name"):
             read_corpus("hub:", "text")
         with pytest.raises(InputError, match=r"names no data"):
             read_corpus("hub:owner/name:", "text")
@@ -255,7 +258,9 @@ class TestHub:
             raise ConnectionError("Couldn't reach it\non the Hub")
 
         monkeypatch.setattr(datasets, "load_dataset", refuse)
-        with pytest.raises(InputError, match=rf"{path}: can't be read .*: Couldn't reach it on the Hub; .*give a file"):
+        with pytest.raises(
+            InputError, match=rf"{path}: cannot be read .*: Couldn't reach it on the Hub; .*give a file"
+        ):
             read_corpus(path, "text")
         assert calls == [asked]
 
@@ -268,7 +273,9 @@ class TestEqualToEvaluation:
             "own": Task(name="own", kind="sts", file=str(task_file)),
             "away": Task(name="away", kind="sts", file=str(tmp_path / "away.csv")),
         }
-        monkeypatch.setattr("layerwise.train.corpus.find_tasks", lambda names: [tasks[name] for name in names])
+        monkeypatch.setattr(
+            "layerwise.train.contrastive.corpus.find_tasks", lambda names: [tasks[name] for name in names]
+        )
         file = tmp_path / "rows.tsv"
         file.write_text("a\tb\na cat sat\tNew.\nA CAT SAT!\tit snowed\nfresh\tnew\n")
         for stream in (False, True):

@@ -6,21 +6,19 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from layerwise.analysis import alignment, layer_similarity, token_similarity, uniformity
-from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.encoder import SentenceTokenizer
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.evaluate import evaluate
-from layerwise.model.layer_model import LayerModel
+from layerwise.measures import alignment, layer_similarity, token_similarity, uniformity
+from layerwise.model import LayerModel
 from layerwise.objectives import squared_distance
-from layerwise.train.batches import Batches
-from layerwise.train.build import build
-from layerwise.train.corpus import Corpus, read_corpus
-from layerwise.train.dev import DevScore
-from layerwise.train.frozen import FrozenCopy, FrozenViews
-from layerwise.train.grad_cache import cached_backward
-from layerwise.train.run import train
-from layerwise.train.settings import DevSettings
-from layerwise.train.terms import FrozenSettings
+from layerwise.train import Corpus, DevSettings, read_corpus
+from layerwise.train.contrastive.batches import Batches
+from layerwise.train.contrastive.dev import DevScore
+from layerwise.train.contrastive.frozen import FrozenCopy, FrozenViews
+from layerwise.train.contrastive.student import build_student
+from layerwise.train.contrastive.terms import FrozenSettings
+from layerwise.train.loop.grad_cache import cached_backward
 from support.tiny import SENTENCES
 from support.training import (
     encoder_of,
@@ -32,6 +30,7 @@ from support.training import (
     save_masked_bert,
     term,
     texts,
+    train_recipe,
     trainings,
     weights,
 )
@@ -113,7 +112,7 @@ def test_every_pooler_learns(run, pooler, head):
     model |= {"dropout": 0.02} if head == "mlp-bn" else {}  # batch norm of eight rows makes much of noise
     trained = run(recipe(model=model, steps=12, learning_rate=2e-3), texts(8))
     learns(trained)
-    assert trained.model.encode(SENTENCES).shape == (len(SENTENCES), trained.parts.pooler.width(32))
+    assert trained.model.encode(SENTENCES).shape == (len(SENTENCES), trained.student.pooler.width(32))
 
 
 def test_the_same_seed_gives_the_same_and_another_another(run):
@@ -129,7 +128,7 @@ def test_every_layer_comes_from_one_pass_a_step(folder, tmp_path):
     handle = encoder.model.encoder.layer[0].register_forward_pre_hook(lambda block, _: calls.append(block.training))
     terms = (INFO_NCE, term("sscl", layers=(0, 1, 2), anchors="last"), term("sg"))
     what = recipe(*terms, columns=3, model={"pooler": "attention(cls, mean)"})
-    train(what, tmp_path, encoder=encoder, corpus=texts(48, 3), told=lambda *_: at_step.append(len(calls)))
+    train_recipe(what, tmp_path, encoder=encoder, corpus=texts(48, 3), on_step=lambda *_: at_step.append(len(calls)))
     handle.remove()
     assert [after - before for before, after in pairwise(at_step)] == [1] * 5
     assert not any(calls[: at_step[0] - 1])  # the frozen copy's views
@@ -141,27 +140,29 @@ def test_training_equals_a_plain_loop_with_the_pull_by_autograd(run, folder):
     corpus = texts(48)
     trained = run(what, corpus, seed=2)
     encoder = encoder_of(folder)
-    parts = build(what, encoder, seed=2)
+    student = build_student(what, encoder, seed=2)
     views = FrozenViews.of(encoder, corpus.columns[0], what.frozen, max_length=16)
-    learned = [weight for weight in parts.student.backbone.parameters() if weight.requires_grad]
+    learned = [weight for weight in student.backbone.parameters() if weight.requires_grad]
     start = [weight.detach().clone() for weight in learned]
-    optimiser = torch.optim.AdamW(parts.student.parameters(), lr=1e-2, weight_decay=0.0)
+    optimiser = torch.optim.AdamW(student.parameters(), lr=1e-2, weight_decay=0.0)
     tokenizer = SentenceTokenizer(encoder.tokenizer, max_length=16)
     found = []
     for batch in Batches(corpus, tokenizer, batch_size=8, pad_id=0, seed=2):
-        loss = parts.student(**batch, frozen=views(batch))["loss"]
+        loss = student(batch | {"frozen": views(batch)})["loss"]
         (loss + 0.7 * squared_distance(learned, start)).backward()
         optimiser.step()
         optimiser.zero_grad()
         found.append(loss.item())
     assert losses(trained) == pytest.approx(found, rel=1e-4)
-    for name, weight in parts.student.state_dict().items():
+    for name, weight in student.state_dict().items():
         torch.testing.assert_close(weights(trained)[name], weight, rtol=1e-3, atol=1e-4)
 
 
 def test_frozen_embeddings_stay(run, folder):
     trained, before = run(recipe(model={"freeze": ("embeddings",)}, steps=2)), encoder_of(folder).model.state_dict()
-    same = {name: torch.equal(value, before[name]) for name, value in trained.parts.encoder.model.state_dict().items()}
+    same = {
+        name: torch.equal(value, before[name]) for name, value in trained.student.encoder.model.state_dict().items()
+    }
     assert all(same[name] for name in same if name.startswith("embeddings"))
     assert not any(same[name] for name in same if name.endswith("output.dense.weight"))
 
@@ -190,7 +191,7 @@ def test_training_is_the_same_with_kept_views_and_with_a_copy(run, monkeypatch):
         what = recipe(sg, columns=columns, steps=3, model={"dropout": 0.0}, data={"bucket": False})
         with monkeypatch.context() as patch:
             kept = run(what, texts(24, columns))
-            patch.setattr("layerwise.train.run.MOST_BYTES", 0)
+            patch.setattr("layerwise.train.contrastive.job.MAX_BYTES", 0)
             along = run(what, texts(24, columns))
         assert losses(kept) == pytest.approx(losses(along), rel=1e-3)
         found[column] = losses(kept)
@@ -214,15 +215,14 @@ CACHED = {
 def test_gradient_caching_equals_the_plain_step(folder, name):
     what, columns = CACHED[name]
     encoder, corpus = encoder_of(folder), texts(4, columns)
-    student = build(what, encoder, seed=0).student.eval()  # attention's RReLU would draw its slopes
+    student = build_student(what, encoder, seed=0).eval()  # attention's RReLU would draw its slopes
     batch = batch_of(encoder, corpus, rows=4)
     frozen = FrozenCopy(encoder, what.frozen)(batch) if what.frozen else None
-    student(**batch, frozen=frozen)["loss"].backward()
-    plain, loss = [weight.grad for weight in student.parameters()], student(**batch, frozen=frozen)["loss"]
+    student(batch | {"frozen": frozen})["loss"].backward()
+    plain, loss = [weight.grad for weight in student.parameters()], student(batch | {"frozen": frozen})["loss"]
     for chunk in range(1, 4 * columns + 2):
         student.zero_grad()
-        given = (batch["input_ids"], batch["attention_mask"], 4, frozen)
-        found = cached_backward(student, *given, chunk=chunk)
+        found = cached_backward(student, batch | {"frozen": frozen}, chunk=chunk)
         torch.testing.assert_close(found["loss"], loss.detach(), rtol=1e-5, atol=1e-5)
         for weight, gradient in zip(student.parameters(), plain, strict=True):
             assert (weight.grad is None) == (gradient is None)
@@ -232,10 +232,10 @@ def test_gradient_caching_equals_the_plain_step(folder, name):
 
 def test_the_second_pass_of_gradient_caching_has_the_same_dropout(folder):
     encoder = encoder_of(folder)
-    student = build(recipe(), encoder, seed=0).student.train()
+    student = build_student(recipe(), encoder, seed=0).train()
     batch, passes, encode = batch_of(encoder, texts(4), rows=4, copies=2), [], student.encode
     student.encode = lambda *given: passes.append(encode(*given)) or passes[-1]
-    cached_backward(student, batch["input_ids"], batch["attention_mask"], 4, None, chunk=3)
+    cached_backward(student, batch, chunk=3)
     first, second = passes[:3], passes[3:]
     assert [len(part["embeddings"]) for part in first] == [3, 3, 2]
     for one, other in zip(first, second, strict=True):
@@ -247,17 +247,17 @@ def test_the_second_pass_of_gradient_caching_has_the_same_dropout(folder):
 def test_gradient_caching_in_bf16(folder, tmp_path, monkeypatch):
     encoder, seen = encoder_of(folder), []
     what = recipe(columns=2, model={"dropout": 0.0})
-    student, batch = build(what, encoder, seed=0).student, batch_of(encoder, texts(4, 2), rows=4)
+    student, batch = build_student(what, encoder, seed=0), batch_of(encoder, texts(4, 2), rows=4)
 
     def bf16(*_):
         return torch.autocast("cpu", torch.bfloat16)
 
     with bf16():
-        loss = student(**batch)["loss"]
+        loss = student(batch)["loss"]
     loss.backward()
     plain = {name: weight.grad for name, weight in student.named_parameters() if weight.grad is not None}
     student.zero_grad()
-    cached_backward(student, batch["input_ids"], batch["attention_mask"], 4, None, chunk=3, precision=bf16)
+    cached_backward(student, batch, chunk=3, precision=bf16)
     for name, gradient in plain.items():
         found = student.get_parameter(name).grad
         assert found is not None, f"{name}: the pass without a graph has cast it for both"
@@ -265,7 +265,7 @@ def test_gradient_caching_in_bf16(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("accelerate.Accelerator.autocast", bf16)  # the host has none on a CPU
     dense = encoder.model.encoder.layer[1].intermediate.dense
     handle = dense.register_forward_hook(lambda *given: seen.append(given[-1].dtype))
-    train(recipe(chunk=4, steps=2, model={"dropout": 0.1}), tmp_path, encoder=encoder, corpus=texts())
+    train_recipe(recipe(chunk=4, steps=2, model={"dropout": 0.1}), tmp_path, encoder=encoder, corpus=texts())
     handle.remove()
     assert set(seen[-16:]) == {torch.bfloat16}  # two steps of four chunks, twice
 
@@ -335,8 +335,8 @@ def test_saved_and_loaded_again_it_gives_the_same_embeddings(run, tmp_path, mode
     for found in (again, plain):
         torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-4, atol=1e-5)
     if not model.get("keep_head") and not model.get("inference"):
-        student = trained.parts.student.eval()
-        batch = batch_of(trained.parts.encoder, Corpus.of(SENTENCES, source="x"), rows=len(SENTENCES))
+        student = trained.student.eval()
+        batch = batch_of(trained.student.encoder, Corpus.of(SENTENCES, source="x"), rows=len(SENTENCES))
         views = student.encoder.read(
             batch["input_ids"], batch["attention_mask"], student.pooler.layers, student.pooler.poolings
         )
@@ -350,11 +350,11 @@ def test_saved_and_loaded_again_it_gives_the_same_embeddings(run, tmp_path, mode
     [
         (lambda: recipe(model={"dropout": 0.0}), texts, "has no dropout, so two passes over a sentence are equal"),
         (lambda: recipe(chunk=4, model={"head": "mlp-bn"}), texts, "batch norm needs the whole batch"),
-        (lambda: recipe(chunk=4), lambda: recipe(term("mlm"), chunk=4), "gradient caching can't be combined"),
+        (lambda: recipe(chunk=4), lambda: recipe(term("mlm"), chunk=4), "gradient caching cannot be combined"),
         (recipe, lambda: Corpus.of([], source="nothing"), "nothing"),
         (recipe, lambda: Corpus.of(["one sentence"], source="one"), "one"),
-        (lambda: recipe(data={"max_length": 99}), texts, "max_length 99: .* takes at most 60 tokens"),
-        (lambda: recipe(dev={"patience": 2}), texts, "patience needs a dev set"),
+        (lambda: recipe(data={"max_length": 99}), texts, "max_length is 99; .* takes at most 60 tokens"),
+        (lambda: recipe(dev={"patience": 2}), texts, "patience needs dev pairs"),
         (lambda: recipe(dev={"task": "stsx"}), texts, "stsx"),
         (lambda: recipe(dev={"task": "mr"}), texts, "mr"),
         (lambda: recipe(model={"pooler": "9 @ cls"}), texts, "[Ll]ayer 9"),
@@ -364,7 +364,7 @@ def test_saved_and_loaded_again_it_gives_the_same_embeddings(run, tmp_path, mode
 )
 def test_what_cannot_be_trained(folder, tmp_path, data, what, corpus, said):
     with pytest.raises(LayerwiseError, match=said):
-        train(what(), tmp_path / "run", encoder=str(folder), corpus=corpus(), data=data)
+        train_recipe(what(), tmp_path / "run", encoder=str(folder), corpus=corpus(), data=data)
 
 
 def test_a_stream_needs_steps_and_a_dev_set_its_split(run, tmp_path):
@@ -379,4 +379,4 @@ def test_a_stream_needs_steps_and_a_dev_set_its_split(run, tmp_path):
         run(recipe(dev={"task": "sts12"}), data=str(tmp_path / "data"))
     file.write_text("")
     with pytest.raises(InputError, match=r"texts\.txt"):
-        train(recipe(data={"files": (str(file),)}), tmp_path / "run")
+        train_recipe(recipe(data={"files": (str(file),)}), tmp_path / "run", encoder="default")

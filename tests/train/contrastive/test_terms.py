@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from layerwise.errors import InputError, LayerwiseError, ModelError
-from layerwise.train.heads import fresh_head
-from layerwise.train.settings import Recipe
-from layerwise.train.terms import TERMS, OwnRows, Place, Step
-from layerwise.train.terms.tokens import first_token_is
+from layerwise.train import TERMS, Recipe
+from layerwise.train.contrastive.terms import LocalRows, Step, TermContext
+from layerwise.train.contrastive.terms.tokens import first_token_is
+from layerwise.train.loop.student import new_head
 from support.tiny import DEPTH, VOCABULARY, WIDTH
 from support.training import encoder_of, save_masked_bert, term
 
@@ -29,8 +29,8 @@ def encoder(masked_bert):
     return encoder_of(masked_bert)
 
 
-def place_in(encoder, *, width=WIDTH, head_takes=0, pooling="cls"):
-    return Place(encoder=encoder, width=width, pooling=pooling, head_takes=head_takes, seed=3)
+def context_for(encoder, *, width=WIDTH, in_features=0, pooling="cls"):
+    return TermContext(encoder=encoder, width=width, pooling=pooling, in_features=in_features, seed=3)
 
 
 def draw(*shape, seed):
@@ -55,7 +55,7 @@ def step_of(columns=2, *, width=WIDTH, views=(), frozen=True, head=None):
     return Step(
         embeddings=embeddings,
         views={view: draw(columns, ROWS, WIDTH, seed=10 + number) for number, view in enumerate(views)},
-        own=OwnRows(embeddings, *tokens_of(columns)),
+        local=LocalRows(embeddings, *tokens_of(columns)),
         head=head or nn.Identity(),
         frozen=draw(ROWS, DEPTH + 1, WIDTH, seed=2).detach() if frozen else None,
     )
@@ -136,7 +136,7 @@ def test_every_name_is_tested_here():
 @pytest.mark.parametrize("columns", [2, 3])
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_info_nce(encoder, columns, weight):
-    built = term("info-nce", temperature=0.2, hard_negative_weight=weight).build(place_in(encoder))
+    built = term("info-nce", temperature=0.2, hard_negative_weight=weight).build(context_for(encoder))
     step = step_of(columns)
     negatives = step.embeddings[2] if columns > 2 else ()
     formula = naive_info_nce(step.embeddings[0], step.embeddings[1], negatives, t=0.2, weight=weight)
@@ -144,14 +144,14 @@ def test_info_nce(encoder, columns, weight):
 
 
 def test_info_nce_in_both_directions(encoder):
-    built, step = term("info-nce", temperature=0.2, symmetric=True).build(place_in(encoder)), step_of(2)
+    built, step = term("info-nce", temperature=0.2, symmetric=True).build(context_for(encoder)), step_of(2)
     left, right = step.embeddings
     there, back = naive_info_nce(left, right, t=0.2), naive_info_nce(right, left, t=0.2)
     same(built(step), (there + back) / 2, step.embeddings)
 
 
 def test_nt_xent(encoder):
-    built, step = term("nt-xent", temperature=0.2).build(place_in(encoder)), step_of(2)
+    built, step = term("nt-xent", temperature=0.2).build(context_for(encoder)), step_of(2)
     same(built(step), naive_nt_xent(*step.embeddings, t=0.2), step.embeddings)
 
 
@@ -160,7 +160,7 @@ def test_nt_xent(encoder):
 @pytest.mark.parametrize("hidden", [0, 24])
 def test_self_guided(encoder, form, sampler, hidden):
     settings = term("sg", form=form, sampler=sampler, hidden=hidden, temperature=0.3)
-    built, step = settings.build(place_in(encoder)), step_of(1)
+    built, step = settings.build(context_for(encoder)), step_of(1)
     torch.manual_seed(4)
     drawn = torch.randint(DEPTH + 1, (ROWS,))
     views = {"uniform": step.frozen[torch.arange(ROWS), drawn], "mean": step.frozen.mean(1), "last": step.frozen[:, -1]}
@@ -179,7 +179,7 @@ def test_self_guided(encoder, form, sampler, hidden):
 
 
 def test_self_guided_draws_anew_at_every_step(encoder):
-    built, step = term("sg", form="opt2", hidden=0).build(place_in(encoder)), step_of(1)
+    built, step = term("sg", form="opt2", hidden=0).build(context_for(encoder)), step_of(1)
     assert len({built(step).item() for _ in range(8)}) > 1
     torch.manual_seed(1)
     first = built(step)
@@ -198,7 +198,7 @@ def negatives_of(step, views, columns=2):
 def test_self_contrastive(encoder, layers, negatives, with_plain):
     weight = 2.5
     settings = {"layers": layers, "negatives": negatives, "with_plain": with_plain, "negative_weight": weight}
-    built = term("sscl", temperature=0.3, **settings).build(place_in(encoder))
+    built = term("sscl", temperature=0.3, **settings).build(context_for(encoder))
     assert built.views == tuple(("cls", layer % (DEPTH + 1)) for layer in layers)
     step = step_of(2, views=built.views)
     options = {"t": 0.3, "own": negatives == "own", "weight": weight, "with_plain": with_plain}
@@ -209,7 +209,7 @@ def test_self_contrastive(encoder, layers, negatives, with_plain):
 @pytest.mark.parametrize("positives", ["self", "frozen"])
 @pytest.mark.parametrize("passes", [1, 2])
 def test_self_contrastive_with_other_positives(encoder, positives, passes):
-    built = term("sscl", temperature=0.3, positives=positives, passes=passes).build(place_in(encoder))
+    built = term("sscl", temperature=0.3, positives=positives, passes=passes).build(context_for(encoder))
     step = step_of(passes, views=built.views)
     torch.manual_seed(4)
     drawn = step.frozen[torch.arange(ROWS), torch.randint(DEPTH + 1, (ROWS,))]
@@ -220,21 +220,21 @@ def test_self_contrastive_with_other_positives(encoder, positives, passes):
 
 
 def test_self_contrastive_refuses_a_head_that_takes_no_layer(encoder):
-    with pytest.raises(InputError, match="can't be compared with a layer's own view"):
-        term("sscl").build(place_in(encoder, width=7, head_takes=2 * WIDTH))
+    with pytest.raises(InputError, match="cannot be compared with the view of a layer"):
+        term("sscl").build(context_for(encoder, width=7, in_features=2 * WIDTH))
 
 
 def test_self_contrastive_through_batch_norm(encoder):
-    head = fresh_head("mlp-bn", WIDTH, 7, seed=0)
-    built = term("sscl", layers=(-2, -3)).build(place_in(encoder, width=7, head_takes=WIDTH))
+    head = new_head("mlp-bn", WIDTH, 7, seed=0)
+    built = term("sscl", layers=(-2, -3)).build(context_for(encoder, width=7, in_features=WIDTH))
     step = step_of(2, width=7, views=built.views, head=head)
     assert built(step).isfinite()
 
 
 def test_frozen_positives_go_through_the_head_too(encoder):
-    head = fresh_head("mlp", WIDTH, 7, seed=0)
-    place = place_in(encoder, width=7, head_takes=WIDTH)
-    built = term("sscl", temperature=0.3, positives="frozen", passes=2).build(place)
+    head = new_head("mlp", WIDTH, 7, seed=0)
+    context = context_for(encoder, width=7, in_features=WIDTH)
+    built = term("sscl", temperature=0.3, positives="frozen", passes=2).build(context)
     step = step_of(2, width=7, views=built.views, head=head)
     frozen = torch.randn(step.embeddings.shape[1], 1, WIDTH, dtype=step.embeddings.dtype)  # one layer: nothing to draw
     step = replace(step, frozen=frozen)
@@ -244,9 +244,9 @@ def test_frozen_positives_go_through_the_head_too(encoder):
 
 
 def test_self_contrastive_through_the_head(encoder):
-    head = fresh_head("mlp", WIDTH, 7, seed=0)
-    place = place_in(encoder, width=7, head_takes=WIDTH)
-    built = term("sscl", temperature=0.3).build(place)
+    head = new_head("mlp", WIDTH, 7, seed=0)
+    context = context_for(encoder, width=7, in_features=WIDTH)
+    built = term("sscl", temperature=0.3).build(context)
     step = step_of(2, width=7, views=built.views, head=head)
     negatives = [[head(view) for view in views] for views in negatives_of(step, built.views)]
     formula = naive_sscl(*step.embeddings, negatives, t=0.3)
@@ -254,8 +254,8 @@ def test_self_contrastive_through_the_head(encoder):
 
 
 def test_self_contrastive_of_the_last_layer_beside_any_pooler(encoder):
-    place = place_in(encoder, width=2 * WIDTH, head_takes=2 * WIDTH)
-    built = term("sscl", temperature=0.3, anchors="last", pooling="mean").build(place)
+    context = context_for(encoder, width=2 * WIDTH, in_features=2 * WIDTH)
+    built = term("sscl", temperature=0.3, anchors="last", pooling="mean").build(context)
     assert built.views == (("mean", DEPTH - 1), ("mean", DEPTH))
     step = step_of(2, width=2 * WIDTH, views=built.views)
     last = step.views["mean", DEPTH]
@@ -264,7 +264,7 @@ def test_self_contrastive_of_the_last_layer_beside_any_pooler(encoder):
 
 
 def test_detached_layers_get_no_gradient(encoder):
-    built = term("sscl", detach=True).build(place_in(encoder))
+    built = term("sscl", detach=True).build(context_for(encoder))
     step = step_of(2, views=built.views)
     built(step).backward()
     assert step.embeddings.grad.abs().sum() > 0
@@ -273,12 +273,12 @@ def test_detached_layers_get_no_gradient(encoder):
 
 def test_masked_language_modelling_is_the_encoders_own(masked_bert):
     encoder = encoder_of(masked_bert)
-    built, step = term("mlm", share=0.5).build(place_in(encoder)), step_of(2)
+    built, step = term("mlm", share=0.5).build(context_for(encoder)), step_of(2)
     torch.manual_seed(6)
     value = built(step)
     torch.manual_seed(6)
-    tokens, mask = step.own.tokens[0], step.own.mask[0]
-    masked, labels = built.words.masked(tokens, mask, 0.5)
+    tokens, mask = step.local.tokens[0], step.local.mask[0]
+    masked, labels = built.masker.masked(tokens, mask, 0.5)
     chosen = labels >= 0
     assert chosen.any()
     assert not chosen[mask == 0].any()
@@ -294,7 +294,7 @@ def test_masked_language_modelling_is_the_encoders_own(masked_bert):
 
 def test_diffcse_reads_the_embedding_in_its_first_tokens_place(masked_bert):
     encoder = encoder_of(masked_bert)
-    built, step = term("diffcse", share=0.5).build(place_in(encoder)), step_of(2)
+    built, step = term("diffcse", share=0.5).build(context_for(encoder)), step_of(2)
     first, seen, changed = built.discriminator.encoder.layer[0], [], []
     first.attention.register_forward_pre_hook(
         lambda _block, args, kwargs: seen.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
@@ -306,12 +306,12 @@ def test_diffcse_reads_the_embedding_in_its_first_tokens_place(masked_bert):
     value = built(step)
     torch.testing.assert_close(seen[0][:, 0], step.embeddings.flatten(0, 1))
     assert not first._forward_pre_hooks
-    tokens, mask = step.own.tokens.flatten(0, 1), step.own.mask.flatten(0, 1)
+    tokens, mask = step.local.tokens.flatten(0, 1), step.local.mask.flatten(0, 1)
     special = torch.isin(tokens, torch.tensor([0, 1, 2, 3, 4])) | (mask == 0)
     replaced = changed[0] != tokens
     assert replaced.any()
     assert not replaced[special].any()
-    with first_token_is(first, step.own.embeddings.flatten(0, 1)):
+    with first_token_is(first, step.local.embeddings.flatten(0, 1)):
         states = built.discriminator(input_ids=changed[0], attention_mask=mask).last_hidden_state
     chance = torch.sigmoid(built.judge(states).squeeze(-1))
     formula = -mean(torch.log(p if r else 1 - p) for p, r in zip(chance[~special], replaced[~special], strict=True))
@@ -320,7 +320,7 @@ def test_diffcse_reads_the_embedding_in_its_first_tokens_place(masked_bert):
 
 def test_the_generator_is_frozen_and_kept_out_of_checkpoints(masked_bert):
     encoder = encoder_of(masked_bert)
-    built, step = term("diffcse").build(place_in(encoder)), step_of(2)
+    built, step = term("diffcse").build(context_for(encoder)), step_of(2)
     generator = built._generator[0]
     before = {name: value.clone() for name, value in generator.state_dict().items()}
     built.train()
@@ -335,12 +335,12 @@ def test_the_generator_is_frozen_and_kept_out_of_checkpoints(masked_bert):
 
 
 def test_hooks_are_gone_after_an_exception(masked_bert):
-    built = term("diffcse").build(place_in(encoder_of(masked_bert)))
+    built = term("diffcse").build(context_for(encoder_of(masked_bert)))
     first = built.discriminator.encoder.layer[0]
     with first_token_is(first, torch.zeros(1, WIDTH)):
         assert len(first._forward_pre_hooks) == 1
     broken = step_of(2)
-    object.__setattr__(broken.own, "embeddings", torch.zeros(2, ROWS + 1, WIDTH))
+    object.__setattr__(broken.local, "embeddings", torch.zeros(2, ROWS + 1, WIDTH))
     with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
         built(broken)
     assert not first._forward_pre_hooks
@@ -349,25 +349,25 @@ def test_hooks_are_gone_after_an_exception(masked_bert):
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("sg", {"form": "opt4"}, "form 'opt4' is not known; known: base, opt1"),
-        ("sg", {"sampler": "first"}, "sampler 'first' is not known"),
+        ("sg", {"form": "opt4"}, "Unknown form 'opt4'. Did you mean 'opt3'\\? Known: base, opt1"),
+        ("sg", {"sampler": "first"}, "Unknown sampler 'first'"),
         ("sg", {"pooling": "median"}, "median"),
         ("sg", {"layers": "sometimes"}, "sometimes"),
         ("sg", {"hidden": -1}, "0 or more"),
-        ("sscl", {"layers": ()}, "one or more different layers"),
-        ("sscl", {"layers": (-2, -2)}, "one or more different layers"),
-        ("sscl", {"positives": "none"}, "positives 'none' is not known"),
-        ("sscl", {"negatives": "none"}, "negatives 'none' is not known"),
-        ("sscl", {"anchors": "none"}, "anchors 'none' is not known"),
+        ("sscl", {"layers": ()}, r"layers is \[\]; expected 1 or more values"),
+        ("sscl", {"layers": (-2, -2)}, "must be different ones"),
+        ("sscl", {"positives": "none"}, "Unknown positives 'none'"),
+        ("sscl", {"negatives": "none"}, "Unknown negatives 'none'"),
+        ("sscl", {"anchors": "none"}, "Unknown anchors 'none'"),
         ("sscl", {"pooling": "median"}, "median"),
-        ("sscl", {"passes": 0}, "passes must be 1 or more"),
-        ("mlm", {"share": 1.5}, "share 1.5 is not between 0 and 1"),
-        ("diffcse", {"share": 0.0}, "share 0.0 is not between 0 and 1"),
+        ("sscl", {"passes": 0}, "passes is 0; expected 1 or more"),
+        ("mlm", {"share": 1.5}, "share is 1.5; expected a number below 1"),
+        ("diffcse", {"share": 0.0}, "share is 0.0; expected a number above 0"),
         *(
-            (name, {"temperature": 0.0}, "temperature must be above 0")
+            (name, {"temperature": 0.0}, "temperature is .*; expected a number above 0")
             for name in ("info-nce", "nt-xent", "sg", "sscl")
         ),
-        *((name, {"weight": 0.0}, "weight 0.0 is not positive") for name in sorted(TERMS)),
+        *((name, {"weight": 0.0}, "weight is 0.0; expected a number above 0") for name in sorted(TERMS)),
     ],
 )
 def test_settings_that_cannot_be(name, settings, said):
@@ -379,31 +379,31 @@ def test_settings_that_cannot_be(name, settings, said):
     ("name", "settings", "place", "said"),
     [
         ("sscl", {"layers": (9,)}, {}, "[Ll]ayer 9"),
-        ("sscl", {"layers": (-1,)}, {}, "layer 4 is the last one; negatives lie below it"),
+        ("sscl", {"layers": (-1,)}, {}, "layer 4 is the last one; negatives must lie below it"),
         ("sscl", {"layers": (4,)}, {}, "layer 4 is the last one"),
-        ("sscl", {}, {"width": 64}, "can't be compared with a layer's own view"),
+        ("sscl", {}, {"width": 64}, "cannot be compared with the view of a layer"),
         ("sg", {}, {"width": 64}, "layers of 32 numbers, but embeddings have 64"),
         ("diffcse", {}, {"width": 64}, "must have 32 numbers, not 64"),
     ],
 )
 def test_terms_that_do_not_fit_their_place(encoder, name, settings, place, said):
     with pytest.raises(LayerwiseError, match=said):
-        term(name, **settings).build(place_in(encoder, **place))
+        term(name, **settings).build(context_for(encoder, **place))
 
 
 @pytest.mark.parametrize("name", ["mlm", "diffcse"])
 def test_an_encoder_without_a_language_modelling_head(tiny_bert, name):
     with pytest.raises(ModelError, match="has no masked language modelling head"):
-        term(name).build(place_in(encoder_of(tiny_bert)))
+        term(name).build(context_for(encoder_of(tiny_bert)))
 
 
 def test_another_generator(tiny_bert, masked_bert):
-    built = term("diffcse", generator=str(masked_bert)).build(place_in(encoder_of(tiny_bert)))
+    built = term("diffcse", generator=str(masked_bert)).build(context_for(encoder_of(tiny_bert)))
     assert built(step_of(2)).isfinite()
 
 
 def test_frozen_views_that_nobody_gave(encoder):
-    built = term("sg").build(place_in(encoder))
+    built = term("sg").build(context_for(encoder))
     with pytest.raises(InputError, match="frozen copy's views are needed"):
         built(step_of(1, frozen=False))
 

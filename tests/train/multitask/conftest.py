@@ -2,7 +2,7 @@
 
 import pytest
 
-from layerwise.encoder.layer_encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder
 from support.multitasking import save_tasks
 
 

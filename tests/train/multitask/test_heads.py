@@ -12,11 +12,11 @@ from sklearn.metrics import confusion_matrix, f1_score
 from torch import nn
 
 from layerwise.errors import InputError
-from layerwise.multitask.losses import contrast_loss, task_loss
-from layerwise.multitask.metrics import confusion, overall, task_metric
 from layerwise.objectives import info_nce
 from layerwise.predict import predicted_classes, task_head
 from layerwise.predict.heads import on_scale, pair_features
+from layerwise.train.multitask.losses import contrast_loss, task_loss
+from layerwise.train.multitask.metrics import confusion, overall, task_metric
 from support.multitasking import setup
 
 WIDTH = 6

@@ -6,7 +6,7 @@ import pytest
 
 from layerwise.data import find_tasks, known_tasks, read_task_file
 from layerwise.errors import InputError
-from layerwise.multitask import load_multitask_recipe, multitask_toml, parse_multitask_recipe
+from layerwise.train import load_multitask_recipe, multitask_toml, parse_multitask_recipe
 from support.multitasking import RECIPE, save_tasks
 
 PLAIN = """

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from layerwise.data import label_name
 from layerwise.errors import InputError
-from layerwise.multitask.dev import with_fewer_dev_rows
-from layerwise.multitask.recipe import load_multitask_recipe
-from layerwise.multitask.rows import load_training_task
+from layerwise.train import load_multitask_recipe, load_training_task
+from layerwise.train.multitask.dev import with_fewer_dev_rows
 from support.multitasking import setup
 from support.row_files import write
 
@@ -354,7 +353,7 @@ def test_a_limit_that_leaves_too_few_rows_is_named(tmp_path):
 
 def test_rows_of_no_split_and_rows_that_train_has_too_are_told_of(tmp_path, caplog):
     more = [{"text": "low 0", "label": 9, "split": "dev"}, {"text": "lost", "label": 9, "split": "tran"}]
-    with caplog.at_level(logging.INFO, "layerwise.multitask.rows"):
+    with caplog.at_level(logging.INFO, "layerwise.train.multitask.rows"):
         load_training_task(classes(write(tmp_path / "rows.csv", [*CLASSED[:-1], *more])))
     unused, repeated = caplog.records
     assert unused.levelname == "INFO"
@@ -364,7 +363,7 @@ def test_rows_of_no_split_and_rows_that_train_has_too_are_told_of(tmp_path, capl
 
 
 def test_pairs_are_the_same_only_as_pairs(tmp_path, caplog):
-    with caplog.at_level(logging.WARNING, "layerwise.multitask.rows"):
+    with caplog.at_level(logging.WARNING, "layerwise.train.multitask.rows"):
         load_training_task(graded(write(tmp_path / "one.csv", [*SCORED, {**SCORED[0], "b": "six", "split": "dev"}])))
     assert not caplog.records
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerwise.errors import InputError
-from layerwise.multitask.losses import task_loss
-from layerwise.multitask.schedule import schedule, steps
-from layerwise.multitask.settings import ITERATIONS
-from layerwise.multitask.weights import LearnedWeights, task_weights, weighted_loss
+from layerwise.train.multitask.losses import task_loss
+from layerwise.train.multitask.schedule import schedule, steps
+from layerwise.train.multitask.settings import ITERATIONS
+from layerwise.train.multitask.weights import LearnedWeights, task_weights, weighted_loss
 
 tasks = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 12)), min_size=1, max_size=5)
 orders = st.tuples(st.integers(0, 1000), st.integers(0, 5))
@@ -145,7 +145,7 @@ def test_extreme_temperatures_are_no_overflow():
         ({"sizes": [1, 2]}, "2 sizes and 1 batch sizes came; give one of each"),
         ({"sizes": [0]}, "task 0 has 0 rows in batches of 4; both must be 1 or more"),
         ({"batch_sizes": [0]}, "task 0 has 9 rows in batches of 0"),
-        ({"iteration": "cycle"}, "iteration 'cycle' is not known; known: cycling"),
+        ({"iteration": "cycle"}, "Unknown iteration 'cycle'.*Known: cycling"),
         ({"temperature": 0.0}, "temperature 0.0: give a number above 0"),
         ({"seed": -1}, "The seed -1 is negative"),
     ],

@@ -1,0 +1,1 @@
+"""Contrastive training of sentence embeddings: text to batches, objectives to a loss, a student to a model."""

@@ -1,0 +1,348 @@
+"""Batches of a corpus: its rows in the order of an epoch, cut into batches, tokenised ahead in a thread and padded.
+
+The order is a function of (seed, epoch), so all processes of a training agree on it without communicating, and a
+resumed training sees what an uninterrupted one would have seen. A corpus in memory is permuted as a whole; a streamed
+one goes through a buffer. Tensors stay on the CPU.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count, islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerwise.encoder import SentenceTokenizer, ahead
+from layerwise.errors import InputError
+from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus
+from layerwise.train.contrastive.text_rows import Texts
+
+Numbers = NDArray[np.int64]
+
+
+class Batches:
+    """An epoch's batches each time it is iterated.
+
+    A batch has `input_ids` and `attention_mask`, both int64 (columns·b, t): the b rows of the first column, then those
+    of the next; and `rows`, int64 (b,), their numbers in the corpus (of a streamed one: in the order of reading, the
+    same in each epoch). t is the longest text of the batch.
+
+    Args:
+        corpus: In memory or streamed.
+        tokenizer: Truncates each text to the model's length.
+        batch_size: Rows per batch and process, 2 or more.
+        copies: How often the texts of a one-column corpus are repeated; 2 for two passes with different dropout.
+        pad_id: The token that texts are padded with.
+        seed: Of the order, with the epoch.
+        bucket: Batch texts of similar length together, within a window: less padding. Then every process tokenises
+            whole windows; without, only its rows.
+        rank: The number of this process.
+        world: The number of processes. A joint batch has batch_size·world rows, each process takes a contiguous part.
+        window: How many joint batches are tokenised at a time.
+    """
+
+    def __init__(
+        self,
+        corpus: AnyCorpus,
+        tokenizer: SentenceTokenizer,
+        *,
+        batch_size: int,
+        copies: int = 1,
+        pad_id: int,
+        seed: int,
+        bucket: bool = True,
+        rank: int = 0,
+        world: int = 1,
+        window: int = 64,
+    ) -> None:
+        self.corpus = corpus
+        self.tokenizer = tokenizer
+        self.copies = copies
+        self.pad_id = pad_id
+        self.seed = seed
+        self.bucket = bucket
+        self.window = window
+        self.sharding = Sharding(batch_size, rank, world)
+        self.epoch = 0
+        self.truncated = 0
+        self.counted = 0
+        self._dropped = 0
+        self._skip = 0
+        self._check()
+
+    def __len__(self) -> int:
+        """Batches per epoch; a TypeError where the corpus does not know its rows."""
+        if self.corpus.rows is None:
+            raise TypeError("a streamed corpus has no length; give it rows")
+        return self.sharding.count(self.corpus.rows)
+
+    @property
+    def dropped(self) -> int:
+        """Rows of an epoch that are in no batch; for a corpus of unknown length 0 until its first epoch ended."""
+        return self._dropped if self.corpus.rows is None else self.sharding.dropped(self.corpus.rows)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration."""
+        if epoch < 0:
+            raise InputError(f"epoch is {epoch}; epochs count from 0")
+        self.epoch = epoch
+
+    def skip(self, batches: int) -> None:
+        """Start the next iteration, and only that, after this many batches."""
+        most = batches if self.corpus.rows is None else len(self)
+        if not 0 <= batches <= most:
+            raise InputError(f"{batches} batches to skip; an epoch has {most}: was it another corpus or batch size?")
+        self._skip = batches
+
+    def resume_at(self, step: int) -> None:
+        """Start the next iteration where a training that has made this many steps continues."""
+        self.skip(step % len(self))
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        """The batches. `truncated` counts the texts that this process truncated in this iteration."""
+        skip, self._skip, self.truncated = self._skip, 0, 0
+        return self._batches(self._windows(self.epoch, skip))
+
+    def _batches(self, windows: Iterator["Window"]) -> Iterator[dict[str, Tensor]]:
+        for window in _in_a_thread(windows):
+            self.truncated += window.truncated
+            self._dropped = window.dropped
+            for batch in window.batches:
+                yield window.padded(batch, pad_id=self.pad_id, copies=self.copies)
+
+    def _windows(self, epoch: int, skip: int) -> Iterator["Window"]:
+        size = self.window * self.sharding.joint
+        batches = rows = 0
+        for number, block in enumerate(shuffled(self.corpus, size=size, seed=self.seed, epoch=epoch)):
+            in_block = self.sharding.count(len(block))
+            batches, rows = batches + in_block, rows + len(block)
+            if batches > skip or not in_block:
+                random = np.random.default_rng([self.seed, epoch, number + 1])
+                window = tokenised(
+                    block, self.tokenizer, sharding=self.sharding, random=random if self.bucket else None
+                )
+                yield window.after(skip - (batches - in_block))
+        if not batches:
+            raise self._no_batch(rows)
+        self.counted = batches  # of the latest pass, skipped ones too
+
+    def _check(self) -> None:
+        if self.window < 1:
+            raise InputError(f"window is {self.window} batches; give 1 or more")
+        if self.seed < 0:
+            raise InputError(f"seed is {self.seed}; give 0 or more")
+        if self.copies < 1 or (self.copies > 1 and self.corpus.width > 1):
+            raise InputError(
+                f"{self.copies} copies of a corpus of {self.corpus.width} columns; give 1, or a corpus of one column"
+            )
+        if self.corpus.rows is not None and not len(self):
+            raise self._no_batch(self.corpus.rows)
+
+    def _no_batch(self, rows: int) -> InputError:
+        world = self.sharding.world
+        processes = "" if world == 1 else f" for each of {world} processes"
+        return InputError(
+            f"{self.corpus.source}: {rows} rows make no batch of {self.sharding.batch_size}{processes}; "
+            f"give more rows, or a smaller batch_size"
+        )
+
+
+class EndlessBatches:
+    """Batches of a streamed corpus, pass after pass without end, each in another order."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+        self._skip = 0
+
+    def resume_at(self, step: int) -> None:
+        """Start the next iteration after this many batches, in whatever pass they end."""
+        self._skip = step
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        skip, self._skip = self._skip, 0
+        rows = self.batches.corpus.rows
+        passes, skip = (0, skip) if rows is None else divmod(skip, len(self.batches))
+        for number in count(passes):
+            self.batches.set_epoch(number)
+            self.batches.skip(skip)
+            yield from self.batches
+            skip = 0 if rows is not None else max(0, skip - self.batches.counted)
+
+
+# The order of an epoch
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows: their numbers in the corpus (streamed: in the order of reading), and each column's texts."""
+
+    rows: Numbers
+    columns: tuple[Texts, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def shuffled(corpus: AnyCorpus, *, size: int, seed: int, epoch: int) -> Iterator[Block]:
+    """Every row once, in shuffled blocks of `size` rows but for the last."""
+    random = np.random.default_rng([seed, epoch])
+    return _permuted(corpus, size, random) if isinstance(corpus, Corpus) else _buffered(corpus, size, random)
+
+
+def _permuted(corpus: Corpus, size: int, random: np.random.Generator) -> Iterator[Block]:
+    order = random.permutation(len(corpus))
+    for start in range(0, len(order), size):
+        rows = order[start : start + size]
+        places = rows.tolist()
+        yield Block(rows, tuple(tuple(map(column.__getitem__, places)) for column in corpus.columns))
+
+
+def _buffered(corpus: StreamedCorpus, size: int, random: np.random.Generator) -> Iterator[Block]:
+    """A random half of the waiting block and the next one at a time."""
+    numbered = enumerate(corpus)
+    waiting = list(islice(numbered, size))
+    while waiting:
+        waiting += islice(numbered, size)
+        order = random.permutation(len(waiting)).tolist()
+        numbers, texts = zip(*(waiting[place] for place in order[:size]), strict=True)
+        yield Block(np.array(numbers, dtype=np.int64), tuple(zip(*texts, strict=True)))
+        waiting = [waiting[place] for place in order[size:]]
+
+
+# Which rows make a batch, and which part of it a process takes
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Joint batches of `batch_size` rows for each of `world` processes, of which `rank` takes a contiguous part.
+
+    The rows left at the end make a smaller batch, if one process has two of them or more, or if they divide evenly
+    among several; else they are dropped, for processes with unequal batches would wait for each other for ever.
+    """
+
+    batch_size: int
+    rank: int = 0
+    world: int = 1
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 2:
+            raise InputError(
+                f"batch_size is {self.batch_size}: a batch of one sentence has no negatives; give 2 or more"
+            )
+        if not 0 <= self.rank < self.world:
+            raise InputError(f"rank is {self.rank} of world {self.world}; ranks count from 0 to world - 1")
+
+    @property
+    def joint(self) -> int:
+        """Rows of a batch of all processes together."""
+        return self.batch_size * self.world
+
+    def full(self, rows: int) -> int:
+        """How many of so many rows are in full batches."""
+        return rows - rows % self.joint
+
+    def tail(self, rows: int) -> int:
+        """How many rows the last, smaller batch has; 0 where there is none."""
+        left = rows % self.joint
+        return left if left > 1 and left % self.world == 0 else 0
+
+    def count(self, rows: int) -> int:
+        """How many batches so many rows make."""
+        return rows // self.joint + bool(self.tail(rows))
+
+    def dropped(self, rows: int) -> int:
+        """How many of so many rows are in no batch."""
+        return rows - self.full(rows) - self.tail(rows)
+
+    def parts(self, order: Numbers) -> list[Numbers]:
+        """This process's part of each batch of the rows in their order, the smaller one last."""
+        full, tail = self.full(len(order)), self.tail(len(order))
+        parts = order[:full].reshape(-1, self.world, self.batch_size)[:, self.rank]
+        last = order[full : full + tail].reshape(self.world, -1)[self.rank]
+        return [*parts, *([last] if tail else [])]
+
+
+# Tokens
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokenised rows and the batches made of them, which are cut from one flat array of tokens without a loop.
+
+    Attributes:
+        rows: The rows' numbers in the corpus, (n,).
+        tokens: All tokens, one text after the other.
+        starts: Where in `tokens` each text starts, (columns, n).
+        lengths: How many tokens each text has, (columns, n).
+        batches: This process's part of each batch: positions among the n rows.
+        truncated: How many texts were truncated to the model's length.
+        dropped: How many rows are in no batch.
+    """
+
+    rows: Numbers
+    tokens: Numbers
+    starts: Numbers
+    lengths: Numbers
+    batches: Sequence[Numbers]
+    truncated: int
+    dropped: int
+
+    def after(self, batches: int) -> "Window":
+        """Without the first so many batches; with all of them for 0 and less."""
+        return replace(self, batches=self.batches[max(0, batches) :])
+
+    def padded(self, batch: Numbers, *, pad_id: int, copies: int = 1) -> dict[str, Tensor]:
+        """A batch: token numbers and mask, (copies·columns·b, longest), and the rows' numbers, (b,)."""
+        lengths, starts = self.lengths[:, batch].reshape(-1, 1), self.starts[:, batch].reshape(-1, 1)
+        places = np.arange(lengths.max())
+        mask = places < lengths
+        tokens = np.where(mask, self.tokens.take(starts + places, mode="clip"), pad_id)
+        stacked = (np.tile(array, (copies, 1)) for array in (tokens, mask.astype(np.int64)))
+        ids, attention = map(torch.from_numpy, stacked)
+        return {"input_ids": ids, "attention_mask": attention, "rows": torch.from_numpy(self.rows[batch])}
+
+
+def tokenised(
+    block: Block, tokenizer: SentenceTokenizer, *, sharding: Sharding, random: np.random.Generator | None = None
+) -> Window:
+    """A block's window. With `random`, batches of similar length in random order; else in the order of the block."""
+    used = np.arange(len(block) - sharding.dropped(len(block)))
+    if random is None:
+        parts = sharding.parts(used)
+        return _window(block, tokenizer, np.concatenate([used[:0], *parts]), sharding, parts)
+    window = _window(block, tokenizer, used, sharding, [])
+    return replace(window, batches=_by_length(window.lengths.max(axis=0)[used], sharding, random))
+
+
+def _window(
+    block: Block, tokenizer: SentenceTokenizer, positions: Numbers, sharding: Sharding, batches: Sequence[Numbers]
+) -> Window:
+    """Tokenise the rows at these positions; the others are left without tokens."""
+    places = positions.tolist()
+    tokenized = tokenizer([column[place] for column in block.columns for place in places])
+    each = np.fromiter(map(len, tokenized.ids), dtype=np.int64, count=len(tokenized.ids))
+    tokens = np.fromiter(chain.from_iterable(tokenized.ids), dtype=np.int64, count=int(each.sum()))
+    starts, lengths = np.zeros((2, len(block.columns), len(block)), dtype=np.int64)
+    lengths[:, positions] = each.reshape(len(block.columns), -1)
+    starts[:, positions] = (np.cumsum(each) - each).reshape(len(block.columns), -1)
+    dropped = sharding.dropped(len(block))
+    return Window(block.rows, tokens, starts, lengths, batches, tokenized.truncated, dropped)
+
+
+def _by_length(longest: Numbers, sharding: Sharding, random: np.random.Generator) -> list[Numbers]:
+    """Batches of rows of similar length in random order; a last, smaller batch stays last, whatever its lengths."""
+    full = sharding.full(len(longest))
+    order = np.concatenate([np.argsort(longest[:full], kind="stable"), np.arange(full, len(longest))])
+    parts = sharding.parts(order)
+    batches = full // sharding.joint
+    return [*(parts[place] for place in random.permutation(batches)), *parts[batches:]]
+
+
+def _in_a_thread(windows: Iterator[Window]) -> Iterator[Window]:
+    """The same windows, each read and tokenised in a thread while the previous one is used."""
+    for window in ahead(lambda _: next(windows, None), count()):
+        if window is None:
+            return
+        yield window

@@ -1,0 +1,186 @@
+"""Contrastive training as a job of the loop: text to batches, an encoder to a student, the student to a model."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from layerwise.data import Task, find_tasks
+from layerwise.encoder import LayerEncoder, SentenceTokenizer
+from layerwise.errors import InputError
+from layerwise.evaluate import Evaluation
+from layerwise.model import LayerModel
+from layerwise.objectives import rank, world_size
+from layerwise.train.contrastive.batches import Batches, EndlessBatches
+from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus, equal_to_evaluation, load_corpus
+from layerwise.train.contrastive.dev import DevScore
+from layerwise.train.contrastive.frozen import MAX_BYTES, Frozen, FrozenCopy, FrozenViews, bytes_needed
+from layerwise.train.contrastive.settings import RECIPES, Recipe
+from layerwise.train.contrastive.student import BATCH, Student, build_student
+from layerwise.train.contrastive.trainer import ContrastiveTrainer
+from layerwise.train.loop.graphs import GraphedEncode, use_graphs
+from layerwise.train.loop.job import Job, Training
+from layerwise.train.loop.scoring import check_unseen, score_model, tasks_to_score
+from layerwise.train.loop.summary import Result, summarise
+from layerwise.train.recipes.format import RecipeFormat
+
+log = logging.getLogger(__name__)
+
+
+class ContrastiveJob(Job[Recipe, Student, LayerModel]):
+    """A contrastive training.
+
+    >>> job = ContrastiveJob(load_recipe("small-simcse"), encoder="my-encoder", data="data")  # doctest: +SKIP
+    >>> train(job, "run").model.encode(["A sentence."])  # doctest: +SKIP
+
+    Args:
+        recipe: The settings.
+        encoder: A folder or hub name instead of the recipe's; an encoder object is trained in place.
+        corpus: Instead of the recipe's text.
+        data: The data folder, for the text by name and for dev and test tasks.
+    """
+
+    formats: ClassVar[RecipeFormat[Recipe]] = RECIPES
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        encoder: LayerEncoder | str | None = None,
+        corpus: AnyCorpus | None = None,
+        data: str | None = None,
+    ) -> None:
+        super().__init__(recipe, encoder=encoder)
+        self.data = data
+        self._given_corpus = corpus
+        self.corpus: AnyCorpus
+        self.dev: DevScore | None = None
+        self.tests: Sequence[Task] = ()
+
+    def read_data(self) -> None:
+        """Read the text and the dev pairs."""
+        self.corpus = load_corpus(self.recipe.data, self.data) if self._given_corpus is None else self._given_corpus
+        if isinstance(self.corpus, StreamedCorpus) and self.recipe.train.steps is None:
+            raise InputError("[data] stream: the number of steps of an epoch is unknown; give steps under [train]")
+        self.dev = DevScore(self.recipe.dev, self.data) if self.recipe.dev.task else None
+
+    def prepare_test(self) -> None:
+        """Find the test tasks, and refuse those that would be scored on dev rows."""
+        self.tests = tasks_to_score(self.recipe.dev.test, self.data)
+        check_unseen(self.recipe.dev.task, self.tests)
+
+    @property
+    def digest(self) -> str:
+        """Of the corpus."""
+        return self.corpus.digest
+
+    @property
+    def metric(self) -> str | None:
+        """The dev task's metric."""
+        return self.dev.metric if self.dev else None
+
+    def build(self, encoder: LayerEncoder, *, seed: int) -> Training[Student]:
+        """Student, batches and dev score; the frozen copy's views are computed here."""
+        recipe, dev = self.recipe, self.dev
+        if recipe.data.max_length > encoder.max_length:
+            raise InputError(
+                f"[data] max_length is {recipe.data.max_length}; "
+                f"{encoder.name} takes at most {encoder.max_length} tokens"
+            )
+        student = build_student(recipe, encoder, seed=seed)
+        frozen = self._frozen(encoder)
+        batches = self._batches(encoder, seed, for_copy=isinstance(frozen, FrozenCopy))
+        if rank() == 0:
+            log.info("training on %s (%s), device %s", self.corpus.source, self.corpus.counts, encoder.device)
+        columns = max(recipe.student_columns, recipe.copies)
+        return Training(
+            student=student,
+            batches=batches,
+            scorer=(lambda: dev(self._to_model(student))) if dev else None,
+            trainer=partial(
+                ContrastiveTrainer,
+                frozen=frozen,
+                pull=recipe.pull,
+                chunk=recipe.train.chunk,
+                columns=columns,
+                graphs=self._graphs(student, columns),
+            ),
+        )
+
+    def data_facts(self, training: Training[Student]) -> dict[str, Any]:  # noqa: ARG002
+        """The text, and how many of its sentences are sentences of evaluation tasks."""
+        tasks = [task.name for task in find_tasks(suites=["sts"])]
+        return {
+            "text": {"source": self.corpus.source, **asdict(self.corpus.counts)},
+            "text_equal_to_evaluation": equal_to_evaluation(self.corpus, tasks, self.data),
+        }
+
+    def score_facts(self, training: Training[Student], state: Any) -> dict[str, Any]:  # noqa: ARG002
+        """The best dev score and its step."""
+        if self.dev is None or state.best_metric is None:
+            return {}
+        best = {"best": 100 * state.best_metric, "at_step": state.best_global_step}
+        return {"dev": {"task": self.dev.name, "metric": self.dev.metric, **best}}
+
+    def model(self, training: Training[Student], facts: Mapping[str, Any]) -> LayerModel:
+        """The model that the recipe asks for, with the record of its training text."""
+        return self._to_model(training.student, training=dict(facts), fitted_on=(self.corpus.fitted_on,))
+
+    def evaluate(self, model: LayerModel) -> Evaluation | None:
+        """Scores on the test tasks."""
+        return score_model(model, self.tests, self.data) if self.tests else None
+
+    def save(self, model: LayerModel, facts: Mapping[str, Any], folder: Path) -> None:
+        """Save the model folder."""
+        model.replaced(training=dict(facts)).save(folder, overwrite=True)
+
+    def summary(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Of dev and test scores."""
+        return summarise(results)
+
+    def _to_model(self, student: Student, **options: Any) -> LayerModel:
+        settings = self.recipe.model
+        return student.to_model(inference=settings.inference, keep_head=settings.keep_head, **options)
+
+    def _frozen(self, encoder: LayerEncoder) -> Frozen | None:
+        """The frozen copy's views: computed once where they can be held in memory."""
+        settings, corpus = self.recipe.frozen, self.corpus
+        if settings is None:
+            return None
+        fits = isinstance(corpus, Corpus) and bytes_needed(encoder, len(corpus), settings) <= MAX_BYTES
+        if settings.dropout or not fits or not isinstance(corpus, Corpus):
+            log.info("the frozen copy runs at every step: its views cannot be held in memory")
+            return FrozenCopy(encoder, settings)
+        texts = corpus.columns[settings.column]
+        return FrozenViews.of(encoder, texts, settings, max_length=self.recipe.data.max_length)
+
+    def _batches(self, encoder: LayerEncoder, seed: int, *, for_copy: bool) -> Batches | EndlessBatches:
+        recipe, corpus = self.recipe, self.corpus
+        if corpus.rows is not None and corpus.rows < recipe.train.batch_size:
+            log.warning(
+                "batch_size is %d, but there are %d rows: each batch holds all of them",
+                recipe.train.batch_size, corpus.rows,
+            )  # fmt: skip
+        if isinstance(corpus, Corpus) and not for_copy:
+            corpus = replace(corpus, columns=corpus.columns[: recipe.student_columns])
+        batches = Batches(
+            corpus,
+            SentenceTokenizer(encoder.tokenizer, max_length=recipe.data.max_length),
+            batch_size=recipe.train.batch_size,
+            copies=recipe.copies if corpus.width == 1 else 1,
+            pad_id=int(encoder.tokenizer.pad_token_id or 0),
+            seed=seed,
+            bucket=recipe.data.bucket,
+            rank=rank(),
+            world=world_size(),
+        )
+        return EndlessBatches(batches) if isinstance(corpus, StreamedCorpus) else batches
+
+    def _graphs(self, student: Student, columns: int) -> GraphedEncode | None:
+        settings = self.recipe.train
+        if not use_graphs(student, settings):
+            return None
+        rows = {BATCH: settings.batch_size * columns}
+        return GraphedEncode(student, rows=rows, bf16=settings.precision == "bf16")

@@ -1,0 +1,195 @@
+"""The settings of contrastive training: the text, the objectives and the dev pairs; a recipe is a TOML file of them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
+
+from layerwise.errors import InputError
+from layerwise.settings import Settings
+from layerwise.train.contrastive.terms import TERMS, FrozenSettings, TermSettings
+from layerwise.train.loop.settings import BaseRecipe, EvalSchedule
+from layerwise.train.recipes.format import ListedTable, RecipeFormat, RecipeSource, Tables
+
+
+class DataSettings(Settings):
+    """The text to train on.
+
+    Attributes:
+        files: Files or `hub:owner/name[:split]`, read one after the other; a name that is not a path is looked up in
+            the data folder.
+        columns: One: every sentence is its own positive (by dropout); two: pairs; three: pairs and a hard negative.
+        stack: Stack the columns into one column of sentences.
+        limit: Only the first rows.
+        max_length: Texts are truncated to this many tokens in training.
+        stream: Never hold the text in memory; needs `steps` in [train].
+        keep_duplicates: Do not drop repeated rows.
+        bucket: Batch texts of similar length together.
+    """
+
+    label: ClassVar[str] = "[data]"
+    files: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ("text",)
+    stack: bool = False
+    limit: Annotated[int, Field(ge=2)] | None = None
+    max_length: Annotated[int, Field(ge=3)] = 32
+    stream: bool = False
+    keep_duplicates: bool = False
+    bucket: bool = True
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not 1 <= len(self.columns) <= 3 and not self.stack:
+            raise InputError(f"columns has {len(self.columns)} names; expected 1 to 3")
+        if self.stack and self.stream:
+            raise InputError("stack and stream cannot be combined; write the sentences into one column")
+        return self
+
+    @property
+    def width(self) -> int:
+        """How many columns a row has."""
+        return 1 if self.stack else len(self.columns)
+
+
+class DevSettings(EvalSchedule):
+    """The evaluation during training and after it.
+
+    Attributes:
+        task: The task whose dev split picks the best checkpoint; empty: the last step's weights are kept.
+        split: Of that task.
+        test: Tasks or suites to score the trained model on, such as ["sts"].
+        measures: Logged at every evaluation: "token-similarity" (TokSim), "layer-similarity" (SetSim), "alignment",
+            "uniformity".
+    """
+
+    task: str = "stsb"
+    split: str = "dev"
+    test: tuple[str, ...] = ()
+    measures: tuple[Literal["token-similarity", "layer-similarity", "alignment", "uniformity"], ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.split == "test":
+            raise InputError('split = "test": checkpoints are never picked on test data; give "dev" or "train"')
+        if self.measures and not self.task:
+            raise InputError("measures are taken on the dev pairs; give a task")
+        if self.patience and not self.task:
+            raise InputError("patience needs dev pairs; give a task, or set patience = 0")
+        return self
+
+
+class Recipe(BaseRecipe):
+    """A contrastive training: text, model, objectives, optimiser and dev pairs."""
+
+    data: DataSettings = DataSettings()
+    objectives: tuple[SerializeAsAny[TermSettings], ...]
+    dev: DevSettings = DevSettings()
+
+    @field_validator("objectives", mode="before")
+    @classmethod
+    def _by_name(cls, objectives: Any) -> Any:
+        """Tables become the settings of their objective; one of weight 0 is left out, so that --set can do it."""
+        if not isinstance(objectives, tuple):
+            return objectives
+        terms = [_term(one) if isinstance(one, Mapping) else one for one in objectives]
+        return tuple(term for term in terms if term is not None)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.objectives:
+            raise InputError("no [[objective]]; add one or more, each with a name and its settings")
+        names = [term.name for term in self.objectives]
+        if len(set(names)) < len(names):
+            raise InputError("an [[objective]] is given twice; give it once, with one weight")
+        if len({term.frozen for term in self.objectives if term.frozen}) > 1:
+            raise InputError("the objectives ask for different views of the frozen copy; give them the same")
+        if self.train.chunk and any(term.reads_tokens for term in self.objectives):
+            raise InputError("[train] chunk: gradient caching cannot be combined with the objectives mlm and diffcse")
+        if self.data.stream and self.train.steps is None:
+            raise InputError("[data] stream: the number of steps of an epoch is unknown; give steps under [train]")
+        self._check_columns()
+        return self
+
+    def _check_columns(self) -> None:
+        width = self.data.width
+        needed = max(term.columns for term in self.objectives)
+        if self.frozen is not None and self.frozen.column >= width:
+            raise InputError(f"objective column = {self.frozen.column}, but [data] has {width} column(s), from 0")
+        if width > 1 and needed > width:
+            raise InputError(f"an objective needs {needed} columns, but [data] has {width}")
+        read = {*range(self.student_columns), *([self.frozen.column] if self.frozen else [])}
+        unread = [name for place, name in enumerate(self.data.columns[:width]) if place not in read]
+        if unread:
+            raise InputError(f"no objective reads [data] column {', '.join(unread)}; remove it, or add info-nce")
+        for term in self.objectives:
+            term.check_columns(width)
+
+    @property
+    def frozen(self) -> FrozenSettings | None:
+        """The views of the frozen copy that the objectives need."""
+        return next((term.frozen for term in self.objectives if term.frozen), None)
+
+    @property
+    def pull(self) -> float:
+        """The strength of the pull of the weights to their initial values."""
+        return sum(term.weight * term.pull_strength for term in self.objectives)
+
+    @property
+    def student_columns(self) -> int:
+        """How many columns of the data the student reads: all but those that only the frozen copy reads."""
+        width = self.data.width
+        needed = max(term.columns for term in self.objectives)
+        return width if any(term.name == "info-nce" for term in self.objectives) else min(width, max(needed, 1))
+
+    @property
+    def copies(self) -> int:
+        """How often a one-column sentence goes through the student, each time with another dropout mask."""
+        return max(term.columns for term in self.objectives) if self.student_columns == 1 else 1
+
+
+def _term(table: Mapping[str, Any]) -> TermSettings | None:
+    name = table.get("name")
+    if not isinstance(name, str):
+        raise InputError(f"an [[objective]] has no name; known: {', '.join(TERMS)}")
+    kind = TERMS[name]
+    return None if table.get("weight") == 0 else kind(**table)
+
+
+class ContrastiveFormat(RecipeFormat[Recipe]):
+    """Recipes that name text files."""
+
+    def parse(self, source: RecipeSource, *, data: str | None = None) -> Recipe:
+        """The settings of a recipe; its text files may lie beside it, if they are not in the data folder."""
+        recipe = super().parse(source)
+        files = tuple(source.locate(file, data) for file in recipe.data.files)
+        return recipe.replaced(data=recipe.data.replaced(files=files))
+
+
+RECIPES = ContrastiveFormat(
+    recipe=Recipe,
+    folder="contrastive",
+    tables=("data", "model", "train", "dev"),
+    listed={"objective": ListedTable("name", grows=True, removable=True)},
+)
+
+
+def load_recipe(name_or_file: str | Path, sets: Sequence[str] = (), *, data: str | None = None) -> Recipe:
+    """A recipe by its name or file, with overrides such as "train.learning_rate=1e-4".
+
+    Text files that a recipe file names may lie beside it, if they are not in the data folder.
+
+    >>> load_recipe("simcse-unsup", ["train.batch_size=128"]).train.batch_size
+    128
+    """
+    return RECIPES.load(name_or_file, sets, data=data)
+
+
+def parse_recipe(tables: Tables, *, where: str = "recipe") -> Recipe:
+    """A recipe from the tables of a TOML file; `where` begins an error."""
+    return RECIPES.settings(tables, where=where)
+
+
+def recipe_toml(recipe: Recipe) -> str:
+    """The recipe as TOML: every setting, defaults too."""
+    return RECIPES.toml(recipe)

@@ -1,0 +1,147 @@
+"""The student of contrastive training: encoder, pooler, head and loss terms; one forward pass a step."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerwise.encoder import LayerEncoder, dropout_rate
+from layerwise.errors import InputError
+from layerwise.mixes import LayerMix, Mix, parse_mix
+from layerwise.model import Head, LayerModel
+from layerwise.objectives import gather_rows
+from layerwise.train.contrastive.settings import Recipe
+from layerwise.train.contrastive.terms import LocalRows, Step, Term, TermContext
+from layerwise.train.loop.student import BaseStudent, Encoded, EncoderPass, freeze, new_layers
+
+BATCH = "batch"  # the only part of its only pass
+
+
+class Student(BaseStudent):
+    """What the trainer trains.
+
+    Args:
+        encoder: Its model is trained in place.
+        pooler: The mix that makes embeddings, resolved; attention has its network.
+        head: Applied after the pooler, or identity.
+        terms: The loss, by name.
+        weights: Of the terms.
+    """
+
+    def __init__(
+        self,
+        encoder: LayerEncoder,
+        pooler: LayerMix,
+        head: nn.Module,
+        terms: Mapping[str, Term],
+        weights: Mapping[str, float],
+    ) -> None:
+        super().__init__(encoder, pooler, head)
+        self.terms = nn.ModuleDict(terms)
+        self.weights = dict(weights)
+        self._term_views = [view for term in terms.values() for view in term.views]
+        self.layers = sorted({*pooler.layers, *(layer for _, layer in self._term_views)})
+        self.poolings = list(dict.fromkeys([*pooler.poolings, *(pooling for pooling, _ in self._term_views)]))
+        self._pooler_views = _PoolerViews(pooler, self.layers, self.poolings)
+        self.encoded_names = ("embeddings", "views") if self._term_views else ("embeddings",)
+        self.eval()  # a new module is in training mode, whatever mode its encoder is in
+
+    def passes(self, batch: Mapping[str, Any]) -> Sequence[EncoderPass]:
+        """One pass of all columns: tokens (columns · b, t) with column 0's rows first."""
+        tokens = batch["input_ids"]
+        return (EncoderPass(rows={BATCH: len(tokens)}, tokens=tokens, mask=batch["attention_mask"]),)
+
+    def encode(self, tokens: Tensor, mask: Tensor) -> Encoded:
+        """One pass: embeddings after the head, and the views that terms asked for, (rows, poolings, layers, width)."""
+        views = self.encoder.read(tokens, mask, self.layers, self.poolings)
+        with torch.autocast(views.device.type, enabled=False):
+            embeddings = self.head(self.pooler.combine_poolings(self._pooler_views(views)))
+        encoded = {"embeddings": embeddings, "views": views}
+        return {name: encoded[name] for name in self.encoded_names}
+
+    def loss(self, encoded: Mapping[str, Encoded], batch: Mapping[str, Any]) -> dict[str, Any]:
+        """The weighted sum of the terms; `batch` has tokens and mask, `rows` (b,) and, if terms need them, `frozen`."""
+        step = self._step(encoded[BATCH], batch)
+        parts = {name: term(step) for name, term in self.terms.items()}
+        total = torch.stack([self.weights[name] * value.float() for name, value in parts.items()]).sum()
+        return {"loss": total, "parts": {name: value.detach() for name, value in parts.items()}}
+
+    def to_model(self, *, inference: str = "", keep_head: bool = False, **options: Any) -> LayerModel:
+        """A model with the student's weights, by its pooler or the mix `inference`; `options` are `LayerModel`'s."""
+        if inference:
+            return LayerModel(self.encoder, inference, **options)
+        heads = [self.head] if keep_head and isinstance(self.head, Head) else []
+        return LayerModel(self.encoder, self.pooler, heads=heads, **options)
+
+    def _step(self, encoded: Encoded, batch: Mapping[str, Any]) -> Step:
+        tokens, mask, frozen = batch["input_ids"], batch["attention_mask"], batch.get("frozen")
+        columns = len(tokens) // len(batch["rows"])
+        embeddings = _by_column(encoded["embeddings"], columns)
+        views = {}
+        if self._term_views:
+            joint = _gather_columns(_by_column(encoded["views"], columns))
+            views = {
+                (pooling, layer): joint[:, :, self.poolings.index(pooling), self.layers.index(layer)]
+                for pooling, layer in self._term_views
+            }
+        return Step(
+            embeddings=_gather_columns(embeddings),
+            views=views,
+            local=LocalRows(embeddings, _by_column(tokens, columns), _by_column(mask, columns)),
+            head=self.head,
+            frozen=None if frozen is None else gather_rows(frozen),
+        )
+
+
+def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int) -> Student:
+    """A student with new pooler, head and terms around an encoder, which is trained in place."""
+    settings = recipe.model
+    if recipe.train.chunk and settings.head == "mlp-bn":
+        raise InputError("[train] chunk: batch norm needs the whole batch at once; choose another head than mlp-bn")
+    if settings.inference:
+        parse_mix(settings.inference).resolve(encoder.depth)  # a missing layer is refused before training
+    layers = new_layers(settings, encoder, seed=seed)
+    if recipe.copies > 1 and not dropout_rate(encoder.model):
+        raise InputError(
+            f"{encoder.name} has no dropout, so two passes over a sentence are equal; "
+            f"set dropout = 0.1 under [model], or train on pairs"
+        )
+    context = TermContext(
+        encoder=encoder,
+        width=layers.width,
+        pooling=layers.pooler.poolings[0],
+        in_features=0 if settings.head == "none" else layers.in_features,
+        seed=seed + 2,
+    )
+    terms = {term.name: term.build(context) for term in recipe.objectives}
+    weights = {term.name: term.weight for term in recipe.objectives}
+    student = Student(encoder, layers.pooler, layers.head, terms, weights).to(encoder.device)
+    freeze(student, encoder.model, settings.freeze)
+    return student
+
+
+class _PoolerViews:
+    """Selects the pooler's views of all that were read: (rows, poolings, layers, width) -> the same, fewer."""
+
+    def __init__(self, pooler: Mix, layers: list[int], poolings: list[str]) -> None:
+        self.poolings = [poolings.index(name) for name in pooler.poolings]
+        self.layers = [layers.index(layer) for layer in pooler.layers]
+        self.is_all = (len(self.poolings), len(self.layers)) == (len(poolings), len(layers))
+
+    def __call__(self, views: Tensor) -> Tensor:
+        if self.is_all:
+            return views
+        # Not by lists of numbers: these would be copied to the GPU at every step, which no CUDA graph allows.
+        by_pooling = (torch.stack([views[:, pooling, layer] for layer in self.layers], 1) for pooling in self.poolings)
+        return torch.stack(list(by_pooling), dim=1)
+
+
+def _by_column(rows: Tensor, columns: int) -> Tensor:
+    """(columns · b, …) -> (columns, b, …)"""
+    return rows.reshape(columns, len(rows) // columns, *rows.shape[1:])
+
+
+def _gather_columns(columns: Tensor) -> Tensor:
+    """(columns, b, …) of this process -> (columns, n, …) of all."""
+    return gather_rows(columns.transpose(0, 1).contiguous()).transpose(0, 1)

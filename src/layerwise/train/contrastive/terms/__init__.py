@@ -1,0 +1,33 @@
+"""The terms of a contrastive loss, by name: their settings in a recipe, and the modules that these build."""
+
+from layerwise.train.contrastive.terms.base import (
+    TERMS,
+    FrozenSettings,
+    LocalRows,
+    Step,
+    Term,
+    TermContext,
+    TermSettings,
+    View,
+)
+from layerwise.train.contrastive.terms.contrast import InfoNceSettings, NtXentSettings
+from layerwise.train.contrastive.terms.guided import SelfGuidedSettings
+from layerwise.train.contrastive.terms.layers import SelfContrastiveSettings
+from layerwise.train.contrastive.terms.tokens import DiffCseSettings, MaskedLanguageSettings
+
+__all__ = [
+    "TERMS",
+    "DiffCseSettings",
+    "FrozenSettings",
+    "InfoNceSettings",
+    "LocalRows",
+    "MaskedLanguageSettings",
+    "NtXentSettings",
+    "SelfContrastiveSettings",
+    "SelfGuidedSettings",
+    "Step",
+    "Term",
+    "TermContext",
+    "TermSettings",
+    "View",
+]

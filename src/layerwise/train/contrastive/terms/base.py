@@ -1,0 +1,138 @@
+"""What a term of the loss is: its settings, what it is built for, and what it sees of one step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from layerwise.encoder import LayerEncoder, resolve_layer
+from layerwise.errors import InputError
+from layerwise.objectives import gather_rows
+from layerwise.registry import Registry
+from layerwise.settings import Settings
+from layerwise.train.loop.settings import Positive
+
+View = tuple[str, int]  # token pooling, layer
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+@dataclass(frozen=True)
+class LocalRows:
+    """The rows of this process, not gathered: for terms that read tokens."""
+
+    embeddings: Tensor  # (columns, b, width)
+    tokens: Tensor  # (columns, b, t)
+    mask: Tensor  # (columns, b, t)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What terms see of one step: the rows of all processes, column by column (anchor, positive, hard negative).
+
+    Attributes:
+        embeddings: After pooler and head, (columns, n, width).
+        views: The pooled layers that terms asked for, (columns, n, layer width) each.
+        local: The rows of this process.
+        head: The training head, for terms that apply it to views.
+        frozen: The frozen copy's views, (n, layers, layer width).
+    """
+
+    embeddings: Tensor
+    views: Mapping[View, Tensor]
+    local: LocalRows
+    head: Callable[[Tensor], Tensor]
+    frozen: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class TermContext:
+    """What a term is built for.
+
+    Attributes:
+        encoder: The encoder that is trained.
+        width: Of the embeddings.
+        pooling: The pooler's token pooling.
+        in_features: The input width of the training head; 0 where there is none.
+        seed: Of the term's new weights.
+    """
+
+    encoder: LayerEncoder
+    width: int
+    pooling: str
+    in_features: int
+    seed: int
+
+    def layer(self, number: int) -> int:
+        """A layer's number from 0; a layer that the encoder does not have is refused."""
+        return resolve_layer(number, self.encoder.depth)
+
+
+class Term(nn.Module, ABC):
+    """One weighted part of the loss. Its modules are trained with the student and dropped afterwards."""
+
+    views: tuple[View, ...] = ()
+
+    @abstractmethod
+    def forward(self, step: Step) -> Tensor:
+        """The term's value, a scalar, without its weight."""
+
+
+class TermSettings(Settings, ABC):
+    """The settings of a term: a recipe's [[objective]] table."""
+
+    reads_tokens: ClassVar[bool] = False  # whether it runs a model over tokens, which gradient caching cannot split
+    name: str
+    weight: Positive = 1.0
+
+    @classmethod
+    def labelled(cls, values: Mapping[str, Any]) -> str:  # noqa: ARG003
+        """The objective's name begins every error."""
+        return f"objective {cls.model_fields['name'].default!r}:"
+
+    def check_columns(self, columns: int) -> None:
+        """Refuse settings that do not fit this many columns of data."""
+
+    @property
+    def columns(self) -> int:
+        """How many columns (or dropout passes) of a sentence it needs."""
+        return 1
+
+    @property
+    def frozen(self) -> "FrozenSettings | None":
+        """The views of the frozen copy of the encoder that it needs, if any."""
+        return None
+
+    @property
+    def pull_strength(self) -> float:
+        """The strength of the pull of the weights to their initial values."""
+        return 0.0
+
+    @abstractmethod
+    def build(self, context: TermContext) -> Term:
+        """The term itself."""
+
+
+@dataclass(frozen=True)
+class FrozenSettings:
+    """Views of the frozen copy: token pooling, layers as in a mix, which column it reads, whether dropout is on."""
+
+    pooling: str = "mean"
+    layers: str = "all"
+    column: int = 0
+    dropout: bool = False
+
+
+def draw_layer(step: Step) -> Tensor:
+    """A layer of the frozen copy for each sentence, drawn by each process for its rows: (n, width)."""
+    if step.frozen is None:
+        raise InputError("the frozen copy's views are needed, but no objective asked for them")
+    rows, layers = step.local.embeddings.shape[1], step.frozen.shape[1]
+    drawn = gather_rows(torch.randint(layers, (rows,), device=step.frozen.device))
+    return step.frozen[torch.arange(len(drawn), device=drawn.device), drawn]
+
+
+TERMS: Registry[type[TermSettings]] = Registry("objective")

@@ -1,0 +1,94 @@
+"""Callbacks of the trainer: the metrics file, when losses are logged, and progress for the command line."""
+
+import json
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from transformers import EarlyStoppingCallback, TrainerCallback
+
+from layerwise.files import plain_json
+
+METRICS = "metrics.jsonl"
+OnStep = Callable[[int, int, dict[str, float]], object]
+
+
+def make_callbacks(folder: Path, on_step: OnStep | None, *, patience: int) -> list[TrainerCallback]:
+    """The metrics file in a folder, logging at evaluations, progress, and early stopping where there is patience."""
+    callbacks: list[TrainerCallback] = [LogAtEvaluation(), MetricsFile(folder / METRICS)]
+    if on_step is not None:
+        callbacks.append(Progress(on_step))
+    if patience:
+        callbacks.append(EarlyStoppingCallback(early_stopping_patience=patience))
+    return callbacks
+
+
+class MetricsFile(TrainerCallback):
+    """Writes every log as one line of JSON with its step; NaN becomes null.
+
+    A resumed run removes the lines after its checkpoint.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """Keep the lines up to the step from which the run resumes."""
+        if not state.is_world_process_zero:
+            return
+        lines = [line for line in self._lines() if _step(line) <= state.global_step]
+        self.path.write_text("".join(f"{line}\n" for line in lines if state.global_step), encoding="utf-8")
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **options: Any) -> None:  # noqa: ARG002
+        """Append a line."""
+        if state.is_world_process_zero and logs and "train_runtime" not in logs:
+            place = {"step": state.global_step} | _epoch(state.global_step, options.get("train_dataloader"))
+            line = place | {name: value for name, value in logs.items() if name != "epoch"}
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(plain_json(line)) + "\n")
+
+    def _lines(self) -> list[str]:
+        return self.path.read_text(encoding="utf-8").splitlines() if self.path.is_file() else []
+
+
+class LogAtEvaluation(TrainerCallback):
+    """Logs losses at every evaluation too, where a run may stop, and at the last step."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """Ask for a log, besides the steps at which the host logs."""
+        control.should_log |= control.should_evaluate or state.global_step >= state.max_steps
+
+
+class Progress(TrainerCallback):
+    """Calls a function with the step, the number of steps, and the latest metrics."""
+
+    def __init__(self, on_step: OnStep) -> None:
+        self.on_step = on_step
+        self.latest: dict[str, float] = {}
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """Call it after every step."""
+        self.on_step(state.global_step, state.max_steps, self.latest)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
+        """Remember losses and dev scores."""
+        self.latest |= {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """The lines of a metrics file."""
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def _step(line: str) -> float:
+    """The step of a line; an incomplete line of a killed run counts as after every checkpoint."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return inf
+
+
+def _epoch(step: int, batches: Any) -> dict[str, float]:
+    """The epoch of a step: the host's count starts from 0 where a run is resumed."""
+    return {"epoch": round(step / len(batches), 4)} if hasattr(batches, "__len__") and len(batches) else {}

@@ -1,0 +1,120 @@
+"""CUDA graphs: the encoder's pass forward and backward launched as a whole.
+
+A step of sentence training runs hundreds of small kernels, and on a fast GPU most of its time goes into launching them
+one by one. Recorded once for each shape and replayed, they take a fraction of it. Dropout stays random: the graph
+reads the generator's state at every replay.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from layerwise.objectives import world_size
+from layerwise.train.loop.settings import OptimiserSettings
+from layerwise.train.loop.student import BaseStudent, Encoded, EncoderPass, dropout_set
+
+log = logging.getLogger(__name__)
+
+STEP = 8  # lengths are padded to a multiple of this, so that there are few shapes
+_WARM_UPS = 3
+Parts = tuple[str, ...]
+
+
+def use_graphs(student: BaseStudent, settings: OptimiserSettings) -> bool:
+    """Whether a student is trained by CUDA graphs: on one GPU, with whole batches through the encoder."""
+    on_gpu = student.encoder.device.type == "cuda" and world_size() == 1
+    return on_gpu and settings.cuda_graphs and not settings.chunk
+
+
+class GraphedEncode:
+    """`BaseStudent.run_pass` by CUDA graphs, for passes with the usual number of rows; others run without.
+
+    Passes of one step have different parts. Each has its graphs, in memory of its own: what a forward pass leaves for
+    the backward pass must not be overwritten by another pass of the same step.
+
+    Args:
+        student: Its passes are recorded.
+        rows: The rows of each part in a whole batch.
+        bf16: Run under autocast. (The host's autocast caches casts between calls, which a graph cannot.)
+    """
+
+    def __init__(self, student: BaseStudent, *, rows: Mapping[str, int], bf16: bool) -> None:
+        self.student = student
+        self.rows = dict(rows)
+        self.bf16 = bf16
+        self._graphs: dict[tuple[Parts, int], Any] = {}
+        self._pools: dict[Parts, Any] = {}
+        self._works = True
+
+    def padded(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """A batch with its length rounded up, while it is still in this machine's memory; batches by name likewise."""
+        if "input_ids" not in batch:
+            return {name: self.padded(part) for name, part in batch.items()}
+        encoder, length = self.student.encoder, batch["input_ids"].shape[1]
+        more = min(-length % STEP, max(0, encoder.max_length - length))
+        if not more:
+            return dict(batch)
+        tokens = F.pad(batch["input_ids"], (0, more), value=int(encoder.tokenizer.pad_token_id or 0))
+        return {**batch, "input_ids": tokens, "attention_mask": F.pad(batch["attention_mask"], (0, more))}
+
+    def __call__(self, encoder_pass: EncoderPass) -> Encoded:
+        """As `BaseStudent.run_pass`."""
+        tokens, mask = encoder_pass.tokens, encoder_pass.mask
+        with torch.autocast(tokens.device.type, enabled=False):
+            graph = self._graph(encoder_pass) if self._is_whole(encoder_pass) else None
+            if graph is not None:
+                return dict(zip(self.student.encoded_names, graph(tokens, mask), strict=True))
+        return self.student.run_pass(encoder_pass)
+
+    def _is_whole(self, encoder_pass: EncoderPass) -> bool:
+        return all(self.rows.get(part) == rows for part, rows in encoder_pass.rows.items())
+
+    def _graph(self, encoder_pass: EncoderPass) -> Any:
+        """The graph of a length, recorded on first use; None once recording has failed."""
+        key = (tuple(encoder_pass.rows), encoder_pass.tokens.shape[1])
+        if self._works and key not in self._graphs:
+            self._works = self._record(key, encoder_pass)
+        return self._graphs.get(key) if self._works else None
+
+    def _record(self, key: tuple[Parts, int], encoder_pass: EncoderPass) -> bool:
+        """Record a shape; the state of the random generator is restored."""
+        tokens, mask, parts = encoder_pass.tokens, encoder_pass.mask, key[0]
+        state = torch.cuda.get_rng_state(tokens.device)
+        if parts not in self._pools:
+            self._pools[parts] = torch.cuda.graph_pool_handle()
+        try:
+            with dropout_set(self.student.backbone, encoder_pass.dropout):
+                self._graphs[key] = torch.cuda.make_graphed_callables(
+                    _Pass(self.student, self.bf16),
+                    (tokens.clone(), mask.clone()),
+                    num_warmup_iters=_WARM_UPS,
+                    allow_unused_input=True,
+                    pool=self._pools[parts],
+                )
+        except RuntimeError as error:  # a model whose control flow depends on values cannot be recorded
+            log.warning("no CUDA graphs for this encoder (%s); training continues without", str(error).splitlines()[0])
+            return False
+        finally:
+            torch.cuda.set_rng_state(state, tokens.device)
+        return True
+
+
+class _Pass(nn.Module):
+    """What is recorded: tokens to tensors. Its submodules are the student's, so that their gradients are recorded."""
+
+    def __init__(self, student: BaseStudent, bf16: bool) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(part for part in (student.backbone, student.attention, student.head) if part)
+        self._student = (student,)
+        self._bf16 = bf16
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        """The tensors of `BaseStudent.encode` in the order of `BaseStudent.encoded_names`."""
+        student = self._student[0]
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self._bf16, cache_enabled=False):
+            encoded = student.encode(tokens, mask)
+        return tuple(encoded[name] for name in student.encoded_names)

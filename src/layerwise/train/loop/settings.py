@@ -1,0 +1,131 @@
+"""Settings that every kind of training has: encoder and pooler, the optimiser, when to evaluate."""
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from layerwise.errors import InputError
+from layerwise.mixes import LayerAttention, LayerWk, parse_mix
+from layerwise.settings import Settings
+
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class ModelSettings(Settings):
+    """Encoder, pooler and head.
+
+    Attributes:
+        encoder: A folder or hub name.
+        pooler: The mix that makes the embedding in training: "last @ cls", "first-last @ mean",
+            "last @ cls | last @ mean", "attention(cls, mean, last=cls)", …
+        head: Applied after the pooler: "mlp" (linear and tanh), "linear" (a projection), "mlp-bn" (DiffCSE's two layers
+            with batch norm), "none".
+        width: The head's output width; by default the encoder's.
+        keep_head: Keep the head in the trained model.
+        inference: The mix of the trained model where it is not the pooler ("train only"), such as "last @ cls".
+        freeze: "embeddings", or nothing.
+        dropout: The encoder's dropout rate in training; by default as configured in the encoder.
+    """
+
+    label: ClassVar[str] = "[model]"
+    encoder: str = ""
+    pooler: str = "last @ cls"
+    head: Literal["none", "mlp", "linear", "mlp-bn"] = "none"
+    width: Annotated[int, Field(ge=1)] | None = None
+    keep_head: bool = False
+    inference: str = ""
+    freeze: tuple[Literal["embeddings"], ...] = ()
+    dropout: Rate | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for mix in filter(None, (self.pooler, self.inference)):
+            if isinstance(parse_mix(mix), LayerWk):
+                raise InputError(f"{mix!r} cannot be trained: WK has no parameters; choose another mix")
+        if self.inference and isinstance(parse_mix(self.inference), LayerAttention):
+            raise InputError("inference must be a mix without parameters; to keep an attention pooler, leave it out")
+        if self.keep_head and (self.inference or self.head in ("none", "mlp-bn")):
+            raise InputError("keep_head needs head mlp or linear, and no other mix for inference")
+        if self.width is not None and self.head in ("none", "mlp-bn"):
+            raise InputError("width is the head's; give head mlp or linear")
+        return self
+
+
+class OptimiserSettings(Settings):
+    """How the weights are updated.
+
+    Attributes:
+        epochs: Passes over the data.
+        steps: Stop after this many steps, whatever `epochs` says; a streamed corpus needs it.
+        batch_size: Rows per process and step.
+        chunk: Gradient caching: run the encoder over this many sentences at a time, for batches beyond memory; 0: off.
+        learning_rate: The highest value of the schedule.
+        warmup: The share of the steps over which the learning rate rises.
+        schedule: How it falls afterwards.
+        weight_decay: AdamW's, not applied to biases and norms.
+        betas: AdamW's.
+        max_grad_norm: Gradients are clipped to this norm; 0: no clipping.
+        precision: "bf16" (autocast; weights stay float32), "tf32" (faster float32 products on NVIDIA GPUs; for small
+            models faster than bf16, which converts much) or "float32". A CPU always uses float32.
+        cuda_graphs: On one GPU, launch the encoder's pass as a CUDA graph: several times faster for small models.
+    """
+
+    label: ClassVar[str] = "[train]"
+    epochs: Positive = 1
+    steps: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[int, Field(ge=2)] = 64
+    chunk: Annotated[int, Field(ge=0)] = 0
+    learning_rate: Positive = 3e-5
+    warmup: Rate = 0.0
+    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = "linear"
+    weight_decay: NotNegative = 0.0
+    betas: tuple[Rate, Rate] = (0.9, 0.999)
+    max_grad_norm: NotNegative = 1.0
+    precision: Literal["float32", "tf32", "bf16"] = "bf16"
+    cuda_graphs: bool = True
+
+
+class EvalSchedule(Settings):
+    """When the model is evaluated on dev rows, and when losses are logged.
+
+    Attributes:
+        every: Steps between evaluations.
+        patience: Stop after this many evaluations without a better score; 0: never.
+        log_every: Steps between logged losses.
+    """
+
+    label: ClassVar[str] = "[dev]"
+    every: Annotated[int, Field(ge=1)] = 125
+    patience: Annotated[int, Field(ge=0)] = 0
+    log_every: Annotated[int, Field(ge=1)] = 25
+
+
+class BaseRecipe(Settings):
+    """Everything that decides a training but the seed. A kind of training adds its data and what it learns.
+
+    Attributes:
+        name: What results call it.
+        about: One sentence.
+        reached: The score it reached, on which hardware, in what time.
+        model: Encoder, pooler and head.
+        train: How the weights are updated.
+        dev: When to evaluate.
+    """
+
+    label: ClassVar[str] = ""
+    name: str
+    about: str = ""
+    reached: str = ""
+    model: ModelSettings = ModelSettings()
+    train: OptimiserSettings = OptimiserSettings()
+    dev: EvalSchedule = EvalSchedule()
+
+    def facts(self) -> dict[str, Any]:
+        """All settings, for JSON and the model card."""
+        return self.model_dump()
+
+    def without_description(self) -> Self:
+        """What decides a training: the recipe without name, about and reached."""
+        return self.replaced(name="", about="", reached="")

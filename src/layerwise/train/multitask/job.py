@@ -1,0 +1,193 @@
+"""Multitask training as a job of the loop: tasks to batches, an encoder to a student, the student to a predictor."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from layerwise.data import Task
+from layerwise.encoder import LayerEncoder
+from layerwise.evaluate import Evaluation
+from layerwise.objectives import rank, world_size
+from layerwise.postprocess import ENCODER, FittedOn
+from layerwise.predict import Predictor, task_tokenizers
+from layerwise.train.loop.graphs import GraphedEncode, use_graphs
+from layerwise.train.loop.job import Job, Training
+from layerwise.train.loop.scoring import score_model, tasks_to_score
+from layerwise.train.loop.summary import Result, spread, spreads
+from layerwise.train.multitask.batches import MultitaskBatches
+from layerwise.train.multitask.dev import OVERALL, TaskScorer
+from layerwise.train.multitask.rows import TrainingTask, load_training_task
+from layerwise.train.multitask.settings import MULTITASK_RECIPES, MultitaskRecipe
+from layerwise.train.multitask.student import MultitaskStudent, build_student, second_view
+from layerwise.train.multitask.trainer import MultitaskTrainer
+from layerwise.train.recipes.format import RecipeFormat
+
+log = logging.getLogger(__name__)
+
+
+class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
+    """A training on several tasks. Tasks of weight 0 are neither trained nor scored nor kept.
+
+    >>> job = MultitaskJob(load_multitask_recipe("cs224n"), encoder="my-encoder", data="data")  # doctest: +SKIP
+    >>> train(job, "run").model.predict("sst", ["A good film."]).labels  # doctest: +SKIP
+
+    Args:
+        recipe: The settings.
+        encoder: A folder or hub name instead of the recipe's; an encoder object is trained in place.
+        tasks: The recipe's trained tasks with their rows, where they are read already.
+        data: The data folder, for the files of tasks and for test tasks.
+    """
+
+    formats: ClassVar[RecipeFormat[MultitaskRecipe]] = MULTITASK_RECIPES
+
+    def __init__(
+        self,
+        recipe: MultitaskRecipe,
+        *,
+        encoder: LayerEncoder | str | None = None,
+        tasks: Sequence[TrainingTask] | None = None,
+        data: str | None = None,
+    ) -> None:
+        super().__init__(recipe, encoder=encoder)
+        self.data = data
+        self.tasks: tuple[TrainingTask, ...] = tuple(tasks or ())
+        self.tests: Sequence[Task] = ()
+
+    def read_data(self) -> None:
+        """Read the rows of every task that is trained."""
+        self.tasks = self.tasks or tuple(load_training_task(setup, self.data) for setup in self.recipe.trained)
+
+    def prepare_test(self) -> None:
+        """Find the test tasks."""
+        self.tests = tasks_to_score(self.recipe.dev.test, self.data) if self.recipe.dev.test else ()
+
+    @property
+    def digest(self) -> str:
+        """Of every text, label and class, in their order."""
+        digest = sha256()
+        for task in self.tasks:
+            digest.update(repr((task.name, task.labels, sorted(task.parts))).encode())
+            for _, rows in sorted(task.parts.items()):
+                digest.update(repr(rows.columns).encode())
+                digest.update(rows.targets.tobytes())
+        return digest.hexdigest()
+
+    @property
+    def metric(self) -> str:
+        """The overall score of all tasks."""
+        return OVERALL
+
+    def build(self, encoder: LayerEncoder, *, seed: int) -> Training[MultitaskStudent]:
+        """Student, batches and dev scores."""
+        recipe = self.recipe
+        student = build_student(recipe, self.tasks, encoder, seed=seed)
+        if rank() == 0:
+            sizes = ", ".join(f"{task.name} ({len(task.parts['train']):,} rows)" for task in self.tasks)
+            log.info("training on %s, device %s", sizes, encoder.device)
+        bf16 = recipe.train.precision == "bf16" and encoder.device.type != "cpu"
+        predictor = student.to_predictor(self.tasks, remember=True)
+        return Training(
+            student=student,
+            batches=self._batches(encoder, seed),
+            scorer=TaskScorer(predictor, self.tasks, limit=recipe.dev.limit, bf16=bf16),
+            trainer=partial(
+                MultitaskTrainer,
+                learned_rate=recipe.mixing.learned_rate,
+                chunk=recipe.train.chunk,
+                graphs=self._graphs(student),
+            ),
+        )
+
+    def data_facts(self, training: Training[MultitaskStudent]) -> dict[str, Any]:
+        """Rows, classes and weight of each task."""
+        student = training.student
+        weights = student.learned.weights if student.learned else tuple(student.weights.values())
+        return {
+            "tasks": {
+                task.name: {
+                    "rows": {role: len(rows) for role, rows in task.parts.items()},
+                    "labels": list(task.labels),
+                    "weight": weight,
+                }
+                for task, weight in zip(self.tasks, weights, strict=True)
+            }
+        }
+
+    def score_facts(self, training: Training[MultitaskStudent], state: Any) -> dict[str, Any]:
+        """Scores and confusions on all dev rows, and test rows where tasks have them; the best step."""
+        self._warn_of_truncated(cast(MultitaskBatches, training.batches))
+        reports = cast(TaskScorer, training.scorer).reports()
+        facts = {role: report.facts() for role, report in reports.items()}
+        if state.best_metric is not None:
+            limit = self.recipe.dev.limit
+            metric = f"overall, dev{f' (at most {limit} rows a task)' if limit else ''}"
+            facts["best"] = {"metric": metric, "score": state.best_metric, "at_step": state.best_global_step}
+        return facts
+
+    def model(self, training: Training[MultitaskStudent], facts: Mapping[str, Any]) -> Predictor:
+        """The predictor, with the record of its training text."""
+        trained = "pooler" if self.recipe.mixing.frozen_encoder else ENCODER
+        fitted_on = tuple(
+            FittedOn.of(
+                [text for column in task.parts["train"].columns for text in column],
+                source=f"{task.name} ({Path(task.setup.task.file).name}, train)",
+                what=trained,
+            )
+            for task in self.tasks
+        )
+        return training.student.to_predictor(self.tasks, training=dict(facts), fitted_on=fitted_on)
+
+    def evaluate(self, model: Predictor) -> Evaluation | None:
+        """Scores of the embeddings on the test tasks."""
+        return score_model(model.model, self.tests, self.data) if self.tests else None
+
+    def save(self, model: Predictor, facts: Mapping[str, Any], folder: Path) -> None:
+        """Save the model folder with the heads of its tasks."""
+        replace(model, model=model.model.replaced(training=dict(facts))).save(folder, overwrite=True)
+
+    def summary(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Of each score on dev and test rows, and on test tasks, where every seed has it."""
+        roles = [role for role in ("dev", "test") if all(role in result for result in results)]
+        tests = [key for key in ("scores", "averages") if all(key in result for result in results)]
+        return {
+            "seeds": [result["seed"] for result in results],
+            **{role: spreads([result[role]["scores"] for result in results]) for role in roles},
+            **{key: spreads([result[key] for result in results]) for key in tests},
+            "seconds": spread([result["seconds"] for result in results]),
+        }
+
+    def _batches(self, encoder: LayerEncoder, seed: int) -> MultitaskBatches:
+        lengths = {task.name: task.setup.objective.max_length for task in self.tasks}
+        return MultitaskBatches(
+            self.tasks,
+            task_tokenizers(encoder.tokenizer, lengths),
+            batch_size=self.recipe.train.batch_size,
+            mixing=self.recipe.mixing,
+            pad_id=int(encoder.tokenizer.pad_token_id or 0),
+            seed=seed,
+            rank=rank(),
+            world=world_size(),
+        )
+
+    def _graphs(self, student: MultitaskStudent) -> GraphedEncode | None:
+        """CUDA graphs of each task's pass: with them a pass costs little to launch, so that tasks share none."""
+        settings = self.recipe.train
+        if not use_graphs(student, settings) or student.frozen_encoder:
+            return None
+        student.max_padding = 0.0
+        rows = {task.name: settings.batch_size * len(task.parts["train"].columns) for task in self.tasks}
+        rows |= {second_view(name): count for name, count in rows.items()}
+        return GraphedEncode(student, rows=rows, bf16=settings.precision == "bf16")
+
+    def _warn_of_truncated(self, batches: MultitaskBatches) -> None:
+        shares = batches.truncated_shares()
+        for task in self.tasks if rank() == 0 else ():
+            if shares.get(task.name):
+                log.warning(
+                    "task %s: %.1f %% of its texts were longer than max_length = %d tokens, and were truncated",
+                    task.name, 100 * shares[task.name], task.setup.objective.max_length,
+                )  # fmt: skip

@@ -1,0 +1,137 @@
+"""Which rows of which task are in which step, a function of seed and epoch alone.
+
+A pass over a task is its rows, newly shuffled, in batches; the last one may be smaller. Leave out tasks of weight 0:
+their steps would do nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerwise.errors import InputError
+from layerwise.registry import check_known
+from layerwise.search import check_seed
+from layerwise.train.multitask.settings import ITERATIONS
+
+
+@dataclass(frozen=True)
+class TaskBatch:
+    """Rows of one task: their numbers (n,), and which of them count (n,); the others are padding, row 0."""
+
+    task: int
+    rows: NDArray[np.int64]
+    kept: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def is_padding(self) -> bool:
+        """Whether no row counts, so that there is nothing to compute."""
+        return not self.kept.any()
+
+    def part(self, rank: int, world: int) -> "TaskBatch":
+        """The rows of one of `world` processes: as many for each, the last ones padded."""
+        if world == 1:
+            return self
+        size = -(-len(self) // world)
+        missing, own = size * world - len(self), slice(rank * size, (rank + 1) * size)
+        return TaskBatch(self.task, np.pad(self.rows, (0, missing))[own], np.pad(self.kept, (0, missing))[own])
+
+
+def steps(sizes: Sequence[int], batch_sizes: Sequence[int], iteration: str) -> int:
+    """How many steps an epoch has.
+
+    "cycling" and "padding": the batches of the task that has most; "truncating": of the one that has fewest;
+    "proportional" and "temperature": all tasks' batches together.
+    """
+    _check(sizes, batch_sizes, iteration, 1.0)
+    batches = [-(-size // batch) for size, batch in zip(sizes, batch_sizes, strict=True)]
+    if iteration in ("proportional", "temperature"):
+        return sum(batches)
+    return min(batches) if iteration == "truncating" else max(batches)
+
+
+def schedule(
+    sizes: Sequence[int],
+    batch_sizes: Sequence[int],
+    *,
+    iteration: str,
+    seed: int,
+    epoch: int,
+    temperature: float = 1.0,
+) -> Iterator[tuple[TaskBatch, ...]]:
+    """The steps of an epoch, each with its batches.
+
+    "cycling": every step has a batch of each task; an exhausted task starts again. "padding": every batch has exactly
+    `batch_sizes[task]` rows; what a task lacks is padding. "truncating": each task once, until the first is exhausted.
+    "proportional": one task a step, drawn with a probability proportional to its size; "temperature": to
+    size^(1/temperature).
+
+    Args:
+        sizes: Each task's rows.
+        batch_sizes: Each task's rows a batch.
+        iteration: As above.
+        seed: 0 or more. A task's order depends on seed, epoch and its place among the tasks, not on other tasks.
+        epoch: From 0.
+        temperature: For "temperature".
+    """
+    _check(sizes, batch_sizes, iteration, temperature)
+    check_seed(seed)
+    count = steps(sizes, batch_sizes, iteration)
+    randoms = [np.random.default_rng([seed, epoch, task]) for task in range(len(sizes))]
+    each = list(zip(sizes, batch_sizes, randoms, strict=True))
+    if iteration in ("proportional", "temperature"):
+        chances = _chances(sizes, temperature if iteration == "temperature" else 1.0)
+        drawn = np.random.default_rng([seed, epoch, len(sizes)]).choice(len(sizes), size=count, p=chances)
+        return _drawn(drawn, [_cycled(task, *options) for task, options in enumerate(each)])
+    make = _padded if iteration == "padding" else _cycled
+    return islice(zip(*(make(task, *options) for task, options in enumerate(each)), strict=True), count)
+
+
+def _drawn(tasks: NDArray[np.int64], batches: Sequence[Iterator[TaskBatch]]) -> Iterator[tuple[TaskBatch, ...]]:
+    for task in tasks:
+        yield (next(batches[task]),)
+
+
+def _cycled(task: int, size: int, batch: int, random: np.random.Generator) -> Iterator[TaskBatch]:
+    """Pass after pass, without end."""
+    while True:
+        for rows in _pass(size, batch, random):
+            yield TaskBatch(task, rows, np.ones(len(rows), dtype=np.bool_))
+
+
+def _padded(task: int, size: int, batch: int, random: np.random.Generator) -> Iterator[TaskBatch]:
+    """One pass, then padding without end."""
+    for rows in _pass(size, batch, random):
+        yield TaskBatch(task, np.pad(rows, (0, batch - len(rows))), np.arange(batch) < len(rows))
+    while True:
+        yield TaskBatch(task, np.zeros(batch, dtype=np.int64), np.zeros(batch, dtype=np.bool_))
+
+
+def _pass(size: int, batch: int, random: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    order = random.permutation(size).astype(np.int64, copy=False)
+    for start in range(0, size, batch):
+        yield order[start : start + batch]
+
+
+def _chances(sizes: Sequence[int], temperature: float) -> NDArray[np.float64]:
+    """Proportional to size^(1/temperature), by logarithms: a low temperature would overflow. -> (tasks,)"""
+    powers = np.log(np.asarray(sizes, dtype=np.float64)) / temperature
+    shares = np.exp(powers - powers.max())
+    chances: NDArray[np.float64] = shares / shares.sum()
+    return chances
+
+
+def _check(sizes: Sequence[int], batch_sizes: Sequence[int], iteration: str, temperature: float) -> None:
+    check_known(iteration, ITERATIONS, "iteration")
+    if len(sizes) != len(batch_sizes) or not sizes:
+        raise InputError(f"{len(sizes)} sizes and {len(batch_sizes)} batch sizes came; give one of each for every task")
+    for task, (size, batch) in enumerate(zip(sizes, batch_sizes, strict=True)):
+        if size < 1 or batch < 1:
+            raise InputError(f"task {task} has {size} rows in batches of {batch}; both must be 1 or more")
+    if not 0 < temperature < float("inf"):
+        raise InputError(f"temperature {temperature}: give a number above 0")

@@ -1,0 +1,1 @@
+"""Recipes: the format of their files, and the recipes that are shipped."""

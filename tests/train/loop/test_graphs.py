@@ -1,0 +1,152 @@
+"""CUDA graphs give what the plain pass gives. Recording needs a GPU; what leads to it is tested everywhere."""
+
+import pytest
+import torch
+
+from layerwise.train import MultitaskJob
+from layerwise.train.contrastive.student import BATCH, build_student
+from layerwise.train.loop.graphs import STEP, GraphedEncode
+from support import multitasking
+from support.task_batches import all_tasks
+from support.tiny import save_tiny
+from support.training import encoder_of, recipe, term
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+RECIPES = {
+    "info-nce": recipe(term("info-nce"), model={"dropout": 0.0}, columns=2),
+    "sscl": recipe(term("sscl"), model={"dropout": 0.0, "head": "mlp"}, columns=2),
+    "attention": recipe(
+        term("info-nce"), model={"dropout": 0.0, "pooler": "attention(cls, mean, last=cls)"}, columns=2
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_tiny("bert", tmp_path_factory.mktemp("graphs") / "encoder")
+
+
+def student_of(folder, name="info-nce", device="cpu"):
+    return build_student(RECIPES[name], encoder_of(folder, device=device), seed=0)
+
+
+def batch_of(rows, length, device="cpu"):
+    tokens = torch.randint(5, 20, (rows, length), generator=torch.Generator().manual_seed(length))
+    mask = torch.ones_like(tokens)
+    mask[::2, length - 1 :] = 0
+    return {"input_ids": tokens.to(device), "attention_mask": mask.to(device), "rows": torch.arange(rows // 2)}
+
+
+def pass_of(student, batch):
+    (only,) = student.passes(batch)
+    return only
+
+
+@pytest.mark.parametrize(("length", "padded"), [(5, 8), (8, 8), (9, 16), (30, 32), (58, 60)])
+def test_lengths_are_rounded_up_so_that_few_shapes_come_up(folder, length, padded):
+    student = student_of(folder)
+    assert padded % STEP == 0 or padded == student.encoder.max_length
+    graphs = GraphedEncode(student, rows={BATCH: 4}, bf16=False)
+    batch = batch_of(4, length)
+    for found in (graphs.padded(batch), graphs.padded({"task": batch})["task"]):
+        assert found["input_ids"].shape == found["attention_mask"].shape == (4, padded)
+        assert torch.equal(found["input_ids"][:, :length], batch["input_ids"])
+        assert not found["attention_mask"][:, length:].any()
+        assert found["rows"] is batch["rows"]
+
+
+def test_a_batch_of_another_size_runs_as_ever(folder):
+    student = student_of(folder)
+    graphs = GraphedEncode(student, rows={BATCH: 8}, bf16=False)
+    batch = batch_of(4, 8)
+    expected = student.encode(batch["input_ids"], batch["attention_mask"])
+    found = graphs(pass_of(student, batch))
+    assert found.keys() == expected.keys()
+    torch.testing.assert_close(found["embeddings"], expected["embeddings"])
+
+
+def test_an_encoder_that_can_not_be_recorded_trains_without(folder, monkeypatch, caplog):
+    def fails(*_, **__):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", fails)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda *_: torch.zeros(1))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    student = student_of(folder)
+    graphs = GraphedEncode(student, rows={BATCH: 4}, bf16=False)
+    batch = batch_of(4, 8)
+    for _ in range(2):
+        found = graphs(pass_of(student, batch))
+    torch.testing.assert_close(
+        found["embeddings"], student.encode(batch["input_ids"], batch["attention_mask"])["embeddings"]
+    )
+    assert [record.getMessage() for record in caplog.records if "CUDA graphs" in record.getMessage()] == [
+        "no CUDA graphs for this encoder (operation not permitted when stream is capturing); training continues without"
+    ]
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_graph_gives_the_loss_and_gradients_of_the_plain_pass(folder, name):
+    student = student_of(folder, name, device="cuda").train()
+    if name == "attention":
+        student.attention.eval()  # RReLU's slopes are random in training
+    graphs = GraphedEncode(student, rows={BATCH: 8}, bf16=False)
+    for length in (8, 16, 8):
+        assert_graphs_equal_the_plain_pass(student, graphs, batch_of(8, length, device="cuda"))
+    assert len(graphs._graphs) == 2
+
+
+def assert_graphs_equal_the_plain_pass(student, graphs, batch):
+    """By loss and gradients."""
+    results = []
+    for encode_pass in (student.run_pass, graphs):
+        student.zero_grad()
+        student.encode_pass = encode_pass
+        loss = student(batch)["loss"]
+        loss.backward()
+        gradients = [one.grad.clone() for one in student.parameters() if one.grad is not None]
+        results.append((loss.detach(), gradients))
+    (loss, plain), (graph_loss, graph) = results
+    torch.testing.assert_close(graph_loss, loss, rtol=1e-4, atol=1e-5)
+    assert len(plain) == len(graph) > 20
+    for one, other in zip(plain, graph, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def task_data(tmp_path_factory):
+    return multitasking.save_tasks(tmp_path_factory.mktemp("tasks"))
+
+
+def multitask_job(task_data, encoder, **options):
+    """Passes of the same shape before one backward pass, and second views, one at a dropout rate of its own."""
+    tasks = all_tasks(task_data, mood={"contrast": 0.5, "contrast_dropout": 0.3}, same={"contrast": 0.2})
+    model = {"head": "linear", "width": 16}
+    what = multitasking.recipe(*tasks, model=model, batch_size=8, precision="float32", **options)
+    return MultitaskJob(what, encoder=encoder)
+
+
+@needs_gpu
+def test_graphs_of_several_tasks_give_the_loss_and_gradients_of_the_plain_passes(folder, task_data):
+    job = multitask_job(task_data, encoder_of(folder, device="cuda"))
+    job.prepare()
+    training = job.build(job.load_encoder(), seed=0)
+    student, graphs = training.student.eval(), training.trainer.keywords["graphs"]  # without dropout
+    for step, _ in zip(training.batches, range(4), strict=False):
+        batch = graphs.padded(step)
+        on_gpu = {name: {key: value.cuda() for key, value in part.items()} for name, part in batch.items()}
+        assert_graphs_equal_the_plain_pass(student, graphs, on_gpu)
+    assert {parts for parts, _ in graphs._graphs} >= {("mood",), ("same",), ("near",), ("mood (second view)",)}
+
+
+@needs_gpu
+def test_a_multitask_training_by_graphs_learns_with_dropout(folder, task_data, tmp_path):
+    histories = {}
+    for graphs in (True, False):
+        job = multitask_job(task_data, str(folder), cuda_graphs=graphs, steps=60, learning_rate=2e-3)
+        histories[graphs] = multitasking.train(job, tmp_path / str(graphs), device="cuda").history
+    for history in histories.values():
+        losses = [line["loss"] for line in history if "loss" in line]
+        assert sum(losses[-10:]) < 0.9 * sum(losses[:10])
