@@ -13,7 +13,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
-from layerwise.cli.app import app, main
+from layerwise.cli.app import app
 from layerwise.data import Task
 from layerwise.errors import InputError
 from layerwise.evaluate import Evaluation, evaluate
@@ -21,6 +21,7 @@ from layerwise.model import LayerModel
 from layerwise.train import RECIPES, ContrastiveJob, format_spread, load_recipe, parse_recipe, read_metrics, train_seeds
 from layerwise.train.loop.scoring import tasks_to_score
 from layerwise.train.loop.summary import summarise
+from support.commands import refused
 from support.tiny import WORDS
 
 STEPS = ["train.batch_size=8", "train.steps=5", "train.precision=float32", "train.learning_rate=1e-3", "dev.every=2"]
@@ -61,16 +62,6 @@ def run(*arguments):
 def trained(recipe, encoder, data, out, *more, settings=LOUD, text="text.txt"):
     given = ["--data", data, "--data", data / text] if text else ["--data", data]
     return run("train", recipe, "--model", encoder, *given, "-o", out, *sets(settings), *more)
-
-
-def refused(capsys, monkeypatch, *arguments) -> str:
-    monkeypatch.setattr("sys.argv", ["layerwise", *map(str, arguments)])
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    said = capsys.readouterr().err.strip()
-    assert "Traceback" not in said
-    assert said.splitlines()[-1].startswith("error: ")
-    return said.splitlines()[-1]
 
 
 def test_recipes_are_listed_and_printed():

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import tomllib
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,23 +10,15 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
-from layerwise.cli.app import app, main
+from layerwise.cli.app import app
 from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError, ModelError
 from layerwise.model import LayerModel
 from layerwise.predict import Predictor, predict_file
 from layerwise.predict.predictor import probabilities
 from layerwise.predict.saved_tasks import read_tasks
-from layerwise.train import (
-    MULTITASK_RECIPES,
-    load_multitask_recipe,
-    multitask_toml,
-    parse_multitask_recipe,
-    read_metrics,
-)
-from layerwise.train.multitask.dev import Report, score_tasks
-from layerwise.train.multitask.metrics import overall
 from layerwise.train.multitask.student import build_student
+from support.commands import refused
 from support.multitasking import RECIPE, read, recipe, save_tasks, task, train_tasks
 from support.row_files import write
 from support.tiny import SENTENCES, WORDS
@@ -267,64 +257,6 @@ def test_wrong_inputs_are_refused(predictor):
 # Scores
 
 
-def test_a_confusion_has_the_true_class_in_its_row(data, tiny_bert, tmp_path):
-    with (data / "mood.csv").open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    fewer = [row for row in rows if row["split"] == "train" or row["label"] == "good"] + [
-        row for row in rows if row["split"] == "dev" and row["label"] == "bad"
-    ][:3]
-    write(tmp_path / "mood.csv", fewer)
-    what = recipe(task("mood", tmp_path), steps=1)
-    trained = train_tasks(what, tmp_path / "run", encoder=LayerEncoder(tiny_bert, device="cpu"))
-    dev = [row for row in fewer if row["split"] == "dev"]
-    said = trained.model.predict("mood", [row["text"] for row in dev]).labels
-    names = trained.facts["tasks"]["mood"]["labels"]
-    by_hand = [
-        [sum((row["label"], own) == (true, taken) for row, own in zip(dev, said, strict=True)) for taken in names]
-        for true in names
-    ]
-    assert [sum(row) for row in by_hand] == [3, 8]
-    assert by_hand != np.transpose(by_hand).tolist()
-    assert trained.facts["dev"]["confusions"]["mood"] == by_hand
-
-
-def test_a_diverged_task_has_no_score_and_leaves_no_overall_one(data, tiny_bert, tmp_path, monkeypatch):
-    real = Predictor.outputs
-
-    def outputs(self, name, columns):
-        found = real(self, name, columns)
-        found[3] = np.nan if name in ("near", "mood") else found[3]
-        return found
-
-    monkeypatch.setattr(Predictor, "outputs", outputs)
-    encoder = LayerEncoder(tiny_bert, device="cpu")
-    trained = train_tasks(recipe(*tasks(data), steps=2, dev={"every": 1}), tmp_path / "run", encoder=encoder)
-    scores = trained.facts["dev"]["scores"]  # as result.json has them
-    assert (scores["near/pearson"], scores["mood/accuracy"], scores["overall"]) == (None, None, None)
-    assert scores["same/accuracy"] > 0
-    assert set(trained.facts["dev"]["confusions"]) == {"same"}
-    trained.model.save(tmp_path / "model")
-    for name, row in (("mood", "rain"), ("near", ("rain", "door"))):
-        with pytest.raises(ModelError, match=rf"task '{name}': the model gives no numbers .* train it again"):
-            trained.model.predict(name, [row] * 4)
-
-
-def test_a_step_without_a_score_is_never_the_best(data, tiny_bert, tmp_path, monkeypatch):
-    looks = iter([np.nan, -0.9, np.nan, -0.95])
-
-    def scripted(*given):
-        if len(given) == 3:
-            return score_tasks(*given)
-        score = next(looks)
-        return Report({"near/pearson": score}, overall({"near/pearson": score}), {})
-
-    monkeypatch.setattr("layerwise.train.multitask.dev.score_tasks", scripted)
-    what = recipe(task("near", data), steps=4, dev={"every": 1})
-    trained = train_tasks(what, tmp_path / "run", encoder=LayerEncoder(tiny_bert, device="cpu"))
-    assert trained.facts["best"]["at_step"] == 2
-    assert trained.facts["best"]["score"] == pytest.approx(0.05)
-
-
 # Files
 
 
@@ -524,108 +456,6 @@ def test_files_that_can_not_be_predicted(predictor, tmp_path, rows, options, sai
 # Recipes
 
 
-def test_the_shipped_recipe_reads_and_writes_itself():
-    assert MULTITASK_RECIPES.names() == ["cs224n"]
-    shipped = load_multitask_recipe("cs224n")
-    assert [one.name for one in shipped.tasks] == ["sst", "cfimdb", "quora", "sts"]
-    assert [one.max_length for one in shipped.objectives] == [64, 256, 64, 64]
-    assert [one.metric for one in shipped.tasks] == ["accuracy", "accuracy", "accuracy", "pearson"]
-    assert (shipped.train.batch_size, shipped.train.learning_rate) == (32, 1e-4)
-    assert (shipped.mixing.iteration, shipped.objectives[-1].head) == ("temperature", "cosine")
-    assert [one.label_names[-1:] for one in shipped.tasks] == [("very positive",), ("positive",), ("duplicate",), ()]
-    import tomllib
-
-    assert parse_multitask_recipe(tomllib.loads(multitask_toml(shipped))) == shipped
-
-
-def test_settings_can_be_changed_by_their_place():
-    sets = ["objective.sst.head=mlp", "mixing.weights=given", "objective.cfimdb.weight=0", "train.steps=9"]
-    changed = load_multitask_recipe("cs224n", sets)
-    assert (changed.objectives[0].head, changed.objectives[1].weight, changed.train.steps) == ("mlp", 0, 9)
-
-
-def test_a_text_that_looks_like_a_number_is_a_text():
-    assert load_multitask_recipe("cs224n", ["model.pooler=6"]).model.pooler == "6"
-    assert load_multitask_recipe("cs224n", ["model.pooler='6 @ cls'"]).model.pooler == "6 @ cls"
-    with pytest.raises(InputError, match="steps is 'six'; expected a whole number"):
-        load_multitask_recipe("cs224n", ["train.steps=six"])
-
-
-def test_a_set_value_that_does_not_fit_is_not_blamed_on_the_file_alone():
-    with pytest.raises(
-        InputError, match=r"^cs224n\.toml, changed by --set: \[mixing\] temperature 2 has no effect with"
-    ):
-        load_multitask_recipe("cs224n", ["mixing.iteration=cycling"])
-    with pytest.raises(
-        InputError, match=r"^cs224n\.toml, changed by --set: objective of task 'sts': weight 0\.3 .* or weight = 1$"
-    ):
-        load_multitask_recipe("cs224n", ["mixing.weights=inverse-size"])
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("x = 1", "unknown key 'x'"),
-        ("[mixing]\nfrozen = true", r"\[mixing\] unknown key 'frozen'. Did you mean 'frozen_encoder'"),
-        ("[task]\nname = 'a'", "no .*task.* table; write .* in double brackets"),
-        ("[[task]]\nname = 'a'", "task 'a': kind is missing"),
-        ("[[task]]\nkind = 'sts'", r"number 1: name is missing"),
-        ("", r"no tasks; name task files, tasks = .*, or write \[\[task\]\] tables"),
-        ("tasks = 'a.toml'", "tasks is 'a.toml'; expected a list of task files and names"),
-        ("tasks = ['stsc']", "Unknown task 'stsc'"),
-        ("tasks = ['none.toml']", r"none\.toml: cannot be read: No such file"),
-        ("tasks = ['stsb']\n[[objective]]\nhead = 'mlp'", r"\[\[objective\]\]: task is missing"),
-        (
-            RECIPE.replace('splits = {train = ["train"], dev = "dev"}', 'splits = "dev"'),
-            "splits is 'dev'; expected a t",
-        ),
-        (RECIPE.replace("max_length = 16", 'max_length = "long"'), "max_length is 'long'; expected a whole number"),
-        (RECIPE.replace('"cosine"', '"cosin"'), "task 'near': Unknown head of sts 'cosin'"),
-        ("[", "not TOML"),
-    ],
-)
-def test_wrong_recipes_are_refused_with_their_place(tmp_path, text, said):
-    (tmp_path / "mine.toml").write_text(text)
-    with pytest.raises(InputError, match=said):
-        load_multitask_recipe(tmp_path / "mine.toml")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("[task]\nname = 'a'", "in double brackets"), ("train = 5", "train is 5; expected a table of settings")],
-)
-@pytest.mark.parametrize("sets", ["objective.a.head=mlp", "train.steps=3"])
-def test_values_are_put_into_tables_alone(tmp_path, text, said, sets):
-    (tmp_path / "mine.toml").write_text(text)
-    with pytest.raises(InputError, match=rf"mine\.toml.*: .*{said}"):
-        load_multitask_recipe(tmp_path / "mine.toml", [sets])
-
-
-def test_labels_may_be_written_as_numbers(tmp_path):
-    given = 'name = "a"\nkind = "classification"\nfile = "a.csv"\nsplits = {train = "train", dev = "dev"}\n'
-    (tmp_path / "mine.toml").write_text(f"[[task]]\n{given}labels = [0, 1.0, true]\n")
-    assert load_multitask_recipe(tmp_path / "mine.toml").tasks[0].labels == ("0", "1", "True")
-
-
-@pytest.mark.parametrize(
-    ("sets", "said"),
-    [
-        (
-            ["objective.sts5.head=mlp"],
-            r"Unknown task 'sts5'. Did you mean 'sts'\? Known: sst, cfimdb",
-        ),
-        (["task.sts5.metric=pearson"], r"Unknown task 'sts5'. Did you mean 'sts'\?"),
-        (["task.sst.head=mlp"], r'task .sst.: head = "mlp" is now written in an .* with task = "sst"'),
-        (["trian.steps=3"], r"no such table. Did you mean 'train.steps'\?"),
-    ],
-)
-def test_wrong_sets_are_refused(sets, said):
-    with pytest.raises(InputError, match=said):
-        load_multitask_recipe("cs224n", sets)
-    with pytest.raises(InputError, match=r"Unknown recipe 'cs224'. Did you mean 'cs224n'\?"):
-        load_multitask_recipe("cs224")
-
-
 # The command line
 
 
@@ -633,93 +463,6 @@ def run(*arguments):
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == 0, (result.output, result.exception)
     return result.stdout
-
-
-def refused(capsys, monkeypatch, *arguments) -> str:
-    monkeypatch.setattr("sys.argv", ["layerwise", *map(str, arguments)])
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    said = capsys.readouterr().err.strip()
-    assert "Traceback" not in said
-    assert said.splitlines()[-1].startswith("error: ")
-    return said.splitlines()[-1]
-
-
-def test_a_training_and_its_predictions_by_the_command_line(tiny_bert, data, tmp_path, capsys, monkeypatch):
-    given = ["multitask", data / "mine.toml", "--model", tiny_bert, "--data", data, "-o", tmp_path / "run"]
-    given += ["--device", "cpu", "--seeds", "0,1"]
-    said = run(*given)
-    assert "mean ± sd of 2 seeds" in said
-    assert all(f"{name}/" in said for name in ("mood", "same", "near"))
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert results["seeds"] == [0, 1]
-    folder = tmp_path / "run" / "seed-1"
-    names = {path.name for path in folder.iterdir()}
-    assert {"metrics.jsonl", "model", "recipe.toml", "result.json"} <= names
-    assert not any(name.startswith("checkpoint") for name in names)
-    overall = [result["dev"]["scores"]["overall"] for result in results["results"]]
-    assert results["dev"]["overall"]["mean"] == pytest.approx(np.mean(overall))
-    assert {line["step"] for line in read_metrics(folder / "metrics.jsonl")} == {1, 2, 3, 4}
-    assert load_multitask_recipe(folder / "recipe.toml").train.steps == 4
-    again = json.loads(run(*given, "--resume", "--json"))
-    assert again["results"] == results["results"]
-    assert "is not empty; resume with --resume" in refused(capsys, monkeypatch, *given)
-    other = refused(capsys, monkeypatch, *given, "--resume", "--set", "train.steps=9")
-    assert "was started with other settings (train.steps: 4, now 9), see" in other
-    elsewhere = refused(capsys, monkeypatch, *given, "--resume", "--set", "task.near.scale=[0, 9]")
-    assert "was started with other settings (tasks.2" in elsewhere
-    (folder / "result.json").unlink()
-    (folder / "run.json").write_text('{"seed": 7}')
-    assert "was started with seed 7, not 1" in refused(capsys, monkeypatch, *given, "--resume")
-
-    model, out = folder / "model", tmp_path / "out.parquet"
-    said = run("predict", model, "--task", "same", data / "same.csv", "-o", out, "--device", "cpu")
-    assert said.startswith("56 rows (0: ")
-    table = pq.read_table(out).to_pylist()
-    dev = [row for row in table if row["split"] == "dev"]
-    right = np.mean([row["label"] == row["predicted_label"] for row in dev])
-    assert right == results["results"][1]["dev"]["scores"]["same/accuracy"]
-    told = json.loads(
-        run(
-            "predict", model, "--task", "mood", data / "mood.csv", "-o", tmp_path / "o.csv", "--json", "--device", "cpu"
-        )
-    )
-    assert told["rows"] == 56
-
-
-def broken(data, folder, name, change):
-    """The data folder with one file changed."""
-    import shutil
-
-    shutil.copytree(data, folder)
-    file = folder / f"{name}.csv"
-    with file.open(newline="") as lines:
-        rows = change(list(csv.DictReader(lines)))
-    if rows:
-        write(file, rows)
-    else:
-        file.write_text("text,label,split\n")
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda rows: [{"words": row["text"], **row} | {"text": ""} for row in rows], "column 'text' is empty"),
-        (lambda rows: [{"label": row["label"], "split": row["split"]} for row in rows], "no column 'text'; it has"),
-        (
-            lambda rows: [*rows, {"text": "new", "label": "odd", "split": "dev"}],
-            "'odd', a label never seen in training",
-        ),
-        (lambda rows: [], "mood.csv: no rows; needed: text (left), label (label), split (split)"),
-        (lambda rows: [*rows, {"text": "new", "label": "odd", "split": "train"}], "'odd' has one example in train"),
-    ],
-)
-def test_mistakes_of_the_data_are_one_line(tiny_bert, data, tmp_path, capsys, monkeypatch, change, said):
-    folder = broken(data, tmp_path / "data", "mood", change)
-    given = ["multitask", data / "mine.toml", "--model", tiny_bert, "--data", folder, "-o", tmp_path / "run"]
-    assert said in refused(capsys, monkeypatch, *given)
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
@@ -767,34 +510,6 @@ def test_the_card_says_what_can_be_predicted(saved):
     assert card.index("## Use") < card.index("SentenceTransformer(")
 
 
-def test_the_recipe_of_the_docs_is_one():
-    page = (Path(__file__).parents[2] / "docs/multitask.md").read_text(encoding="utf-8")
-    found = parse_multitask_recipe(tomllib.loads(page.split("```toml")[1].split("```")[0]))
-    assert [task.name for task in found.tasks] == ["reviews", "near"]
-
-
-def test_the_python_lines_of_the_docs_run(data, tiny_bert, tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs/multitask.md").read_text(encoding="utf-8")
-    (tmp_path / "my-encoder").symlink_to(tiny_bert)
-    (tmp_path / "my-tasks.toml").write_text(RECIPE.replace('"mood"', '"reviews"'))
-    for name in ("mood", "same", "near"):
-        (tmp_path / f"{name}.csv").symlink_to(data / f"{name}.csv")
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    exec(page.split("```python")[1].split("```")[0], names)  # noqa: S102 - the page's own lines
-    assert set(names["result"].summary["dev"]["overall"]) == {"mean", "sd"}
-    assert names["predictor"].predict("reviews", ["Good.", "Bad."]).probabilities.shape == (2, 2)
-
-
-def test_what_a_recipe_leaves_out_is_what_was_found_best(tmp_path):
-    given = 'kind = "sts"\nfile = "a.csv"\nsplits = {train = "train", dev = "dev"}\n'
-    (tmp_path / "mine.toml").write_text(f'[model]\nhead = "mlp"\n[[task]]\nname = "near"\n{given}')
-    found = load_multitask_recipe(tmp_path / "mine.toml")
-    assert (found.model.pooler, found.model.head) == ("last @ mean", "mlp")
-    assert (found.setups[0].head, found.tasks[0].metric) == ("cosine", "spearman")
-    assert load_multitask_recipe(tmp_path / "mine.toml", ["model.pooler=last @ cls"]).model.pooler == "last @ cls"
-
-
 def test_mistakes_of_the_command_line_are_one_line(saved, data, tmp_path, capsys, monkeypatch):
     def said(*more):
         return refused(capsys, monkeypatch, "predict", saved, "--device", "cpu", *more)
@@ -819,14 +534,3 @@ def test_mistakes_of_the_command_line_are_one_line(saved, data, tmp_path, capsys
     assert "is a file; give a folder" in refused(
         capsys, monkeypatch, "multitask", data / "mine.toml", "-o", tmp_path / "file", "--model", "default"
     )
-
-
-def test_an_interrupt_is_told_and_gone_on_from(tiny_bert, data, tmp_path, monkeypatch):
-    def stopped(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("layerwise.train.loop.seeds.train", stopped)
-    given = ["multitask", data / "mine.toml", "--model", tiny_bert, "--data", data, "-o", tmp_path / "run"]
-    result = CliRunner().invoke(app, [str(part) for part in given])
-    assert result.exit_code == 130
-    assert "with the same command and --resume" in result.stderr

@@ -44,3 +44,14 @@ def assert_one_line(code: object, output: str, error: str, *parts: str) -> None:
     assert "Traceback" not in error
     for part in parts:
         assert part in error
+
+
+def refused(capsys, monkeypatch, *arguments) -> str:
+    """The last line of standard error of a command that ends with 2: an error."""
+    monkeypatch.setattr("sys.argv", ["layerwise", *map(str, arguments)])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    error = capsys.readouterr().err.strip()
+    assert "Traceback" not in error
+    assert error.splitlines()[-1].startswith("error: ")
+    return error.splitlines()[-1]

@@ -25,7 +25,6 @@ Weights = Literal["equal", "inverse-size", "given", "learned"]
 ITERATIONS: tuple[str, ...] = get_args(Iteration)
 WEIGHTS: tuple[str, ...] = get_args(Weights)
 _TASK_KEYS = ("task", "tasks", "defaults")
-_NO_TASKS = "no tasks; name task files, tasks = [...], or write [[task]] tables"
 
 
 class MultitaskModel(ModelSettings):
@@ -112,7 +111,7 @@ class MultitaskRecipe(BaseRecipe):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.tasks:
-            raise InputError(_NO_TASKS)
+            raise InputError("no tasks; name task files, tasks = [...], or write [[task]] tables")
         names = [task.name for task in self.tasks]
         for key, listed in (("task", names), ("objective of task", [one.task for one in self.objectives])):
             if twice := repeated(listed):
@@ -186,8 +185,6 @@ def _tasks(source: RecipeSource, data: str | None) -> tuple[Task, ...]:
         raise InputError(
             f'{source.name}: tasks is {names!r}; expected a list of task files and names, ["tasks.toml", "sst5"]'
         )
-    if not names and not source.tables.get("task"):
-        raise InputError(f"{source.name}: {_NO_TASKS}")
     tasks = find_tasks([_beside(name, source.folders) for name in names], data=data)
     if "task" in source.tables:
         tasks += parse_tasks(source.tables, source.name, folders=source.folders, data=data)
