@@ -1,4 +1,4 @@
-"""A choice is a registered name, and a miss explains itself."""
+"""Registries: choices by name, and errors that list the known names."""
 
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Things of one kind by their names, e.g. every token pooling."""
+    """Objects of one kind by name, e.g. every token pooling."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._things: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorate a thing with the name that it will be known by."""
+        """Register an object under a name, as a decorator."""
 
         def keep(thing: T) -> T:
             self._things[name] = thing

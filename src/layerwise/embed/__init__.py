@@ -1,4 +1,4 @@
-"""Any number of rows to shards of embeddings, resumable after any kind of stop."""
+"""Embeds any number of rows into shards; resumes after any interruption."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""From an encoder and sentences to layer views: loading, tapping, pooling, batching, caching."""
+"""Loads encoders and reads their layers: a view is one layer's pooled vector of a sentence, taken inside the pass."""
 
 from typing import TYPE_CHECKING
 

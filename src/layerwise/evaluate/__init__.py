@@ -1,4 +1,4 @@
-"""Scores: tasks of every kind to figures with their stamps, and two evaluations against each other.
+"""Evaluation: scores models on tasks, records how each score was made, and compares two evaluations.
 
 `evaluate(model, tasks)` scores any model that embeds; a `Protocol` says how; `compare_runs` compares row by row.
 """

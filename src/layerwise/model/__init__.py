@@ -1,4 +1,4 @@
-"""The saved, loadable thing: an encoder, a layer mix and heads, which encode like a SentenceTransformer."""
+"""`LayerModel`: an encoder, a layer mix and heads, which encodes, saves and loads like a SentenceTransformer."""
 
 from typing import TYPE_CHECKING
 

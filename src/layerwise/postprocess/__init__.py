@@ -1,4 +1,4 @@
-"""What is fitted on embeddings and changes them (whitening, flow, removed components), and the record of its text."""
+"""Transformations fitted on embeddings (whitening, flow, removed components), and the record of the text they saw."""
 
 from typing import TYPE_CHECKING
 

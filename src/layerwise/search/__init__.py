@@ -1,6 +1,7 @@
-"""Which layers: exact search over sets of layers, honest selection, intervals, ablations.
+"""The search for the best layers: exact over sets of layers, with honest selection, intervals and ablations.
 
-`LayerSearch` is for pairs and retrieval, `TransferSearch` for classification; `search_pairs` makes a report of a file.
+`LayerSearch` is for pairs and retrieval, `TransferSearch` for classification; `search_pairs` takes the
+rows of a task or file.
 """
 
 from typing import TYPE_CHECKING

@@ -105,7 +105,8 @@ class Recipe(BaseRecipe):
         if len({term.frozen for term in self.objectives if term.frozen}) > 1:
             raise InputError("the objectives ask for different views of the frozen copy; give them the same")
         if self.train.chunk and any(term.reads_tokens for term in self.objectives):
-            raise InputError("[train] chunk: gradient caching cannot be combined with the objectives mlm and diffcse")
+            names = " and ".join(term.name for term in self.objectives if term.reads_tokens)
+            raise InputError(f"[train] chunk: gradient caching cannot be combined with the objective {names}")
         if self.data.stream and self.train.steps is None:
             raise InputError("[data] stream: the number of steps of an epoch is unknown; give steps under [train]")
         self._check_columns()
@@ -140,7 +141,7 @@ class Recipe(BaseRecipe):
         """How many columns of the data the student reads: all but those that only the frozen copy reads."""
         width = self.data.width
         needed = max(term.columns for term in self.objectives)
-        return width if any(term.name == "info-nce" for term in self.objectives) else min(width, max(needed, 1))
+        return width if any(term.reads_all_columns for term in self.objectives) else min(width, max(needed, 1))
 
     @property
     def copies(self) -> int:

@@ -1,4 +1,7 @@
-"""The terms of a contrastive loss, by name: their settings in a recipe, and the modules that these build."""
+"""The terms of a contrastive loss, by name: their settings in a recipe, and the modules that these build.
+
+Importing this package registers them all: a new file needs its import here.
+"""
 
 from layerwise.train.contrastive.terms.base import (
     TERMS,

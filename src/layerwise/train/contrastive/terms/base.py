@@ -84,6 +84,7 @@ class Term(nn.Module, ABC):
 class TermSettings(Settings, ABC):
     """The settings of a term: a recipe's [[objective]] table."""
 
+    reads_all_columns: ClassVar[bool] = False  # whether it reads every column of the data, however many it needs
     reads_tokens: ClassVar[bool] = False  # whether it runs a model over tokens, which gradient caching cannot split
     name: str
     weight: Positive = 1.0

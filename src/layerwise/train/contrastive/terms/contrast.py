@@ -1,6 +1,6 @@
 """Contrast between sentences: InfoNCE as in SimCSE and LayerAttPooler, NT-Xent as in SG-BERT's baselines."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -21,6 +21,7 @@ class InfoNceSettings(TermSettings):
         symmetric: The mean with the loss in the other direction.
     """
 
+    reads_all_columns: ClassVar[bool] = True
     name: Literal["info-nce"] = "info-nce"
     temperature: Positive = 0.05
     hard_negative_weight: float = 0.0
