@@ -105,8 +105,8 @@ class Recipe(BaseRecipe):
         if len({term.frozen for term in self.objectives if term.frozen}) > 1:
             raise InputError("the objectives ask for different views of the frozen copy; give them the same")
         if self.train.chunk and any(term.reads_tokens for term in self.objectives):
-            names = " and ".join(term.name for term in self.objectives if term.reads_tokens)
-            raise InputError(f"[train] chunk: gradient caching cannot be combined with the objective {names}")
+            reading = " and ".join(term.name for term in self.objectives if term.reads_tokens)
+            raise InputError(f"[train] chunk: gradient caching cannot be combined with the objective {reading}")
         if self.data.stream and self.train.steps is None:
             raise InputError("[data] stream: the number of steps of an epoch is unknown; give steps under [train]")
         self._check_columns()
