@@ -36,7 +36,7 @@ def polarity(tmp_path, monkeypatch) -> Path:
         folder.mkdir(parents=True)
         (folder / source.options["positive"]).write_text("a fine film .\nfine .\n")
         (folder / source.options["negative"]).write_text("a dull film .\n")
-    monkeypatch.setattr(fetching.fetch, "__kwdefaults__", {"base": (tmp_path / "web").as_uri()})
+    monkeypatch.setattr(fetching.fetch_task, "__kwdefaults__", {"base": (tmp_path / "web").as_uri()})
     return tmp_path / "web"
 
 
@@ -121,7 +121,7 @@ def test_fetch_of_nothing_and_of_what_is_unknown(monkeypatch, capsys):
         (["fetch"], "error: no task to fetch; name some, or a suite: layerwise data fetch --suite sts\n"),
         (["fetch", "mrr"], "error: Unknown task 'mrr'. Did you mean 'mr"),
         (["list", "--suite", "none"], "error: Unknown suite 'none'. Known: sts, "),
-        (["check", "--data", "nowhere"], "error: nowhere: the data folder does not exist; make it"),
+        (["check", "--data", "nowhere"], "error: nowhere: the data folder does not exist; create it"),
     ):
         monkeypatch.setattr("sys.argv", ["layerwise", "data", *arguments])
         with pytest.raises(SystemExit, match="2"):
@@ -170,7 +170,7 @@ def test_check_of_a_shared_file_that_lacks_a_track(tmp_path):
     put(tmp_path, "sts17-en-en", [{"sentence1": "a", "sentence2": "b", "score": 1.0, "subset": "x", "split": "test"}])
     checks = call_json("check", "sts17-es-en-wmt", "--data", tmp_path)
     assert checks["sts17-es-en-wmt"]["state"] == "missing"
-    assert "no rows of the subset 'track4b.es-en'" in checks["sts17-es-en-wmt"]["why"]
+    assert "no rows with subset = track4b.es-en" in checks["sts17-es-en-wmt"]["why"]
 
 
 def test_check_of_a_task_that_declares_no_digest(tmp_path):

@@ -150,7 +150,7 @@ def test_what_was_stored_and_what_was_written_is_said(tiny_bert, mine):
     first = call(*asked, "-o", mine / "a.json", "-o", mine / "a.md")
     assert "stored before" not in first
     assert [line.split("/")[-1] for line in "".join(first.splitlines()).split("wrote ")[1:]] == ["a.json", "a.md"]
-    assert "1 of 2 results were stored before (--fresh scores anew)" in call(*asked, "--layers", "1")
+    assert "1 of 2 results were stored before (--fresh scores them again)" in call(*asked, "--layers", "1")
     assert "stored before" not in call(*asked, "--fresh")
 
 
@@ -161,7 +161,7 @@ def test_stopped_by_hand_it_says_how_to_go_on(tiny_bert, mine, monkeypatch, capf
     monkeypatch.setattr("layerwise.evaluate.subjects.score_task", stop)
     code, output, error = run_main(monkeypatch, capfd, "evaluate", tiny_bert, "--tasks", mine / "my.toml")
     assert (code, output) == (130, "")
-    assert error == "error: interrupted; what was scored is kept: run the same command again to go on\n"
+    assert error == "error: interrupted; results so far are stored: run the same command again to resume\n"
 
 
 # Suites of the catalogue
@@ -203,11 +203,13 @@ def test_suites_by_name(tiny_bert, data, monkeypatch):
 
 MISTAKES = {
     "{bert} --tasks stsbb": ("Unknown task 'stsbb'. Did you mean 'stsb'? Known: sts12", "NAME.toml"),
-    "{bert} --suite stss": ("Unknown suite 'stss'. Known: sts", "all"),
+    "{bert} --suite stss": ("Unknown suite 'stss'. Did you mean 'sts'? Known: sts", "all"),
     "{bert} --tasks {tmp}/my.toml --protocol sentevl": (
-        "Unknown protocol 'sentevl'. Known: senteval, senteval-mlp, lc",
+        "Unknown protocol 'sentevl'. Did you mean 'senteval'? Known: senteval, senteval-mlp, lc",
     ),
-    "{bert} --tasks {tmp}/my.toml --aggregate median": ("Unknown aggregation 'median'. Known: all, mean, wmean",),
+    "{bert} --tasks {tmp}/my.toml --aggregate median": (
+        "Unknown aggregation 'median'. Did you mean 'mean'? Known: all",
+    ),
     "{bert} --tasks {tmp}/my.toml --split val": ("Unknown split 'val'. Known: train, dev, test",),
     "{bert} --tasks {tmp}/my.toml --split train": ("task 'mine' has no train rows; it has dev, test",),
     "{bert} --tasks {tmp}/my.toml --seeds one": ("--seeds 'one': give whole numbers with commas between",),
@@ -216,18 +218,29 @@ MISTAKES = {
     "{bert} --tasks {tmp}/my.toml --layers 9": ("There is no layer 9", "layers 0 to 4"),
     "{bert} --tasks {tmp}/my.toml --every-layer --pooling mid": ("Unknown token pooling 'mid'", "cls, max, mean"),
     "{bert} --tasks {tmp}/my.toml --layers search": ("layers cannot be searched for task 'mine'", "--protocol lc"),
-    "{bert} --tasks {tmp}/my.toml --layers search --layers 1": ("--layers search stands alone",),
+    "{bert} --tasks {tmp}/my.toml --layers search --layers 1": ("--layers search cannot be combined",),
     "{bert} --tasks {tmp}/my.toml --protocol lc": ("350",),
-    "{bert} --tasks {tmp}/my.toml --out {tmp}/out.xlsx": ("out.xlsx: its ending '.xlsx' is none of .json, .md, .csv",),
-    "{bert} --tasks {tmp}/my.toml --out {tmp}/my.toml/out.md": ("out.md: cannot be written: ",),
-    "{bert} --tasks {tmp}/none.toml": ("none.toml: no such task file", "TOML with a [[task]] table"),
-    "{bert} --tasks {tmp}/broken.toml": ("broken.toml: not TOML: ",),
+    "{bert} --tasks {tmp}/my.toml --out {tmp}/out.xlsx": (
+        "out.xlsx: its ending '.xlsx' is not one of .json, .md, .csv",
+    ),
+    "{bert} --tasks {tmp}/my.toml --out {tmp}/my.toml/out.md": (
+        "out.md: ",
+        "my.toml is a file, not a folder; give another path",
+    ),
+    "{bert} --tasks {tmp}/none.toml": ("none.toml: cannot be read: No such file", "TOML with a [[task]] table"),
+    "{bert} --tasks {tmp}/broken.toml": ("broken.toml: is not TOML: ",),
     "{bert} --tasks {tmp}/hollow.toml": ("hollow.toml: no [[task]] table",),
-    "{bert} --tasks {tmp}/lost.toml": ("lost.csv: no such file of task 'lost'; check the path in its task file",),
-    "{bert} --tasks {tmp}/columns.toml": ("pairs.csv", "no column 'grade'", "task 'columns' needs the columns"),
-    "{bert} --tasks {tmp}/words.toml": ("pairs.csv:2:", "sentence1", "is not a number; task 'words' needs one"),
-    "{bert} --tasks {tmp}/kind.toml": ("kind.toml: task 1", "is of the kind 'clustering'", "sts, classification"),
-    "{bert} --suite sts --data {tmp}/nowhere": ("nowhere: the data folder does not exist; make it, name another",),
+    "{bert} --tasks {tmp}/lost.toml": (
+        "lost.csv: no such file of task 'lost', and there is no data folder; check the path",
+    ),
+    "{bert} --tasks {tmp}/columns.toml": ("pairs.csv", "no column 'grade'", "needed: sentence1 (left)"),
+    "{bert} --tasks {tmp}/words.toml": ("pairs.csv:2:", "sentence1", "is not a number; every row needs one"),
+    "{bert} --tasks {tmp}/kind.toml": (
+        "kind.toml: task ",
+        "Unknown kind 'clustering'",
+        "classification, retrieval, sts",
+    ),
+    "{bert} --suite sts --data {tmp}/nowhere": ("nowhere: the data folder does not exist; create it, name another",),
     "{tmp}/nowhere --tasks {tmp}/my.toml": ("nowhere: no such model folder",),
     "{bert} --tasks {tmp}/my.toml --max-length 99": ("max_length 99 is not possible", "2 to 60 tokens"),
     "{bert} --tasks {tmp}/flat.toml": ("50 pairs, 1 different scores: a correlation needs 2",),
@@ -262,7 +275,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(monkeypatch, capfd, tiny_bert, mi
 
 def test_a_data_folder_of_the_environment_that_is_not_there(monkeypatch, capfd, tiny_bert, tmp_path):
     monkeypatch.setenv("LAYERWISE_DATA", str(tmp_path / "nowhere"))
-    told = ("nowhere: LAYERWISE_DATA does not exist; make it, name another, or leave it out to fetch tasks",)
+    told = ("nowhere: LAYERWISE_DATA does not exist; create it, name another, or leave it out to fetch tasks",)
     assert_one_line(*run_main(monkeypatch, capfd, "evaluate", tiny_bert, "--suite", "sts"), *told)
 
 
@@ -289,13 +302,13 @@ def test_a_mistake_is_told_before_a_model_is_loaded(monkeypatch, capfd, tmp_path
     ("words", "told"),
     [
         ("--layers lastt", "'lastt' is not a layer"),
-        ("--layers search --layers 1", "--layers search stands alone"),
+        ("--layers search --layers 1", "--layers search cannot be combined"),
         ("--every-layer --pooling mid", "Unknown token pooling 'mid'"),
     ],
 )
 def test_layers_are_read_before_a_model_is_loaded_or_rows_are_fetched(monkeypatch, capfd, mine, words, told):
     monkeypatch.setattr("layerwise.evaluate.load.load_subject", lambda *_, **__: pytest.fail("a model was loaded"))
-    monkeypatch.setattr("layerwise.data.fetch.fetch", lambda *_, **__: pytest.fail("rows were fetched"))
+    monkeypatch.setattr("layerwise.data.fetch.fetch_task", lambda *_, **__: pytest.fail("rows were fetched"))
     ended = run_main(monkeypatch, capfd, "evaluate", "default", "--tasks", "sts12", *words.split())
     assert_one_line(*ended, told)
 

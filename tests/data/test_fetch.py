@@ -199,7 +199,7 @@ BAD = {
         {"STS.input.X.txt": "a\tb\n"},
         r"STS\.gs\.X\.txt: cannot be fetched: .*; with a netw",
     ),
-    "short": ("stsb", {"files": {"test": "d"}}, {"d": "g\tf\ty\t1\t5\ta\n"}, "d:1: 6 columns, expected 7; is the file"),
+    "short": ("stsb", {"files": {"test": "d"}}, {"d": "g\tf\ty\t1\t5\ta\n"}, "d:1: 6 columns, expected 7; the file"),
     "header": (
         "sick",
         {"files": {"test": "d"}},
@@ -230,7 +230,7 @@ def test_classes_that_are_unknown(tmp_path):
     with pytest.raises(InputError, match="class 'X' of 'a text'; expected one of O, I"):
         fetch_task(task, tmp_path, base=publish(tmp_path, {"a": "a text\tX\n"}))
     probing = make_task("senteval-probing", {"file": "a"}, splits=SPLITS)
-    with pytest.raises(InputError, match="a:1: part 'xx'; known are tr, va, te"):
+    with pytest.raises(InputError, match="a:1: part 'xx'; expected one of tr, va, te"):
         fetch_task(probing, tmp_path, base=publish(tmp_path, {"a": "xx\t1\tb\n"}))
 
 

@@ -16,7 +16,7 @@ from sentence_transformers.base.evaluation import SequentialEvaluator
 from torch.utils.data import DataLoader
 
 from layerwise.data import Task, load_task
-from layerwise.errors import InputError
+from layerwise.errors import InputError, MissingExtraError
 from layerwise.evaluate import LayerSubject, MtebEncoder, Protocol, TaskEvaluator, evaluate
 from layerwise.model import Head, LayerModel
 from support.tiny import SENTENCES, WORDS
@@ -256,5 +256,5 @@ def test_mteb_evaluates_our_models(tmp_path, tiny_layers, pairs_task, monkeypatc
 def test_without_mteb_it_says_how_to_get_it(tiny_layers, monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", None)
     monkeypatch.setitem(sys.modules, "mteb.models", None)
-    with pytest.raises(InputError, match=r"mteb is not installed: pip install mteb"):
+    with pytest.raises(MissingExtraError, match=r"MtebEncoder needs mteb: pip install 'layerwise\[mteb\]'"):
         MtebEncoder(tiny_layers).mteb_model_meta  # noqa: B018

@@ -1,17 +1,19 @@
 """Classes from embeddings: which protocol is run, how often, on which rows, and what becomes of odd rows."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
 
 from layerwise.classify import SentEvalProtocol, evaluate_classes, pair_features
 from layerwise.data import Task, TaskRows, load_task
 from layerwise.errors import InputError
-from layerwise.evaluate import LayerSubject, Protocol, evaluate, scoring
+from layerwise.evaluate import LayerSubject, Protocol, evaluate, headline, scoring
 from layerwise.evaluate.scoring import decides, score_classes, score_task, scored_rows, sides, split_accuracies
 from layerwise.search import TransferProtocol, draw_splits
 from support.tiny import WORDS
@@ -207,8 +209,8 @@ def test_what_decides_a_score_and_which_rows_it_is_of():
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"name": "sentevl"}, "Unknown protocol 'sentevl'. Known: senteval, senteval-mlp, lc"),
-        ({"aggregation": "median"}, "Unknown aggregation 'median'. Known: all, mean, wmean"),
+        ({"name": "sentevl"}, "Unknown protocol 'sentevl'. Did you mean 'senteval'. Known: senteval, senteval-mlp, lc"),
+        ({"aggregation": "median"}, "Unknown aggregation 'median'. Did you mean 'mean'. Known: all, mean, wmean"),
         ({"split": "val"}, "Unknown split 'val'. Known: train, dev, test"),
         ({"seeds": (1, 1)}, "seeds are"),
         ({"seeds": (-1,)}, "seeds are"),
@@ -257,14 +259,44 @@ def test_an_encoder_from_file_to_accuracy(tmp_path, tiny_layers):
 
 def test_too_few_rows_and_missing_splits_are_one_line(tmp_path, tiny_layers):
     few = write(tmp_path, [{"text": word, "label": row % 2} for row, word in enumerate(WORDS[:6])])
-    with pytest.raises(InputError, match=r"can't be split into 10 folds"):
+    with pytest.raises(InputError, match=r"cannot be split into 10 folds"):
         evaluate(LayerSubject(tiny_layers), [few])
     only = write(tmp_path, [{"text": word, "label": 0, "split": "test"} for word in WORDS], splits={"test": "test"})
-    with pytest.raises(InputError, match=r"splits has test; expected train, test and maybe dev"):
+    with pytest.raises(InputError, match=r"task 'own' has no train rows; it has test"):
         evaluate(LayerSubject(tiny_layers), [only])
     same = write(tmp_path, [{"text": word, "label": 0} for word in WORDS])
     with pytest.raises(InputError, match=r"all of class 0: a classification needs 2 classes"):
         evaluate(LayerSubject(tiny_layers), [same])
+
+
+def test_a_task_without_test_rows_is_read_but_not_scored(tmp_path, tiny_layers):
+    rows = [{"text": word, "label": row % 2, "split": "train"} for row, word in enumerate(WORDS)]
+    task = write(tmp_path, rows, splits={"train": "train"})
+    assert load_task(task).counts == {"train": len(WORDS)}
+    with pytest.raises(InputError, match=r"task 'own' has no test rows; it has train"):
+        evaluate(LayerSubject(tiny_layers), [task])
+
+
+@pytest.mark.parametrize("labels", [(), ("1", "0")])
+def test_f1_is_of_the_second_of_the_declared_classes(labels):
+    rows, vectors = some_rows(("train", "dev", "test"))
+    task = rows.task.replaced(metric="f1", labels=labels)
+    found = score_task(replace(rows, task=task), vectors, Protocol(seeds=(1,)))
+    tested = np.array(rows.labels)[rows.splits["test"]]
+    right = found.items.astype(bool)
+    predicted = np.where(right, tested, np.where(tested == "1", "0", "1"))
+    assert found.figures["f1"] == pytest.approx(
+        100 * f1_score(tested, predicted, pos_label=labels[1] if labels else "1")
+    )
+    assert headline(task, Protocol()) == "f1"
+
+
+def test_f1_needs_two_classes_and_a_protocol_that_gives_it(tmp_path, tiny_layers):
+    task = write(tmp_path, [{"text": word, "label": row % 3} for row, word in enumerate(WORDS * 4)], metric="f1")
+    with pytest.raises(InputError, match="task 'own': metric 'f1' is for two classes, but there are 3"):
+        evaluate(LayerSubject(tiny_layers), [task])
+    with pytest.raises(InputError, match="the protocol 'lc' gives accuracies, not f1"):
+        evaluate(LayerSubject(tiny_layers), [task], protocol=Protocol("lc"))
 
 
 def test_classes_that_are_only_tested_are_told_once_with_the_task(tmp_path, tiny_layers, caplog):

@@ -117,8 +117,8 @@ def test_nearly_equal_runs_may_be_chance():
         ({"split": "dev"}, "other splits: test and dev"),
         ({"metric": "pearson"}, "other metrics: spearman and pearson"),
         ({"protocol": "lc"}, "other protocols: sts and lc"),
-        ({"items": []}, "no scores of single rows are kept"),
-        ({"items": [1.0, 2]}, "no scores of single rows are kept"),
+        ({"items": []}, "no scores of single rows for"),
+        ({"items": [1.0, 2]}, "no scores of single rows for"),
     ],
 )
 def test_what_cant_be_compared_says_why_and_the_rest_is(change, note):
@@ -211,7 +211,7 @@ def test_seeds_that_decided_nothing_are_no_reason_against(tmp_path):
 SEEDS = ({"seeds": [1]}, {}, {"seeds": [2]})
 MISTAKES = {
     "{a} {tmp}/nowhere.json": "nowhere.json: cannot be read: No such file or directory; give a result",
-    "{a} {tmp}/text.json": "text.json: not JSON: ",
+    "{a} {tmp}/text.json": "text.json: is not JSON: ",
     "{a} {tmp}/list.json": "list.json: is not a JSON object; give a result of `layerwise evaluate --out`",
     "{a} {tmp}/other.json": "other.json: is no result of `layerwise evaluate --out`: no 'results'",
     "{a} {tmp}/hollow.json": "hollow.json: is no result of `layerwise evaluate --out`",

@@ -211,7 +211,7 @@ def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
         path.touch()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_text", full)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(InputError, match=r"a\.json: cannot be written: No space left on device"):
         write_json(tmp_path / "a.json", {"a": 2})
     assert read_json(tmp_path / "a.json") == {"a": 1}

@@ -215,15 +215,15 @@ def test_without_a_cache_nothing_is_written(tiny_layers, own_cache):
 def test_bad_layers_are_refused(tiny_bert, tiny_layers):
     with pytest.raises(MixError, match=r"There is no layer 9"):
         load_subject(str(tiny_bert), layers=["9"], device="cpu")
-    with pytest.raises(InputError, match=r"--layers search stands alone"):
+    with pytest.raises(InputError, match=r"--layers search cannot be combined"):
         load_subject(str(tiny_bert), layers=["search", "1"], device="cpu")
-    with pytest.raises(InputError, match=r"give no one embedding"):
+    with pytest.raises(InputError, match=r"give no embedding"):
         SearchedSubject(tiny_layers).embed(SENTENCES, "", [])
     assert isinstance(load_subject(str(tiny_bert), layers=["search"], device="cpu"), SearchedSubject)
 
 
 def test_bad_layers_are_refused_before_a_model_is_looked_for(tmp_path):
-    for layers, told in ((["lastt"], "'lastt' is not a layer"), (["search", "1"], "search stands alone")):
+    for layers, told in ((["lastt"], "'lastt' is not a layer"), (["search", "1"], "search cannot be combined")):
         with pytest.raises((InputError, MixError), match=told):
             load_subject(str(tmp_path / "nowhere"), layers=layers)
 

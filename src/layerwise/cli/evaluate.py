@@ -10,6 +10,7 @@ from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import AsJson, DataFolder, Model
 from layerwise.cli.screen import print_json, print_line, print_table, say_error
 from layerwise.errors import InputError
+from layerwise.files import check_writable
 
 if TYPE_CHECKING:
     from layerwise.data import Task
@@ -97,8 +98,7 @@ def _check_out(paths: list[Path]) -> None:
     for path in paths:
         if path.suffix not in (".json", ".md", ".csv"):
             raise InputError(f"{path}: its ending {path.suffix!r} is not one of .json, .md, .csv")
-        if path.is_dir():
-            raise InputError(f"{path}: is a folder; name a file for --out")
+        check_writable(path)
 
 
 def _available(tasks: "list[Task]", named: set[str], data: str | None) -> "list[Task]":

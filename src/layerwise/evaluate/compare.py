@@ -94,7 +94,7 @@ def _mismatch(one: TaskResult, other: TaskResult) -> str:
     if not len(one.items) or len(one.items) != len(other.items):
         return "no scores of single rows for this protocol"
     if _plain(one.metric) not in _REDRAWN:
-        remedy = "; evaluate with --aggregate all" if one.stamp.get("kind") == "sts" else ""
+        remedy = "; evaluate with --aggregate all" if one.metric.endswith("mean") else ""
         return f"{one.metric} cannot be resampled{remedy}"
     return ""
 

@@ -74,10 +74,11 @@ class Subject(ABC):
 
     def outcomes(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
         """The outcome of a task by each variant, from one pass over its texts."""
+        scored = scored_rows(rows, protocol)
         if rows.task.kind == "retrieval":
             yield from self._searches(rows, protocol, variants)
             return
-        needed = rows.pick(scored_rows(rows, protocol)) if rows.task.kind == "sts" else rows
+        needed = rows.pick(scored) if rows.task.kind == "sts" else rows
         texts = needed.texts
         embedded = zip(variants, self.embed(texts, "", variants), strict=True)
         for number, (variant, vectors) in enumerate(embedded):
