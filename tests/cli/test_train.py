@@ -375,7 +375,7 @@ def test_a_suite_goes_on_without_what_is_not_here(data, monkeypatch):
     def offline(task, folder):
         raise InputError(f"{task.name}: no network")
 
-    monkeypatch.setattr("layerwise.data.fetch.fetch", offline)
+    monkeypatch.setattr("layerwise.data.fetch.fetch_task", offline)
     assert [task.name for task in tasks_to_score(["sts"], str(data))] == ["stsb"]
     assert tasks_to_score([], str(data)) == []
     with pytest.raises(InputError, match="sts12: no network"):

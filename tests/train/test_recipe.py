@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.errors import InputError, LayerwiseError, MissingExtraError
-from layerwise.train import RECIPES, ContrastiveJob, load_multitask_recipe, load_recipe, parse_recipe, recipe_toml
+from layerwise.train import RECIPES, ContrastiveJob, load_recipe, parse_recipe, recipe_toml
 
 PUBLISHED = {
     *("simcse-unsup", "simcse-sup-eq6", "simcse-sup", "sg", "sg-opt", "sg-opt1", "sg-opt2", "bt-sg-opt"),
@@ -257,7 +257,6 @@ def test_files_of_a_recipe_file_may_lie_beside_it(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.txt").write_text("in the data folder")
     assert load_recipe(folder / "mine.toml", data=str(tmp_path / "data")).data.files[0] == "a.txt"
-    assert load_multitask_recipe(folder / "tasks.toml", data=str(tmp_path / "data")).tasks[0].file == "a.txt"
 
 
 # Recipes that extend others
@@ -350,13 +349,12 @@ def test_resolved_recipes_are_what_their_whole_files_were():
 
 
 def test_nested_tables_are_written_below_their_listed_one():
-    from layerwise.train.recipes.format import _listed_toml
+    from layerwise.train.recipes.format import _table_toml
 
-    table = {"name": "near", "columns": {"left": "a", "right": "b"}, "limit": 3}
-    assert tomllib.loads("x = 1\n" + _listed_toml("task", table) + _listed_toml("task", {"name": "b"})) == {
-        "x": 1,
-        "task": [table, {"name": "b"}],
-    }
+    columns = {"left": "a", "right": "b"}
+    first = {"name": "near", "columns": columns, "limit": 3, "source": {"kind": "hub", "options": {"paths": ["x"]}}}
+    text = "".join(_table_toml("[[task]]", "task", table) for table in (first, {"name": "b"}))
+    assert tomllib.loads("x = 1\n" + text) == {"x": 1, "task": [first, {"name": "b"}]}
 
 
 def test_without_the_extra_recipes_are_read_and_training_shows_the_install_line(monkeypatch):

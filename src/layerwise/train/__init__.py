@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         RECIPES,
         DataSettings,
         DevSettings,
+        ModelSettings,
         Recipe,
         load_recipe,
         parse_recipe,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from layerwise.train.loop.job import Job
     from layerwise.train.loop.run import Trained, train
     from layerwise.train.loop.seeds import SeedsResult, train_seeds
-    from layerwise.train.loop.settings import ModelSettings, OptimiserSettings
+    from layerwise.train.loop.settings import OptimiserSettings
     from layerwise.train.loop.summary import format_spread
     from layerwise.train.multitask.job import MultitaskJob
     from layerwise.train.multitask.rows import TrainingTask, load_training_task

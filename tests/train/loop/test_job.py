@@ -8,9 +8,9 @@ import torch
 
 from layerwise.errors import InputError
 from layerwise.model import LayerModel
-from layerwise.train import Job, ModelSettings, OptimiserSettings, train, train_seeds
+from layerwise.train import Job, OptimiserSettings, train, train_seeds
 from layerwise.train.loop.job import Training
-from layerwise.train.loop.settings import BaseRecipe, EvalSchedule
+from layerwise.train.loop.settings import BaseModelSettings, BaseRecipe, EvalSchedule
 from layerwise.train.loop.student import BaseStudent, EncoderPass, freeze, new_layers
 from layerwise.train.recipes.format import RecipeFormat
 
@@ -82,7 +82,7 @@ class ZeroJob(Job):
 def job(tiny_bert):
     recipe = BaseRecipe(
         name="zero",
-        model=ModelSettings(encoder=str(tiny_bert), pooler="last @ mean", dropout=0.0),
+        model=BaseModelSettings(encoder=str(tiny_bert), pooler="last @ mean", dropout=0.0),
         train=OptimiserSettings(steps=6, learning_rate=1e-3, precision="float32"),
         dev=EvalSchedule(every=2, log_every=1),
     )

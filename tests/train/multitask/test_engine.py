@@ -530,8 +530,8 @@ def test_killed_and_resumed_equals_uninterrupted(data, run, tmp_path, iteration)
 @pytest.mark.parametrize(
     ("name", "task_more", "more", "said"),
     [
-        ("mood", {}, {"model": {"inference": "last"}}, "inference and keep_head have no effect: tasks' heads follow"),
-        ("mood", {}, {"model": {"head": "mlp-bn"}}, "mlp-bn.* is not kept after training"),
+        ("mood", {}, {"model": {"inference": "last"}}, r"\[model\] unknown key 'inference'"),
+        ("mood", {}, {"model": {"head": "mlp-bn"}}, r"\[model\] Unknown head 'mlp-bn'.*Known: none, mlp, linear"),
         ("mood", {"contrast": 1}, {"mixing": {"frozen_encoder": True}}, "'mood': contrast compares two dropout passes"),
         ("near", {}, {"mixing": {"frozen_encoder": True}}, "neither pooler nor heads have weights"),
         ("mood", {"max_length": 500}, {}, "'mood': max_length is 500, but .* takes at most 60 tokens"),

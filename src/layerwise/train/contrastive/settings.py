@@ -7,9 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from layerwise.errors import InputError
+from layerwise.mixes import LayerAttention, parse_mix
 from layerwise.settings import Settings
 from layerwise.train.contrastive.terms import TERMS, FrozenSettings, TermSettings
-from layerwise.train.loop.settings import BaseRecipe, EvalSchedule
+from layerwise.train.loop.settings import BaseModelSettings, BaseRecipe, EvalSchedule, check_trainable
 from layerwise.train.recipes.format import ListedTable, RecipeFormat, RecipeSource, Tables
 
 
@@ -52,6 +53,30 @@ class DataSettings(Settings):
         return 1 if self.stack else len(self.columns)
 
 
+class ModelSettings(BaseModelSettings):
+    """Encoder, pooler and head, and what of them is in the trained model.
+
+    Attributes:
+        keep_head: Keep the head in the trained model.
+        inference: The mix of the trained model where it is not the pooler ("train only"), such as "last @ cls".
+    """
+
+    keep_head: bool = False
+    inference: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.inference:
+            check_trainable(self.inference)
+            if isinstance(parse_mix(self.inference), LayerAttention):
+                raise InputError(
+                    "inference must be a mix without parameters; to keep an attention pooler, leave it out"
+                )
+        if self.keep_head and (self.inference or self.head in ("none", "mlp-bn")):
+            raise InputError("keep_head needs head mlp or linear, and no other mix for inference")
+        return self
+
+
 class DevSettings(EvalSchedule):
     """The evaluation during training and after it.
 
@@ -83,6 +108,7 @@ class Recipe(BaseRecipe):
     """A contrastive training: text, model, objectives, optimiser and dev pairs."""
 
     data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
     objectives: tuple[SerializeAsAny[TermSettings], ...]
     dev: DevSettings = DevSettings()
 

@@ -52,8 +52,9 @@ class Training(Generic[S]):
 class Job(ABC, Generic[R, S, M]):
     """A recipe with its data. `train` trains it with one seed, `train_seeds` with several.
 
-    The loop calls, in this order: `check` and `prepare` once, `build` for each seed, then `facts` and `model` when that
-    seed is trained; `train_seeds` also calls `prepare_test` before the first seed, `evaluate` and `save` after each.
+    The loop calls, in this order: `check` and `prepare` once, `build` for each seed, then `data_facts`, `score_facts`
+    and `model` when that seed is trained; `train_seeds` also calls `prepare_test` before the first seed, `evaluate` and
+    `save` after each.
 
     Args:
         recipe: The settings.

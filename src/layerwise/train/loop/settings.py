@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from layerwise.errors import InputError
-from layerwise.mixes import LayerAttention, LayerWk, parse_mix
+from layerwise.mixes import LayerWk, parse_mix
 from layerwise.settings import Settings
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -13,7 +13,7 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
-class ModelSettings(Settings):
+class BaseModelSettings(Settings):
     """Encoder, pooler and head.
 
     Attributes:
@@ -23,8 +23,6 @@ class ModelSettings(Settings):
         head: Applied after the pooler: "mlp" (linear and tanh), "linear" (a projection), "mlp-bn" (DiffCSE's two layers
             with batch norm), "none".
         width: The head's output width; by default the encoder's.
-        keep_head: Keep the head in the trained model.
-        inference: The mix of the trained model where it is not the pooler ("train only"), such as "last @ cls".
         freeze: "embeddings", or nothing.
         dropout: The encoder's dropout rate in training; by default as configured in the encoder.
     """
@@ -34,23 +32,21 @@ class ModelSettings(Settings):
     pooler: str = "last @ cls"
     head: Literal["none", "mlp", "linear", "mlp-bn"] = "none"
     width: Annotated[int, Field(ge=1)] | None = None
-    keep_head: bool = False
-    inference: str = ""
     freeze: tuple[Literal["embeddings"], ...] = ()
     dropout: Rate | None = None
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
-        for mix in filter(None, (self.pooler, self.inference)):
-            if isinstance(parse_mix(mix), LayerWk):
-                raise InputError(f"{mix!r} cannot be trained: WK has no parameters; choose another mix")
-        if self.inference and isinstance(parse_mix(self.inference), LayerAttention):
-            raise InputError("inference must be a mix without parameters; to keep an attention pooler, leave it out")
-        if self.keep_head and (self.inference or self.head in ("none", "mlp-bn")):
-            raise InputError("keep_head needs head mlp or linear, and no other mix for inference")
+    def _check_pooler(self) -> Self:
+        check_trainable(self.pooler)
         if self.width is not None and self.head in ("none", "mlp-bn"):
             raise InputError("width is the head's; give head mlp or linear")
         return self
+
+
+def check_trainable(mix: str) -> None:
+    """Refuse a mix that cannot be trained."""
+    if isinstance(parse_mix(mix), LayerWk):
+        raise InputError(f"{mix!r} cannot be trained: WK has no parameters; choose another mix")
 
 
 class OptimiserSettings(Settings):
@@ -118,7 +114,7 @@ class BaseRecipe(Settings):
     name: str
     about: str = ""
     reached: str = ""
-    model: ModelSettings = ModelSettings()
+    model: BaseModelSettings = BaseModelSettings()
     train: OptimiserSettings = OptimiserSettings()
     dev: EvalSchedule = EvalSchedule()
 

@@ -13,7 +13,7 @@ from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError, MixError
 from layerwise.mixes import LayerAttention, LayerMix, parse_mix
 from layerwise.model import Head
-from layerwise.train.loop.settings import ModelSettings
+from layerwise.train.loop.settings import BaseModelSettings
 
 _STD = 0.02  # as BERT's layers are initialised
 Encoded = dict[str, Tensor]  # rows first in each, so that batches can be split and concatenated
@@ -124,7 +124,7 @@ class NewLayers(NamedTuple):
     width: int
 
 
-def new_layers(settings: ModelSettings, encoder: LayerEncoder, *, seed: int) -> NewLayers:
+def new_layers(settings: BaseModelSettings, encoder: LayerEncoder, *, seed: int) -> NewLayers:
     """Set the encoder's dropout and make pooler and head, the pooler by `seed`, the head by `seed + 1`."""
     set_dropout(encoder.model, settings.dropout)
     pooler = new_pooler(settings.pooler, encoder, seed=seed)

@@ -16,7 +16,7 @@ from layerwise.errors import InputError
 from layerwise.predict import TaskObjective, TaskSetup
 from layerwise.registry import unknown
 from layerwise.settings import Settings
-from layerwise.train.loop.settings import BaseRecipe, EvalSchedule, ModelSettings, Positive
+from layerwise.train.loop.settings import BaseModelSettings, BaseRecipe, EvalSchedule, Positive
 from layerwise.train.multitask.rows import check_splits
 from layerwise.train.recipes.format import ListedTable, RecipeFormat, RecipeSource, Tables
 
@@ -27,18 +27,15 @@ WEIGHTS: tuple[str, ...] = get_args(Weights)
 _TASK_KEYS = ("task", "tasks", "defaults")
 
 
-class MultitaskModel(ModelSettings):
-    """Encoder, pooler and head; the default pooler is the best of those that were compared."""
+class MultitaskModel(BaseModelSettings):
+    """Encoder, pooler and head; the default pooler is the best of those that were compared.
+
+    Attributes:
+        head: Applied after the pooler and before every task's head: "mlp" (linear and tanh), "linear", "none".
+    """
 
     pooler: str = "last @ mean"
-
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        if self.inference or self.keep_head:
-            raise InputError("inference and keep_head have no effect: tasks' heads follow pooler and head; remove them")
-        if self.head == "mlp-bn":
-            raise InputError('head = "mlp-bn" is not kept after training; choose mlp, linear or none')
-        return self
+    head: Literal["none", "mlp", "linear"] = "none"
 
 
 class MixingSettings(Settings):
@@ -163,8 +160,8 @@ class MultitaskRecipe(BaseRecipe):
         return self.replaced(tasks=tasks, objectives=objectives)
 
     def facts(self) -> dict[str, Any]:
-        """All settings that have an effect, for JSON and the model card."""
-        facts = self.model_dump(exclude={"model": {"keep_head", "inference"}})
+        """All settings, for JSON and the model card."""
+        facts = super().facts()
         facts["tasks"] = [task.model_dump(exclude_none=True) for task in self.tasks]
         facts["objectives"] = [objective.model_dump(exclude_none=True) for objective in self.objectives]
         return facts
