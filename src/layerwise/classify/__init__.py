@@ -1,4 +1,4 @@
-"""Classifiers on fixed embeddings, many at once: SentEval's protocol, and logistic regressions that stop as SAGA does."""
+"""Classifiers on fixed embeddings, many at once: SentEval's protocol, and logistic regressions stopped as SAGA stops."""
 
 from typing import TYPE_CHECKING
 
