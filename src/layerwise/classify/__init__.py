@@ -1,4 +1,4 @@
-"""Classifiers on fixed embeddings, many at once: SentEval's protocol, and logistic regressions stopped as SAGA stops."""
+"""Many classifiers on fixed embeddings at once: SentEval's protocol, logistic regressions that stop as SAGA does."""
 
 from typing import TYPE_CHECKING
 
