@@ -18,7 +18,7 @@ TASKS = """
 name = "mood"
 kind = "classification"
 file = "moods.csv"
-columns = ["text"]
+splits = { train = "train", dev = "dev" }
 [train]
 steps = 2
 batch_size = 8
