@@ -79,7 +79,7 @@ def test_a_step_has_what_the_schedule_says(data, encoder, tmp_path, mixing):
             assert torch.equal(batch["input_ids"], wanted["input_ids"])
             assert torch.equal(batch["attention_mask"], wanted["attention_mask"])
             assert np.allclose(batch["targets"], rows.targets[own.rows])
-            assert batch["kept"].tolist() == own.kept.tolist()
+            assert batch["row_mask"].tolist() == own.row_mask.tolist()
 
 
 def test_batches_skip_and_leave_padding_alone_out(tmp_path, encoder, data):
@@ -87,7 +87,7 @@ def test_batches_skip_and_leave_padding_alone_out(tmp_path, encoder, data):
     batches = batches_of(small, encoder, iteration="padding")
     found = list(batches)
     assert [sorted(step) for step in found] == [["mood", "same"], ["mood", "same"], ["same"], ["same"], ["same"]]
-    assert found[1]["mood"]["kept"].tolist() == [True, True] + [False] * 6
+    assert found[1]["mood"]["row_mask"].tolist() == [True, True] + [False] * 6
     batches.skip(3)
     assert torch.equal(next(iter(batches))["same"]["input_ids"], found[3]["same"]["input_ids"])
     assert len(list(batches)) == 5  # skipped once
@@ -158,7 +158,7 @@ def test_a_training_leaves_a_task_of_weight_0_out(data, run):
 def test_rows_of_padding_give_no_gradient(data, encoder):
     student, _, step = built(recipe(task("near", data, head="mlp", contrast=1)), encoder)
     batch = step["near"]
-    batch["kept"][5:] = False
+    batch["row_mask"][5:] = False
 
     def after(tokens):
         student.zero_grad()

@@ -156,15 +156,15 @@ def test_a_loss_is_its_formula(kind, rows, seed):
 
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("filling", [0.0, 1e4, math.nan, math.inf])
-@given(kept=st.lists(st.booleans(), min_size=1, max_size=7), seed=st.integers(0, 1000))
+@given(row_mask=st.lists(st.booleans(), min_size=1, max_size=7), seed=st.integers(0, 1000))
 @settings(max_examples=25, deadline=None)
-def test_padding_gives_neither_loss_nor_gradient(kind, filling, kept, seed):
-    logits, targets = batch(kind, len(kept), seed)
-    rows = torch.tensor(kept)
+def test_padding_gives_neither_loss_nor_gradient(kind, filling, row_mask, seed):
+    logits, targets = batch(kind, len(row_mask), seed)
+    rows = torch.tensor(row_mask)
     with torch.no_grad():
         logits[~rows] = filling
         targets[~rows] = -1
-    loss = task_loss(logits, targets, kind, kept=rows)
+    loss = task_loss(logits, targets, kind, row_mask=rows)
     (gradient,) = torch.autograd.grad(loss, logits)
     assert not gradient[~rows].any()
     if rows.any():
@@ -187,12 +187,12 @@ def test_losses_are_float32_at_least(kind):
 
 def test_contrast_takes_every_text_but_padding_and_the_other_one_of_a_pair_as_a_negative():
     first, second = draw(6, WIDTH), draw(6, WIDTH, seed=1)
-    kept = torch.tensor([True, False, True])
+    row_mask = torch.tensor([True, False, True])
     scores = torch.cosine_similarity(first[:, None], second, dim=-1) / 0.1
     logs = []
     for text, others in {0: [2, 5], 2: [0, 3], 3: [2, 5], 5: [0, 3]}.items():  # 1 and 4 are padding
         logs.append(scores[text, text] - torch.logsumexp(scores[text, [text, *others]], 0))
-    loss = contrast_loss(first, second, kept, columns=2, temperature=0.1)
+    loss = contrast_loss(first, second, row_mask, columns=2, temperature=0.1)
     torch.testing.assert_close(loss, -torch.stack(logs).mean())
     grads = torch.autograd.grad(loss, (first, second))
     assert all((grad[[1, 4]] == 0).all() for grad in grads)
@@ -214,8 +214,8 @@ def test_losses_refuse_what_does_not_fit():
         task_loss(logits, targets, "mse")
     with pytest.raises(InputError, match=r"targets: the shape is \(3,\); expected one for each of 4 rows"):
         task_loss(logits, targets[:3], "cross-entropy")
-    with pytest.raises(InputError, match=r"kept: torch\.int64 came; expected bool"):
-        task_loss(logits, targets, "cross-entropy", kept=torch.ones(4, dtype=torch.int64))
+    with pytest.raises(InputError, match=r"row_mask: torch\.int64 came; expected bool"):
+        task_loss(logits, targets, "cross-entropy", row_mask=torch.ones(4, dtype=torch.int64))
 
 
 numbers = st.lists(st.tuples(st.integers(0, 5), st.integers(-9, 9)), min_size=3, max_size=30)

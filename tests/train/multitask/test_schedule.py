@@ -28,7 +28,7 @@ def counts_of(batches, task, size):
     """How often each row of a task counts."""
     counts = np.zeros(size, dtype=int)
     for batch in (batch for step in batches for batch in step if batch.task == task):
-        np.add.at(counts, batch.rows[batch.kept], 1)
+        np.add.at(counts, batch.rows[batch.row_mask], 1)
     return counts
 
 
@@ -47,7 +47,7 @@ def test_cycling_gives_every_task_its_share(made, order):
     for step in found:
         assert [batch.task for batch in step] == list(range(len(sizes)))
         for batch in step:
-            assert batch.kept.all()
+            assert batch.row_mask.all()
             assert 1 <= len(batch) <= batch_sizes[batch.task]
             assert len(set(batch.rows.tolist())) == len(batch)  # no row is its own negative
 
@@ -62,8 +62,8 @@ def test_padding_takes_every_row_once_in_batches_of_one_size(made, order):
     for step in found:
         assert [len(batch) for batch in step] == list(batch_sizes)
         assert any(not batch.is_padding for batch in step)
-        assert all(batch.is_padding == (not batch.kept.any()) for batch in step)
-        assert all((batch.rows[~batch.kept] == 0).all() for batch in step)
+        assert all(batch.is_padding == (not batch.row_mask.any()) for batch in step)
+        assert all((batch.rows[~batch.row_mask] == 0).all() for batch in step)
 
 
 @given(tasks, orders)
@@ -98,7 +98,7 @@ def test_the_order_is_a_function_of_seed_and_epoch(made, order, iteration):
 
     def rows(*order):
         found = plan(sizes, batch_sizes, iteration, *order)
-        return [[(batch.task, *batch.rows.tolist(), *batch.kept.tolist()) for batch in step] for step in found]
+        return [[(batch.task, *batch.rows.tolist(), *batch.row_mask.tolist()) for batch in step] for step in found]
 
     assert rows(seed, epoch) == rows(seed, epoch)
     assert len(rows(seed, epoch)) == steps(sizes, batch_sizes, iteration)
@@ -246,6 +246,6 @@ def test_padding_changes_no_loss(size, batch, order):
     targets = torch.arange(size) % 3
     total = torch.zeros((), dtype=torch.float64)
     for step in plan([200, size], [4, batch], "padding", *order):
-        rows, kept = torch.from_numpy(step[1].rows), torch.from_numpy(step[1].kept)
-        total += task_loss(logits[rows], targets[rows], "cross-entropy", kept=kept) * kept.sum()
+        rows, mask = torch.from_numpy(step[1].rows), torch.from_numpy(step[1].row_mask)
+        total += task_loss(logits[rows], targets[rows], "cross-entropy", row_mask=mask) * mask.sum()
     torch.testing.assert_close(total / size, task_loss(logits, targets, "cross-entropy"))

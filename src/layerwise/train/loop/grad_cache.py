@@ -29,14 +29,16 @@ def cached_backward(
     of the pass without a graph have no gradient.
     """
     device = student.encoder.device
-    cached = [_encode(student, encoder_pass, chunk, precision) for encoder_pass in student.passes(batch)]
-    encoded = {part: tensors for one in cached for part, tensors in one.encoder_pass.split(one.encoded).items()}
+    passes = [_encode(student, encoder_pass, chunk, precision) for encoder_pass in student.passes(batch)]
+    encoded: dict[str, Encoded] = {}
+    for cached in passes:
+        encoded |= cached.encoder_pass.split(cached.encoded)
     with precision():
         output = student.loss(encoded, batch)
     output["loss"].backward()
     after = _random_state(device)
-    for one in cached:
-        _backward(student, one, chunk, precision)
+    for cached in passes:
+        _backward(student, cached, chunk, precision)
     _set_random_state(after, device)
     return {"loss": output["loss"].detach(), "parts": output["parts"]}
 

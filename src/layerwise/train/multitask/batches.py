@@ -25,8 +25,8 @@ class MultitaskBatches:
     """An epoch's steps each time it is iterated; a step has a batch for each task that is in it.
 
     A batch has `input_ids` and `attention_mask`, int64 (columns·b, t): the b rows of the first column, then those of
-    the second; `targets` (b,), int64 for classes and float32 for scores; `kept` (b,), False for rows of padding. t is
-    the longest text of the batch. A batch of padding alone is left out.
+    the second; `targets` (b,), int64 for classes and float32 for scores; `row_mask` (b,), False for rows of padding. t
+    is the longest text of the batch. A batch of padding alone is left out.
 
     Args:
         tasks: Those that are trained, with their rows.
@@ -120,5 +120,5 @@ class MultitaskBatches:
             "input_ids": tokens,
             "attention_mask": mask,
             "targets": targets if task.setup.task.has_classes else targets.float(),
-            "kept": torch.from_numpy(planned.kept),
+            "row_mask": torch.from_numpy(planned.row_mask),
         }

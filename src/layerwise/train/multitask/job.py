@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
-    """A training on several tasks. Tasks of weight 0 are neither trained nor scored nor kept.
+    """A training on several tasks. Tasks of weight 0 are neither trained nor scored nor saved.
 
     >>> job = MultitaskJob(load_multitask_recipe("cs224n"), encoder="my-encoder", data="data")  # doctest: +SKIP
     >>> train(job, "run").model.predict("sst", ["A good film."]).labels  # doctest: +SKIP

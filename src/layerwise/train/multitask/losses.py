@@ -30,29 +30,29 @@ _BY_ROW: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def task_loss(logits: Tensor, targets: Tensor, kind: str, *, kept: Tensor | None = None) -> Tensor:
+def task_loss(logits: Tensor, targets: Tensor, kind: str, *, row_mask: Tensor | None = None) -> Tensor:
     """The mean over the rows that count, in float32 at least. (n, classes) or (n,), (n,) -> scalar
 
     Args:
         logits: (n, classes) for "cross-entropy"; (n,) for "binary" (of the second class) and "mse" (numbers).
         targets: (n,) class numbers, 0 and 1, or numbers.
         kind: "cross-entropy", "binary" or "mse".
-        kept: (n,) bool; rows of padding are False. They give neither loss nor gradient, whatever their values, NaN
+        row_mask: (n,) bool; rows of padding are False. They give neither loss nor gradient, whatever their values, NaN
             included; of padding alone the loss is 0 and every gradient 0.
     """
     check_known(kind, tuple(_BY_ROW), "loss")
-    _check(logits, targets, kind, kept)
+    _check(logits, targets, kind, row_mask)
     with torch.autocast(logits.device.type, enabled=False):
         logits = logits.to(full_dtype(logits))
-        if kept is None:
+        if row_mask is None:
             return _BY_ROW[kind](logits, targets).mean()
         # Cleared before the loss as well: after it, 0 times the gradient of a NaN would be NaN.
-        logits = logits.where(kept.unsqueeze(-1) if logits.ndim == 2 else kept, 0)
-        by_row = _BY_ROW[kind](logits, targets.where(kept, 0))
-        return by_row.where(kept, 0).sum() / kept.sum().clamp(min=1)
+        logits = logits.where(row_mask.unsqueeze(-1) if logits.ndim == 2 else row_mask, 0)
+        by_row = _BY_ROW[kind](logits, targets.where(row_mask, 0))
+        return by_row.where(row_mask, 0).sum() / row_mask.sum().clamp(min=1)
 
 
-def contrast_loss(first: Tensor, second: Tensor, kept: Tensor, *, columns: int, temperature: float) -> Tensor:
+def contrast_loss(first: Tensor, second: Tensor, row_mask: Tensor, *, columns: int, temperature: float) -> Tensor:
     """InfoNCE of two views of a batch's texts; a text's second view is its positive. (columns·n, d) twice -> scalar
 
     The other texts of the batch are negatives, except the other text of a pair: the labels say how similar that is.
@@ -60,23 +60,23 @@ def contrast_loss(first: Tensor, second: Tensor, kept: Tensor, *, columns: int, 
     Args:
         first: The first column's n texts, then the second column's, if there is one.
         second: The other view, in the same order.
-        kept: (n,) bool; rows of padding are False, and no negatives either.
+        row_mask: (n,) bool; rows of padding are False, and no negatives either.
         columns: 1, or 2 for pairs.
         temperature: What cosines are divided by.
     """
-    used = kept.repeat(columns)
-    row = torch.arange(len(kept), device=kept.device).repeat(columns)[used]
+    used = row_mask.repeat(columns)
+    row = torch.arange(len(row_mask), device=row_mask.device).repeat(columns)[used]
     partners = (row[:, None] == row).fill_diagonal_(False)
     return info_nce(first[used], second[used], temperature=temperature, ignored=partners)
 
 
-def _check(logits: Tensor, targets: Tensor, kind: str, kept: Tensor | None) -> None:
+def _check(logits: Tensor, targets: Tensor, kind: str, row_mask: Tensor | None) -> None:
     axes = 2 if kind == "cross-entropy" else 1
     if logits.ndim != axes or not logits.numel():
         expected = "(rows, classes)" if axes == 2 else "(rows,)"
         raise InputError(f"logits: the shape is {tuple(logits.shape)}; the loss {kind!r} needs {expected}, 1 or more")
-    for name, tensor in (("targets", targets), ("kept", kept)):
+    for name, tensor in (("targets", targets), ("row_mask", row_mask)):
         if tensor is not None and tensor.shape != logits.shape[:1]:
             raise InputError(f"{name}: the shape is {tuple(tensor.shape)}; expected one for each of {len(logits)} rows")
-    if kept is not None and kept.dtype != torch.bool:
-        raise InputError(f"kept: {kept.dtype} came; expected bool, False for rows of padding")
+    if row_mask is not None and row_mask.dtype != torch.bool:
+        raise InputError(f"row_mask: {row_mask.dtype} came; expected bool, False for rows of padding")

@@ -23,7 +23,7 @@ class TaskBatch:
 
     task: int
     rows: NDArray[np.int64]
-    kept: NDArray[np.bool_]
+    row_mask: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -31,15 +31,16 @@ class TaskBatch:
     @property
     def is_padding(self) -> bool:
         """Whether no row counts, so that there is nothing to compute."""
-        return not self.kept.any()
+        return not self.row_mask.any()
 
     def part(self, rank: int, world: int) -> "TaskBatch":
         """The rows of one of `world` processes: as many for each, the last ones padded."""
         if world == 1:
             return self
         size = -(-len(self) // world)
-        missing, own = size * world - len(self), slice(rank * size, (rank + 1) * size)
-        return TaskBatch(self.task, np.pad(self.rows, (0, missing))[own], np.pad(self.kept, (0, missing))[own])
+        missing, part = size * world - len(self), slice(rank * size, (rank + 1) * size)
+        rows, row_mask = np.pad(self.rows, (0, missing)), np.pad(self.row_mask, (0, missing))
+        return TaskBatch(self.task, rows[part], row_mask[part])
 
 
 def steps(sizes: Sequence[int], batch_sizes: Sequence[int], iteration: str) -> int:

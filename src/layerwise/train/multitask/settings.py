@@ -110,7 +110,7 @@ class MultitaskRecipe(BaseRecipe):
         if not self.tasks:
             raise InputError("no tasks; name task files, tasks = [...], or write [[task]] tables")
         names = [task.name for task in self.tasks]
-        for key, listed in (("task", names), ("objective of task", [one.task for one in self.objectives])):
+        for key, listed in (("task", names), ("objective of task", [objective.task for objective in self.objectives])):
             if twice := repeated(listed):
                 raise InputError(f"{key} {twice!r} comes twice; give it once")
         by_task = {objective.task: objective for objective in self.objectives}

@@ -126,15 +126,15 @@ class MultitaskStudent(BaseStudent):
         embeddings = embeddings if setup.objective.supervised else embeddings.detach()
         with torch.autocast(embeddings.device.type, enabled=False):
             outputs = self.head_of(setup.name)(*embeddings.chunk(_columns(setup)))
-        targets, kept = gather_rows(batch["targets"]), gather_rows(batch["kept"])
-        return task_loss(gather_rows(outputs), targets, self.losses[setup.name], kept=kept)
+        targets, row_mask = gather_rows(batch["targets"]), gather_rows(batch["row_mask"])
+        return task_loss(gather_rows(outputs), targets, self.losses[setup.name], row_mask=row_mask)
 
     def _contrast_loss(self, setup: TaskSetup, batch: Mapping[str, Tensor], first: Tensor, second: Tensor) -> Tensor:
         """InfoNCE of two views; texts of all processes are negatives."""
         columns = _columns(setup)
         first, second = (torch.cat([gather_rows(column) for column in view.chunk(columns)]) for view in (first, second))
         temperature = setup.objective.contrast_temperature
-        return contrast_loss(first, second, gather_rows(batch["kept"]), columns=columns, temperature=temperature)
+        return contrast_loss(first, second, gather_rows(batch["row_mask"]), columns=columns, temperature=temperature)
 
     def _shared_passes(
         self, batches: Mapping[str, Mapping[str, Tensor]], *, dropout: float | None = None
