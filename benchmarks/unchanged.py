@@ -17,7 +17,6 @@ KEPT/inputs. A full record takes about half an hour on two cores.
 import argparse
 import csv
 import json
-import math
 import os
 import shutil
 import signal
@@ -37,7 +36,7 @@ import pyarrow.parquet as pq
 
 from measure import machine, shared_folder
 
-Value = float | str | list[float]
+Value = float | str | list[float | None]
 Numbers = dict[str, Value]
 
 TOLERANCE = 1e-5  # of a number, relative to its size where that is above 1
@@ -637,13 +636,13 @@ def flattened(value: Any, place: str) -> Numbers:
 
 
 def by_step(folder: Path, place: str) -> Numbers:
-    """The columns of a metrics file, each as the list of its values."""
+    """The columns of a metrics file, each as the list of its values; None is what was no number."""
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    columns: dict[str, list[float]] = {}
+    columns: dict[str, list[float | None]] = {}
     for line in lines:
         for name, value in json.loads(line).items():
             if not any(word in name for word in UNTIMED):
-                columns.setdefault(name, []).append(math.nan if value is None else float(value))
+                columns.setdefault(name, []).append(value)
     return {f"{place} / {name}" if place else name: values for name, values in columns.items()}
 
 
@@ -706,12 +705,14 @@ def compare(before: Path, after: Path, out: Path | None) -> int:
     """Print number by number, and count what differs."""
     records = [json.loads(path.read_text(encoding="utf-8")) for path in (before, after)]
     one, other = (record["numbers"] for record in records)
-    rows = {name: row(one.get(name), other.get(name)) for name in dict.fromkeys([*one, *other])}
+    refused = [name for name, value in other.items() if name.startswith("kept / ") and is_refusal(value)]
+    rows = {name: row(name, one.get(name), other.get(name), refused) for name in dict.fromkeys([*one, *other])}
     width = max(map(len, rows))
     print(f"{'number':{width}}  {'before':>24}  {'after':>24}  difference")
     for name, entry in rows.items():
-        print(f"{name:{width}}  {shown(entry['before']):>24}  {shown(entry['after']):>24}  {entry['difference']}")
-    refused = [name for name, entry in rows.items() if entry["state"] == "refused"]
+        gap = entry["difference"]
+        told = f"{gap:.3g}" if isinstance(gap, float) else gap
+        print(f"{name:{width}}  {shown(entry['before']):>24}  {shown(entry['after']):>24}  {told}")
     different = [name for name, entry in rows.items() if entry["state"] == "different"]
     numeric = [entry["difference"] for entry in rows.values() if isinstance(entry["difference"], float)]
     summary = {"numbers": len(rows), "different": different, "refused": refused, "largest": max(numeric, default=0.0)}
@@ -724,16 +725,19 @@ def compare(before: Path, after: Path, out: Path | None) -> int:
     return 1 if different else 0
 
 
-def row(before: Value | None, after: Value | None) -> dict[str, Any]:
-    """One line of the table: both values, their difference, and what it means."""
+def row(name: str, before: Value | None, after: Value | None, refused: Sequence[str]) -> dict[str, Any]:
+    """One line of the table: both values, their difference, and what it means; a refusal stands for all below it."""
     gap = gap_of(before, after)
-    if isinstance(gap, float):
-        state = "same" if gap <= TOLERANCE else "different"
-    elif isinstance(after, str) and after.startswith(REFUSED):
+    if any(f"{name} / ".startswith(f"{place} / ") for place in refused):
         state = "refused"
     else:
-        state = "different"
+        state = "same" if isinstance(gap, float) and gap <= TOLERANCE else "different"
     return {"before": before, "after": after, "difference": gap, "state": state}
+
+
+def is_refusal(value: Value | None) -> bool:
+    """Whether a value is the line by which an artefact was refused, with a remedy behind its semicolon."""
+    return isinstance(value, str) and value.startswith(REFUSED) and "; " in value
 
 
 def gap_of(before: Value | None, after: Value | None) -> float | str:
@@ -752,18 +756,27 @@ def gap_of(before: Value | None, after: Value | None) -> float | str:
 def shown(value: Value | None) -> str:
     """A value in few letters; a list by its ends."""
     if isinstance(value, list):
-        return f"{value[0]:.4f} … {value[-1]:.4f}" if len(value) > 1 else shown(value[0])
-    if isinstance(value, float):
-        return f"{value:.6f}"
+        return f"{shown(value[0])} … {shown(value[-1])}" if len(value) > 1 else shown(value[0])
+    if isinstance(value, int | float):
+        return f"{value:.6g}"
     return "" if value is None else value if len(value) <= 24 else value[:23] + "…"
 
 
-def write(path: Path, value: Any) -> None:
-    """As JSON, whole or not at all."""
+def write(path: Path, facts: Mapping[str, Any]) -> None:
+    """As JSON with a line for each fact, those inside a mapping too; whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + "-unfinished")
-    beside.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    beside.write_text(_lines(facts) + "\n", encoding="utf-8")
     beside.replace(path)
+
+
+def _lines(facts: Mapping[str, Any], depth: int = 1) -> str:
+    parts = [
+        f"{' ' * depth}{json.dumps(key)}: "
+        + (_lines(value, 2) if isinstance(value, dict) and depth == 1 else json.dumps(value, ensure_ascii=False))
+        for key, value in facts.items()
+    ]
+    return "{\n" + ",\n".join(parts) + "\n" + " " * (depth - 1) + "}"
 
 
 def main() -> None:
