@@ -18,6 +18,7 @@ import argparse
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -41,6 +42,7 @@ Numbers = dict[str, Value]
 
 TOLERANCE = 1e-5  # of a number, relative to its size where that is above 1
 REFUSED = "refused: "  # before the one line by which a version refuses what another version wrote
+NAMES = (" / mix", " / pooling")  # texts that decide a number; others are words, which may change
 UNTIMED = ("seconds", "runtime", "per_second")  # what differs from run to run
 SENTENCES = [
     "the old clock",
@@ -620,15 +622,17 @@ def curve(version: Version, kept: Path) -> Numbers:
 
 
 def flattened(value: Any, place: str) -> Numbers:
-    """Numbers and texts by the path to them; lists of numbers stay together, times are left out."""
+    """Numbers and names of mixes by the path to them; lists of numbers stay together, times and words are left out."""
     if isinstance(value, Mapping):
         parts = {str(key): part for key, part in value.items() if not any(word in str(key) for word in UNTIMED)}
     elif isinstance(value, list) and value and all(is_number(part) for part in value):
         return {place: [float(part) for part in value]}
     elif isinstance(value, list):
         parts = {str(number): part for number, part in enumerate(value)}
+    elif is_number(value):
+        return {place: float(value)}
     else:
-        return {} if value is None else {place: float(value) if is_number(value) else str(value)}
+        return {place: str(value)} if place.endswith(NAMES) else {}
     numbers: Numbers = {}
     for key, part in parts.items():
         numbers |= flattened(part, f"{place} / {key}" if place else key)
@@ -745,12 +749,18 @@ def gap_of(before: Value | None, after: Value | None) -> float | str:
     if before is None or after is None:
         return "only after" if before is None else "missing after"
     if isinstance(before, str) or isinstance(after, str):
-        return 0.0 if before == after else "another text"
+        same = isinstance(before, str) and isinstance(after, str) and rounded(before) == rounded(after)
+        return 0.0 if same else "another text"
     left, right = (np.atleast_1d(np.array(value, dtype=float)) for value in (before, after))
     if left.shape != right.shape or (np.isnan(left) != np.isnan(right)).any():
         return "other values"
     gaps = np.abs(left - right) / np.maximum(1.0, np.abs(left))
     return float(np.nanmax(gaps)) if not np.isnan(gaps).all() else 0.0
+
+
+def rounded(text: str) -> str:
+    """The text of a mix with its weights in six digits."""
+    return re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.6f}", text)
 
 
 def shown(value: Value | None) -> str:
