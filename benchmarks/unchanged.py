@@ -99,9 +99,54 @@ every = {every}
 log_every = 1
 """
 
-# PLACE FOR THE NEW FORMAT: the same three tasks and settings in the format of the version after, with the same fields
-# in braces. While it is empty, a version that refuses the format above cannot be recorded.
-MULTITASK_AFTER = ""
+# The same in the format of one declaration a task, with what training adds in [[objective]] tables.
+MULTITASK_AFTER = """
+name = "three"
+[model]
+pooler = "last @ mean"
+[mixing]
+weights = "{weights}"
+[[task]]
+name = "mood"
+kind = "classification"
+file = "mood.csv"
+splits = {{train = "train", dev = "dev"}}
+[[task]]
+name = "same"
+kind = "classification"
+file = "same.csv"
+columns = {{left = "a", right = "b"}}
+splits = {{train = "train", dev = "dev", test = "test"}}
+[[task]]
+name = "near"
+kind = "sts"
+file = "near.csv"
+columns = {{left = "a", right = "b"}}
+scale = [0, 5]
+metric = "pearson"
+splits = {{train = "train", dev = "dev"}}
+[[objective]]
+task = "mood"
+head = "mlp"
+contrast = 0.1
+max_length = 16
+weight = {mood_weight}
+[[objective]]
+task = "same"
+max_length = 16
+[[objective]]
+task = "near"
+head = "cosine"
+max_length = 16
+[train]
+batch_size = 8
+steps = {steps}
+learning_rate = 1e-3
+precision = "float32"
+[dev]
+every = {every}
+log_every = 1
+"""
 
 
 @dataclass(frozen=True)
