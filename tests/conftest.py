@@ -11,10 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hypothesis import settings
 
 from support.report_page import HOW_TO_GET, OPTIONS, find_browser
 from support.tiny import ARCHITECTURES, SENTENCES, WORDS, save_tiny
 
+settings.register_profile("layerwise", deadline=None)  # no test fails because the machine is slow
+settings.load_profile("layerwise")
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers share two cores
 
 LONG = (  # files of a minute or more: they begin first, or one worker would be left with the last of them
