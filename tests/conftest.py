@@ -2,9 +2,13 @@
 
 import gc
 import os
+import platform
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports the hub's client: no test reaches for it
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: two threads spend their time waiting, at these sizes
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers share two cores, and so do the processes they start
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +17,15 @@ import pytest
 import torch
 from hypothesis import settings
 
+from support.forks import Forks
 from support.report_page import HOW_TO_GET, OPTIONS, find_browser
 from support.tiny import ARCHITECTURES, SENTENCES, WORDS, save_tiny
 
 settings.register_profile("layerwise", deadline=None)  # no test fails because the machine is slow
 settings.load_profile("layerwise")
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers share two cores
+if platform.machine() in ("aarch64", "arm64"):
+    torch.backends.mkldnn.enabled = False  # it begins a product in 0.7 ms there, and a tiny one takes a twentieth
 
 LONG = (  # files of a minute or more: they begin first, or one worker would be left with the last of them
     "evaluate/test_shared.py",
@@ -53,6 +60,13 @@ def pytest_collection_finish():
 @pytest.fixture(scope="session")
 def sentences() -> list[str]:
     return SENTENCES
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory):
+    """Runs code in processes of their own, without the seconds of their imports."""
+    with Forks(tmp_path_factory.mktemp("forks")) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

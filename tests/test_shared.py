@@ -1,8 +1,5 @@
 """The real encoder on real sentences: layers, poolings and a saved model against independent figures."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -54,7 +51,7 @@ def test_every_layer_scores_what_other_code_measured(encoder, stsb, tmp_path):
     assert isinstance(again, np.memmap)
 
 
-def test_the_real_encoder_cut_and_loaded_without_this_package(encoder, stsb, tmp_path):
+def test_the_real_encoder_cut_and_loaded_without_this_package(encoder, stsb, tmp_path, forks):
     sentences = stsb["sentence2"][:30]
     model = LayerModel(encoder, "0,1,4 @ mean")
     model.save(tmp_path / "model")
@@ -71,5 +68,6 @@ def test_the_real_encoder_cut_and_loaded_without_this_package(encoder, stsb, tmp
         "np.save('out.npy', model.encode(texts))\n"
     )
     (tmp_path / "texts.txt").write_text("\n".join(sentences))
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+    done = forks.run(code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
     assert np.abs(np.load(tmp_path / "out.npy") - model.encode(sentences)).max() < 1e-5

@@ -1,8 +1,6 @@
 """`layerwise fit`: baselines fitted on text, saved with the model, and known by evaluations for what they saw."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -44,7 +42,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tiny_bert, se
     assert "sentences.txt is a file, not a folder; give another path" in said
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_bert, sentences_file, tmp_path):
+def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_bert, sentences_file, tmp_path, forks):
     """Files of this process may have 20 kB; the model has more."""
     script = (
         "import resource, sys; from layerwise.cli.app import main; import layerwise.model.layer_model\n"
@@ -53,8 +51,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_bert, sentences_file, t
         "    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); return real(*arguments)\n"
         "save._write = write; main()"
     )
-    words = ["fit", tiny_bert, sentences_file, "-o", tmp_path / "out" / "m"]
-    done = subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, text=True)
+    done = forks.run(script, "fit", tiny_bert, sentences_file, "-o", tmp_path / "out" / "m")
     assert done.returncode == 2, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "m: cannot be written: " in line

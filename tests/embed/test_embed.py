@@ -6,8 +6,6 @@ import multiprocessing
 import os
 import queue
 import random
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -26,6 +24,7 @@ from layerwise.embed.engine import _run_worker, _take
 from layerwise.embed.job import chunks
 from layerwise.errors import InputError, LayerwiseError, MixError
 from layerwise.model import LayerModel
+from support.forks import Forked
 from support.tiny import WIDTH, WORDS
 
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=1 + i % 13)) for i in range(23)]
@@ -667,28 +666,32 @@ def assert_whole(out: Path, expected: np.ndarray) -> None:
     assert not list(out.glob(".part*"))
 
 
-def start(model: Path, path: Path, out: Path, *options: str) -> subprocess.Popen:
+@pytest.fixture
+def start(forks, tiny_bert, tmp_path):
     """The command in a process of its own, with one thread: on a busy machine more would wait for each other."""
-    command = [sys.executable, "-m", "layerwise", "embed", model, path, "-o", out, "--column", "text", "--keep", "text"]
-    where = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
-    return subprocess.Popen([*map(str, command), "--shard-rows", "10", *options], **where)
+
+    def start(path: Path, *options: str) -> Forked:
+        words = ["embed", tiny_bert, path, "-o", tmp_path / "out", "--column", "text", "--keep", "text"]
+        return forks.start("layerwise", *words, "--shard-rows", "10", *options)
+
+    return start
 
 
-def kill_after(process: subprocess.Popen, out: Path, count: int, pause: float) -> None:
+def kill_after(process: Forked, out: Path, count: int, pause: float) -> None:
     """SIGKILL once so many shards are there, and a moment more."""
     while len(shards(out)) < count and process.poll() is None:
         time.sleep(0.004)
     time.sleep(pause)
     process.kill()
-    assert process.wait() == -9, "the run must still have been at work"
+    assert process.wait() == -9, f"the run must still have been at work: {process.stderr[-2000:]}"
 
 
-def test_killed_three_times_nothing_is_lost_or_doubled(tmp_path, tiny_bert, many):
+def test_killed_three_times_nothing_is_lost_or_doubled(tmp_path, tiny_bert, many, start):
     path, expected = many
     chance, kept = random.Random(0), {}
     for _ in range(3):
         count, pause = len(kept) + chance.randint(1, 30), chance.uniform(0, 0.02)
-        kill_after(start(tiny_bert, path, tmp_path / "out"), tmp_path / "out", count, pause)
+        kill_after(start(path), tmp_path / "out", count, pause)
         found = states(tmp_path / "out")
         assert kept.items() <= found.items(), "what was there is left alone"
         assert len(found) > len(kept)
@@ -700,9 +703,9 @@ def test_killed_three_times_nothing_is_lost_or_doubled(tmp_path, tiny_bert, many
     assert_whole(tmp_path / "out", expected)
 
 
-def test_two_processes_killed_leave_no_worker_and_two_more_give_what_one_gives(tmp_path, tiny_bert, many):
+def test_two_processes_killed_leave_no_worker_and_two_more_give_what_one_gives(tmp_path, tiny_bert, many, start):
     path, expected = many
-    process = start(tiny_bert, path, tmp_path / "out", "--processes", "2")
+    process = start(path, "--processes", "2")
     while not shards(tmp_path / "out") and process.poll() is None:
         time.sleep(0.004)
     children = psutil.Process(process.pid).children(recursive=True)
@@ -782,12 +785,12 @@ if __name__ == "__main__":
 """
 
 
-def test_several_processes_end_although_large_chunks_were_never_taken(tmp_path, tiny_bert):
+def test_several_processes_end_although_large_chunks_were_never_taken(tmp_path, tiny_bert, forks):
     """Chunks beyond a pipe's buffer, then a bad row: the process must not wait for readers that are gone."""
     path = lines(tmp_path / "rows.txt", ["the river rose after three days of rain " * 4] * 7000 + [""])
     (tmp_path / "script.py").write_text(BIG_CHUNKS_THEN_A_BAD_ROW)
-    command = [sys.executable, str(tmp_path / "script.py"), str(tiny_bert), str(path), str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    done = forks.run(tmp_path / "script.py", tiny_bert, path, tmp_path / "out")
+    assert done.returncode == 0, done.stderr[-2000:]
     assert "rows.txt:7001: the text must not be empty" in done.stdout
 
 

@@ -1,8 +1,6 @@
 """A LayerModel encodes like a SentenceTransformer, and what it saves loads without this package, cut or not."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -57,13 +55,12 @@ def saved(tiny_folders, tmp_path_factory) -> dict[str, tuple[LayerModel, Path]]:
 
 
 @pytest.fixture(scope="module")
-def plain_embeddings(saved, sentences, tmp_path_factory) -> dict[str, np.ndarray]:
+def plain_embeddings(saved, sentences, tmp_path_factory, forks) -> dict[str, np.ndarray]:
     """What plain sentence-transformers makes of the saved folders."""
     work = tmp_path_factory.mktemp("plain")
     (work / "folders.json").write_text(json.dumps({name: str(folder) for name, (_, folder) in saved.items()}))
     (work / "sentences.json").write_text(json.dumps(sentences))
-    command = [sys.executable, "-c", PLAIN, "folders.json", "sentences.json", "out.npz"]
-    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
+    done = forks.run(PLAIN, "folders.json", "sentences.json", "out.npz", cwd=work)
     assert done.returncode == 0, done.stderr[-2000:]
     return dict(np.load(work / "out.npz"))
 

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -48,7 +46,7 @@ def tiny_flow() -> Flow:
     return Flow(blocks=2, hidden=8, epochs=2, batch_size=16)
 
 
-def test_linear_maps_load_here_and_without_this_package(model, sentences, tmp_path):
+def test_linear_maps_load_here_and_without_this_package(model, sentences, tmp_path, forks):
     behind = {str(number): model.with_postprocess(fit(fitted, model)) for number, fitted in enumerate(LINEAR)}
     for name, fitted in zip(behind, LINEAR, strict=True):
         expected = fitted.transform(model.encode(sentences))
@@ -56,8 +54,7 @@ def test_linear_maps_load_here_and_without_this_package(model, sentences, tmp_pa
         assert is_native(behind[name].mix, behind[name].heads)
         behind[name].save(tmp_path / name)
     (tmp_path / "texts.json").write_text(json.dumps(sentences))
-    command = [sys.executable, "-c", PLAIN, *behind]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forks.run(PLAIN, *behind, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     for name, one in behind.items():
         found = one.encode(sentences)

@@ -1,11 +1,12 @@
 """Two real processes under DDP, with gathered rows, equal one process with the joint batch, for every objective."""
 
+import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 
 from layerwise.errors import InputError
@@ -76,9 +77,11 @@ def work(process, folder):
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def results(tmp_path_factory, forks):
     folder = tmp_path_factory.mktemp("gather")
-    mp.spawn(work, args=(folder,), nprocs=PROCESSES)
+    running = [forks.start(__file__, process, folder) for process in range(PROCESSES)]
+    for process in running:
+        assert process.wait() == 0, process.stderr[-2000:]
     return [torch.load(folder / f"{process}.pt", weights_only=True) for process in range(PROCESSES)]
 
 
@@ -111,3 +114,7 @@ def test_one_process_alone_keeps_its_tensor():
     tensor = torch.ones(2, 3)
     assert gather_rows(tensor) is tensor
     assert (rank(), world_size()) == (0, 1)
+
+
+if __name__ == "__main__":
+    work(int(sys.argv[1]), Path(sys.argv[2]))
