@@ -1,9 +1,6 @@
 """`layerwise train` and `layerwise recipes`: real runs of a handful of steps with a tiny encoder."""
 
 import json
-import os
-import subprocess
-import sys
 import tomllib
 
 import numpy as np
@@ -239,20 +236,6 @@ def test_the_dev_task_of_the_command_line(tiny_bert, data, tmp_path, capsys, mon
     both = ["train", "small-simcse", "--model", tiny_bert, "--data", data / "text.txt", "-o", tmp_path / "both"]
     both += [*sets(STEPS), "--dev", task, "--set", f'dev.test=["{task}"]']
     assert "the same rows would pick the best step and test it" in refused(capsys, monkeypatch, *both)
-
-
-def test_two_processes_of_the_command_share_a_fresh_folder(tiny_bert, data, tmp_path):
-    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--rdzv-backend", "c10d"]
-    launch += ["--rdzv-endpoint", "localhost:0", "-m", "layerwise", "train", "small-simcse", "--model", str(tiny_bert)]
-    launch += ["--data", str(data / "text.txt"), "-o", str(tmp_path / "out"), "--dev", "none", "--no-test"]
-    launch += [*sets(STEPS), "--seeds", "0,1", "--device", "cpu", "--json"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert len(json.loads(done.stdout)["models"]) == 2  # one process speaks
-    assert (tmp_path / "out" / "seed-1" / "model" / "modules.json").is_file()
 
 
 def test_ctrl_c_says_how_to_go_on(tiny_bert, data, tmp_path, monkeypatch):

@@ -11,11 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from layerwise.cli.app import main
 from layerwise.train import ContrastiveJob, MultitaskJob, train
 from support import multitasking
 from support.task_batches import all_tasks
 from support.tiny import save_tiny
-from support.training import encoder_of, losses, recipe, term, texts
+from support.training import encoder_of, losses, recipe, said, term, texts
 
 STEPS, ROWS = 3, 4  # rows of a process
 
@@ -93,15 +94,29 @@ def train_all(encoder, data, out, batch_size):
         save_file({str(place): gradient for place, gradient in enumerate(first)}, out / f"{name}-{rank}.safetensors")
 
 
+def train_by_command(encoder, out):
+    """`layerwise train` of two seeds in a folder that is not there yet."""
+    settings = ["train.batch_size=8", "train.steps=5", "train.precision=float32", "train.learning_rate=1e-3"]
+    words = ["train", "small-simcse", "--model", encoder, "--data", out / "text.txt", "-o", out / "command"]
+    words += [word for setting in settings for word in ("--set", setting)]
+    words += ["--dev", "none", "--no-test", "--seeds", "0,1", "--device", "cpu", "--json"]
+    sys.argv = ["layerwise", *map(str, words)]
+    try:
+        main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Folders of what two processes of ROWS rows and one of twice as many made."""
+def launched(tmp_path_factory):
+    """The folders of an encoder, of tasks and of what two processes of ROWS rows made, and what these printed."""
     root = tmp_path_factory.mktemp("distributed")
     encoder = save_tiny("bert", root / "encoder")
     data = multitasking.save_tasks(root)
-    two, one = root / "two", root / "one"
+    two = root / "two"
     two.mkdir()
-    one.mkdir()
+    (two / "text.txt").write_text("\n".join(said(64)))
     launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
     meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]  # any free port
     paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
@@ -115,6 +130,15 @@ def trained(tmp_path_factory):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    return encoder, data, two, done.stdout
+
+
+@pytest.fixture(scope="module")
+def trained(launched):
+    """Folders of what two processes of ROWS rows and one of twice as many made."""
+    encoder, data, two, _ = launched
+    one = two.parent / "one"
+    one.mkdir()
     train_all(encoder, data, one, 2 * ROWS)
     return two, one
 
@@ -145,6 +169,15 @@ def test_the_first_process_alone_writes(trained, name):
     assert {"rng_state_0.pth", "rng_state_1.pth", "model.safetensors"} <= names
 
 
+def test_two_processes_of_the_command_share_a_fresh_folder(launched):
+    _, _, two, printed = launched
+    assert len(json.loads(printed)["models"]) == 2  # one process speaks
+    assert (two / "command" / "seed-1" / "model" / "modules.json").is_file()
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    train_all(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), ROWS)
+    torch.backends.mkldnn.enabled = False  # as in conftest.py
+    given = [Path(path) for path in sys.argv[1:]]
+    train_by_command(given[0], given[2])
+    train_all(*given, ROWS)

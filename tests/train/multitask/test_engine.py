@@ -314,23 +314,23 @@ def test_a_training_by_gradient_caching_has_the_losses_of_the_plain_one(data, ru
 
 
 @pytest.mark.parametrize(
-    ("name", "more"),
+    ("name", "steps", "more"),
     [
-        ("mood", {"head": "linear"}),
-        ("mood", {"head": "mlp", "loss": "binary"}),
-        ("mood", {"contrast": 0.1, "contrast_dropout": 0.2}),
-        ("same", {"features": "concat", "head": "mlp"}),
-        ("same", {"features": "difference-sum"}),
-        ("same", {"features": "all", "loss": "cross-entropy", "metric": "f1"}),
-        ("near", {"head": "cosine"}),
-        ("near", {"head": "linear", "features": "all", "metric": "spearman"}),
-        ("near", {"head": "mlp"}),
+        ("mood", 50, {"head": "linear"}),
+        ("mood", 50, {"head": "mlp", "loss": "binary"}),
+        ("mood", 50, {"contrast": 0.1, "contrast_dropout": 0.2}),
+        ("same", 90, {"features": "concat", "head": "mlp"}),
+        ("same", 90, {"features": "difference-sum"}),
+        ("same", 60, {"features": "all", "loss": "cross-entropy", "metric": "f1"}),
+        ("near", 50, {"head": "cosine"}),
+        ("near", 60, {"head": "linear", "features": "all", "metric": "spearman"}),
+        ("near", 140, {"head": "mlp"}),
     ],
 )
-def test_every_head_feature_and_loss_learns(data, run, name, more):
+def test_every_head_feature_and_loss_learns(data, run, name, steps, more):
     # A fresh network on pairs needs longer than a layer, and steps small enough not to jump about.
-    how = {"steps": 140, "learning_rate": 1e-3} if more == {"head": "mlp"} else {"steps": 90, "learning_rate": 2e-3}
-    trained = run(recipe(task(name, data, **more), dev={"log_every": 5}, **how))
+    rate = 1e-3 if more == {"head": "mlp"} else 2e-3
+    trained = run(recipe(task(name, data, **more), dev={"log_every": 5}, steps=steps, learning_rate=rate))
     told = losses(trained)
     assert np.mean(told[-2:]) < 0.8 * np.mean(told[:2])
 
