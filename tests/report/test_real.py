@@ -46,11 +46,15 @@ def trained(tmp_path_factory):
         done.model.save(folder / name / "model")
     runs = [word for name in ("small-simcse", "small-sscl-simcse") for word in ("--train", folder / name)]
     models = [folder / "small-sscl-simcse" / "model", "--against", folder / "small-simcse" / "model"]
-    return report(folder, *models, *runs, "--limit", "40")
+    return report(folder, *models, *runs, "--limit", "24")
 
 
 @pytest.fixture(
-    params=[pytest.param("minilm", marks=pytest.mark.slow), pytest.param("wiki", marks=pytest.mark.shared), "trained"],
+    params=[
+        pytest.param("minilm", marks=pytest.mark.slow),
+        pytest.param("wiki", marks=[pytest.mark.shared, pytest.mark.slow]),
+        "trained",
+    ],
     scope="module",
 )
 def page(request):
