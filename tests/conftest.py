@@ -27,21 +27,32 @@ torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two wo
 if platform.machine() in ("aarch64", "arm64"):
     torch.backends.mkldnn.enabled = False  # it begins a product in 0.7 ms there, and a tiny one takes a twentieth
 
-LONG = (  # files of a minute or more: they begin first, or one worker would be left with the last of them
-    "evaluate/test_shared.py",
-    "test_readme.py",
-    "embed/test_embed.py",
-    "test_shared.py",
-    "report/test_real.py",
-    "train/contrastive/test_engine.py",
-    "cli/test_train.py",
-    "train/test_resume.py",
-    "train/multitask/test_engine.py",
-    "predict/test_predict.py",
-    "train/test_distributed.py",
-    "train/loop/test_graphs.py",
-    "cli/test_report.py",
+LONG = (  # files of ten seconds or more: they begin first, or one worker would be left with the last of them
     "report/test_build.py",
+    "train/test_distributed.py",
+    "embed/test_embed.py",
+    "train/multitask/test_engine.py",
+    "cli/test_app.py",
+    "train/contrastive/test_engine.py",
+    "test_readme.py",
+    "cli/test_report.py",
+    "report/test_real.py",
+    "model/test_model.py",
+    "plots/test_plots.py",
+    "report/test_browser.py",
+    "cli/test_search.py",
+    "train/test_resume.py",
+    "search/test_model.py",
+    "classify/test_shared.py",
+    "cli/test_train.py",
+    "encoder/test_onnx.py",
+    "cli/test_evaluate.py",
+    "encoder/test_layer_encoder.py",
+    "search/test_transfer.py",
+    "data/test_catalog.py",
+    "search/test_shared.py",
+    "predict/test_predict.py",
+    "evaluate/test_shared.py",
 )
 
 

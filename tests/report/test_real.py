@@ -39,7 +39,7 @@ def wiki(tmp_path_factory, shared):
 def trained(tmp_path_factory):
     """SimCSE against SSCL by the package's recipes, cut to a few steps of the embedded encoder."""
     folder = tmp_path_factory.mktemp("trained")
-    short = ["train.steps=4", "train.batch_size=8", "train.precision=float32", "dev.every=2", "dev.log_every=1"]
+    short = ["train.steps=2", "train.batch_size=8", "train.precision=float32", "dev.every=1", "dev.log_every=1"]
     data = str(save_dev(folder / "data"))
     for name in ("small-simcse", "small-sscl-simcse"):
         done = train_recipe(load_recipe(name, short), folder / name, encoder="default", corpus=texts(), data=data)
