@@ -20,7 +20,8 @@ from typing import Any
 
 from layers import encoders
 from layerwise import LayerModel
-from layerwise.measures import ModelOnPairs, load_pairs
+from layerwise.data import load_pairs
+from layerwise.measures import ModelOnPairs
 from measure import shared_folder, write_result
 
 PAIRS = 1000

@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from layerwise.measures import MEASURES, ModelOnPairs, TextPairs, load_pairs, measure_layer_scores, measure_toksim
+from layerwise.data import demo_rows, load_pairs
+from layerwise.measures import MEASURES, ModelOnPairs, measure_layer_scores, measure_toksim
 from support.commands import assert_one_line, call, call_json, run_main, strict_json
 from support.finished_trainings import finish, log
 from support.text_pairs import some_pairs
@@ -295,4 +296,4 @@ def test_a_task_by_its_name(shared, tiny_bert):
 
 
 def test_the_demonstration_pairs_are_graded():
-    assert TextPairs.demo().gold is not None
+    assert demo_rows().gold is not None

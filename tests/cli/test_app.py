@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from layerwise.cli.app import main
-from layerwise.data import demo_corpus, demo_pairs
+from layerwise.data import demo_corpus, demo_rows
 from layerwise.encoder import LayerEncoder
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
@@ -301,45 +301,40 @@ def test_demo_gives_json_that_every_program_reads(demo):
 def test_demo_scores_every_layer_and_mix(demo):
     said = json.loads(demo[1])
     assert said["encoder"] == "all-MiniLM-L6-v2"
-    assert said["dev_pairs"] + said["test_pairs"] >= 240
+    assert said["protocol"]["dev_pairs"] + said["protocol"]["test_pairs"] >= 240
     assert len(said["scores"]) == (7 + 6) * 3, "seven layers and six mixes, three poolings each"
-    assert {"layers", "pooling", "mix", "dev", "test"} == set(said["scores"][0])
-    assert said["last"] == next(s for s in said["scores"] if (s["layers"], s["pooling"]) == ("6", "mean"))
+    assert {"layers", "pooling", "mix", "score"} == set(said["scores"][0])
+    last = next(s for s in said["scores"] if (s["layers"], s["pooling"]) == ("6", "mean"))
+    assert last["score"] == pytest.approx(said["last"]["test"], abs=1e-4), "a layer has one score"
     assert said["best"]["dev"] >= said["last"]["dev"] > 0.3, "the default model agrees with people"
-    assert said["best"].keys() == said["last"].keys()
 
 
-def test_demo_is_the_search_of_all_sets_with_its_splits(demo):
-    said, pairs = json.loads(demo[1]), demo_pairs()
+def test_demo_is_the_search_of_the_library_and_of_the_command(demo):
+    said, rows = json.loads(demo[1]), demo_rows()
     encoder, poolings = LayerEncoder(), ("mean", "cls", "max")
-    sides = [
-        encoder.encode_layers([getattr(pair, side) for pair in pairs], poolings) for side in ("sentence1", "sentence2")
-    ]
-    gold = np.array([pair.score for pair in pairs])
-    search = LayerSearch(dev=0.5, splits=5).fit(*sides, gold)
-    assert said["sets"] == len(search.table_) == 3 * 127
-    assert (said["dev_pairs"], said["test_pairs"], said["splits"]) == (140, 140, 5)
+    sides = [encoder.encode_layers(side, poolings) for side in (rows.left, rows.right)]
+    search = LayerSearch().fit(*sides, rows.labels)
+    assert said["subsets"] == len(search.table_) == 3 * 127
+    protocol = said["protocol"]
+    assert (protocol["dev_pairs"], protocol["test_pairs"], protocol["splits"]) == (140, 140, 1)
     assert (said["best"]["mix"], said["best"]["pooling"]) == (str(search.best_.mix), search.best_.pooling)
     for name, choice in (("best", search.best_), ("last", search.last_)):
         assert (said[name]["dev"], said[name]["test"]) == pytest.approx((choice.dev, choice.test), abs=1e-4)
     assert said["gain"]["mean"] == pytest.approx(said["best"]["test"] - said["last"]["test"], abs=1e-9)
-    assert said["gain"]["low"] <= said["gain"]["mean"] <= said["gain"]["high"]
+    assert said["verdict"]["text"] == str(search.verdict_)
     assert said["warnings"] == search.warnings_
-    named = [score for score in said["scores"] if "concat" not in score["layers"] and score["dev"] is not None]
+    named = [score for score in said["scores"] if "concat" not in score["layers"] and score["score"] is not None]
     mixes = [parse_mix(score["mix"]) for score in named]
     assert len(mixes) == 35, "all but three concatenations and layer 0's first token, which is always the same"
-    assert [score["test"] for score in named] == pytest.approx(search.unseen_scores(mixes).mean(1), abs=1e-4)
-    in_table = [search.table_.score_of(mix.layers, mix.pooling) for mix in mixes]
-    assert [score["dev"] for score in named] == pytest.approx(in_table, abs=1e-4)
+    assert [score["score"] for score in named] == pytest.approx(search.unseen_scores(mixes).mean(1), abs=1e-4)
 
 
-def test_demo_saves_a_model_that_loads(demo):
+def test_demo_saves_the_model_that_the_verdict_names(demo):
     out, said = demo[0], json.loads(demo[1])
     assert said["saved"] == str(out / "model")
     model = LayerModel.load(out / "model")
-    assert str(model.mix) == said["best"]["mix"]
-    assert "the best of 381 sets" in model.chosen
-    assert "demonstration pairs" in model.chosen
+    assert str(model.mix) == said["verdict"]["use"]
+    assert said["verdict"]["text"] in model.chosen
     assert model.normalize, "as the default model does"
 
 
@@ -358,10 +353,9 @@ def test_demo_embeds_and_searches_the_corpus(demo):
 
 def test_demo_again_tells_people_the_same(demo):
     said = json.loads(demo[1])
-    told, gain = " ".join(demo[2].split()), said["gain"]
+    told = " ".join(demo[2].split())
     assert f"choose {said['best']['mix']} among 381 sets of layers" in told
-    assert f"reach {100 * said['best']['test']:.1f}, last layer {100 * said['last']['test']:.1f}" in told
-    interval = f"[{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}] (95 %)"
-    assert f"gain {100 * gain['mean']:+.1f} {interval}" in told
+    assert f"has {100 * said['best']['test']:.1f} here, the last layer {100 * said['last']['test']:.1f}." in told
+    assert said["verdict"]["text"] in told
     assert all(f"Note: {warning}." in told for warning in said["warnings"])
     assert all(hit["text"][:30] in demo[2] for hits in said["answers"].values() for hit in hits)

@@ -2,12 +2,14 @@
 
 import csv
 import errno
+import shlex
 import shutil
 from html import unescape
 
 import pytest
 
-from layerwise.measures import ModelOnPairs, TextPairs, load_pairs, measure_layer_scores
+from layerwise.data import load_pairs, pairs_in_memory
+from layerwise.measures import ModelOnPairs, measure_layer_scores
 from layerwise.model import LayerModel
 from layerwise.report import write_page
 from support.commands import assert_one_line, call, call_json, run_main
@@ -34,7 +36,7 @@ def files(tmp_path_factory):
     write_pairs(folder / "named.csv", pairs, ("a", "b", "grade"))
     write_pairs(folder / "plain.csv", pairs, ("sentence1", "sentence2"))
     write_pairs(folder / "one.csv", some_pairs(1))
-    write_pairs(folder / "same.csv", TextPairs.of(pairs.left, pairs.right, [1.0] * len(pairs)))
+    write_pairs(folder / "same.csv", pairs_in_memory(pairs.left, pairs.right, [1.0] * len(pairs)))
     return folder
 
 
@@ -57,7 +59,7 @@ def test_the_answer_is_on_the_screen_and_in_the_file(told, tiny_bert, files):
     assert lines.endswith("s); open it in a browser")
     assert "A demonstration" not in lines
     material = ModelOnPairs(LayerModel.load(tiny_bert, device="cpu"), load_pairs(str(files / "graded.csv")))
-    scores = measure_layer_scores(material)
+    scores = measure_layer_scores(material, unseen=True, seed=3)
     last = f"{scores.of('mean')[-1]:.4g}".replace("-", "−")
     assert f"mean, layer {DEPTH}: {last}" in page
     assert "graded.csv: 40 pairs" in page
@@ -70,7 +72,10 @@ def test_commands_make_the_report_again(told, tiny_bert, files):
     pairs = f"--pairs '{files / 'graded.csv'}' --limit 1000 --seed 3"
     assert f"layerwise report {tiny_bert} {pairs} -o report.html" in page
     assert f"layerwise analyze {tiny_bert} --measure all {pairs}" in page
-    assert f"layerwise search {tiny_bert} '{files / 'graded.csv'}' --save best" in page
+    again = f"search {tiny_bert} '{files / 'graded.csv'}' --limit 1000 --seed 3"
+    assert f"layerwise {again} --save best" in page
+    verdict = call_json(*shlex.split(again))["verdict"]["text"]
+    assert verdict in " ".join(told[1].split()), "the report and its command agree"
 
 
 def test_no_path_is_told_but_what_the_user_gave(told, tiny_bert, files, tmp_path):

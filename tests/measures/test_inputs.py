@@ -6,13 +6,12 @@ import json
 import numpy as np
 import pytest
 
+from layerwise.data import demo_rows, load_pairs, pairs_in_memory
 from layerwise.errors import InputError, LayerwiseError, MixError, ModelError
 from layerwise.measures import (
     MEASURES,
     Figure,
     ModelOnPairs,
-    TextPairs,
-    load_pairs,
     measure_attention,
     measure_projection,
     measure_token_matrices,
@@ -40,7 +39,7 @@ def test_pairs_of_a_file_with_and_without_scores(tmp_path):
         writer.writeheader()
         writer.writerows(rows)
     found = load_pairs(str(file))
-    assert (found.left, found.right, found.gold.tolist()) == (("a b", "d"), ("c", "e"), [1.5, 2])
+    assert (found.left, found.right, found.gold.tolist()) == (["a b", "d"], ["c", "e"], [1.5, 2])
     assert found.described == "pairs.csv: 2 pairs"
     file.write_text("sentence1,sentence2\na,b\nc,d\n")
     assert load_pairs(str(file)).gold is None
@@ -52,10 +51,10 @@ def test_pairs_of_a_file_with_and_without_scores(tmp_path):
 
 
 def test_pairs_of_a_task_by_its_name(tmp_path, pairs_task, monkeypatch):
-    monkeypatch.setattr("layerwise.measures.pairs.find_tasks", lambda names: [pairs_task])
+    monkeypatch.setattr("layerwise.data.pairs.find_tasks", lambda names: [pairs_task])
     assert load_pairs("pairs").described == "pairs, test: 50 pairs"
     assert load_pairs("pairs", split="dev").described == "pairs, dev: 30 pairs"
-    with pytest.raises(InputError, match="task 'pairs' has no 'train' rows but dev, test"):
+    with pytest.raises(InputError, match="task 'pairs' has no train rows; it has dev, test: declare them"):
         load_pairs("pairs", split="train")
 
 
@@ -68,7 +67,7 @@ def test_a_limit_draws_by_a_seed_and_says_so():
     assert places == sorted(places)
     assert one.gold.tolist() == [pairs.gold[place] for place in places]
     assert pairs.limited(PAIRS) is pairs
-    assert len(TextPairs.demo()) == 280
+    assert len(demo_rows()) == 280
 
 
 # Trainings
@@ -120,8 +119,8 @@ def test_a_log_that_can_not_be_read_is_named_with_its_line(tmp_path, text, said)
 
 def test_what_can_not_be_measured_is_refused(tiny_layers, material):
     pairs = some_pairs(6)
-    plain = ModelOnPairs(tiny_layers, TextPairs.of(pairs.left, pairs.right), cache=False)
-    constant = ModelOnPairs(tiny_layers, TextPairs.of(pairs.left, pairs.right, [1.0] * 6), cache=False)
+    plain = ModelOnPairs(tiny_layers, pairs_in_memory(pairs.left, pairs.right), cache=False)
+    constant = ModelOnPairs(tiny_layers, pairs_in_memory(pairs.left, pairs.right, [1.0] * 6), cache=False)
     for graded in ("scores", "chosen", "projection"):
         assert MEASURES[graded].graded
         with pytest.raises(InputError, match="the pairs have no scores, which this measure needs"):
@@ -143,10 +142,10 @@ def test_what_can_not_be_measured_is_refused(tiny_layers, material):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: TextPairs.of(["a"], ["b", "c"]), "1 and 2 texts, 1 scores: the lengths differ"),
-        (lambda: TextPairs.of(["a"], ["b"], [1, 2]), "1 and 1 texts, 2 scores: the lengths differ"),
-        (lambda: TextPairs.of([], []), "pairs in memory: no pairs"),
-        (lambda: TextPairs.of(["a"], ["b"], [float("nan")]), "score 0 is nan, not a finite number"),
+        (lambda: pairs_in_memory(["a"], ["b", "c"]), "1 and 2 texts, 1 scores: the lengths differ"),
+        (lambda: pairs_in_memory(["a"], ["b"], [1, 2]), "1 and 1 texts, 2 scores: the lengths differ"),
+        (lambda: pairs_in_memory([], []), "pairs in memory: no pairs"),
+        (lambda: pairs_in_memory(["a"], ["b"], [float("nan")]), "score 0 is nan, not a finite number"),
         (lambda: some_pairs().limited(1), "a limit of 1 pairs is not possible; give 2 or more"),
         (lambda: load_pairs("stbs"), r"Unknown task 'stbs'. Did you mean 'stsb'\?"),
         (lambda: load_pairs("nowhere.csv"), "nowhere.csv: no such file"),
@@ -185,7 +184,7 @@ def test_scalar_measures_are_the_last_layers_and_the_mixs(material):
     geometry = MEASURES["geometry"](material)  # the lowest score is 0, so both take the same pairs for alike
     assert numbers["uniformity"] == pytest.approx(geometry.uniformity[-1], rel=1e-4)
     assert numbers["alignment"] == pytest.approx(geometry.alignment[-1], rel=1e-4)
-    without = TextPairs.of(material.pairs.left, material.pairs.right)
+    without = pairs_in_memory(material.pairs.left, material.pairs.right)
     assert np.isnan(scalars["alignment"](material.model, without))
 
 

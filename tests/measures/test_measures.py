@@ -10,17 +10,16 @@ import transformers as hf
 from scipy.stats import spearmanr
 from sklearn.decomposition import PCA
 
+from layerwise.data import load_pairs, pairs_in_memory
 from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError
 from layerwise.measures import (
     POOLINGS,
     ModelOnPairs,
-    TextPairs,
     alignment,
     anisotropy,
     effective_rank,
     linear_cka,
-    load_pairs,
     measure_attention,
     measure_changes,
     measure_chosen_layers,
@@ -247,7 +246,7 @@ def test_attention_weights_are_the_networks(tiny_bert, scores):
 
 def test_sentences_of_one_length_are_one_group(tiny_bert):
     mix = LayerAttention("cls", "mean").with_network(network_of("softmax", 32).float())
-    pairs = TextPairs.of(["the river", "the door"], ["the clock", "an old"])
+    pairs = pairs_in_memory(["the river", "the door"], ["the clock", "an old"])
     material = ModelOnPairs(LayerModel(LayerEncoder(tiny_bert, device="cpu"), mix), pairs, cache=False)
     (group,) = measure_attention(material).groups
     assert (group.label, group.sentences) == ("4 tokens", 4)
@@ -259,7 +258,7 @@ def test_sentences_of_one_length_are_one_group(tiny_bert):
 def test_geometry_is_that_of_each_layer_and_of_the_own_mix(material):
     found, own = measure_geometry(material, "max"), measure_geometry(material)
     alike = material.pairs.gold >= 4
-    left, right = (torch.tensor(side[alike]) for side in material.pairs.positions)
+    left, right = (torch.tensor(side[alike]) for side in material.positions)
     vectors = torch.tensor(material.views["max"][:, 2])
     assert found.anisotropy[2] == pytest.approx(float(anisotropy(vectors)))
     assert found.uniformity[2] == pytest.approx(float(uniformity(vectors)))
@@ -322,7 +321,7 @@ def chosen(tiny_layers):
     plain = ModelOnPairs(tiny_layers, pairs, cache=False)
     left, right = (torch.tensor(side[:, [1, 3]].mean(1)) for side in plain.sides(plain.views["mean"]))
     gold = torch.nn.functional.cosine_similarity(left, right).numpy()
-    known = ModelOnPairs(tiny_layers, TextPairs.of(pairs.left, pairs.right, gold), cache=False)
+    known = ModelOnPairs(tiny_layers, pairs_in_memory(pairs.left, pairs.right, gold), cache=False)
     return known, measure_chosen_layers(known, splits=3, seed=4)
 
 
@@ -342,7 +341,8 @@ def test_a_search_finds_the_layers_that_made_the_grades(chosen):
     assert found.without.x == (0, 1, 2, 3, 4)
     assert found.without.mean[[1, 3]].max() < found.without.mean[[0, 2, 4]].min()
     assert found.by_pairs.x == (60, 30, 15, 8)
-    assert "1,3 @ mean, which runs 3 of 4 blocks" in found.notes[0]
+    assert found.notes[0].startswith("Use layers 1,3 @ mean: ")
+    assert "best found is 1,3 @ mean with 100.0" in found.notes[1]
 
 
 def test_what_is_chosen_equals_a_search_of_the_same_pairs(chosen):
@@ -377,7 +377,7 @@ def test_before_and_after_shows_every_figure_of_both(material):
 
 def test_ungraded_pairs_are_compared_without_scores(tiny_layers):
     pairs = some_pairs(6)
-    plain = ModelOnPairs(tiny_layers, TextPairs.of(pairs.left, pairs.right), cache=False)
+    plain = ModelOnPairs(tiny_layers, pairs_in_memory(pairs.left, pairs.right), cache=False)
     found = measure_changes(plain, plain)
     assert not [change.name for change in found.changes if "score" in change.name]
     assert {change.difference for change in found.changes if change.name != "alignment"} == {0}

@@ -363,7 +363,7 @@ def test_a_run_of_embed_knows_other_weights(tiny_bert):
 
 def test_a_search_says_that_the_attention_takes_no_part(tiny_bert):
     model = attentive(tiny_bert, training={"seed": 3})
-    (note,) = model_notes(model, LayerSearch())
+    (note,) = model_notes(model, LayerSearch(dev=None))
     assert note == f"sets of layers are searched, so the model's mix {TEXTS[3]} is left out"
     assert chosen_model(model, parse_mix("1,2"), "by a test").width == WIDTH
 

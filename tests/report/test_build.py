@@ -10,6 +10,7 @@ import torch
 import transformers as hf
 from scipy.stats import spearmanr
 
+from layerwise.data import pairs_in_memory
 from layerwise.errors import InputError
 from layerwise.evaluate import cosine, gain_on_pairs
 from layerwise.measures import (
@@ -23,21 +24,21 @@ from layerwise.measures import (
     ModelOnPairs,
     PairSimilarities,
     SetSim,
-    TextPairs,
     TokenMatrices,
     TokSim,
     measure_attention,
     measure_layer_scores,
+    reporting_rows,
     short_names,
 )
-from layerwise.mixes import LayerAttention
+from layerwise.mixes import LayerAttention, parse_mix
 from layerwise.model import LayerModel
 from layerwise.plots import DARK, inline_svg
 from layerwise.report import ReportData, build_page, command_line, measure_model, measure_trainings, report_data
 from layerwise.report.answer import answer, headline
 from layerwise.report.build import sections
 from layerwise.report.page import page_html
-from layerwise.search import Gain
+from layerwise.search import Choice, Gain, Verdict
 from support.attention import network_of
 from support.text_pairs import some_pairs
 from support.tiny import DEPTH, WIDTH, tiny_tokenizer
@@ -69,7 +70,7 @@ def shallow(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ungraded(tiny_layers):
     pairs = some_pairs(12)
-    return measure_model(ModelOnPairs(tiny_layers, TextPairs.of(pairs.left, pairs.right), cache=False), "tiny")
+    return measure_model(ModelOnPairs(tiny_layers, pairs_in_memory(pairs.left, pairs.right), cache=False), "tiny")
 
 
 def with_value(results, name, value):
@@ -80,13 +81,17 @@ def with_value(results, name, value):
 
 def with_choice(found, best, gain, *, last="4 @ mean", front=(), shares=(0, 1, 0, 0.5, 0)):
     """`found` with a made-up search: the last layer has 44.12, the best 44.12 and the gain."""
-    blocks = int(best.split(" @ ")[0].replace(",", "-").split("-")[-1])
+    both = Choice(parse_mix(best), 0.5, 0.4412 + gain.mean / 100), Choice(parse_mix(last), 0.4, 0.4412)
+    small = Gain(gain.mean / 100, gain.low / 100, gain.high / 100, gain.p_value)
+    verdict = Verdict(*both, small, 300)
     chosen = replace(
         found.get(ChosenLayers),
-        best=MixScore("best set", best, blocks, 50.0, 44.12 + gain.mean),
+        verdict=verdict,
+        test_pairs=150,
+        best=MixScore("best found", best, both[0].layers[-1], 50.0, 44.12 + gain.mean),
         last=MixScore("last layer", last, DEPTH, 40.0, 44.12),
         gain=gain,
-        blocks=blocks,
+        blocks=verdict.use.layers[-1],
         all_blocks=DEPTH,
         front=tuple(MixScore("front", mix, count, 0.0, test) for mix, count, test in front),
         shares=np.array(shares, dtype=float),
@@ -96,19 +101,15 @@ def with_choice(found, best, gain, *, last="4 @ mean", front=(), shares=(0, 1, 0
 
 def test_a_sure_gain_with_fewer_blocks(found):
     first, second = answer(ReportData(with_choice(found, "1,3 @ mean", SURE)))
-    assert first == (
-        "Layers 1,3 @ mean of tiny are the best on these pairs, and a search beats the last layer: 52.4 against 44.1 "
-        "(Spearman × 100) on pairs that it has not seen, +8.2 (95 % interval +5.8 to +10.8)."
-    )
+    assert first == "Use layers 1,3 @ mean: +8.2 [+5.8, +10.8] (95 %) over the last layer on unseen pairs."
     assert second == (
-        "The pairs agree most on layer 1 (100 % of random halves); the best set runs 3 of 4 blocks, 25 % fewer."
+        "On the 150 pairs that did not choose, the last layer has 44.1 (Spearman × 100), the best found, 1,3 @ mean, "
+        "52.4; the best found runs 3 of 4 blocks, 25 % fewer."
     )
 
 
 def test_one_layer_is_spoken_of_as_one(found):
-    assert answer(ReportData(with_choice(found, "2 @ mean", SURE)))[0].startswith(
-        "Layer 2 @ mean of tiny is the best on these pairs, and a search beats the last layer: "
-    )
+    assert answer(ReportData(with_choice(found, "2 @ mean", SURE)))[0].startswith("Use layer 2 @ mean: +8.2 ")
 
 
 def test_a_sure_gain_with_all_blocks_names_a_cheaper_set(found):
@@ -118,26 +119,25 @@ def test_a_sure_gain_with_all_blocks_names_a_cheaper_set(found):
     told = with_choice(found, "1,4 @ mean", SURE, front=(("0 @ mean", 0, 49.6), enough))
     assert answer(ReportData(told))[1].endswith("while 0 @ mean runs none of them and has 49.6.")
     told = with_choice(found, "1,4 @ mean", SURE, front=(little,))
-    assert answer(ReportData(told))[1].endswith("runs all 4 blocks, and none with fewer has half of its gain.")
+    assert answer(ReportData(told))[1].endswith("runs all 4 blocks, and no set with fewer has half of its gain.")
 
 
 def test_no_sure_gain_is_not_called_better(found):
     first, second = answer(ReportData(with_choice(found, "0,4 @ mean", UNSURE, front=(("3 @ mean", 3, 44.0),))))
     assert first == (
-        "No set of layers of tiny is surely better than its last layer: the best on these pairs are layers 0,4 @ mean, "
-        "and a search has 44.4 against 44.1 (Spearman × 100) on pairs that it has not seen, +0.3 (95 % interval −0.4 "
-        "to +1.0)."
+        "Keep the last layer. No combination is reliably better on your 300 pairs (best found +0.3, 95 % −0.4 to +1.0)."
     )
-    assert second.endswith("runs all 4 blocks, and none with fewer equals the last layer.")
+    assert second.endswith("the last layer runs all 4 blocks, and no set with fewer equals it.")
     cheap = with_choice(found, "0,4 @ mean", UNSURE, front=(("3 @ mean", 3, 44.2),))
     assert answer(ReportData(cheap))[1].endswith("while 3 @ mean runs only 3 and has 44.2.")
     surely_worse = Gain(-2.0, -3.0, -1.0, 0.001)
-    assert answer(ReportData(with_choice(found, "0,4 @ mean", surely_worse)))[0].startswith("No set of layers")
+    assert answer(ReportData(with_choice(found, "0,4 @ mean", surely_worse)))[0].startswith("Keep the last layer. ")
 
 
 def test_the_last_layer_may_be_the_best(found):
-    first, _ = answer(ReportData(with_choice(found, "4 @ mean", NONE)))
-    assert first.startswith("The last layer of tiny is its best on these pairs: a search has 43.9 against 44.1")
+    first, second = answer(ReportData(with_choice(found, "4 @ mean", NONE)))
+    assert first == "Keep the last layer: it is the best found on your 300 pairs."
+    assert "the last layer has 44.1 (Spearman × 100); the last layer runs all 4 blocks" in second
 
 
 def test_without_grades_or_with_few_pairs_nothing_is_said_of_layers(found, ungraded):
@@ -188,6 +188,8 @@ def test_cards_hold_the_numbers(found):
     facts = headline(ReportData(with_choice(found, "1,3 @ mean", SURE)))
     assert [fact.value for fact in facts] == ["1,3 @ mean", "+8.2", "p = 0.001", "3 of 4"]
     assert facts[2].note == f"halves of the pairs share {100 * found.get(ChosenLayers).agreement:.0f} % of their layers"
+    kept = headline(ReportData(with_choice(found, "1,3 @ mean", UNSURE)))
+    assert [fact.value for fact in kept][:2] == ["the last layer", "+0.3"]
     sure = headline(ReportData(with_choice(found, "1,3 @ mean", replace(SURE, p_value=0.0004))))
     assert sure[2].value == "p < 0.001"
 
@@ -224,9 +226,10 @@ def test_the_gain_is_nothing_for_equals_and_turns_its_sign():
 
 def test_a_comparison_is_of_the_first_against_the_second(found, shallow):
     gathered = report_data(found, shallow)
-    gold = found.subject.pairs.gold
-    cosines = [results.get(PairSimilarities).mix_similarities for results in (found, shallow)]
-    expected = [100 * spearmanr(each, gold).statistic for each in cosines]
+    rows = reporting_rows(found.subject)
+    cosines = [results.get(PairSimilarities).mix_similarities[rows] for results in (found, shallow)]
+    expected = [100 * spearmanr(each, found.subject.pairs.gold[rows]).statistic for each in cosines]
+    assert len(rows) == len(found.subject.pairs) / 2
     assert gathered.gain.mean == pytest.approx(expected[0] - expected[1], abs=1e-9)
     changes = gathered.values("against")[""]
     assert (changes.changes[0].second, changes.changes[0].first) == pytest.approx(expected)
@@ -248,7 +251,8 @@ def test_the_table_holds_the_measures_own_numbers(found):
     names = [column.name for column in page.measures.columns]
     rows = [dict(zip(names, row, strict=True)) for row in page.measures.rows]
     assert [row["layers"] for row in rows] == [*map(str, range(DEPTH + 1)), "own mix"]
-    scores, setsim, toksim = measure_layer_scores(found.subject), found.get(SetSim), found.get(TokSim)
+    scores = measure_layer_scores(found.subject, unseen=True)
+    setsim, toksim = found.get(SetSim), found.get(TokSim)
     for layer, row in enumerate(rows[:-1]):
         for pooling in ("mean", "max"):
             assert row[f"score, {pooling}"] == pytest.approx(scores.of(pooling)[layer])
@@ -406,9 +410,19 @@ def test_training_curves_come_from_a_real_training(found, tiny_bert, tmp_path):
 def test_few_splits_are_drawn_without_bands(found):
     """One split has no standard deviation."""
     chosen = found.get(ChosenLayers)
-    lone = Curve(chosen.by_size.x, chosen.by_size.mean, np.full(DEPTH + 1, np.nan), ("",) * (DEPTH + 1))
-    assert "±" in draw("chosen", {"a": chosen}, "sizes")
-    assert "±" not in draw("chosen", {"a": replace(chosen, by_size=lone)}, "sizes")
+    several = Curve(chosen.by_size.x, chosen.by_size.mean, np.full(DEPTH + 1, 1.5), ("",) * (DEPTH + 1))
+    assert "±" not in draw("chosen", {"a": chosen}, "sizes")
+    assert "±" in draw("chosen", {"a": replace(chosen, by_size=several)}, "sizes")
+
+
+def test_what_is_drawn_together_is_measured_on_the_same_pairs(found):
+    """The last layer has one score in the whole report: that on the pairs that did not choose."""
+    scores, chosen = found.get(LayerScores), found.get(ChosenLayers)
+    assert scores.unseen
+    assert scores.of("mean")[-1] == pytest.approx(chosen.last.test)
+    whole = measure_layer_scores(found.subject)
+    assert "best" in draw("scores", {"a": scores}, related={"chosen": {"a": chosen}})
+    assert "best" not in draw("scores", {"a": whole}, related={"chosen": {"a": chosen}})
 
 
 def test_commands_are_quoted():

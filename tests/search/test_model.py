@@ -96,7 +96,7 @@ def test_queries_and_candidates_get_theirs(folder, pairs, sides):
 
 def test_without_labels_texts_get_the_default_prompt(folder, pairs, sides):
     said = call_json("search", folder, pairs, "--no-labels", "pairs")
-    search = LayerSearch().fit(*views_of(folder, sides, (PROMPTS["topic"],) * 2))
+    search = LayerSearch(dev=None).fit(*views_of(folder, sides, (PROMPTS["topic"],) * 2))
     assert said["best"]["layers"] == list(search.best_.layers)
     assert said["best"]["separation"] == pytest.approx(search.best_.dev, rel=1e-4)
 
@@ -146,7 +146,7 @@ def test_a_model_that_compares_in_another_way_is_told_of(tiny_bert, pairs, tmp_p
 
 
 def test_with_its_head_every_set_goes_through_it(folder, pairs, sides, gold, tmp_path):
-    said = call_json("search", folder, pairs, "--head", "--save", tmp_path / "new")
+    said = call_json("search", folder, pairs, "--head", "--compare-unlabelled", "--save", tmp_path / "new")
     prompt = PROMPTS["topic"]
     views = views_of(folder, sides, (prompt, prompt))
     search = LayerSearch(dev=0.5, head=make_head()).fit(*views, gold)
@@ -160,14 +160,14 @@ def test_with_its_head_every_set_goes_through_it(folder, pairs, sides, gold, tmp
     model = LayerModel.load(tmp_path / "new")
     assert torch.equal(model.heads[0].linear.weight, make_head().linear.weight)
     with torch.no_grad():
-        behind = make_head()(torch.from_numpy(search.best_.mix(views[0]))).numpy()
+        behind = make_head()(torch.from_numpy(search.transform(views[0]))).numpy()
     expected = behind / np.linalg.norm(behind, axis=1, keepdims=True)
     assert np.abs(model.encode(sides[0]) - expected).max() < 1e-5
 
 
 def test_without_labels_the_head_counts_too(folder, pairs, sides):
     said = call_json("search", folder, pairs, "--no-labels", "pairs", "--head")
-    search = LayerSearch(head=make_head()).fit(*views_of(folder, sides, (PROMPTS["topic"],) * 2))
+    search = LayerSearch(dev=None, head=make_head()).fit(*views_of(folder, sides, (PROMPTS["topic"],) * 2))
     assert said["best"]["layers"] == list(search.best_.layers)
     assert said["best"]["separation"] == pytest.approx(search.best_.dev, rel=1e-4)
 
@@ -201,7 +201,7 @@ def test_a_warning_is_shown_once(tiny_bert, pairs, caplog):
     assert told.count("pairs choose among") == 1
     assert "Note: 30 pairs choose among 31 sets: with fewer than 100" in told
     assert not [record for record in caplog.records if record.name.startswith("layerwise.search")]
-    LayerSearch().fit(*np.random.default_rng(0).normal(size=(2, 20, 3, 4)), np.arange(20))
+    LayerSearch(dev=None).fit(*np.random.default_rng(0).normal(size=(2, 20, 3, 4)), np.arange(20))
     assert "20 pairs choose among 7 sets" in caplog.text, "in Python it is logged as before"
 
 

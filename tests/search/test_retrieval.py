@@ -277,18 +277,20 @@ def test_names_of_retrieval_metrics():
 def test_an_unknown_metric_names_those_of_retrieval_too(metric):
     queries, candidates, relevance = random_search()
     with pytest.raises(LayerwiseError, match="mrr@10"):
-        LayerSearch(metric=metric).fit(queries, candidates, relevance)
+        LayerSearch(dev=None, metric=metric).fit(queries, candidates, relevance)
 
 
 def test_layer_search_over_queries_and_candidates():
     queries, candidates, relevance = random_search(queries=120, candidates=130, layers=3, width=12)
-    search = LayerSearch(metric="ndcg@10", resamples=200).fit(queries, candidates, relevance)
+    search = LayerSearch(dev=None, metric="ndcg@10", resamples=200).fit(queries, candidates, relevance)
     expected = brute_force(queries, candidates, relevance, "ndcg@10")
     assert search.best_.layers == max(expected, key=expected.get)
     assert search.best_.dev == pytest.approx(max(expected.values()), abs=1e-12)
     assert search.last_.dev == pytest.approx(expected[2,], abs=1e-12)
     assert search.score(queries, candidates, relevance) == pytest.approx(search.best_.dev, abs=1e-12)
+    search = LayerSearch(metric="ndcg@10", resamples=200).fit(queries, candidates, relevance)
     report = search.report_
+    assert "queries" in str(search.verdict_)
     assert report.dev_pairs == report.test_pairs == 60
     assert report.gain.low <= report.gain.mean <= report.gain.high
     assert search.transform(queries).shape == (120, 12)
@@ -299,7 +301,7 @@ def test_retrieval_takes_neither_heads_nor_weights():
     with pytest.raises(LayerwiseError, match="A head is searched with pair metrics, not with retrieval"):
         LayerSearch(metric="mrr@10", head=Head(torch.eye(5))).fit(queries, candidates, relevance)
     with pytest.raises(InputError, match="not retrieval; search for a set"):
-        LayerSearch(metric="mrr@10", method="weights").fit(queries, candidates, relevance)
+        LayerSearch(dev=None, metric="mrr@10", method="weights").fit(queries, candidates, relevance)
 
 
 def test_views_as_half_precision_tensors():

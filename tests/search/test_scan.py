@@ -408,7 +408,7 @@ def test_an_error_in_the_users_function_reaches_the_user():
 
     threads = torch.get_num_threads()
     with pytest.raises(ZeroDivisionError, match="in the user's metric"):
-        LayerSearch(metric=broken).fit(left, right, grades)
+        LayerSearch(dev=None, metric=broken).fit(left, right, grades)
     assert torch.get_num_threads() == threads
 
 

@@ -24,6 +24,7 @@ from layerwise.search import (
     Space,
     bootstrap_gain,
     choose,
+    halves,
     layers_of,
     random_splits,
     redraw_pearson,
@@ -130,7 +131,7 @@ def test_no_single_change_improves_what_a_beam_finds(seed):
 
 def test_a_beam_finds_the_planted_set_among_more_than_can_be_searched_whole():
     left, right, gold = planted_mix({7: 0.5, 23: 0.5}, layers=30)
-    search = LayerSearch().fit(left, right, gold)  # 2^30 sets: a beam by itself
+    search = LayerSearch(dev=None).fit(left, right, gold)  # 2^30 sets: a beam by itself
     assert len(search.table_) < 20_000
     assert search.best_.layers == (7, 23)
     assert search.best_.dev == pytest.approx(1, abs=1e-9)
@@ -139,10 +140,10 @@ def test_a_beam_finds_the_planted_set_among_more_than_can_be_searched_whole():
 def test_spaces_above_the_limit_are_searched_by_a_beam(monkeypatch):
     left, right, gold = noise_pairs(60, 8)
     monkeypatch.setattr(choose, "EXHAUSTIVE", 254)
-    assert len(LayerSearch().fit(left, right, gold).table_) < 255
-    assert len(LayerSearch(method="exhaustive").fit(left, right, gold).table_) == 255
+    assert len(LayerSearch(dev=None).fit(left, right, gold).table_) < 255
+    assert len(LayerSearch(dev=None, method="exhaustive").fit(left, right, gold).table_) == 255
     monkeypatch.setattr(choose, "EXHAUSTIVE", 255)
-    assert len(LayerSearch().fit(left, right, gold).table_) == 255
+    assert len(LayerSearch(dev=None).fit(left, right, gold).table_) == 255
 
 
 @pytest.mark.parametrize("method", ["beam", "greedy"])
@@ -165,7 +166,7 @@ def test_spaces_above_the_limit_are_searched_by_a_beam(monkeypatch):
 def test_beams_stay_in_their_space(method, space):
     left, right, gold = noise_pairs(60, 8, seed=5)
     allowed = {layers_of(int(mask)) for masks in Space.parse(space).masks(8, 99) for mask in masks}
-    search = LayerSearch(method=method, space=space).fit(left, right, gold)
+    search = LayerSearch(dev=None, method=method, space=space).fit(left, right, gold)
     assert {found.layers for found in search.table_} <= allowed
     assert search.best_.layers in allowed
 
@@ -173,7 +174,7 @@ def test_beams_stay_in_their_space(method, space):
 def test_a_beam_through_layers_without_a_score():
     left, right, gold = planted_layer(layers=5, good=3)
     right[:, :2] = left[:, :2]  # NaN
-    assert LayerSearch(method="greedy").fit(left, right, gold).best_.layers == (3,)
+    assert LayerSearch(dev=None, method="greedy").fit(left, right, gold).best_.layers == (3,)
 
 
 @pytest.mark.parametrize("method", ["beam", "greedy"])
@@ -201,7 +202,7 @@ def test_weights_are_never_worse_than_their_starts(metric, monkeypatch):
 
 def test_planted_weights_are_found():
     left, right, gold = planted_mix({1: 0.25, 4: 0.75}, pairs=200)
-    sets, weights = (LayerSearch(method=method).fit(left, right, gold) for method in ("auto", "weights"))
+    sets, weights = (LayerSearch(dev=None, method=method).fit(left, right, gold) for method in ("auto", "weights"))
     mix = weights.best_.mix
     assert isinstance(mix, LayerWeights)
     assert sum(share for _, share in mix.weights) == pytest.approx(1)
@@ -215,8 +216,8 @@ def test_planted_weights_are_found():
 
 def test_weights_on_dev_pairs_are_at_least_as_good_as_the_best_set():
     left, right, gold = graded_pairs(100, 5, seed=2)
-    sets = LayerSearch().fit(left, right, gold)
-    assert LayerSearch(method="weights").fit(left, right, gold).best_.dev >= sets.best_.dev - 1e-12
+    sets = LayerSearch(dev=None).fit(left, right, gold)
+    assert LayerSearch(dev=None, method="weights").fit(left, right, gold).best_.dev >= sets.best_.dev - 1e-12
 
 
 @pytest.mark.parametrize("space", [Space(highest=1), Space(exclude=(3,)), Space(only=(0, 2))], ids=str)
@@ -224,7 +225,7 @@ def test_weights_stay_in_their_space(space, monkeypatch):
     monkeypatch.setattr("layerwise.search.weights._STEPS", 60)
     left, right, gold = graded_pairs(60, 4, seed=3)
     _, free = space.bits(4)
-    search = LayerSearch(method="weights", space=space).fit(left, right, gold)
+    search = LayerSearch(dev=None, method="weights", space=space).fit(left, right, gold)
     assert set(search.best_.layers) <= set(free)
 
 
@@ -348,7 +349,7 @@ def test_a_mix_gains_nothing_over_itself():
 
 
 def test_a_search_that_chooses_the_last_layer_reports_no_gain():
-    left, right, gold = planted_layer(good=3)
+    left, right, gold = planted_layer(400, good=3)
     search = LayerSearch(resamples=100).fit(left, right, gold)
     gain = search.report_.gain
     assert search.best_.layers == (3,)
@@ -363,6 +364,8 @@ def test_a_last_layer_without_a_score_still_gives_a_report():
     assert np.isnan(search.last_.dev)
     assert np.isnan(search.report_.gain.mean)
     assert search.report_.mean("test") > 0
+    assert search.verdict_.use == search.best_  # a layer that tells no pairs apart is not kept
+    assert str(search.verdict_).startswith("Use layer")
 
 
 # Splits
@@ -438,15 +441,22 @@ def test_every_split_scores_as_by_hand(dev, splits):
     assert report.gain.mean == pytest.approx(np.mean(gains), abs=1e-9)
 
 
-def test_without_dev_pairs_halves_report_and_all_pairs_choose():
+def test_one_half_chooses_and_the_other_reports_unless_told_otherwise():
     left, right, gold = graded_pairs(121, 3)
     search = LayerSearch(resamples=50, seed=2).fit(left, right, gold)
+    chosen, kept = halves(121, 2)
+    on_dev, on_test = (brute_force(left, right, gold, rows) for rows in (chosen, kept))
+    assert search.best_.layers == max(on_dev, key=on_dev.get)
+    assert search.best_.test == pytest.approx(on_test[search.best_.layers], abs=1e-9)
+    assert [len(search.report_.splits), search.report_.dev_pairs, search.report_.test_pairs] == [1, 60, 61]
+
+
+@pytest.mark.parametrize("name", ["report_", "verdict_", "parts_"])
+def test_where_all_pairs_choose_none_report(name):
+    search = LayerSearch(dev=None).fit(*graded_pairs(60, 3))
     assert search.best_.test is None
-    assert len(search.report_.splits) == 5
-    for split, (chosen, kept) in zip(search.report_.splits, random_splits(121, 0.5, 5, 2), strict=True):
-        on_dev, on_test = (brute_force(left, right, gold, rows) for rows in (chosen, kept))
-        assert split.layers == max(on_dev, key=on_dev.get)
-        assert split.test == pytest.approx(on_test[split.layers], abs=1e-9)
+    with pytest.raises(InputError, match="All pairs chose, none are left to report: give dev"):
+        getattr(search, name)
 
 
 def test_a_report_becomes_json_and_knows_its_spread():
@@ -484,7 +494,7 @@ def test_the_best_of_noise_is_no_better_than_noise_on_unseen_pairs():
 
 
 def test_stability_of_a_planted_layer():
-    search = LayerSearch(resamples=100).fit(*planted_layer(good=1))
+    search = LayerSearch(resamples=100).fit(*planted_layer(400, good=1))
     found = search.stability_
     assert isinstance(found, Mapping)
     assert len(found) == 4
@@ -499,7 +509,7 @@ def test_stability_of_a_planted_layer():
 
 
 def test_stability_answers_like_any_mapping():
-    found = LayerSearch().fit(*planted_layer(good=1)).stability_
+    found = LayerSearch(dev=None).fit(*planted_layer(good=1)).stability_
     assert 1 in found
     assert list(found) == [0, 1, 2, 3]
     assert found.get(1) == 1.0
@@ -512,7 +522,7 @@ def test_stability_answers_like_any_mapping():
 
 def test_shares_and_agreement_are_those_of_the_choices():
     left, right, gold = noise_pairs(150, 5, seed=3)
-    found = LayerSearch().fit(left, right, gold).stability_
+    found = LayerSearch(dev=None).fit(left, right, gold).stability_
     sets = [set(chosen) for chosen in found.choices]
     assert len(sets) == 40
     assert [found[layer] for layer in range(5)] == pytest.approx([np.mean([i in s for s in sets]) for i in range(5)])
@@ -523,7 +533,7 @@ def test_shares_and_agreement_are_those_of_the_choices():
 @pytest.mark.parametrize("layers", [4, 5])  # 15 sets are scored by counts, 31 are not
 def test_halves_choose_their_best_set(layers):
     left, right, gold = graded_pairs(60, layers, seed=2)
-    search = LayerSearch(seed=4).fit(left, right, gold)
+    search = LayerSearch(dev=None, seed=4).fit(left, right, gold)
     random, order = np.random.default_rng(4), None
     for number, chosen in enumerate(search.stability_.choices[:6]):
         order = random.permutation(60) if number % 2 == 0 else order
@@ -534,7 +544,7 @@ def test_halves_choose_their_best_set(layers):
 
 def test_stability_among_the_best_candidates_only(monkeypatch):
     left, right, gold = planted_layer(layers=6, good=2)
-    search = LayerSearch().fit(left, right, gold)
+    search = LayerSearch(dev=None).fit(left, right, gold)
     monkeypatch.setattr("layerwise.search.stability._CANDIDATES", 5)
     few = stability({"mean": problem_of(left, right, gold)}, search.table_)
     assert few[2] == 1.0
@@ -546,7 +556,7 @@ def test_only_complementary_halves_are_compared():
     left, right, _ = noise_pairs(60, 4, seed=1)
     labels = np.zeros(60)
     labels[:2] = 1
-    search = LayerSearch(metric="average-precision").fit(left, right, labels)
+    search = LayerSearch(dev=None, metric="average-precision").fit(left, right, labels)
     sets = [found.layers for found in search.table_]
     problem = problem_of(left, right, labels, "average-precision")
     weights = membership(np.array([mask_of(layers) for layers in sets], dtype=np.uint64), 4)
@@ -562,10 +572,9 @@ def test_only_complementary_halves_are_compared():
 
 
 def test_noise_is_called_unstable():
-    search = LayerSearch(resamples=200).fit(*noise_pairs(150, 7, seed=11))
+    search = LayerSearch(resamples=200).fit(*noise_pairs(300, 7, seed=11))
     assert search.stability_.agreement < 0.5
     assert any("the choice is unstable" in warning for warning in search.warnings_)
-    assert any("within its noise" in warning for warning in search.warnings_)
     assert not any("pairs choose among" in warning for warning in search.warnings_)
 
 
@@ -581,7 +590,7 @@ def test_few_pairs_are_warned_of_at_once(pairs, dev, told, caplog):
 
 @pytest.mark.parametrize("pairs", [5, 9])
 def test_the_fewest_pairs_that_fit_takes_still_warn(pairs):
-    search = LayerSearch(resamples=20).fit(*noise_pairs(pairs, 3))
+    search = LayerSearch(dev=None, resamples=20).fit(*noise_pairs(pairs, 3))
     assert any(f"{pairs} pairs choose among 7 sets" in warning for warning in search.warnings_)
 
 
@@ -676,7 +685,7 @@ def read_back(path):
 def test_a_table_is_written_and_read_back(name, tmp_path):
     left, right, gold = noise_pairs(30, 3)
     poolings = {"mean": left, "cls": left + right}, {"mean": right, "cls": right}
-    table = LayerSearch().fit(*poolings, gold).table_
+    table = LayerSearch(dev=None).fit(*poolings, gold).table_
     table.write(tmp_path / name)
     rows = read_back((tmp_path / name).rename(tmp_path / name.lower()))
     assert [tuple(map(int, row["layers"].split(","))) for row in rows] == [found.layers for found in table]
@@ -720,7 +729,7 @@ def test_a_table_over_a_folder_is_refused_and_leaves_nothing(tmp_path):
 
 def test_by_default_every_set_is_searched():
     left, right, gold = graded_pairs(110, 6, seed=9)
-    search = LayerSearch().fit(left, right, gold)
+    search = LayerSearch(dev=None).fit(left, right, gold)
     expected = brute_force(left, right, gold)
     assert {found.layers: found.score for found in search.table_} == pytest.approx(expected, abs=1e-9)
     assert len(search.table_) == 63
@@ -737,7 +746,7 @@ def test_by_default_every_set_is_searched():
 @pytest.mark.parametrize("space", ["up to 2", Space(largest=2), "up-to-2"])
 def test_a_space_is_given_as_a_value_or_a_text(space):
     left, right, gold = noise_pairs(40, 4)
-    assert len(LayerSearch(space=space).fit(left, right, gold).table_) == 10
+    assert len(LayerSearch(dev=None, space=space).fit(left, right, gold).table_) == 10
 
 
 def test_a_single_layer():
@@ -754,7 +763,7 @@ def test_poolings_are_compared_by_their_best_sets():
     good_left, good_right, _ = planted_layer(110, 3, good=2)
     order = np.argsort(np.argsort(gold, kind="stable"))
     poolings = {"mean": left, "cls": good_left[order]}, {"mean": right, "cls": good_right[order]}
-    search = LayerSearch(resamples=50).fit(*poolings, gold)
+    search = LayerSearch(dev=None, resamples=50).fit(*poolings, gold)
     assert len(search.table_) == 14
     assert search.table_.poolings == ("mean", "cls")
     assert search.best_.pooling == "cls"
@@ -770,14 +779,14 @@ def test_poolings_are_compared_by_their_best_sets():
 
 def test_poolings_in_another_order_are_the_same_poolings():
     left, right, gold = noise_pairs(40, 3)
-    expected = LayerSearch().fit({"mean": left, "cls": right}, {"mean": right, "cls": left + right}, gold)
-    found = LayerSearch().fit({"mean": left, "cls": right}, {"cls": left + right, "mean": right}, gold)
+    expected = LayerSearch(dev=None).fit({"mean": left, "cls": right}, {"mean": right, "cls": left + right}, gold)
+    found = LayerSearch(dev=None).fit({"mean": left, "cls": right}, {"cls": left + right, "mean": right}, gold)
     assert found.best_ == expected.best_
 
 
 def test_score_and_transform_on_other_pairs():
     left, right, gold = graded_pairs(160, 4, seed=6)
-    search = LayerSearch().fit(left[:110], right[:110], gold[:110])
+    search = LayerSearch(dev=None).fit(left[:110], right[:110], gold[:110])
     chosen = list(search.best_.layers)
     mixed = [search.transform(side[110:]) for side in (left, right)]
     assert np.allclose(mixed[0], left[110:, chosen].mean(1))
@@ -790,14 +799,14 @@ def test_score_and_transform_on_other_pairs():
 
 def test_scoring_views_without_the_chosen_pooling_is_refused():
     left, right, gold = planted_layer(good=3)
-    search = LayerSearch().fit({"cls": left}, {"cls": right}, gold)
+    search = LayerSearch(dev=None).fit({"cls": left}, {"cls": right}, gold)
     with pytest.raises(LayerwiseError, match="cls"):
         search.score(left, right, gold)
 
 
 def test_scoring_views_without_the_chosen_layers_is_refused():
     left, right, gold = planted_layer(good=3)
-    search = LayerSearch().fit(left, right, gold)
+    search = LayerSearch(dev=None).fit(left, right, gold)
     with pytest.raises(LayerwiseError, match="3"):
         search.score(left[:, :3], right[:, :3], gold)
 
@@ -816,7 +825,7 @@ def test_a_users_function_chooses():
 def test_labelled_pairs(metric):
     left, right, gold = graded_pairs(110, 3)
     labels = (gold > 2.5).astype(int)
-    search = LayerSearch(metric=metric, resamples=20).fit(left, right, labels)
+    search = LayerSearch(dev=None, metric=metric, resamples=20).fit(left, right, labels)
     chosen = list(search.best_.layers)
     similarities = cosine(left[:, chosen].mean(1), right[:, chosen].mean(1))
     if metric == "average-precision":
@@ -825,7 +834,7 @@ def test_labelled_pairs(metric):
         expected = max(((similarities >= limit) == labels).mean() for limit in [*similarities, np.inf])
     assert search.best_.dev == pytest.approx(expected, abs=1e-12)
     assert search.best_.dev == pytest.approx(max(found.score for found in search.table_), abs=1e-12)
-    assert LayerSearch(metric=metric).fit(left, right, labels.astype(bool)).best_ == search.best_
+    assert LayerSearch(dev=None, metric=metric).fit(left, right, labels.astype(bool)).best_ == search.best_
 
 
 def test_rare_labels_that_a_split_misses_are_explained_by_the_labels():
@@ -840,7 +849,7 @@ def test_a_head_is_searched_behind_every_set():
     left, right, gold = graded_pairs(110, 3, width=8)
     torch.manual_seed(0)
     head = Head(torch.randn(4, 8) / 3, torch.randn(4))
-    search = LayerSearch(head=head, resamples=20).fit(left, right, gold)
+    search = LayerSearch(dev=None, head=head, resamples=20).fit(left, right, gold)
     expected = {}
     for found in search.table_:
         with torch.inference_mode():
@@ -848,7 +857,6 @@ def test_a_head_is_searched_behind_every_set():
         expected[found.layers] = spearmanr(cosine(*(side.numpy() for side in mixed)), gold).statistic
     assert {found.layers: found.score for found in search.table_} == pytest.approx(expected, abs=1e-9)
     assert search.best_.layers == max(expected, key=expected.get)
-    assert search.report_.mean("test") <= 1
 
 
 BAD = {
@@ -895,7 +903,7 @@ def test_views_that_are_no_numbers_name_their_pair(value):
     left, right, gold = noise_pairs(40, 3)
     right[17, 1, 2] = value
     with pytest.raises(InputError, match="The views of pair 17 hold NaN or infinite numbers"):
-        LayerSearch().fit(left, right, gold)
+        LayerSearch(dev=None).fit(left, right, gold)
 
 
 def test_an_interrupt_stops_cleanly_and_the_next_search_works():
@@ -907,10 +915,10 @@ def test_an_interrupt_stops_cleanly_and_the_next_search_works():
         raise KeyboardInterrupt("enough")
 
     with pytest.raises(KeyboardInterrupt, match="enough"):
-        LayerSearch(progress=interrupt).fit(left, right, gold)
+        LayerSearch(dev=None, progress=interrupt).fit(left, right, gold)
     assert torch.get_num_threads() == threads
     assert len(calls) <= 2  # the thread that was interrupted, and the one beside it
-    assert len(LayerSearch().fit(left, right, gold).table_) == 4095
+    assert len(LayerSearch(dev=None).fit(left, right, gold).table_) == 4095
 
 
 @pytest.mark.parametrize(
@@ -937,7 +945,7 @@ def test_progress_is_told_of_as_many_sets_as_were_announced(options, gold):
 
 @pytest.mark.parametrize(("method", "layers"), [("beam", 5), ("greedy", 5), ("auto", 30)])
 def test_a_beam_can_not_say_how_many_sets_it_will_look_at(method, layers):
-    assert LayerSearch(method=method).sets_to_score(layers) is None
+    assert LayerSearch(dev=None, method=method).sets_to_score(layers) is None
 
 
 @pytest.mark.parametrize("options", [{}, {"dev": 60}, {"dev": 0.4, "splits": 3}])
@@ -960,24 +968,26 @@ def test_any_mixes_are_scored_on_the_pairs_that_were_kept_apart(options):
 
 def test_progress_counts_all_sets():
     done = []
-    LayerSearch(progress=done.append).fit(*noise_pairs(120, 7))
+    LayerSearch(dev=None, progress=done.append).fit(*noise_pairs(120, 7))
     assert sum(done) == 127
 
 
 def test_fitting_again_replaces_what_was_computed_later():
     search = LayerSearch(resamples=50).fit(*planted_layer(good=1))
     assert search.stability_[1] == 1.0
+    assert search.verdict_.use.layers == (1,)
     assert search.report_.splits[0].layers == (1,)
     search.fit(*planted_layer(good=2, seed=1))
     fresh = LayerSearch(resamples=50).fit(*planted_layer(good=2, seed=1))
     assert search.best_ == fresh.best_
+    assert search.verdict_ == fresh.verdict_
     assert search.report_ == fresh.report_
     assert search.stability_ == fresh.stability_
     assert search.stability_[2] == 1.0
 
 
 def test_an_interrupted_second_fit_leaves_no_mixture_of_both():
-    search = LayerSearch(resamples=20).fit(*planted_layer(good=1))
+    search = LayerSearch(dev=None, resamples=20).fit(*planted_layer(good=1))
 
     def interrupt(_sets):
         raise KeyboardInterrupt("enough")
@@ -993,9 +1003,10 @@ def test_fitting_again_with_other_settings():
     left, right, gold = graded_pairs(120, 3)
     search = LayerSearch(resamples=50, dev=60).fit(left, right, gold)
     assert len(search.report_.splits) == 1
-    search.dev, search.splits = None, 3
+    search.dev, search.splits = 0.5, 3
     assert len(search.fit(left, right, gold).report_.splits) == 3
-    assert search.best_.test is None
+    search.dev = None
+    assert search.fit(left, right, gold).best_.test is None
 
 
 def test_views_are_left_as_they_were():
@@ -1010,7 +1021,7 @@ def test_from_sentences_to_a_saved_model(tiny_bert, sentences, tmp_path):
     pairs = list(combinations(sentences, 2))
     left, right = (encoder.encode_layers([pair[side] for pair in pairs], ("mean", "max")) for side in (0, 1))
     gold = np.random.default_rng(0).integers(0, 6, size=len(pairs))
-    search = LayerSearch().fit(left, right, gold)
+    search = LayerSearch(dev=None).fit(left, right, gold)
     model = LayerModel(encoder, search.best_.mix)
     embeddings = [model.encode([pair[side] for pair in pairs]) for side in (0, 1)]
     expected = spearmanr(cosine(*(side.astype(np.float64) for side in embeddings)), gold).statistic
@@ -1020,4 +1031,4 @@ def test_from_sentences_to_a_saved_model(tiny_bert, sentences, tmp_path):
 
 def test_an_unknown_layer_of_a_space_is_named():
     with pytest.raises(MixError, match="There is no layer 9: this encoder has layers 0 to 2"):
-        LayerSearch(space="without 9").fit(*noise_pairs(40, 3))
+        LayerSearch(dev=None, space="without 9").fit(*noise_pairs(40, 3))

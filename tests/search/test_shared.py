@@ -48,7 +48,7 @@ def searched(samples):
     """Name -> the search over all sets, and all cosines by plain means of the vectors."""
     found = {}
     for name, (_, (left, right), gold) in samples.items():
-        search = LayerSearch(resamples=100).fit(left["mean"], right["mean"], gold)
+        search = LayerSearch(dev=None, resamples=100).fit(left["mean"], right["mean"], gold)
         found[name] = search, all_cosines(left["mean"], right["mean"], search.table_.masks)
     return found
 
@@ -111,7 +111,7 @@ def test_a_sentence_encoded_twice_is_as_similar_as_a_sentence_encoded_once(sampl
     same = np.flatnonzero(texts[0] == texts[1])
     again = right["mean"].copy()
     again[same] = encoder.encode_layers([str(text) for text in texts[1][same]])
-    found = LayerSearch().fit(left["mean"], again, gold).table_
+    found = LayerSearch(dev=None).fit(left["mean"], again, gold).table_
     search, _ = searched["sts12"]
     assert np.array_equal(found.masks, search.table_.masks)
     assert np.abs(1 - all_cosines(left["mean"][same], again[same], found.masks)).max() < 1e-12
@@ -126,7 +126,7 @@ def test_identical_sentences_are_ties_for_labels_too(encoded, samples, encoder):
     other = right["mean"].copy()
     if encoded == "twice":
         other[same] = encoder.encode_layers([str(text) for text in texts[1][same]])
-    table = LayerSearch(metric="average-precision", space="up to 2").fit(left["mean"], other, labels).table_
+    table = LayerSearch(dev=None, metric="average-precision", space="up to 2").fit(left["mean"], other, labels).table_
     similarities = np.round(all_cosines(left["mean"], right["mean"], table.masks), 12)
     expected = [average_precision_score(labels, row) for row in similarities]
     assert np.abs(table.scores - expected).max() < 1e-9
@@ -134,7 +134,7 @@ def test_identical_sentences_are_ties_for_labels_too(encoded, samples, encoder):
 
 def test_the_first_token_of_layer_0_is_the_same_in_every_sentence(samples):
     _, (left, right), gold = samples["stsb"]
-    table = LayerSearch(space="up to 2").fit({"cls": left["cls"]}, {"cls": right["cls"]}, gold).table_
+    table = LayerSearch(dev=None, space="up to 2").fit({"cls": left["cls"]}, {"cls": right["cls"]}, gold).table_
     assert np.isnan(table.score_of((0,)))
     assert table[-1].layers == (0,)
     assert np.isnan(table.scores).sum() == 1

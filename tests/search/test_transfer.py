@@ -18,6 +18,7 @@ from layerwise import LayerEncoder
 from layerwise.classify import fit_like_saga, fit_optimum, logistic
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.search import (
+    Gain,
     TransferProtocol,
     TransferReport,
     TransferSearch,
@@ -25,7 +26,7 @@ from layerwise.search import (
     training_size_ablation,
     transfer,
 )
-from layerwise.search.transfer import TransferSplit
+from layerwise.search.transfer_protocol import TransferSplit, bootstrap_accuracies
 
 SMALL = TransferProtocol(outer=2, inner=3)
 
@@ -270,14 +271,32 @@ def test_pairs_are_compared_by_difference_and_product():
 
 def test_figures_of_a_report_by_hand():
     splits = [TransferSplit((1,), 0.8, 0.9, 0.7, 0.8), TransferSplit((1, 3), 0.8, 0.7, 0.7, 0.6)]
-    report = TransferReport.of(splits, 85, TransferProtocol(outer=2))
+    gain = Gain(0.1, 0.05, 0.15, 0.01)
+    report = TransferReport.of(splits, gain, 85, TransferProtocol(outer=2))
+    assert report.interval == gain
     assert report.mean == pytest.approx(0.8)
     assert report.sd == pytest.approx(0.2 / 2**0.5)
     assert (report.gain, report.gain_sd) == pytest.approx((0.1, 0))
     assert report.error_reduction == pytest.approx(0.1 / 0.3)
     assert report.times_chosen == {1: 2, 3: 1}
-    perfect = TransferReport.of([TransferSplit((1,), 1, 1, 1, 1)], 85, TransferProtocol(outer=1))
+    perfect = TransferReport.of([TransferSplit((1,), 1, 1, 1, 1)], gain, 85, TransferProtocol(outer=1))
     assert (perfect.error_reduction, perfect.sd) == (0, 0)
+
+
+def test_the_interval_of_a_gain_is_the_bootstrap_of_its_rows():
+    random = np.random.default_rng(0)
+    chosen, last = random.random(500) < 0.9, random.random(500) < 0.7
+    one = bootstrap_accuracies(500, [(np.arange(500), chosen, last)])
+    assert one.mean == pytest.approx(chosen.mean() - last.mean())
+    spread = (chosen.astype(float) - last).std() / 500**0.5
+    assert (one.low, one.high) == pytest.approx((one.mean - 1.96 * spread, one.mean + 1.96 * spread), abs=0.006)
+    rows = random.permutation(500)[:100]
+    parts = [(np.arange(500), chosen, last), (rows, chosen[rows], chosen[rows])]
+    both = bootstrap_accuracies(500, parts)
+    assert both.mean == pytest.approx(one.mean / 2)
+    assert bootstrap_accuracies(500, parts) == both
+    same = bootstrap_accuracies(500, [(rows, chosen[rows], chosen[rows])])
+    assert (same.mean, same.low, same.high, same.p_value) == (0, 0, 0, 1)
 
 
 def test_less_to_train_on():

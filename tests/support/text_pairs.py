@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from layerwise.measures import TextPairs
+from layerwise.data import pairs_in_memory
 from support.tiny import WORDS
 
 PAIRS = 40
@@ -18,4 +18,4 @@ def some_pairs(count=PAIRS, seed=3):
         left.append(" ".join(words))
         right.append(" ".join([*words[:shared], *others]))
         gold.append(float(shared))
-    return TextPairs.of([*left[:-1], left[0]], right, gold)
+    return pairs_in_memory([*left[:-1], left[0]], right, gold)

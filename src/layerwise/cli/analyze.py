@@ -26,7 +26,8 @@ from layerwise.errors import InputError, LayerwiseError
 from layerwise.registry import check_known
 
 if TYPE_CHECKING:
-    from layerwise.measures import Measure, ModelOnPairs, TextPairs
+    from layerwise.data import TaskRows
+    from layerwise.measures import Measure, ModelOnPairs
 
 _MOST_ROWS, _MOST_COLUMNS = 50, 14  # of a table on the screen
 _COLUMN_WIDTH = 9  # characters that a column needs at least
@@ -204,15 +205,15 @@ def _numbers(layers: str | None) -> list[int] | None:
         raise InputError(f"--layers {layers!r}: give layer numbers with commas between, such as 1,6,-1") from error
 
 
-def _pairs(name: str | None, columns: tuple[str, str], score: str | None, split: str, data: str | None) -> "TextPairs":
-    from layerwise.measures import TextPairs, load_pairs
+def _pairs(name: str | None, columns: tuple[str, str], score: str | None, split: str, data: str | None) -> "TaskRows":
+    from layerwise.data import demo_rows, load_pairs
 
     if name is None:
-        return TextPairs.demo()
+        return demo_rows()
     return load_pairs(name, columns=columns, score=score, split=split, data=data)
 
 
-def _check_graded(measures: Sequence["Measure"], pairs: "TextPairs") -> None:
+def _check_graded(measures: Sequence["Measure"], pairs: "TaskRows") -> None:
     """Refuse pairs without scores before a model is loaded."""
     for measure in measures:
         if measure.graded and pairs.gold is None:
@@ -221,7 +222,7 @@ def _check_graded(measures: Sequence["Measure"], pairs: "TextPairs") -> None:
             )
 
 
-def _load(names: Sequence[str], pairs: "TextPairs", loading: dict[str, Any]) -> dict[str, "ModelOnPairs"]:
+def _load(names: Sequence[str], pairs: "TaskRows", loading: dict[str, Any]) -> dict[str, "ModelOnPairs"]:
     """Load models, by short names."""
     from layerwise.measures import ModelOnPairs, short_names
     from layerwise.model import LayerModel

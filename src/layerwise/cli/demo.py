@@ -24,43 +24,43 @@ def demo(
 ) -> None:
     """Score every layer and set of layers, save the model of the best, embed a small corpus and search it."""
     from layerwise.evaluate import score_demo_pairs
-    from layerwise.mixes import parse_mix
     from layerwise.model import LayerModel
-    from layerwise.search import chosen_model
 
     loaded = LayerModel.load(model, device=device)
     scores = score_demo_pairs(loaded)
-    best = chosen_model(loaded, parse_mix(scores.best.mix), scores.how)
+    best = scores.search.model
     best.save(out / "model", overwrite=True)
     answers = _search(LayerModel.load(out / "model", device=device), out)
     if as_json:
         print_json(scores.as_dict() | {"saved": str(out / "model"), "answers": answers})
         return
     _show(scores)
-    print_line(f"Saved the model of layers {scores.best.mix} in {out / 'model'}; its corpus is in {out / 'corpus'}.\n")
+    print_line(f"Saved the model of {best.mix} in {out / 'model'}; its corpus is in {out / 'corpus'}.\n")
     for query, hits in answers.items():
         rows = [(f"{hit['score']:.3f}", hit["text"]) for hit in hits]
         print_table(("cosine", query), rows)
 
 
 def _show(scores: "DemoScores") -> None:
-    columns = ("layers", *scores.poolings)
-    rows = [(name, *(_points(row[p]) for p in scores.poolings)) for name, row in scores.table().items()]
-    splits = f"means of {scores.splits} random splits"
-    print_table(columns, rows, title=f"{scores.encoder}: Spearman x 100 on {scores.dev_pairs} pairs, {splits}")
-    gain = f"{100 * scores.gain.mean:+.1f} [{100 * scores.gain.low:+.1f}, {100 * scores.gain.high:+.1f}]"
+    from layerwise.evaluate import DEMO_POOLINGS
+
+    result = scores.search
+    report = result.search.report_
+    rows = [(name, *(_points(row[p]) for p in DEMO_POOLINGS)) for name, row in scores.table().items()]
+    title = f"{scores.encoder}: Spearman x 100 on {report.test_pairs} pairs"
+    print_table(("layers", *DEMO_POOLINGS), rows, title=title)
+    best, last = result.search.best_, result.search.last_
     print_line(
-        f"These pairs choose {scores.best.mix} among {scores.sets} sets of layers. On the {scores.test_pairs} others "
-        f"such choices reach {100 * scores.best.test:.1f}, last layer {100 * scores.last.test:.1f}: "
-        f"gain {gain} (95 %)."
+        f"{report.dev_pairs} other pairs choose {best.mix} among {len(result.search.table_):,} sets of layers: it has "
+        f"{_points(best.test)} here, the last layer {_points(last.test)}.\n{result.verdict}"
     )
-    for warning in scores.warnings:
+    for warning in result.warnings:
         print_line(f"Note: {warning}.")
     print_line("A demonstration on pairs written for it, not a benchmark.\n")
 
 
-def _points(score: float) -> str:
-    return "-" if isnan(score) else f"{100 * score:.1f}"
+def _points(score: float | None) -> str:
+    return "-" if score is None or isnan(score) else f"{100 * score:.1f}"
 
 
 def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:

@@ -47,7 +47,8 @@ def report(
 ) -> None:
     """Write a report that opens in a browser: which layers, how much better, how sure, and why."""
     require("report", "`layerwise report`", "jinja2", "matplotlib")
-    from layerwise.measures import ModelOnPairs, TextPairs, load_pairs
+    from layerwise.data import demo_rows, is_pair_file, load_pairs
+    from layerwise.measures import ModelOnPairs
     from layerwise.model import LayerModel
     from layerwise.report import build_page, command_line, measure_model, measure_trainings, report_data, write_page
 
@@ -58,7 +59,7 @@ def report(
     if against is not None and Path(model) == Path(against):
         raise InputError(f"{model}: a model against itself says nothing; give another one to --against")
     curves = measure_trainings(trainings or ())
-    whole = load_pairs(pairs, columns=(left, right), score=score, split=split, data=data) if pairs else TextPairs.demo()
+    whole = load_pairs(pairs, columns=(left, right), score=score, split=split, data=data) if pairs else demo_rows()
     drawn = whole.limited(limit, seed=seed)
     models = {name: LayerModel.load(name, **loading) for name in ([model] if against is None else [model, against])}
     try:
@@ -71,7 +72,7 @@ def report(
             for name, loaded in models.items()
         ]
         model_results, *baseline = results
-        measured = report_data(model_results, *baseline, trainings=curves)
+        measured = report_data(model_results, *baseline, trainings=curves, seed=seed)
     except KeyboardInterrupt as stopped:
         say_error("interrupted; no report was written, but encoded views are cached: the same command will be faster")
         raise typer.Exit(130) from stopped
@@ -88,8 +89,10 @@ def report(
         command_line("report", model, *others, *chosen, "-o", out.name),
         command_line("analyze", model, "--measure", "all", *chosen),
     ]
-    if pairs and Path(pairs).is_file() and drawn.gold is not None:
-        commands.append(command_line("search", model, pairs, *columns, "--save", "best"))
+    if pairs and drawn.gold is not None:
+        rows = [] if is_pair_file(pairs) else ["--split", split, *_typed(("--data", data, None))]
+        same = [*rows, *columns, "--limit", str(limit), "--seed", str(seed), *how]
+        commands.append(command_line("search", model, pairs, *same, "--save", "best"))
     page = build_page(measured, commands)
     write_page(page, out)
     _show(out, page.answer, time.perf_counter() - start, demo=pairs is None, as_json=as_json)

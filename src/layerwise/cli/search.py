@@ -16,8 +16,9 @@ from layerwise.muted import muted
 from layerwise.registry import check_known
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from layerwise.data import TaskRows
-    from layerwise.mixes import LayerMix
     from layerwise.model import LayerModel
     from layerwise.search import ClassSearchResult, LayerSearch, SearchResult, Space, TextResult
 
@@ -56,7 +57,9 @@ def search(
     ] = "all",
     max_layer: Annotated[int | None, typer.Option(help="No layer above this one: cheaper embeddings.")] = None,
     method: Annotated[str, typer.Option(help="auto, exhaustive, beam, greedy, or weights (continuous).")] = "auto",
-    pooling: Annotated[str, typer.Option(help="Token poolings to search: mean, cls, max; several by commas.")] = "mean",
+    pooling: Annotated[
+        str | None, typer.Option(help="Token poolings to search: mean, cls, max; several by commas; else the model's.")
+    ] = None,
     dev: Annotated[
         float | None, typer.Option(help="Pairs that choose, or their share below 1; else a task's dev rows, or half.")
     ] = None,
@@ -73,7 +76,14 @@ def search(
             help="Choose without scores: dropout (two passes), pairs (the two columns) or neighbours (lines)."
         ),
     ] = None,
-    save: Annotated[Path | None, typer.Option(help="Save the model with the chosen layers here.")] = None,
+    compare_unlabelled: Annotated[
+        bool, typer.Option("--compare-unlabelled", help="Show beside it what dropout alone, without scores, chooses.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option(help="At most so many pairs, drawn by --seed.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Only these rows of a task: train, dev or test; half of them choose.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the model that the verdict says to use here.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at --save.")] = False,
     table: Annotated[
         Path | None, typer.Option(help="Write every set's dev score: *.csv, .tsv, .jsonl, .parquet.")
@@ -94,21 +104,23 @@ def search(
         check_known(no_labels, _UNLABELLED, "--no-labels")
     space = Space.parse(layers, highest=max_layer)
     rows = _read(pairs, left, right, score, where, input_format, metric, no_labels, data)
-    names = [name.strip() for name in pooling.split(",")]
+    names = [name.strip() for name in pooling.split(",")] if pooling else []
     if rows.task.has_classes and no_labels is None:
         _check_classes(rows, names, metric, method, dev, head)
         chosen_space = None if (layers, max_layer) == ("all", None) else space
         loaded = LayerModel.load(model, **loading)
-        classes = _search_classes(loaded, rows, names[0], chosen_space, splits, seed)
-        _report(classes, loaded, save, overwrite, table, as_json)
+        of_model, *_ = loaded.mix.poolings
+        classes = _search_classes(loaded, rows, names[0] if names else of_model, chosen_space, splits, seed)
+        _report(classes, save, overwrite, table, as_json)
         return
-    fixed = dev is None and splits is None and no_labels is None
-    rows, parts = rows_to_search(rows, fixed=fixed) if no_labels is None else (rows, None)
+    fixed = dev is None and splits is None and limit is None
+    rows, parts = rows_to_search(rows, split=split, fixed=fixed) if no_labels is None else (rows, None)
+    rows = rows if limit is None else rows.limited(limit, seed=seed)
     chosen = LayerSearch(
         metric=None if no_labels else metric or rows.task.metric,
         space=space,
         method=method,
-        dev=None if no_labels or parts else 0.5 if dev is None else dev,
+        dev=0.5 if dev is None else dev,
         splits=1 if splits is None else splits,
         parts=parts,
         seed=seed,
@@ -117,21 +129,30 @@ def search(
     loaded = LayerModel.load(model, **loading)
     chosen.device = loaded.encoder.device if loaded.encoder.device.type == "cuda" else "cpu"
     chosen.head = only_head(loaded) if head else None
-    result = _search_pairs(loaded, rows, names, chosen, no_labels)
-    _report(result, loaded, save, overwrite, table, as_json, no_labels)
+    result = _search_pairs(loaded, rows, names or list(loaded.mix.poolings), chosen, no_labels, compare_unlabelled)
+    _report(result, save, overwrite, table, as_json)
 
 
 def _search_pairs(
-    model: "LayerModel", rows: "TaskRows", poolings: list[str], search: "LayerSearch", no_labels: str | None
+    model: "LayerModel",
+    rows: "TaskRows",
+    poolings: list[str],
+    search: "LayerSearch",
+    no_labels: str | None,
+    compare_unlabelled: bool,
 ) -> "SearchResult | TextResult":
     from layerwise.search import search_pairs, search_text
 
     watch, bar = partial(counting, unit="sets"), sys.stderr.isatty()
     with muted("layerwise.search"):  # its warnings are shown as notes to the result
         if no_labels is None:
-            return search_pairs(model, rows, poolings, search, watch, show_progress_bar=bar)
+            return search_pairs(
+                model, rows, poolings, search, watch, unlabelled=compare_unlabelled, show_progress_bar=bar
+            )
         second = None if no_labels == "dropout" else rows.right
-        return search_text(model, rows.left, second, poolings, search, watch, show_progress_bar=bar)
+        return search_text(
+            model, rows.left, second, poolings, search, watch, criterion=no_labels, show_progress_bar=bar
+        )
 
 
 def _check_classes(
@@ -206,51 +227,25 @@ def _read(
 
 def _report(
     result: "SearchResult | TextResult | ClassSearchResult",
-    model: "LayerModel",
     save: Path | None,
     overwrite: bool,
     table: Path | None,
     as_json: bool,
-    no_labels: str | None = None,
 ) -> None:
     """Write what was asked for, then print the result."""
-    from layerwise.search import ClassSearchResult, chosen_model
+    from layerwise.search import ClassSearchResult
 
-    mix: LayerMix = result.mix if isinstance(result, ClassSearchResult) else result.search.best_.mix
     if table is not None:
         (result.table if isinstance(result, ClassSearchResult) else result.search.table_).write(table)
     if save is not None:
-        keep_heads = not isinstance(result, ClassSearchResult) and result.search.head is not None
-        chosen_model(model, mix, _how(result, no_labels), keep_heads=keep_heads).save(save, overwrite=overwrite)
+        model = result.model
+        model.save(save, overwrite=overwrite)
     if as_json:
         print_json(result.as_dict() | {"saved": str(save) if save else None})
         return
     _show_classes(result) if isinstance(result, ClassSearchResult) else _show(result)
     if save is not None:
-        print_line(f"Saved the model of layers {mix} in {save}.")
-
-
-def _how(result: "SearchResult | TextResult | ClassSearchResult", no_labels: str | None) -> str:
-    """How the layers were chosen, for the model card."""
-    from layerwise.search import ClassSearchResult, SearchResult
-
-    if isinstance(result, ClassSearchResult):
-        return result.how
-    if isinstance(result, SearchResult):
-        return how_chosen(result)
-    sets = f"{len(result.search.table_):,} sets"
-    return f"without labels, by {no_labels}: the best of {sets} in telling alike from unlike sentences"
-
-
-def how_chosen(result: "SearchResult") -> str:
-    """How the layers were chosen, for the model card."""
-    search, report = result.search, result.search.report_
-    splits = "the task's dev split" if search.parts is not None else f"{len(report.splits)} random split(s)"
-    return (
-        f"the best of {len(search.table_):,} sets by {search.metric_name_} on {report.dev_pairs:,} pairs "
-        f"({splits}); on {report.test_pairs:,} unseen pairs "
-        f"{_points(search.best_.test)}, last layer {_points(search.last_.test)} (x 100)"
-    )
+        print_line(f"Saved the model of {model.mix} in {save}.")
 
 
 def _show_classes(result: "ClassSearchResult") -> None:
@@ -258,15 +253,16 @@ def _show_classes(result: "ClassSearchResult") -> None:
     many = f", means of {len(report.splits)} splits" if len(report.splits) > 1 else ""
     rows = [
         (name, scores[key]["mix"], _points(scores[key]["dev"]), _points(scores[key]["test"]))
-        for name, key in (("best set", "best"), ("last layer", "last"))
+        for name, key in (("best found", "best"), ("last layer", "last"))
     ]
     title = f"{len(result.table):,} sets of layers, accuracy x 100 of a logistic regression{many}"
     print_table(("", "layers @ pooling", "dev", "unseen"), rows, title=title)
     spread = f" ± {_POINTS * report.gain_sd:.1f}" if len(report.splits) > 1 else ""
     print_line(f"Gain over the last layer on unseen rows: {_POINTS * report.gain:+.1f}{spread}.")
+    print_line(str(result.verdict))
     if result.prompt:
         print_line(f"Put before the texts: {result.prompt!r}.")
-    print_line(f"Views {result.seconds['views']:.1f} s, search {result.seconds['search']:.2f} s.")
+    print_line(_times(result.seconds))
 
 
 def _show(result: "SearchResult | TextResult") -> None:
@@ -282,7 +278,13 @@ def _show(result: "SearchResult | TextResult") -> None:
         print_line(f"Put before the texts: {' and '.join(repr(prompt) for prompt in dict.fromkeys(prompts))}.")
     for warning in result.warnings:
         print_line(f"Note: {warning}.")
-    print_line(f"Views {result.seconds['views']:.1f} s, search {result.seconds['search']:.2f} s.")
+    print_line(_times(result.seconds))
+
+
+def _times(seconds: "Mapping[str, float]") -> str:
+    """Such as "Views 3.1 s, search 0.07 s."."""
+    spent = ", ".join(f"{what} {took:.1f} s" if took >= 1 else f"{what} {took:.2f} s" for what, took in seconds.items())
+    return f"{spent[:1].upper()}{spent[1:]}."
 
 
 def _show_choice(search: "LayerSearch") -> None:
@@ -297,23 +299,20 @@ def _show_scores(result: "SearchResult") -> None:
     from layerwise.search import front_with_tests
 
     search, report = result.search, result.search.report_
-    best, last, gain = search.best_, search.last_, report.gain
+    best, last = search.best_, search.last_
     many = f", means of {len(report.splits)} splits" if len(report.splits) > 1 else ""
     title = (
         f"{len(search.table_):,} sets of layers, {search.metric_name_} x 100; {report.dev_pairs:,} pairs choose, "
         f"{report.test_pairs:,} others report{many}"
     )
     rows = [
-        ("best set", str(best.mix), _points(best.dev), _points(best.test)),
+        ("best found", str(best.mix), _points(best.dev), _points(best.test)),
         ("last layer", str(last.mix), _points(last.dev), _points(last.test)),
     ]
     if result.unlabelled is not None:
         rows.append(("chosen without labels", str(result.unlabelled.mix), "", _points(result.unlabelled.test)))
     print_table(("", "layers @ pooling", "dev", "unseen"), rows, title=title)
-    print_line(
-        f"Gain over the last layer on unseen pairs: {_POINTS * gain.mean:+.1f} "
-        f"[{_POINTS * gain.low:+.1f}, {_POINTS * gain.high:+.1f}] (95 %), p = {gain.p_value:.2g}.\n"
-    )
+    print_line(f"{result.verdict}\n")
     front = [(str(c.layers[-1]), str(c.mix), _points(c.dev), _points(c.test)) for c in front_with_tests(search)]
     print_table(("blocks", "best set that needs no more", "dev", "unseen"), front, title="Quality against cost")
     shares = ", ".join(f"{layer}: {share:.0%}" for layer, share in search.stability_.items() if share >= 0.1)

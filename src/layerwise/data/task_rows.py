@@ -7,7 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -47,6 +47,8 @@ class TaskRows:
         file: What errors call the file.
         numbers: Each row's number in the file, for errors.
         unused: Split -> the number of its rows, of those splits that have no role.
+        origin: Where the rows come from, as `source` calls it; by default the task's name.
+        drawn: How they were drawn from more of them, such as "of 1,379 pairs, drawn with seed 0".
     """
 
     task: Task
@@ -59,6 +61,8 @@ class TaskRows:
     file: str = ""
     numbers: list[int] = field(default_factory=list)
     unused: dict[str, int] = field(default_factory=dict)
+    origin: str = ""
+    drawn: str = ""
 
     def __len__(self) -> int:
         return len(self.left)
@@ -78,18 +82,54 @@ class TaskRows:
         """Role -> the number of its rows; "all" where the task declares no splits."""
         return {role if self.task.splits else "all": len(rows) for role, rows in self.splits.items()}
 
-    def pick(self, rows: Rows) -> "TaskRows":
+    def pick(self, rows: NDArray[np.integer]) -> "TaskRows":
         """Only these rows, all of which are tested."""
         columns: tuple[list[Any], ...] = (self.left, self.right, self.labels, self.subsets, self.numbers)
         left, right, labels, subsets, numbers = ([column[row] for row in rows] if column else [] for column in columns)
-        splits = {"test": np.arange(len(rows))}
-        return TaskRows(self.task, left, right, labels, subsets, splits, self.empty, self.file, numbers)
+        return replace(
+            self,
+            left=left,
+            right=right,
+            labels=labels,
+            subsets=subsets,
+            splits={"test": np.arange(len(rows))},
+            numbers=numbers,
+            unused={},
+        )
+
+    def limited(self, most: int, *, seed: int = 0) -> "TaskRows":
+        """At most so many rows, drawn by a seed, in their order."""
+        if most < 2:
+            raise InputError(f"a limit of {most} pairs is not possible; give 2 or more")
+        if len(self) <= most:
+            return self
+        rows = np.sort(np.random.default_rng(seed).choice(len(self), most, replace=False))
+        return replace(self.pick(rows), drawn=f"of {len(self):,} pairs, drawn with seed {seed}")
 
     def of_role(self, role: str) -> "TaskRows":
         """Only the rows of a role; an error where the task has none."""
         if role not in self.splits:
-            raise InputError(f"task {self.task.name!r} has no {role} rows; it has {', '.join(self.splits)}")
+            raise InputError(
+                f"task {self.task.name!r} has no {role} rows; it has {', '.join(self.splits)}: declare them, such as "
+                f'splits = {{ {role} = "{role}" }}'
+            )
         return self.pick(self.splits[role])
+
+    @cached_property
+    def gold(self) -> NDArray[np.float64] | None:
+        """The scores of graded pairs: (rows,); None where there are none."""
+        return np.asarray(self.labels, dtype=np.float64) if self.labels else None
+
+    @property
+    def source(self) -> str:
+        """What reports and errors call the rows: a file, a task and its split."""
+        return self.origin or self.task.name
+
+    @property
+    def described(self) -> str:
+        """Such as "stsb, test: 1,000 of 1,379 pairs, drawn with seed 0"."""
+        graded = "" if self.labels else ", without scores"
+        return f"{self.source}: {len(self):,} {self.drawn or 'pairs'}{graded}"
 
     @cached_property
     def _unique(self) -> tuple[list[str], tuple[Rows, ...]]:
@@ -150,32 +190,6 @@ def read_task(
         reader.source.name,
         numbers,
         {split: count for split, count in reader.splits.items() if split not in reader.roles},
-    )
-
-
-def read_pairs(
-    path: str,
-    columns: tuple[str, str] = ("sentence1", "sentence2"),
-    score: str | None = "score",
-    *,
-    where: tuple[str, str] | None = None,
-    format: str | None = None,
-    kind: str = "sts",
-) -> TaskRows:
-    """All rows of a plain file of pairs, as those of the task that the arguments declare.
-
-    Args:
-        path: CSV, TSV, JSONL or Parquet; "-" is standard input.
-        columns: The columns of the two texts; the same name twice reads one column for both.
-        score: The column of the scores; None where there are none.
-        where: (column, value): only rows with this value.
-        format: One of the formats of `layerwise.data.rows`; by default the file's ending says which.
-        kind: "sts", or "retrieval" (queries and passages).
-    """
-    subset, only = where or ("", None)
-    named = {"left": columns[0], "right": columns[1], "label": score or "", "subset": subset}
-    return read_task(
-        Task(name="pairs", kind=kind, file=path, columns=named, only=only), path, format=format, empty=None
     )
 
 

@@ -21,7 +21,7 @@ from layerwise.evaluate.scoring import score_task, scored_rows
 from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix
 from layerwise.model import AnyHead, FlowHead, LayerModel
 from layerwise.muted import muted
-from layerwise.postprocess import ENCODER
+from layerwise.postprocess import ENCODER, LAYERS
 
 log = logging.getLogger(__name__)
 
@@ -282,7 +282,7 @@ def _heads_in_words(model: LayerModel) -> str:
 
     Fitted heads come last, so the heads without a record are the first ones.
     """
-    fitted = [f"{record.what} fitted on {record}" for record in model.fitted_on if record.what != ENCODER]
+    fitted = [f"{one.what} fitted on {one}" for one in model.fitted_on if one.what not in (ENCODER, LAYERS)]
     others = model.heads[: len(model.heads) - len(fitted)] if len(fitted) < len(model.heads) else ()
     return ", then ".join([*map(_head_in_words, others), *fitted]) if model.heads else ""
 

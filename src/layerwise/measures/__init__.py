@@ -10,14 +10,20 @@ from layerwise.doors import door
 if TYPE_CHECKING:
     from layerwise.measures.attention import AttentionWeights, measure_attention
     from layerwise.measures.changes import ModelChanges, measure_changes
-    from layerwise.measures.chosen import FEWEST_PAIRS, ChosenLayers, Curve, MixScore, measure_chosen_layers
+    from layerwise.measures.chosen import (
+        FEWEST_PAIRS,
+        ChosenLayers,
+        Curve,
+        MixScore,
+        measure_chosen_layers,
+        reporting_rows,
+    )
     from layerwise.measures.cka import layer_cka, linear_cka, measure_cka
     from layerwise.measures.geometry import Geometry, alignment, anisotropy, measure_geometry, uniformity
     from layerwise.measures.measure import SECTIONS, Figure, LayerColumn, Measure, MeasureValue, Values
     from layerwise.measures.model_on_pairs import POOLINGS, ModelOnPairs
     from layerwise.measures.names import short_names
     from layerwise.measures.negatives import LayerNegatives, measure_negatives
-    from layerwise.measures.pairs import TextPairs, load_pairs
     from layerwise.measures.projection import Projection, measure_projection
     from layerwise.measures.registry import MEASURES, all_measures, measures_of, scalar_measures
     from layerwise.measures.scores import LayerScores, measure_layer_scores

@@ -60,20 +60,30 @@ class ModelChanges(MeasureValue):
         return (f"first: {self.first}; second: {self.second}",)
 
 
-def measure_changes(first: ModelOnPairs, second: ModelOnPairs, names: tuple[str, str] | None = None) -> ModelChanges:
-    """Every scalar number of two models on the same pairs, such as an encoder before and after its training."""
+def measure_changes(
+    first: ModelOnPairs,
+    second: ModelOnPairs,
+    names: tuple[str, str] | None = None,
+    *,
+    unseen: bool = False,
+    seed: int = 0,
+) -> ModelChanges:
+    """Every scalar number of two models on the same pairs, such as an encoder before and after its training.
+
+    `unseen` and `seed` are those of `measure_layer_scores`.
+    """
     if (first.pairs.left, first.pairs.right) != (second.pairs.left, second.pairs.right):
         raise InputError("two models are compared on the same pairs; these differ")
-    before, after = _numbers(first), _numbers(second)
+    before, after = (_numbers(subject, unseen, seed) for subject in (first, second))
     changes = tuple(Change(name, before[name], after[name], _BETTER.get(name, "")) for name in before)
     return ModelChanges(*(names or (first.name, second.name)), changes)
 
 
-def _numbers(subject: ModelOnPairs) -> dict[str, float]:
+def _numbers(subject: ModelOnPairs, unseen: bool, seed: int) -> dict[str, float]:
     """By name, in the order in which they are shown."""
     numbers = {}
     if subject.pairs.gold is not None:
-        scores = measure_layer_scores(subject)
+        scores = measure_layer_scores(subject, unseen=unseen, seed=seed)
         numbers["score of the own mix"] = scores.mix_score
         numbers["score of the last layer, mean"] = float(scores.of("mean")[-1])
         numbers["score of the best single layer"] = scores.best[2]

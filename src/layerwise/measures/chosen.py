@@ -27,15 +27,18 @@ from layerwise.search import (
     Choice,
     Gain,
     LayerSearch,
+    Verdict,
     as_metric,
     by_size_and_without,
     by_training_size,
     check_gold,
     fixed_mixes,
     front_with_tests,
+    halves,
 )
 
 FEWEST_PAIRS = 20  # with which the report searches: some choose, the others report
+_DRAWS = 5  # of fewer pairs that choose
 _EVERY_SET = 16  # layers up to which all sets are scored in every split; with more, a beam search is used
 
 
@@ -65,8 +68,9 @@ class ChosenLayers(MeasureValue):
     """The result of a search over all sets of layers. Scores and the gain are × 100, on unseen pairs unless stated.
 
     Attributes:
-        best, last: The best set by the mean of the splits, with the scores of what each split chose; the last layer.
-        gain: Of what each split chooses over the last layer, mean of the splits: mean, low, high (95 %), p_value.
+        verdict: Which layers to use; its scores and gain are not × 100.
+        best, last: The best set by the pairs that choose; the last layer.
+        gain: Of the best set over the last layer: mean, low, high (95 %), p_value.
         shares: The share of random halves of the pairs that choose each layer: (layers,)
         agreement: The overlap of the sets that two halves choose, 0 to 1.
         by_size: The best set of exactly N layers, against N.
@@ -74,12 +78,13 @@ class ChosenLayers(MeasureValue):
         by_pairs: What N pairs choose, against N, from many to few; `last_by_pairs` is the last layer beside it.
         fixed: Mixes that are not chosen by pairs.
         front: The best sets within a number of blocks.
-        blocks, all_blocks: How many blocks the best set needs, and how many the encoder has.
+        blocks, all_blocks: How many blocks the layers to use need, and how many the encoder has.
         poolings: The token poolings that were searched.
         sets, dev_pairs, test_pairs, splits, seed: The protocol.
         warnings: Of the search.
     """
 
+    verdict: Verdict
     best: MixScore
     last: MixScore
     gain: Gain
@@ -113,14 +118,15 @@ class ChosenLayers(MeasureValue):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The gain with its interval, the cost, the protocol, and warnings."""
-        gain = self.gain
+        """The verdict, the gain with its interval, the cost, the protocol, and warnings."""
+        gain, best, last = self.gain, self.best, self.last
+        splits = "one random split" if self.splits == 1 else f"means of {self.splits} random splits"
         return (
-            f"the pairs choose {self.best.mix}, which runs {self.blocks} of {self.all_blocks} blocks",
-            f"what each split chooses gains {gain.mean:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}] (95 %) over the last "
-            f"layer on unseen pairs, p = {gain.p_value:.2g}",
-            f"{self.dev_pairs:,} pairs choose among {self.sets:,} sets, {self.test_pairs:,} others report; means of "
-            f"{self.splits} random splits, seed {self.seed}",
+            str(self.verdict).rstrip("."),
+            f"best found is {best.mix} with {best.test:.1f}, the last layer has {last.test:.1f}: {gain.mean:+.1f} "
+            f"[{gain.low:+.1f}, {gain.high:+.1f}] (95 %) on unseen pairs, p = {gain.p_value:.2g}",
+            f"{self.dev_pairs:,} pairs choose among {self.sets:,} sets, {self.test_pairs:,} others report; {splits}, "
+            f"seed {self.seed}",
             *self.warnings,
         )
 
@@ -135,7 +141,7 @@ def measure_chosen_layers(
     *,
     poolings: Sequence[str] | None = None,
     dev: int | float = 0.5,
-    splits: int = 5,
+    splits: int = 1,
     seed: int = 0,
 ) -> ChosenLayers:
     """Search every set of layers: some pairs choose, the others report, and random halves show how stable that is.
@@ -144,7 +150,7 @@ def measure_chosen_layers(
         subject: The model and pairs with scores.
         poolings: The token poolings to search; by default those of the model's mix.
         dev: How many pairs (or, below 1, which share of them) choose.
-        splits: How many random splits into pairs that choose and pairs that report.
+        splits: How many random splits into pairs that choose and pairs that report; one, as `layerwise search`.
         seed: Of splits and resamples.
     """
     names = tuple(poolings or subject.model.mix.poolings)
@@ -157,13 +163,20 @@ def measure_chosen_layers(
         return _summarise(search, names, subject.model.encoder.depth)
 
 
+def reporting_rows(subject: ModelOnPairs, *, seed: int = 0) -> NDArray[np.intp]:
+    """The pairs that don't choose layers, on which a report measures all scores; all pairs where it does not search."""
+    pairs = len(subject.pairs)
+    return np.sort(halves(pairs, seed)[1]) if _is_searched(subject) else np.arange(pairs)
+
+
 def _summarise(search: LayerSearch, poolings: tuple[str, ...], depth: int) -> ChosenLayers:
     report, stability = search.report_, search.stability_
-    by_pairs = by_training_size(search, draws=1)
+    by_pairs = by_training_size(search, draws=_DRAWS)
     sizes, without = by_size_and_without(search)
     mean, low, high = (100 * value for value in (report.gain.mean, report.gain.low, report.gain.high))
     return ChosenLayers(
-        best=_score("best set", search.best_),
+        verdict=search.verdict_,
+        best=_score("best found", search.best_),
         last=_score("last layer", search.last_),
         gain=Gain(mean, low, high, report.gain.p_value),
         shares=np.array(stability.shares),
@@ -174,7 +187,7 @@ def _summarise(search: LayerSearch, poolings: tuple[str, ...], depth: int) -> Ch
         last_by_pairs=_curve([last for _, _, last in by_pairs]),
         fixed=tuple(_fixed(line) for line in fixed_mixes(search, pooling=search.last_.pooling) if line.name != "last"),
         front=tuple(_score(f"best within {c.layers[-1]} blocks", c) for c in front_with_tests(search)),
-        blocks=search.best_.layers[-1],
+        blocks=search.verdict_.use.layers[-1],
         all_blocks=depth,
         poolings=poolings,
         sets=len(search.table_),
@@ -222,14 +235,18 @@ def _row(
     }
 
 
+def _is_searched(subject: ModelOnPairs) -> bool:
+    """Whether a report searches layers: there are grades, and enough of them."""
+    return subject.pairs.gold is not None and len(subject.pairs) >= FEWEST_PAIRS
+
+
 def _with_enough_pairs(subject: ModelOnPairs) -> dict[str, Any] | None:
-    graded = subject.pairs.gold is not None
-    return {} if graded and len(subject.pairs) >= FEWEST_PAIRS else None
+    return {} if _is_searched(subject) else None
 
 
 def _plot_shares(values: Values[ChosenLayers], theme: "plots.Theme") -> "plots.Drawing":
     value = only_value(values)
-    return plots.layers_chosen(shares=value.shares, best=parse_mix(value.best.mix).layers, theme=theme)
+    return plots.layers_chosen(shares=value.shares, best=value.verdict.use.layers, theme=theme)
 
 
 def _plot_sizes(values: Values[ChosenLayers], theme: "plots.Theme") -> "plots.Drawing":

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise import plots
+from layerwise.data import TaskRows
 from layerwise.errors import InputError
-from layerwise.measures.measure import Figure, LayerColumn, Measure, MeasureValue, Row, Values
+from layerwise.measures.measure import SAMPLE, Figure, LayerColumn, Measure, MeasureValue, Row, Values
 from layerwise.measures.model_on_pairs import ModelOnPairs, memoized
-from layerwise.measures.pairs import SAMPLE, TextPairs
 from layerwise.measures.spectra import embedding_spaces, measure_spectra, rank_of_spectrum
 from layerwise.measures.vectors import as_float, check_matrix, unit_vectors
 from layerwise.model import LayerModel
@@ -147,7 +147,7 @@ def measure_geometry(subject: ModelOnPairs, pooling: str | None = None) -> Geome
     Over all different texts; alignment over the pairs whose score is in the highest fifth of the range of scores.
     """
     alike, description = _alike_pairs(subject.pairs)
-    left, right = (torch.from_numpy(side[alike]) for side in subject.pairs.positions)
+    left, right = (torch.from_numpy(side[alike]) for side in subject.positions)
     spectra = measure_spectra(subject, pooling)
     numbers = [
         (
@@ -162,7 +162,7 @@ def measure_geometry(subject: ModelOnPairs, pooling: str | None = None) -> Geome
     return Geometry(spectra.pooling, spectra.labels, cone, aligned, uniform, rank, description, spectra.sentences)
 
 
-def _alike_pairs(pairs: TextPairs) -> tuple[NDArray[np.intp], str]:
+def _alike_pairs(pairs: TaskRows) -> tuple[NDArray[np.intp], str]:
     """The rows of the pairs that mean the same, and which they are in words."""
     gold = pairs.gold
     if gold is None or np.ptp(gold) == 0:
@@ -173,7 +173,7 @@ def _alike_pairs(pairs: TextPairs) -> tuple[NDArray[np.intp], str]:
     return rows, f"{len(rows):,} pairs of score {least:g} or above, the highest fifth of {low:g} to {high:g}"
 
 
-def _mix_alignment(model: LayerModel, pairs: TextPairs) -> float:
+def _mix_alignment(model: LayerModel, pairs: TaskRows) -> float:
     """Of the model's embeddings, over the first pairs of four fifths of the highest score or more."""
     gold = np.empty(0) if pairs.gold is None else pairs.gold
     rows = np.flatnonzero(gold >= _ALIKE * gold.max(initial=-inf))[:SAMPLE]
@@ -183,9 +183,9 @@ def _mix_alignment(model: LayerModel, pairs: TextPairs) -> float:
     return float(alignment(*sides))
 
 
-def _mix_uniformity(model: LayerModel, pairs: TextPairs) -> float:
+def _mix_uniformity(model: LayerModel, pairs: TaskRows) -> float:
     """Of the model's embeddings."""
-    return float(uniformity(model.encode(pairs.sample_texts, convert_to_tensor=True)))
+    return float(uniformity(model.encode(pairs.texts[:SAMPLE], convert_to_tensor=True)))
 
 
 def _plot(values: Values[Geometry], theme: "plots.Theme") -> "plots.Drawing":

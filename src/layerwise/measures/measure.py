@@ -20,11 +20,12 @@ from layerwise.extras import require
 from layerwise.registry import check_known
 
 if TYPE_CHECKING:
-    from layerwise.measures.pairs import TextPairs
+    from layerwise.data import TaskRows
     from layerwise.model import LayerModel
 
 Row = dict[str, Any]
-Scalar = Callable[["LayerModel", "TextPairs"], float]
+SAMPLE = 512  # texts (or pairs) that the scalar measures of a training are taken on
+Scalar = Callable[["LayerModel", "TaskRows"], float]
 SECTIONS = {  # of the report, in order
     "scores": "What each layer is worth",
     "search": "What a search chooses",

@@ -8,10 +8,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise.data import Rows, TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.subjects import check_finite
-from layerwise.measures.pairs import TextPairs
 from layerwise.mixes import LayerWk
 from layerwise.model import LayerModel
 from layerwise.registry import check_known
@@ -29,13 +29,13 @@ class ModelOnPairs:
     Nothing is encoded until a measure needs it; then every different text is encoded once for all token poolings, with
     the model's prompt before it, and with `cache` the views are stored on disk as search and evaluation store them.
 
-    >>> subject = ModelOnPairs(LayerModel("default"), TextPairs.demo())
+    >>> subject = ModelOnPairs(LayerModel("default"), demo_rows())
     >>> subject.layers, subject.pooling
     (7, 'mean')
     """
 
     model: LayerModel
-    pairs: TextPairs
+    pairs: TaskRows
     cache: bool = True
     show_progress_bar: bool = False
     values: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)  # of `memoized` measures
@@ -74,6 +74,14 @@ class ModelOnPairs:
         prompt = self.model.prompt()
         return [prompt + text for text in self.pairs.texts]
 
+    @property
+    def positions(self) -> tuple[Rows, Rows]:
+        """The left and the right texts of the pairs as positions among `texts`: (pairs,) each"""
+        left, right = self.pairs.positions()
+        if right is None:
+            raise InputError(f"{self.pairs.source}: single texts; measures are taken on pairs of them")
+        return left, right
+
     @cached_property
     def views(self) -> dict[str, Array]:
         """The views by token pooling: (texts, layers, width) each, from one pass or from the cache"""
@@ -103,7 +111,7 @@ class ModelOnPairs:
 
     def sides(self, vectors: Array) -> tuple[Array, Array]:
         """Vectors of the texts as vectors of the pairs, left and right: (texts, …) -> (pairs, …) twice"""
-        left, right = self.pairs.positions
+        left, right = self.positions
         return vectors[left], vectors[right]
 
 

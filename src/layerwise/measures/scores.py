@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from layerwise import plots
 from layerwise.errors import InputError
 from layerwise.evaluate import correlations, cosine
-from layerwise.measures.chosen import ChosenLayers
+from layerwise.measures.chosen import ChosenLayers, reporting_rows
 from layerwise.measures.measure import (
     Figure,
     LayerColumn,
@@ -37,6 +37,7 @@ class LayerScores(MeasureValue):
     mix_pooling: str
     mix_score: float
     pairs: int
+    unseen: bool = False  # whether these are the pairs that a search of layers on the same subject leaves to report
 
     @property
     def best(self) -> tuple[str, int, float]:
@@ -82,15 +83,23 @@ class LayerScores(MeasureValue):
 
 
 @memoized
-def measure_layer_scores(subject: ModelOnPairs) -> LayerScores:
-    """Spearman × 100 of the pairs' cosines with their scores, for every layer by every token pooling."""
-    gold = subject.grades
+def measure_layer_scores(subject: ModelOnPairs, *, unseen: bool = False, seed: int = 0) -> LayerScores:
+    """Spearman × 100 of the pairs' cosines with their scores, for every layer by every token pooling.
+
+    Args:
+        subject: The model and pairs with scores.
+        unseen: Take only the pairs that a search of layers by the same seed leaves to report, so that the scores can be
+            shown beside those of the search.
+        seed: Of the split.
+    """
+    rows = reporting_rows(subject, seed=seed) if unseen else np.arange(len(subject.pairs))
+    gold = subject.grades[rows]
     scores = np.empty((len(POOLINGS), subject.layers))
     for row, pooling in enumerate(POOLINGS):
-        cosines = cosines_by_layer(subject, pooling)
+        cosines = cosines_by_layer(subject, pooling)[rows]
         scores[row] = [correlations(column, gold)["spearman"] for column in cosines.T]
-    mix_score = correlations(cosine(*subject.sides(subject.embeddings)), gold)["spearman"]
-    return LayerScores(POOLINGS, scores, str(subject.model.mix), subject.pooling, mix_score, len(subject.pairs))
+    mix_score = correlations(cosine(*subject.sides(subject.embeddings))[rows], gold)["spearman"]
+    return LayerScores(POOLINGS, scores, str(subject.model.mix), subject.pooling, mix_score, len(rows), unseen=unseen)
 
 
 def _plot(values: Values[LayerScores], theme: "plots.Theme", chosen: Values[ChosenLayers]) -> "plots.Drawing":
@@ -105,7 +114,8 @@ def _plot(values: Values[LayerScores], theme: "plots.Theme", chosen: Values[Chos
 
 def _plot_poolings(value: LayerScores, theme: "plots.Theme", chosen: ChosenLayers | None) -> "plots.Drawing":
     curves = {pooling: value.of(pooling) for pooling in value.poolings if not np.isnan(value.of(pooling)).all()}
-    best = None if chosen is None else plots.MarkedMix(chosen.best.test, parse_mix(chosen.best.mix).layers)
+    shown = chosen if value.unseen else None  # what is drawn together is measured on the same pairs
+    best = None if shown is None else plots.MarkedMix(shown.best.test, parse_mix(shown.best.mix).layers)
     last = "mean" if chosen is None else parse_mix(chosen.last.mix).poolings[0]
     has_last = last in curves and not np.isnan(curves[last][-1])
     return plots.layer_curves(scores=curves, last=last if has_last else None, best=best, theme=theme)
@@ -113,10 +123,14 @@ def _plot_poolings(value: LayerScores, theme: "plots.Theme", chosen: ChosenLayer
 
 def _note(values: Values[LayerScores], chosen: Values[ChosenLayers]) -> str:
     drawn = [chosen[name] for name in values if name in chosen]
-    if len(values) > 1 or not drawn:
+    (value, *more) = values.values()
+    if more or not drawn or not value.unseen:
         return ""
     poolings = " or ".join(drawn[0].poolings)
-    return f"The line across is the best set of layers by {poolings}, scored on pairs that did not choose it."
+    return (
+        f"The line across is the best set of layers by {poolings}; all scores are of the {value.pairs:,} pairs that "
+        f"did not choose it."
+    )
 
 
 MEASURE = Measure(
@@ -127,6 +141,7 @@ MEASURE = Measure(
     measure_layer_scores,
     default=True,
     graded=True,
+    in_report=lambda _: {"unseen": True},
     figures=(
         Figure(
             _plot,

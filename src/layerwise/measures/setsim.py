@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise import plots
+from layerwise.data import TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
-from layerwise.measures.measure import Figure, LayerColumn, Measure, MeasureValue, Row, Values
+from layerwise.measures.measure import SAMPLE, Figure, LayerColumn, Measure, MeasureValue, Row, Values
 from layerwise.measures.model_on_pairs import ModelOnPairs, memoized
-from layerwise.measures.pairs import TextPairs
 from layerwise.measures.toksim import TokSim
 from layerwise.measures.vectors import unit_vectors
 from layerwise.model import LayerModel
@@ -79,9 +79,9 @@ def _mean_similarity(views: Array) -> NDArray[np.float64]:
     return total / len(views)
 
 
-def _last_layer_similarity(model: LayerModel, pairs: TextPairs) -> float:
+def _last_layer_similarity(model: LayerModel, pairs: TaskRows) -> float:
     """SetSim of the last two layers, by the model's token pooling."""
-    views = torch.from_numpy(model.encoder.encode_layers(pairs.sample_texts, model.mix.poolings[0]))
+    views = torch.from_numpy(model.encoder.encode_layers(pairs.texts[:SAMPLE], model.mix.poolings[0]))
     return float(layer_similarity(views)[:, -1].mean())
 
 

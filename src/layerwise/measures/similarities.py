@@ -46,7 +46,9 @@ def measure_pair_similarities(subject: ModelOnPairs, pooling: str | None = None)
     mix = cosine(*subject.sides(subject.embeddings)).astype(np.float64)
     pairs = subject.pairs
     layers = cosines_by_layer(subject, name)
-    return PairSimilarities(name, str(subject.model.mix), pairs.left, pairs.right, pairs.gold, layers, mix)
+    return PairSimilarities(
+        name, str(subject.model.mix), tuple(pairs.left), tuple(pairs.right), pairs.gold, layers, mix
+    )
 
 
 def cosines_by_layer(subject: ModelOnPairs, pooling: str) -> NDArray[np.float64]:

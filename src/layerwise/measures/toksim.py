@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise import plots
+from layerwise.data import TaskRows
 from layerwise.digests import text_digest
 from layerwise.encoder import Array, LayerEncoder, ViewCache, ViewKey, windows_of
 from layerwise.errors import InputError
-from layerwise.measures.measure import Figure, LayerColumn, Measure, MeasureValue, Row, Values
+from layerwise.measures.measure import SAMPLE, Figure, LayerColumn, Measure, MeasureValue, Row, Values
 from layerwise.measures.model_on_pairs import ModelOnPairs, memoized
-from layerwise.measures.pairs import TextPairs
 from layerwise.measures.vectors import as_float
 from layerwise.model import LayerModel
 
@@ -110,9 +110,9 @@ def _cached_similarities(subject: ModelOnPairs) -> Tensor:
     return torch.tensor(views[:, :, 0])
 
 
-def _last_token_similarity(model: LayerModel, pairs: TextPairs) -> float:
+def _last_token_similarity(model: LayerModel, pairs: TaskRows) -> float:
     """TokSim of the last layer."""
-    return float(token_similarities(model.encoder, pairs.sample_texts)[:, -1].nanmean())
+    return float(token_similarities(model.encoder, pairs.texts[:SAMPLE])[:, -1].nanmean())
 
 
 def _plot(values: Values[TokSim], theme: "plots.Theme") -> "plots.Drawing":

@@ -6,7 +6,7 @@ from layerwise.doors import door
 
 if TYPE_CHECKING:
     from layerwise.postprocess.base import Postprocess
-    from layerwise.postprocess.fitted_on import ENCODER, FittedOn, Hashes, read_records, write_records
+    from layerwise.postprocess.fitted_on import ENCODER, LAYERS, FittedOn, Hashes, read_records, write_records
     from layerwise.postprocess.flow import Flow
     from layerwise.postprocess.flow_network import Coupling, FlowNetwork
     from layerwise.postprocess.linear import RemoveComponents, Whitening

@@ -21,6 +21,7 @@ from layerwise.errors import InputError, ModelError
 
 Hashes = NDArray[np.uint64]
 ENCODER = "encoder"  # as `what`: the encoder's weights saw the text, so it counts whatever the mix
+LAYERS = "layers"  # as `what`: the text chose the layers of the mix
 _FOLDER = "fitted_on"  # of a model's folder
 _HASH_BYTES = 8
 _BETWEEN = re.compile(r"[\W_]+")
@@ -35,7 +36,7 @@ class FittedOn:
         sentences: How many sentences there were, repeated ones counted.
         digest: SHA-256 over the sorted different sentences, see `text_digest`; empty where the text is not known.
         hashes: A hash of each different sentence, sorted.
-        what: What was fitted: "whitening", "flow", …, or `ENCODER` for training text.
+        what: What was fitted: "whitening", "flow", …, `ENCODER` for training text, `LAYERS` for text that chose layers.
 
     >>> fitted_on = FittedOn.of(["A cat sat.", "It rained."], source="two sentences")
     >>> fitted_on.saw(["it rained .", "It snowed."])

@@ -1,7 +1,6 @@
 """The answer in two sentences: which layers, how much better, how certain, how much cheaper; and the same on cards."""
 
 from layerwise.measures import FEWEST_PAIRS, ChosenLayers, Geometry, LayerScores, MixScore, TokSim
-from layerwise.mixes import parse_mix
 from layerwise.report.data import ModelResults, ReportData
 from layerwise.report.page import Fact
 from layerwise.search import Gain
@@ -45,26 +44,12 @@ def _comparison(model: ModelResults, baseline: ModelResults, gain: Gain | None) 
 
 
 def _layers(results: ModelResults) -> str:
-    chosen, name = results.find(ChosenLayers), results.name
+    """The verdict of the search, in the words of `layerwise search`."""
+    chosen = results.find(ChosenLayers)
     if chosen is None:
         why = "have no grades" if results.find(LayerScores) is None else f"are fewer than {FEWEST_PAIRS}"
-        return f"Which layers of {name} are best cannot be said: the pairs {why}."
-    # The scores are of what each split of the pairs chose, which need not be the best set of all pairs.
-    scores = f"{chosen.best.test:.1f} against {chosen.last.test:.1f} (Spearman × 100) on pairs that it has not seen"
-    gain = f"{_signed(chosen.gain.mean)} ({_interval(chosen.gain)})"
-    if chosen.best.mix == chosen.last.mix:
-        return f"The last layer of {name} is its best on these pairs: a search has {scores}, {gain}."
-    single = len(parse_mix(chosen.best.mix).layers) == 1
-    best, verb = (f"layer {chosen.best.mix}", "is") if single else (f"layers {chosen.best.mix}", "are")
-    if not _gains(chosen):
-        return (
-            f"No set of layers of {name} is surely better than its last layer: the best on these pairs "
-            f"{verb} {best}, and a search has {scores}, {gain}."
-        )
-    return (
-        f"{best.capitalize()} of {name} {verb} the best on these pairs, and a search beats the last layer: {scores}, "
-        f"{gain}."
-    )
+        return f"Which layers of {results.name} are best cannot be said: the pairs {why}."
+    return str(chosen.verdict)
 
 
 def _certainty_and_cost(results: ModelResults) -> str:
@@ -75,34 +60,42 @@ def _certainty_and_cost(results: ModelResults) -> str:
             f"{results.get(TokSim).means[-1]:.2f}, and two random sentences one of "
             f"{results.get(Geometry).anisotropy[-2]:.2f}."
         )
-    share, layer = max((share, layer) for layer, share in enumerate(chosen.shares))
-    return f"The pairs agree most on layer {layer} ({_percent(share)} of random halves); {_cost(chosen)}."
+    best, last = chosen.best, chosen.last
+    scores = f"the last layer has {last.test:.1f} (Spearman × 100)"
+    if best.mix != last.mix:
+        scores += f", the best found, {best.mix}, {best.test:.1f}"
+    return f"On the {chosen.test_pairs:,} pairs that did not choose, {scores}; {_cost(chosen)}."
 
 
 def _cost(chosen: ChosenLayers) -> str:
+    """What the layers to use cost, and whether fewer blocks would do."""
+    what = "the best found" if chosen.verdict.is_gain else "the last layer"
     if chosen.blocks < chosen.all_blocks:
         saved = 1 - chosen.blocks / chosen.all_blocks
-        return f"the best set runs {chosen.blocks} of {chosen.all_blocks} blocks, {_percent(saved)} fewer"
-    every = f"the best set runs all {chosen.all_blocks} blocks"
+        return f"{what} runs {chosen.blocks} of {chosen.all_blocks} blocks, {_percent(saved)} fewer"
+    every = f"{what} runs all {chosen.all_blocks} blocks"
     cheaper = _cheaper(chosen)
     if cheaper is None:
-        return f"{every}, and none with fewer {'has half of its gain' if _gains(chosen) else 'equals the last layer'}"
+        fewer = "has half of its gain" if chosen.verdict.is_gain else "equals it"
+        return f"{every}, and no set with fewer {fewer}"
     runs = f"only {cheaper.blocks}" if cheaper.blocks else "none of them"
     return f"{every}, while {cheaper.mix} runs {runs} and has {cheaper.test:.1f}"
 
 
 def _cheaper(chosen: ChosenLayers) -> MixScore | None:
     """The set of the fewest blocks with at least half of the gain; without a gain, with the last layer's score."""
-    least = chosen.last.test + (chosen.gain.mean / 2 if _gains(chosen) else 0.0)
+    least = chosen.last.test + (chosen.gain.mean / 2 if chosen.verdict.is_gain else 0.0)
     enough = [mix for mix in chosen.front if mix.blocks < chosen.all_blocks and mix.test >= least]
     return min(enough, key=lambda mix: mix.blocks, default=None)
 
 
 def _chosen_facts(chosen: ChosenLayers) -> tuple[Fact, ...]:
     p_value = f"p = {chosen.gain.p_value:.2g}" if chosen.gain.p_value >= 0.001 else "p < 0.001"
+    use, found = chosen.verdict.use, f"the best found has {chosen.best.test:.1f} on unseen pairs"
+    kept = "the last layer" if use.mix == chosen.verdict.baseline.mix else str(use.mix)
     return (
-        Fact("best layers", chosen.best.mix, f"a search has {chosen.best.test:.1f} on unseen pairs"),
-        Fact("over the last layer", _signed(chosen.gain.mean), _interval(chosen.gain)),
+        Fact("use", kept, found if chosen.verdict.is_gain else f"{found}, the last layer {chosen.last.test:.1f}"),
+        Fact("best found over the last layer", _signed(chosen.gain.mean), _interval(chosen.gain)),
         Fact("how sure", p_value, f"halves of the pairs share {_percent(chosen.agreement)} of their layers"),
         Fact("blocks that run", f"{chosen.blocks} of {chosen.all_blocks}", f"{chosen.sets:,} sets were scored"),
     )
@@ -117,10 +110,6 @@ def _space_facts(results: ModelResults) -> tuple[Fact, ...]:
         Fact("anisotropy, own mix", f"{geometry.anisotropy[-1]:.2f}", "random sentences; 0 is spread out"),
         Fact("effective rank, own mix", rank, f"of {results.subject.model.width}"),
     )
-
-
-def _gains(chosen: ChosenLayers) -> bool:
-    return _is_significant(chosen.gain) and chosen.gain.mean > 0
 
 
 def _is_significant(gain: Gain) -> bool:

@@ -123,8 +123,8 @@ def _protocol(data: ReportData) -> tuple[tuple[str, str], ...]:
         ("own mix", model.mix),
         ("alignment", f"over {model.get(Geometry).alike}"),
     ]
-    if model.find(LayerScores) is not None:
-        lines.append(("score", "Spearman × 100 of the pairs' cosine with their grades, all pairs together"))
+    if (scores := model.find(LayerScores)) is not None:
+        lines.append(("score", f"Spearman × 100 of the pairs' cosine with their grades, {_scored_pairs(scores)}"))
     if (chosen := model.find(ChosenLayers)) is not None:
         lines += [("search", note[:1].upper() + note[1:]) for note in chosen.notes]
     if data.baseline is not None:
@@ -132,6 +132,11 @@ def _protocol(data: ReportData) -> tuple[tuple[str, str], ...]:
     if (points := model.find(Projection)) is not None:
         lines.append(("t-SNE", f"{len(points.gold)} pairs of the highest and lowest grades, seed {points.seed}"))
     return tuple(lines)
+
+
+def _scored_pairs(scores: LayerScores) -> str:
+    count = f"{scores.pairs:,} pairs together"
+    return f"on the {count} that choose no layers" if scores.unseen else f"all {count}"
 
 
 def command_line(*words: str) -> str:

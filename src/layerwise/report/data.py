@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from layerwise.evaluate import gain_on_pairs
-from layerwise.measures import MeasureValue, ModelOnPairs, PairSimilarities, Values, measures_of, short_names
+from layerwise.measures import (
+    MeasureValue,
+    ModelOnPairs,
+    PairSimilarities,
+    Values,
+    measures_of,
+    reporting_rows,
+    short_names,
+)
 from layerwise.search import Gain
 
 V = TypeVar("V", bound=MeasureValue)
@@ -83,8 +91,12 @@ def report_data(
     baseline: ModelResults | None = None,
     *,
     trainings: Mapping[str, Values[MeasureValue]] | None = None,
+    seed: int = 0,
 ) -> ReportData:
-    """Join what was measured; with a baseline, also what differs between the two models."""
+    """Join what was measured; with a baseline, also what differs between the two models.
+
+    `seed` is that of the measures: scores are compared on the pairs that a search leaves to report.
+    """
     others = dict(trainings or {})
     if baseline is None:
         return ReportData(model, others=others)
@@ -92,8 +104,8 @@ def report_data(
     model, baseline = replace(model, name=names[0]), replace(baseline, name=names[1])
     for measure in measures_of("models"):
         subjects = (baseline.subject, model.subject)
-        others[measure.name] = {"": measure(*subjects, names=(baseline.name, model.name))}
-    gold = model.subject.pairs.gold
-    before, after = (results.get(PairSimilarities).mix_similarities for results in (baseline, model))
-    gain = None if gold is None else gain_on_pairs(before, after, gold)
+        others[measure.name] = {"": measure(*subjects, names=(baseline.name, model.name), unseen=True, seed=seed)}
+    gold, rows = model.subject.pairs.gold, reporting_rows(model.subject, seed=seed)
+    before, after = (results.get(PairSimilarities).mix_similarities[rows] for results in (baseline, model))
+    gain = None if gold is None else gain_on_pairs(before, after, gold[rows])
     return ReportData(model, baseline, gain, others)

@@ -30,16 +30,19 @@ if TYPE_CHECKING:
         chosen_model,
         encode_sides,
         front_with_tests,
+        kept_model,
         model_notes,
+        search_layers,
         search_pairs,
         search_text,
     )
-    from layerwise.search.select import Gain, Part, bootstrap_gain, random_splits, summarise
+    from layerwise.search.select import Gain, Part, bootstrap_gain, halves, random_splits, summarise
     from layerwise.search.spaces import Space, layers_of
     from layerwise.search.table import ScoredSet, ScoreTable, check_table_path
     from layerwise.search.task_search import LARGE, ClassSearchResult, rows_to_search, search_classes
     from layerwise.search.transfer import TransferSearch, fixed_accuracies, training_size_ablation
     from layerwise.search.transfer_protocol import TransferProtocol, TransferReport, draw_splits
     from layerwise.search.unlabelled import dropout_passes
+    from layerwise.search.verdict import Verdict
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -3,7 +3,6 @@
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
@@ -29,17 +28,26 @@ from layerwise.search.heads import HeadPairs
 from layerwise.search.metrics import Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Problem, Progress, Scores, no_progress
 from layerwise.search.retrieval import RetrievalMetric, RetrievalProblem
-from layerwise.search.select import Part, Report, SplitChoice, choose_by_splits, make_report, random_splits
+from layerwise.search.select import (
+    Part,
+    Report,
+    SplitChoice,
+    bootstrap_gain,
+    choose_by_splits,
+    make_report,
+    random_splits,
+)
 from layerwise.search.sources import PairGrams, PairSource, Views
 from layerwise.search.spaces import Space
 from layerwise.search.stability import Stability, stability
 from layerwise.search.table import ScoredSet, ScoreTable
 from layerwise.search.unlabelled import GUARDED, GuardedProblem, without_labels
+from layerwise.search.verdict import Verdict
 
 log = logging.getLogger(__name__)
 FEW_PAIRS = 100  # fewer pairs than this choose little better than chance
 UNSTABLE = 0.5  # agreement of halves of the pairs below which a choice is called unstable
-_NESTED_SPLITS, _NESTED_DEV = 5, 0.5
+_NONE_REPORT = "All pairs chose, none are left to report: give dev (half of the pairs by default), and labels"
 AnyMetric = str | Metric | UserMetric
 
 
@@ -55,8 +63,8 @@ class LayerSearch:
         method: "auto" searches every set where there are at most 2^26, else by a beam; "exhaustive", "beam" and
             "greedy" are what they say; "weights" moves from the best set to continuous layer weights.
         head: An MLP head after the mix, e.g. SimCSE's.
-        dev: How many pairs (or, below 1, which share of them) choose; the others report. Without it all pairs choose,
-            and `report_` shows by nested halves what such a choice is worth on unseen pairs.
+        dev: How many pairs (or, below 1, which share of them) choose; the others report. With None all pairs choose and
+            none report, for a choice that is scored elsewhere: there is no verdict then.
         splits: How many random splits; the paper's protocol is `dev=350, splits=5`.
         parts: Fixed splits instead of random ones: of each the rows that choose and the rows that report.
         seed: Of splits and resamples.
@@ -65,7 +73,8 @@ class LayerSearch:
         progress: Called with the number of sets done.
 
     Attributes:
-        best_: The choice: `best_.layers`, `best_.pooling`, `best_.mix`, `best_.dev` and, with `dev`, `best_.test`.
+        verdict_: Which layers to use: the best where they are reliably better than the last layer, else that one.
+        best_: The best set: `best_.layers`, `best_.pooling`, `best_.mix`, `best_.dev`, on unseen pairs `best_.test`.
         last_: The last layer's scores on the same pairs.
         table_: Every set's score on the pairs that chose, mean of the splits; `table_[0]` is the best.
         front_: The best sets by highest layer: quality against cost.
@@ -91,8 +100,8 @@ class LayerSearch:
         space: Space | str | None = None,
         method: str = "auto",
         head: Head | None = None,
-        dev: int | float | None = None,
-        splits: int | None = None,
+        dev: int | float | None = 0.5,
+        splits: int = 1,
         parts: Sequence[Part] | None = None,
         seed: int = 0,
         resamples: int = 2000,
@@ -124,13 +133,13 @@ class LayerSearch:
                 labelled: the two sentences of a row are taken for alike (two dropout passes, or sentences that are
                 neighbours in a text), those of different rows for unlike, and the metric is "separation".
         """
-        for fitted in ("best_", "last_", "table_", "parts_", "report_", "stability_"):  # of an earlier fit
+        for fitted in ("best_", "last_", "table_", "parts_", "report_", "stability_", "verdict_"):  # of an earlier fit
             self.__dict__.pop(fitted, None)
         check_method(self.method)
         self.space_ = _as_space(self.space)
         left, right = by_pooling(views_a), by_pooling(views_b)
         self._default_metric = "spearman" if gold is not None else GUARDED
-        alike = None
+        alike, self._has_labels = None, gold is not None
         if gold is None:
             alike = len(next(iter(left.values())))
             left, right, gold = without_labels(left, right, seed=self.seed)
@@ -153,17 +162,34 @@ class LayerSearch:
         """The splits: rows of the pairs that choose, and of those that report."""
         if self.parts is not None:
             return list(self.parts)
-        if self.dev is None:
-            return random_splits(
-                self._pairs, _NESTED_DEV, _NESTED_SPLITS if self.splits is None else self.splits, self.seed
-            )
-        return random_splits(self._pairs, self.dev, 1 if self.splits is None else self.splits, self.seed)
+        if self.dev is None or not self._is_split:
+            raise InputError(_NONE_REPORT)
+        return random_splits(self._pairs, self.dev, self.splits, self.seed)
 
     @cached_property
     def report_(self) -> Report:
         """What the search is worth on unseen pairs."""
-        choices = self._choices or self._split_choices()[0]
-        return make_report(self.problems_, choices, seed=self.seed, resamples=self.resamples)
+        if self._choices is None:
+            raise InputError(_NONE_REPORT)
+        return make_report(self.problems_, self._choices, seed=self.seed, resamples=self.resamples)
+
+    @cached_property
+    def verdict_(self) -> Verdict:
+        """Which layers to use: the best set where it is reliably better than the baseline, otherwise that one.
+
+        The baseline is the last layer; in a space without it, the highest layer that may be used alone.
+        """
+        layer = self.space_.highest_single(self._layers)
+        is_last = layer in (None, self._layers - 1)
+        if layer is None or is_last:
+            baseline, gain = self.last_, self.report_.gain
+        else:
+            baseline = self._scored(LayerSet.of(layer, pooling=self.last_.pooling))
+            choices = [(choice.best, baseline, choice.test) for choice in self._choices or ()]
+            gain = bootstrap_gain(self.problems_, choices, seed=self.seed, resamples=self.resamples)
+        return Verdict(
+            self.best_, baseline, gain, self._labelled, self._unit, is_last=is_last, may_keep=layer is not None
+        )
 
     @cached_property
     def stability_(self) -> Stability:
@@ -201,14 +227,11 @@ class LayerSearch:
                 f"the choice is unstable: the sets that two halves of the pairs choose share only "
                 f"{self.stability_.agreement:.0%} of their layers; other sets may be as good"
             )
-        with suppress(InputError):  # pairs that are too few for nested halves have been warned of above
-            if self.best_.layers != self.last_.layers and self.report_.gain.low <= 0:
-                warnings.append("the gain over the last layer is within its noise: the last layer may be as good")
         return warnings
 
     def score(self, views_a: Views | Mapping[str, Views], views_b: Views | Mapping[str, Views], gold: object) -> float:
-        """The score of the chosen mix on other pairs."""
-        return self.best_.on(self._make_problems(by_pooling(views_a), by_pooling(views_b), gold))
+        """The score on other pairs of what `transform` uses."""
+        return self._use.on(self._make_problems(by_pooling(views_a), by_pooling(views_b), gold))
 
     def unseen_scores(self, mixes: Sequence[LayerSet | LayerWeights]) -> Scores:
         """Any mixes on the pairs that each split keeps apart: (mixes, splits)"""
@@ -223,17 +246,33 @@ class LayerSearch:
         space = _as_space(self.space)
         if not scores_every_set(space, self.method, layers):
             return None
-        splits = len(self.parts) if self.parts is not None else 1 if self.dev is None else self.splits or 1
+        splits = len(self.parts) if self.parts is not None else 1 if self.dev is None else self.splits
         return space.count(layers) * poolings * splits
 
     def transform(self, views: Any) -> Any:
-        """Views (..., layers, width) to embeddings (..., width) by the chosen mix."""
-        return self.best_.mix(views[self.best_.pooling] if isinstance(views, Mapping) else views)
+        """Views (..., layers, width) to embeddings (..., width) by what the verdict says to use.
+
+        Where no pairs were left to report, by the best set.
+        """
+        return self._use.mix(views[self._use.pooling] if isinstance(views, Mapping) else views)
 
     @property
     def _is_split(self) -> bool:
-        """Whether some pairs choose and others report."""
-        return self.dev is not None or self.parts is not None
+        """Whether some pairs choose and others report; without labels there is nothing to report."""
+        return self._has_labels and (self.dev is not None or self.parts is not None)
+
+    def _scored(self, mix: LayerSet) -> Choice:
+        """A mix with its scores on the pairs that choose and on those that report, means of the splits."""
+        dev = np.mean([Choice(mix, np.nan).on(pick(self.problems_, rows)) for rows, _ in self.parts_])
+        return Choice(mix, float(dev), float(self.unseen_scores([mix]).mean()))
+
+    @property
+    def _use(self) -> Choice:
+        return self.verdict_.use if self._is_split else self.best_
+
+    @property
+    def _unit(self) -> str:
+        return "queries" if retrieval_metric(self.metric or self._default_metric) else "pairs"
 
     @property
     def _progress(self) -> Progress:

@@ -79,5 +79,4 @@ def _check_rows(pairs: TaskRows, search: LayerSearch) -> None:
             )
     if search.parts is not None:
         return
-    splits = 1 if search.splits is None else search.splits
-    random_splits(units, 0.5 if search.dev is None else search.dev, splits, search.seed)
+    random_splits(units, 0.5 if search.dev is None else search.dev, search.splits, search.seed)

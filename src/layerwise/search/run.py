@@ -1,23 +1,27 @@
 """From a model and a file's pairs to a report and another model: what `layerwise search` does, except printing."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from layerwise.data import TaskRows
+from layerwise.data import TaskRows, pairs_in_memory
 from layerwise.encoder import Array, LayerEncoder
 from layerwise.errors import InputError, ModelError
 from layerwise.mixes import LayerAttention, LayerJoin, LayerMix
 from layerwise.model import LayerModel
-from layerwise.postprocess import ENCODER
+from layerwise.postprocess import ENCODER, LAYERS, FittedOn
 from layerwise.search.choose import Choice
 from layerwise.search.layer_search import LayerSearch, retrieval_metric
+from layerwise.search.problems import Rows, no_progress
 from layerwise.search.request import as_retrieval
 from layerwise.search.unlabelled import dropout_passes
+from layerwise.search.verdict import Verdict
 from layerwise.texts import unique_texts
 
 _UNLABELLED_SENTENCES = 512  # that are encoded twice with dropout, to show what a choice without labels would be
@@ -25,13 +29,21 @@ Watch = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]
 ViewsOf = tuple[dict[str, Array], dict[str, Array]]
 
 
+def unwatched(_what: str, _total: int | None) -> AbstractContextManager[Callable[[int], None]]:
+    """Show no progress."""
+    return nullcontext(no_progress)
+
+
 @dataclass(frozen=True)
 class SearchResult:
-    """A fitted search, what a choice without labels would have been, and how long things took.
+    """A fitted search with its verdict, what a choice without labels would have been, and how long things took.
 
-    `prompts` are what was put before the texts of either side; `notes` are about the model.
+    `searched` is the model that was searched, `rows` are the pairs, `prompts` what was put before the texts of either
+    side; `notes` are about the model.
     """
 
+    searched: LayerModel
+    rows: TaskRows
     search: LayerSearch
     unlabelled: Choice | None
     unlabelled_note: str
@@ -40,27 +52,63 @@ class SearchResult:
     notes: tuple[str, ...]
 
     @property
+    def verdict(self) -> Verdict:
+        """Which layers to use."""
+        return self.search.verdict_
+
+    @property
+    def model(self) -> LayerModel:
+        """The model to use: that of the chosen layers, or that of the last layer where they are not reliably better."""
+        search, verdict = self.search, self.verdict
+        if verdict.use is not verdict.chosen:
+            return kept_model(self.searched, verdict.use.mix, f"kept by a search: {verdict}")
+        choosing = [self._texts_of(dev) for dev, _ in search.parts_]
+        record = FittedOn.of(list(dict.fromkeys(chain(*choosing))), source=self.rows.task.name, what=LAYERS)
+        return chosen_model(
+            self.searched, verdict.use.mix, self.how, keep_heads=search.head is not None, chosen_on=record
+        )
+
+    @property
+    def how(self) -> str:
+        """How the layers were chosen, for the model card."""
+        search, report = self.search, self.search.report_
+        splits = "the task's dev split" if search.parts is not None else f"{len(report.splits)} random split(s)"
+        return (
+            f"the best of {len(search.table_):,} sets by {search.metric_name_} on {report.dev_pairs:,} pairs "
+            f"({splits}). {self.verdict}"
+        )
+
+    @property
     def warnings(self) -> list[str]:
         """What a careful reader should know."""
         return [*self.search.warnings_, *self.notes]
+
+    def _texts_of(self, choosing: Rows) -> list[str]:
+        """The texts of the pairs, or of the queries and their passages, that chose."""
+        if retrieval_metric(self.search.metric) is None:
+            rows = self.rows.pick(choosing)
+            return [*rows.left, *rows.right]
+        queries, passages, relevant = as_retrieval(self.rows)
+        return [queries[n] for n in choosing] + [passages[p] for n in choosing for p in relevant[n]]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON. Scores are as the metric gives them: correlations from -1 to 1."""
         search, report = self.search, self.search.report_
         return {
-            "best": _choice(search.best_),
-            "last": _choice(search.last_),
+            "verdict": self.verdict.as_dict(),
+            "best": choice_facts(search.best_),
+            "last": choice_facts(search.last_),
             "gain": {"mean": report.gain.mean, "low": report.gain.low, "high": report.gain.high}
             | {"p_value": report.gain.p_value},
             "subsets": len(search.table_),
             "seconds": self.seconds,
-            "front": [_choice(choice) for choice in front_with_tests(search)],
+            "front": [choice_facts(choice) for choice in front_with_tests(search)],
             "stability": {
                 "layers": dict(search.stability_),
                 "poolings": dict(search.stability_.poolings),
                 "agreement": search.stability_.agreement,
             },
-            "unlabelled": _choice(self.unlabelled) if self.unlabelled else {"note": self.unlabelled_note},
+            "unlabelled": choice_facts(self.unlabelled) if self.unlabelled else {"note": self.unlabelled_note},
             "protocol": {
                 "metric": search.metric_name_,
                 "space": str(search.space_),
@@ -78,8 +126,11 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class TextResult:
-    """A search fitted without labels, and how long things took."""
+    """A search fitted without labels, and how long things took; `criterion` is what chose, such as "dropout"."""
 
+    searched: LayerModel
+    texts: list[str]
+    criterion: str
     search: LayerSearch
     seconds: dict[str, float]
     prompt: str
@@ -89,6 +140,17 @@ class TextResult:
     def warnings(self) -> list[str]:
         """What a careful reader should know; halves of the pairs are not asked, for that takes longer than the rest."""
         return [*([self.search.few_pairs_] if self.search.few_pairs_ else []), *self.notes]
+
+    @property
+    def model(self) -> LayerModel:
+        """The model of the chosen layers."""
+        record = FittedOn.of(self.texts, source=f"text, by {self.criterion}", what=LAYERS)
+        how = (
+            f"without labels, by {self.criterion}: the best of {len(self.search.table_):,} sets in telling alike from "
+            f"unlike sentences"
+        )
+        keep_heads = self.search.head is not None
+        return chosen_model(self.searched, self.search.best_.mix, how, keep_heads=keep_heads, chosen_on=record)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON. `separation`: how many standard deviations alike and unlike sentences lie apart."""
@@ -107,19 +169,51 @@ class TextResult:
         }
 
 
+def search_layers(
+    model: LayerModel | str | os.PathLike[str],
+    left: Sequence[str],
+    right: Sequence[str],
+    scores: Sequence[float],
+    *,
+    poolings: Sequence[str] | None = None,
+    **options: Any,
+) -> SearchResult:
+    """From a model and graded pairs to the model to use, in one call.
+
+    Args:
+        model: A model, or its folder or name.
+        left: The pairs' first sentences.
+        right: Their second sentences.
+        scores: How similar the two are.
+        poolings: The token poolings to search; those of the model's mix without it.
+        options: As for `LayerSearch`: metric, space, dev, seed, …
+
+    >>> from layerwise.data import demo_rows
+    >>> pairs = demo_rows()
+    >>> result = search_layers("default", pairs.left, pairs.right, pairs.labels)
+    >>> result.model.mix == result.verdict.use.mix
+    True
+    """
+    loaded = model if isinstance(model, LayerModel) else LayerModel.load(model)
+    rows = pairs_in_memory(left, right, scores)
+    return search_pairs(loaded, rows, poolings or loaded.mix.poolings, LayerSearch(**options))
+
+
 def search_pairs(
     model: LayerModel,
     pairs: TaskRows,
     poolings: Sequence[str],
     search: LayerSearch,
-    watch: Watch,
+    watch: Watch = unwatched,
     *,
+    unlabelled: bool = False,
     show_progress_bar: bool = False,
 ) -> SearchResult:
-    """Views (from the cache, if they are there), the search, and a choice without labels to compare with.
+    """Views (from the cache, if they are there) and the search.
 
     Texts get the prompts that the model would put before them: for retrieval those of queries and documents, else the
-    default one. `show_progress_bar` shows one of the sentences, `watch` shows one of the sets.
+    default one. `unlabelled` adds what a choice without labels would be, which takes two dropout passes;
+    `show_progress_bar` shows one of the sentences, `watch` shows one of the sets.
     """
     began = time.perf_counter()
     retrieval = retrieval_metric(search.metric) is not None
@@ -130,8 +224,12 @@ def search_pairs(
     seen = time.perf_counter()
     _fit(model, views, gold, search, watch)
     seconds = {"views": seen - began, "search": time.perf_counter() - seen}
-    unlabelled, note = _without_labels(model.encoder, [*left, *right], poolings, search, show_progress_bar)
-    return SearchResult(search, unlabelled, note, seconds, prompts, model_notes(model, search))
+    choice, note = None, "not asked for"
+    if unlabelled:
+        searched = time.perf_counter()
+        choice, note = _without_labels(model.encoder, [*left, *right], poolings, search, show_progress_bar)
+        seconds["without labels"] = time.perf_counter() - searched
+    return SearchResult(model, pairs, search, choice, note, seconds, prompts, model_notes(model, search))
 
 
 def search_text(
@@ -142,9 +240,13 @@ def search_text(
     search: LayerSearch,
     watch: Watch,
     *,
+    criterion: str = "",
     show_progress_bar: bool = False,
 ) -> TextResult:
-    """A choice without labels: by two dropout passes over sentences, or by pairs of text that belong together."""
+    """A choice without labels: by two dropout passes over sentences, or by pairs of text that belong together.
+
+    `criterion` names what the two sides are, for the model card; "dropout" or "pairs" where it is not given.
+    """
     began, prompt = time.perf_counter(), model.prompt()
     first = [prompt + text for text in left]
     if right is None:
@@ -155,7 +257,9 @@ def search_text(
     seen = time.perf_counter()
     _fit(model, views, None, search, watch)
     seconds = {"views": seen - began, "search": time.perf_counter() - seen}
-    return TextResult(search, seconds, prompt, model_notes(model, search))
+    named = criterion or ("dropout" if right is None else "pairs")
+    texts = unique_texts(left, right or [])[0]
+    return TextResult(model, texts, named, search, seconds, prompt, model_notes(model, search))
 
 
 def front_with_tests(search: LayerSearch) -> list[Choice]:
@@ -179,11 +283,22 @@ def encode_sides(
     return {name: array[first] for name, array in views.items()}, {name: array[second] for name, array in views.items()}
 
 
-def chosen_model(model: LayerModel, mix: LayerMix, chosen: str, *, keep_heads: bool = False) -> LayerModel:
-    """The model with another mix: its prompts, similarity and normalising stay, its heads only where asked for."""
+def chosen_model(
+    model: LayerModel, mix: LayerMix, chosen: str, *, keep_heads: bool = False, chosen_on: FittedOn | None = None
+) -> LayerModel:
+    """The model with another mix: its prompts, similarity and normalising stay, its heads only where asked for.
+
+    `chosen_on` records the text that chose the layers, so that an evaluation on it can say so.
+    """
     fitted_on = [record for record in model.fitted_on if keep_heads or record.what == ENCODER]
+    fitted_on += [chosen_on] if chosen_on is not None else []
     heads = model.heads if keep_heads else ()
     return model.replaced(mix=mix, heads=heads, chosen=chosen, fitted_on=fitted_on)
+
+
+def kept_model(model: LayerModel, mix: LayerMix, chosen: str) -> LayerModel:
+    """The model where a search keeps a layer: with its heads if that is its mix already, else with the mix alone."""
+    return model.replaced(chosen=chosen) if model.mix == mix else chosen_model(model, mix, chosen)
 
 
 def model_notes(model: LayerModel, search: LayerSearch) -> tuple[str, ...]:
@@ -218,7 +333,8 @@ def _without_labels(
     return Choice(chosen.mix, chosen.dev, float(search.unseen_scores([chosen.mix]).mean())), ""
 
 
-def _choice(choice: Choice) -> dict[str, Any]:
+def choice_facts(choice: Choice) -> dict[str, Any]:
+    """A choice with its scores, for JSON."""
     return {
         "layers": list(choice.layers),
         "pooling": choice.pooling,

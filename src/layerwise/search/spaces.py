@@ -107,6 +107,13 @@ class Space:
             allowed &= (masks & (masks + lowest)) == 0
         return np.asarray(allowed)
 
+    def highest_single(self, layers: int) -> int | None:
+        """The highest layer that is a set of the space by itself; None where the space has no single layers."""
+        forced, free = self.bits(layers)
+        if self.smallest > 1 or len(forced) > 1:
+            return None
+        return max(forced or free)
+
     @property
     def takes_all_sizes(self) -> bool:
         """Whether every mask but the empty one is allowed."""

@@ -16,21 +16,29 @@ from layerwise.data import TaskRows
 from layerwise.errors import InputError
 from layerwise.mixes import LayerSet
 from layerwise.model import LayerModel
+from layerwise.postprocess import LAYERS, FittedOn
+from layerwise.search.choose import Choice
+from layerwise.search.run import choice_facts, chosen_model, kept_model
 from layerwise.search.select import Part
 from layerwise.search.spaces import Space, layers_of, mask_of
 from layerwise.search.table import ScoreTable
 from layerwise.search.transfer import TransferSearch
 from layerwise.search.transfer_protocol import OuterSplit, TransferProtocol, TransferReport, inner_splits
+from layerwise.search.verdict import Verdict
 
+_SCORES = ("dev", "test", "last_dev", "last_test")
 LARGE = 13  # layers above which the paper searches sets of up to 3 for classification instead of 4
 Watch = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 
 
-def rows_to_search(rows: TaskRows, *, fixed: bool = True) -> tuple[TaskRows, list[Part] | None]:
+def rows_to_search(
+    rows: TaskRows, *, split: str | None = None, fixed: bool = True
+) -> tuple[TaskRows, list[Part] | None]:
     """The rows of a task of pairs that are searched, and its declared split where it has one.
 
     Args:
         rows: Of graded pairs, or of queries and passages.
+        split: Only the rows of this role.
         fixed: Let dev rows choose and test rows report where a task of graded pairs has both.
     """
     if rows.task.duplicates:
@@ -38,6 +46,8 @@ def rows_to_search(rows: TaskRows, *, fixed: bool = True) -> tuple[TaskRows, lis
             f"task {rows.task.name!r} is of duplicates, whose texts are searched among themselves; layers are searched "
             f"for queries and passages, so give a task with duplicates = false"
         )
+    if split is not None:
+        return rows.of_role(split if rows.task.splits else "test"), None
     if not rows.task.splits:
         return rows, None
     if {"dev", "test"} <= rows.splits.keys() and rows.task.kind == "sts":
@@ -52,32 +62,64 @@ class ClassSearchResult:
     """The layers that a search chose for classes, and what they are worth on rows that had no part in the choice.
 
     Args:
-        mix: The chosen layers.
+        searched: The model whose layers were searched.
+        rows: Of the task.
+        mix: The best layers by the rows that choose.
         last: The last layer.
+        space: Which sets were searched, where not those of the paper.
         report: Accuracies split by split.
         table: Set of layers -> mean accuracy on the rows that choose.
         seconds: How long views and search took.
         prompt: What was put before the texts.
     """
 
+    searched: LayerModel
+    rows: TaskRows
     mix: LayerSet
     last: LayerSet
+    space: Space | None
     report: TransferReport
     table: ScoreTable
     seconds: dict[str, float]
     prompt: str
 
+    @property
+    def verdict(self) -> Verdict:
+        """Which layers to use."""
+        splits = self.report.splits
+        dev, test, last_dev, last_test = (
+            float(np.mean([getattr(split, name) for split in splits])) for name in _SCORES
+        )
+        layers = self.last.layers[-1] + 1
+        may_keep = self.space is None or self.space.highest_single(layers) == self.last.layers[-1]
+        chosen, last = Choice(self.mix, dev, test), Choice(self.last, last_dev, last_test)
+        return Verdict(chosen, last, self.report.interval, len(self.rows), "rows", may_keep=may_keep)
+
+    @property
+    def model(self) -> LayerModel:
+        """The model to use: that of the chosen layers, or that of the last layer where they are not reliably better."""
+        if self.verdict.use.mix != self.mix:
+            return kept_model(self.searched, self.last, f"kept by a search: {self.verdict}")
+        name = self.rows.task.name
+        choosing = self.rows if "test" not in self.rows.task.splits else self._choosing_rows
+        record = FittedOn.of(choosing.texts, source=name, what=LAYERS)
+        return chosen_model(self.searched, self.mix, self.how, chosen_on=record)
+
+    @property
+    def _choosing_rows(self) -> TaskRows:
+        """The train and dev rows of a task that declares its test."""
+        test = self.rows.splits["test"]
+        return self.rows.pick(np.setdiff1d(np.arange(len(self.rows)), test))
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON. Accuracies are from 0 to 1."""
         splits, protocol = self.report.splits, self.report.protocol
-        means = {
-            name: float(np.mean([getattr(split, name) for split in splits]))
-            for name in ("dev", "test", "last_dev", "last_test")
-        }
+        verdict, interval = self.verdict, self.report.interval
         return {
-            "best": _choice(self.mix, means["dev"], means["test"]),
-            "last": _choice(self.last, means["last_dev"], means["last_test"]),
-            "gain": {"mean": self.report.gain, "sd": self.report.gain_sd},
+            "verdict": verdict.as_dict(),
+            "best": choice_facts(verdict.chosen),
+            "last": choice_facts(verdict.baseline),
+            "gain": {"mean": self.report.gain, "sd": self.report.gain_sd, "low": interval.low, "high": interval.high},
             "subsets": len(self.table),
             "seconds": self.seconds,
             "protocol": {"metric": "accuracy", "splits": len(splits), "inner": protocol.inner, "seed": protocol.seed},
@@ -88,11 +130,9 @@ class ClassSearchResult:
     @property
     def how(self) -> str:
         """How the layers were chosen, for the model card."""
-        scores = self.as_dict()
         return (
             f"the best of {len(self.table):,} sets by the accuracy of a logistic regression "
-            f"({len(self.report.splits)} split(s)); on unseen rows {100 * scores['best']['test']:.1f}, last layer "
-            f"{100 * scores['last']['test']:.1f} (x 100)"
+            f"({len(self.report.splits)} split(s)). {self.verdict}"
         )
 
 
@@ -134,7 +174,8 @@ def search_classes(
         search.fit(views[left], rows.labels, pair_views=None if right is None else views[right])
     best, last = LayerSet.of(*search.layers_, pooling=pooling), LayerSet.of(layers - 1, pooling=pooling)
     seconds = {"views": encoded - began, "search": time.perf_counter() - encoded}
-    return ClassSearchResult(best, last, search.report_, _table(search, pooling), seconds, prompt)
+    table = _table(search, pooling)
+    return ClassSearchResult(model, rows, best, last, space, search.report_, table, seconds, prompt)
 
 
 def _protocol(rows: TaskRows, protocol: TransferProtocol) -> tuple[TransferProtocol, list[OuterSplit] | None]:
@@ -156,8 +197,3 @@ def _table(search: TransferSearch, pooling: str) -> ScoreTable:
     masks = np.array([mask_of(layers) for layers in search.table_], dtype=np.uint64)
     order = np.argsort(masks)
     return ScoreTable({pooling: (masks[order], np.array(list(search.table_.values()))[order])})
-
-
-def _choice(mix: LayerSet, dev: float, test: float) -> dict[str, Any]:
-    layers = list(mix.layers)
-    return {"layers": layers, "pooling": mix.pooling, "mix": str(mix), "dev": dev, "test": test}

@@ -32,6 +32,7 @@ from layerwise.search.transfer_protocol import (
     TransferProtocol,
     TransferReport,
     TransferSplit,
+    bootstrap_accuracies,
     draw_splits,
 )
 from layerwise.threads import share
@@ -115,7 +116,8 @@ def fixed_accuracies(
     """Test accuracies of layers that were chosen beforehand, one for each outer split; nothing is searched."""
     protocol = protocol or TransferProtocol()
     task = TransferTask.of(views, pair_views, labels, "cpu")
-    return _test_all(task, [(split, layers) for split in draw_splits(len(task.labels), protocol)], protocol)
+    jobs = [(split, layers) for split in draw_splits(len(task.labels), protocol)]
+    return [float(right.mean()) for right in _test_all(task, jobs, protocol)]
 
 
 def training_size_ablation(
@@ -282,32 +284,36 @@ def _report(
     for number, (split, layers) in enumerate(zip(splits, chosen, strict=True)):
         scored = sum(len(rows) for _, rows in split.inner)
         dev, last_dev = (int(correct[row, number]) / scored for row in (of_set[layers], -1))
-        results.append(TransferSplit(layers, dev, tested[number], last_dev, tested[number + len(splits)]))
-    return TransferReport.of(results, len(splits[0].rest), protocol)
+        test, last_test = (float(right.mean()) for right in (tested[number], tested[number + len(splits)]))
+        results.append(TransferSplit(layers, dev, test, last_dev, last_test))
+    answers = zip([split.test for split in splits], tested, tested[len(splits) :], strict=False)
+    interval = bootstrap_accuracies(len(task.labels), list(answers), seed=protocol.seed)
+    return TransferReport.of(results, interval, len(splits[0].rest), protocol)
 
 
-def _test_all(task: TransferTask, jobs: Sequence[tuple[OuterSplit, Layers]], protocol: TransferProtocol) -> list[float]:
-    """Test accuracies by scikit-learn's SAGA, on all cores."""
+def _test_all(
+    task: TransferTask, jobs: Sequence[tuple[OuterSplit, Layers]], protocol: TransferProtocol
+) -> list[NDArray[np.bool_]]:
+    """Which test rows of each job are answered rightly, by scikit-learn's SAGA, on all cores."""
     require("evaluate", "the search for classification", "sklearn")
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    labels, accuracies = task.labels.cpu().numpy(), [0.0] * len(jobs)
+    labels, answers = task.labels.cpu().numpy(), [np.empty(0, dtype=np.bool_)] * len(jobs)
 
     def test(number: int) -> None:
         split, layers = jobs[number]
         features = task.features([layers])[0].cpu().numpy()
         trained = labels[split.rest]
         if len(set(trained)) == 1:
-            accuracies[number] = float(np.mean(labels[split.test] == trained[0]))
+            answers[number] = labels[split.test] == trained[0]
             return
         options = {"C": protocol.C, "tol": protocol.tolerance, "max_iter": protocol.epochs}
         model = LogisticRegression(solver="saga", random_state=protocol.seed, **options)
-        accuracies[number] = float(
-            model.fit(features[split.rest], trained).score(features[split.test], labels[split.test])
-        )
+        model.fit(features[split.rest], trained)
+        answers[number] = model.predict(features[split.test]) == labels[split.test]
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # to stop after so many epochs is the protocol
         share(range(len(jobs)), test)
-    return accuracies
+    return answers

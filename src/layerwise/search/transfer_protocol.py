@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
+from layerwise.search.select import Gain, summarise
 
 Layers = tuple[int, ...]
 Rows = NDArray[np.intp]
+_RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ class TransferReport:
     """Accuracies of the chosen layers and of the last layer on rows that had no part in the choice.
 
     `mean`, `sd` (over the splits): of the chosen layers; `last_mean`, `last_sd`: of the last; `gain`, `gain_sd`: of
-    their difference; `error_reduction`: the gain as a share of the last layer's error, as the paper gives it;
+    their difference; `interval`: the gain with what a bootstrap over the tested rows says of it; `error_reduction`: the
+    gain as a share of the last layer's error, as the paper gives it;
     `times_chosen`: layer -> splits that chose it; `rows`: how many trained each reported regression.
     """
 
@@ -117,6 +120,7 @@ class TransferReport:
     last_sd: float
     gain: float
     gain_sd: float
+    interval: Gain
     error_reduction: float
     times_chosen: dict[int, int]
     rows: int
@@ -124,16 +128,41 @@ class TransferReport:
     protocol: TransferProtocol
 
     @classmethod
-    def of(cls, splits: Sequence[TransferSplit], rows: int, protocol: TransferProtocol) -> Self:
+    def of(cls, splits: Sequence[TransferSplit], interval: Gain, rows: int, protocol: TransferProtocol) -> Self:
         """The figures of some splits."""
         test = np.array([[split.test, split.last_test, split.test - split.last_test] for split in splits])
         mean, last, gain = (float(value) for value in test.mean(0))
         sd, last_sd, gain_sd = (float(value) for value in (test.std(0, ddof=1) if len(splits) > 1 else np.zeros(3)))
         chosen = Counter(layer for split in splits for layer in split.layers)
         reduction = gain / (1 - last) if last < 1 else 0.0
-        figures = (mean, sd, last, last_sd, gain, gain_sd, reduction)
+        figures = (mean, sd, last, last_sd, gain, gain_sd, interval, reduction)
         return cls(*figures, dict(sorted(chosen.items())), rows, tuple(splits), protocol)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+
+def bootstrap_accuracies(
+    rows: int, splits: Sequence[tuple[Rows, NDArray[np.bool_], NDArray[np.bool_]]], *, seed: int = 0
+) -> Gain:
+    """The gain in accuracy, mean of the splits, by a paired bootstrap over the rows.
+
+    Args:
+        rows: How many there are in all; rows are resampled, and every split counts those that it tested.
+        splits: Of each its tested rows, and for these which answers of the chosen layers and of the last are right.
+        seed: Of the resamples.
+    """
+    random = np.random.default_rng(seed)
+    tested = np.unique(np.concatenate([test for test, _, _ in splits]))
+    gains, counts = np.zeros((len(splits), len(tested))), np.zeros((len(splits), len(tested)))
+    for number, (test, chosen, last) in enumerate(splits):
+        places = np.searchsorted(tested, test)
+        gains[number, places] = chosen.astype(np.float64) - last
+        counts[number, places] = 1
+    redrawn = []
+    for _ in range(_RESAMPLES):
+        weights = np.bincount(random.integers(rows, size=rows), minlength=rows)[tested]
+        with np.errstate(invalid="ignore"):
+            redrawn.append(float(np.mean((gains @ weights) / (counts @ weights))))
+    return summarise(float(np.mean(gains.sum(1) / counts.sum(1))), np.array(redrawn))

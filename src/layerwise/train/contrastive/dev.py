@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from layerwise.data import TaskRows
 from layerwise.errors import InputError
 from layerwise.evaluate import TaskEvaluator
-from layerwise.measures import TextPairs, scalar_measures
+from layerwise.measures import scalar_measures
 from layerwise.model import LayerModel
 from layerwise.train.contrastive.settings import DevSettings
 
@@ -29,7 +30,7 @@ class DevScore:
         self.metric = self.evaluator.primary_metric
         self.name = f"{rows.task.name}, {settings.split if rows.task.splits else 'all rows'}"
         picked = rows.pick(rows.splits[split])
-        self._pairs = TextPairs.of(picked.left, picked.right, picked.labels) if settings.measures else None
+        self._pairs = picked if settings.measures else None
 
     def __call__(self, model: LayerModel) -> dict[str, float]:
         """Metrics by name; correlations from -1 to 1."""
@@ -37,7 +38,7 @@ class DevScore:
         return metrics if self._pairs is None else metrics | measures(model, self._pairs, self.settings.measures)
 
 
-def measures(model: LayerModel, pairs: TextPairs, names: Sequence[str]) -> dict[str, float]:
+def measures(model: LayerModel, pairs: TaskRows, names: Sequence[str]) -> dict[str, float]:
     """The named scalar measures of a model on pairs."""
     scalars = scalar_measures()
     return {name.replace("-", "_"): scalars[name](model, pairs) for name in names}

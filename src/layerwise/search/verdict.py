@@ -1,0 +1,94 @@
+"""The verdict of a search: use the layers that it chose, or keep the last layer.
+
+The best of thousands of sets on a few hundred pairs is often worse than the last layer on others. So the chosen layers
+are recommended only where the whole 95 % interval of their gain, on pairs that had no part in the choice, lies above 0.
+`search`, `analyze`, `report`, `demo` and whatever saves a model take their answer from here.
+"""
+
+from dataclasses import dataclass
+from math import isnan
+from typing import Any
+
+from layerwise.search.choose import Choice
+from layerwise.search.select import Gain
+
+_POINTS = 100  # correlations and rates are shown times 100
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which layers to use.
+
+    Args:
+        chosen: The best set by the rows that choose.
+        baseline: What is kept without evidence: the last layer, or the highest one that the search may use.
+        gain: Of the chosen set over the baseline on rows that did not choose.
+        rows: How many rows chose and reported in all.
+        unit: What a row is, such as "pairs".
+        is_last: Whether the baseline is the encoder's last layer.
+        may_keep: Whether the space of the search allows the baseline; if not, the chosen set is used in any case.
+
+    >>> from layerwise.mixes import LayerSet
+    >>> chosen, last = Choice(LayerSet.of(2, 6), 0.81, 0.795), Choice(LayerSet.of(6), 0.80, 0.802)
+    >>> print(Verdict(chosen, last, Gain(-0.007, -0.032, 0.02, 0.6), 300))
+    Keep the last layer. No combination is reliably better on your 300 pairs (best found −0.7, 95 % −3.2 to +2.0).
+    """
+
+    chosen: Choice
+    baseline: Choice
+    gain: Gain
+    rows: int
+    unit: str = "pairs"
+    is_last: bool = True
+    may_keep: bool = True
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether the chosen layers are reliably better than the baseline."""
+        if self.baseline.test is not None and isnan(self.baseline.test):  # constant, so that anything else is better
+            return self.chosen.test is not None and not isnan(self.chosen.test)
+        return self.gain.low > 0
+
+    @property
+    def use(self) -> Choice:
+        """What to use: the chosen layers where they are reliably better, otherwise the baseline."""
+        return self.chosen if self.is_gain or not self.may_keep else self.baseline
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "use": str(self.use.mix),
+            "keep_last_layer": self.use is not self.chosen and self.is_last,
+            "reliable_gain": self.is_gain,
+            "text": str(self),
+        }
+
+    def __str__(self) -> str:
+        kept = "the last layer" if self.is_last else f"layer {self.baseline.mix}"
+        if self.is_gain:
+            return f"Use {name_layers(self.chosen)}: {_gain_in_words(self.gain)} over {kept} on unseen {self.unit}."
+        if self.chosen.mix == self.baseline.mix:
+            return f"Keep {kept}: it is the best found on your {self.rows:,} {self.unit}."
+        found = f"best found {points(self.gain.mean)}, 95 % {points(self.gain.low)} to {points(self.gain.high)}"
+        if self.may_keep:
+            return f"Keep {kept}. No combination is reliably better on your {self.rows:,} {self.unit} ({found})."
+        return (
+            f"Use {name_layers(self.chosen)}, the best that the search may choose, although not reliably better than "
+            f"{kept} on your {self.rows:,} {self.unit} ({found})."
+        )
+
+
+def name_layers(choice: Choice) -> str:
+    """Such as "layers 2,6 @ mean" or "layer 5 @ mean"."""
+    return f"layer{'s' * (len(choice.layers) > 1)} {choice.mix}"
+
+
+def points(score: float) -> str:
+    """A signed difference × 100, such as "−0.7"."""
+    return f"{_POINTS * score:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _gain_in_words(gain: Gain) -> str:
+    if isnan(gain.mean):
+        return "it has a score, and the baseline has none,"
+    return f"{points(gain.mean)} [{points(gain.low)}, {points(gain.high)}] (95 %)"
