@@ -4,11 +4,11 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 EXTRAS ?= all,dev,bench
 
-.PHONY: setup demo test test-all lint bench bench-quality bench-multitask format clean
+.PHONY: setup demo test test-all lint bench bench-quality bench-multitask attack format clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make setup | demo | test | test-all | lint | bench | bench-quality | bench-multitask | format | clean"
+	@echo "make setup | demo | test | test-all | lint | bench | bench-quality | bench-multitask | attack | format | clean"
 
 setup: $(INSTALLED)
 
@@ -62,6 +62,11 @@ bench-quality: $(INSTALLED)
 bench-multitask: $(INSTALLED)
 	$(BIN)/python benchmarks/multitask.py --out build/multitask-runs
 	$(BIN)/python benchmarks/multitask.py --collect build/multitask-runs
+	$(BIN)/python benchmarks/tables.py
+
+# what strangers' files, faults and mistakes do to it; the table of docs/reliability.md
+attack: $(INSTALLED)
+	$(BIN)/python benchmarks/attacks
 	$(BIN)/python benchmarks/tables.py
 
 format: $(INSTALLED)
