@@ -480,6 +480,15 @@ def test_the_same_seed_gives_the_same_report():
     assert other.report_.gain != same[0].report_.gain
 
 
+def test_the_seed_draws_the_resamples_too():
+    """With fixed parts only the bootstrap differs, so that the gain stays and its interval moves."""
+    data, parts = noise_pairs(100, 4), [halves(100, 0)]
+    one, other = (LayerSearch(parts=parts, seed=seed, resamples=100).fit(*data).report_ for seed in (1, 2))
+    assert one.splits == other.splits
+    assert one.gain.mean == other.gain.mean
+    assert (one.gain.low, one.gain.high) != (other.gain.low, other.gain.high)
+
+
 def test_the_best_of_noise_is_no_better_than_noise_on_unseen_pairs():
     tests, devs = [], []
     for seed in range(10):

@@ -1,0 +1,136 @@
+"""Is the verdict of a search honest? Hundreds of draws of pairs, whose truth is known from all pairs.
+
+    python benchmarks/verdict.py grams FOLDER MODEL...     # each model's Gram matrices of STS-B and SICK-R
+    python benchmarks/verdict.py draws FOLDER [--out FILE] # searches on draws of them
+
+A set of thousands of pairs is the population; the true gain of a set of layers over the last layer is its gain on all
+of them. 100, 300 or 1,000 pairs are drawn, as a user would have them, and searched as `layerwise search` does. Counted
+are: how often the 95 % interval covers the true gain of what was chosen, how often layers are recommended that are no
+better in truth (false), how often truly better ones are not (missed), and the true gain of what is used, against
+that of always using the best found. The same with shuffled grades, where nothing can be found. `several splits` is
+`--splits 5`, the paper's protocol with halves.
+"""
+
+import argparse
+import json
+import os
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from layerwise.search.choose import Choice
+from layerwise.search.metrics import as_metric
+from layerwise.search.problems import PairProblem
+from layerwise.search.select import choose_by_splits, make_report, random_splits
+from layerwise.search.sources import PairGrams
+from layerwise.search.spaces import Space
+from layerwise.search.verdict import Verdict
+
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "benchmarks" / "results" / "verdict.json"
+TASKS = ("stsb", "sickr")
+SIZES, DRAWS, RESAMPLES = (100, 300, 1000), 200, 1000
+
+
+def main() -> None:
+    """Make Gram matrices, or search on draws of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=("grams", "draws"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--draws", type=int, default=DRAWS)
+    options = parser.parse_args()
+    if options.part == "grams":
+        for model in options.models:
+            make_grams(model, options.folder)
+        return
+    files = sorted(options.folder.glob("*.npz"))
+    jobs = [
+        (str(file), size, shuffled, splits, options.draws)
+        for size in sorted(SIZES, reverse=True)  # long ones first
+        for file in files
+        for shuffled in (False, True)
+        for splits in (5, 1)
+    ]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        rows = list(pool.map(simulate, jobs))
+    rows.sort(key=lambda row: (row["splits"], row["model"], row["task"], row["shuffled"], row["pairs"]))
+    result = {"draws": options.draws, "resamples": RESAMPLES, "metric": "spearman", "pooling": "mean", "rows": rows}
+    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def make_grams(name: str, folder: Path) -> None:
+    """The Gram matrices of every pair's layers, mean of the tokens."""
+    from layerwise import LayerModel
+    from layerwise.data import find_tasks, load_task
+    from layerwise.search import encode_sides
+
+    model = LayerModel.load(name)
+    for task in TASKS:
+        rows = load_task(find_tasks([task])[0])
+        left, right = encode_sides(model.encoder, rows.left, rows.right, ["mean"], show_progress_bar=True)
+        grams = PairGrams.of(left["mean"], right["mean"]).grams.numpy()
+        label = Path(name).name if name != "default" else "all-MiniLM-L6-v2"
+        np.savez(folder / f"{label}--{task}.npz", grams=grams.astype(np.float32), gold=np.asarray(rows.labels))
+
+
+def simulate(job: tuple[str, int, bool, int, int]) -> dict:
+    """One row: draws of so many pairs of a population, each searched."""
+    torch.set_num_threads(1)
+    file, size, shuffled, splits, draws = job
+    saved = np.load(file)
+    grams, gold = torch.from_numpy(saved["grams"]).double(), saved["gold"].astype(np.float64)
+    random = np.random.default_rng(0)
+    gold = random.permutation(gold) if shuffled else gold
+    whole = PairProblem(PairGrams(grams), gold, as_metric("spearman"))
+    space, last = Space(), whole.layers - 1
+    truths: dict[str, float] = {}
+
+    def truth(choice: Choice, baseline: Choice) -> float:
+        """The gain on the whole population."""
+        for one in (choice, baseline):
+            if str(one.mix) not in truths:
+                truths[str(one.mix)] = one.on({"mean": whole})
+        return truths[str(choice.mix)] - truths[str(baseline.mix)]
+
+    covered, wrong, missed, recommended, used, found = [], [], [], [], [], []
+    for _ in range(draws):
+        rows = random.choice(len(gold), size, replace=False)
+        problems = {"mean": whole.pick(rows)}
+        parts = random_splits(size, 0.5, splits, int(random.integers(2**31)))
+        choices, table = choose_by_splits(problems, space, "exhaustive", parts)
+        report = make_report(problems, choices, seed=0, resamples=RESAMPLES)
+        best, baseline = Choice(table.best.mix, np.nan), choices[0].last
+        verdict = Verdict(best, baseline, report.gain, size)
+        gain = truth(best, baseline)
+        mean_gain = float(np.mean([truth(choice.best, baseline) for choice in choices]))
+        covered.append(report.gain.low <= mean_gain <= report.gain.high)
+        recommended.append(verdict.is_gain)
+        wrong.append(verdict.is_gain and gain <= 0)
+        missed.append(not verdict.is_gain and gain > 0)
+        used.append(gain if verdict.is_gain else 0.0)
+        found.append(gain)
+    model, task = Path(file).stem.split("--")
+    return {
+        "model": model,
+        "task": task,
+        "layers": last + 1,
+        "population": len(gold),
+        "pairs": size,
+        "shuffled": shuffled,
+        "splits": splits,
+        "coverage": float(np.mean(covered)),
+        "recommended": float(np.mean(recommended)),
+        "false": float(np.mean(wrong)),
+        "missed": float(np.mean(missed)),
+        "gain_used": 100 * float(np.mean(used)),
+        "gain_best_found": 100 * float(np.mean(found)),
+        "best_found_worse": float(np.mean(np.array(found) < 0)),
+    }
+
+
+if __name__ == "__main__":
+    main()
