@@ -38,10 +38,10 @@ def verdict_table() -> str:
     return "\n".join(lines) + (
         f"\n\n{result['draws']} draws each of STS-B ({_size(rows, 'stsb')} pairs) and of SICK-R "
         f"({_size(rows, 'sickr')}), whose whole says what is true; means of the two; Spearman × 100, all sets of "
-        f"layers, mean of the tokens (`benchmarks/verdict.py`, raw results: `verdict.json`). The interval covers the truth in "
-        f"{low:.1%} to {high:.1%} of the draws of a row; above 97.5 % mostly where draws choose the last layer itself, "
-        f"whose gain is 0 for certain. With `--splits 5` it covers {min(several):.1%} to {max(several):.1%}. False "
-        f"recommendations: at most {false:.1%} in any row.\n"
+        f"layers, mean of the tokens (`benchmarks/verdict.py`, raw results: `verdict.json`). The interval covers the "
+        f"truth in {low:.1%} to {high:.1%} of the draws of a row; above 97.5 % mostly where draws choose the last "
+        f"layer itself, whose gain is 0 for certain. With `--splits 5` it covers {min(several):.1%} to "
+        f"{max(several):.1%}. False recommendations: at most {false:.1%} in any row.\n"
     )
 
 

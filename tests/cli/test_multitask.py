@@ -34,6 +34,8 @@ def test_a_training_and_its_predictions_by_the_command_line(tiny_bert, data, tmp
     said = run(*given)
     assert "mean ± sd of 2 seeds" in said
     assert all(f"{name}/" in said for name in ("mood", "same", "near"))
+    assert "majority class" in " ".join(said.split())
+    assert "frozen embeddings" in " ".join(said.split())
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["seeds"] == [0, 1]
     folder = tmp_path / "run" / "seed-1"

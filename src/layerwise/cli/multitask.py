@@ -1,7 +1,7 @@
 """`layerwise multitask RECIPE`: train one encoder on several labelled tasks, with one seed or several."""
 
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,8 @@ from layerwise.cli.training import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from layerwise.train import SeedsResult
 
 
@@ -64,16 +66,27 @@ def multitask(
     )
 
 
-def _show(name: str, result: "SeedsResult") -> None:
+def _cell(scores: "Mapping[str, Any]", baselines: "Mapping[str, Mapping[str, float]]", score: str, kind: str) -> str:
+    """A score of the training, or of a baseline by its name."""
     from layerwise.train import format_spread
 
-    summary = result.summary
+    if not kind:
+        return format_spread(scores[score], 4) if score in scores else ""
+    value = baselines.get(score, {}).get(kind)
+    return "" if value is None else f"{value:.4f}"
+
+
+def _show(name: str, result: "SeedsResult") -> None:
+    summary, baselines = result.summary, result.summary["baselines"]
     roles = [role for role in ("dev", "test") if role in summary]
+    names = list(dict.fromkeys(kind for role in roles for one in baselines.get(role, {}).values() for kind in one))
+    columns = [(role, name) for role in roles for name in ("", *names)]
     rows = [
-        (score, *(format_spread(summary[role][score], 4) if score in summary[role] else "" for role in roles))
+        (score, *(_cell(summary[role], baselines.get(role, {}), score, kind) for role, kind in columns))
         for score in summary["dev"]
     ]
-    print_table(("task/metric", *roles), rows, title=f"{name}: {over_seeds(result)}")
+    heads = [f"{role}, {kind}" if kind else role for role, kind in columns]
+    print_table(("task/metric", *heads), rows, title=f"{name}: {over_seeds(result)}")
     if tests := test_rows(result):
         print_table(("test task", "score x 100"), tests, title="embeddings on test tasks")
     print_models(result, lambda path: f"use it: layerwise predict {shlex.quote(str(path))} --task NAME INPUT -o OUT")

@@ -13,7 +13,7 @@ from layerwise.train.loop.settings import BaseRecipe
 
 
 def training_arguments(
-    recipe: BaseRecipe, folder: Path, device: torch.device, *, seed: int, metric: str | None
+    recipe: BaseRecipe, folder: Path, device: torch.device, *, seed: int, metric: str | None, epochs: float
 ) -> TrainingArguments:
     """The arguments of Hugging Face's Trainer for a recipe; `metric` picks the best step, None keeps the last."""
     join_processes(device.type)
@@ -29,7 +29,7 @@ def training_arguments(
         }
     arguments = TrainingArguments(
         output_dir=str(folder),
-        num_train_epochs=train.epochs,
+        num_train_epochs=epochs,
         max_steps=train.steps or -1,
         per_device_train_batch_size=train.batch_size,
         learning_rate=train.learning_rate,

@@ -100,6 +100,17 @@ class Job(ABC, Generic[R, S, M]):
     def metric(self) -> str | None:
         """The dev metric that picks the best step; None keeps the last step's weights."""
 
+    @property
+    def epochs(self) -> float:
+        """Passes over the data, known once it has been read."""
+        epochs = self.recipe.train.epochs
+        return float(self.automatic_epochs if epochs == "auto" else epochs)
+
+    @property
+    def automatic_epochs(self) -> float:
+        """Where the recipe leaves them to us."""
+        return 1
+
     @abstractmethod
     def build(self, encoder: LayerEncoder, *, seed: int) -> Training[S]:
         """Student, batches and scorer for one seed."""

@@ -53,7 +53,7 @@ def train(
     checkpoint = checkpoint_to_resume(folder, resume=resume)
     job.prepare()
     encoder = job.load_encoder(device)
-    arguments = training_arguments(job.recipe, folder, encoder.device, seed=seed, metric=job.metric)
+    arguments = training_arguments(job.recipe, folder, encoder.device, seed=seed, metric=job.metric, epochs=job.epochs)
     training = job.build(encoder, seed=seed)
     if checkpoint is not None:
         training.batches.resume_at(checkpoint_step(checkpoint))

@@ -53,7 +53,7 @@ class OptimiserSettings(Settings):
     """How the weights are updated.
 
     Attributes:
-        epochs: Passes over the data.
+        epochs: Passes over the data. "auto" is one; of multitask training with little data as many as make 500 steps.
         steps: Stop after this many steps, whatever `epochs` says; a streamed corpus needs it.
         batch_size: Rows per process and step.
         chunk: Gradient caching: run the encoder over this many sentences at a time, for batches beyond memory; 0: off.
@@ -69,7 +69,7 @@ class OptimiserSettings(Settings):
     """
 
     label: ClassVar[str] = "[train]"
-    epochs: Positive = 1
+    epochs: Positive | Literal["auto"] = "auto"
     steps: Annotated[int, Field(ge=1)] | None = None
     batch_size: Annotated[int, Field(ge=2)] = 64
     chunk: Annotated[int, Field(ge=0)] = 0

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 from layerwise.data import Task
 from layerwise.encoder import LayerEncoder
 from layerwise.evaluate import Evaluation
+from layerwise.files import plain_json
 from layerwise.objectives import rank, world_size
 from layerwise.postprocess import ENCODER, FittedOn
 from layerwise.predict import Predictor, task_tokenizers
@@ -18,15 +19,19 @@ from layerwise.train.loop.graphs import GraphedEncode, use_graphs
 from layerwise.train.loop.job import Job, Training
 from layerwise.train.loop.scoring import score_model, tasks_to_score
 from layerwise.train.loop.summary import Result, spread, spreads
+from layerwise.train.multitask.baselines import Baselines, score_baselines
 from layerwise.train.multitask.batches import MultitaskBatches
 from layerwise.train.multitask.dev import OVERALL, TaskScorer
 from layerwise.train.multitask.rows import TrainingTask, load_training_task
+from layerwise.train.multitask.schedule import steps
 from layerwise.train.multitask.settings import MULTITASK_RECIPES, MultitaskRecipe
 from layerwise.train.multitask.student import MultitaskStudent, build_student, second_view
 from layerwise.train.multitask.trainer import MultitaskTrainer
 from layerwise.train.recipes.format import RecipeFormat
 
 log = logging.getLogger(__name__)
+_ENOUGH_STEPS, _MOST_EPOCHS = 500, 30  # of small data, where the recipe does not say
+_FEW_STEPS = 100
 
 
 class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
@@ -56,6 +61,7 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
         self.data = data
         self.tasks: tuple[TrainingTask, ...] = tuple(tasks or ())
         self.tests: Sequence[Task] = ()
+        self._baselines: Baselines = {}
 
     def read_data(self) -> None:
         """Read the rows of every task that is trained."""
@@ -81,6 +87,11 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
         """The overall score of all tasks."""
         return OVERALL
 
+    @property
+    def automatic_epochs(self) -> float:
+        """One, or of small data as many as make 500 steps."""
+        return min(_MOST_EPOCHS, max(1, -(-_ENOUGH_STEPS // self._steps_of_epoch)))
+
     def build(self, encoder: LayerEncoder, *, seed: int) -> Training[MultitaskStudent]:
         """Student, batches and dev scores."""
         recipe = self.recipe
@@ -88,6 +99,8 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
         if rank() == 0:
             sizes = ", ".join(f"{task.name} ({len(task.parts['train']):,} rows)" for task in self.tasks)
             log.info("training on %s, device %s", sizes, encoder.device)
+            self._warn_of_few_steps()
+            self._baselines = self._baselines or score_baselines(encoder, self.tasks)
         bf16 = recipe.train.precision == "bf16" and encoder.device.type != "cpu"
         predictor = student.to_predictor(self.tasks, remember=True)
         return Training(
@@ -122,6 +135,7 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
         self._warn_of_truncated(cast(MultitaskBatches, training.batches))
         reports = cast(TaskScorer, training.scorer).reports()
         facts = {role: report.facts() for role, report in reports.items()}
+        facts["baselines"] = plain_json(self._baselines)
         if state.best_metric is not None:
             limit = self.recipe.dev.limit
             metric = f"overall, dev{f' (at most {limit} rows a task)' if limit else ''}"
@@ -156,9 +170,23 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
         return {
             "seeds": [result["seed"] for result in results],
             **{role: spreads([result[role]["scores"] for result in results]) for role in roles},
+            "baselines": results[0].get("baselines", {}),
             **{key: spreads([result[key] for result in results]) for key in tests},
             "seconds": spread([result["seconds"] for result in results]),
         }
+
+    @property
+    def _steps_of_epoch(self) -> int:
+        sizes, batch = [len(task.parts["train"]) for task in self.tasks], self.recipe.train.batch_size * world_size()
+        return steps(sizes, [batch] * len(sizes), self.recipe.mixing.iteration)
+
+    def _warn_of_few_steps(self) -> None:
+        count = self.recipe.train.steps or round(self.epochs * self._steps_of_epoch)
+        if count < _FEW_STEPS:
+            log.warning(
+                "%d steps train little: leave [train] epochs out, which makes %d steps of small data, or set more "
+                "epochs or a smaller batch_size", count, _ENOUGH_STEPS,
+            )  # fmt: skip
 
     def _batches(self, encoder: LayerEncoder, seed: int) -> MultitaskBatches:
         lengths = {task.name: task.setup.objective.max_length for task in self.tasks}
