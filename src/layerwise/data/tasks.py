@@ -17,7 +17,7 @@ from layerwise.settings import Settings
 
 SUITES = ("sts", "transfer", "probing", "retrieval", "multilingual")
 ROLES = ("train", "dev", "test")
-PLACES = ("left", "right", "label", "subset", "split")
+FIELDS = ("left", "right", "label", "subset", "split")
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Task(Settings):
         if isinstance(splits, Mapping):
             completed["splits"] = {role: [names] if isinstance(names, str) else names for role, names in splits.items()}
         if isinstance(kind, str) and kind in KINDS and isinstance(columns, Mapping):
-            defaults = dict.fromkeys(PLACES, "") | {"split": "split" if splits else ""}
+            defaults = dict.fromkeys(FIELDS, "") | {"split": "split" if splits else ""}
             completed["columns"] = {**defaults, **KINDS[kind].columns, **columns}
             completed["metric"] = completed.get("metric") or KINDS[kind].metrics[0]
         labels = completed.get("labels")
@@ -163,7 +163,7 @@ class Task(Settings):
             raise InputError("file must not be empty; give the file of its rows")
         kind = KINDS[self.kind]
         check_known(self.metric, kind.metrics, f"metric of {self.kind}")
-        for key, names, known in (("columns", self.columns, PLACES), ("splits", self.splits, ROLES)):
+        for key, names, known in (("columns", self.columns, FIELDS), ("splits", self.splits, ROLES)):
             for name in names:
                 check_known(name, known, f"key of {key}")
         for place in kind.required:

@@ -31,7 +31,7 @@ def score_task(rows: TaskRows, vectors: Array, protocol: Protocol) -> Outcome:
     return _SCORERS[rows.task.kind](rows, vectors, protocol)
 
 
-def decides(task: Task, protocol: Protocol) -> dict[str, Any]:
+def deciding_settings(task: Task, protocol: Protocol) -> dict[str, Any]:
     """The part of a protocol that decides the outcome of a task."""
     if task.kind == "retrieval":
         return {"protocol": "search", "search": protocol.facts()["search"]}

@@ -13,7 +13,7 @@ from layerwise.errors import InputError
 from layerwise.evaluate.load import as_subject
 from layerwise.evaluate.protocol import Outcome, Protocol
 from layerwise.evaluate.results import Evaluation, Run, TaskResult
-from layerwise.evaluate.scoring import decides, scored_rows
+from layerwise.evaluate.scoring import deciding_settings, scored_rows
 from layerwise.evaluate.store import ResultStore
 from layerwise.evaluate.subjects import Subject, Variant
 from layerwise.version import __version__
@@ -116,7 +116,7 @@ def _key(facts: dict[str, Any], variant: Variant, rows: TaskRows, protocol: Prot
         "behind": variant.facts,
         "rows": rows.digest,
         "task": [task.name, task.kind, task.duplicates, text_digest(rows.subsets)],
-        **decides(task, protocol),
+        **deciding_settings(task, protocol),
     }
 
 
@@ -167,7 +167,7 @@ def _stamp(
         "as_published": rows.digest == task.digest if task.digest else None,
         "empty_texts": rows.empty,
         "aggregation": protocol.aggregation if task.kind == "sts" and protocol.name != "lc" else None,
-        **{name: value for name, value in decides(task, protocol).items() if name != "split"},
+        **{name: value for name, value in deciding_settings(task, protocol).items() if name != "split"},
         **facts,
         "mix": variant.label,
         "layers": list(variant.layers),

@@ -49,9 +49,9 @@ def info_nce(
     if ignored is not None:
         check_mask(ignored, logits)
         logits = logits.masked_fill(ignored, -torch.inf)
-    loss = first_columns_loss(logits)
+    loss = diagonal_cross_entropy(logits)
     if symmetric:
-        loss = (loss + first_columns_loss(logits[:, : len(positives)].T)) / 2
+        loss = (loss + diagonal_cross_entropy(logits[:, : len(positives)].T)) / 2
     return loss
 
 
@@ -69,7 +69,7 @@ def nt_xent(left: Tensor, right: Tensor, *, temperature: float) -> Tensor:
     return F.cross_entropy(logits, partners)
 
 
-def first_columns_loss(logits: Tensor) -> Tensor:
+def diagonal_cross_entropy(logits: Tensor) -> Tensor:
     """Mean cross-entropy where row i's answer is column i. (n, m >= n) -> scalar"""
     return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.objectives.contrast import cosines, first_columns_loss, full_dtype, info_nce, nt_xent
+from layerwise.objectives.contrast import cosines, diagonal_cross_entropy, full_dtype, info_nce, nt_xent
 from layerwise.objectives.shapes import check_above_zero, check_same_shape, check_shape, check_widths
 from layerwise.registry import Registry
 
@@ -51,7 +51,7 @@ def _opt1(centres: Tensor, views: Tensor, temperature: float) -> Tensor:
     """L_opt1: all views and the other centres in the denominator."""
     logits = cosines(centres, torch.cat([views, centres])) / temperature
     logits.diagonal(len(views)).fill_(-torch.inf)
-    return first_columns_loss(logits)
+    return diagonal_cross_entropy(logits)
 
 
 @FORMS.register("opt2")

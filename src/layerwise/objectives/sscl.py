@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.objectives.contrast import cosines, first_columns_loss, own_cosines
+from layerwise.objectives.contrast import cosines, diagonal_cross_entropy, own_cosines
 from layerwise.objectives.shapes import check_above_zero, check_positives, check_rows, check_shape, check_widths
 
 
@@ -45,8 +45,8 @@ def self_contrastive(
         similar = cosines(anchors, torch.cat([positives, layer_negatives.flatten(0, 1)]))
     logits = similar / temperature
     plain = logits[:, : len(positives)]
-    loss = first_columns_loss(torch.cat([plain, logits[:, len(positives) :] + log(negative_weight)], dim=1))
-    return (loss + first_columns_loss(plain)) / 2 if with_plain else loss
+    loss = diagonal_cross_entropy(torch.cat([plain, logits[:, len(positives) :] + log(negative_weight)], dim=1))
+    return (loss + diagonal_cross_entropy(plain)) / 2 if with_plain else loss
 
 
 def _check_layer_negatives(anchors: Tensor, layer_negatives: Tensor) -> None:

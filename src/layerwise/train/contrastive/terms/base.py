@@ -114,7 +114,7 @@ class TermSettings(Settings, ABC):
 
     @abstractmethod
     def build(self, context: TermContext) -> Term:
-        """The term itself."""
+        """Build the term."""
 
 
 @dataclass(frozen=True)

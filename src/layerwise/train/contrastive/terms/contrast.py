@@ -38,7 +38,7 @@ class InfoNceSettings(TermSettings):
         return 2
 
     def build(self, context: TermContext) -> "InfoNce":  # noqa: ARG002
-        """The term itself."""
+        """Build the term."""
         return InfoNce(self)
 
 
@@ -75,7 +75,7 @@ class NtXentSettings(TermSettings):
         return 2
 
     def build(self, context: TermContext) -> "NtXent":  # noqa: ARG002
-        """The term itself."""
+        """Build the term."""
         return NtXent(self.temperature)
 
 
