@@ -34,6 +34,7 @@ from layerwise.measures import (
 from layerwise.mixes import LayerAttention, parse_mix
 from layerwise.model import LayerModel
 from layerwise.plots import DARK, inline_svg
+from layerwise.postprocess import FittedOn
 from layerwise.report import ReportData, build_page, command_line, measure_model, measure_trainings, report_data
 from layerwise.report.answer import answer, headline
 from layerwise.report.build import sections
@@ -138,6 +139,20 @@ def test_the_last_layer_may_be_the_best(found):
     first, second = answer(ReportData(with_choice(found, "4 @ mean", NONE)))
     assert first == "Keep the last layer: it is the best found on your 300 pairs."
     assert "the last layer has 44.1 (Spearman × 100); the last layer runs all 4 blocks" in second
+
+
+def test_texts_that_the_model_has_seen_are_told_of(found):
+    texts = found.subject.pairs.texts
+    records = [
+        FittedOn.of(texts[:10], source="mine", what="layers"),
+        FittedOn.of(["other"], source="wiki", what="encoder"),
+    ]
+    model = found.subject.model.replaced(fitted_on=records)
+    seen = replace(found, subject=replace(found.subject, model=model), name="tiny")
+    *_, said = answer(ReportData(seen))
+    share = 100 * 10 / len(texts)
+    assert said == f"tiny has seen texts of these pairs, {share:.0f} % by its layers (mine): its scores are too good."
+    assert len(answer(ReportData(found))) == 2
 
 
 def test_without_grades_or_with_few_pairs_nothing_is_said_of_layers(found, ungraded):

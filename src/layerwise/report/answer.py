@@ -1,4 +1,4 @@
-"""The answer in two sentences: which layers, how much better, how certain, how much cheaper; and the same on cards."""
+"""The answer in few sentences: which layers, how much better, how certain, how much cheaper; and the same on cards."""
 
 from layerwise.measures import FEWEST_PAIRS, ChosenLayers, Geometry, LayerScores, MixScore, TokSim
 from layerwise.report.data import ModelResults, ReportData
@@ -8,11 +8,12 @@ from layerwise.search import Gain
 _SIGNIFICANT = 0.05
 
 
-def answer(data: ReportData) -> tuple[str, str]:
-    """Two sentences."""
+def answer(data: ReportData) -> tuple[str, ...]:
+    """Two sentences, and a warning for each model that has seen the texts before."""
+    warnings = [warning for results in data.models if (warning := _seen(results))]
     if data.baseline is not None:
-        return _comparison(data.model, data.baseline, data.gain), _layers(data.model)
-    return _layers(data.model), _certainty_and_cost(data.model)
+        return _comparison(data.model, data.baseline, data.gain), _layers(data.model), *warnings
+    return _layers(data.model), _certainty_and_cost(data.model), *warnings
 
 
 def headline(data: ReportData) -> tuple[Fact, ...]:
@@ -41,6 +42,14 @@ def _comparison(model: ModelResults, baseline: ModelResults, gain: Gain | None) 
         )
     better = "better" if gain.mean > 0 else "worse"
     return f"{model.name} is {better} than {baseline.name}: {scores}, {_signed(gain.mean)} ({_interval(gain)})."
+
+
+def _seen(results: ModelResults) -> str:
+    """What the model was fitted, trained or chosen on that is among the texts of the report; empty where nothing is."""
+    subject = results.subject
+    shares = {record: record.saw(subject.pairs.texts) for record in subject.model.fitted_on if record.digest}
+    seen = [f"{_percent(share)} by its {record.what} ({record.source})" for record, share in shares.items() if share]
+    return f"{results.name} has seen texts of these pairs, {', '.join(seen)}: its scores are too good." if seen else ""
 
 
 def _layers(results: ModelResults) -> str:
