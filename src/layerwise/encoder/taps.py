@@ -7,6 +7,7 @@ ALBERT's one block called twelve times, ModernBERT's norm after the last one.
 Models are tapped by hooks; none of their methods is replaced, and the hooks are removed whatever happens.
 """
 
+import copy
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +23,8 @@ from layerwise.errors import MixError
 Pool = Callable[[Tensor], Any]
 Inputs = Mapping[str, Tensor]
 log = logging.getLogger(__name__)
+_PASSING = (__name__, "transformers.utils.output_capturing")  # whose hooks belong to a pass, not to the model
+_INSTALLED = "_output_capturing_hooks_installed"  # transformers' mark of a model that has its hooks
 
 
 class _Reached(Exception):  # noqa: N818 - a signal, not an error
@@ -129,6 +132,32 @@ def probe_inputs(model: nn.Module) -> dict[str, Tensor]:
     tokens = torch.randint(min(5, vocabulary - 1), vocabulary, (2, 7), generator=generator)
     mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
     return {"input_ids": tokens.to(device), "attention_mask": mask.to(device)}
+
+
+def without_hooks(model: nn.Module) -> nn.Module:
+    """The model with the same tensors, but without the hooks of passes that run and those that transformers leaves.
+
+    They are functions inside functions, which cannot be pickled; transformers installs its own again when needed.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    bare = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    for module in bare.modules():
+        for hooks in (module._forward_hooks, module._forward_pre_hooks):
+            for number in [number for number, hook in hooks.items() if hook.__module__ in _PASSING]:
+                del hooks[number]
+                module._forward_pre_hooks_with_kwargs.pop(number, None)
+        if getattr(module, _INSTALLED, False):
+            setattr(module, _INSTALLED, False)
+    return bare
+
+
+def make_recordable(model: nn.Module) -> None:
+    """Let a model that was pickled give its hidden states in this process.
+
+    transformers notes what a class can record when a model of it is made, so one is made, without memory for weights.
+    """
+    with torch.device("meta"):
+        type(model)(copy.deepcopy(model.config))
 
 
 def resolve_layer(layer: int, depth: int) -> int:

@@ -36,6 +36,7 @@ def to_sentence_transformer(encoder: LayerEncoder, parts: ModelParts) -> tuple["
             device=str(encoder.device),
             prompts=parts.prompts,
             default_prompt_name=parts.default_prompt_name,
+            truncate_dim=parts.truncate_dim,
             similarity_fn_name=parts.similarity,  # type: ignore[arg-type] # one of the literals, or refused
         )
     return model, blocks
