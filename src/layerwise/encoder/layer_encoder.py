@@ -33,7 +33,7 @@ from layerwise.encoder.streaming import (
 )
 from layerwise.encoder.taps import LayerReader, layer_reader, make_recordable, resolve_layer, without_hooks
 from layerwise.encoder.tokens import SentenceTokenizer
-from layerwise.errors import InputError
+from layerwise.errors import InputError, ModelError
 from layerwise.registry import check_known
 from layerwise.texts import has_lone_surrogate
 from layerwise.threads import survive_fork
@@ -177,15 +177,18 @@ class LayerEncoder:
     ) -> Iterator[Array]:
         """Run `forward(tokens, mask)` over windows of sentences: one array each, rows in the sentences' order."""
         survive_fork()
-        yield from stream(
+        for array in stream(
             windows,
             tokenizer=self._sentences,
             pad_id=int(self.tokenizer.pad_token_id or 0),
             forward=forward,
             device=self.device,
             budget=self.budget,
+            may_pad=self.reader.ignores_padding,
             progress=progress,
-        )
+        ):
+            self._check_finite(array)
+            yield array
 
     def read(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
         """One batch's views, as the model's device has them: (batch, poolings, layers, width)."""
@@ -231,6 +234,15 @@ class LayerEncoder:
         facts = f"depth={self.depth}, width={self.width}, max_length={self.max_length}"
         backend = "" if self.backend == "torch" else f", backend={self.backend!r}"
         return f"LayerEncoder({self.name!r}, {facts}, dtype={self.dtype!r}, device={str(self.device)!r}{backend})"
+
+    def _check_finite(self, array: Array) -> None:
+        if np.isfinite(array).all():
+            return
+        rows = int((~np.isfinite(array).reshape(len(array), -1).all(1)).sum())
+        remedy = "use dtype bfloat16 or float32" if self.dtype == "float16" else "check the model's weights"
+        raise ModelError(
+            f"{self.name}: {rows} of {len(array)} sentences have NaN or infinite numbers in {self.dtype}; {remedy}"
+        )
 
     def _onnx_reader(self) -> OnnxReader:
         fingerprint = partial(model_fingerprint, self.model)  # taken when a graph is looked up, not before
