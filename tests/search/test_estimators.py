@@ -85,3 +85,31 @@ def test_pandas_is_imported_by_to_pandas_alone(views, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without_pandas)
     LayerSearch().fit(*views)
+
+
+@pytest.mark.parametrize("metric", ["spearman", "pearson"])
+@pytest.mark.parametrize("dev", [0.5, None])
+def test_a_layer_whose_similarities_are_all_equal_never_wins(metric, dev, views):
+    left, right, gold = (np.array(array) for array in views)
+    for layer in range(4):
+        flat_left, flat_right = left.copy(), right.copy()
+        flat_left[:, layer] = flat_right[:, layer] = 1.0
+        search = LayerSearch(metric=metric, dev=dev, space="up to 1", resamples=50).fit(flat_left, flat_right, gold)
+        assert search.best_.layers != (layer,)
+        assert np.isfinite(search.best_.dev)
+        assert np.isnan(search.table_.score_of([layer]))
+        assert search.table_[-1].layers == (layer,), "last, not first"
+        if dev is not None:
+            assert search.verdict_.use.layers != (layer,)
+
+
+def test_layers_that_are_all_equal_are_refused_in_one_line(views):
+    with pytest.raises(LayerwiseError, match="No set has a score: all pairs are equally similar in every layer"):
+        LayerSearch().fit(np.ones((60, 3, 4)), np.ones((60, 3, 4)), views[2][:60])
+
+
+def test_nan_views_are_refused(views):
+    left = views[0].copy()
+    left[7, 1, 0] = np.nan
+    with pytest.raises(LayerwiseError, match="NaN"):
+        LayerSearch().fit(left, views[1], views[2])
