@@ -94,3 +94,21 @@ def test_every_room_has_a_door_that_opens(room):
     assert not modules & set(package.__all__), "a module would hide the name"
     for name in package.__all__:
         assert getattr(package, name) is not None
+
+
+def test_the_root_shows_its_public_names():
+    import layerwise
+
+    assert {"LayerEncoder", "LayerModel", "LayerSearch", "LayerTransformer", "parse_mix"} <= set(dir(layerwise))
+    assert dir(layerwise) == sorted(layerwise.__all__)
+    for name in layerwise.__all__:
+        assert getattr(layerwise, name) is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.25, "0.250"), (0.0, "0.000"), (5e-6, "5e-06"), (-2e-5, "-2e-05"), (0.0006, "0.001")]
+)
+def test_small_numbers_are_not_shown_as_nothing(value, text):
+    from layerwise.cli.screen import decimals
+
+    assert decimals(value, 3) == text

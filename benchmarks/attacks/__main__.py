@@ -21,7 +21,7 @@ LISTS = {
     "models": "Model folders from strangers",
     "data": "Data from strangers",
     "faults": "Faults",
-    "numbers": "Numbers and shapes",
+    "numerics": "Numbers and shapes",  # a module named numbers would hide Python's own
     "mistakes": "A person's mistakes",
 }
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 
 T = TypeVar("T")
+_STARTED_IN = os.getpid()
 _MOST_THREADS = 8  # beyond which they wait for Python's lock more than they work
 
 
@@ -41,6 +42,16 @@ def share(tasks: Iterable[T], work: Callable[[T], None], *, threads: int | None 
                 done.result()
         finally:
             stop.set()
+
+
+def survive_fork() -> None:
+    """One thread in a process that was forked from this one: OpenMP's threads are not forked, and would be waited for.
+
+    Without it every product of torch hangs there, once the first process has used its threads.
+    """
+    if os.getpid() != _STARTED_IN and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment] # it counts threads by itself
 
 
 class _Running:

@@ -21,7 +21,7 @@ from layerwise.cli.options import (
     TaskSplit,
     Trainings,
 )
-from layerwise.cli.screen import print_json, print_line, print_table, screen_width
+from layerwise.cli.screen import decimals, print_json, print_line, print_table, screen_width
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.registry import check_known
 
@@ -289,6 +289,6 @@ def _cell(value: Any, digits: int, letters: int) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.1f}" if abs(value) >= 10 else f"{value:.{digits}f}"
+        return f"{value:.1f}" if abs(value) >= 10 else decimals(value, digits)
     text = str(value)
     return text if len(text) <= letters else text[: letters - 1] + "…"

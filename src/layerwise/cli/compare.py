@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerwise.cli.options import AsJson
-from layerwise.cli.screen import print_json, print_line, print_table
+from layerwise.cli.screen import decimals, print_json, print_line, print_table
 from layerwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,4 +55,4 @@ def _row(line: "Comparison") -> tuple[str, ...]:
     if line.gain is None:
         return (*scores, "", line.note, "")
     gain = line.gain
-    return (*scores, f"{gain.mean:+.2f}", f"{gain.low:+.2f} to {gain.high:+.2f}", f"{gain.p_value:.3f}")
+    return (*scores, f"{gain.mean:+.2f}", f"{gain.low:+.2f} to {gain.high:+.2f}", decimals(gain.p_value, 3))

@@ -53,7 +53,8 @@ def fit(
     check_free(out, overwrite)
     texts = _read(source, column, input_format, limit)
     loaded = LayerModel.load(model, mix=mix, **loading)
-    base = loaded.replaced(normalize=False)  # fitted is what comes before; cosine needs no length of 1
+    # What is fitted comes before normalising and truncation; cosine needs no length of 1.
+    base = loaded.replaced(normalize=False, truncate_dim=None)
     embeddings = base.encode(texts, show_progress_bar=sys.stderr.isatty())
     record = FittedOn.of(texts, source=Path(source).name)
     with counting("Fitting", epochs if kind == "flow" else None, unit="epochs") as progress:

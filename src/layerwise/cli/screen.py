@@ -81,3 +81,13 @@ def counting(label: str, total: int | None = None, *, unit: str = "rows") -> Ite
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(label, total=total, unit=unit)
         yield lambda rows: progress.advance(task, rows)
+
+
+def decimals(value: float, digits: int) -> str:
+    """So many decimals; what they would show as 0 and is not, in powers of ten.
+
+    >>> decimals(0.25, 3), decimals(0.0, 3), decimals(5e-6, 3)
+    ('0.250', '0.000', '5e-06')
+    """
+    text = f"{value:.{digits}f}"
+    return f"{value:.1g}" if value and not float(text) else text

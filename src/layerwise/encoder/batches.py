@@ -53,11 +53,12 @@ def padded_texts(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Ten
     return padded(np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(lengths.sum())), lengths, pad_id)
 
 
-def batches(ids: Sequence[Sequence[int]], *, budget: int, slack: float = 0.1) -> Iterator[Batch]:
+def batches(ids: Sequence[Sequence[int]], *, budget: int, slack: float = 0.1, may_pad: bool = True) -> Iterator[Batch]:
     """Cut sentences into batches of at most `budget` tokens, the longest first.
 
     A batch that is at least a quarter full also ends where the next sentence is shorter than its longest by more
-    than `slack`: then less than that share of the work is padding, and short sentences still travel together.
+    than `slack`: then less than that share of the work is padding, and short sentences still travel together. Where
+    nothing may be padded, all sentences of a batch have one length.
     """
     lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
     order = np.argsort(-lengths, kind="stable")
@@ -66,14 +67,16 @@ def batches(ids: Sequence[Sequence[int]], *, budget: int, slack: float = 0.1) ->
     ends = np.concatenate([[0], np.cumsum(sorted_lengths)])
     start = 0
     while start < len(order):
-        stop = _end_of_batch(sorted_lengths, start, budget, slack)
+        stop = _end_of_batch(sorted_lengths, start, budget, slack, may_pad)
         yield Batch(order[start:stop], sorted_lengths[start:stop], flat[ends[start] : ends[stop]])
         start = stop
 
 
-def _end_of_batch(lengths: Rows, start: int, budget: int, slack: float) -> int:
+def _end_of_batch(lengths: Rows, start: int, budget: int, slack: float, may_pad: bool) -> int:
     longest = int(lengths[start])
     stop = start + max(1, budget // longest)
+    if not may_pad:
+        return min(stop, int(np.searchsorted(-lengths, -longest, side="right")))
     quarter = start + max(1, budget // (4 * longest))
     shorter = int(np.searchsorted(-lengths, -longest / (1 + slack), side="right"))
     return min(stop, max(quarter, shorter), len(lengths))

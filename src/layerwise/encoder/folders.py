@@ -26,6 +26,7 @@ _VOCABULARIES = (
     *("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model"),
     *("spiece.model", "spm.model", "sentencepiece.bpe.model"),
 )
+_STATES = "feature-extraction"  # the task of a Transformer that gives hidden states
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -113,8 +114,22 @@ def _described(name: str, root: Path) -> ModelFolder:
     if not isinstance(modules, list) or not all(map(_is_module, modules)):
         raise ModelError(f"{modules_file}: expected a list of modules with a type and a path each")
     folder = ModelFolder(name, root, modules)
+    _check_first(folder)
     _check_complete(folder.encoder)
     return folder
+
+
+def _check_first(folder: ModelFolder) -> None:
+    """Refuse a sentence-transformers folder that does not begin with the hidden states of a transformer."""
+    if not folder.modules:
+        return
+    kind = str(folder.modules[0]["type"])
+    if kind.rsplit(".", 1)[-1] != "Transformer":
+        raise ModelError(f"{folder.root}: it begins with {kind}, which has no layers; give one with a Transformer")
+    settings = folder.read_json(folder.modules[0].get("path", ""), "sentence_bert_config.json")
+    task = settings.get("transformer_task", _STATES)
+    if task != _STATES:
+        raise ModelError(f"{folder.root}: its transformer is made for {task!r}, only {_STATES!r} is supported")
 
 
 def _is_module(entry: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import numpy as np
 import torch
@@ -31,11 +31,12 @@ from layerwise.encoder.streaming import (
     window_rows,
     windows_of,
 )
-from layerwise.encoder.taps import LayerReader, layer_reader, resolve_layer
+from layerwise.encoder.taps import LayerReader, layer_reader, make_recordable, resolve_layer, without_hooks
 from layerwise.encoder.tokens import SentenceTokenizer
-from layerwise.errors import InputError
+from layerwise.errors import InputError, ModelError
 from layerwise.registry import check_known
 from layerwise.texts import has_lone_surrogate
+from layerwise.threads import survive_fork
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +98,7 @@ class LayerEncoder:
     @cached_property
     def reader(self) -> LayerReader:
         """How layers are read: tapped where that provably equals the model's hidden states."""
+        survive_fork()
         return layer_reader(self.model)
 
     @property
@@ -174,15 +176,19 @@ class LayerEncoder:
         self, windows: Iterable[Sequence[str]], forward: Forward, *, progress: Progress = no_progress
     ) -> Iterator[Array]:
         """Run `forward(tokens, mask)` over windows of sentences: one array each, rows in the sentences' order."""
-        yield from stream(
+        survive_fork()
+        for array in stream(
             windows,
             tokenizer=self._sentences,
             pad_id=int(self.tokenizer.pad_token_id or 0),
             forward=forward,
             device=self.device,
             budget=self.budget,
+            may_pad=self.reader.ignores_padding,
             progress=progress,
-        )
+        ):
+            self._check_finite(array)
+            yield array
 
     def read(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
         """One batch's views, as the model's device has them: (batch, poolings, layers, width)."""
@@ -208,6 +214,35 @@ class LayerEncoder:
     def fingerprint(self) -> tuple[str, str]:
         """Hashes of the weights as they are now and of the tokenizer."""
         return model_fingerprint(self.model), tokenizer_fingerprint(self.tokenizer)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: hooks and ONNX sessions stay here, and are made again when they are needed."""
+        left_out = {"reader", "_onnx"}
+        state = {name: value for name, value in vars(self).items() if name not in left_out}
+        return state | {"model": without_hooks(self.model)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        make_recordable(self.model)
+        self._onnx = self._onnx_reader() if self.backend == "onnx" else None
+
+    def __sklearn_clone__(self) -> Self:
+        """Shared by scikit-learn's clones: fitting an estimator changes nothing here."""
+        return self
+
+    def __repr__(self) -> str:
+        facts = f"depth={self.depth}, width={self.width}, max_length={self.max_length}"
+        backend = "" if self.backend == "torch" else f", backend={self.backend!r}"
+        return f"LayerEncoder({self.name!r}, {facts}, dtype={self.dtype!r}, device={str(self.device)!r}{backend})"
+
+    def _check_finite(self, array: Array) -> None:
+        if np.isfinite(array).all():
+            return
+        rows = int((~np.isfinite(array).reshape(len(array), -1).all(1)).sum())
+        remedy = "use dtype bfloat16 or float32" if self.dtype == "float16" else "check the model's weights"
+        raise ModelError(
+            f"{self.name}: {rows} of {len(array)} sentences have NaN or infinite numbers in {self.dtype}; {remedy}"
+        )
 
     def _onnx_reader(self) -> OnnxReader:
         fingerprint = partial(model_fingerprint, self.model)  # taken when a graph is looked up, not before

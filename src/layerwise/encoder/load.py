@@ -56,11 +56,11 @@ def pick_device(device: str | torch.device | None) -> torch.device:
 def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
-    from transformers import AutoModel
 
     try:
         with quiet():
-            model, report = AutoModel.from_pretrained(
+            kind = _model_class(path, trust_remote_code)
+            model, report = kind.from_pretrained(
                 path,
                 dtype=dtype,
                 use_safetensors=True,
@@ -70,6 +70,8 @@ def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.M
             )
     except SafetensorError as error:
         raise ModelError(f"{path}: the weights cannot be read ({error}); copy or download them again") from error
+    except ModelError:
+        raise
     except (OSError, ValueError, KeyError, RuntimeError, StrictDataclassError) as error:
         if "trust_remote_code" in str(error):
             raise ModelError(
@@ -88,6 +90,20 @@ def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.M
     return model  # type: ignore[no-any-return]
 
 
+def _model_class(path: Path, trust_remote_code: bool) -> Any:
+    """`AutoModel`; of T5 and its like, whose decoder would ask for text of its own, the class of the encoder alone."""
+    from transformers import MODEL_FOR_TEXT_ENCODING_MAPPING, AutoConfig, AutoModel, AutoModelForTextEncoding
+
+    config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code, local_files_only=True)
+    if not getattr(config, "is_encoder_decoder", False):
+        return AutoModel
+    if type(config) not in MODEL_FOR_TEXT_ENCODING_MAPPING:
+        raise ModelError(
+            f"{path}: {config.model_type} is an encoder with a decoder, of which only T5 and its like are supported"
+        )
+    return AutoModelForTextEncoding
+
+
 def _load_tokenizer(path: Path, trust_remote_code: bool) -> Any:
     from transformers import AutoTokenizer
 
@@ -99,7 +115,10 @@ def _load_tokenizer(path: Path, trust_remote_code: bool) -> Any:
 
 
 def _check_fit(path: Path, model: nn.Module, tokenizer: Any) -> None:
-    words, places = len(tokenizer), int(model.get_input_embeddings().num_embeddings)  # type: ignore[operator]
+    try:
+        words, places = len(tokenizer), int(model.get_input_embeddings().num_embeddings)  # type: ignore[operator]
+    except NotImplementedError as error:
+        raise ModelError(f"{path}: {type(model).__name__} has no embedding of its tokens, not supported") from error
     if words > places:
         raise ModelError(
             f"{path}: the tokenizer has {words} tokens but the model only {places}; "

@@ -1,7 +1,7 @@
 """Token pooling: one layer's token states to one vector a sentence.
 
 Every function takes states (batch, tokens, width) and a mask (batch, tokens) of ones and zeros, and gives
-(batch, width) in float32 (float64 stays). Sentences are padded on the right, so the first token is the first column.
+(batch, width) in float32 (float64 stays). Sentences may be padded on either side.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,10 @@ def mean(states: Tensor, mask: Tensor) -> Tensor:
 
 
 @POOLINGS.register("cls")
-def cls(states: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG001 - every pooling takes the mask
+def cls(states: Tensor, mask: Tensor) -> Tensor:
     """The first token."""
-    return _full(states[:, 0])
+    first = mask.int().argmax(dim=1)[:, None, None].expand(-1, 1, states.shape[-1])
+    return _full(states.gather(1, first).squeeze(1))
 
 
 @POOLINGS.register("max")

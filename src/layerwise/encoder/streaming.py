@@ -94,6 +94,7 @@ def stream(
     forward: Forward,
     device: torch.device,
     budget: TokenBudget,
+    may_pad: bool = True,
     progress: Progress = no_progress,
 ) -> Iterator[Array]:
     """Yield `forward` of each window's sentences, rows in the order of the sentences. No window may be empty."""
@@ -104,7 +105,7 @@ def stream(
         truncated += tokens.truncated
         window = _Window(len(tokens.ids), len(tokens.ids))
         unfinished.append(window)
-        todo = deque(batches(tokens.ids, budget=budget.tokens, slack=budget.slack))
+        todo = deque(batches(tokens.ids, budget=budget.tokens, slack=budget.slack, may_pad=may_pad))
         while todo:
             batch = todo.popleft()
             values = _run(batch, todo, pad_id=pad_id, forward=forward, device=device, budget=budget)

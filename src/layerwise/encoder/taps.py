@@ -7,6 +7,7 @@ ALBERT's one block called twelve times, ModernBERT's norm after the last one.
 Models are tapped by hooks; none of their methods is replaced, and the hooks are removed whatever happens.
 """
 
+import copy
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,11 +18,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from layerwise.errors import MixError
+from layerwise.errors import MixError, ModelError
 
 Pool = Callable[[Tensor], Any]
 Inputs = Mapping[str, Tensor]
 log = logging.getLogger(__name__)
+_PASSING = (__name__, "transformers.utils.output_capturing")  # whose hooks belong to a pass, not to the model
+_INSTALLED = "_output_capturing_hooks_installed"  # transformers' mark of a model that has its hooks
 
 
 class _Reached(Exception):  # noqa: N818 - a signal, not an error
@@ -32,6 +35,7 @@ class LayerReader(Protocol):
     """Runs a model once and gives `pool(states)` for each wanted layer."""
 
     depth: int
+    ignores_padding: bool
 
     def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
         """Layer -> pooled states."""
@@ -44,6 +48,7 @@ class TappedLayers:
         self.model = model
         self.blocks = list(dict.fromkeys(blocks))
         self.depth = depth
+        self.ignores_padding = True
 
     def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
         """Layer -> pooled states, pooled while the model runs."""
@@ -76,6 +81,7 @@ class UntappedLayers:
     def __init__(self, model: nn.Module, depth: int) -> None:
         self.model = model
         self.depth = depth
+        self.ignores_padding = True
 
     def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
         """Layer -> pooled states."""
@@ -87,12 +93,44 @@ def layer_reader(model: nn.Module) -> LayerReader:
     """Tapped layers where they provably equal the model's hidden states, else all hidden states stored.
 
     Both ways are run on a few made-up tokens and compared, so that an unknown architecture costs memory but never
-    gives a wrong number.
+    gives a wrong number. A reader does not ignore padding where a padded sentence comes out otherwise than alone.
     """
     probe = probe_inputs(model)
     with torch.inference_mode():
-        states = all_states(model, probe)
-        depth = len(states) - 1
+        states, alone = _probed(model, probe), _probed(model, {name: ids[1:, :4] for name, ids in probe.items()})
+        reader = _fastest(model, probe, states)
+    reader.ignores_padding = all(_near(padded[1:, :4], own) for padded, own in zip(states, alone, strict=True))
+    if not reader.ignores_padding:
+        log.warning(
+            "%s: its padding changes the numbers of a sentence, so that only sentences of equal length are batched; "
+            "libraries that pad will differ",
+            type(model).__name__,
+        )
+    return reader
+
+
+def _probed(model: nn.Module, inputs: Inputs) -> list[Tensor]:
+    """All states, or an error of one line for a model that takes other inputs or gives no such states."""
+    try:
+        states = all_states(model, inputs)
+    except (TypeError, ValueError, AttributeError, RuntimeError, IndexError, NotImplementedError) as error:
+        reason = next(iter(str(error).strip().splitlines()), "")
+        raise ModelError(
+            f"{type(model).__name__} does not run as an encoder of sentences ({reason or type(error).__name__}); "
+            f"give a model that takes tokens and a mask, and gives the hidden states of every layer"
+        ) from error
+    shapes = {tuple(layer.shape[:2]) for layer in states}
+    if shapes != {tuple(inputs["input_ids"].shape)}:
+        raise ModelError(
+            f"{type(model).__name__} gives layers of other lengths than its tokens, so they cannot be pooled alike; "
+            f"not supported"
+        )
+    return states
+
+
+def _fastest(model: nn.Module, probe: Inputs, states: Sequence[Tensor]) -> LayerReader:
+    depth = len(states) - 1
+    with torch.inference_mode():
         for blocks in block_lists(model, depth=depth):
             tapped = TappedLayers(model, blocks, depth=depth)
             read = tapped.read(probe, range(depth + 1), Tensor.clone)
@@ -131,6 +169,32 @@ def probe_inputs(model: nn.Module) -> dict[str, Tensor]:
     return {"input_ids": tokens.to(device), "attention_mask": mask.to(device)}
 
 
+def without_hooks(model: nn.Module) -> nn.Module:
+    """The model with the same tensors, but without the hooks of passes that run and those that transformers leaves.
+
+    They are functions inside functions, which cannot be pickled; transformers installs its own again when needed.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    bare = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    for module in bare.modules():
+        for hooks in (module._forward_hooks, module._forward_pre_hooks):
+            for number in [number for number, hook in hooks.items() if hook.__module__ in _PASSING]:
+                del hooks[number]
+                module._forward_pre_hooks_with_kwargs.pop(number, None)
+        if getattr(module, _INSTALLED, False):
+            setattr(module, _INSTALLED, False)
+    return bare
+
+
+def make_recordable(model: nn.Module) -> None:
+    """Let a model that was pickled give its hidden states in this process.
+
+    transformers notes what a class can record when a model of it is made, so one is made, without memory for weights.
+    """
+    with torch.device("meta"):
+        type(model)(copy.deepcopy(model.config))
+
+
 def resolve_layer(layer: int, depth: int) -> int:
     """A layer's number from 0 (embeddings) to `depth` (the last block); negative numbers count from the last."""
     if not -depth - 1 <= layer <= depth:
@@ -154,4 +218,11 @@ def _hooked(blocks: Sequence[nn.Module], hook: Callable[..., None]) -> Iterator[
 
 
 def _same(tapped: Tensor, expected: Tensor) -> bool:
-    return tapped.shape == expected.shape and torch.allclose(tapped, expected, rtol=1e-4, atol=1e-5)
+    return tapped.shape == expected.shape and torch.allclose(tapped, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def _near(padded: Tensor, alone: Tensor) -> bool:
+    """Equal but for the rounding of another batch; what overflows is told when sentences are encoded."""
+    tolerance = 1e-3 if alone.dtype in (torch.float32, torch.float64) else 5e-2
+    difference = (padded - alone).abs().nan_to_num(0.0).max().item()
+    return difference <= tolerance * max(1.0, alone.abs().nan_to_num(0.0, 0.0, 0.0).max().item())

@@ -127,7 +127,7 @@ class LayerSubject(Subject):
         self.model = model
         self.cache = cache
         self.show_progress_bar = show_progress_bar
-        self._models = {str(mix): _with_mix(model, mix) for mix in resolved} or {str(model.mix): model}
+        self._models = {str(mix): model.with_mix(mix) for mix in resolved} or {str(model.mix): model}
 
     @property
     def name(self) -> str:
@@ -264,12 +264,6 @@ def _check_different(mixes: Sequence[LayerAttention]) -> None:
     """Refuse attentions with one label but different weights."""
     if len({str(mix) for mix in mixes}) < len({(str(mix), id(mix.network)) for mix in mixes}):
         raise InputError("several attentions of one text but of different weights: evaluate one model after the other")
-
-
-def _with_mix(model: LayerModel, mix: LayerMix) -> LayerModel:
-    """The model with another mix, without its heads."""
-    records = [record for record in model.fitted_on if record.what == ENCODER]
-    return model.replaced(mix=mix, heads=(), normalize=False, chosen="by hand", fitted_on=records)
 
 
 def _by_views(model: LayerModel) -> bool:

@@ -4,9 +4,9 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -28,21 +28,24 @@ from layerwise.encoder import (
 )
 from layerwise.errors import InputError, MixError, ModelError
 from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix, without_last_token
+from layerwise.model.evaluation_record import EvaluationRecord
 from layerwise.model.head import AnyHead, check_widths, head_of
 from layerwise.model.load import load_parts
 from layerwise.model.parts import ModelParts
 from layerwise.model.save import push_to_hub, save_model
 from layerwise.model.sentence_transformer import to_sentence_transformer
-from layerwise.postprocess import ENCODER, FittedOn, Postprocess
+from layerwise.postprocess import FittedOn, Postprocess
 from layerwise.registry import check_known, unknown
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
+Embeddings: TypeAlias = NDArray[Any]  # float32, or integers where `precision` asks for them
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 _NO_PROMPTS = {"query": "", "document": ""}  # as in sentence-transformers, both names are always there
 _ROWS = 8192  # of views that are mixed at once
+_OF_THE_HOST = {"device": None, "pool": None, "chunk_size": None, "output_value": "sentence_embedding"}
 
 
 class LayerModel:
@@ -56,6 +59,7 @@ class LayerModel:
         prompts: Texts put before a sentence, by name.
         default_prompt_name: The prompt for `encode` where the caller names none.
         similarity: How embeddings are compared: "cosine", "dot", "euclidean" or "manhattan".
+        truncate_dim: Keep only so many of the first dimensions of every embedding (Matryoshka models).
         chosen: How the mix was chosen, for the model card.
         fitted_on: The text that any part was fitted or trained on, for the model card and for honest evaluation.
         training: Facts about the training (recipe, data, seeds, scores, …), saved with the model and shown in its card.
@@ -75,6 +79,7 @@ class LayerModel:
         prompts: dict[str, str] | None = None,
         default_prompt_name: str | None = None,
         similarity: str = "cosine",
+        truncate_dim: int | None = None,
         chosen: str = "by hand",
         fitted_on: Sequence[FittedOn] = (),
         training: dict[str, Any] | None = None,
@@ -87,10 +92,12 @@ class LayerModel:
         self.prompts = _NO_PROMPTS | dict(prompts or {})
         self.default_prompt_name = default_prompt_name
         self.similarity_fn_name = similarity
+        self.truncate_dim: int | None = None
         self.chosen = chosen
         self.fitted_on = tuple(fitted_on)
         self.training = _json_copy(training)
         check_widths(self.mix.width(self.encoder.width), self.heads)
+        self.truncate_dim = truncate_dim if truncate_dim is None else self.truncated_width(truncate_dim)
         self.prompt()  # an unknown default is refused now, not by the first sentence
 
     @classmethod
@@ -105,16 +112,19 @@ class LayerModel:
 
         Args:
             name_or_folder: As for `LayerEncoder`.
-            mix: Replace the model's mix; the heads and normalising that follow it are then left out.
+            mix: Replace the model's mix; the heads, normalising and truncation that follow it are then left out.
             options: As for `LayerEncoder`: device, dtype, max_length, …
         """
         encoder = LayerEncoder(name_or_folder, **options)
         parts = load_parts(encoder.folder)
         if mix is not None:
-            records = tuple(record for record in parts.fitted_on if record.what == ENCODER)
-            mix = parse_mix(mix) if isinstance(mix, str) else mix
-            parts = replace(parts, mix=mix, heads=(), normalize=False, chosen="by hand", fitted_on=records)
+            parts = parts.with_mix(parse_mix(mix) if isinstance(mix, str) else mix)
         return cls(encoder, **parts.as_dict())
+
+    def with_mix(self, mix: LayerMix | str) -> Self:
+        """The model with another mix, without the heads, normalising and truncation that follow its own."""
+        parts = self.parts.with_mix(parse_mix(mix) if isinstance(mix, str) else mix)
+        return type(self)(self.encoder, **parts.as_dict())
 
     def with_postprocess(self, fitted: Postprocess) -> Self:
         """A model with a further head, fitted on this model's embeddings, and the record of that text.
@@ -124,6 +134,8 @@ class LayerModel:
         fitted.check_fitted()
         if self.normalize:
             raise ModelError("Embeddings of length 1 cannot be transformed; fit on a model with normalize=False")
+        if self.truncate_dim is not None:
+            raise ModelError("Truncated embeddings cannot be transformed; fit on a model with truncate_dim=None")
         return self.replaced(heads=(*self.heads, head_of(fitted)), fitted_on=(*self.fitted_on, fitted.fitted_on_))
 
     def replaced(self, **parts: Any) -> Self:
@@ -140,6 +152,7 @@ class LayerModel:
             prompts=self.prompts,
             default_prompt_name=self.default_prompt_name,
             similarity=self.similarity_fn_name,
+            truncate_dim=self.truncate_dim,
             chosen=self.chosen,
             fitted_on=self.fitted_on,
             training=self.training,
@@ -162,11 +175,103 @@ class LayerModel:
         heads = [
             tensor_digest(head.state_dict(), label=f"{type(head).__name__} {head.activation}") for head in self.heads
         ]
-        return json_digest([str(self.mix), attention, heads, self.normalize])
+        facts = [str(self.mix), attention, heads, self.normalize]
+        return json_digest(facts if self.truncate_dim is None else [*facts, self.truncate_dim])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the encoder runs."""
+        return self.encoder.device
+
+    @property
+    def tokenizer(self) -> Any:
+        """The encoder's tokenizer."""
+        return self.encoder.tokenizer
+
+    @property
+    def max_seq_length(self) -> int:
+        """Tokens beyond this are cut, under the host library's name."""
+        return self.encoder.max_length
+
+    @cached_property
+    def model_card_data(self) -> EvaluationRecord:
+        """Where sentence-transformers' evaluators write their scores."""
+        return EvaluationRecord(self)
 
     def get_embedding_dimension(self) -> int:
         """The length of an embedding, under the host library's name."""
         return self.width
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """The length of an embedding, under the host library's former name."""
+        return self.width
+
+    @overload
+    def encode(
+        self,
+        inputs: str | Sequence[str],
+        prompt_name: str | None = ...,
+        prompt: str | None = ...,
+        batch_size: int | None = ...,
+        show_progress_bar: bool | None = ...,
+        precision: Precision | None = ...,
+        convert_to_numpy: Literal[True] = ...,
+        convert_to_tensor: Literal[False] = ...,
+        normalize_embeddings: bool = ...,
+        truncate_dim: int | None = ...,
+        **others: Any,
+    ) -> Embeddings: ...
+
+    @overload
+    def encode(
+        self,
+        inputs: str | Sequence[str],
+        prompt_name: str | None = ...,
+        prompt: str | None = ...,
+        batch_size: int | None = ...,
+        show_progress_bar: bool | None = ...,
+        precision: Precision | None = ...,
+        convert_to_numpy: bool = ...,
+        *,
+        convert_to_tensor: Literal[True],
+        normalize_embeddings: bool = ...,
+        truncate_dim: int | None = ...,
+        **others: Any,
+    ) -> Tensor: ...
+
+    @overload
+    def encode(
+        self,
+        inputs: str,
+        prompt_name: str | None = ...,
+        prompt: str | None = ...,
+        batch_size: int | None = ...,
+        show_progress_bar: bool | None = ...,
+        precision: Precision | None = ...,
+        *,
+        convert_to_numpy: Literal[False],
+        convert_to_tensor: bool = ...,
+        normalize_embeddings: bool = ...,
+        truncate_dim: int | None = ...,
+        **others: Any,
+    ) -> Tensor: ...
+
+    @overload
+    def encode(
+        self,
+        inputs: Sequence[str],
+        prompt_name: str | None = ...,
+        prompt: str | None = ...,
+        batch_size: int | None = ...,
+        show_progress_bar: bool | None = ...,
+        precision: Precision | None = ...,
+        *,
+        convert_to_numpy: Literal[False],
+        convert_to_tensor: Literal[False] = ...,
+        normalize_embeddings: bool = ...,
+        truncate_dim: int | None = ...,
+        **others: Any,
+    ) -> list[Tensor]: ...
 
     def encode(
         self,
@@ -174,13 +279,14 @@ class LayerModel:
         prompt_name: str | None = None,
         prompt: str | None = None,
         batch_size: int | None = None,  # noqa: ARG002 - callers of sentence-transformers pass it
-        show_progress_bar: bool = False,
-        precision: Precision = "float32",
+        show_progress_bar: bool | None = False,
+        precision: Precision | None = "float32",
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
-    ) -> Any:
+        **others: Any,
+    ) -> Embeddings | Tensor | list[Tensor]:
         """Embeddings of sentences, rows in their order; of one string, one vector.
 
         Args:
@@ -189,17 +295,19 @@ class LayerModel:
             prompt: A prompt itself.
             batch_size: Taken for compatibility and not used: batches are made by tokens, see `LayerEncoder`.
             show_progress_bar: Show one.
-            precision: "float32", or one of sentence-transformers' quantised kinds.
+            precision: "float32" (or None), or one of sentence-transformers' quantised kinds.
             convert_to_numpy: A numpy array; without it and `convert_to_tensor`, a list of tensors.
             convert_to_tensor: A tensor on the encoder's device.
             normalize_embeddings: Make every embedding's length 1.
-            truncate_dim: Keep only so many of the first dimensions.
+            truncate_dim: Keep only so many of the first dimensions; without it, as the model says.
+            others: What else `SentenceTransformer.encode` takes, at its default; another value is refused.
         """
+        _check_others(others)
         single = isinstance(inputs, str)
         texts = check_sentences([inputs] if isinstance(inputs, str) else inputs)
         before = self.prompt(prompt_name, prompt)
         texts = [before + text for text in texts] if before else texts
-        embeddings = np.empty((len(texts), self.truncated_width(truncate_dim)), dtype=np.float32)
+        embeddings: Embeddings = np.empty((len(texts), self.truncated_width(truncate_dim)), dtype=np.float32)
         start = 0
         with tqdm(total=len(texts), unit="sentence", desc="Embedding") if show_progress_bar else nullcontext() as bar:
             for part in self.stream(
@@ -210,16 +318,16 @@ class LayerModel:
             ):
                 embeddings[start : start + len(part)] = part
                 start += len(part)
-        result: Any = embeddings
-        if precision != "float32":
+        if precision not in (None, "float32") and len(texts):
             from sentence_transformers.util.quantization import quantize_embeddings
 
-            result = quantize_embeddings(embeddings, precision=precision)
-        result = result[0] if single else result
+            embeddings = np.asarray(quantize_embeddings(embeddings, precision=precision))
         if convert_to_numpy and not convert_to_tensor:
-            return result
-        result = torch.from_numpy(result).to(self.encoder.device)
-        return result if convert_to_tensor or single else list(result)
+            return embeddings[0] if single else embeddings
+        tensor = torch.from_numpy(embeddings).to(self.encoder.device)
+        if single:
+            return tensor[0]
+        return tensor if convert_to_tensor else list(tensor)
 
     def encode_query(self, inputs: str | Sequence[str], **options: Any) -> Any:
         """`encode` with the prompt named "query", unless another is named."""
@@ -266,10 +374,11 @@ class LayerModel:
         return embeddings
 
     def apply_heads(self, embeddings: Tensor) -> Tensor:
-        """The mix's output through heads and normalising, where the model has them: (n, any width) -> (n, width)"""
+        """The mix's output through heads, normalising and truncation, where there are any: (n, any) -> (n, width)"""
         for head in self.heads:
             embeddings = head(embeddings)
-        return F.normalize(embeddings, dim=-1) if self.normalize else embeddings
+        embeddings = F.normalize(embeddings, dim=-1) if self.normalize else embeddings
+        return embeddings[:, : self.truncate_dim]
 
     def _mixed(self, tokens: Tensor, mask: Tensor) -> Tensor:
         if isinstance(self.mix, LayerWk):
@@ -332,6 +441,14 @@ class LayerModel:
             raise InputError(f"truncate_dim {truncate_dim} is not possible: embeddings have {self.width} dimensions")
         return truncate_dim
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: not the scores that evaluators left, for theirs may not be pickled."""
+        return {name: value for name, value in vars(self).items() if name != "model_card_data"}
+
+    def __sklearn_clone__(self) -> Self:
+        """Shared by scikit-learn's clones: fitting an estimator changes nothing here."""
+        return self
+
     def __repr__(self) -> str:
         return f"LayerModel({self.encoder.name!r}, {str(self.mix)!r}, width={self.width})"
 
@@ -349,6 +466,18 @@ def _prepared_mix(mix: LayerMix | str, encoder: LayerEncoder) -> LayerMix:
             )
         network.to(encoder.device).float().eval()
     return resolved
+
+
+def _check_others(others: Mapping[str, Any]) -> None:
+    """Refuse options of `encode` that sentence-transformers has not, and values that are not possible here."""
+    for name, value in others.items():
+        if name not in _OF_THE_HOST:
+            raise TypeError(f"LayerModel.encode() got an unexpected keyword argument {name!r}")
+        if value != _OF_THE_HOST[name]:
+            raise InputError(
+                f"encode takes {name}={_OF_THE_HOST[name]!r} only, not {value!r}; to_sentence_transformer() has all "
+                f"of sentence-transformers' options"
+            )
 
 
 def _with_prompt(name: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ def load_parts(folder: ModelFolder) -> ModelParts:
         prompts={name: text for name, text in (settings.get("prompts") or {}).items() if text is not None},
         default_prompt_name=settings.get("default_prompt_name"),
         similarity=settings.get("similarity_fn_name") or "cosine",
+        truncate_dim=_truncate_dim(folder, settings.get("truncate_dim")),
         chosen=str(facts.get("chosen", "as the model was saved")),
         fitted_on=read_records(folder),
         training=facts.get("training") or {},
@@ -49,6 +50,13 @@ def load_parts(folder: ModelFolder) -> ModelParts:
             )
         parts = _READERS[_kind(module)](parts, folder, str(module.get("path", "")))
     return replace(parts, mix=_exact(parts.mix, str(facts.get("mix", ""))))
+
+
+def _truncate_dim(folder: ModelFolder, value: Any) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    path = folder.root / "config_sentence_transformers.json"
+    raise ModelError(f"{path}: truncate_dim is {value!r}; expected a number of dimensions")
 
 
 def _kind(module: dict[str, Any]) -> str:

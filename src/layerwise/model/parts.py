@@ -1,11 +1,11 @@
 """What a model has besides its encoder: the parts that are saved, loaded and replaced."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from layerwise.mixes import LayerMix, LayerSet
 from layerwise.model.head import AnyHead
-from layerwise.postprocess import FittedOn
+from layerwise.postprocess import ENCODER, FittedOn
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,20 @@ class ModelParts:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     similarity: str = "cosine"
+    truncate_dim: int | None = None
     chosen: str = "by hand"
     fitted_on: tuple[FittedOn, ...] = ()
     training: dict[str, Any] = field(default_factory=dict)
 
     def width(self, layer_width: int) -> int:
         """The length of an embedding, for layers of this width."""
-        return self.heads[-1].out_features if self.heads else self.mix.width(layer_width)
+        width = self.heads[-1].out_features if self.heads else self.mix.width(layer_width)
+        return width if self.truncate_dim is None else self.truncate_dim
+
+    def with_mix(self, mix: LayerMix) -> Self:
+        """Another mix, without what follows the present one and the records of it."""
+        records = tuple(record for record in self.fitted_on if record.what == ENCODER)
+        return replace(self, mix=mix, heads=(), normalize=False, truncate_dim=None, chosen="by hand", fitted_on=records)
 
     def as_dict(self) -> dict[str, Any]:
         """By name, not copied."""

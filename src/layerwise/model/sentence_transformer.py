@@ -36,6 +36,7 @@ def to_sentence_transformer(encoder: LayerEncoder, parts: ModelParts) -> tuple["
             device=str(encoder.device),
             prompts=parts.prompts,
             default_prompt_name=parts.default_prompt_name,
+            truncate_dim=parts.truncate_dim,
             similarity_fn_name=parts.similarity,  # type: ignore[arg-type] # one of the literals, or refused
         )
     return model, blocks
@@ -59,7 +60,12 @@ def cut_to_fit(model: nn.Module, layers: Sequence[int], depth: int) -> tuple[nn.
         whole = UntappedLayers(model, depth).read(probe, layers, Tensor.clone)
         for blocks in range(max(1, max(layers)), depth):
             cut = _with_blocks(model, blocks, depth)
-            output = cut(**probe, output_hidden_states=True, return_dict=True)
+            if not _is_whole(cut):
+                continue
+            try:
+                output = cut(**probe, output_hidden_states=True, return_dict=True)
+            except IndexError:  # XLM keeps the parts of its blocks in several lists
+                continue
             if len(output.hidden_states) == blocks + 1 and all(
                 torch.allclose(output.hidden_states[layer], whole[layer], rtol=1e-4, atol=1e-5) for layer in layers
             ):
@@ -79,6 +85,14 @@ def _with_blocks(model: nn.Module, blocks: int, depth: int) -> nn.Module:
             setattr(config, name, value[:blocks])
     config.num_hidden_layers = blocks  # type: ignore[union-attr]
     return cut
+
+
+def _is_whole(cut: nn.Module) -> bool:
+    """Whether the tensors are those that a model of this config has, so that it can be saved and loaded."""
+    with torch.device("meta"):
+        fresh = type(cut)(copy.deepcopy(cut.config))
+    shapes, expected = ({name: t.shape for name, t in one.state_dict().items()} for one in (cut, fresh))
+    return shapes == expected
 
 
 def _mix_modules(mix: LayerMix, *, blocks: int, width: int) -> list[nn.Module]:
@@ -106,9 +120,13 @@ def _mix_modules(mix: LayerMix, *, blocks: int, width: int) -> list[nn.Module]:
 def _transformer(model: Any, encoder: LayerEncoder, *, needs_layers: bool) -> Any:
     from sentence_transformers.sentence_transformer.modules import Transformer
 
+    tokenizer = copy.deepcopy(encoder.tokenizer)
+    tokenizer.padding_side = "right"  # as here: positions count from the first token
+    if tokenizer.pad_token is None:  # the host cannot pad without one, and which it is makes no difference
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     with tempfile.TemporaryDirectory(prefix="layerwise-", ignore_cleanup_errors=True) as folder:
         model.save_pretrained(folder)
-        encoder.tokenizer.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
         transformer = Transformer(
             folder,
             config_kwargs={"output_hidden_states": needs_layers},

@@ -14,6 +14,7 @@ from layerwise.encoder import POOLINGS
 from layerwise.errors import InputError
 from layerwise.mixes import LayerSet, LayerWeights
 from layerwise.model import Head
+from layerwise.parameters import Parameters
 from layerwise.search.choose import (
     Choice,
     best_of,
@@ -51,7 +52,7 @@ _NONE_REPORT = "All pairs chose, none are left to report: give dev (half of the 
 AnyMetric = str | Metric | UserMetric
 
 
-class LayerSearch:
+class LayerSearch(Parameters):
     """Searches combinations of layers by their scores on sentence pairs.
 
     Args:

@@ -288,12 +288,14 @@ def chosen_model(
 ) -> LayerModel:
     """The model with another mix: its prompts, similarity and normalising stay, its heads only where asked for.
 
+    Embeddings are not truncated, for those were not scored.
+
     `chosen_on` records the text that chose the layers, so that an evaluation on it can say so.
     """
     fitted_on = [record for record in model.fitted_on if keep_heads or record.what == ENCODER]
     fitted_on += [chosen_on] if chosen_on is not None else []
     heads = model.heads if keep_heads else ()
-    return model.replaced(mix=mix, heads=heads, chosen=chosen, fitted_on=fitted_on)
+    return model.replaced(mix=mix, heads=heads, truncate_dim=None, chosen=chosen, fitted_on=fitted_on)
 
 
 def kept_model(model: LayerModel, mix: LayerMix, chosen: str) -> LayerModel:
@@ -308,6 +310,10 @@ def model_notes(model: LayerModel, search: LayerSearch) -> tuple[str, ...]:
         notes.append(f"sets of layers are searched, so the model's mix {model.mix} is left out")
     if model.heads and search.head is None:
         notes.append(f"the model's {len(model.heads)} head(s) after the mix are left out")
+    if model.truncate_dim is not None:
+        notes.append(
+            f"whole embeddings are searched, so the model's truncation to {model.truncate_dim} dimensions is left out"
+        )
     if model.similarity_fn_name != "cosine" and not model.normalize:
         notes.append(f"layers are chosen by cosine, but the model compares by {model.similarity_fn_name}")
     return tuple(notes)

@@ -3,16 +3,21 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from math import isnan
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from layerwise.errors import InputError
+from layerwise.errors import InputError, LayerwiseError
 from layerwise.files import atomic_file, check_writable
 from layerwise.mixes import LayerSet
 from layerwise.search.problems import Scores
 from layerwise.search.spaces import Masks, highest_layers, layers_of, mask_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _DIGITS = 12  # scores that agree in so many are equal: then fewer and lower layers win
 _SAME = 10.0**-_DIGITS
@@ -116,17 +121,35 @@ class ScoreTable(Sequence[ScoredSet]):
                 front.append(best)
         return front
 
+    def to_pandas(self) -> "DataFrame":
+        """All sets, best first: a frame with the columns layers, pooling and score."""
+        if find_spec("pandas") is None:
+            raise LayerwiseError("ScoreTable.to_pandas needs pandas: pip install pandas")
+        import pandas as pd
+
+        return pd.DataFrame(self._columns())
+
     def write(self, path: str | Path) -> None:
         """All sets, best first, as CSV, TSV, JSONL or Parquet by the file's ending."""
         target = Path(path)
         check_table_path(target)
-        columns: dict[str, list[Any]] = {
-            "layers": [",".join(map(str, layers_of(int(mask)))) for mask in self.masks[self._ordered]],
-            "pooling": [self.at(int(row)).pooling for row in self._ordered],
-            "score": [None if np.isnan(score) else float(score) for score in self.scores[self._ordered]],
-        }
+        columns = self._columns()
+        columns["score"] = [None if isnan(score) else score for score in columns["score"]]
         with atomic_file(target) as building:
             _write(building, columns)
+
+    def __repr__(self) -> str:
+        if not len(self) or np.isnan(self.scores).all():
+            return f"ScoreTable({len(self):,} sets, none with a score)"
+        best = self.best
+        return f"ScoreTable({len(self):,} sets, the best {best.mix} with {best.score:.4g})"
+
+    def _columns(self) -> dict[str, list[Any]]:
+        return {
+            "layers": [",".join(map(str, layers_of(int(mask)))) for mask in self.masks[self._ordered]],
+            "pooling": [self.at(int(row)).pooling for row in self._ordered],
+            "score": self.scores[self._ordered].astype(float).tolist(),
+        }
 
     @property
     def _ordered(self) -> np.ndarray[Any, np.dtype[np.int64]]:

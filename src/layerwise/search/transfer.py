@@ -23,6 +23,7 @@ from layerwise.classify import fit_like_saga, sets_at_once
 from layerwise.encoder import pick_device
 from layerwise.errors import InputError
 from layerwise.extras import require
+from layerwise.parameters import Parameters
 from layerwise.search.problems import Progress
 from layerwise.search.sources import Views
 from layerwise.search.transfer_protocol import (
@@ -41,7 +42,7 @@ Sets = Iterable[Sequence[int]]
 SIZES = tuple(2.0**-halvings for halvings in range(9))  # the paper's figure 1: from all training rows to 1/256 of them
 
 
-class TransferSearch:
+class TransferSearch(Parameters):
     """The best layers for a classification task.
 
     Args:

@@ -15,7 +15,7 @@ from layerwise.search.select import Gain
 _POINTS = 100  # correlations and rates are shown times 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """Which layers to use.
 
@@ -62,6 +62,9 @@ class Verdict:
             "reliable_gain": self.is_gain,
             "text": str(self),
         }
+
+    def __repr__(self) -> str:
+        return f"Verdict({str(self)!r})"
 
     def __str__(self) -> str:
         kept = "the last layer" if self.is_last else f"layer {self.baseline.mix}"
