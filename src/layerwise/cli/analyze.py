@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerwise.cli.analyze_out import THEMES, Result, check_out, write
+from layerwise.cli.inputs import check_pairs
 from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import (
     AsJson,
@@ -100,7 +101,8 @@ def analyze(
     ] = None,
     as_json: AsJson = False,
     _list: Annotated[
-        bool, typer.Option("--list", callback=_list_measures, is_eager=True, help="List all measures and stop.")
+        bool,
+        typer.Option("--list", metavar="", callback=_list_measures, is_eager=True, help="List all measures and stop."),
     ] = False,
     *,
     loading: Loading,
@@ -110,6 +112,8 @@ def analyze(
     With --train, also the curves of trainings, or, by --measure negatives, which layers were good negatives.
     """
     check_known(theme, THEMES, "theme")
+    if pairs is not None:
+        check_pairs(pairs)
     out = None if out is None else out.expanduser()
     names = [name.strip() for text in measures or () for name in text.split(",") if name.strip()]
     every = "all" in names
@@ -289,6 +293,8 @@ def _cell(value: Any, digits: int, letters: int) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
+        if 0 < abs(value) < 10**-digits / 2:  # it would be shown as 0.000
+            return f"{value:.1e}"
         return f"{value:.1f}" if abs(value) >= 10 else f"{value:.{digits}f}"
     text = str(value)
     return text if len(text) <= letters else text[: letters - 1] + "…"

@@ -58,17 +58,27 @@ def find_model(
 ) -> ModelFolder:
     """The folder of a model, downloaded from the hub if `name` is no folder."""
     text = os.fspath(name)
-    if text in (DEFAULT, NAME, HUB_NAME) and not Path(text).exists():
+    if is_default(text):
         embedded = embedded_folder() if revision is None else None
         if embedded is not None:
             return _described(NAME, embedded)
         text = HUB_NAME
-    path = Path(text).expanduser()
+    return local_model(text) or _described(text, _download(text, revision, trust_remote_code))
+
+
+def is_default(name: str) -> bool:
+    """Whether a name is of the embedded default."""
+    return name in (DEFAULT, NAME, HUB_NAME) and not Path(name).exists()
+
+
+def local_model(name: str) -> ModelFolder | None:
+    """The model of a folder; None for a name that may be the hub's, and an error for a path without a model."""
+    path = Path(name).expanduser()
     if path.is_dir():
-        return _described(text, path)
-    if path.exists() or path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
-        raise ModelError(f"{text}: no such model folder; give a folder with a config.json, or a hub name")
-    return _described(text, _download(text, revision, trust_remote_code))
+        return _described(name, path)
+    if path.exists() or path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise ModelError(f"{name}: no such model folder; give a folder with a config.json, or a hub name")
+    return None
 
 
 @cache

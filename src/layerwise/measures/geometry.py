@@ -46,7 +46,7 @@ def uniformity(embeddings: Tensor, *, t: float = 2) -> Tensor:
     units = _units("embeddings", embeddings)
     count = len(units)
     if count < 2:
-        raise InputError("uniformity is of pairs, and one embedding came; give two at the very least")
+        raise InputError("uniformity is of pairs, and one embedding came; give at least two")
     sums = []
     with torch.autocast(units.device.type, enabled=False):
         for start in range(0, count - 1, _BLOCK):
@@ -66,7 +66,7 @@ def anisotropy(embeddings: Tensor) -> Tensor:
     units = _units("embeddings", embeddings)
     count = len(units)
     if count < 2:
-        raise InputError("anisotropy is of pairs, and one embedding came; give two at the very least")
+        raise InputError("anisotropy is of pairs, and one embedding came; give at least two")
     return (units.sum(dim=0).square().sum() - units.square().sum()) / (count * (count - 1))
 
 

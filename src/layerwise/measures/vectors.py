@@ -24,7 +24,7 @@ def centred(name: str, vectors: Tensor) -> Tensor:
     """Rows minus their mean; zero throughout where only rounding varies. (n >= 2, d) -> (n, d)"""
     check_matrix(name, vectors)
     if len(vectors) < 2:
-        raise InputError(f"{name}: one row does not vary; give two at the very least")
+        raise InputError(f"{name}: one row does not vary; give at least two")
     vectors = as_float(vectors)
     difference = vectors - vectors.mean(dim=0)
     if difference.square().sum() <= _ROUNDING * vectors.square().sum():
