@@ -68,15 +68,16 @@ def evaluate(
     check_layers(layers or (), token_poolings, every_layer=every_layer)
     suites = suite.split(",") if suite else () if names else ("sts",)
     chosen = _available(find_tasks(names, suites), named, data)
+    store = ResultStore(fresh=fresh)
     subject = load_subject(
         model,
         layers=layers or (),
         every_layer=every_layer,
         poolings=token_poolings,
         show_progress_bar=sys.stderr.isatty(),
+        memory=store.memory,
         **loading,
     )
-    store = ResultStore(fresh=fresh)
     total = len(chosen) * len(subject.variants)
     try:
         evaluation = run(subject, chosen, protocol=how, data=data, store=store, progress=_Watch(total))
