@@ -64,8 +64,8 @@ def embed_chunks(
             written(chunk)
 
     with ThreadPoolExecutor(max_workers=1) as writer:
-        how = {"normalize": job.normalize, "truncate_dim": job.truncate_dim}
-        for embeddings in model.stream(windows(), **how, progress=progress):
+        stream = model.stream(windows(), normalize=job.normalize, truncate_dim=job.truncate_dim, progress=progress)
+        for embeddings in stream:
             chunk = waiting.popleft()
             writes.append((chunk, writer.submit(folder.write, chunk, embeddings)))
             finish_writes(leave=_WRITES_WAITING)

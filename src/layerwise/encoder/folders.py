@@ -5,6 +5,7 @@ package it is the same model by its hub name.
 """
 
 import json
+import logging
 import os
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,8 +13,11 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
+from layerwise.checksums import CHECKSUMS, changed_files
 from layerwise.digests import file_sha256
 from layerwise.errors import ModelError
+
+log = logging.getLogger(__name__)
 
 DEFAULT = "default"
 NAME = "all-MiniLM-L6-v2"
@@ -99,6 +103,20 @@ def check_sha256(path: Path, expected: str) -> None:
     digest = file_sha256(path)
     if digest != expected:
         raise ModelError(f"{path}: sha256 is {digest}, expected {expected}; reinstall its package")
+
+
+def check_unchanged(folder: ModelFolder) -> None:
+    """Refuse weights that are not what was saved, and warn of other files, which people may edit."""
+    for name in changed_files(folder.root):
+        path = folder.root / name
+        if not path.is_file():
+            continue  # whatever reads it says what is missing
+        if name.endswith(".safetensors"):
+            raise ModelError(
+                f"{path}: is not what was saved: its checksum differs; copy the folder again, or, if you changed it "
+                f"on purpose, remove {CHECKSUMS}"
+            )
+        log.warning("%s: was changed after the model was saved; if not by you, copy the folder again", path)
 
 
 def _download(name: str, revision: str | None, trust_remote_code: bool) -> Path:
