@@ -533,6 +533,19 @@ def test_overwrite_with_a_folder_inside_is_no_crash(tmp_path, tiny_bert, text_fi
     assert (tmp_path / "out" / "notes" / "a.txt").read_text() == "precious"
 
 
+def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path, tiny_bert):
+    (tmp_path / "latin.txt").write_bytes(b"na\xefve\n")
+    with pytest.raises(InputError, match="not UTF-8"):
+        embed(tiny_bert, tmp_path / "latin.txt", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "precious.txt").write_text("precious")
+    with pytest.raises(InputError, match="holds other files"):
+        embed(tiny_bert, tmp_path / "latin.txt", tmp_path / "other")
+    assert contents(tmp_path / "other") == {"precious.txt": b"precious"}
+    assert not (tmp_path / "other" / ".lock").exists()
+
+
 def test_a_run_that_wrote_nothing_is_in_nobodys_way(tmp_path, tiny_bert):
     """A mistyped column, found when the first row was read: the right one must not need --overwrite."""
     path = tmp_path / "rows.csv"

@@ -45,6 +45,9 @@ def fit(
     check_known(kind, KINDS, "transformation")
     if limit is not None and limit < 2:
         raise InputError(f"--limit {limit} is not possible; give 2 or more sentences")
+    for option, value, least in (("components", components, 1), ("epochs", epochs, 1), ("seed", seed, 0)):
+        if value < least:
+            raise InputError(f"--{option} {value} is not possible; give {least} or more")
     if dimensions is not None and kind != "whitening":
         raise InputError(f"--dimensions is for whitening, not for {kind}")
     check_free(out, overwrite)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from layerwise.errors import InputError
+from layerwise.registry import check_known
 
 
 def check_pairs(name: str, format: str | None = None) -> None:
@@ -15,6 +16,14 @@ def check_pairs(name: str, format: str | None = None) -> None:
         RowSource.of(name, (), format=format)
     else:
         find_tasks([name])
+
+
+def check_split(split: str, data: str | None) -> None:
+    """Refuse a split or a data folder that is none, though a plain file needs neither."""
+    from layerwise.data import data_folder
+
+    check_known(split, ("test", "dev", "train"), "split")
+    data_folder(data)
 
 
 def check_file(path: str | Path, remedy: str = "check the path") -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from layerwise.cli.inputs import check_pairs
+from layerwise.cli.inputs import check_pairs, check_split
 from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import (
     AsJson,
@@ -56,6 +56,7 @@ def report(
     check_writable(out)
     if against is not None and Path(model) == Path(against):
         raise InputError(f"{model}: a model against itself says nothing; give another one to --against")
+    check_split(split, data)
     if pairs is not None:
         check_pairs(pairs)
     from layerwise.measures import ModelOnPairs  # takes seconds: the mistakes above are reported first
