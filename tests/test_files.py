@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layerwise.checksums import changed_files, write_checksums
 from layerwise.errors import InputError, ModelError
 from layerwise.files import atomic_file, atomic_folder, check_writable, plain_json, read_json, write_json, write_text
 
@@ -114,3 +115,18 @@ def test_json_files_say_what_is_wrong_and_what_to_do(tmp_path):
             read_json(path, remedy="train again")
     with pytest.raises(InputError, match="cannot be read: No such file"):
         read_json(tmp_path / "none.json")
+
+
+def test_checksums_name_the_files_that_were_changed_or_lost(tmp_path):
+    (tmp_path / "sub").mkdir()
+    for name in ("a.bin", "sub/b.bin", "README.md"):
+        (tmp_path / name).write_text(name)
+    assert changed_files(tmp_path) == [], "nothing was written, so nothing is known"
+    write_checksums(tmp_path, without=["README.md"])
+    (tmp_path / "README.md").write_text("edited")
+    assert changed_files(tmp_path) == []
+    (tmp_path / "sub" / "b.bin").write_text("sub/c.bin")
+    (tmp_path / "a.bin").unlink()
+    assert changed_files(tmp_path) == ["a.bin", "sub/b.bin"]
+    (tmp_path / "checksums.json").write_text("{")
+    assert changed_files(tmp_path) == ["checksums.json"]

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
+from layerwise.cli.analyze import _cell
 from layerwise.data import demo_rows, load_pairs
 from layerwise.measures import MEASURES, ModelOnPairs, measure_layer_scores, measure_toksim
 from support.commands import assert_one_line, call, call_json, run_main, strict_json
@@ -177,8 +178,16 @@ def test_differences_are_the_model_less_what_it_is_compared_with(tiny_bert, tiny
     options = ("--against", tiny_folders["roberta"], "--pairs", files / "graded.csv")
     row = call_json("analyze", tiny_bert, *options)["measures"]["against"]["rows"][0]
     own = call_json("analyze", tiny_bert, "--pairs", files / "graded.csv", "--measure", "scores")
-    assert row["second"] == pytest.approx(own["measures"]["scores"]["rows"][-1]["own mix"], abs=1e-3)
-    assert row["difference"] == pytest.approx(row["second"] - row["first"])
+    assert list(row) == ["figure", "model", "against", "difference", "better"]
+    assert row["model"] == pytest.approx(own["measures"]["scores"]["rows"][-1]["own mix"], abs=1e-3)
+    assert row["difference"] == pytest.approx(row["model"] - row["against"])
+    told = call("analyze", tiny_bert, *options)
+    assert f"model: {tiny_bert}; against: {tiny_folders['roberta']}" in told
+
+
+def test_a_number_that_is_not_zero_is_not_shown_as_zero():
+    shown = {5e-6: "5.0e-06", -5e-6: "-5.0e-06", 0.0: "0.000", 0.0004: "4.0e-04", 0.0005: "0.001", 12.34: "12.3"}
+    assert {value: _cell(value, 3, 24) for value in shown} == shown
 
 
 def test_trainings_are_drawn_without_a_model_and_seeds_as_a_band(files, tmp_path):

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.main import get_command
 
-from layerwise.cli.app import main
+from layerwise.cli.app import app, main
 from layerwise.data import demo_corpus, demo_rows
 from layerwise.encoder import LayerEncoder
+from layerwise.files import atomic_file
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
 from layerwise.search import LayerSearch
@@ -62,7 +66,7 @@ def test_info_of_a_model_folder(tiny_folders, name):
     encoder = LayerEncoder(tiny_folders[name])
     assert facts["name"] == str(tiny_folders[name])
     assert facts["architecture"] == type(encoder.model).__name__
-    assert (facts["layers"], facts["depth"], facts["width"]) == ("0 to 4", 4, WIDTH)
+    assert (facts["layers"], facts["depth"], facts["width"]) == ([0, 1, 2, 3, 4], 4, WIDTH)
     assert facts["parameters"] == sum(parameter.numel() for parameter in encoder.model.parameters())
     assert facts["max_length"] == encoder.max_length
     assert (facts["mix"], facts["embedding_width"], facts["normalized"]) == ("4 @ mean", WIDTH, False)
@@ -73,7 +77,7 @@ def test_info_of_a_model_folder(tiny_folders, name):
 def test_info_of_a_saved_model_tells_its_mix(tmp_path, tiny_bert):
     LayerModel(tiny_bert, "concat(1,2) @ cls", prompts={"query": "q: "}, chosen="by lot").save(tmp_path / "saved")
     facts = call_json("info", tmp_path / "saved", "--max-length", 9)
-    assert (facts["mix"], facts["mix_chosen"], facts["prompts"]) == ("concat(1,2) @ cls", "by lot", "query")
+    assert (facts["mix"], facts["mix_chosen"], facts["prompts"]) == ("concat(1,2) @ cls", "by lot", {"query": "q: "})
     assert (facts["embedding_width"], facts["max_length"]) == (2 * WIDTH, 9)
     assert (facts["blocks_kept"], facts["blocks_of"], facts["depth"]) == (2, 4, 2)
 
@@ -83,6 +87,11 @@ def test_info_for_people_says_the_same(tiny_bert):
     rows = [line.split() for line in call("info", tiny_bert).splitlines() if line.strip()]
     for name in ("architecture", "depth", "parameters", "mix", "dtype"):
         assert [*name.split("_"), *str(facts[name]).split()] in rows
+    assert ["layers", "0", "to", "4"] in rows
+    assert (facts["fitted_on"], facts["training"], facts["prompts"]) == ([], {}, {})
+    assert ["fitted", "on", "nothing", "recorded"] in rows
+    assert facts["views_of_1000_sentences"] == 4000 * 5 * WIDTH
+    assert ["views", "of", "1000", "sentences", "640.0", "kB"] in rows
 
 
 def test_info_of_the_default_model():
@@ -272,10 +281,88 @@ def test_the_same_from_a_shell(places):
 
 @pytest.mark.parametrize("arguments", [["embed"], ["nonsense"], ["embed", "a", "b", "-o", "c", "--shard-rows", "x"]])
 def test_wrong_use_is_exit_code_2_and_says_where_help_is(monkeypatch, capfd, arguments):
-    code, output, error = run_main(monkeypatch, capfd, *arguments)
-    assert (code, output) == (2, "")
-    assert error.startswith("Usage: ")
-    assert "-h' for help" in error
+    assert_one_line(*run_main(monkeypatch, capfd, *arguments), "; see `layerwise ", "--help`")
+
+
+def test_no_flag_is_shown_as_if_it_took_a_value():
+    def flags(command):
+        for below in getattr(command, "commands", {}).values():
+            yield from flags(below)
+        completion = {"install_completion", "show_completion"}
+        yield from (one for one in command.params if getattr(one, "is_flag", False) and one.name not in completion)
+
+    names = {flag.name: flag.metavar for flag in flags(get_command(app))}
+    assert set(names) > {"as_json", "overwrite", "resume", "version"}
+    assert set(names.values()) == {""}
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (OSError(28, "No space left on device", "/full/model"), "error: /full/model: No space left on device; check"),
+        (PermissionError(13, "Permission denied"), "error: a file: Permission denied; check the path, its permissions"),
+        (MemoryError(), "error: not enough memory"),
+    ],
+)
+def test_a_fault_of_the_machine_is_one_line(monkeypatch, capfd, fault, message):
+    def fail(*_arguments):
+        raise fault
+
+    monkeypatch.setattr("layerwise.encoder.cache.ViewCache.entries", fail)
+    assert_one_line(*run_main(monkeypatch, capfd, "cache"), message)
+
+
+def test_sigterm_ends_a_command_as_an_error_does(monkeypatch, capfd, tmp_path):
+    def stop(_cache):
+        with atomic_file(tmp_path / "half.txt") as building:
+            building.write_text("half")
+            os.kill(os.getpid(), signal.SIGTERM)
+            return iter(())
+
+    monkeypatch.setattr("layerwise.encoder.cache.ViewCache.entries", stop)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        code, output, _ = run_main(monkeypatch, capfd, "cache")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (code, output) == (143, "")
+    assert list(tmp_path.glob(".half*")) == []
+    assert not (tmp_path / "half.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "embed {bert} {tmp}/nope.csv -o {out}",
+        "embed {tmp}/nowhere {txt} -o {out}",
+        "fit {bert} {tmp}/nope.csv -o {out}",
+        "predict {bert} {tmp}/nope.csv -o {out}.csv",
+        "search {bert} {tmp}/nope.csv",
+        "search {tmp}/nowhere {tmp}/nope.csv",
+        "analyze {bert} --pairs {tmp}/nope.csv",
+        "report {bert} --pairs {tmp}/nope.csv -o {tmp}/r.html",
+        "evaluate {tmp}/nowhere",
+        "evaluate {bert} --tasks {tmp}/nope.toml",
+        "compare {tmp}/nope.json {tmp}/nope.json",
+        "train {tmp}/nope.toml",
+    ],
+)
+def test_a_file_that_is_not_there_is_said_before_torch_is_loaded(places, command):
+    code = """
+import sys
+from layerwise.cli.app import main
+try:
+    main()
+finally:
+    print("heavy:", sorted({"torch", "transformers", "sentence_transformers"} & set(sys.modules)), file=sys.stderr)
+"""
+    words = [sys.executable, "-c", code, *command.format(**places).split()]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    error, heavy = done.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert "no such" in error or "cannot be read" in error
+    assert heavy == "heavy: []"
 
 
 # demo

@@ -12,9 +12,9 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from layerwise.data import find_tasks
-from layerwise.evaluate import Evaluation, LayerSubject, Protocol, evaluate, layer_mixes
+from layerwise.evaluate import Evaluation, LayerSubject, Protocol, ResultStore, evaluate, layer_mixes
 from support.commands import assert_one_line, call, call_json, run_main
-from support.tiny import DEPTH, WORDS
+from support.tiny import DEPTH, WORDS, tiny_model
 
 TASKS = """
 [[task]]
@@ -143,6 +143,51 @@ def test_a_second_run_takes_what_is_stored_and_fresh_does_not(tiny_bert, mine, m
     with pytest.raises(ZeroDivisionError):
         call("evaluate", tiny_bert, "--tasks", mine / "my.toml", "--fresh")
     assert len(scored) == 1
+
+
+@pytest.mark.parametrize("layers", [(), ("--layers", "1,2 @ cls"), ("--every-layer",)])
+def test_where_all_is_stored_no_model_is_loaded(tiny_bert, mine, monkeypatch, layers):
+    asked = ("evaluate", tiny_bert, "--tasks", mine / "my.toml", *layers)
+    first = call_json(*asked)
+    monkeypatch.setattr("layerwise.model.LayerModel.load", lambda *_, **__: pytest.fail("a model was loaded"))
+    assert call_json(*asked) == first
+    assert "results were stored before" in call(*asked)
+
+
+def test_a_remembered_model_is_loaded_where_a_result_is_missing(tiny_bert, mine):
+    asked = ("evaluate", tiny_bert, "--tasks", mine / "my.toml")
+    first = call_json(*asked)
+    for path in ResultStore().folder.glob("*.json"):
+        path.unlink()
+    assert call_json(*asked) == first
+
+
+def test_a_model_with_other_weights_or_options_is_not_mistaken_for_a_remembered_one(tiny_bert, mine, tmp_path):
+    model = shutil.copytree(tiny_bert, tmp_path / "model")
+    asked = ("evaluate", model, "--tasks", mine / "my.toml")
+    first = call_json(*asked)
+    assert call_json(*asked, "--max-length", "5")["average"] != first["average"]
+    tiny_model("bert", seed=1).save_pretrained(model)
+    assert call_json(*asked)["average"] != first["average"]
+
+
+def test_a_renamed_model_has_its_new_name(tiny_bert, mine, tmp_path, monkeypatch):
+    model = shutil.copytree(tiny_bert, tmp_path / "model")
+    first = call_json("evaluate", model, "--tasks", mine / "my.toml")
+    renamed = model.rename(tmp_path / "renamed")
+    monkeypatch.setattr("layerwise.model.LayerModel.load", lambda *_, **__: pytest.fail("a model was loaded"))
+    second = call_json("evaluate", renamed, "--tasks", mine / "my.toml")
+    assert (second["model"], second["average"]) == (str(renamed), first["average"])
+
+
+def test_a_damaged_memory_is_not_used(tiny_bert, mine):
+    asked = ("evaluate", tiny_bert, "--tasks", mine / "my.toml")
+    first = call_json(*asked)
+    (path,) = ResultStore().memory.glob("*.json")
+    path.write_text(path.read_text().replace('"4 @ mean"', '"3 @ mean"'))
+    assert call_json(*asked) == first
+    call("cache", "clear")
+    assert list(ResultStore().memory.glob("*")) == []
 
 
 def test_what_was_stored_and_what_was_written_is_said(tiny_bert, mine):

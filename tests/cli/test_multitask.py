@@ -28,6 +28,18 @@ def data(tmp_path_factory):
     return folder
 
 
+def test_a_training_begun_with_relative_paths_is_resumed_from_any_folder(tiny_bert, data, tmp_path, monkeypatch):
+    shutil.copytree(data, tmp_path / "here")
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run("multitask", "mine.toml", "--model", tiny_bert, "-o", "run", "--device", "cpu")
+    monkeypatch.chdir(tmp_path / "there")
+    again = ["--model", tiny_bert, "-o", "../here/run", "--device", "cpu", "--resume"]
+    assert "wrote" in run("multitask", "../here/mine.toml", *again)
+    (tmp_path / "here" / "run" / "result.json").unlink()  # as if it had been killed before its end
+    assert "wrote" in run("multitask", "../here/run/recipe.toml", *again)
+
+
 def test_a_training_and_its_predictions_by_the_command_line(tiny_bert, data, tmp_path, capsys, monkeypatch):
     given = ["multitask", data / "mine.toml", "--model", tiny_bert, "--data", data, "-o", tmp_path / "run"]
     given += ["--device", "cpu", "--seeds", "0,1"]

@@ -397,7 +397,7 @@ NOWHERE = {  # refused before a model is looked for
     "{tmp}/gap.csv": ("gap.csv:3: column 'sentence2' is empty",),
     "{tmp}/nan.csv": ("nan.csv:4: score 'nan' is not a number",),
     "{tmp}/constant.csv": ("constant.csv: All 60 scores are 3: constant scores say nothing about layers",),
-    "{tmp}/few.csv": ("few.csv: 4 pairs are too few to choose layers by; give 5",),
+    "{tmp}/few.csv": ("few.csv: 4 pairs are too few to choose layers by; give at least 10",),
     "{tmp}/eight.csv": ("eight.csv: 8 pairs, 4 of which choose, are too few",),
     "{csv} --dev 56": ("pairs.csv: 60 pairs, 56 of which choose, are too few", "must be left to report"),
     "{csv} --dev 60": ("60 pairs, 60 of which choose",),

@@ -1,6 +1,7 @@
 """`layerwise train` and `layerwise recipes`: real runs of a handful of steps with a tiny encoder."""
 
 import json
+import shutil
 import tomllib
 
 import numpy as np
@@ -176,6 +177,24 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny_bert, data, tmp_path):
     steps.clear()
     assert seeds(tmp_path / "broken", resume=True, on_step=lambda *step: steps.append(step)).results == again.results
     assert steps == []
+
+
+def test_a_training_begun_with_relative_paths_is_resumed_from_any_folder(tiny_bert, data, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    shutil.copy(data / "text.txt", tmp_path / "here" / "own.txt")
+    shutil.copytree(tiny_bert, tmp_path / "here" / "encoder")
+    options = [*sets(LOUD), "--data", data, "--no-test"]
+    monkeypatch.chdir(tmp_path / "here")
+    run("train", "small-simcse", "--model", "encoder", "--data", "own.txt", "-o", "run", *options)
+    result = (tmp_path / "here" / "run" / "result.json").read_text()
+    assert str(tmp_path) not in result, "results say no more than the names of files"
+    monkeypatch.chdir(tmp_path / "there")
+    again = ["--model", "../here/encoder", "--data", "../here/own.txt", "-o", "../here/run", *options, "--resume"]
+    assert "wrote" in run("train", "small-simcse", *again)
+    recipe = "../here/run/recipe.toml"
+    (tmp_path / "here" / "run" / "result.json").unlink()  # as if it had been killed before its end
+    assert "wrote" in run("train", recipe, "--data", data, "-o", "../here/run", "--resume")
 
 
 def test_resuming_asks_for_the_same_settings(tiny_bert, data, tmp_path, capsys, monkeypatch):

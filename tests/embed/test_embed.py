@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import queue
 import random
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -20,8 +22,9 @@ import torch
 
 from layerwise.data import RowSource
 from layerwise.embed import EmbedJob, EmbedResult, ModelChoice, run_embed, split_out
-from layerwise.embed.engine import _run_worker, _take
+from layerwise.embed.engine import _embed_tasks, _take
 from layerwise.embed.job import chunks
+from layerwise.encoder import no_progress
 from layerwise.errors import InputError, LayerwiseError, MixError
 from layerwise.model import LayerModel
 from support.forks import Forked
@@ -319,13 +322,13 @@ def test_missing_shards_alone_are_made_again(tmp_path, tiny_bert, text_file, for
 def test_interrupted_by_the_user_it_goes_on(tmp_path, tiny_bert, text_file):
     embed(tiny_bert, text_file, tmp_path / "whole")
 
-    def stop_at_the_second_shard(_rows, told=[]):  # noqa: B006 - it counts its calls
+    def stop_at_the_fourth_batch(_rows, told=[]):  # noqa: B006 - it counts its calls
         told.append(1)
-        if len(told) == 2:
+        if len(told) == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        embed(tiny_bert, text_file, tmp_path / "out", run={"progress": stop_at_the_second_shard})
+        embed(tiny_bert, text_file, tmp_path / "out", run={"progress": stop_at_the_fourth_batch})
     kept = states(tmp_path / "out")
     assert 2 <= len(kept) < 5
     result = embed(tiny_bert, text_file, tmp_path / "out")
@@ -530,6 +533,19 @@ def test_overwrite_with_a_folder_inside_is_no_crash(tmp_path, tiny_bert, text_fi
     assert (tmp_path / "out" / "notes" / "a.txt").read_text() == "precious"
 
 
+def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path, tiny_bert):
+    (tmp_path / "latin.txt").write_bytes(b"na\xefve\n")
+    with pytest.raises(InputError, match="not UTF-8"):
+        embed(tiny_bert, tmp_path / "latin.txt", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "precious.txt").write_text("precious")
+    with pytest.raises(InputError, match="holds other files"):
+        embed(tiny_bert, tmp_path / "latin.txt", tmp_path / "other")
+    assert contents(tmp_path / "other") == {"precious.txt": b"precious"}
+    assert not (tmp_path / "other" / ".lock").exists()
+
+
 def test_a_run_that_wrote_nothing_is_in_nobodys_way(tmp_path, tiny_bert):
     """A mistyped column, found when the first row was read: the right one must not need --overwrite."""
     path = tmp_path / "rows.csv"
@@ -720,9 +736,61 @@ def test_two_processes_killed_leave_no_worker_and_two_more_give_what_one_gives(t
     run = {"processes": 2, "progress": told.append}
     result = embed(tiny_bert, path, tmp_path / "out", "text", "text", shard_rows=10, run=run)
     assert (result.rows, result.resumed) == (1600 - 10 * len(kept), 10 * len(kept))
-    assert told == [10] * 160
+    assert sum(told) == 1600
     assert kept.items() <= states(tmp_path / "out").items()
     assert_whole(tmp_path / "out", expected)
+
+
+A_WORKER_THAT_HOLDS_THE_LOCK_OF_PYTHON = """
+import multiprocessing, os, pickle, re, sys, time
+from layerwise.embed.worker import run_worker
+def busy(tasks, reports):
+    reports.put(os.getpid())
+    re.match(r"(a+)+$", "a" * 60 + "b")
+if __name__ == "__main__":
+    spawn = multiprocessing.get_context("spawn")
+    reports = spawn.SimpleQueue()
+    spawn.Process(target=run_worker, args=(pickle.dumps((busy, ())), None, reports), daemon=True).start()
+    print(reports.get(), flush=True)
+    time.sleep(0.5)
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a worker ends as soon as Python lets it")
+def test_a_worker_ends_with_its_parent_whatever_it_is_doing(tmp_path):
+    (tmp_path / "script.py").write_text(A_WORKER_THAT_HOLDS_THE_LOCK_OF_PYTHON)
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == -9
+    worker = [psutil.Process(int(done.stdout))] if psutil.pid_exists(int(done.stdout)) else []
+    _, alive = psutil.wait_procs(worker, timeout=20)
+    for process in alive:
+        process.kill()
+    assert alive == []
+
+
+def test_a_worker_watches_its_parent_before_it_imports_anything_slow(tmp_path):
+    code = "import sys, layerwise.embed.worker; print(*{'torch', 'numpy', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_a_lock_of_a_killed_run_is_in_nobodys_way(tmp_path, tiny_bert, text_file, expected):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".lock").write_text("")
+    embed(tiny_bert, text_file, tmp_path / "out")
+    assert np.abs(embeddings(pq.read_table(tmp_path / "out")) - expected).max() < WHOLE["float32"]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_rows_are_counted_as_they_are_embedded_not_only_when_their_shard_is_written(
+    tmp_path, tiny_bert, text_file, processes
+):
+    choice, counted = ModelChoice(str(tiny_bert), options={"tokens_per_batch": 20}), []
+    job = job_of(text_file, shard_rows=1000)
+    run_embed(job, choice, tmp_path / "out", processes=processes, progress=counted.append)
+    assert sum(counted) == len(TEXTS)
+    assert len(counted) > 1
 
 
 def test_a_bad_row_ends_all_processes(tmp_path, tiny_bert, text_file):
@@ -741,10 +809,10 @@ def test_an_error_in_a_worker_is_passed_on(tmp_path, tiny_bert, text_file):
     pending = {chunk.number: chunk for chunk in chunks(job)}
     for task in (*pending.values(), None):
         tasks.put(task)
-    _run_worker(ModelChoice(str(tiny_bert)), job, tmp_path / "out", None, torch.get_num_threads(), tasks, reports)
+    _embed_tasks(ModelChoice(str(tiny_bert)), job, tmp_path / "out", None, torch.get_num_threads(), tasks, reports)
     written = []
     with pytest.raises(LayerwiseError, match=r"part-000001\.parquet: cannot be written: .*; the shards written"):
-        _take(reports, pending, written.append, wait=0.0)
+        _take(reports, pending, written.append, no_progress, wait=0.0)
     assert [chunk.number for chunk in written] == [0]
 
 

@@ -357,6 +357,21 @@ def test_leftovers_of_a_killed_run_are_listed_cleared_and_never_read(bert, cache
     assert len(names(cache)) == 1
 
 
+def test_clear_leaves_what_a_running_process_is_building(bert, cache, monkeypatch):
+    whole, freed = bert.encode_layers(SENTENCES), []
+    fill = bert._fill
+
+    def clear_meanwhile(*arguments):
+        fill(*arguments)
+        freed.append(cache.clear())
+
+    monkeypatch.setattr(bert, "_fill", clear_meanwhile)
+    assert np.array_equal(bert.encode_layers(SENTENCES, cache=cache), whole)
+    assert freed == [0]
+    assert len(names(cache)) == 1
+    assert names(cache)[0].startswith("building-") is False
+
+
 def test_a_full_disk_is_met_before_the_work(bert, passes, cache, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1000, 990, 10))

@@ -299,6 +299,17 @@ def test_a_damaged_result_is_made_again(store, pairs_task, content, caplog):
     assert subject.embedded == ["one"]
 
 
+def test_a_stored_figure_with_one_digit_changed_is_not_used(store, pairs_task, caplog):
+    found = evaluate(Fake(), [pairs_task], store=store)
+    (file,) = store.folder.glob("*.json")
+    facts = json.loads(file.read_text())
+    facts["figures"] = {name: value + 1e-9 for name, value in facts["figures"].items()}
+    file.write_text(json.dumps(facts))
+    again = evaluate(Fake(), [pairs_task], store=store)
+    assert figures_of(again) == figures_of(found)
+    assert "a stored result is damaged; the task is scored again" in caplog.text
+
+
 def test_an_interrupted_run_goes_on_where_it_was(store, tmp_path, pairs_task):
     tasks = [pairs_task, pairs_task.replaced(name="pairs-2")]
     labels = ("one", "two", "three")

@@ -380,7 +380,9 @@ def test_info_and_embed_take_a_saved_attention(tiny_bert, tmp_path):
     facts = json.loads(done.output)
     assert (facts["mix"], facts["embedding_width"]) == (TEXTS[3], 2 * WIDTH)
     assert facts["loads_in_sentence_transformers"] is False
-    assert facts["training"] == "recipe: simcse; scores.STS-B: 80.5"
+    assert facts["training"] == {"recipe": "simcse", "scores": {"STS-B": 80.5}}
+    table = CliRunner().invoke(app, ["info", str(tmp_path / "model")], env={"COLUMNS": "200"}).output
+    assert "recipe: simcse; scores.STS-B: 80.5" in table
     (tmp_path / "texts.txt").write_text("\n".join(SENTENCES))
     out = tmp_path / "out.npy"
     arguments = ["embed", str(tmp_path / "model"), str(tmp_path / "texts.txt"), "--out", str(out)]

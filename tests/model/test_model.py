@@ -363,6 +363,32 @@ def test_a_head_behind_half_precision_works_here_and_there(mix, tiny_bert, sente
         assert np.abs(found - full.encode(sentences)).max() < 0.15
 
 
+def flip(path: Path, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[bit // 8 % len(data)] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def test_weights_with_one_bit_changed_are_refused(tiny_bert, tmp_path):
+    LayerModel(tiny_bert, "1,2 @ cls").save(tmp_path / "model")
+    flip(tmp_path / "model" / "model.safetensors", 8 * 20_000)
+    with pytest.raises(ModelError, match=r"model\.safetensors: is not what was saved: its checksum differs; copy"):
+        LayerModel.load(tmp_path / "model")
+    (tmp_path / "model" / "checksums.json").unlink()
+    LayerModel.load(tmp_path / "model")
+
+
+def test_a_changed_file_of_settings_is_told(tiny_bert, tmp_path, caplog):
+    LayerModel(tiny_bert, "1,2 @ cls", prompts={"query": "q: "}).save(tmp_path / "model")
+    (tmp_path / "model" / "README.md").write_text("my own words")
+    LayerModel.load(tmp_path / "model")
+    assert "was changed" not in caplog.text
+    path = tmp_path / "model" / "config_sentence_transformers.json"
+    path.write_text(path.read_text().replace("q: ", "Q: "))
+    assert LayerModel.load(tmp_path / "model").prompts["query"] == "Q: "
+    assert "config_sentence_transformers.json: was changed after the model was saved" in caplog.text
+
+
 def test_only_models_are_overwritten(tiny_bert, tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")

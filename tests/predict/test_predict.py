@@ -365,6 +365,22 @@ def test_the_input_is_not_written_over(predictor, tmp_path):
     assert source.read_bytes() == before
 
 
+def test_an_existing_file_is_written_over_only_if_asked(predictor, tmp_path):
+    source = write(tmp_path / "rows.csv", [{"text": "one"}])
+    (tmp_path / "out.csv").write_text("precious")
+    with pytest.raises(InputError, match=r"out\.csv: exists already; give another name, or --overwrite"):
+        predict_file(predictor, "mood", str(source), tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == "precious"
+    predict_file(predictor, "mood", str(source), tmp_path / "out.csv", overwrite=True)
+    assert (tmp_path / "out.csv").read_text().startswith("text,predicted_label")
+
+
+def test_texts_are_counted_as_they_are_embedded(predictor, tmp_path):
+    source, counted = write(tmp_path / "rows.csv", [{"text": text} for text in ("one", "two", "one", "three")]), []
+    predict_file(predictor, "mood", str(source), tmp_path / "out.csv", progress=counted.append)
+    assert sum(counted) == 3, "each different text once"
+
+
 def test_classes_are_called_by_the_names_that_the_task_gives(data, tiny_bert, tmp_path):
     named = task("same", data, labels=("0", "1"), label_names=("different", "alike"))
     encoder = LayerEncoder(tiny_bert, device="cpu")

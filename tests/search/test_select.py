@@ -402,7 +402,7 @@ def test_splits_differ_by_number_and_seed():
 
 @pytest.mark.parametrize("dev", [0, 4, 16, 20, 1.0, 0.1, 0.9, -3])
 def test_splits_with_too_few_pairs_on_a_side_are_refused(dev):
-    with pytest.raises(InputError, match=r"20 pairs, -?\d+ of which choose, are too few: 5 at least"):
+    with pytest.raises(InputError, match=r"20 pairs, -?\d+ of which choose, are too few: at least 5"):
         random_splits(20, dev, 1, 0)
 
 
@@ -869,7 +869,11 @@ def test_a_head_is_searched_behind_every_set():
 
 
 BAD = {
-    "too few pairs": (lambda a, b, g: (a[:4], b[:4], g[:4]), {}, "4 pairs are too few to choose layers by; give 5"),
+    "too few pairs": (
+        lambda a, b, g: (a[:4], b[:4], g[:4]),
+        {},
+        "4 pairs are too few to choose layers by; give at least 10",
+    ),
     "constant": (lambda a, b, g: (a, b, g * 0 + 3), {}, "All 40 scores are 3: constant scores say nothing"),
     "NaN": (lambda a, b, g: (a, b, [*g[:-1], np.nan]), {}, "Score 39 is nan, not a finite number"),
     "infinite": (lambda a, b, g: (a, b, [np.inf, *g[1:]]), {}, "Score 0 is inf, not a finite number"),

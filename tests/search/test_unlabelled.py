@@ -411,7 +411,7 @@ def test_a_search_without_scores_by_dropout(encoder):
 
 BAD = {
     "lengths": (lambda a, b: (a, b[:-1]), {}, "The two sides' lengths differ: 29, 30"),
-    "too few": (lambda a, b: (a[:4], b[:4]), {}, "4 sentences are too few to choose layers by; give 5"),
+    "too few": (lambda a, b: (a[:4], b[:4]), {}, "4 sentences are too few to choose layers by; give at least 5"),
     "poolings": (lambda a, b: ({"mean": a}, {"cls": b}), {}, "poolings differ: mean and cls"),
     "layers": (lambda a, b: (a, b[:, :2]), {}, "two sides' views differ"),
     "metric": (lambda a, b: (a, b), {"metric": "seperation"}, "Did you mean 'separation'"),

@@ -167,6 +167,19 @@ def test_a_checkpoint_of_another_recipe_is_refused(run, tmp_path):
         run(recipe(steps=4, model={"head": "mlp"}), folder=tmp_path / "run", resume=True)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json"])
+def test_a_checkpoint_with_one_bit_changed_is_refused(run, tmp_path, name):
+    what = recipe(steps=4, dev={"every": 2})
+    with pytest.raises(Killed, match="now"):
+        run(what, folder=tmp_path / "run", on_step=killed_at(3))
+    (path,) = (tmp_path / "run").glob(f"checkpoint-*/{name}")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=rf"checkpoint-2/{name}: is damaged: its checksum differs; remove .*"):
+        run(what, folder=tmp_path / "run", resume=True)
+
+
 def test_the_metrics_file_is_cut_where_the_run_goes_on(run, tmp_path):
     what, file = recipe(steps=6, dev={"every": 2}), tmp_path / "run" / "metrics.jsonl"
     with pytest.raises(Killed, match="now"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerwise.cli.analyze_out import THEMES, Result, check_out, write
+from layerwise.cli.inputs import check_pairs, check_split
 from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import (
     AsJson,
@@ -100,7 +101,8 @@ def analyze(
     ] = None,
     as_json: AsJson = False,
     _list: Annotated[
-        bool, typer.Option("--list", callback=_list_measures, is_eager=True, help="List all measures and stop.")
+        bool,
+        typer.Option("--list", metavar="", callback=_list_measures, is_eager=True, help="List all measures and stop."),
     ] = False,
     *,
     loading: Loading,
@@ -110,12 +112,22 @@ def analyze(
     With --train, also the curves of trainings, or, by --measure negatives, which layers were good negatives.
     """
     check_known(theme, THEMES, "theme")
+    check_known(method, ("pca", "tsne"), "method")
+    check_split(split, data)
+    if seed < 0:
+        raise InputError(f"--seed {seed} is not possible; give 0 or more")
+    if pairs is not None:
+        check_pairs(pairs)
     out = None if out is None else out.expanduser()
     names = [name.strip() for text in measures or () for name in text.split(",") if name.strip()]
     every = "all" in names
     selected = _select(names, against=against is not None, trainings=bool(trainings))
     _check_subjects(model, against, trainings or (), [] if every else names)
     _check_options(selected, sentence=sentence, layers=layers, figure=figure)
+    if pooling is not None:
+        from layerwise.encoder import POOLINGS
+
+        POOLINGS[pooling]
     results = [Result(measure, measure(trainings)) for measure in selected if measure.of == "trainings"]
     on_models = [measure for measure in selected if measure.of != "trainings"]
     if out is not None:

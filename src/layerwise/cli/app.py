@@ -1,8 +1,9 @@
 """The command `layerwise`: its commands, and what becomes of errors."""
 
 import logging
+import signal
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -60,20 +61,49 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _common(
     version: Annotated[  # noqa: ARG001 - handled by its callback
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", metavar="", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     logging.getLogger("layerwise").setLevel(logging.INFO)
 
 
+# click's, of which typer has its own copy in some versions
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
 def main() -> None:
-    """Run a command; a user's mistake is one line and exit code 2."""
+    """Run a command; a user's mistake, or a disk's fault, is one line and exit code 2."""
+    signal.signal(signal.SIGTERM, _stop)
     try:
-        app()
+        sys.exit(app(standalone_mode=False, prog_name="layerwise") or 0)
     except LayerwiseError as error:
         say_error(str(error))
+        sys.exit(2)
+    except _UsageError as error:
+        _show_usage(error)
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output went away, e.g. `| head`
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        where = error.filename or "a file"
+        say_error(f"{where}: {error.strerror or error}; check the path, its permissions and the free space")
+        sys.exit(2)
+    except MemoryError:
+        say_error("not enough memory; give fewer rows, or a smaller model")
+        sys.exit(2)
+
+
+def _stop(*_: object) -> None:
+    """End as an error does, so that nothing half-written is left: what SIGTERM does."""
+    sys.exit(128 + signal.SIGTERM)
+
+
+def _show_usage(error: Any) -> None:
+    """One line about an option or argument; without any argument, the help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return
+    command = error.ctx.command_path if error.ctx else "layerwise"
+    say_error(f"{error.format_message().rstrip('.')}; see `{command} --help`")

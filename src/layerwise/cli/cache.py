@@ -54,9 +54,9 @@ def clear(
 
     freed = ViewCache().clear(prefix)
     if not prefix:
-        freed += sum(path.stat().st_size for path in (*_graphs(), *_results()))
+        freed += sum(path.stat().st_size for path in (*_graphs(), *_results(), *_remembered()))
         shutil.rmtree(graphs_folder(), ignore_errors=True)
-        for path in _results():
+        for path in (*_results(), *_remembered()):
             path.unlink(missing_ok=True)
     if as_json:
         print_json({"freed_bytes": freed})
@@ -74,6 +74,13 @@ def _results() -> "list[Path]":
     from layerwise.evaluate import ResultStore
 
     return sorted(ResultStore().folder.glob("*.json"))
+
+
+def _remembered() -> "list[Path]":
+    from layerwise.evaluate import ResultStore
+
+    folder = ResultStore().memory
+    return sorted(folder.glob("*.json")) if folder else []
 
 
 def _row(entry: "CacheEntry") -> tuple[str, ...]:

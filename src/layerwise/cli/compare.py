@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerwise.cli.inputs import check_file
 from layerwise.cli.options import AsJson
 from layerwise.cli.screen import decimals, print_json, print_line, print_table
 from layerwise.errors import InputError
@@ -23,7 +24,9 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare two evaluations by the paired bootstrap: is B better than A, or is it chance?"""
-    from layerwise.evaluate import Evaluation, compare_runs
+    for path in (a, b):
+        check_file(path, "give a result of `layerwise evaluate --out FILE.json`")
+    from layerwise.evaluate import Evaluation, compare_runs  # takes seconds
 
     one, other = Evaluation.load(a), Evaluation.load(b)
     runs = _pick(one, mix_a, a), _pick(other, mix_b, b)

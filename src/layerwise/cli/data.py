@@ -46,10 +46,12 @@ def fetch_tasks(
     """Fetch tasks from where they are published; existing files are left as they are."""
     from layerwise.data import fetch_task, fetched_folder, find_file
     from layerwise.errors import InputError, LayerwiseError
+    from layerwise.files import check_writable
 
     if not names and not suite:
         raise InputError("no task to fetch; name some, or a suite: layerwise data fetch --suite sts")
     folder = Path(to).expanduser() if to else fetched_folder()
+    check_writable(folder / "task")
     failures = []
     for task in _tasks(names, suite):
         here = find_file(task) if to is None else folder / task.file

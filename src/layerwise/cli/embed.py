@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
+from layerwise.cli.loading import check_model
 from layerwise.cli.options import AsJson, Backend, Device, Dtype, MaxLength, Mix, Model, Revision, TrustRemoteCode
 from layerwise.cli.screen import counting, print_json, print_line, say_error
+from layerwise.errors import InputError, MissingColumnError
 
 
 def embed(
@@ -22,12 +24,16 @@ def embed(
     prompt: Annotated[str | None, typer.Option(help="A text to put before each sentence.")] = None,
     prompt_name: Annotated[str | None, typer.Option(help="The name of one of the model's prompts.")] = None,
     empty: Annotated[str, typer.Option(help="Rows without text: error, skip or keep.")] = "error",
-    normalize: Annotated[bool, typer.Option("--normalize", help="Make every embedding's length 1.")] = False,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", metavar="", help="Make every embedding's length 1.")
+    ] = False,
     truncate_dim: Annotated[int | None, typer.Option(help="Keep only the first so many dimensions.")] = None,
     number_type: Annotated[str, typer.Option(help="Numbers in the output: float32 or float16.")] = "float32",
     shard_rows: Annotated[int, typer.Option(help="Rows a shard; a stopped run loses at most a few of them.")] = 8192,
     processes: Annotated[int, typer.Option(help="Processes that share the work.")] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again although OUT exists.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", metavar="", help="Start again although OUT exists.")
+    ] = False,
     device: Device = None,
     dtype: Dtype = "float32",
     max_length: MaxLength = None,
@@ -39,12 +45,15 @@ def embed(
 ) -> None:
     """Embed any number of rows, streaming. Stopped in any way, the same command resumes it."""
     from layerwise.data import RowSource
-    from layerwise.embed import EmbedJob, ModelChoice, run_embed, split_out
+
+    check_model(model)
+    rows = RowSource.of(source, (column, *(keep or ())), format=input_format)
+    from layerwise.embed import EmbedJob, ModelChoice, run_embed, split_out  # takes seconds
 
     shards, joined, shard_format = split_out(out, output_format)
     devices = tuple(device.split(",")) if device else ()
     job = EmbedJob(
-        source=RowSource.of(source, (column, *(keep or ())), format=input_format),
+        source=rows,
         format=shard_format,
         shard_rows=shard_rows,
         empty=empty,
@@ -75,6 +84,8 @@ def embed(
                 overwrite=overwrite,
                 progress=progress,
             )
+    except MissingColumnError as error:
+        raise InputError(f"{error}; name the column of the text by --column") from error
     except KeyboardInterrupt as stopped:
         say_error("interrupted; the shards written before are kept: run the same command again to resume")
         raise typer.Exit(130) from stopped

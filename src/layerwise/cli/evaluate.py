@@ -30,7 +30,9 @@ def evaluate(
         list[str] | None,
         typer.Option(help="A mix instead of the model's (repeat); 'search' with --protocol lc."),
     ] = None,
-    every_layer: Annotated[bool, typer.Option("--every-layer", help="Every layer by every pooling.")] = False,
+    every_layer: Annotated[
+        bool, typer.Option("--every-layer", metavar="", help="Every layer by every pooling.")
+    ] = False,
     poolings: Annotated[
         str | None, typer.Option("--pooling", help="For --every-layer and search: of mean, cls, max.")
     ] = None,
@@ -43,37 +45,39 @@ def evaluate(
         list[Path] | None,
         typer.Option("--out", "-o", help="Write *.json (for compare), *.md or *.csv (repeat)."),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Score again what was stored before.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", metavar="", help="Score again what was stored before.")] = False,
     as_json: AsJson = False,
     *,
     loading: Loading,
 ) -> None:
     """Evaluate a model on STS, transfer, probing, retrieval or your own tasks; the same command resumes."""
     from layerwise.data import find_tasks
-    from layerwise.evaluate import Protocol, ResultStore, check_layers, load_subject
-    from layerwise.evaluate import evaluate as run
 
     names = [name.strip() for text in tasks or () for name in text.split(",") if name.strip()]
     if tasks and not names:
         raise InputError("--tasks names no task; leave it out for the suite sts, or see `layerwise data list`")
-    how = Protocol(protocol, aggregate, split, _seeds(seeds))
+    named = {task.name for task in find_tasks(names)}
     _check_out(out or [])
+    from layerwise.evaluate import Protocol, ResultStore, check_layers, load_subject  # takes seconds
+    from layerwise.evaluate import evaluate as run
+
+    how = Protocol(protocol, aggregate, split, _seeds(seeds))
     if poolings and not every_layer and layers != ["search"]:
         raise InputError(f"--pooling is for --every-layer and the search; write --layers 'last @ {poolings}' instead")
     token_poolings = (poolings or ("mean,cls,max" if every_layer else "mean")).split(",")
     check_layers(layers or (), token_poolings, every_layer=every_layer)
     suites = suite.split(",") if suite else () if names else ("sts",)
-    named = {task.name for task in find_tasks(names)}
     chosen = _available(find_tasks(names, suites), named, data)
+    store = ResultStore(fresh=fresh)
     subject = load_subject(
         model,
         layers=layers or (),
         every_layer=every_layer,
         poolings=token_poolings,
         show_progress_bar=sys.stderr.isatty(),
+        memory=store.memory,
         **loading,
     )
-    store = ResultStore(fresh=fresh)
     total = len(chosen) * len(subject.variants)
     try:
         evaluation = run(subject, chosen, protocol=how, data=data, store=store, progress=_Watch(total))

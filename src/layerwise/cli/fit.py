@@ -10,7 +10,7 @@ from layerwise.cli.folders import check_free
 from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import AsJson, Mix, Model
 from layerwise.cli.screen import counting, print_json, print_line
-from layerwise.errors import InputError
+from layerwise.errors import InputError, MissingColumnError
 from layerwise.registry import check_known
 
 if TYPE_CHECKING:
@@ -35,23 +35,26 @@ def fit(
     column: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
     input_format: Annotated[str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending.")] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first so many sentences.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in OUT.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", metavar="", help="Replace what is in OUT.")] = False,
     mix: Mix = None,
     as_json: AsJson = False,
     *,
     loading: Loading,
 ) -> None:
     """Fit a baseline of this field on unlabelled sentences. What it was fitted on is recorded with the model."""
-    from layerwise.model import LayerModel
-    from layerwise.postprocess import FittedOn
-
     check_known(kind, KINDS, "transformation")
     if limit is not None and limit < 2:
         raise InputError(f"--limit {limit} is not possible; give 2 or more sentences")
+    for option, value, least in (("components", components, 1), ("epochs", epochs, 1), ("seed", seed, 0)):
+        if value < least:
+            raise InputError(f"--{option} {value} is not possible; give {least} or more")
     if dimensions is not None and kind != "whitening":
         raise InputError(f"--dimensions is for whitening, not for {kind}")
     check_free(out, overwrite)
     texts = _read(source, column, input_format, limit)
+    from layerwise.model import LayerModel  # takes seconds: the mistakes above are reported first
+    from layerwise.postprocess import FittedOn
+
     loaded = LayerModel.load(model, mix=mix, **loading)
     # What is fitted comes before normalising and truncation; cosine needs no length of 1.
     base = loaded.replaced(normalize=False, truncate_dim=None)
@@ -74,7 +77,10 @@ def _read(source: str, column: str, input_format: str | None, limit: int | None)
     from layerwise.data import RowSource, text_of
 
     rows = RowSource.of(source, (column,), format=input_format)
-    texts = [text for row in islice(rows, limit) if (text := text_of(rows, row, 0)).strip()]
+    try:
+        texts = [text for row in islice(rows, limit) if (text := text_of(rows, row, 0)).strip()]
+    except MissingColumnError as error:
+        raise InputError(f"{error}; name the column of the text by --column") from error
     if len(texts) < 2:
         raise InputError(f"{source}: {len(texts)} sentences are too few to fit on; give thousands")
     return texts

@@ -16,7 +16,7 @@ def info(
     *,
     loading: Loading,
 ) -> None:
-    """Show a model's layers, sizes, mix, and how its layers are read."""
+    """Show a model's layers, sizes, mix, and how its layers are read. Sizes in JSON are bytes."""
     from layerwise.model import LayerModel
 
     loaded = LayerModel.load(model, **loading)
@@ -24,7 +24,24 @@ def info(
     if as_json:
         print_json(facts)
     else:
-        print_table(("", loaded.encoder.name), [(name.replace("_", " "), str(value)) for name, value in facts.items()])
+        print_table(("", loaded.encoder.name), [(name.replace("_", " "), _cell(name, facts)) for name in facts])
+
+
+def _cell(name: str, facts: dict[str, Any]) -> str:
+    """A fact as people read it."""
+    value = facts[name]
+    if name == "layers":
+        return f"0 to {value[-1]}"
+    if name == "fitted_on":
+        told = (f"{record['what']}: {record['sentences']:,} sentences of {record['source']}" for record in value)
+        return "; ".join(told) or "nothing recorded"
+    if name == "training":
+        return _training(value)
+    if name == "prompts":
+        return ", ".join(value) or "none"
+    if name == "views_of_1000_sentences":
+        return human_bytes(value)
+    return str(value)
 
 
 def _training(facts: dict[str, Any]) -> str:
@@ -48,7 +65,7 @@ def _facts(model: Any) -> dict[str, Any]:
     return {
         "name": encoder.name,
         "architecture": type(encoder.model).__name__,
-        "layers": f"0 to {encoder.depth}",
+        "layers": list(range(encoder.depth + 1)),
         "depth": encoder.depth,
         "width": encoder.width,
         "parameters": sum(parameter.numel() for parameter in encoder.model.parameters()),
@@ -58,14 +75,14 @@ def _facts(model: Any) -> dict[str, Any]:
         "mix_chosen": model.chosen,
         "embedding_width": model.width,
         "normalized": model.normalize,
-        "fitted_on": "; ".join(f"{record.what}: {record}" for record in model.fitted_on) or "nothing recorded",
-        "training": _training(model.training),
-        "prompts": ", ".join(sorted(name for name, text in model.prompts.items() if text)) or "none",
+        "fitted_on": [record.facts() for record in model.fitted_on],
+        "training": model.training,
+        "prompts": {name: text for name, text in sorted(model.prompts.items()) if text},
         "blocks_kept": saved.get("blocks", {}).get("kept", encoder.depth),
         "blocks_of": saved.get("blocks", {}).get("of", encoder.depth),
         "loads_in_sentence_transformers": is_native(model.mix, model.heads),
         "layers_read_by": "taps (pooled inside the pass)" if tapped else "keeping all hidden states",
-        "views_of_1000_sentences": human_bytes(4000 * (encoder.depth + 1) * encoder.width),
+        "views_of_1000_sentences": 4000 * (encoder.depth + 1) * encoder.width,
         "device": str(encoder.device),
         "dtype": encoder.dtype,
     }

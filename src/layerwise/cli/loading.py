@@ -21,6 +21,15 @@ def _options(
     """What `LayerModel.load` takes beside the model's name."""
 
 
+def check_model(*names: str | None) -> None:
+    """Refuse folders that hold no model, before anything heavy is imported."""
+    from layerwise.encoder import is_default, local_model
+
+    for name in names:
+        if name is not None and not is_default(name):
+            local_model(name)
+
+
 def loads_model(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose parameter `loading` becomes these options; it gets them by name, as `LayerModel.load` takes them.
 
@@ -30,6 +39,7 @@ def loads_model(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
+        check_model(given["model"], given.get("against"))
         loading: Loading = {name: given.pop(name) for name in options}
         command(**given, loading=loading)
 

@@ -8,7 +8,7 @@ import typer
 Model = Annotated[
     str, typer.Argument(help="A model folder, a hub name, or 'default' for the embedded all-MiniLM-L6-v2.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of a table.")]
 Mix = Annotated[
     str | None,
     typer.Option(
@@ -24,7 +24,9 @@ Dtype = Annotated[str, typer.Option(help="Numbers inside the encoder: float32, b
 Backend = Annotated[str, typer.Option(help="torch, or onnx: on a CPU the same numbers in less time.")]
 MaxLength = Annotated[int | None, typer.Option(help="Cut sentences to so many tokens.")]
 Revision = Annotated[str | None, typer.Option(help="A branch, tag or commit of a hub model.")]
-TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", metavar="", help="Run code that comes with the model.")
+]
 
 PairsOrTask = Annotated[
     str | None,

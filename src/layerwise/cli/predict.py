@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from layerwise.cli.loading import check_model
 from layerwise.cli.options import AsJson, Device
-from layerwise.cli.screen import print_json, print_line, say_error
+from layerwise.cli.screen import counting, print_json, print_line, say_error
 from layerwise.errors import InputError
 
 
@@ -24,20 +25,33 @@ def predict(
     input_format: Annotated[
         str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending, text for -.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", metavar="", help="Replace OUT where it exists.")] = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict every row of a file: its columns, predicted_label and a probability for each class."""
-    from layerwise.predict import checked_writer, predict_file
+    from layerwise.data import RowSource
 
     names = tuple(name.strip() for name in columns.split(",") if name.strip()) if columns else ()
-    checked_writer(source, out.expanduser())  # before the model is loaded
-    from layerwise.predict import Predictor
+    check_model(model)
+    RowSource.of(source, names[:1], format=input_format)
+    from layerwise.predict import Predictor, checked_writer, predict_file  # takes seconds
 
+    checked_writer(source, out.expanduser(), overwrite=overwrite)
     try:
         predictor = Predictor.load(model, device=device)
         chosen = task or _only_task(model, list(predictor.heads))
-        result = predict_file(predictor, chosen, source, out, columns=names, format=input_format)
+        with counting("Embedding", unit="texts") as progress:
+            result = predict_file(
+                predictor,
+                chosen,
+                source,
+                out,
+                columns=names,
+                format=input_format,
+                overwrite=overwrite,
+                progress=progress,
+            )
     except KeyboardInterrupt as stopped:
         say_error(f"interrupted; nothing was written to {out}")
         raise typer.Exit(130) from stopped

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from layerwise.cli.inputs import check_pairs, check_split
 from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import (
     AsJson,
@@ -48,9 +49,6 @@ def report(
     """Write a report that opens in a browser: which layers, how much better, how sure, and why."""
     require("report", "`layerwise report`", "jinja2", "matplotlib")
     from layerwise.data import demo_rows, is_pair_file, load_pairs
-    from layerwise.measures import ModelOnPairs
-    from layerwise.model import LayerModel
-    from layerwise.report import build_page, command_line, measure_model, measure_trainings, report_data, write_page
 
     start, out = time.perf_counter(), out.expanduser()
     if out.suffix.lower() not in (".html", ".htm"):
@@ -58,6 +56,13 @@ def report(
     check_writable(out)
     if against is not None and Path(model) == Path(against):
         raise InputError(f"{model}: a model against itself says nothing; give another one to --against")
+    check_split(split, data)
+    if pairs is not None:
+        check_pairs(pairs)
+    from layerwise.measures import ModelOnPairs  # takes seconds: the mistakes above are reported first
+    from layerwise.model import LayerModel
+    from layerwise.report import build_page, command_line, measure_model, measure_trainings, report_data, write_page
+
     curves = measure_trainings(trainings or ())
     whole = load_pairs(pairs, columns=(left, right), score=score, split=split, data=data) if pairs else demo_rows()
     drawn = whole.limited(limit, seed=seed)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerwise.cli.folders import check_free
+from layerwise.cli.inputs import check_pairs
 from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import AsJson, DataFolder, Model
 from layerwise.cli.screen import counting, print_json, print_line, print_table
@@ -68,7 +69,7 @@ def search(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of splits and resamples.")] = 0,
     head: Annotated[
-        bool, typer.Option("--head", help="Apply the model's head (one linear layer) to every set.")
+        bool, typer.Option("--head", metavar="", help="Apply the model's head (one linear layer) to every set.")
     ] = False,
     no_labels: Annotated[
         str | None,
@@ -77,14 +78,17 @@ def search(
         ),
     ] = None,
     compare_unlabelled: Annotated[
-        bool, typer.Option("--compare-unlabelled", help="Show beside it what dropout alone, without scores, chooses.")
+        bool,
+        typer.Option(
+            "--compare-unlabelled", metavar="", help="Show beside it what dropout alone, without scores, chooses."
+        ),
     ] = False,
     limit: Annotated[int | None, typer.Option(help="At most so many pairs, drawn by --seed.")] = None,
     split: Annotated[
         str | None, typer.Option(help="Only these rows of a task: train, dev or test; half of them choose.")
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Save the model that the verdict says to use here.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at --save.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", metavar="", help="Replace what is at --save.")] = False,
     table: Annotated[
         Path | None, typer.Option(help="Write every set's dev score: *.csv, .tsv, .jsonl, .parquet.")
     ] = None,
@@ -93,7 +97,8 @@ def search(
     loading: Loading,
 ) -> None:
     """Search every combination of layers: some pairs choose, others report. No training."""
-    from layerwise.model import LayerModel
+    check_pairs(pairs, input_format)
+    from layerwise.model import LayerModel  # takes seconds
     from layerwise.search import LayerSearch, Space, check_request, check_table_path, only_head, rows_to_search
 
     if table is not None:

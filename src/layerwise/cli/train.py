@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerwise.cli.inputs import check_file
 from layerwise.cli.options import AsJson, Device
 from layerwise.cli.recipes import check_command
 from layerwise.cli.screen import print_table
@@ -53,6 +54,8 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train sentence embeddings. The best step on the dev pairs is scored and saved as a model folder."""
+    if recipe.endswith(".toml"):
+        check_file(recipe, "`layerwise recipes` lists the shipped recipes")
     from layerwise.train import load_recipe
 
     numbers, (folder, files) = seed_numbers(seeds), _split_data(data or [])

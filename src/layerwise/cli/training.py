@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 Encoder = Annotated[str | None, typer.Option(help="A folder, a hub name or 'default'; else the recipe's encoder.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="A new folder; else the recipe's name.")]
 Seeds = Annotated[str, typer.Option(help="One training each, such as 0,1,2.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Resume the training in OUT.")]
-KeepCheckpoints = Annotated[bool, typer.Option("--keep-checkpoints", help="Do not remove them at the end.")]
-NoTest = Annotated[bool, typer.Option("--no-test", help="Do not score the trained model on the recipe's test tasks.")]
+Resume = Annotated[bool, typer.Option("--resume", metavar="", help="Resume the training in OUT.")]
+KeepCheckpoints = Annotated[bool, typer.Option("--keep-checkpoints", metavar="", help="Do not remove them at the end.")]
+NoTest = Annotated[
+    bool, typer.Option("--no-test", metavar="", help="Do not score the trained model on the recipe's test tasks.")
+]
 _LOG_SECONDS = 30  # between lines in a log file
 
 

@@ -1,30 +1,40 @@
 """Embedding chunks on this machine: in this process, or in several.
 
 Of several processes, this one reads and the others embed and write, each with the model in its memory. They are
-spawned, not forked (CUDA and tokenizer threads do not survive a fork). A worker whose parent was killed ends itself;
-its unfinished shards are not there, so the next run makes them.
+spawned, not forked (CUDA and tokenizer threads do not survive a fork). A worker whose parent was killed ends too
+(worker.py); its unfinished shards are not there, so the next run makes them.
 """
 
 import logging
 import multiprocessing as mp
 import os
+import pickle
 import queue
-import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from layerwise.embed.job import Chunk, EmbedJob, ModelChoice
 from layerwise.embed.shards import ShardFolder
+from layerwise.embed.worker import run_worker
+from layerwise.encoder import Progress, no_progress
 from layerwise.errors import LayerwiseError, ModelError
 from layerwise.model import LayerModel
 
 _WRITES_WAITING = 2
 _POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A worker's report: rows that it has embedded and not yet written. A number instead is that of a shard."""
+
+    rows: int
 
 
 def embed_chunks(
@@ -33,8 +43,12 @@ def embed_chunks(
     job: EmbedJob,
     folder: ShardFolder,
     written: Callable[[Chunk], None],
+    progress: Progress = no_progress,
 ) -> None:
-    """Embed chunks and write their shards, while the model works on the next. `written` is called for each."""
+    """Embed chunks and write their shards, while the model works on the next. `written` is called for each.
+
+    `progress` is called with the rows of each batch as they are embedded.
+    """
     waiting: deque[Chunk] = deque()
     writes: deque[tuple[Chunk, Future[None]]] = deque()
 
@@ -50,7 +64,8 @@ def embed_chunks(
             written(chunk)
 
     with ThreadPoolExecutor(max_workers=1) as writer:
-        for embeddings in model.stream(windows(), normalize=job.normalize, truncate_dim=job.truncate_dim):
+        stream = model.stream(windows(), normalize=job.normalize, truncate_dim=job.truncate_dim, progress=progress)
+        for embeddings in stream:
             chunk = waiting.popleft()
             writes.append((chunk, writer.submit(folder.write, chunk, embeddings)))
             finish_writes(leave=_WRITES_WAITING)
@@ -65,8 +80,12 @@ def embed_in_processes(
     processes: int,
     devices: Sequence[str],
     written: Callable[[Chunk], None],
+    progress: Progress = no_progress,
 ) -> None:
-    """Give chunks to worker processes as they become free; `written` is called here for each shard they write."""
+    """Give chunks to worker processes as they become free; `written` is called here for each shard they write.
+
+    `progress` is called with the rows that they have embedded.
+    """
     spawn = mp.get_context("spawn")
     tasks: Any = spawn.Queue(maxsize=2 * processes)
     reports: Any = spawn.Queue()
@@ -74,19 +93,20 @@ def embed_in_processes(
     workers: list[BaseProcess] = []
     for number in range(processes):
         device = devices[number % len(devices)] if devices else None
-        arguments = (choice, job, folder, device, threads, tasks, reports)
-        workers.append(spawn.Process(target=_run_worker, args=arguments, daemon=True))
+        work = pickle.dumps((_embed_tasks, (choice, job, folder, device, threads)))
+        workers.append(spawn.Process(target=run_worker, args=(work, tasks, reports), daemon=True))
     for worker in workers:
         worker.start()
     pending: dict[int, Chunk] = {}
+    take = partial(_take, reports, pending, written, progress)
     try:
         for task in _with_ends(todo, processes):
             if task is not None:
                 pending[task.number] = task
-            _put(tasks, task, workers, lambda: _take(reports, pending, written, wait=0.0))
+            _put(tasks, task, workers, partial(take, wait=0.0))
         while pending:
             _check_alive(workers)
-            _take(reports, pending, written, wait=_POLL_SECONDS)
+            take(wait=_POLL_SECONDS)
         for worker in workers:
             worker.join()
     finally:
@@ -112,7 +132,9 @@ def _put(tasks: Any, task: Chunk | None, workers: Sequence[BaseProcess], meanwhi
         return
 
 
-def _take(reports: Any, pending: dict[int, Chunk], written: Callable[[Chunk], None], *, wait: float) -> None:
+def _take(
+    reports: Any, pending: dict[int, Chunk], written: Callable[[Chunk], None], progress: Progress, *, wait: float
+) -> None:
     """Handle every report that is there; wait for the first if asked."""
     while pending:
         try:
@@ -121,8 +143,11 @@ def _take(reports: Any, pending: dict[int, Chunk], written: Callable[[Chunk], No
             return
         if isinstance(report, LayerwiseError):
             raise report
-        written(pending.pop(report))
         wait = 0.0
+        if isinstance(report, Embedded):
+            progress(report.rows)
+        else:
+            written(pending.pop(report))
 
 
 def _check_alive(workers: Sequence[BaseProcess]) -> None:
@@ -134,7 +159,7 @@ def _check_alive(workers: Sequence[BaseProcess]) -> None:
             )
 
 
-def _run_worker(
+def _embed_tasks(
     choice: ModelChoice,
     job: EmbedJob,
     folder: Path,
@@ -146,20 +171,18 @@ def _run_worker(
     """Load the model, then embed and write chunks until there are no more: what a worker process runs."""
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent handles it
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     try:
         model = choice.load(device)
         todo: Iterator[Chunk] = iter(tasks.get, None)
-        embed_chunks(model, todo, job, ShardFolder(folder, job), lambda chunk: reports.put(chunk.number))
+        embed_chunks(
+            model,
+            todo,
+            job,
+            ShardFolder(folder, job),
+            lambda chunk: reports.put(chunk.number),
+            lambda rows: reports.put(Embedded(rows)),
+        )
     except LayerwiseError as error:
         reports.put(LayerwiseError(str(error)))
-
-
-def _exit_with_parent() -> None:
-    parent = mp.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

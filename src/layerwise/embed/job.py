@@ -1,5 +1,6 @@
 """What an embedding job is, and how its input is cut into chunks, one for each shard of the output."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from layerwise.registry import check_known
 
 EMPTY_CHOICES = ("error", "skip", "keep")
 FORMAT_CHOICES = ("parquet", "npy")
-_OTHER_FILES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".npz", ".pt", ".safetensors", ".arrow", ".feather")
+_FILE_ENDING = re.compile(r"\.(?!v\d)[a-z][a-z0-9]{1,10}", re.IGNORECASE)  # not run.v2, nor run.2
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,12 @@ def split_out(out: Path, format: str | None) -> tuple[Path, Path | None, str]:
 
     `out` is a folder for shards, unless its ending asks for one file.
     """
-    if out.suffix.lower() in _OTHER_FILES:
-        raise InputError(f"{out}: only .parquet and .npy files are written; give one of these, or a folder for shards")
     by_ending = {".parquet": "parquet", ".npy": "npy"}.get(out.suffix.lower())
+    if by_ending is None and _FILE_ENDING.fullmatch(out.suffix) and not out.is_dir():
+        raise InputError(
+            f"{out}: only .parquet and .npy files are written; give one of these, or a folder for shards, whose name "
+            f"has no ending"
+        )
     if by_ending is None:
         return out, None, format or "parquet"
     if format not in (None, by_ending):

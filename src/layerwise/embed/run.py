@@ -45,7 +45,7 @@ def run_embed(
         processes: How many processes share the work, each with the model in its memory.
         devices: Their devices, in turn; without any, what the model is loaded for.
         overwrite: Start again, and replace the shards of an earlier run.
-        progress: Called with the number of rows of each shard, written now or before.
+        progress: Called with numbers of rows as they are embedded, and with those of each shard written before.
     """
     if processes < 1:
         raise InputError(f"processes must be 1 or more, not {processes}")
@@ -60,10 +60,10 @@ def run_embed(
         count = _Count(progress)
         todo = count.unwritten(chunks(job), folder)
         if processes == 1:
-            embed_chunks(model, todo, job, folder, count.written)
+            embed_chunks(model, todo, job, folder, count.written, progress)
         else:
             del model  # the workers load theirs
-            embed_in_processes(todo, choice, job, shard_folder, processes, devices, count.written)
+            embed_in_processes(todo, choice, job, shard_folder, processes, devices, count.written, progress)
         folder.check_end(count.shards)
     if joined is not None:
         join_shards([folder.path(number) for number in range(count.shards)], joined)
@@ -91,4 +91,3 @@ class _Count:
     def written(self, chunk: Chunk) -> None:
         """A shard has been written."""
         self.new += len(chunk.rows)
-        self._progress(len(chunk.rows))

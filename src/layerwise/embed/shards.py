@@ -39,8 +39,11 @@ class ShardFolder:
 
     @contextmanager
     def opened(self, settings: dict[str, Any], *, overwrite: bool) -> Iterator[None]:
-        """Lock the folder for this job: created, emptied if `overwrite`, or resumed if it is of the same job."""
-        lock = FileLock(self.folder / _LOCK, timeout=0)
+        """Lock the folder for this job: created, emptied if `overwrite`, or resumed if it is of the same job.
+
+        A run that fails before its first shard leaves nothing behind.
+        """
+        lock, is_new = FileLock(self.folder / _LOCK, timeout=0), not self.folder.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock.acquire()
@@ -56,6 +59,8 @@ class ShardFolder:
         else:
             yield
         finally:
+            if lock.is_locked:
+                self._leave_nothing(is_new)
             lock.release()
 
     def path(self, number: int) -> Path:
@@ -111,6 +116,15 @@ class ShardFolder:
         for name in unfinished + (shards + sidecars if overwrite else []):
             (self.folder / name).unlink()
         write_json(manifest, settings, indent=1)
+
+    def _leave_nothing(self, is_new: bool) -> None:
+        """Remove manifest, lock and a new folder where no shard was written."""
+        names = {path.name for path in self.folder.iterdir()}
+        if names <= {_MANIFEST, _LOCK} or (_MANIFEST not in names and _LOCK in names):
+            for name in names & {_MANIFEST, _LOCK}:
+                (self.folder / name).unlink()
+            if is_new:
+                self.folder.rmdir()
 
     def _sidecar(self, number: int) -> Path:
         return self.folder / f"_part-{number:06d}.rows"

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from layerwise.encoder.cache import CacheEntry, ViewCache, ViewKey
     from layerwise.encoder.dropout import dropout_rate
     from layerwise.encoder.fingerprint import tokenizer_fingerprint
-    from layerwise.encoder.folders import DEFAULT, ModelFolder, find_model
+    from layerwise.encoder.folders import DEFAULT, ModelFolder, find_model, is_default, local_model
     from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences
     from layerwise.encoder.load import DTYPES, pick_device
     from layerwise.encoder.onnx import graphs_folder

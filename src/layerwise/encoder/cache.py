@@ -1,8 +1,9 @@
 """Layer views on disk: memory-mapped, keyed by everything that they depend on, checked when read.
 
 An entry is a folder of one `views.npy` and one `manifest.json`. It is built under another name and renamed when
-complete, so an interrupted run leaves nothing that could be taken for an entry. What does not match its manifest, down
-to a checksum of the content, is refused, removed and built again.
+complete, so an interrupted run leaves nothing that could be taken for an entry; while it is built it is locked, so that
+`clear` removes what interrupted runs left and nothing of a running one. What does not match its manifest, down to a
+checksum of the content, is refused, removed and built again.
 """
 
 import json
@@ -12,11 +13,13 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from layerwise.digests import json_digest
 from layerwise.encoder.streaming import Array
@@ -27,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _FORMAT = 1
 _CHUNK = 1 << 24
+_BUILDING, _LOCK = "building-", ".lock"
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,10 @@ class ViewCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._check_room(keys)
-            with tempfile.TemporaryDirectory(prefix="building-", dir=self.folder) as building:
+            with (
+                tempfile.TemporaryDirectory(prefix=_BUILDING, dir=self.folder) as building,
+                FileLock(Path(building) / _LOCK),
+            ):
                 folders = [Path(building) / key.digest for key in keys]
                 fill([_new_views(folder, key) for folder, key in zip(folders, keys, strict=True)])
                 for folder, key in zip(folders, keys, strict=True):
@@ -103,14 +110,19 @@ class ViewCache:
         """Every entry, the unfinished ones of interrupted runs too (their manifest is empty)."""
         for folder in sorted(self.folder.glob("*")):
             if folder.is_dir():
-                size = sum(file.stat().st_size for file in folder.rglob("*"))
-                yield CacheEntry(folder.name, size, _read_manifest(folder) or {})
+                yield CacheEntry(folder.name, _size(folder), _read_manifest(folder) or {})
 
     def clear(self, prefix: str = "") -> int:
-        """Remove the entries whose name starts with `prefix`; the bytes that became free."""
+        """Remove the entries whose name starts with `prefix`; the bytes that became free.
+
+        An entry that a running process is building is left.
+        """
         freed = 0
         for entry in list(self.entries()):
             if entry.name.startswith(prefix):
+                if entry.name.startswith(_BUILDING) and _is_locked(self.folder / entry.name):
+                    log.info("%s: is being built by a running process and is left", self.folder / entry.name)
+                    continue
                 shutil.rmtree(self.folder / entry.name, ignore_errors=True)
                 freed += entry.bytes
         return freed
@@ -130,6 +142,26 @@ class ViewCache:
         except OSError:  # another process was faster: its views are the same
             if not (self.folder / key.digest / "manifest.json").is_file():
                 raise
+
+
+def _size(folder: Path) -> int:
+    """Bytes of all files in a folder, where another process may be at work."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
+
+
+def _is_locked(building: Path) -> bool:
+    """Whether the process that builds here is running; its lock ends with it."""
+    try:
+        with FileLock(building / _LOCK, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # it has just gone
+        return False
 
 
 def _new_views(folder: Path, key: ViewKey) -> Array:

@@ -5,6 +5,7 @@ package it is the same model by its hub name.
 """
 
 import json
+import logging
 import os
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,8 +13,11 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
+from layerwise.checksums import CHECKSUMS, changed_files
 from layerwise.digests import file_sha256
 from layerwise.errors import ModelError
+
+log = logging.getLogger(__name__)
 
 DEFAULT = "default"
 NAME = "all-MiniLM-L6-v2"
@@ -59,17 +63,27 @@ def find_model(
 ) -> ModelFolder:
     """The folder of a model, downloaded from the hub if `name` is no folder."""
     text = os.fspath(name)
-    if text in (DEFAULT, NAME, HUB_NAME) and not Path(text).exists():
+    if is_default(text):
         embedded = embedded_folder() if revision is None else None
         if embedded is not None:
             return _described(NAME, embedded)
         text = HUB_NAME
-    path = Path(text).expanduser()
+    return local_model(text) or _described(text, _download(text, revision, trust_remote_code))
+
+
+def is_default(name: str) -> bool:
+    """Whether a name is of the embedded default."""
+    return name in (DEFAULT, NAME, HUB_NAME) and not Path(name).exists()
+
+
+def local_model(name: str) -> ModelFolder | None:
+    """The model of a folder; None for a name that may be the hub's, and an error for a path without a model."""
+    path = Path(name).expanduser()
     if path.is_dir():
-        return _described(text, path)
-    if path.exists() or path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
-        raise ModelError(f"{text}: no such model folder; give a folder with a config.json, or a hub name")
-    return _described(text, _download(text, revision, trust_remote_code))
+        return _described(name, path)
+    if path.exists() or path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise ModelError(f"{name}: no such model folder; give a folder with a config.json, or a hub name")
+    return None
 
 
 @cache
@@ -90,6 +104,20 @@ def check_sha256(path: Path, expected: str) -> None:
     digest = file_sha256(path)
     if digest != expected:
         raise ModelError(f"{path}: sha256 is {digest}, expected {expected}; reinstall its package")
+
+
+def check_unchanged(folder: ModelFolder) -> None:
+    """Refuse weights that are not what was saved, and warn of other files, which people may edit."""
+    for name in changed_files(folder.root):
+        path = folder.root / name
+        if not path.is_file():
+            continue  # whatever reads it says what is missing
+        if name.endswith(".safetensors"):
+            raise ModelError(
+                f"{path}: is not what was saved: its checksum differs; copy the folder again, or, if you changed it "
+                f"on purpose, remove {CHECKSUMS}"
+            )
+        log.warning("%s: was changed after the model was saved; if not by you, copy the folder again", path)
 
 
 def _download(name: str, revision: str | None, trust_remote_code: bool) -> Path:

@@ -17,7 +17,7 @@ from layerwise.digests import text_digest
 from layerwise.encoder.cache import ViewCache, ViewKey
 from layerwise.encoder.dropout import dropout_on
 from layerwise.encoder.fingerprint import model_fingerprint, tokenizer_fingerprint
-from layerwise.encoder.folders import DEFAULT, ModelFolder, find_model
+from layerwise.encoder.folders import DEFAULT, ModelFolder, check_unchanged, find_model
 from layerwise.encoder.load import load_encoder, pick_device
 from layerwise.encoder.onnx import OnnxReader
 from layerwise.encoder.pooling import POOLINGS
@@ -74,6 +74,7 @@ class LayerEncoder:
         trust_remote_code: bool = False,
     ) -> None:
         self.folder: ModelFolder = find_model(name_or_folder, revision=revision, trust_remote_code=trust_remote_code)
+        check_unchanged(self.folder)
         self.device = pick_device(device)
         self.dtype = dtype
         loaded = load_encoder(self.folder, dtype=dtype, device=self.device, trust_remote_code=trust_remote_code)

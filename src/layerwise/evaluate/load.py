@@ -3,6 +3,8 @@
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from layerwise.data import TaskRows
 from layerwise.encoder import POOLINGS, Array, find_model
 from layerwise.errors import InputError, ModelError
 from layerwise.evaluate.protocol import Outcome, Protocol
+from layerwise.evaluate.remembered import Memory
 from layerwise.evaluate.scoring import sides
 from layerwise.evaluate.sts import search_splits
 from layerwise.evaluate.subjects import HostSubject, LayerSubject, Subject, Variant, layer_mixes
@@ -50,6 +53,7 @@ def load_subject(
     every_layer: bool = False,
     poolings: Sequence[str] = ("mean",),
     show_progress_bar: bool = False,
+    memory: Path | None = None,
     **options: Any,
 ) -> Subject:
     """Load a model for evaluation.
@@ -60,9 +64,33 @@ def load_subject(
         every_layer: Every layer by every one of the poolings.
         poolings: For `every_layer` and the search.
         show_progress_bar: While encoding.
+        memory: A folder where what identifies a model is kept: one that was loaded before is then loaded only when
+            it must embed.
         options: As for `LayerEncoder`.
     """
     check_layers(layers, poolings, every_layer=every_layer)
+    load = partial(_load, name, layers, every_layer, poolings, show_progress_bar, options)
+    if memory is None:
+        return load()
+    where = {key: options[key] for key in ("revision", "trust_remote_code") if key in options}
+    choice = {"options": options, "layers": layers, "every_layer": every_layer, "poolings": poolings}
+    known = Memory(memory, find_model(name, **where), choice)
+    subject = known.recall(load)
+    if subject is None:
+        subject = load()
+        if not isinstance(subject, HostSubject):
+            known.keep(subject, own_mix=not layers and not every_layer)
+    return subject
+
+
+def _load(
+    name: str,
+    layers: Sequence[str],
+    every_layer: bool,
+    poolings: Sequence[str],
+    show_progress_bar: bool,
+    options: dict[str, Any],
+) -> Subject:
     try:
         model = LayerModel.load(name, **options)
     except ModelError as error:

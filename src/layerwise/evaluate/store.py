@@ -7,14 +7,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from layerwise.digests import json_digest
 from layerwise.errors import InputError
 from layerwise.evaluate.results import TaskResult
-from layerwise.files import read_json, write_json
+from layerwise.files import plain_json, read_json, write_json
 from layerwise.places import default_cache_folder
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 3  # raised whenever the same inputs would be scored otherwise
+_FORMAT = 4  # raised whenever the same inputs would be scored otherwise
 
 
 class ResultStore:
@@ -38,6 +39,8 @@ class ResultStore:
         try:
             facts = read_json(path)
             if facts.get("key") == _text(key):
+                if facts.pop("digest") != json_digest(facts):
+                    raise ValueError
                 result = TaskResult.of(facts)
                 self.taken += 1
                 return result
@@ -48,7 +51,13 @@ class ResultStore:
 
     def put(self, key: Mapping[str, Any], result: TaskResult) -> None:
         """Store a result."""
-        write_json(self._path(key), {"key": _text(key), **result.as_dict()})
+        facts = plain_json({"key": _text(key), **result.as_dict()})
+        write_json(self._path(key), facts | {"digest": json_digest(facts)})
+
+    @property
+    def memory(self) -> Path | None:
+        """Where models are remembered by their files, see `load_subject`; nowhere if no result is read."""
+        return None if self.fresh else self.folder / "models"
 
     def _path(self, key: Mapping[str, Any]) -> Path:
         return self.folder / f"{sha256(_text(key).encode()).hexdigest()[:32]}.json"

@@ -21,7 +21,7 @@ from layerwise.evaluate.scoring import score_task, scored_rows
 from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix
 from layerwise.model import AnyHead, FlowHead, LayerModel
 from layerwise.muted import muted
-from layerwise.postprocess import ENCODER, LAYERS
+from layerwise.postprocess import ENCODER, LAYERS, FittedOn
 
 log = logging.getLogger(__name__)
 
@@ -186,10 +186,8 @@ class LayerSubject(Subject):
                 yield model.encode(list(texts), prompt=self._prompt(role), show_progress_bar=self.show_progress_bar)
 
     def saw(self, texts: Sequence[str], variant: Variant) -> float | None:
-        """The share by the records of what the model was fitted on; a record of unknown text rules out a share of 0."""
-        records = self._models[variant.label].fitted_on
-        shares = [record.saw(texts) for record in records if record.digest]
-        return max(shares) if any(shares) or (shares and len(shares) == len(records)) else None
+        """The share by the records of what the model was fitted on."""
+        return share_seen(self._models[variant.label].fitted_on, texts)
 
     def _prompt(self, role: str) -> str:
         return self.model.prompt(role or None)
@@ -234,6 +232,12 @@ class HostSubject(Subject):
         options = {"show_progress_bar": True} if self.show_progress_bar else {}  # not every encode has it
         for _ in variants:
             yield np.asarray(encode(list(texts), **options), dtype=np.float32)
+
+
+def share_seen(records: Sequence[FittedOn], texts: Sequence[str]) -> float | None:
+    """The largest share of texts that is in one of the records; a record of unknown text rules out a share of 0."""
+    shares = [record.saw(texts) for record in records if record.digest]
+    return max(shares) if any(shares) or (shares and len(shares) == len(records)) else None
 
 
 def _rules(tokenizer: Any) -> str:

@@ -47,9 +47,9 @@ class ModelChanges(MeasureValue):
     changes: tuple[Change, ...]
 
     def rows(self) -> list[Row]:
-        """A row for each number."""
+        """A row for each number: the model's is the second, that of the one it is compared with the first."""
         return [
-            {"figure": change.name, "first": change.first, "second": change.second}
+            {"figure": change.name, "model": change.second, "against": change.first}
             | {"difference": change.difference, "better": change.better or None}
             for change in self.changes
         ]
@@ -57,7 +57,7 @@ class ModelChanges(MeasureValue):
     @property
     def notes(self) -> tuple[str, ...]:
         """Which model is which."""
-        return (f"first: {self.first}; second: {self.second}",)
+        return (f"model: {self.second}; against: {self.first}",)
 
 
 def measure_changes(
@@ -110,7 +110,7 @@ def _plot(values: Values[ModelChanges], theme: "plots.Theme") -> "plots.Drawing"
 MEASURE = Measure(
     "against",
     "Compared with another model",
-    "Every figure of both, and the second less the first.",
+    "Every figure of both, and the model's less the other's.",
     measure_changes,
     of="models",
     default=True,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
+from layerwise.checksums import write_checksums
 from layerwise.encoder import LayerEncoder
 from layerwise.errors import ModelError
 from layerwise.files import atomic_folder
@@ -42,6 +43,7 @@ def save_model(
             _write(encoder, parts, new)
             if extra is not None:
                 extra(new)
+            write_checksums(new, without=["README.md"])
         except SafetensorError as error:  # which hides that the disk is full
             raise OSError(str(error)) from error
 

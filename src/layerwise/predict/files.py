@@ -14,8 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from layerwise.data import STDIN, Row, RowSource, column_type, written_text_of
+from layerwise.encoder import Progress, no_progress
 from layerwise.errors import InputError, LayerwiseError, MissingColumnError
-from layerwise.files import atomic_file
+from layerwise.files import atomic_file, check_writable
 from layerwise.predict.objective import TaskSetup
 from layerwise.predict.predictor import Predictions, Predictor
 
@@ -52,6 +53,8 @@ def predict_file(
     *,
     columns: Sequence[str] = (),
     format: str | None = None,
+    overwrite: bool = False,
+    progress: Progress = no_progress,
 ) -> FilePredictions:
     """Predict every row of a file, which is held in memory, and write the rows in their order, whole or not at all.
 
@@ -66,16 +69,18 @@ def predict_file(
         out: A file *.csv, *.tsv, *.jsonl or *.parquet; not the input itself.
         columns: The columns of the texts, where they differ from those of the training.
         format: The input's format; by default its ending says which, and standard input is text.
+        overwrite: Replace the output where it exists.
+        progress: Called with numbers of texts as they are embedded.
     """
     out = Path(out).expanduser()
-    writer = checked_writer(source, out)
+    writer = checked_writer(source, out, overwrite=overwrite)
     with _as_file(source, format) as path:
         rows = _read(path, predictor.setup(task), columns, format)
     added = _added_names(predictor.labels[task])
     for name in added:
         if name in rows.names:
             raise InputError(f"{source}: has a column {name!r} already, which predictions are written to; rename it")
-    predictions = predictor.predict(task, rows.texts)
+    predictions = predictor.predict(task, rows.texts, progress=progress)
     records = [
         record | dict(zip(added, values, strict=True))
         for record, values in zip(rows.records, _added_values(predictions), strict=True)
@@ -85,14 +90,15 @@ def predict_file(
     return FilePredictions(str(out), len(records), counts)
 
 
-def checked_writer(source: str, out: Path) -> Writer:
+def checked_writer(source: str, out: Path, *, overwrite: bool) -> Writer:
     """The writer for the output's ending; an output that cannot be written is refused before any work is done."""
     if out.suffix.lower() not in WRITERS:
         raise InputError(f"{out}: its ending {out.suffix!r} names no format; rename it to {', '.join(WRITERS)}")
-    if out.is_dir():
-        raise InputError(f"{out}: is a folder; give a file")
+    check_writable(out)
     if source != STDIN and Path(source).exists() and out.exists() and out.samefile(source):
         raise InputError(f"{out}: is the input itself, which would be lost; give another file with -o")
+    if out.exists() and not overwrite:
+        raise InputError(f"{out}: exists already; give another name, or --overwrite")
     return WRITERS[out.suffix.lower()]
 
 

@@ -12,7 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from layerwise.encoder import Array, SentenceTokenizer, Tokens, check_sentences, stream, window_rows, windows_of
+from layerwise.encoder import (
+    Array,
+    Progress,
+    SentenceTokenizer,
+    Tokens,
+    check_sentences,
+    no_progress,
+    stream,
+    window_rows,
+    windows_of,
+)
 from layerwise.errors import InputError, ModelError
 from layerwise.mixes import LayerAttention
 from layerwise.model import LayerModel
@@ -84,14 +94,16 @@ class Predictor:
         check_known(task, sorted(self.heads), "task")
         return self.heads[task].setup
 
-    def predict(self, task: str, inputs: Texts) -> Predictions:
+    def predict(self, task: str, inputs: Texts, *, progress: Progress = no_progress) -> Predictions:
         """Predict texts, or pairs of texts where the task takes two; rows stay in their order.
+
+        `progress` is called with numbers of texts as they are embedded, each different text once.
 
         >>> predictor.predict("sts", [("A cat sat.", "A cat was sitting.")]).numbers  # doctest: +SKIP
         array([4.3])
         """
         columns = _columns(self.setup(task), inputs)
-        return self.predictions(task, self.outputs(task, columns))
+        return self.predictions(task, self.outputs(task, columns, progress=progress))
 
     def predictions(self, task: str, outputs: NDArray[np.floating[Any]]) -> Predictions:
         """Labels and probabilities, or numbers, from a head's outputs; an error where the model has diverged."""
@@ -106,11 +118,13 @@ class Predictor:
         labels = tuple(classes[number] for number in predicted_classes(outputs))
         return Predictions(classes, labels, probabilities(outputs), none)
 
-    def outputs(self, task: str, columns: Sequence[Sequence[str]]) -> NDArray[np.float32]:
+    def outputs(
+        self, task: str, columns: Sequence[Sequence[str]], *, progress: Progress = no_progress
+    ) -> NDArray[np.float32]:
         """The outputs of the task's head for n rows of texts: (n, classes) logits, or (n,); heads run in float32."""
         head, device = self.heads[task], self.model.encoder.device
         with _in_eval_mode(*_modules(self.model), head), torch.inference_mode():
-            embedded = embed_columns(self.model, columns, self._tokenizers[task])
+            embedded = embed_columns(self.model, columns, self._tokenizers[task], progress=progress)
             with torch.autocast(device.type, enabled=False):
                 parts = [
                     head(*(torch.from_numpy(column[start : start + _ROWS]).to(device) for column in embedded)).cpu()
@@ -208,7 +222,11 @@ def task_tokenizers(
 
 
 def embed_columns(
-    model: LayerModel, columns: Sequence[Sequence[str]], tokenizer: SentenceTokenizer
+    model: LayerModel,
+    columns: Sequence[Sequence[str]],
+    tokenizer: SentenceTokenizer,
+    *,
+    progress: Progress = no_progress,
 ) -> tuple[Array, ...]:
     """Embeddings of each column's n texts, (n, width) each, every different text once; the tokenizer cuts them."""
     texts, rows = unique_texts(*columns)
@@ -220,6 +238,7 @@ def embed_columns(
         forward=lambda tokens, mask: model.forward(tokens, mask).float(),  # under autocast a head gives bfloat16
         device=encoder.device,
         budget=encoder.budget,
+        progress=progress,
     )
     embeddings = np.concatenate(list(parts))
     return tuple(embeddings[row] for row in rows)

@@ -69,7 +69,10 @@ def check_gold(gold: object, metric: Metric) -> Gold:
     if values.ndim != 1:
         raise InputError(f"Scores have the shape {values.shape}; expected one number for each pair")
     if len(values) < FEWEST_PAIRS:
-        raise InputError(f"{len(values)} pairs are too few to choose layers by; give {FEWEST_PAIRS} at the very least")
+        raise InputError(
+            f"{len(values)} pairs are too few to choose layers by; give at least {2 * FEWEST_PAIRS}: {FEWEST_PAIRS} to "
+            f"choose and as many to report"
+        )
     if not np.isfinite(values).all():
         place = int(np.flatnonzero(~np.isfinite(values))[0])
         raise InputError(f"Score {place} is {values[place]}, not a finite number; mend or drop it")

@@ -93,7 +93,7 @@ def random_splits(pairs: int, dev: int | float, splits: int, seed: int) -> list[
         raise InputError(f"{splits} splits are not possible; 1 or more are")
     if chosen < FEWEST_PAIRS or pairs - chosen < FEWEST_PAIRS:
         raise InputError(
-            f"{pairs} pairs, {chosen} of which choose, are too few: {FEWEST_PAIRS} at least must choose and as many "
+            f"{pairs} pairs, {chosen} of which choose, are too few: at least {FEWEST_PAIRS} must choose and as many "
             f"must be left to report; give more pairs or another number of dev pairs"
         )
     random = np.random.default_rng(seed)

@@ -106,7 +106,7 @@ def without_labels(
         raise InputError(f"The two sides' lengths differ: {', '.join(map(str, sorted(sizes)))}")
     (size,) = sizes
     if size < FEWEST_PAIRS:
-        raise InputError(f"{size} sentences are too few to choose layers by; give {FEWEST_PAIRS} at the very least")
+        raise InputError(f"{size} sentences are too few to choose layers by; give at least {FEWEST_PAIRS}")
     check_seed(seed)
     random = np.random.default_rng(seed)
     first = np.tile(np.arange(size), _UNLIKE)

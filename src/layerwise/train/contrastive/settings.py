@@ -10,7 +10,14 @@ from layerwise.errors import InputError
 from layerwise.mixes import LayerAttention, parse_mix
 from layerwise.settings import Settings
 from layerwise.train.contrastive.terms import TERMS, FrozenSettings, TermSettings
-from layerwise.train.loop.settings import BaseModelSettings, BaseRecipe, EvalSchedule, check_trainable
+from layerwise.train.loop.settings import (
+    BaseModelSettings,
+    BaseRecipe,
+    EvalSchedule,
+    absolute,
+    absolute_task_file,
+    check_trainable,
+)
 from layerwise.train.recipes.format import ListedTable, RecipeFormat, RecipeSource, Tables
 
 
@@ -151,6 +158,18 @@ class Recipe(BaseRecipe):
             raise InputError(f"no objective reads [data] column {', '.join(unread)}; remove it, or add info-nce")
         for term in self.objectives:
             term.check_columns(width)
+
+    def with_absolute_paths(self) -> Self:
+        """The same recipe with absolute paths of the encoder, the text and task files."""
+        test = tuple(map(absolute_task_file, self.dev.test))
+        return (
+            super()
+            .with_absolute_paths()
+            .replaced(
+                data=self.data.replaced(files=tuple(map(absolute, self.data.files))),
+                dev=self.dev.replaced(task=absolute_task_file(self.dev.task), test=test),
+            )
+        )
 
     @property
     def frozen(self) -> FrozenSettings | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import EarlyStoppingCallback, TrainerCallback
 
+from layerwise.checksums import write_checksums
 from layerwise.files import plain_json
 
 METRICS = "metrics.jsonl"
@@ -16,7 +17,7 @@ OnStep = Callable[[int, int, dict[str, float]], object]
 
 def make_callbacks(folder: Path, on_step: OnStep | None, *, patience: int) -> list[TrainerCallback]:
     """The metrics file in a folder, logging at evaluations, progress, and early stopping where there is patience."""
-    callbacks: list[TrainerCallback] = [LogAtEvaluation(), MetricsFile(folder / METRICS)]
+    callbacks: list[TrainerCallback] = [LogAtEvaluation(), Checksums(), MetricsFile(folder / METRICS)]
     if on_step is not None:
         callbacks.append(Progress(on_step))
     if patience:
@@ -50,6 +51,17 @@ class MetricsFile(TrainerCallback):
 
     def _lines(self) -> list[str]:
         return self.path.read_text(encoding="utf-8").splitlines() if self.path.is_file() else []
+
+
+class Checksums(TrainerCallback):
+    """Writes the checksums of every checkpoint, by which a resumed run knows that it is undamaged."""
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """After a checkpoint was written."""
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        if state.is_world_process_zero and folder.is_dir():
+            others = [path.name for path in folder.glob("rng_state_*")]  # other processes may be writing theirs
+            write_checksums(folder, without=others)
 
 
 class LogAtEvaluation(TrainerCallback):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from layerwise.checksums import changed_files
 from layerwise.errors import InputError, TrainingError
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,12 @@ def checkpoint_to_resume(folder: Path, *, resume: bool) -> Path | None:
     checkpoint = last_checkpoint(folder)
     if checkpoint is not None and not resume:
         raise InputError(f"{folder}: holds checkpoints of a training; resume with --resume, or give another folder")
+    for path in folder.glob("checkpoint-*") if checkpoint is not None else ():  # the best one is read at the end
+        if changed := changed_files(path):
+            raise InputError(
+                f"{path / changed[0]}: is damaged: its checksum differs; remove {path} to resume from an earlier "
+                f"checkpoint, or from the beginning"
+            )
     if resume and checkpoint is None:
         log.warning("%s: no checkpoint to resume from; the training starts from the beginning", folder)
     try:

@@ -68,6 +68,7 @@ class Job(ABC, Generic[R, S, M]):
         self.recipe = recipe.replaced(reached="")  # the score of another run
         if isinstance(encoder, str):
             self.recipe = self.recipe.replaced(model=recipe.model.replaced(encoder=encoder))
+        self.recipe = self.recipe.with_absolute_paths()
         self._encoder = encoder if isinstance(encoder, LayerEncoder) else None
         self._is_prepared = False
 

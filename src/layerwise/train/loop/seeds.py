@@ -171,7 +171,7 @@ class _SeedRun:
         formats = self.job.formats
         try:
             source = replace(formats.read(file), folders=())  # its paths are resolved already
-            before = formats.parse(source).without_description()
+            before = formats.parse(source).with_absolute_paths().without_description()
         except InputError as error:
             raise InputError(f"{error}; correct it, or remove it to resume without comparing the settings") from error
         now = self.job.recipe.without_description()

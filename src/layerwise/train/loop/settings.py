@@ -1,5 +1,7 @@
 """Settings that every kind of training has: encoder and pooler, the optimiser, when to evaluate."""
 
+import os
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -122,6 +124,21 @@ class BaseRecipe(Settings):
         """All settings, for JSON and the model card."""
         return self.model_dump()
 
+    def with_absolute_paths(self) -> Self:
+        """The same recipe for a run that may be resumed from any folder: paths that exist are absolute."""
+        return self.replaced(model=self.model.replaced(encoder=absolute(self.model.encoder)))
+
     def without_description(self) -> Self:
         """What decides a training: the recipe without name, about and reached."""
         return self.replaced(name="", about="", reached="")
+
+
+def absolute(name: str) -> str:
+    """The absolute path of a file or folder that exists; any other name, such as one of the hub's, as it is."""
+    path = Path(name).expanduser()
+    return os.path.abspath(path) if name and path.exists() else name  # noqa: PTH100 - links keep their names
+
+
+def absolute_task_file(name: str) -> str:
+    """The same for a task file; the name of a task stays, whatever else has that name."""
+    return absolute(name) if name.endswith(".toml") else name

@@ -16,7 +16,14 @@ from layerwise.errors import InputError
 from layerwise.predict import TaskObjective, TaskSetup
 from layerwise.registry import unknown
 from layerwise.settings import Settings
-from layerwise.train.loop.settings import BaseModelSettings, BaseRecipe, EvalSchedule, Positive
+from layerwise.train.loop.settings import (
+    BaseModelSettings,
+    BaseRecipe,
+    EvalSchedule,
+    Positive,
+    absolute,
+    absolute_task_file,
+)
 from layerwise.train.multitask.rows import check_splits
 from layerwise.train.recipes.format import ListedTable, RecipeFormat, RecipeSource, Tables
 
@@ -152,6 +159,12 @@ class MultitaskRecipe(BaseRecipe):
     def trained(self) -> tuple[TaskSetup, ...]:
         """The tasks of a weight above 0, with their objectives."""
         return tuple(setup for setup in self.setups if setup.objective.weight)
+
+    def with_absolute_paths(self) -> Self:
+        """The same recipe with absolute paths of the encoder, the tasks' rows and task files."""
+        tasks = tuple(task.replaced(file=absolute(task.file)) if task.suite == "own" else task for task in self.tasks)
+        dev = self.dev.replaced(test=tuple(map(absolute_task_file, self.dev.test)))
+        return super().with_absolute_paths().replaced(tasks=tasks, dev=dev)
 
     def only(self, names: Collection[str]) -> Self:
         """The same recipe for some of its tasks."""

@@ -1,0 +1,34 @@
+"""Checksums of a folder's files, written beside them: a bit that a disk has changed is noticed when they are read."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from layerwise.digests import file_sha256
+from layerwise.errors import InputError
+from layerwise.files import read_json, write_json
+
+CHECKSUMS = "checksums.json"
+
+
+def write_checksums(folder: Path, *, without: Iterable[str] = ()) -> None:
+    """Write the SHA-256 of every file in a folder, but for some names."""
+    left_out = {CHECKSUMS, *without}
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in left_out)
+    write_json(folder / CHECKSUMS, {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}, indent=1)
+
+
+def changed_files(folder: Path) -> list[str]:
+    """The names of files that differ from their checksums or are missing; none where no checksums were written."""
+    if not (folder / CHECKSUMS).is_file():
+        return []
+    try:
+        checksums = read_json(folder / CHECKSUMS)
+    except InputError:
+        return [CHECKSUMS]
+    return [name for name, expected in checksums.items() if _sha256(folder, name) != expected]
+
+
+def _sha256(folder: Path, name: str) -> str:
+    path = folder / name
+    inside = path.resolve().is_relative_to(folder.resolve())  # never a file outside the folder
+    return file_sha256(path) if inside and path.is_file() else ""

@@ -1,0 +1,116 @@
+"""A model that was evaluated before, known by its files: what identifies it is read without loading its weights.
+
+Where every result is stored, nothing else is needed. Where one is missing, the model is loaded then.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from layerwise.data import TaskRows
+from layerwise.digests import file_sha256, json_digest
+from layerwise.encoder import Array, ModelFolder
+from layerwise.errors import InputError
+from layerwise.evaluate.protocol import Outcome, Protocol
+from layerwise.evaluate.subjects import Subject, Variant, share_seen
+from layerwise.files import plain_json, read_json, write_json
+from layerwise.postprocess import ENCODER, FittedOn, read_records
+from layerwise.version import __version__
+
+log = logging.getLogger(__name__)
+
+_FORMAT = 1
+_DECIDING = (".json", ".txt", ".model", ".safetensors", ".jinja", ".py")  # endings of files that decide an embedding
+
+
+class Memory:
+    """What identified models when they were loaded, in a folder of JSON files.
+
+    Args:
+        folder: Where they are.
+        model: The model's files.
+        choice: What was chosen about the model: options of loading, layers.
+    """
+
+    def __init__(self, folder: Path, model: ModelFolder, choice: dict[str, Any]) -> None:
+        packages = {name: version(name) for name in ("torch", "transformers", "tokenizers")}
+        known_by = {"format": _FORMAT, "files": files_digest(model.root), "choice": choice, "layerwise": __version__}
+        self._path = folder / f"{json_digest(known_by | packages)[:32]}.json"
+        self._model = model
+
+    def recall(self, load: Callable[[], Subject]) -> Subject | None:
+        """The subject as it was; `load` loads it where it must embed. None if it is not known, or damaged."""
+        if not self._path.is_file():
+            return None
+        try:
+            known = read_json(self._path)
+            if known.pop("digest") != json_digest(known):
+                raise ValueError
+            variants = [Variant(**{**one, "layers": tuple(one["layers"])}) for one in known["variants"]]
+        except (InputError, KeyError, TypeError, ValueError):
+            log.warning("%s: is damaged; the model is loaded again", self._path)
+            return None
+        own = known["own_mix"]
+        records = [record for record in read_records(self._model) if own or record.what == ENCODER]
+        return RememberedSubject(self._model.name, known["facts"], variants, records, load)
+
+    def keep(self, subject: Subject, *, own_mix: bool) -> None:
+        """Remember a loaded subject; `own_mix` says that it embeds by the mix that the model was saved with."""
+        variants = [asdict(variant) for variant in subject.variants]
+        known = plain_json({"facts": subject.facts(), "variants": variants, "own_mix": own_mix})
+        write_json(self._path, known | {"digest": json_digest(known)})
+
+
+class RememberedSubject(Subject):
+    """A subject whose facts are known; it is loaded when it must embed."""
+
+    def __init__(
+        self,
+        name: str,
+        facts: dict[str, Any],
+        variants: Sequence[Variant],
+        records: Sequence[FittedOn],
+        load: Callable[[], Subject],
+    ) -> None:
+        self._name, self._facts, self._variants = name, facts, list(variants)
+        self._records, self._load = records, load
+
+    @property
+    def name(self) -> str:
+        """What the model was asked for by."""
+        return self._name
+
+    @property
+    def variants(self) -> list[Variant]:
+        """As they were."""
+        return self._variants
+
+    def facts(self) -> dict[str, Any]:
+        """As they were, but for the name: the folder may have another one now."""
+        return self._facts | {"model": self._name}
+
+    def saw(self, texts: Sequence[str], variant: Variant) -> float | None:  # noqa: ARG002 - the same for all
+        """By the records in the model's folder."""
+        return share_seen(self._records, texts)
+
+    def embed(self, texts: Sequence[str], role: str, variants: Sequence[Variant]) -> Iterator[Array]:
+        """By the loaded model."""
+        return self._loaded.embed(texts, role, variants)
+
+    def outcomes(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
+        """By the loaded model."""
+        return self._loaded.outcomes(rows, protocol, variants)
+
+    @cached_property
+    def _loaded(self) -> Subject:
+        return self._load()
+
+
+def files_digest(folder: Path) -> str:
+    """Of all files in a folder that decide an embedding, by their names and contents."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix in _DECIDING and path.is_file())
+    return json_digest([[path.relative_to(folder).as_posix(), file_sha256(path)] for path in files])
