@@ -178,7 +178,7 @@ class LayerEncoder:
     ) -> Iterator[Array]:
         """Run `forward(tokens, mask)` over windows of sentences: one array each, rows in the sentences' order."""
         survive_fork()
-        for array in stream(
+        yield from stream(
             windows,
             tokenizer=self._sentences,
             pad_id=int(self.tokenizer.pad_token_id or 0),
@@ -187,9 +187,7 @@ class LayerEncoder:
             budget=self.budget,
             may_pad=self.reader.ignores_padding,
             progress=progress,
-        ):
-            self._check_finite(array)
-            yield array
+        )
 
     def read(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
         """One batch's views, as the model's device has them: (batch, poolings, layers, width)."""
@@ -236,14 +234,18 @@ class LayerEncoder:
         backend = "" if self.backend == "torch" else f", backend={self.backend!r}"
         return f"LayerEncoder({self.name!r}, {facts}, dtype={self.dtype!r}, device={str(self.device)!r}{backend})"
 
-    def _check_finite(self, array: Array) -> None:
-        if np.isfinite(array).all():
-            return
-        rows = int((~np.isfinite(array).reshape(len(array), -1).all(1)).sum())
-        remedy = "use dtype bfloat16 or float32" if self.dtype == "float16" else "check the model's weights"
-        raise ModelError(
-            f"{self.name}: {rows} of {len(array)} sentences have NaN or infinite numbers in {self.dtype}; {remedy}"
-        )
+    def check_finite(self, embeddings: Array) -> None:
+        """Refuse embeddings (texts, width) that are not finite, as half precision makes them where it overflows."""
+        rows = int((~np.isfinite(embeddings).all(1)).sum())
+        if rows:
+            raise ModelError(
+                f"{self.name}: {rows} of {len(embeddings)} embeddings have NaN or infinite numbers in {self.dtype}; "
+                f"{self._remedy}"
+            )
+
+    @property
+    def _remedy(self) -> str:
+        return "use dtype bfloat16 or float32" if self.dtype == "float16" else "check the model's weights"
 
     def _onnx_reader(self) -> OnnxReader:
         fingerprint = partial(model_fingerprint, self.model)  # taken when a graph is looked up, not before
@@ -260,7 +262,7 @@ class LayerEncoder:
         for name in names:
             POOLINGS[name]  # an unknown name is refused before any work
         rows = window_rows(4 * len(names) * len(layers) * self.width)
-        start = 0
+        start, finite = 0, np.ones(len(layers), dtype=bool)
         with tqdm(total=len(texts), unit="sentence", desc="Layers") if bar else nullcontext() as shown:
             for part in self.stream(
                 windows_of(texts, rows),
@@ -269,7 +271,11 @@ class LayerEncoder:
             ):
                 for number, name in enumerate(names):
                     views[name][start : start + len(part)] = part[:, number]
+                finite &= np.isfinite(part).all((0, 1, 3))
                 start += len(part)
+        if not finite.all():
+            broken = ", ".join(str(layer) for layer, whole in zip(layers, finite, strict=True) if not whole)
+            log.warning("%s: NaN or infinite numbers in layers %s; %s", self.name, broken, self._remedy)
 
     def _cached_views(
         self, texts: Sequence[str], names: Sequence[str], store: ViewCache, bar: bool

@@ -352,7 +352,9 @@ class LayerModel:
             embeddings = self.forward(tokens, mask)[:, :width]
             return F.normalize(embeddings, dim=-1) if normalize else embeddings
 
-        yield from self.encoder.stream(windows, forward, progress=progress)
+        for embeddings in self.encoder.stream(windows, forward, progress=progress):
+            self.encoder.check_finite(embeddings)
+            yield embeddings
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """One padded batch, (batch, tokens) twice, to embeddings (batch, width)."""

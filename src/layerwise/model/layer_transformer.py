@@ -69,6 +69,7 @@ class LayerTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         prompt = model.prompt()
         views = model.encoder.encode_layers([prompt + text for text in texts], model.mix.poolings, cache=self.cache)
         embeddings = model.embed_views(views)
+        model.encoder.check_finite(embeddings)
         return _unit_length(embeddings) if self.normalize else embeddings
 
     def _loaded(self) -> LayerModel:
