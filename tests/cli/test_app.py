@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -320,14 +321,28 @@ def test_sigterm_ends_a_command_as_an_error_does(monkeypatch, capfd, tmp_path):
             return iter(())
 
     monkeypatch.setattr("layerwise.encoder.cache.ViewCache.entries", stop)
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        code, output, _ = run_main(monkeypatch, capfd, "cache")
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    code, output, _ = run_main(monkeypatch, capfd, "cache")
     assert (code, output) == (143, "")
     assert list(tmp_path.glob(".half*")) == []
     assert not (tmp_path / "half.txt").exists()
+
+
+def test_a_sigterm_that_python_swallows_is_sent_again(monkeypatch, capfd):
+    class Stopped:
+        def __del__(self):  # what it raises is ignored by Python
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def stop(_cache):
+        del_this = Stopped()
+        del del_this
+        threading.Event().wait(60)
+
+    monkeypatch.setattr("layerwise.encoder.cache.ViewCache.entries", stop)
+    hook = sys.unraisablehook
+    code, output, error = run_main(monkeypatch, capfd, "cache")
+    assert (code, output, error) == (143, "", "")
+    assert sys.unraisablehook is hook
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 @pytest.mark.parametrize(

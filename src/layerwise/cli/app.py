@@ -1,7 +1,6 @@
 """The command `layerwise`: its commands, and what becomes of errors."""
 
 import logging
-import signal
 import sys
 from typing import Annotated, Any
 
@@ -25,6 +24,7 @@ from layerwise.cli import (
     train,
 )
 from layerwise.cli.screen import say_error
+from layerwise.cli.signals import orderly_stop
 from layerwise.errors import LayerwiseError
 from layerwise.version import __version__
 
@@ -74,9 +74,9 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 def main() -> None:
     """Run a command; a user's mistake, or a disk's fault, is one line and exit code 2."""
-    signal.signal(signal.SIGTERM, _stop)
     try:
-        sys.exit(app(standalone_mode=False, prog_name="layerwise") or 0)
+        with orderly_stop():
+            sys.exit(app(standalone_mode=False, prog_name="layerwise") or 0)
     except LayerwiseError as error:
         say_error(str(error))
         sys.exit(2)
@@ -93,11 +93,6 @@ def main() -> None:
     except MemoryError:
         say_error("not enough memory; give fewer rows, or a smaller model")
         sys.exit(2)
-
-
-def _stop(*_: object) -> None:
-    """End as an error does, so that nothing half-written is left: what SIGTERM does."""
-    sys.exit(128 + signal.SIGTERM)
 
 
 def _show_usage(error: Any) -> None:
