@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from layerwise.errors import MixError
+from layerwise.errors import MixError, ModelError
 
 Pool = Callable[[Tensor], Any]
 Inputs = Mapping[str, Tensor]
@@ -91,8 +91,9 @@ def layer_reader(model: nn.Module) -> LayerReader:
     """
     probe = probe_inputs(model)
     with torch.inference_mode():
-        states = all_states(model, probe)
+        states = _probed(model, probe)
         depth = len(states) - 1
+        _check_finite(model, states, probe["attention_mask"])
         for blocks in block_lists(model, depth=depth):
             tapped = TappedLayers(model, blocks, depth=depth)
             read = tapped.read(probe, range(depth + 1), Tensor.clone)
@@ -151,6 +152,28 @@ def _hooked(blocks: Sequence[nn.Module], hook: Callable[..., None]) -> Iterator[
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _probed(model: nn.Module, probe: Inputs) -> list[Tensor]:
+    try:
+        return all_states(model, probe)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, TypeError, LookupError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelError(
+            f"{type(model).__name__}: cannot be run ({reason}); is its config.json of other weights?"
+        ) from error
+
+
+def _check_finite(model: nn.Module, states: Sequence[Tensor], mask: Tensor) -> None:
+    """Refuse a model whose every embedding would be NaN; in half precision that may be the probe's alone."""
+    last = states[-1][mask.bool()]
+    if last.dtype == torch.float32 and not torch.isfinite(last).all():
+        raise ModelError(
+            f"{type(model).__name__}: the states of its last layer are NaN or infinite; its config.json or weights are "
+            f"damaged, download them again"
+        )
 
 
 def _same(tapped: Tensor, expected: Tensor) -> bool:
