@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from layerwise.encoder import LayerEncoder
 from layerwise.encoder import load as loading
-from layerwise.errors import ModelError, UnsafeModelError
+from layerwise.errors import LayerwiseError, ModelError, UnsafeModelError
 from layerwise.evaluate import load_subject
 from layerwise.model import LayerModel
 from support.tiny import DEPTH, WIDTH
