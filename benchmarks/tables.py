@@ -239,6 +239,21 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
 }
 
 
+def attacks_table() -> str:
+    """The attacks of the last run, by list."""
+    results, parts = read("attacks"), []
+    for title in dict.fromkeys(facts["list"] for facts in results.values()):
+        attacks = {name: facts for name, facts in results.items() if facts["list"] == title}
+        rows = [
+            f"| {facts['tries']} | {facts['promise']} | {facts['tried']:,} | {facts['held']:,} | "
+            f"{facts['mended'] or 'nothing'} | `{facts['test'] or 'none'}` | `python benchmarks/attacks {name}` |\n"
+            for name, facts in attacks.items()
+        ]
+        head = "| attack | promise | tried | held | mended | test | again |\n|---|---|---|---|---|---|---|\n"
+        parts.append(f"\n### {title}\n\n{head}{''.join(rows)}")
+    return "".join(parts).replace("\\|", "|")
+
+
 def write_reached() -> list[str]:
     """What recipes reached into their files; gives the names of those that said something else."""
     stale = []

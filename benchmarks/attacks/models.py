@@ -523,6 +523,7 @@ ATTACKS = [
         "pickles that run code as weights, beside weights, as tokenizer, as a head, under the name of safetensors",
         "no pickle is loaded; the folder is refused or the pickle ignored",
         pickles,
+        mended="`evaluate` showed a traceback of torch where a head was pickled",
         test=_TESTS,
     ),
     Attack(
@@ -530,6 +531,8 @@ ATTACKS = [
         "code in the folder that auto_map, module types, activations or attention kernels name",
         "nothing of it is imported or fetched without --trust-remote-code",
         remote_code,
+        mended="attn_implementation could name code of the hub; `evaluate` handed any module type on to "
+        "sentence-transformers",
         test=_TESTS,
     ),
     Attack(
@@ -537,6 +540,7 @@ ATTACKS = [
         "module paths and links out of the folder, pipes, devices and loops in place of files",
         "only files inside the folder are read",
         paths,
+        mended="module paths and links led out of the folder; a pipe in place of weights was waited for",
         test=_TESTS,
     ),
     Attack(
@@ -544,6 +548,8 @@ ATTACKS = [
         "absurd sizes and depths, wrong types, deep and broken JSON in config.json and its neighbours",
         "a model or one line; memory follows the weights, not the config",
         configs,
+        mended="a million layers were built for minutes, mismatched sizes took their memory, some values gave "
+        "tracebacks or NaN",
         test=_TESTS,
     ),
     Attack(
@@ -551,6 +557,7 @@ ATTACKS = [
         "safetensors that are cut, of other shapes, not finite, or whose header lies",
         "one line that names the file",
         weights,
+        mended="NaN and infinite weights were loaded",
         test=_TESTS,
     ),
     Attack(
@@ -558,6 +565,8 @@ ATTACKS = [
         "tokenizers that grow texts, nest, match slowly, pad without end or give unknown ids",
         "a model or one line; a text's memory follows its length",
         tokenizers,
+        mended="a normalizer could let a text grow without bound; unknown ids and too many special tokens gave "
+        "tracebacks",
         test=_TESTS,
     ),
     Attack(
@@ -565,6 +574,7 @@ ATTACKS = [
         "hostile chat templates, cards and JSON of a gigabyte",
         "templates and cards are not read, JSON of that size is refused",
         templates_and_cards,
+        mended="JSON of any size was parsed",
         test=_TESTS,
     ),
     Attack(
@@ -572,6 +582,7 @@ ATTACKS = [
         "layerwise.json, heads, mixes, flows, attention, prompts and tasks.json with absurd values",
         "a model or one line",
         saved_parts,
+        mended="values of other kinds gave tracebacks, networks larger than their weights took their memory",
         test=_TESTS,
     ),
 ]

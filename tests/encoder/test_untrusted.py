@@ -253,7 +253,7 @@ def test_a_chat_template_is_not_rendered(folder, tmp_path):
 )
 def test_our_parts_with_absurd_values_are_one_short_line(name, facts, folder):
     (folder / name).write_text(json.dumps(facts))
-    with pytest.raises(ModelError) as error:
+    with pytest.raises(LayerwiseError, match=r"layerwise\.json|pooling|prompt") as error:
         LayerModel.load(folder, device="cpu")
     assert len(str(error.value)) < 1100
     assert len(str(error.value).splitlines()) == 1

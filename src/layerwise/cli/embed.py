@@ -6,7 +6,20 @@ from typing import Annotated
 
 import typer
 
-from layerwise.cli.options import AsJson, Backend, Device, Dtype, MaxLength, Mix, Model, Revision, TrustRemoteCode
+from layerwise.cli.options import (
+    AsJson,
+    Backend,
+    Delimiter,
+    Device,
+    Dtype,
+    Encoding,
+    InputFormat,
+    MaxLength,
+    Mix,
+    Model,
+    Revision,
+    TrustRemoteCode,
+)
 from layerwise.cli.screen import counting, print_json, print_line, say_error
 
 
@@ -17,7 +30,9 @@ def embed(
     column: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
     keep: Annotated[list[str] | None, typer.Option(help="A column to carry along (repeat; Parquet only).")] = None,
     mix: Mix = None,
-    input_format: Annotated[str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending.")] = None,
+    input_format: InputFormat = None,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
     output_format: Annotated[str | None, typer.Option("--format", help="Of the shards: parquet or npy.")] = None,
     prompt: Annotated[str | None, typer.Option(help="A text to put before each sentence.")] = None,
     prompt_name: Annotated[str | None, typer.Option(help="The name of one of the model's prompts.")] = None,
@@ -44,7 +59,9 @@ def embed(
     shards, joined, shard_format = split_out(out, output_format)
     devices = tuple(device.split(",")) if device else ()
     job = EmbedJob(
-        source=RowSource.of(source, (column, *(keep or ())), format=input_format),
+        source=RowSource.of(
+            source, (column, *(keep or ())), format=input_format, encoding=encoding, delimiter=delimiter
+        ),
         format=shard_format,
         shard_rows=shard_rows,
         empty=empty,

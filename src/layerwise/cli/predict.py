@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from layerwise.cli.options import AsJson, Device
+from layerwise.cli.options import AsJson, Delimiter, Device, Encoding, InputFormat
 from layerwise.cli.screen import print_json, print_line, say_error
 from layerwise.errors import InputError
 
@@ -21,9 +21,9 @@ def predict(
     columns: Annotated[
         str | None, typer.Option(help="The columns of the texts, such as text or left,right; else as in training.")
     ] = None,
-    input_format: Annotated[
-        str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending, text for -.")
-    ] = None,
+    input_format: InputFormat = None,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -37,7 +37,16 @@ def predict(
     try:
         predictor = Predictor.load(model, device=device)
         chosen = task or _only_task(model, list(predictor.heads))
-        result = predict_file(predictor, chosen, source, out, columns=names, format=input_format)
+        result = predict_file(
+            predictor,
+            chosen,
+            source,
+            out,
+            columns=names,
+            format=input_format,
+            encoding=encoding,
+            delimiter=delimiter,
+        )
     except KeyboardInterrupt as stopped:
         say_error(f"interrupted; nothing was written to {out}")
         raise typer.Exit(130) from stopped

@@ -6,14 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from layerwise.data import STDIN, Row, RowSource, column_type, written_text_of
+from layerwise.data import STDIN, Row, RowSource, column_type, lines_of, written_text_of
 from layerwise.errors import InputError, LayerwiseError, MissingColumnError
 from layerwise.files import atomic_file
 from layerwise.predict.objective import TaskSetup
@@ -52,6 +52,8 @@ def predict_file(
     *,
     columns: Sequence[str] = (),
     format: str | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
 ) -> FilePredictions:
     """Predict every row of a file, which is held in memory, and write the rows in their order, whole or not at all.
 
@@ -66,11 +68,13 @@ def predict_file(
         out: A file *.csv, *.tsv, *.jsonl or *.parquet; not the input itself.
         columns: The columns of the texts, where they differ from those of the training.
         format: The input's format; by default its ending says which, and standard input is text.
+        encoding: The input's, where it is text; UTF-8 without it. The output is UTF-8.
+        delimiter: The input's, where it is CSV or TSV.
     """
     out = Path(out).expanduser()
     writer = checked_writer(source, out)
     with _as_file(source, format) as path:
-        rows = _read(path, predictor.setup(task), columns, format)
+        rows = _read(path, predictor.setup(task), columns, format=format, encoding=encoding, delimiter=delimiter)
     added = _added_names(predictor.labels[task])
     for name in added:
         if name in rows.names:
@@ -117,12 +121,12 @@ def _as_file(source: str, format: str | None) -> Iterator[str]:
             raise type(error)(str(error).replace(str(path), "standard input")) from error
 
 
-def _read(path: str, setup: TaskSetup, columns: Sequence[str], format: str | None) -> _Rows:
+def _read(path: str, setup: TaskSetup, columns: Sequence[str], **reading: str | None) -> _Rows:
     declared = setup.task.text_columns
     wanted = tuple(columns) or declared
     if len(wanted) != len(declared):
         raise InputError(f"--columns names {len(wanted)}; task {setup.name!r} takes {len(declared)}")
-    source = RowSource.of(path, wanted, format=format)
+    source = RowSource.of(path, wanted, **reading)
     try:
         numbered = list(_numbered(source))
     except MissingColumnError as error:
@@ -145,14 +149,12 @@ def _numbered(source: RowSource) -> Iterator[tuple[int, Record]]:
         return
     next(iter(source), None)  # the reader refuses a file that cannot be read or lacks these columns
     if source.format == "jsonl":
-        with Path(source.path).open("rb") as lines:
-            texts = (line.decode("utf-8-sig") for line in lines)
-            records = (json.loads(text) for text in texts if text.strip())
-            for row, record in zip(source, records, strict=True):  # `source` comes first and refuses bad rows
-                yield row.place, record
+        records = (json.loads(text) for text in lines_of(source) if text.strip())
+        for row, record in zip(source, records, strict=True):  # `source` comes first and refuses bad rows
+            yield row.place, record
     else:
         header = _header(source)
-        for row in RowSource(source.path, source.format, header):
+        for row in replace(source, columns=header):
             yield row.place, dict(zip(header, row.values, strict=True))
 
 
@@ -162,8 +164,7 @@ def _header(source: RowSource) -> tuple[str, ...]:
         import pyarrow.parquet as pq
 
         return tuple(str(name) for name in pq.read_schema(source.path).names)
-    with Path(source.path).open(encoding="utf-8-sig", newline="") as lines:
-        return tuple(next(csv.reader(lines, delimiter="\t" if source.format == "tsv" else ",")))
+    return tuple(next(csv.reader(lines_of(source), delimiter=source.delimiter)))
 
 
 def _added_names(classes: Sequence[str]) -> list[str]:
