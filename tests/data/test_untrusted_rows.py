@@ -57,7 +57,7 @@ def test_bytes_that_cannot_be_decoded_name_the_option(tmp_path):
 @pytest.mark.parametrize("name", ["nothing", "rot13", "hex", "a\0b", ""])
 def test_an_encoding_that_is_none_is_refused(name, tmp_path):
     (tmp_path / "rows.txt").write_text("a\n")
-    with pytest.raises(InputError, match="--encoding .* is unknown; give one such as"):
+    with pytest.raises(InputError, match=r"--encoding .* is unknown; give one such as"):
         texts(tmp_path / "rows.txt", encoding=name)
 
 
