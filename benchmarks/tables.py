@@ -219,6 +219,21 @@ def lc_summary() -> str:
     return "\n".join(lines) + f"\n\n{note}\n"
 
 
+def attacks_table() -> str:
+    """The attacks of the last run, by list."""
+    results, parts = read("attacks"), []
+    for title in dict.fromkeys(facts["list"] for facts in results.values()):
+        attacks = {name: facts for name, facts in results.items() if facts["list"] == title}
+        rows = [
+            f"| {facts['tries']} | {facts['promise']} | {facts['tried']:,} | {facts['held']:,} | "
+            f"{facts['mended'] or 'nothing'} | `{facts['test'] or 'none'}` | `python benchmarks/attacks {name}` |\n"
+            for name, facts in attacks.items()
+        ]
+        head = "| attack | promise | tried | held | mended | test | again |\n|---|---|---|---|---|---|---|\n"
+        parts.append(f"\n### {title}\n\n{head}{''.join(rows)}")
+    return "".join(parts)
+
+
 TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "embed-results": (["README.md", "docs/embed.md"], embed_table),
     "lc-summary": (["README.md"], lc_summary),
@@ -238,6 +253,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "report-cost": (["docs/analyze.md"], report_table),
     "training-speed": (["docs/train.md"], speed_table),
     "multitask-results": (["docs/multitask.md"], multitask_table),
+    "attacks": (["docs/reliability.md"], attacks_table),
 }
 
 

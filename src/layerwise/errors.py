@@ -1,8 +1,31 @@
 """What goes wrong through no fault of the program: one clear line each, which the command line prints as it is."""
 
+import re
+
+_LONGEST = 1000
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)  # control characters, those that turn the direction of text, halves of surrogate pairs
+
+
+def printable(text: str) -> str:
+    r"""A text as a terminal may show it: control characters, a newline too, are written out.
+
+    >>> printable("red: \x1b[31m")
+    'red: \\x1b[31m'
+    """
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
 
 class LayerwiseError(ValueError):
-    """The base of every error that a user can mend. Its text says what came, what was expected, what to do."""
+    """The base of every error that a user can mend. Its text says what came, what was expected, what to do.
+
+    The text is one line, without control characters; the middle of a very long one is left out.
+    """
+
+    def __init__(self, text: object = "") -> None:
+        line = printable(" ".join(str(text).split()))
+        super().__init__(line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}")
 
 
 class InputError(LayerwiseError):
@@ -19,6 +42,10 @@ class MixError(LayerwiseError):
 
 class ModelError(LayerwiseError):
     """A model folder or hub name that can't be loaded or saved."""
+
+
+class UnsafeModelError(ModelError):
+    """A model folder that would run code, lead out of itself, or take far more memory than its weights."""
 
 
 class TrainingError(LayerwiseError):

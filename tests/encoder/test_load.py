@@ -136,7 +136,7 @@ def test_one_missing_shard_is_refused(tmp_path):
 @pytest.mark.parametrize("text", ["{", "", '{"model_type": "bert"', "[]", "{}", '{"model_type": "no-such-type"}'])
 def test_a_config_that_says_nothing_is_refused(text, folder):
     (folder / "config.json").write_text(text)
-    with pytest.raises(ModelError, match=f"{folder}: transformers cannot load this model: "):
+    with pytest.raises(ModelError, match=f"{folder}.*: (transformers cannot load|not valid JSON|expected a JSON obj)"):
         load(folder)
 
 

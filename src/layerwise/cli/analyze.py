@@ -13,7 +13,9 @@ from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import (
     AsJson,
     DataFolder,
+    Delimiter,
     DrawSeed,
+    Encoding,
     LeftColumn,
     MostPairs,
     PairsOrTask,
@@ -68,6 +70,8 @@ def analyze(
     left: LeftColumn = "sentence1",
     right: RightColumn = "sentence2",
     score: ScoreColumn = None,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
     split: TaskSplit = "test",
     limit: MostPairs = 1000,
     seed: DrawSeed = 0,
@@ -136,7 +140,8 @@ def analyze(
     facts: dict[str, Any] = {}
     if model is not None and on_models:
         options = {"seed": seed, "sentence": sentence, "layers": _numbers(layers), "pooling": pooling, "method": method}
-        drawn = _pairs(pairs, (left, right), score, split, data).limited(limit, seed=seed)
+        named = {"score": score, "split": split, "data": data, "encoding": encoding, "delimiter": delimiter}
+        drawn = _pairs(pairs, (left, right), named).limited(limit, seed=seed)
         if names and not every:
             _check_graded(on_models, drawn)
         subjects = _load([against, model] if against else [model], drawn, loading)
@@ -217,12 +222,12 @@ def _numbers(layers: str | None) -> list[int] | None:
         raise InputError(f"--layers {layers!r}: give layer numbers with commas between, such as 1,6,-1") from error
 
 
-def _pairs(name: str | None, columns: tuple[str, str], score: str | None, split: str, data: str | None) -> "TaskRows":
+def _pairs(name: str | None, columns: tuple[str, str], named: dict[str, Any]) -> "TaskRows":
     from layerwise.data import demo_rows, load_pairs
 
     if name is None:
         return demo_rows()
-    return load_pairs(name, columns=columns, score=score, split=split, data=data)
+    return load_pairs(name, columns=columns, **named)
 
 
 def _check_graded(measures: Sequence["Measure"], pairs: "TaskRows") -> None:

@@ -25,7 +25,7 @@ from layerwise.cli import (
 )
 from layerwise.cli.screen import say_error
 from layerwise.cli.signals import orderly_stop
-from layerwise.errors import LayerwiseError
+from layerwise.errors import LayerwiseError, printable
 from layerwise.version import __version__
 
 app = typer.Typer(
@@ -52,6 +52,13 @@ app.add_typer(cache.app, name="cache")
 app.add_typer(data.app, name="data")
 
 
+class _Printable(logging.Formatter):
+    """Messages may hold texts and names of files: control characters are written out."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the host's name
+        return printable(super().formatMessage(record))
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"layerwise {__version__}")
@@ -64,7 +71,9 @@ def _common(
         bool, typer.Option("--version", metavar="", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setFormatter(_Printable("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[shown])
     logging.getLogger("layerwise").setLevel(logging.INFO)
 
 

@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 from layerwise.cli.loading import check_model
-from layerwise.cli.options import AsJson, Backend, Device, Dtype, MaxLength, Mix, Model, Revision, TrustRemoteCode
+from layerwise.cli.options import (
+    AsJson,
+    Backend,
+    Delimiter,
+    Device,
+    Dtype,
+    Encoding,
+    InputFormat,
+    MaxLength,
+    Mix,
+    Model,
+    Revision,
+    TrustRemoteCode,
+)
 from layerwise.cli.screen import counting, print_json, print_line, say_error
 from layerwise.errors import InputError, MissingColumnError
 
@@ -19,7 +32,9 @@ def embed(
     column: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
     keep: Annotated[list[str] | None, typer.Option(help="A column to carry along (repeat; Parquet only).")] = None,
     mix: Mix = None,
-    input_format: Annotated[str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending.")] = None,
+    input_format: InputFormat = None,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
     output_format: Annotated[str | None, typer.Option("--format", help="Of the shards: parquet or npy.")] = None,
     prompt: Annotated[str | None, typer.Option(help="A text to put before each sentence.")] = None,
     prompt_name: Annotated[str | None, typer.Option(help="The name of one of the model's prompts.")] = None,
@@ -47,7 +62,8 @@ def embed(
     from layerwise.data import RowSource
 
     check_model(model)
-    rows = RowSource.of(source, (column, *(keep or ())), format=input_format)
+    columns = (column, *(keep or ()))
+    rows = RowSource.of(source, columns, format=input_format, encoding=encoding, delimiter=delimiter)
     from layerwise.embed import EmbedJob, ModelChoice, run_embed, split_out  # takes seconds
 
     shards, joined, shard_format = split_out(out, output_format)

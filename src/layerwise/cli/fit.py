@@ -8,7 +8,7 @@ import typer
 
 from layerwise.cli.folders import check_free
 from layerwise.cli.loading import Loading, loads_model
-from layerwise.cli.options import AsJson, Mix, Model
+from layerwise.cli.options import AsJson, Delimiter, Encoding, InputFormat, Mix, Model
 from layerwise.cli.screen import counting, print_json, print_line
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.registry import check_known
@@ -33,7 +33,9 @@ def fit(
     epochs: Annotated[int, typer.Option(help="Flow: how often each sentence is seen.")] = 5,
     seed: Annotated[int, typer.Option(help="Flow: of its weights and batches.")] = 0,
     column: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
-    input_format: Annotated[str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending.")] = None,
+    input_format: InputFormat = None,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
     limit: Annotated[int | None, typer.Option(help="Only the first so many sentences.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", metavar="", help="Replace what is in OUT.")] = False,
     mix: Mix = None,
@@ -51,7 +53,7 @@ def fit(
     if dimensions is not None and kind != "whitening":
         raise InputError(f"--dimensions is for whitening, not for {kind}")
     check_free(out, overwrite)
-    texts = _read(source, column, input_format, limit)
+    texts = _read(source, column, limit, format=input_format, encoding=encoding, delimiter=delimiter)
     from layerwise.model import LayerModel  # takes seconds: the mistakes above are reported first
     from layerwise.postprocess import FittedOn
 
@@ -71,12 +73,12 @@ def fit(
     print_line(f"{fitted.name} fitted on {record}; saved in {out}, embeddings of {facts['width']} numbers")
 
 
-def _read(source: str, column: str, input_format: str | None, limit: int | None) -> list[str]:
+def _read(source: str, column: str, limit: int | None, **reading: str | None) -> list[str]:
     from itertools import islice
 
     from layerwise.data import RowSource, text_of
 
-    rows = RowSource.of(source, (column,), format=input_format)
+    rows = RowSource.of(source, (column,), **reading)
     try:
         texts = [text for row in islice(rows, limit) if (text := text_of(rows, row, 0)).strip()]
     except MissingColumnError as error:

@@ -28,6 +28,10 @@ TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", metavar="", help="Run code that comes with the model.")
 ]
 
+InputFormat = Annotated[str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending.")]
+Encoding = Annotated[str | None, typer.Option(help="Of a file that is text, such as utf-16 or latin-1; else UTF-8.")]
+Delimiter = Annotated[str | None, typer.Option(help="Between CSV fields: a character, or tab, semicolon, pipe.")]
+
 PairsOrTask = Annotated[
     str | None,
     typer.Option(help="CSV, TSV, JSONL or Parquet, or a task such as stsb; without, pairs of the package."),

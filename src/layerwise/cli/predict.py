@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from layerwise.cli.loading import check_model
-from layerwise.cli.options import AsJson, Device
+from layerwise.cli.options import AsJson, Delimiter, Device, Encoding, InputFormat
 from layerwise.cli.screen import counting, print_json, print_line, say_error
 from layerwise.errors import InputError
 
@@ -22,9 +22,9 @@ def predict(
     columns: Annotated[
         str | None, typer.Option(help="The columns of the texts, such as text or left,right; else as in training.")
     ] = None,
-    input_format: Annotated[
-        str | None, typer.Option(help="text, csv, tsv, jsonl or parquet; else by ending, text for -.")
-    ] = None,
+    input_format: InputFormat = None,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", metavar="", help="Replace OUT where it exists.")] = False,
     device: Device = None,
     as_json: AsJson = False,
@@ -49,6 +49,8 @@ def predict(
                 out,
                 columns=names,
                 format=input_format,
+                encoding=encoding,
+                delimiter=delimiter,
                 overwrite=overwrite,
                 progress=progress,
             )

@@ -12,7 +12,9 @@ from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import (
     AsJson,
     DataFolder,
+    Delimiter,
     DrawSeed,
+    Encoding,
     LeftColumn,
     Model,
     MostPairs,
@@ -37,6 +39,8 @@ def report(
     left: LeftColumn = "sentence1",
     right: RightColumn = "sentence2",
     score: ScoreColumn = None,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
     split: TaskSplit = "test",
     limit: MostPairs = 1000,
     seed: DrawSeed = 0,
@@ -64,7 +68,19 @@ def report(
     from layerwise.report import build_page, command_line, measure_model, measure_trainings, report_data, write_page
 
     curves = measure_trainings(trainings or ())
-    whole = load_pairs(pairs, columns=(left, right), score=score, split=split, data=data) if pairs else demo_rows()
+    whole = (
+        load_pairs(
+            pairs,
+            columns=(left, right),
+            score=score,
+            split=split,
+            data=data,
+            encoding=encoding,
+            delimiter=delimiter,
+        )
+        if pairs
+        else demo_rows()
+    )
     drawn = whole.limited(limit, seed=seed)
     models = {name: LayerModel.load(name, **loading) for name in ([model] if against is None else [model, against])}
     try:
@@ -81,7 +97,13 @@ def report(
     except KeyboardInterrupt as stopped:
         say_error("interrupted; no report was written, but encoded views are cached: the same command will be faster")
         raise typer.Exit(130) from stopped
-    columns = _typed(("--left", left, "sentence1"), ("--right", right, "sentence2"), ("--score", score, None))
+    columns = _typed(
+        ("--left", left, "sentence1"),
+        ("--right", right, "sentence2"),
+        ("--score", score, None),
+        ("--encoding", encoding, None),
+        ("--delimiter", delimiter, None),
+    )
     source = _typed(("--pairs", pairs, None), ("--split", split, "test"), ("--data", data, None))
     how = _typed(
         ("--max-length", loading["max_length"], None),

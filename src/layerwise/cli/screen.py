@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from layerwise.errors import printable
 from layerwise.files import plain_json
 
 if TYPE_CHECKING:
@@ -14,19 +15,25 @@ if TYPE_CHECKING:
 
 def say_error(text: str) -> None:
     """One line on standard error."""
-    print("error: " + " ".join(text.split()), file=sys.stderr)  # noqa: T201
+    print("error: " + printable(" ".join(text.split())), file=sys.stderr)  # noqa: T201
 
 
 def print_json(value: Any) -> None:
     """A result for programs; what is not a number is null, for JSON knows no NaN."""
-    print(json.dumps(plain_json(value), indent=2, ensure_ascii=False, allow_nan=False))  # noqa: T201
+    text = json.dumps(plain_json(value), indent=2, ensure_ascii=False, allow_nan=False)
+    print("\n".join(map(_escaped, text.split("\n"))))  # noqa: T201
+
+
+def _escaped(line: str) -> str:
+    """A line of JSON without what JSON allows and a terminal may obey."""
+    return "".join(char if printable(char) == char else f"\\u{ord(char):04x}" for char in line)
 
 
 def print_line(text: str = "") -> None:
     """A line for people. Nothing in it is markup: a folder may well be called run[old]."""
     from rich.console import Console
 
-    Console().print(text, markup=False, highlight=False)
+    Console().print("\n".join(map(printable, text.split("\n"))), markup=False, highlight=False)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
@@ -39,12 +46,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     table = Table(box=box.SIMPLE_HEAD)
     for place, column in enumerate(columns):
         numeric = all(row[place][:1].isdigit() or row[place][:1] in "-+" for row in rows if row[place])
-        table.add_column(Text(column), justify="right" if place and numeric else "left")
+        table.add_column(Text(printable(column)), justify="right" if place and numeric else "left")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console()
     if title:
-        console.print(Text(title))  # over the table, not in it, where it would be broken to the table's width
+        console.print(Text(printable(title)))  # over the table: in it, it would be broken to the table's width
     console.print(table)
 
 

@@ -10,7 +10,7 @@ import typer
 from layerwise.cli.folders import check_free
 from layerwise.cli.inputs import check_pairs
 from layerwise.cli.loading import Loading, loads_model
-from layerwise.cli.options import AsJson, DataFolder, Model
+from layerwise.cli.options import AsJson, DataFolder, Delimiter, Encoding, InputFormat, Model
 from layerwise.cli.screen import counting, print_json, print_line, print_table
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.muted import muted
@@ -40,7 +40,9 @@ def search(
         str | None, typer.Option(help="The column of the score or label: 'score', but none for retrieval.")
     ] = None,
     where: Annotated[str | None, typer.Option(help="COLUMN=VALUE: take only such rows, e.g. split=test.")] = None,
-    input_format: Annotated[str | None, typer.Option(help="csv, tsv, jsonl, parquet or text; else by ending.")] = None,
+    input_format: InputFormat = None,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
     data: DataFolder = None,
     metric: Annotated[
         str | None,
@@ -108,7 +110,8 @@ def search(
     if no_labels is not None:
         check_known(no_labels, _UNLABELLED, "--no-labels")
     space = Space.parse(layers, highest=max_layer)
-    rows = _read(pairs, left, right, score, where, input_format, metric, no_labels, data)
+    reading = {"format": input_format, "encoding": encoding, "delimiter": delimiter}
+    rows = _read(pairs, left, right, score, where, reading, metric, no_labels, data)
     names = [name.strip() for name in pooling.split(",")] if pooling else []
     if rows.task.has_classes and no_labels is None:
         _check_classes(rows, names, metric, method, dev, head)
@@ -189,7 +192,7 @@ def _read(
     right: str,
     score: str | None,
     where: str | None,
-    input_format: str | None,
+    reading: "Mapping[str, str | None]",
     metric: str | None,
     no_labels: str | None,
     data: str | None,
@@ -200,9 +203,10 @@ def _read(
 
     if where is not None and "=" not in where:
         raise InputError(f"--where {where!r} is not COLUMN=VALUE")
+    input_format = reading["format"]
     is_file = Path(path).suffix != ".toml" and (Path(path).is_file() or guess_format(path) or input_format)
     if not is_file:
-        if (left, right, score, where, input_format) != ("sentence1", "sentence2", None, None, None):
+        if (left, right, score, where, *reading.values()) != ("sentence1", "sentence2", *[None] * 5):
             raise InputError(f"{path}: is a task, which declares its columns; --left, --right and so on are for files")
         task, *more = find_tasks([path], data=data)
         if more:
@@ -220,7 +224,7 @@ def _read(
             (left, left) if no_labels in ("dropout", "neighbours") else (left, right),
             graded,
             where=(column, value) if where else None,
-            format=input_format,
+            **reading,
             kind="retrieval" if retrieval else "sts",
         )
     except MissingColumnError as error:

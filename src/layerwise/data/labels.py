@@ -2,6 +2,8 @@
 
 import math
 import re
+import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 _WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0+)?")
@@ -25,6 +27,21 @@ def label_name(value: Any) -> str:
     if whole:
         return "0" if whole[1] == "-0" else whole[1]
     return "" if name.lower() == "nan" else name
+
+
+def look_alikes(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Names that a reader takes for one: they differ only by spaces around them or by their Unicode form.
+
+    >>> look_alikes(["yes", "no", "yes "])
+    [('yes', 'yes ')]
+    """
+    first: dict[str, str] = {}
+    pairs = []
+    for name in names:
+        alike = first.setdefault(" ".join(unicodedata.normalize("NFKC", name).split()), name)
+        if alike != name:
+            pairs.append((alike, name))
+    return pairs
 
 
 def as_number(value: Any) -> float | None:

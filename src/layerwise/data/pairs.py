@@ -1,10 +1,11 @@
 """Pairs of texts as rows of a task: from a plain file, a task by its name, memory, or the demonstration."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,8 @@ def read_pairs(
     *,
     where: tuple[str, str] | None = None,
     format: str | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
     kind: str = "sts",
 ) -> TaskRows:
     """All rows of a plain file of pairs, as those of the task that the arguments declare.
@@ -68,13 +71,14 @@ def read_pairs(
         score: The column of the scores; None where there are none.
         where: (column, value): only rows with this value.
         format: One of the formats of `layerwise.data.rows`; by default the file's ending says which.
+        encoding: Of a file that is text; UTF-8 without it.
+        delimiter: Between the fields of a CSV or TSV file, where it is another than its format's.
         kind: "sts", or "retrieval" (queries and passages).
     """
     subset, only = where or ("", None)
     named = _columns(columns, score) | {"subset": subset}
-    rows = read_task(
-        Task(name="pairs", kind=kind, file=path, columns=named, only=only), path, format=format, empty=None
-    )
+    task = Task(name="pairs", kind=kind, file=path, columns=named, only=only)
+    rows = read_task(task, path, format=format, encoding=encoding, delimiter=delimiter, empty=None)
     return replace(rows, origin=Path(path).name)
 
 
@@ -85,6 +89,7 @@ def load_pairs(
     score: str | None = None,
     split: str = "test",
     data: str | os.PathLike[str] | None = None,
+    **reading: str | None,
 ) -> TaskRows:
     """Load the pairs of a file (CSV, TSV, JSONL, Parquet), or of an STS task by its name or task file (*.toml).
 
@@ -94,9 +99,13 @@ def load_pairs(
         score: The column of a file's scores; by default "score" where the file has it, else no scores.
         split: Which rows of a task that has splits.
         data: The data folder of tasks, as for `layerwise evaluate`.
+        reading: format, encoding and delimiter of a file, as for `read_pairs`.
     """
-    if is_pair_file(name):
-        return _from_file(name, columns, score)
+    if is_pair_file(name) or reading.get("format"):
+        return _from_file(name, columns, score, reading)
+    option = next((option for option, value in reading.items() if value is not None), None)
+    if option is not None:
+        raise InputError(f"{name}: is a task, which declares its file; --{option} is for files")
     return _from_task(name, split, data)
 
 
@@ -105,22 +114,22 @@ def is_pair_file(name: str) -> bool:
     return Path(name).suffix != ".toml" and (Path(name).is_file() or bool(guess_format(name)))
 
 
-def _from_file(path: str, columns: tuple[str, str], score: str | None) -> TaskRows:
-    if Path(path).is_file() and guess_format(path) in (None, "", "text"):
+def _from_file(path: str, columns: tuple[str, str], score: str | None, reading: Mapping[str, Any]) -> TaskRows:
+    if Path(path).is_file() and (reading.get("format") or guess_format(path)) in ("", "text"):
         raise InputError(f"{path}: no file of pairs by its ending; give CSV, TSV, JSONL or Parquet")
     try:
-        return _read(path, columns, score)
+        return _read(path, columns, score, reading)
     except MissingColumnError as error:
         raise InputError(f"{error}; name the columns by --left, --right and --score") from error
 
 
-def _read(path: str, columns: tuple[str, str], score: str | None) -> TaskRows:
+def _read(path: str, columns: tuple[str, str], score: str | None, reading: Mapping[str, Any]) -> TaskRows:
     try:
-        return read_pairs(path, columns, score or _SCORE)
+        return read_pairs(path, columns, score or _SCORE, **reading)
     except MissingColumnError:
         if score is not None:
             raise
-    return read_pairs(path, columns, None)
+    return read_pairs(path, columns, None, **reading)
 
 
 def _from_task(name: str, split: str, data: str | os.PathLike[str] | None) -> TaskRows:

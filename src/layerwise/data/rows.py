@@ -4,7 +4,9 @@ Memory does not grow with the file. An error (not UTF-8, a missing column, a val
 the row, and says what to do.
 """
 
+import codecs
 import csv
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +28,9 @@ _SUFFIXES = {
     ".tsv": "tsv",
 }
 _PARQUET_ROWS = 4096
+_UTF8 = "utf-8"
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
+_NAMED_DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "space": " "}
 _LONGEST_FIELD = 2**31 - 1  # the csv module's limit of 128 KiB is too low for texts
 
 
@@ -48,10 +53,23 @@ class RowSource:
     path: str
     format: str
     columns: tuple[str, ...]
+    encoding: str = _UTF8
+    delimiter: str = ","
 
     @classmethod
-    def of(cls, path: str, columns: Sequence[str], *, format: str | None = None) -> "RowSource":
-        """A source whose format is that of the file's ending, unless `format` says otherwise."""
+    def of(
+        cls,
+        path: str,
+        columns: Sequence[str],
+        *,
+        format: str | None = None,
+        encoding: str | None = None,
+        delimiter: str | None = None,
+    ) -> "RowSource":
+        """A source whose format is that of the file's ending, unless `format` says otherwise.
+
+        Text is UTF-8 unless `encoding` names another; `delimiter` is a character, or tab, comma, semicolon, pipe.
+        """
         if path != STDIN and Path(path).is_dir():
             raise InputError(f"{path}: is a folder; give a file in it, or - for standard input")
         if path != STDIN and not Path(path).exists():
@@ -67,7 +85,7 @@ class RowSource:
             raise InputError(f"{path}: a text file has no column {columns[1]!r}; give CSV, JSONL or Parquet")
         if known == "parquet" and path == STDIN:
             raise InputError("Parquet cannot be read from standard input, as it is read from its end; give the file")
-        return cls(path, known, tuple(columns))
+        return cls(path, known, tuple(columns), _encoding(known, encoding), _delimiter(known, delimiter))
 
     @property
     def name(self) -> str:
@@ -106,6 +124,12 @@ def written_text_of(source: RowSource, row: Row, column: int) -> str:
     return text
 
 
+def lines_of(source: RowSource) -> Iterator[str]:
+    """The lines of a file that is text, decoded."""
+    with _open_text(source) as lines:
+        yield from (line for _, line in _numbered(source, lines))
+
+
 def column_type(source: RowSource, name: str) -> Any:
     """The Arrow type of a Parquet file's column."""
     import pyarrow.parquet as pq
@@ -122,19 +146,19 @@ def _read_text(source: RowSource) -> Iterator[Row]:
 
 @FORMATS.register("csv")
 def _read_csv(source: RowSource) -> Iterator[Row]:
-    return _read_delimited(source, ",")
+    return _read_delimited(source)
 
 
 @FORMATS.register("tsv")
 def _read_tsv(source: RowSource) -> Iterator[Row]:
-    return _read_delimited(source, "\t")
+    return _read_delimited(source)
 
 
-def _read_delimited(source: RowSource, delimiter: str) -> Iterator[Row]:
+def _read_delimited(source: RowSource) -> Iterator[Row]:
     csv.field_size_limit(_LONGEST_FIELD)
     with _open_text(source) as lines:
         plain = (line for _, line in _numbered(source, lines))
-        reader = csv.reader(plain, delimiter=delimiter, strict=True)
+        reader = csv.reader(plain, delimiter=source.delimiter, strict=True)
         try:
             header = next(reader, None)
             if header is None:
@@ -184,7 +208,7 @@ def _read_parquet(source: RowSource) -> Iterator[Row]:
             for values in zip(*columns, strict=True):
                 place += 1
                 yield Row(place, values)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, OverflowError, UnicodeError) as error:
         raise InputError(f"{source.name}: not a readable Parquet file: {str(error).splitlines()[0]}") from error
 
 
@@ -203,7 +227,9 @@ def _shown_header(source: RowSource, header: Sequence[str]) -> str:
     shown = ", ".join(map(repr, header))
     marks = ";|\t," if source.format in ("csv", "tsv") and len(header) == 1 else ""
     other = next((mark for mark in marks if mark in header[0]), None)
-    return f"{shown}, separated by {other!r}: *.csv needs commas and *.tsv tabs" if other else shown
+    if other is None:
+        return shown
+    return f"{shown}, separated by {other!r}: *.csv needs commas and *.tsv tabs, or give --delimiter {other!r}"
 
 
 @contextmanager
@@ -221,9 +247,62 @@ def _open_text(source: RowSource) -> Iterator[BinaryIO]:
 
 def _numbered(source: RowSource, lines: BinaryIO) -> Iterator[tuple[int, str]]:
     """Lines with their numbers, decoded one by one so that a bad one can be named."""
+    if source.encoding != _UTF8:
+        yield from _decoded(source, lines)
+        return
     for place, line in enumerate(lines, start=1):
         try:
-            text = line.decode("utf-8-sig" if place == 1 else "utf-8")
+            text = line.decode("utf-8-sig" if place == 1 else _UTF8)
         except UnicodeDecodeError as error:
-            raise source.fail(place, f"not UTF-8 ({error.reason}); save the file as UTF-8") from error
+            wide = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            other = "utf-16" if wide else "latin-1"
+            raise source.fail(
+                place, f"not UTF-8 ({error.reason}); save the file as UTF-8, or name its encoding: --encoding {other}"
+            ) from error
         yield place, text
+
+
+def _decoded(source: RowSource, lines: BinaryIO) -> Iterator[tuple[int, str]]:
+    """As `_numbered`, for other encodings, in which a newline need not be one byte."""
+    place = 0
+    text = io.TextIOWrapper(lines, encoding=source.encoding, newline="\n")
+    try:
+        for place, line in enumerate(text, start=1):
+            yield place, line.removeprefix("\ufeff") if place == 1 else line
+    except UnicodeError as error:
+        reason = getattr(error, "reason", error)
+        raise source.fail(
+            place + 1, f"not {source.encoding} here or below ({reason}); name the file's encoding: --encoding"
+        ) from error
+    finally:
+        if not lines.closed:
+            text.detach()  # or it would close standard input
+
+
+def _encoding(format: str, name: str | None) -> str:
+    """The encoding's one name, which must be one of texts."""
+    if name is None:
+        return _UTF8
+    if format == "parquet":
+        raise InputError(f"--encoding {name} is for text, CSV, TSV and JSONL; Parquet knows its own, leave it out")
+    try:
+        codec = codecs.lookup(name)
+    except (LookupError, ValueError):
+        codec = None
+    if codec is None or not codec._is_text_encoding:
+        raise InputError(f"--encoding {name!r} is unknown; give one such as utf-8, utf-16, latin-1, cp1252, shift_jis")
+    return _UTF8 if codec.name in ("utf-8", "utf-8-sig") else codec.name
+
+
+def _delimiter(format: str, name: str | None) -> str:
+    """The character between fields."""
+    if name is None:
+        return _DELIMITERS.get(format, ",")
+    if format not in _DELIMITERS:
+        raise InputError(f"--delimiter {name!r} is for CSV and TSV, not for {format}; leave it out")
+    mark = _NAMED_DELIMITERS.get(name.lower(), name)
+    if len(mark) != 1 or mark in '"\r\n':
+        raise InputError(
+            f"--delimiter {name!r} is not one character; give one such as ';', or tab, comma, semicolon, pipe or space"
+        )
+    return mark

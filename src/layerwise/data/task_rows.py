@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.data.labels import as_number, is_missing, label_name, listed
+from layerwise.data.labels import as_number, is_missing, label_name, listed, look_alikes
 from layerwise.data.rows import Row, RowSource, text_of, written_text_of
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError, MissingColumnError
-from layerwise.texts import unique_texts
+from layerwise.texts import has_lone_surrogate, unique_texts
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +155,8 @@ def read_task(
     path: str | Path,
     *,
     format: str | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
     empty: str | None = EMPTY,
     unlabelled: Container[str] = (),
 ) -> TaskRows:
@@ -166,11 +168,14 @@ def read_task(
         task: The declaration.
         path: The file; "-" is standard input.
         format: One of the formats of `layerwise.data.rows`; by default the file's ending says which.
+        encoding: Of a file that is text; UTF-8 without it.
+        delimiter: Between the fields of a CSV or TSV file, where it is another than its format's.
         empty: What an empty text becomes; None refuses empty texts.
         unlabelled: Roles whose labels may be hidden: missing ones become None there, and none is checked.
     """
     columns = {place: name for place, name in task.columns.items() if name}
-    reader = _Reader(task, RowSource.of(str(path), tuple(columns.values()), format=format), columns, empty, unlabelled)
+    source = RowSource.of(str(path), tuple(columns.values()), format=format, encoding=encoding, delimiter=delimiter)
+    reader = _Reader(task, source, columns, empty, unlabelled)
     values: dict[str, list[Any]] = {place: [] for place in columns}
     numbers = []
     for number, row in reader.rows():
@@ -179,6 +184,8 @@ def read_task(
             values[place].append(value)
     reader.check(len(numbers))
     splits = reader.by_role(values.get("split", []), len(numbers))
+    if task.has_classes:
+        reader.tell_look_alikes(values.get("label", []))
     return TaskRows(
         task,
         values["left"],
@@ -262,6 +269,8 @@ class _Reader:
             raise self.source.fail(row.place, f"no label in {column!r}; every row needs a class")
         if isinstance(value, list | dict):
             raise self.source.fail(row.place, f"{column} is {value}; expected one class, a text or a number")
+        if has_lone_surrogate(str(value)):
+            raise self.source.fail(row.place, f"{column} holds half a surrogate pair, no text; correct it")
         if not labels:
             return str(value)
         name = label_name(value)
@@ -289,6 +298,17 @@ class _Reader:
             subset = f"{self.columns['subset']} = {self.task.only}"
             raise NoSubsetError(f"{self.source.name}: no rows with {subset}; {self.needed}")
         raise InputError(f"{self.source.name}: no rows; {self.needed}")
+
+    def tell_look_alikes(self, labels: list[Any]) -> None:
+        """Warn of two classes that look like one."""
+        for name, other in look_alikes(dict.fromkeys(label for label in labels if label is not None)):
+            log.warning(
+                "%s: %s and %s are two classes, which differ only by spaces or Unicode form; write them alike if they "
+                "are one",
+                self.source.name,
+                ascii(name),
+                ascii(other),
+            )
 
     def by_role(self, names: list[str], rows: int) -> dict[str, Rows]:
         """Role -> its rows. Without declared splits every row is tested (and folded, where classes are learned)."""

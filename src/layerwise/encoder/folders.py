@@ -15,7 +15,7 @@ from typing import Any
 
 from layerwise.checksums import CHECKSUMS, changed_files
 from layerwise.digests import file_sha256
-from layerwise.errors import ModelError
+from layerwise.errors import ModelError, UnsafeModelError
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ _VOCABULARIES = (
     *("spiece.model", "spm.model", "sentencepiece.bpe.model"),
 )
 _STATES = "feature-extraction"  # the task of a Transformer that gives hidden states
+_LARGEST_JSON = 64 << 20  # bytes; tokenizer.json, which may be larger, is not read here
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -52,10 +53,7 @@ class ModelFolder:
         path = self.root.joinpath(*parts)
         if not path.is_file():
             return {}
-        value = _parse_json(path)
-        if not isinstance(value, dict):
-            raise ModelError(f"{path}: expected a JSON object, found {type(value).__name__}")
-        return value
+        return read_model_json(path)
 
 
 def find_model(
@@ -141,6 +139,7 @@ def _described(name: str, root: Path) -> ModelFolder:
     modules = _parse_json(modules_file) if modules_file.is_file() else []
     if not isinstance(modules, list) or not all(map(_is_module, modules)):
         raise ModelError(f"{modules_file}: expected a list of modules with a type and a path each")
+    _check_inside(root, modules)
     folder = ModelFolder(name, root, modules)
     _check_first(folder)
     _check_complete(folder.encoder)
@@ -164,6 +163,21 @@ def _is_module(entry: Any) -> bool:
     return isinstance(entry, dict) and "type" in entry and isinstance(entry.get("path", ""), str)
 
 
+def _check_inside(root: Path, modules: list[dict[str, Any]]) -> None:
+    """Refuse a folder whose modules or links lead out of it; the hub's cache links to the files of the same model."""
+    for module in modules:
+        path = Path(module.get("path", ""))
+        if path.is_absolute() or ".." in path.parts:
+            raise UnsafeModelError(f"{root / 'modules.json'}: the path {str(path)!r} leads out of the model's folder")
+    home = root.resolve()
+    blobs = home.parents[1] / "blobs" if home.parent.name == "snapshots" else home
+    for folder, folders, files in os.walk(root):
+        for entry in (Path(folder, name) for name in (*folders, *files)):
+            target = Path(os.path.realpath(entry)) if entry.is_symlink() else home  # `resolve` raises for a loop
+            if not (target.is_relative_to(home) or target.is_relative_to(blobs)):
+                raise UnsafeModelError(f"{entry}: links to a file outside the model's folder; copy that file there")
+
+
 def _check_complete(folder: Path) -> None:
     """Refuse a folder that lacks a file: transformers would replace it by random weights or an empty vocabulary."""
     if not (folder / "config.json").is_file():
@@ -171,7 +185,7 @@ def _check_complete(folder: Path) -> None:
         if models:  # the output of a training
             raise ModelError(f"{folder}: the folder of a training, not of a model; give {models[0]}")
         raise ModelError(f"{folder}: no config.json; give the folder of a transformers or sentence-transformers model")
-    if not any(folder.glob("*.safetensors")):
+    if not any(file.is_file() for file in folder.glob("*.safetensors")):
         if any((folder / pickled).is_file() for pickled in _PICKLES):
             raise ModelError(
                 f"{folder}: the weights are pickled (pytorch_model.bin), which can run code when loaded; "
@@ -185,8 +199,19 @@ def _check_complete(folder: Path) -> None:
         raise ModelError(f"{folder}: no tokenizer (tokenizer.json, vocab.txt, …); save the tokenizer there too")
 
 
+def read_model_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a model's folder."""
+    value = _parse_json(path)
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
 def _parse_json(path: Path) -> Any:
     try:
+        size = path.stat().st_size
+        if size > _LARGEST_JSON:
+            raise UnsafeModelError(f"{path}: {size:,} bytes, where a model has a few thousand; it is not read")
         return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{path}: not valid JSON ({error}); copy or download the folder again") from error

@@ -1,5 +1,9 @@
 """Model and tokenizer from a folder: safetensors only, no remote code unless allowed, no random weights."""
 
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,13 +11,21 @@ from typing import Any
 import torch
 from tokenizers import normalizers
 from torch import nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
-from layerwise.encoder.folders import ModelFolder
-from layerwise.errors import ModelError
+from layerwise.encoder.folders import ModelFolder, read_model_json
+from layerwise.errors import ModelError, UnsafeModelError
 from layerwise.muted import quiet
 from layerwise.registry import check_known
 
 _LONGEST = 1_000_000  # for tokenizers and models that name no limit
+_MOST_LAYERS = 1024
+_MOST_GROWTH = 1000  # letters for one letter of a text; SentencePiece's rules make up to 18 of one
+_SLACK = 1 << 24  # numbers that a model may hold beside its weights: position tables, a pooler that was not saved
+_ATTENTIONS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -29,12 +41,19 @@ class LoadedEncoder:
 def load_encoder(folder: ModelFolder, *, dtype: str, device: torch.device, trust_remote_code: bool) -> LoadedEncoder:
     """Load the transformer of a model folder."""
     check_known(dtype, DTYPES, "dtype")
+    if not trust_remote_code:
+        _check_config(folder.encoder)
     model = _load_model(folder.encoder, DTYPES[dtype], trust_remote_code)
     tokenizer = _load_tokenizer(folder.encoder, trust_remote_code)
     if _sentence_bert_config(folder).get("do_lower_case"):
         _lower_case(tokenizer)
     _check_fit(folder.encoder, model, tokenizer)
     length = _max_length(model, tokenizer, folder)
+    if tokenizer.num_special_tokens_to_add() > length:
+        raise ModelError(
+            f"{folder.encoder}: the tokenizer adds {tokenizer.num_special_tokens_to_add()} special tokens to a text, "
+            f"but the model takes {length} in all; the folder mixes files of two models"
+        )
     return LoadedEncoder(model.to(device).eval(), tokenizer, length)
 
 
@@ -54,11 +73,12 @@ def pick_device(device: str | torch.device | None) -> torch.device:
 
 
 def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:
-    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
     try:
         with quiet():
+            if not trust_remote_code:
+                _check_size(path)
             kind = _model_class(path, trust_remote_code)
             model, report = kind.from_pretrained(
                 path,
@@ -72,9 +92,9 @@ def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.M
         raise ModelError(f"{path}: the weights cannot be read ({error}); copy or download them again") from error
     except ModelError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, StrictDataclassError) as error:
+    except Exception as error:
         if "trust_remote_code" in str(error):
-            raise ModelError(
+            raise UnsafeModelError(
                 f"{path}: this model brings code, which is not run unless you trust it: trust_remote_code=True"
             ) from error
         raise ModelError(f"{path}: transformers cannot load this model: {_first_line(error)}") from error
@@ -87,6 +107,7 @@ def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.M
     if report["missing_keys"]:  # a masked language model has no pooler: zeros keep its unused place, not noise
         for key in report["missing_keys"]:
             model.get_parameter(key).data.zero_()
+    _check_finite(path, model)
     return model  # type: ignore[no-any-return]
 
 
@@ -104,14 +125,113 @@ def _model_class(path: Path, trust_remote_code: bool) -> Any:
     return AutoModelForTextEncoding
 
 
+def _check_config(path: Path) -> None:
+    """Refuse settings by which transformers would fetch and run code, or build a model of any depth."""
+    config = read_model_json(path / "config.json")
+    for key, value in _settings(config):
+        if key.endswith("attn_implementation") and value not in (None, *_ATTENTIONS):
+            raise UnsafeModelError(
+                f"{path / 'config.json'}: {key} is {value!r}, which may be code of the hub; known: "
+                f"{', '.join(_ATTENTIONS)}"
+            )
+        is_depth = key in ("num_hidden_layers", "n_layers", "num_layers") and isinstance(value, int)
+        if is_depth and not 1 <= value <= _MOST_LAYERS:
+            raise UnsafeModelError(f"{path / 'config.json'}: {key} is {value}; expected 1 to {_MOST_LAYERS}")
+
+
+def _settings(value: Any) -> Iterator[tuple[str, Any]]:
+    """Every key of a config and of those within it, with its value."""
+    todo = [value]
+    while todo:
+        inner = todo.pop()
+        if isinstance(inner, dict):
+            yield from inner.items()
+            todo += inner.values()
+        elif isinstance(inner, list):
+            todo += inner
+
+
+def _check_size(path: Path) -> None:
+    """Refuse a config.json of a model much larger than the weights, before any memory is taken for it."""
+    from safetensors import safe_open
+    from transformers import AutoConfig, AutoModel
+    from transformers.initialization import no_init_weights
+
+    files = list(path.glob("*.safetensors"))
+    numbers = sum(file.stat().st_size for file in files) + _SLACK  # at a byte or more each
+    tensors = 0
+    for file in files:
+        with safe_open(file, framework="pt") as weights:
+            tensors += len(weights.keys())
+    config = AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+    with _counted(path, numbers=numbers, tensors=2 * tensors + 64), no_init_weights(), torch.device("meta"):
+        AutoModel.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _counted(path: Path, *, numbers: int, tensors: int) -> Iterator[None]:
+    """Stop the building of a model, in this thread, that gets more tensors or numbers than this."""
+    thread, built = threading.get_ident(), {"numbers": 0, "tensors": 0}
+
+    def count(_module: nn.Module, _name: str, tensor: torch.Tensor | None) -> None:
+        if tensor is None or threading.get_ident() != thread:
+            return
+        built["numbers"] += tensor.numel()
+        built["tensors"] += 1
+        if built["numbers"] > numbers or built["tensors"] > tensors:
+            raise UnsafeModelError(
+                f"{path}: config.json describes a model much larger than its weights; they belong to another "
+                f"config.json or the file is incomplete"
+            )
+
+    hooks = [register_module_parameter_registration_hook(count), register_module_buffer_registration_hook(count)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _check_finite(path: Path, model: nn.Module) -> None:
+    for name, weight in model.named_parameters():
+        if weight.numel() and not all(map(torch.isfinite, torch.aminmax(weight.detach()))):
+            raise ModelError(f"{path}: the weights hold NaN or infinite numbers, e.g. in {name}; download them again")
+
+
 def _load_tokenizer(path: Path, trust_remote_code: bool) -> Any:
     from transformers import AutoTokenizer
 
     try:
         with quiet():
-            return AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code, local_files_only=True)
+            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code, local_files_only=True)
     except Exception as error:
         raise ModelError(f"{path}: the tokenizer cannot be loaded: {_first_line(error)}") from error
+    if not isinstance(tokenizer.model_max_length, int | float):
+        raise ModelError(f"{path}: the tokenizer's model_max_length is {tokenizer.model_max_length!r}, no number")
+    return tokenizer
+
+
+def _check_growth(path: Path, normalizer: Any) -> None:
+    """Refuse replacements that would make of each letter of a text more than `_MOST_GROWTH`."""
+    growth = 1.0
+    for rule in _rules(normalizer):
+        pattern, content = rule.get("pattern"), rule.get("content")
+        if isinstance(pattern, dict) and isinstance(content, str):
+            shortest = len(pattern.get("String") or "")  # an expression may match nothing, between all letters
+            growth *= max(1.0, len(content) / shortest if shortest else 1 + len(content))
+    if growth > _MOST_GROWTH:
+        raise UnsafeModelError(
+            f"{path / 'tokenizer.json'}: its normalizer can make {growth:.0e} letters of one; more than "
+            f"{_MOST_GROWTH:,} is refused"
+        )
+
+
+def _rules(normalizer: Any) -> Iterator[dict[str, Any]]:
+    """A normalizer and all within it."""
+    if isinstance(normalizer, dict):
+        yield normalizer
+        for inner in normalizer.get("normalizers") or ():
+            yield from _rules(inner)
 
 
 def _check_fit(path: Path, model: nn.Module, tokenizer: Any) -> None:
@@ -124,8 +244,26 @@ def _check_fit(path: Path, model: nn.Module, tokenizer: Any) -> None:
             f"{path}: the tokenizer has {words} tokens but the model only {places}; "
             f"the folder mixes files of two models"
         )
-    if any(tokenizer("a b").get("token_type_ids", [])):
+    try:
+        encoded = tokenizer("a b")
+        ids = encoded["input_ids"]
+    except BaseException as error:  # a panic of the tokenizers' Rust is no Exception
+        raise _broken_tokenizer(path, error) from error
+    if not ids or not all(0 <= token < places for token in ids):
+        raise ModelError(f"{path}: the tokenizer makes {ids[:8]} of two letters, which the model has no vectors for")
+    if max(tokenizer.get_vocab().values(), default=0) >= places:
+        raise ModelError(f"{path}: the tokenizer has tokens beyond the {places} of the model; it is of another model")
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None and backend.normalizer is not None:
+        _check_growth(path, json.loads(backend.normalizer.__getstate__()))
+    if any(encoded.get("token_type_ids", [])):
         raise ModelError(f"{path}: its tokenizer gives single sentences token types other than 0, not supported")
+
+
+def _broken_tokenizer(path: Path, error: BaseException) -> BaseException:
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return error
+    return ModelError(f"{path}: the tokenizer cannot be used: {_first_line(error)}")
 
 
 def _max_length(model: nn.Module, tokenizer: Any, folder: ModelFolder) -> int:
@@ -165,4 +303,7 @@ def _is_pooler(key: str) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].endswith(":"):
+        return f"{lines[0]} {lines[1]}"
+    return lines[0] if lines else type(error).__name__

@@ -98,6 +98,7 @@ def layer_reader(model: nn.Module) -> LayerReader:
     probe = probe_inputs(model)
     with torch.inference_mode():
         states, alone = _probed(model, probe), _probed(model, {name: ids[1:, :4] for name, ids in probe.items()})
+        _check_finite(model, states, probe["attention_mask"])
         reader = _fastest(model, probe, states)
     reader.ignores_padding = all(_near(padded[1:, :4], own) for padded, own in zip(states, alone, strict=True))
     if not reader.ignores_padding:
@@ -107,25 +108,6 @@ def layer_reader(model: nn.Module) -> LayerReader:
             type(model).__name__,
         )
     return reader
-
-
-def _probed(model: nn.Module, inputs: Inputs) -> list[Tensor]:
-    """All states, or an error of one line for a model that takes other inputs or gives no such states."""
-    try:
-        states = all_states(model, inputs)
-    except (TypeError, ValueError, AttributeError, RuntimeError, IndexError, NotImplementedError) as error:
-        reason = next(iter(str(error).strip().splitlines()), "")
-        raise ModelError(
-            f"{type(model).__name__} does not run as an encoder of sentences ({reason or type(error).__name__}); "
-            f"give a model that takes tokens and a mask, and gives the hidden states of every layer"
-        ) from error
-    shapes = {tuple(layer.shape[:2]) for layer in states}
-    if shapes != {tuple(inputs["input_ids"].shape)}:
-        raise ModelError(
-            f"{type(model).__name__} gives layers of other lengths than its tokens, so they cannot be pooled alike; "
-            f"not supported"
-        )
-    return states
 
 
 def _fastest(model: nn.Module, probe: Inputs, states: Sequence[Tensor]) -> LayerReader:
@@ -215,6 +197,37 @@ def _hooked(blocks: Sequence[nn.Module], hook: Callable[..., None]) -> Iterator[
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _probed(model: nn.Module, inputs: Inputs) -> list[Tensor]:
+    """All states, or an error of one line for a model that takes other inputs or gives no such states."""
+    try:
+        states = all_states(model, inputs)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, TypeError, AttributeError, LookupError, NotImplementedError) as error:
+        reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+        raise ModelError(
+            f"{type(model).__name__} does not run as an encoder of sentences ({reason}): its config.json is of other "
+            f"weights, or it takes other inputs than tokens and a mask"
+        ) from error
+    shapes = {tuple(layer.shape[:2]) for layer in states}
+    if shapes != {tuple(inputs["input_ids"].shape)}:
+        raise ModelError(
+            f"{type(model).__name__} gives layers of other lengths than its tokens, so they cannot be pooled alike; "
+            f"not supported"
+        )
+    return states
+
+
+def _check_finite(model: nn.Module, states: Sequence[Tensor], mask: Tensor) -> None:
+    """Refuse a model whose every embedding would be NaN; in half precision that may be the probe's alone."""
+    last = states[-1][mask.bool()]
+    if last.dtype == torch.float32 and not torch.isfinite(last).all():
+        raise ModelError(
+            f"{type(model).__name__}: the states of its last layer are NaN or infinite; its config.json or weights are "
+            f"damaged, download them again"
+        )
 
 
 def _same(tapped: Tensor, expected: Tensor) -> bool:

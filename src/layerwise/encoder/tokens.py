@@ -7,7 +7,10 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from layerwise.errors import InputError
+
 log = logging.getLogger(__name__)
+_LONG, _LONGEST = 1 << 17, 1 << 23  # characters: from where a text is cut first, and within which it must have words
 _PROBES = ["", "a", "The river rose by 12.5 cm; nobody was hurt!", "long words " * 600, " Ünïcode — 漢字 "]
 
 
@@ -41,7 +44,7 @@ class SentenceTokenizer:
             full = [text for text, row in zip(texts, ids, strict=True) if len(row) == self.max_length]
             whole = self.tokenizer(full, truncation=False, verbose=False)["input_ids"] if full else []
             return Tokens(self._filled(ids), sum(len(row) > self.max_length for row in whole))
-        encodings = self._fast.encode_batch_fast(list(texts))
+        encodings = self._fast.encode_batch_fast([_beginning(self._fast, text) for text in texts])
         ids = [encoding.ids for encoding in encodings]
         cut = (len(row) == self.max_length and bool(e.overflowing) for row, e in zip(ids, encodings, strict=True))
         return Tokens(self._filled(ids), sum(cut))
@@ -56,6 +59,24 @@ class SentenceTokenizer:
             "input_ids"
         ]
         return ids
+
+
+def _beginning(tokenizer: Tokenizer, text: str) -> str:
+    """What of a very long text decides its first tokens: a tokenizer takes a hundred bytes for each letter.
+
+    A beginning of twice as many tokens as are kept gives the same tokens as the text, as words are cut on their own.
+    """
+    size = _LONG
+    while size < len(text):
+        if len(tokenizer.encode_batch_fast([text[:size]])[0].overflowing) > 1:
+            return text[:size]
+        if size >= _LONGEST:
+            raise InputError(
+                f"a text of {len(text):,} characters has hardly a word in its first {_LONGEST:,}; it is no sentence: "
+                f"split it or drop it"
+            )
+        size *= 8
+    return text
 
 
 def _direct(tokenizer: Any, max_length: int) -> Tokenizer | None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from layerwise.data import TaskRows
-from layerwise.encoder import POOLINGS, Array, find_model
-from layerwise.errors import InputError, ModelError
+from layerwise.encoder import POOLINGS, Array, ModelFolder, find_model
+from layerwise.errors import InputError, ModelError, UnsafeModelError
 from layerwise.evaluate.protocol import Outcome, Protocol
 from layerwise.evaluate.remembered import Memory
 from layerwise.evaluate.scoring import sides
@@ -22,6 +22,21 @@ from layerwise.model import LayerModel
 from layerwise.search import LARGE, TransferProtocol, TransferSearch
 
 log = logging.getLogger(__name__)
+
+_HOST_PACKAGES = (
+    "sentence_transformers.models",
+    "sentence_transformers.base.modules",
+    "sentence_transformers.sentence_transformer.modules",
+    *(f"sentence_transformers.base.modules.{name}" for name in ("transformer", "dense", "normalize")),
+    *(
+        f"sentence_transformers.sentence_transformer.modules.{name}"
+        for name in ("pooling", "layer_norm", "dropout", "weighted_layer_pooling", "cnn", "lstm", "static_embedding")
+    ),
+)
+_HOST_MODULES = (
+    *("Transformer", "Pooling", "Dense", "Normalize", "LayerNorm", "Dropout"),
+    *("WeightedLayerPooling", "CNN", "LSTM", "StaticEmbedding"),
+)
 
 SEARCH = "search"
 
@@ -93,6 +108,8 @@ def _load(
 ) -> Subject:
     try:
         model = LayerModel.load(name, **options)
+    except UnsafeModelError:
+        raise
     except ModelError as error:
         if layers or every_layer:
             raise
@@ -112,6 +129,8 @@ def _host(name: str, why: ModelError, bar: bool, options: dict[str, Any]) -> Sub
         raise why
     if options.get("backend", "torch") != "torch":
         raise ModelError(f"{why}; so the {options['backend']} backend cannot run it: use torch")
+    if not options.get("trust_remote_code"):
+        _check_modules(folder)
     from sentence_transformers import SentenceTransformer
 
     log.warning("%s; it is evaluated as sentence-transformers encodes, without its layers", why)
@@ -123,11 +142,22 @@ def _host(name: str, why: ModelError, bar: bool, options: dict[str, Any]) -> Sub
             local_files_only=True,
             model_kwargs={"dtype": options.get("dtype", "float32")},
         )
-    except (OSError, ValueError, TypeError, ImportError) as error:
+    except Exception as error:
         raise ModelError(f"{why}; and sentence-transformers cannot load it: {' '.join(str(error).split())}") from error
     if options.get("max_length"):
         model.max_seq_length = options["max_length"]
     return HostSubject(model, name=name, show_progress_bar=bar)
+
+
+def _check_modules(folder: ModelFolder) -> None:
+    """Refuse modules that are no plain modules of sentence-transformers: these may name further code to import."""
+    for module in folder.modules:
+        package, _, kind = str(module["type"]).rpartition(".")
+        if package not in _HOST_PACKAGES or kind not in _HOST_MODULES:
+            raise UnsafeModelError(
+                f"{folder.root}: its module {module['type']} may run code, which is not done unless you trust it: "
+                f"--trust-remote-code"
+            )
 
 
 class SearchedSubject(Subject):

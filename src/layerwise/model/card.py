@@ -6,6 +6,7 @@ from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 
+from layerwise.errors import printable
 from layerwise.mixes import LayerAttention
 from layerwise.model.head import FlowHead
 from layerwise.model.parts import ModelParts
@@ -76,7 +77,7 @@ def _summary(facts: CardFacts, parts: ModelParts) -> Iterator[tuple[str, str]]:
     embedding += [f"{linear} linear layer(s) after the mix"] * bool(linear)
     embedding += [f"{flows} flow(s) after the mix"] * bool(flows)
     embedding += ["embeddings of length 1"] * parts.normalize
-    yield "encoder", facts.encoder
+    yield "encoder", cell(facts.encoder)
     yield "layer mix", f"`{mix}` (layer 0 = embeddings, {facts.depth} = the encoder's last)"
     yield "how it was chosen", cell(parts.chosen)
     yield "blocks kept", f"{facts.blocks} of {facts.depth}" if facts.blocks < facts.depth else f"all {facts.depth}"
@@ -113,8 +114,8 @@ def _rows(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def cell(text: str) -> str:
-    """A user's text in one cell of a table."""
-    return " ".join(text.replace("|", "/").split())
+    """A user's text in one cell of a table: no markup, no control characters."""
+    return printable(" ".join(text.replace("|", "/").split())).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def fact_rows(facts: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -30,7 +30,7 @@ class Head(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, activation: str = "tanh") -> None:
         super().__init__()
         check_known(activation, ACTIVATIONS, "activation")
-        if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
+        if weight.ndim != 2 or not weight.numel() or (bias is not None and bias.shape != weight.shape[:1]):
             shapes = f"{tuple(weight.shape)} and {None if bias is None else tuple(bias.shape)}"
             raise ModelError(f"A head needs a weight (out, in) and a bias (out,); these are {shapes}")
         weight, bias = weight.float(), None if bias is None else bias.float()

@@ -1,7 +1,7 @@
 """Reading a model: the mix, heads and prompts of a sentence-transformers folder."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from layerwise.encoder import POOLINGS, ModelFolder
-from layerwise.errors import ModelError
+from layerwise.errors import LayerwiseError, ModelError
 from layerwise.mixes import AttentionNetwork, LayerAttention, LayerMix, LayerSet, LayerWeights, parse_mix
 from layerwise.model.head import ACTIVATIONS, FlowHead, Head
 from layerwise.model.parts import ModelParts
@@ -30,17 +30,33 @@ _OLD_MODES = {
 }
 
 
+_MOST_LAYERS = 1024
+
+
 def load_parts(folder: ModelFolder) -> ModelParts:
     """Read a folder's modules in their order, without running any of them."""
+    try:
+        return _load_parts(folder)
+    except LayerwiseError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise ModelError(
+            f"{folder.root}: layerwise.json, modules.json or a module holds a value of another kind ({reason}); copy "
+            f"or download the folder again"
+        ) from error
+
+
+def _load_parts(folder: ModelFolder) -> ModelParts:
     settings, facts = folder.read_json("config_sentence_transformers.json"), folder.read_json("layerwise.json")
     parts = ModelParts(
-        prompts={name: text for name, text in (settings.get("prompts") or {}).items() if text is not None},
-        default_prompt_name=settings.get("default_prompt_name"),
+        prompts={str(name): str(text) for name, text in (settings.get("prompts") or {}).items() if text is not None},
+        default_prompt_name=_text_or_none(settings, "default_prompt_name"),
         similarity=settings.get("similarity_fn_name") or "cosine",
         truncate_dim=_truncate_dim(folder, settings.get("truncate_dim")),
         chosen=str(facts.get("chosen", "as the model was saved")),
         fitted_on=read_records(folder),
-        training=facts.get("training") or {},
+        training=dict(facts.get("training") or {}),
     )
     _check_order(folder)
     for module in folder.modules[1:]:
@@ -57,6 +73,11 @@ def _truncate_dim(folder: ModelFolder, value: Any) -> int | None:
         return value
     path = folder.root / "config_sentence_transformers.json"
     raise ModelError(f"{path}: truncate_dim is {value!r}; expected a number of dimensions")
+
+
+def _text_or_none(settings: dict[str, Any], key: str) -> str | None:
+    value = settings.get(key)
+    return None if value is None else str(value)
 
 
 def _kind(module: dict[str, Any]) -> str:
@@ -87,7 +108,7 @@ def _exact(mix: LayerMix, written: str) -> LayerMix:
 
 def _read_layer_weights(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
     start = int(folder.read_json(path, "config.json").get("layer_start", 4))
-    values = _tensors(folder.root / path)["layer_weights"].tolist()
+    values = _tensors(folder.root / path)["layer_weights"].flatten().tolist()
     weights = {start + number: value for number, value in enumerate(values) if value}
     if len(set(weights.values())) == 1:
         return replace(parts, mix=LayerSet.of(*weights))
@@ -109,7 +130,7 @@ def _read_mix(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
     config = folder.read_json(path, "config.json")
     if "mix" not in config:
         raise ModelError(f"{folder.root / path / 'config.json'}: no mix; the folder is incomplete, save it again")
-    return replace(parts, mix=parse_mix(config["mix"]))
+    return replace(parts, mix=parse_mix(str(config["mix"])))
 
 
 def _read_attention(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
@@ -117,6 +138,9 @@ def _read_attention(parts: ModelParts, folder: ModelFolder, path: str) -> ModelP
     mix = parse_mix(str(config.get("mix", "")))
     if not isinstance(mix, LayerAttention):
         raise ModelError(f"{folder.root / path}: the mix {mix} is no attention over layers; save it again")
+    _check_size(folder.root / path, config, tensors, ("word_embedding_dimension",))
+    if not 1 <= int(config.get("depth", 0)) <= _MOST_LAYERS:
+        raise ModelError(f"{folder.root / path}: depth is {config.get('depth')}; expected 1 to {_MOST_LAYERS}")
     try:
         network = AttentionNetwork(int(config["word_embedding_dimension"]), scores=mix.scores)
         network.load_state_dict(tensors)
@@ -141,6 +165,7 @@ def _read_dense(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts
 
 def _read_flow(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
     config, tensors = folder.read_json(path, "config.json"), _tensors(folder.root / path)
+    _check_size(folder.root / path, config, tensors, ("width", "hidden", "blocks"))
     try:
         network = FlowNetwork(**config)
         network.load_state_dict(tensors)
@@ -154,14 +179,26 @@ def _read_normalize(parts: ModelParts, folder: ModelFolder, path: str) -> ModelP
     return replace(parts, normalize=True)
 
 
+def _check_size(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], keys: Sequence[str]) -> None:
+    """Refuse a network larger than its weights, before memory is taken for it."""
+    largest = max((size for tensor in tensors.values() for size in (*tensor.shape, len(tensors))), default=0)
+    for key in keys:
+        if type(config.get(key)) is not int or not 1 <= config[key] <= largest:
+            raise ModelError(f"{folder}: {key} is {str(config.get(key))[:40]}, but its weights have at most {largest}")
+
+
 def _tensors(folder: Path) -> dict[str, Tensor]:
     path = folder / "model.safetensors"
     if not path.is_file():
         raise ModelError(f"{path}: missing; the folder is incomplete or pickled, save it again with safetensors")
     try:
-        return load_file(path)
+        tensors: dict[str, Tensor] = load_file(path)
     except SafetensorError as error:
         raise ModelError(f"{path}: cannot be read ({error}); copy or download it again") from error
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ModelError(f"{path}: {name} holds NaN or infinite numbers; copy or download it again")
+    return tensors
 
 
 _READERS: dict[str, Callable[[ModelParts, ModelFolder, str], ModelParts]] = {

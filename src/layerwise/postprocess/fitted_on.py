@@ -147,7 +147,12 @@ def write_records(folder: Path, records: Sequence[FittedOn]) -> list[dict[str, A
 
 def read_records(folder: ModelFolder) -> tuple[FittedOn, ...]:
     """The records of a model's folder, in their order; none where it has none."""
-    return tuple(_read_record(folder, facts) for facts in folder.read_json("layerwise.json").get("fitted_on") or [])
+    records = folder.read_json("layerwise.json").get("fitted_on") or []
+    if not isinstance(records, list) or not all(isinstance(facts, dict) for facts in records):
+        raise ModelError(
+            f"{folder.root / 'layerwise.json'}: fitted_on is no list of records; download the folder again"
+        )
+    return tuple(_read_record(folder, facts) for facts in records)
 
 
 def _read_record(folder: ModelFolder, facts: dict[str, Any]) -> FittedOn:
@@ -157,7 +162,7 @@ def _read_record(folder: ModelFolder, facts: dict[str, Any]) -> FittedOn:
         record = FittedOn(
             str(facts["source"]), int(facts["sentences"]), str(facts["digest"]), hashes, str(facts["what"])
         )
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ModelError(
             f"{path}: what the model was fitted on cannot be read ({error}); copy or download the folder again"
         ) from error

@@ -6,14 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from layerwise.data import STDIN, Row, RowSource, column_type, written_text_of
+from layerwise.data import STDIN, Row, RowSource, column_type, lines_of, written_text_of
 from layerwise.encoder import Progress, no_progress
 from layerwise.errors import InputError, LayerwiseError, MissingColumnError
 from layerwise.files import atomic_file, check_writable
@@ -53,6 +53,8 @@ def predict_file(
     *,
     columns: Sequence[str] = (),
     format: str | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
     overwrite: bool = False,
     progress: Progress = no_progress,
 ) -> FilePredictions:
@@ -69,13 +71,15 @@ def predict_file(
         out: A file *.csv, *.tsv, *.jsonl or *.parquet; not the input itself.
         columns: The columns of the texts, where they differ from those of the training.
         format: The input's format; by default its ending says which, and standard input is text.
+        encoding: The input's, where it is text; UTF-8 without it. The output is UTF-8.
+        delimiter: The input's, where it is CSV or TSV.
         overwrite: Replace the output where it exists.
         progress: Called with numbers of texts as they are embedded.
     """
     out = Path(out).expanduser()
     writer = checked_writer(source, out, overwrite=overwrite)
     with _as_file(source, format) as path:
-        rows = _read(path, predictor.setup(task), columns, format)
+        rows = _read(path, predictor.setup(task), columns, format=format, encoding=encoding, delimiter=delimiter)
     added = _added_names(predictor.labels[task])
     for name in added:
         if name in rows.names:
@@ -123,12 +127,12 @@ def _as_file(source: str, format: str | None) -> Iterator[str]:
             raise type(error)(str(error).replace(str(path), "standard input")) from error
 
 
-def _read(path: str, setup: TaskSetup, columns: Sequence[str], format: str | None) -> _Rows:
+def _read(path: str, setup: TaskSetup, columns: Sequence[str], **reading: str | None) -> _Rows:
     declared = setup.task.text_columns
     wanted = tuple(columns) or declared
     if len(wanted) != len(declared):
         raise InputError(f"--columns names {len(wanted)}; task {setup.name!r} takes {len(declared)}")
-    source = RowSource.of(path, wanted, format=format)
+    source = RowSource.of(path, wanted, **reading)
     try:
         numbered = list(_numbered(source))
     except MissingColumnError as error:
@@ -151,14 +155,12 @@ def _numbered(source: RowSource) -> Iterator[tuple[int, Record]]:
         return
     next(iter(source), None)  # the reader refuses a file that cannot be read or lacks these columns
     if source.format == "jsonl":
-        with Path(source.path).open("rb") as lines:
-            texts = (line.decode("utf-8-sig") for line in lines)
-            records = (json.loads(text) for text in texts if text.strip())
-            for row, record in zip(source, records, strict=True):  # `source` comes first and refuses bad rows
-                yield row.place, record
+        records = (json.loads(text) for text in lines_of(source) if text.strip())
+        for row, record in zip(source, records, strict=True):  # `source` comes first and refuses bad rows
+            yield row.place, record
     else:
         header = _header(source)
-        for row in RowSource(source.path, source.format, header):
+        for row in replace(source, columns=header):
             yield row.place, dict(zip(header, row.values, strict=True))
 
 
@@ -168,8 +170,7 @@ def _header(source: RowSource) -> tuple[str, ...]:
         import pyarrow.parquet as pq
 
         return tuple(str(name) for name in pq.read_schema(source.path).names)
-    with Path(source.path).open(encoding="utf-8-sig", newline="") as lines:
-        return tuple(next(csv.reader(lines, delimiter="\t" if source.format == "tsv" else ",")))
+    return tuple(next(csv.reader(lines_of(source), delimiter=source.delimiter)))
 
 
 def _added_names(classes: Sequence[str]) -> list[str]:
