@@ -56,7 +56,7 @@ def main() -> None:
             "promise": attack.promise,
             "tried": tally.tried,
             "held": tally.tried - len(tally.broken),
-            "broken": tally.broken[:200],
+            "broken": tally.broken[:20],
             "mended": attack.mended,
             "test": attack.test,
             "seed": options.seed,

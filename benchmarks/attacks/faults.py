@@ -391,7 +391,8 @@ ATTACKS = [
         tries="KILL, TERM and INT at random moments in train, multitask, evaluate, search, predict and embed",
         promise="no traceback; TERM and INT leave nothing half-written; run again, the result is that of one run",
         run=signals,
-        mended="",
+        mended="SIGTERM left files behind, workers of `embed` lived on after a kill, and a resumed training needed the "
+        "folder it was begun in",
         test="tests/train/test_resume.py, tests/cli/test_app.py",
     ),
     Attack(
@@ -399,8 +400,8 @@ ATTACKS = [
         tries="files that may be no longer than 10 and 30,000 bytes, for every command that writes",
         promise="one line and exit code 2, and nothing is left behind",
         run=full_disk,
-        mended="",
-        test="tests/cli/test_app.py",
+        mended="tracebacks where a folder or figure was written",
+        test="tests/cli/test_app.py, tests/model/test_model.py",
     ),
     Attack(
         name="bit-flips",
@@ -415,8 +416,8 @@ ATTACKS = [
         tries="two runs on one output, and two on one cache",
         promise="one is refused or both have the result of one run",
         run=two_at_once,
-        mended="",
-        test="tests/embed/test_embed.py",
+        mended="`cache clear` removed what a running process was building",
+        test="tests/embed/test_embed.py, tests/encoder/test_cache.py",
     ),
     Attack(
         name="changed-inputs",

@@ -169,7 +169,11 @@ def test_interrupted_embed_says_how_to_go_on(tmp_path, monkeypatch, capfd, tiny_
         raise KeyboardInterrupt
 
     monkeypatch.setattr("layerwise.embed.run.run_embed", interrupted)
-    code, _, error = run_main(monkeypatch, capfd, "embed", tiny_bert, make(tmp_path / "rows.txt"), "-o", tmp_path)
+    words = ("embed", tiny_bert, make(tmp_path / "rows.txt"), "-o", tmp_path)
+    code, _, error = run_main(monkeypatch, capfd, *words)
+    assert (code, error.splitlines()[-1]) == (130, "error: interrupted; nothing was written yet")
+    (tmp_path / "part-000000.parquet").touch()
+    code, _, error = run_main(monkeypatch, capfd, *words)
     assert code == 130
     assert error.splitlines()[-1] == (
         "error: interrupted; the shards written before are kept: run the same command again to resume"

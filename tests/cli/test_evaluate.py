@@ -203,8 +203,14 @@ def test_stopped_by_hand_it_says_how_to_go_on(tiny_bert, mine, monkeypatch, capf
     def stop(*_):
         raise KeyboardInterrupt
 
+    asked = ("evaluate", tiny_bert, "--tasks", mine / "my.toml")
+    with monkeypatch.context() as patch:
+        patch.setattr("layerwise.evaluate.subjects.score_task", stop)
+        code, output, error = run_main(patch, capfd, *asked)
+    assert (code, output, error) == (130, "", "error: interrupted; there was no result yet\n")
+    call(*asked, "--layers", "1")
     monkeypatch.setattr("layerwise.evaluate.subjects.score_task", stop)
-    code, output, error = run_main(monkeypatch, capfd, "evaluate", tiny_bert, "--tasks", mine / "my.toml")
+    code, output, error = run_main(monkeypatch, capfd, *asked, "--layers", "1", "--layers", "2")
     assert (code, output) == (130, "")
     assert error == "error: interrupted; results so far are stored: run the same command again to resume\n"
 

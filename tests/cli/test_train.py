@@ -262,9 +262,13 @@ def test_ctrl_c_says_how_to_go_on(tiny_bert, data, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("layerwise.train.loop.seeds.train_seeds", stopped)
-    result = CliRunner().invoke(app, ["train", "small-simcse", "--model", str(tiny_bert), "-o", str(tmp_path / "run")])
+    words = ["train", "small-simcse", "--model", str(tiny_bert), "-o", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, words)
     assert result.exit_code == 130
-    assert "--resume" in result.stderr
+    assert result.stderr == "error: interrupted before the first step; nothing was written\n"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").touch()
+    assert "with the same command and --resume" in CliRunner().invoke(app, words).stderr
 
 
 def test_a_full_folder_is_refused_before_anything_is_read(tmp_path, capsys, monkeypatch):

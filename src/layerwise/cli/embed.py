@@ -103,7 +103,12 @@ def embed(
     except MissingColumnError as error:
         raise InputError(f"{error}; name the column of the text by --column") from error
     except KeyboardInterrupt as stopped:
-        say_error("interrupted; the shards written before are kept: run the same command again to resume")
+        kept = any(shards.glob("part-*"))
+        say_error(
+            "interrupted; the shards written before are kept: run the same command again to resume"
+            if kept
+            else "interrupted; nothing was written yet"
+        )
         raise typer.Exit(130) from stopped
     if as_json:
         print_json(asdict(result))

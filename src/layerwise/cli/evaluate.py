@@ -79,10 +79,15 @@ def evaluate(
         **loading,
     )
     total = len(chosen) * len(subject.variants)
+    watch = _Watch(total)
     try:
-        evaluation = run(subject, chosen, protocol=how, data=data, store=store, progress=_Watch(total))
+        evaluation = run(subject, chosen, protocol=how, data=data, store=store, progress=watch)
     except KeyboardInterrupt as stopped:
-        say_error("interrupted; results so far are stored: run the same command again to resume")
+        say_error(
+            "interrupted; results so far are stored: run the same command again to resume"
+            if watch.done
+            else "interrupted; there was no result yet"
+        )
         raise typer.Exit(130) from stopped
     _write(evaluation, out or [])
     if as_json:

@@ -53,7 +53,12 @@ def run_job(
         with _progress(len(seeds)) as on_step:
             result = train_seeds(job, target, seeds=seeds, on_step=on_step, **options)
     except KeyboardInterrupt as interrupt:
-        say_error(f"interrupted; nothing is lost: resume in {target} with the same command and --resume")
+        begun = target.is_dir() and any(target.iterdir())
+        say_error(
+            f"interrupted; nothing is lost: resume in {target} with the same command and --resume"
+            if begun
+            else "interrupted before the first step; nothing was written"
+        )
         raise typer.Exit(130) from interrupt
     if os.environ.get("RANK", "0") != "0":  # under torchrun one process prints
         return

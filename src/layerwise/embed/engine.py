@@ -154,8 +154,8 @@ def _check_alive(workers: Sequence[BaseProcess]) -> None:
     for worker in workers:
         if worker.exitcode not in (None, 0):
             raise ModelError(
-                f"An embedding process ended with code {worker.exitcode} (killed, or out of memory?); the shards "
-                f"written before are kept: run the same command again, perhaps with fewer processes"
+                f"An embedding process ended with code {worker.exitcode} (killed, or out of memory?); "
+                f"run the same command again to resume, perhaps with fewer processes"
             )
 
 

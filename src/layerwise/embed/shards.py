@@ -27,7 +27,7 @@ _LOCK = ".lock"
 _SHARD = re.compile(r"part-\d{6}\.(parquet|npy)")
 _SIDECAR = re.compile(r"_part-\d{6}\.rows")
 _UNFINISHED = re.compile(r"\.(_?part-\d{6}|_embed)\.\d+\.(parquet|npy|rows|json)")  # names of `atomic_file`
-_REMEDY = "the shards written before are kept: free some space and run the same command again"
+_REMEDY = "free some space and run the same command again"
 
 
 class ShardFolder:
@@ -86,13 +86,22 @@ class ShardFolder:
         """Write a chunk's shard, whole or not at all."""
         path, numbers = self.path(chunk.number), embeddings.astype(self.job.number_type)
         if path.suffix == ".npy":
-            with atomic_file(self._sidecar(chunk.number), remedy=_REMEDY) as building:
+            with atomic_file(self._sidecar(chunk.number), remedy=self._remedy) as building:
                 building.write_text(f"{chunk.fingerprint} {_npy_checksum(numbers)}")
-        with atomic_file(path, remedy=_REMEDY) as building:
+        with atomic_file(path, remedy=self._remedy) as building:
             if path.suffix == ".npy":
                 np.save(building, numbers, allow_pickle=False)
             else:
                 _write_parquet(building, self.job, chunk, numbers)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a shard is written."""
+        return any(_SHARD.fullmatch(path.name) for path in self.folder.glob("part-*"))
+
+    @property
+    def _remedy(self) -> str:
+        return f"the shards written before are kept: {_REMEDY}" if self.is_begun else _REMEDY
 
     def check_end(self, shards: int) -> None:
         """Refuse an input that ends before the shards do: it may be a broken pipe, so nothing is removed."""
@@ -119,12 +128,14 @@ class ShardFolder:
 
     def _leave_nothing(self, is_new: bool) -> None:
         """Remove manifest, lock and a new folder where no shard was written."""
-        names = {path.name for path in self.folder.iterdir()}
-        if names <= {_MANIFEST, _LOCK} or (_MANIFEST not in names and _LOCK in names):
-            for name in names & {_MANIFEST, _LOCK}:
-                (self.folder / name).unlink()
-            if is_new:
-                self.folder.rmdir()
+        if self.is_begun or not self.folder.is_dir():
+            return
+        names = [path.name for path in self.folder.iterdir()]
+        ours = [name for name in names if name in (_MANIFEST, _LOCK) or _SIDECAR.fullmatch(name)]
+        for name in ours:
+            (self.folder / name).unlink()
+        if is_new and len(ours) == len(names):
+            self.folder.rmdir()
 
     def _sidecar(self, number: int) -> Path:
         return self.folder / f"_part-{number:06d}.rows"
