@@ -14,7 +14,14 @@ from layerwise.classify import SentEvalProtocol, evaluate_classes, pair_features
 from layerwise.data import Task, TaskRows, load_task
 from layerwise.errors import InputError
 from layerwise.evaluate import LayerSubject, Protocol, evaluate, headline, scoring
-from layerwise.evaluate.scoring import decides, score_classes, score_task, scored_rows, sides, split_accuracies
+from layerwise.evaluate.scoring import (
+    deciding_settings,
+    score_classes,
+    score_task,
+    scored_rows,
+    sides,
+    split_accuracies,
+)
 from layerwise.search import TransferProtocol, draw_splits
 from support.tiny import WORDS
 
@@ -151,11 +158,11 @@ def test_labels_seen_in_test_only_are_errors_and_logged(caplog):
 def test_seeds_decide_where_something_is_random(splits, random):
     rows, vectors = some_rows(splits)
     protocols = [Protocol(seeds=(1,)), Protocol(seeds=(2, 3))]
-    one, other = (decides(rows.task, protocol) for protocol in protocols)
+    one, other = (deciding_settings(rows.task, protocol) for protocol in protocols)
     assert (one != other) == ("seeds" in one) == random
     found = [score_task(rows, vectors, protocol) for protocol in protocols]
     assert (found[0].figures != found[1].figures) == random
-    assert all("seeds" in decides(rows.task, Protocol(name)) for name in ("senteval-mlp", "lc"))
+    assert all("seeds" in deciding_settings(rows.task, Protocol(name)) for name in ("senteval-mlp", "lc"))
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -195,10 +202,10 @@ def test_what_decides_a_score_and_which_rows_it_is_of():
     pairs, classed, search = (
         Task(name="rows", kind=kind, file="rows") for kind in ("sts", "classification", "retrieval")
     )
-    assert decides(pairs, protocol) == {"protocol": "sts", "split": "dev"}
-    assert decides(classed, protocol) == {"protocol": "senteval", "seeds": [1]}
-    assert decides(pairs, Protocol("lc")) == {"protocol": "lc", "seeds": [0]}
-    assert decides(search, Protocol("lc")) == decides(search, protocol)
+    assert deciding_settings(pairs, protocol) == {"protocol": "sts", "split": "dev"}
+    assert deciding_settings(classed, protocol) == {"protocol": "senteval", "seeds": [1]}
+    assert deciding_settings(pairs, Protocol("lc")) == {"protocol": "lc", "seeds": [0]}
+    assert deciding_settings(search, Protocol("lc")) == deciding_settings(search, protocol)
     rows, _ = some_rows(("train", "dev", "test"))
     with pytest.raises(InputError, match="--split dev is for STS; task 'classes' is scored on its test rows"):
         scored_rows(rows, protocol)  # dev rows choose, they are not scored

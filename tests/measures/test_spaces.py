@@ -183,7 +183,7 @@ A = torch.ones(3, 4)
         (lambda: anisotropy(A[:1]), r"anisotropy is of pairs, and one embedding came"),
         (lambda: anisotropy(A[:0]), r"embeddings: the shape is \(0, 4\); expected \(rows, width\)"),
         (lambda: anisotropy(torch.cat([A, 0 * A[:1]])), r"embeddings: row 3 is zero and has no direction"),
-        (lambda: spectrum(A[:1]), r"embeddings: one row does not vary; give two"),
+        (lambda: spectrum(A[:1]), r"embeddings: one row does not vary; give at least two"),
         (lambda: spectrum(A[:0]), r"embeddings: the shape is \(0, 4\); expected \(rows, width\)"),
         (lambda: effective_rank(A[0]), r"embeddings: the shape is \(4,\); expected \(rows, width\)"),
         (lambda: linear_cka(A, A[0]), r"right: the shape is \(4,\)"),

@@ -309,7 +309,7 @@ def test_damaged_folders_are_refused(tiny_bert, tmp_path):
             ({"mix": "1,2"}, "is no attention over layers; save it again"),
             ({"word_embedding_dimension": 8}, "not an attention of this version"),
             ({"depth": DEPTH + 1}, f"is over the layers 0 to {DEPTH + 1}, but this encoder has 0 to {DEPTH}"),
-            ({"depth": "deep"}, "not an attention of this version"),
+            ({"depth": "deep"}, "holds a value of another kind"),
         ]
     ):
         folder = shutil.copytree(tmp_path / "model", tmp_path / f"copy-{number}")

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -511,8 +512,7 @@ def test_the_task_is_asked_for_where_there_are_several(saved, data, tiny_bert, t
 
 
 def test_the_folder_of_a_training_is_told_from_its_model(saved, data, tmp_path, capsys, monkeypatch):
-    (tmp_path / "run" / "seed-3").mkdir(parents=True)
-    (tmp_path / "run" / "seed-3" / "model").symlink_to(saved)
+    shutil.copytree(saved, tmp_path / "run" / "seed-3" / "model")
     given = ["--task", "mood", data / "mood.csv", "-o", tmp_path / "out.csv"]
     said = refused(capsys, monkeypatch, "predict", tmp_path / "run", *given)
     assert said.endswith(f"run: the folder of a training, not of a model; give {tmp_path / 'run/seed-3/model'}")

@@ -33,7 +33,11 @@ def print_line(text: str = "") -> None:
     """A line for people. Nothing in it is markup: a folder may well be called run[old]."""
     from rich.console import Console
 
-    Console().print("\n".join(map(printable, text.split("\n"))), markup=False, highlight=False)
+    Console().print(_printable_lines(text), markup=False, highlight=False)
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
@@ -48,7 +52,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
         numeric = all(row[place][:1].isdigit() or row[place][:1] in "-+" for row in rows if row[place])
         table.add_column(Text(printable(column)), justify="right" if place and numeric else "left")
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*(Text(_printable_lines(cell)) for cell in row))
     console = Console()
     if title:
         console.print(Text(printable(title)))  # over the table: in it, it would be broken to the table's width
