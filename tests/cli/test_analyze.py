@@ -232,8 +232,8 @@ MISTAKES = {
     "--train {files}/seeds -o {files}/x.csv": ("a CSV file holds one table, not 2",),
     "{bert} --train {files}/run --measure cka -o {files}/x.svg": ("a figure shows one measure, not 2",),
     "{bert} -o {files}/x.svg": ("a figure shows one measure, not 4; name one --measure, or see `layerwise report`",),
-    "{files}/nowhere -o {files}": ("its ending '' is none of .json, .csv",),
-    "{files}/nowhere -o {files}/graded.csv/x.json": ("graded.csv is a file, not a folder; give another path",),
+    "{bert} -o {files}": ("its ending '' is none of .json, .csv",),
+    "{bert} -o {files}/graded.csv/x.json": ("graded.csv is a file, not a folder; give another path",),
     "{bert} --measure cka --theme blue": ("Unknown theme 'blue'. Known: light, dark",),
     "{bert} --measure cka --figure sizes": ("--figure is for --measure chosen, which is not asked for",),
     "{bert} --measure against": ("--measure against is of two models; name the other by --against",),
@@ -265,9 +265,10 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(name, tiny_bert, tmp_path, m
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_place_without_permission_is_refused_before_a_model_is_loaded(tmp_path, monkeypatch, capfd):
+def test_a_place_without_permission_is_refused_before_a_model_is_loaded(tiny_bert, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("layerwise.files.os.access", lambda *_: False)
-    arguments = (tmp_path / "no model", "--measure", "cka", "-o", tmp_path / "new" / "x.svg")
+    monkeypatch.setattr("layerwise.model.LayerModel.load", lambda *_, **__: pytest.fail("a model was loaded"))
+    arguments = (tiny_bert, "--measure", "cka", "-o", tmp_path / "new" / "x.svg")
     assert_one_line(*run_main(monkeypatch, capfd, "analyze", *arguments), "x.svg: cannot be written: no permission in")
     assert list(tmp_path.iterdir()) == []
 

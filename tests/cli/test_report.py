@@ -186,9 +186,9 @@ def test_interrupted_nothing_is_written(tiny_bert, files, tmp_path, monkeypatch,
     assert not out.exists()
 
 
-def test_a_place_without_permission_is_refused_before_a_model_is_loaded(tmp_path, monkeypatch, capfd):
+def test_a_place_without_permission_is_refused_before_a_model_is_loaded(tiny_bert, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("layerwise.files.os.access", lambda *_: False)
-    arguments = (tmp_path / "no model", "-o", tmp_path / "r.html")
+    arguments = (tiny_bert, "-o", tmp_path / "r.html")
     assert_one_line(*run_main(monkeypatch, capfd, "report", *arguments), "r.html: cannot be written: no permission in")
     assert list(tmp_path.iterdir()) == []
 

@@ -15,6 +15,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from layerwise import LayerEncoder, LayerModel, LayerSearch, parse_mix
+from layerwise.errors import ModelError
 from layerwise.search import TransferProtocol, TransferSearch, dropout_passes
 from layerwise.search.transfer_protocol import OuterSplit
 from support.commands import COMMAND, assert_one_line, call, call_json, run_main
@@ -384,7 +385,7 @@ def test_without_labels_by_neighbouring_lines(made, tiny_bert, tmp_path):
 
 # Mistakes
 
-NOWHERE = {  # refused before a model is looked for
+UNLOADED = {  # refused before a model is looked for
     "{tmp}/none.csv": ("none.csv: no such file",),
     "{csv} --left text": ("pairs.csv: no column 'text'; it has 'sentence1', 'sentence2', 'score', 'label', 'split'",),
     "{csv} --right text": ("pairs.csv: no column 'text'",),
@@ -431,8 +432,8 @@ NOWHERE = {  # refused before a model is looked for
     "{csv} --no-labels neighbours --seed -1": ("The seed -1 is negative",),
     "{tmp}/few.csv --no-labels dropout": ("few.csv: 4 sentences are too few to choose layers by; give 5 or more",),
     "{csv} --metric recall@3 --head": ("A head is searched with pair metrics, not with recall@3; leave --head out",),
-    "{csv}": ("nowhere: no such model folder",),
-    "{csv} --no-labels pairs": ("nowhere: no such model folder",),
+    "{csv}": ("a model was loaded",),
+    "{csv} --no-labels pairs": ("a model was loaded",),
 }
 TINY = {  # refused by what the model is, or by what the search meets
     "{csv} --layers at-least-6": ("No set of layers 0 to 4 fits the space: 6 or more layers; loosen",),
@@ -486,9 +487,18 @@ def assert_refused(monkeypatch, capfd, model, command, places, parts):
     assert {path for path in tmp.rglob("*") if cache not in (path, *path.parents)} == before, "nothing is written"
 
 
-@pytest.mark.parametrize("command", NOWHERE)
-def test_a_mistake_is_one_line_before_a_model_is_loaded(monkeypatch, capfd, places, command):
-    assert_refused(monkeypatch, capfd, places["tmp"] / "nowhere", command, places, NOWHERE[command])
+@pytest.mark.parametrize("command", UNLOADED)
+def test_a_mistake_is_one_line_before_a_model_is_loaded(monkeypatch, capfd, tiny_bert, places, command):
+    def load(*_, **__):
+        raise ModelError("a model was loaded")
+
+    monkeypatch.setattr("layerwise.model.LayerModel.load", load)
+    assert_refused(monkeypatch, capfd, tiny_bert, command, places, UNLOADED[command])
+
+
+def test_a_model_that_is_not_there_is_one_line(monkeypatch, capfd, places):
+    parts = ("nowhere: no such model folder",)
+    assert_refused(monkeypatch, capfd, places["tmp"] / "nowhere", "{csv}", places, parts)
 
 
 @pytest.mark.parametrize("command", TINY)
@@ -508,8 +518,8 @@ def test_sentences_that_are_all_the_same(monkeypatch, capfd, tiny_bert, made, pl
     assert_refused(monkeypatch, capfd, tiny_bert, "{tmp}/same.csv", places, parts)
 
 
-def test_the_same_from_a_shell(places):
-    command = [*COMMAND, "search", places["tmp"] / "nowhere", places["tmp"] / "constant.csv", "--json"]
+def test_the_same_from_a_shell(tiny_bert, places):
+    command = [*COMMAND, "search", tiny_bert, places["tmp"] / "constant.csv", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert_one_line(done.returncode, done.stdout, done.stderr, "constant.csv: All 60 scores are 3")
 

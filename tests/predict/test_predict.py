@@ -168,6 +168,7 @@ def test_what_is_no_model_of_tasks_is_refused(saved, tiny_bert, tmp_path):
     with pytest.raises(ModelError, match=r"no tasks.json, so it has no tasks to predict; train one with"):
         Predictor.load(tiny_bert, device="cpu")
     broken = shutil.copytree(saved, tmp_path / "broken")
+    (broken / "checksums.json").unlink()  # which would tell before
     shutil.copy(broken / "tasks" / "same.safetensors", broken / "tasks" / "mood.safetensors")
     with pytest.raises(
         ModelError, match=r"mood.safetensors: its weights are not those of the head in tasks.json; save"

@@ -113,6 +113,8 @@ def analyze(
     """
     check_known(theme, THEMES, "theme")
     check_known(method, ("pca", "tsne"), "method")
+    if pooling is not None:
+        check_known(pooling, ("cls", "mean", "max"), "token pooling")
     check_split(split, data)
     if seed < 0:
         raise InputError(f"--seed {seed} is not possible; give 0 or more")
@@ -124,10 +126,6 @@ def analyze(
     selected = _select(names, against=against is not None, trainings=bool(trainings))
     _check_subjects(model, against, trainings or (), [] if every else names)
     _check_options(selected, sentence=sentence, layers=layers, figure=figure)
-    if pooling is not None:
-        from layerwise.encoder import POOLINGS
-
-        POOLINGS[pooling]
     results = [Result(measure, measure(trainings)) for measure in selected if measure.of == "trainings"]
     on_models = [measure for measure in selected if measure.of != "trainings"]
     if out is not None:

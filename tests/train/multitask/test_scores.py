@@ -39,7 +39,7 @@ def test_a_confusion_has_the_true_class_in_its_row(data, tiny_bert, tmp_path):
 def test_a_diverged_task_has_no_score_and_leaves_no_overall_one(data, tiny_bert, tmp_path, monkeypatch):
     real = Predictor.outputs
 
-    def outputs(self, name, columns):
+    def outputs(self, name, columns, **_):
         found = real(self, name, columns)
         found[3] = np.nan if name in ("near", "mood") else found[3]
         return found
