@@ -210,7 +210,7 @@ def test_seeds_that_decided_nothing_are_no_reason_against(tmp_path):
 
 SEEDS = ({"seeds": [1]}, {}, {"seeds": [2]})
 MISTAKES = {
-    "{a} {tmp}/nowhere.json": "nowhere.json: cannot be read: No such file or directory; give a result",
+    "{a} {tmp}/nowhere.json": "nowhere.json: no such file; give a result",
     "{a} {tmp}/text.json": "text.json: is not JSON: ",
     "{a} {tmp}/list.json": "list.json: is not a JSON object; give a result of `layerwise evaluate --out`",
     "{a} {tmp}/other.json": "other.json: is no result of `layerwise evaluate --out`: no 'results'",
