@@ -30,6 +30,8 @@ ONCE_ACCEPTED = [
     "report {model} --pairs {pairs} -o {new}.html --data no-such-thing",
     "fit {model} {text} -o {new} --components=-7",
     "data fetch stsb --to {locked}/new",
+    "search {model} {pairs} --save {new} --split no-such-thing",
+    "multitask {recipe} --model {model} -o {new} --data no-such-thing",
 ]
 
 

@@ -18,11 +18,12 @@ def check_pairs(name: str, format: str | None = None) -> None:
         find_tasks([name])
 
 
-def check_split(split: str, data: str | None) -> None:
+def check_split(split: str | None, data: str | None) -> None:
     """Refuse a split or a data folder that is none, though a plain file needs neither."""
     from layerwise.data import data_folder
 
-    check_known(split, ("test", "dev", "train"), "split")
+    if split is not None:
+        check_known(split, ("test", "dev", "train"), "split")
     data_folder(data)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layerwise.cli.inputs import check_file
+from layerwise.cli.inputs import check_file, check_split
 from layerwise.cli.options import AsJson, DataFolder, Device
 from layerwise.cli.recipes import check_command
 from layerwise.cli.screen import print_table
@@ -46,6 +46,7 @@ def multitask(
     as_json: AsJson = False,
 ) -> None:
     """Train one encoder on several tasks. The best step by the overall dev score is saved as a model folder."""
+    check_split(None, data)
     if recipe.endswith(".toml"):
         check_file(recipe, "`layerwise recipes` lists the shipped recipes")
     from layerwise.train import load_multitask_recipe

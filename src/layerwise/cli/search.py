@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerwise.cli.folders import check_free
-from layerwise.cli.inputs import check_pairs
+from layerwise.cli.inputs import check_pairs, check_split
 from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import AsJson, DataFolder, Delimiter, Encoding, InputFormat, Model
 from layerwise.cli.screen import counting, print_json, print_line, print_table
@@ -99,6 +99,7 @@ def search(
     loading: Loading,
 ) -> None:
     """Search every combination of layers: some pairs choose, others report. No training."""
+    check_split(split, data)
     check_pairs(pairs, input_format)
     from layerwise.model import LayerModel  # takes seconds
     from layerwise.search import LayerSearch, Space, check_request, check_table_path, only_head, rows_to_search
