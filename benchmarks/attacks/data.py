@@ -5,10 +5,12 @@ import io
 import json
 import logging
 import os
+import resource
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from functools import cache, partial
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from unittest.mock import patch
@@ -17,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from attack import Attack, Tally
-from contained import contained
 
 from layerwise.errors import LayerwiseError, printable
 
@@ -322,18 +323,27 @@ def scores(random: np.random.Generator, folder: Path) -> Tally:
     return tally
 
 
-def _embed_line(path: Path, out: Path) -> int:
-    from layerwise.data import RowSource
-    from layerwise.embed import EmbedJob, ModelChoice, run_embed
+def _embed_alone(path: Path, out: Path) -> tuple[int, str, int]:
+    """The command in a process of its own: exit code, the last line of its errors, bytes of memory at its peak."""
 
-    job = EmbedJob(RowSource.of(str(path), ("text",)))
-    return run_embed(job, ModelChoice(str(_model()), None, {"device": "cpu"}), out).rows
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
+
+    command = [sys.executable, "-m", "layerwise", "embed", str(_model()), str(path), "-o", str(out), "--device", "cpu"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=limited
+    )
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, (errors.splitlines() or [""])[-1], used.ru_maxrss * 1024
 
 
 def long_lines(_random: np.random.Generator, folder: Path) -> Tally:
     """A line of 100 MB: words, one word, no newline, one JSON object."""
     tally = Tally()
-    _model()
     contents = {
         "words.txt": b"rain river " * (_LONG_LINE // 11) + b"\n",
         "word.txt": b"a" * _LONG_LINE,
@@ -342,11 +352,9 @@ def long_lines(_random: np.random.Generator, folder: Path) -> Tally:
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
-        call = partial(_embed_line, folder / name, folder / f"out-{name}")
-        outcome = contained(call, inside=(folder, _model()), memory=8 << 30)
-        told = f"{outcome.ended} {outcome.message[-200:]}"
-        tally.check(outcome.one_line, f"{name}: {told}")
-        tally.check(outcome.grown < 16 * _LONG_LINE, f"{name}: took {outcome.grown >> 20} MB")
+        code, told, memory = _embed_alone(folder / name, folder / f"out-{name}")
+        tally.check(code == 0 or (code == 2 and told.startswith("error: ")), f"{name}: {code} {told[-200:]}")
+        tally.check(memory < 20 * _LONG_LINE, f"{name}: took {memory >> 20} MB")
         (folder / name).unlink()
     return tally
 
@@ -409,7 +417,6 @@ ATTACKS = [
         "scores that are no numbers, or too large to square",
         "one line that names the row; never a missing number without a word",
         scores,
-        mended="halves of surrogate pairs were taken for classes",
         test=_ROWS,
     ),
     Attack(

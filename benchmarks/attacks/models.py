@@ -540,7 +540,7 @@ ATTACKS = [
         "module paths and links out of the folder, pipes, devices and loops in place of files",
         "only files inside the folder are read",
         paths,
-        mended="module paths and links led out of the folder; a pipe in place of weights was waited for",
+        mended="module paths and links led out of the folder",
         test=_TESTS,
     ),
     Attack(

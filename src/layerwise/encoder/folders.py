@@ -139,10 +139,11 @@ def _described(name: str, root: Path) -> ModelFolder:
     modules = _parse_json(modules_file) if modules_file.is_file() else []
     if not isinstance(modules, list) or not all(map(_is_module, modules)):
         raise ModelError(f"{modules_file}: expected a list of modules with a type and a path each")
-    _check_inside(root, modules)
+    _check_paths(root, modules)
     folder = ModelFolder(name, root, modules)
     _check_first(folder)
     _check_complete(folder.encoder)
+    _check_links(root)
     return folder
 
 
@@ -163,12 +164,16 @@ def _is_module(entry: Any) -> bool:
     return isinstance(entry, dict) and "type" in entry and isinstance(entry.get("path", ""), str)
 
 
-def _check_inside(root: Path, modules: list[dict[str, Any]]) -> None:
-    """Refuse a folder whose modules or links lead out of it; the hub's cache links to the files of the same model."""
+def _check_paths(root: Path, modules: list[dict[str, Any]]) -> None:
+    """Refuse modules outside the folder."""
     for module in modules:
         path = Path(module.get("path", ""))
         if path.is_absolute() or ".." in path.parts:
             raise UnsafeModelError(f"{root / 'modules.json'}: the path {str(path)!r} leads out of the model's folder")
+
+
+def _check_links(root: Path) -> None:
+    """Refuse links out of the folder; the hub's cache links to the files of the same model."""
     home = root.resolve()
     blobs = home.parents[1] / "blobs" if home.parent.name == "snapshots" else home
     for folder, folders, files in os.walk(root):
