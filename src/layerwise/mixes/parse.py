@@ -5,6 +5,7 @@
     1:0.25,12:0.75                                       weights
     concat(1,12)                                         side by side
     last @ cls | last @ mean                             mixes side by side, each with a pooling
+    views(5,9 @ mean; 12 @ cls; unit)                    the mean of views by several poolings, each of length 1
     attention(cls, mean) | attention(cls, mean, last=cls)
                                                          attention over all layers, which names its poolings
     wk | wk(start=4,window=2)                            SBERT-WK, which takes no pooling
@@ -21,6 +22,7 @@ from layerwise.mixes.attention import LayerAttention
 from layerwise.mixes.concat import LayerConcat
 from layerwise.mixes.join import LayerJoin
 from layerwise.mixes.layer_set import NAMED, LayerSet, Span, is_backwards
+from layerwise.mixes.views import SCALES, LayerViews
 from layerwise.mixes.weights import LayerWeights
 from layerwise.mixes.wk import LayerWk
 
@@ -28,6 +30,7 @@ _LAST_K = re.compile(r"last-(\d+)")
 _CONCAT = re.compile(r"concat\((.*)\)")
 _ATTENTION = re.compile(r"attention(?:\((.*)\))?")
 _ATTENTION_OPTION = re.compile(r"(last|scores)\s*=\s*(\w+)")
+_VIEWS = re.compile(r"views\((.*)\)")
 _WK = re.compile(r"wk(?:\((.*)\))?")
 _WK_OPTION = re.compile(r"(start|window|last)\s*=\s*([-+]?\d+)")
 _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)|(-?\d+)\s*\.\.\s*(-?\d+)")
@@ -35,16 +38,18 @@ _NUMBER = re.compile(r"[-+]?\d+")
 _HELP = (
     "a mix is layers such as 'last', 'last-4', 'first-last', '0+last', 'all', '0,1,12', '1-3,12', '1:0.25,12:0.75' "
     "or 'concat(1,12)', followed by '@ mean', '@ cls' or '@ max'; several with '|' between them; "
-    "'attention(cls, mean)'; or 'wk'"
+    "'views(5,9 @ mean; 12 @ cls; unit)'; 'attention(cls, mean)'; or 'wk'"
 )
 _ATTENTION_HELP = "as in attention(cls, mean) or attention(cls, mean, last=cls, scores=ratio)"
 
 _Single: TypeAlias = LayerSet | LayerWeights | LayerConcat | LayerAttention | LayerWk
-LayerMix: TypeAlias = _Single | LayerJoin
+LayerMix: TypeAlias = _Single | LayerJoin | LayerViews
 
 
 def parse_mix(text: str, *, pooling: str = "mean") -> LayerMix:
     """Read a mix; `pooling` is taken where the text names none."""
+    if match := _VIEWS.fullmatch(text.strip()):
+        return _views(match[1], text, pooling)
     if "|" not in text:
         return _single(text, pooling)
     parts = text.split("|")
@@ -78,6 +83,16 @@ def _single(text: str, pooling: str) -> _Single:
     if any(":" in part for part in parts):
         return LayerWeights(tuple(_weight(part, text) for part in parts), pooling=pooling)
     return LayerSet(tuple(_span(part, text) for part in parts), pooling=pooling)
+
+
+def _views(inside: str, text: str, pooling: str) -> LayerViews:
+    *parts, last = [part.strip() for part in inside.split(";")]
+    scale = last if last in SCALES else "none"
+    sets = [_single(part, pooling) for part in (parts if last in SCALES else [*parts, last])]
+    for mix in sets:
+        if not isinstance(mix, LayerSet):
+            raise MixError(f"{text!r}: {mix} is no set of layers; as in views(5,9 @ mean; 12 @ cls; unit)")
+    return LayerViews(tuple(sets), scale)  # type: ignore[arg-type] # checked above
 
 
 def _span(part: str, text: str) -> Span:

@@ -1,0 +1,91 @@
+"""Beam search over views: exact scores, the best sets found, constant views neither winning nor crashing."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from layerwise.errors import InputError
+from layerwise.search.metrics import as_metric
+from layerwise.search.view_beam import ViewGrams, search_views
+
+
+def views_of(pairs=60, views=7, width=9, seed=0):
+    random = np.random.default_rng(seed)
+    gold = random.random(pairs)
+    left = random.normal(size=(pairs, views, width))
+    noise = random.normal(size=(pairs, views, width)) * (1.2 - gold)[:, None, None] * random.random((views, 1)) * 3
+    return torch.from_numpy(left).float(), torch.from_numpy(left + noise).float(), gold
+
+
+def cosine(left, right):
+    return (left * right).sum(-1) / np.linalg.norm(left, axis=-1) / np.linalg.norm(right, axis=-1)
+
+
+def brute_force(left, right, gold, most):
+    scores = {}
+    for size in range(1, most + 1):
+        for views in combinations(range(left.shape[1]), size):
+            sides = (side.double().numpy()[:, list(views)].mean(1) for side in (left, right))
+            scores[views] = spearmanr(cosine(*sides), gold).statistic
+    return scores
+
+
+def test_a_wide_beam_scores_every_set_as_scipy_does():
+    left, right, gold = views_of()
+    found = search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=4, width=1000)
+    expected = brute_force(left, right, gold, 4)
+    assert found == pytest.approx(expected, abs=1e-3)
+    assert max(found, key=found.get) == max(expected, key=expected.get)
+
+
+def test_a_narrow_beam_finds_planted_views():
+    random = np.random.default_rng(1)
+    gold = random.uniform(-0.9, 0.9, 200)
+    left, right = torch.from_numpy(random.normal(size=(2, 200, 120, 16))).float()
+    signal, angle = random.normal(size=(200, 16)), np.arccos(gold)
+    noise = torch.from_numpy(random.normal(size=(200, 16))).float() * 2
+    unit = torch.from_numpy(signal / np.linalg.norm(signal, axis=1, keepdims=True)).float()
+    side = torch.from_numpy(random.normal(size=(200, 16))).float()
+    side = torch.nn.functional.normalize(side - (side * unit).sum(1, keepdim=True) * unit)
+    turned = (
+        torch.from_numpy(np.cos(angle)).float()[:, None] * unit
+        + torch.from_numpy(np.sin(angle)).float()[:, None] * side
+    )
+    left[:, 7], right[:, 7] = unit * 5 + noise, turned * 5 + noise.flip(0)
+    left[:, 80], right[:, 80] = unit * 5 - noise, turned * 5 - noise.flip(0)
+    found = search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=3, width=4)
+    assert max(found, key=found.get) == (7, 80)
+    assert found[7, 80] == pytest.approx(1, abs=0.01)
+
+
+def test_a_constant_view_neither_wins_nor_crashes():
+    left, right, gold = views_of(views=4)
+    left[:, 2], right[:, 2] = 1.0, 1.0
+    found = search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=2, width=10)
+    assert found[2,] == -np.inf
+    assert max(found, key=found.get) != (2,)
+    assert np.isfinite(found[1, 2])
+
+
+def test_only_usable_views_are_taken():
+    left, right, gold = views_of()
+    usable = torch.tensor([True, False, True, False, True, False, False])
+    found = search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=3, width=9, usable=usable)
+    assert {view for views in found for view in views} == {0, 2, 4}
+
+
+def test_cosines_of_a_set_on_other_pairs():
+    left, right, _ = views_of()
+    rows = torch.tensor([3, 9, 40])
+    found = ViewGrams.of(left, right).pick(rows).cosines((1, 4, 5))
+    sides = (side[rows][:, [1, 4, 5]].double().numpy().mean(1) for side in (left, right))
+    assert found.numpy() == pytest.approx(cosine(*sides), abs=1e-5)
+
+
+def test_sides_that_differ_are_refused():
+    left, right, _ = views_of()
+    with pytest.raises(InputError, match="two sides' views differ"):
+        ViewGrams.of(left, right[:, :3])
