@@ -45,6 +45,25 @@ ARCHITECTURES = {
     ),
     "modernbert": lambda: hf.ModernBertConfig(**_SIZE, **_MODERN),
 }
+_SPARE = {"vocab_size": len(VOCABULARY) + 8}  # their tokenizers' classes add tokens of their own
+_DECODER = _SIZE | _SPARE | {"bos_token_id": None, "eos_token_id": 3, "pad_token_id": None}
+_GROUPED = _DECODER | {"num_key_value_heads": 2, "head_dim": 8}
+_GPT2 = _SPARE | {"n_embd": WIDTH, "n_layer": DEPTH, "n_head": 4, "n_positions": POSITIONS}
+_T5 = _SPARE | {"d_model": WIDTH, "d_ff": 48, "num_layers": DEPTH, "num_heads": 4, "d_kv": 8}
+DECODERS = {
+    "llama": lambda: hf.LlamaConfig(**_GROUPED),
+    "mistral": lambda: hf.MistralConfig(**_GROUPED, sliding_window=6),
+    "qwen2": lambda: hf.Qwen2Config(**_DECODER, num_key_value_heads=2),
+    "qwen3": lambda: hf.Qwen3Config(**_GROUPED),
+    "gemma3": lambda: hf.Gemma3TextConfig(
+        **_GROUPED, sliding_window=6, layer_types=["sliding_attention"] * 3 + ["full_attention"]
+    ),
+    "gpt2": lambda: hf.GPT2Config(**_GPT2, bos_token_id=None, eos_token_id=3),
+    "gpt-neox": lambda: hf.GPTNeoXConfig(**_DECODER),
+    "opt": lambda: hf.OPTConfig(**_DECODER | {"pad_token_id": 0}, ffn_dim=48, word_embed_proj_dim=WIDTH),
+    "phi": lambda: hf.PhiConfig(**_DECODER),
+    "t5": lambda: hf.T5Config(**_T5, pad_token_id=0, eos_token_id=3, decoder_start_token_id=0),
+}
 
 
 def tiny_tokenizer(max_length: int = POSITIONS - 4) -> hf.PreTrainedTokenizerFast:
@@ -74,4 +93,31 @@ def tiny_model(name: str, seed: int = 0) -> torch.nn.Module:
 def save_tiny(name: str, folder: Path) -> Path:
     tiny_model(name).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+CHAT = "{% for message in messages %}<{{ message.role }}> {{ message.content }} {% endfor %}<assistant> "
+
+
+def decoder_tokenizer(max_length: int = POSITIONS) -> hf.PreTrainedTokenizerFast:
+    """As many decoders have it: no mask, nothing to pad with, no special tokens around a text; with a chat template."""
+    backend = Tokenizer(models.WordPiece(VOCABULARY, unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=max_length, unk_token="[UNK]")
+    tokenizer.chat_template = CHAT
+    return tokenizer
+
+
+def save_decoder(name: str, folder: Path) -> Path:
+    """A decoder with large weights; of T5, its encoder."""
+    torch.manual_seed(0)
+    config = DECODERS[name]()
+    model = hf.T5EncoderModel(config) if name == "t5" else hf.AutoModel.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.2)
+    model.eval().save_pretrained(folder)
+    decoder_tokenizer().save_pretrained(folder)
     return folder

@@ -13,7 +13,18 @@ if TYPE_CHECKING:
     from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences
     from layerwise.encoder.load import DTYPES, pick_device
     from layerwise.encoder.onnx import graphs_folder
-    from layerwise.encoder.pooling import POOLINGS
+    from layerwise.encoder.pooling import POOLINGS, pooled_mask
+    from layerwise.encoder.prompts import (
+        PLAIN,
+        Pooled,
+        Prompt,
+        by_prompt,
+        named_prompt,
+        parse_pooling,
+        prompt_library,
+        prompts_for,
+        read_prompts,
+    )
     from layerwise.encoder.streaming import Array, Progress, ahead, no_progress, stream, window_rows, windows_of
     from layerwise.encoder.taps import (
         LayerReader,
@@ -25,6 +36,6 @@ if TYPE_CHECKING:
         resolve_layer,
         valid_range,
     )
-    from layerwise.encoder.tokens import SentenceTokenizer, Tokens
+    from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer, Tokens
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -14,11 +14,15 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Batch:
-    """Some sentences of a window: which rows they are, and their tokens one after the other, longest first."""
+    """Some sentences of a window: which rows they are, and their tokens one after the other, longest first.
+
+    `places` (sentences, 3) says which tokens of a prompt are pooled; None where all are.
+    """
 
     rows: Rows
     lengths: Rows
     tokens: Rows
+    places: Rows | None = None
 
     @property
     def size(self) -> int:
@@ -29,14 +33,16 @@ class Batch:
         """Two halves, for a batch that does not fit into memory."""
         half = len(self.rows) // 2
         cut = int(self.lengths[:half].sum())
+        first, second = (None, None) if self.places is None else (self.places[:half], self.places[half:])
         return (
-            Batch(self.rows[:half], self.lengths[:half], self.tokens[:cut]),
-            Batch(self.rows[half:], self.lengths[half:], self.tokens[cut:]),
+            Batch(self.rows[:half], self.lengths[:half], self.tokens[:cut], first),
+            Batch(self.rows[half:], self.lengths[half:], self.tokens[cut:], second),
         )
 
-    def padded(self, pad_id: int) -> tuple[Tensor, Tensor]:
-        """Token numbers and mask, both (batch, longest)."""
-        return padded(self.tokens, self.lengths, pad_id)
+    def padded(self, pad_id: int) -> tuple[Tensor, ...]:
+        """Token numbers and mask, both (batch, longest), and the places where there are any."""
+        places = () if self.places is None else (torch.from_numpy(self.places),)
+        return (*padded(self.tokens, self.lengths, pad_id), *places)
 
 
 def padded(tokens: Rows, lengths: Rows, pad_id: int) -> tuple[Tensor, Tensor]:
@@ -53,7 +59,14 @@ def padded_texts(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Ten
     return padded(np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(lengths.sum())), lengths, pad_id)
 
 
-def batches(ids: Sequence[Sequence[int]], *, budget: int, slack: float = 0.1, may_pad: bool = True) -> Iterator[Batch]:
+def batches(
+    ids: Sequence[Sequence[int]],
+    *,
+    budget: int,
+    slack: float = 0.1,
+    may_pad: bool = True,
+    places: Rows | None = None,
+) -> Iterator[Batch]:
     """Cut sentences into batches of at most `budget` tokens, the longest first.
 
     A batch that is at least a quarter full also ends where the next sentence is shorter than its longest by more
@@ -68,7 +81,9 @@ def batches(ids: Sequence[Sequence[int]], *, budget: int, slack: float = 0.1, ma
     start = 0
     while start < len(order):
         stop = _end_of_batch(sorted_lengths, start, budget, slack, may_pad)
-        yield Batch(order[start:stop], sorted_lengths[start:stop], flat[ends[start] : ends[stop]])
+        rows = order[start:stop]
+        pooled = None if places is None else places[rows]
+        yield Batch(rows, sorted_lengths[start:stop], flat[ends[start] : ends[stop]], pooled)
         start = stop
 
 

@@ -152,7 +152,7 @@ def _check_first(folder: ModelFolder) -> None:
     if not folder.modules:
         return
     kind = str(folder.modules[0]["type"])
-    if kind.rsplit(".", 1)[-1] != "Transformer":
+    if kind.rsplit(".", 1)[-1] not in ("Transformer", "PromptedTransformer"):
         raise ModelError(f"{folder.root}: it begins with {kind}, which has no layers; give one with a Transformer")
     settings = folder.read_json(folder.modules[0].get("path", ""), "sentence_bert_config.json")
     task = settings.get("transformer_task", _STATES)

@@ -20,7 +20,8 @@ from layerwise.encoder.fingerprint import model_fingerprint, tokenizer_fingerpri
 from layerwise.encoder.folders import DEFAULT, ModelFolder, check_unchanged, find_model
 from layerwise.encoder.load import load_encoder, pick_device
 from layerwise.encoder.onnx import OnnxReader
-from layerwise.encoder.pooling import POOLINGS
+from layerwise.encoder.pooling import POOLINGS, pooled_mask
+from layerwise.encoder.prompts import PLAIN, Prompt, by_prompt, parse_pooling
 from layerwise.encoder.streaming import (
     Array,
     Forward,
@@ -32,7 +33,7 @@ from layerwise.encoder.streaming import (
     windows_of,
 )
 from layerwise.encoder.taps import LayerReader, layer_reader, make_recordable, resolve_layer, without_hooks
-from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer
 from layerwise.errors import InputError, ModelError
 from layerwise.registry import check_known
 from layerwise.texts import has_lone_surrogate
@@ -83,6 +84,7 @@ class LayerEncoder:
         self._max_length = _checked_length(max_length, self.tokenizer, loaded.max_length)
         self.budget = _token_budget(tokens_per_batch, self.device)
         self._sentences = SentenceTokenizer(self.tokenizer, max_length=self.max_length)
+        self._prompted: dict[Prompt, PromptTokenizer] = {}
         self.backend = backend
         self._onnx = self._onnx_reader() if _checked_backend(backend, self.device, dtype) == "onnx" else None
 
@@ -150,7 +152,9 @@ class LayerEncoder:
 
         Args:
             sentences: The texts. Empty ones are encoded as the model's special tokens alone, with a warning.
-            pooling: "mean", "cls" or "max"; several names give a dict of arrays, from the same one pass.
+            pooling: "mean", "cls", "max", "last", "weighted-mean" or "mean-but-first", or one of these in a prompt,
+                such as 'last in eol' or 'mean in "Topic: {text}"'; several give a dict of arrays, from one pass a
+                prompt.
             layers: Only these layers, in this order; negative numbers count from the last. The blocks above the
                 highest are not run.
             cache: True, or a `ViewCache`, to keep the views of all layers on disk and read them from there.
@@ -174,13 +178,21 @@ class LayerEncoder:
         return views[pooling] if isinstance(pooling, str) else views
 
     def stream(
-        self, windows: Iterable[Sequence[str]], forward: Forward, *, progress: Progress = no_progress
+        self,
+        windows: Iterable[Sequence[str]],
+        forward: Forward,
+        *,
+        prompt: Prompt = PLAIN,
+        progress: Progress = no_progress,
     ) -> Iterator[Array]:
-        """Run `forward(tokens, mask)` over windows of sentences: one array each, rows in the sentences' order."""
+        """Run `forward(tokens, mask)` over windows of sentences: one array each, rows in the sentences' order.
+
+        Within a prompt, `forward` also gets the places of the tokens that are pooled, for `read`.
+        """
         survive_fork()
         yield from stream(
             windows,
-            tokenizer=self._sentences,
+            tokenizer=self._sentences if prompt.is_plain else self.prompted(prompt),
             pad_id=int(self.tokenizer.pad_token_id or 0),
             forward=forward,
             device=self.device,
@@ -189,11 +201,36 @@ class LayerEncoder:
             progress=progress,
         )
 
-    def read(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
-        """One batch's views, as the model's device has them: (batch, poolings, layers, width)."""
-        if self._onnx is not None:
-            return self._onnx.read(tokens, mask, layers, poolings)
-        return self._read_torch(tokens, mask, layers, poolings)
+    def prompted(self, prompt: Prompt) -> PromptTokenizer:
+        """The tokenizer of sentences within a prompt; one that this model cannot take is refused."""
+        if prompt not in self._prompted:
+            self._prompted[prompt] = PromptTokenizer(
+                self.tokenizer, prompt, max_length=self.max_length, model=self.name
+            )
+        return self._prompted[prompt]
+
+    def token_counts(self, texts: Sequence[str], prompt: Prompt = PLAIN) -> list[int]:
+        """How many tokens each text has, within a prompt or alone."""
+        tokenizer = self._sentences if prompt.is_plain else self.prompted(prompt)
+        return [len(ids) for ids in tokenizer(texts).ids]
+
+    def read(
+        self,
+        tokens: Tensor,
+        mask: Tensor,
+        layers: Sequence[int],
+        poolings: Sequence[str],
+        places: Tensor | None = None,
+    ) -> Tensor:
+        """One batch's views, as the model's device has them: (batch, poolings, layers, width).
+
+        `poolings` are of one prompt; `places` (batch, 3) are those of its tokens that are pooled, as `stream` gives.
+        """
+        if self._onnx is None:
+            return self._read_torch(tokens, mask, layers, poolings, places)
+        if places is not None:
+            raise InputError("Prompts are read with the torch backend only, not with ONNX")
+        return self._onnx.read(tokens, mask, layers, poolings)
 
     def read_states(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], token_mask: Tensor) -> Tensor:
         """One batch's states of the tokens in `token_mask` (batch, tokens), by torch: (tokens in it, layers, width)."""
@@ -201,11 +238,19 @@ class LayerEncoder:
         states = self.reader.read(inputs, set(layers), lambda layer_states: layer_states[token_mask])
         return torch.stack([states[layer] for layer in layers], dim=1)
 
-    def _read_torch(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
-        functions = [POOLINGS[name] for name in poolings]
+    def _read_torch(
+        self,
+        tokens: Tensor,
+        mask: Tensor,
+        layers: Sequence[int],
+        poolings: Sequence[str],
+        places: Tensor | None = None,
+    ) -> Tensor:
+        pooled_by = [parse_pooling(name).pooling for name in poolings]
+        masks = {name: pooled_mask(name, mask, places) for name in set(pooled_by)}
 
         def pool(states: Tensor) -> Tensor:
-            return torch.stack([function(states, mask) for function in functions], dim=1)
+            return torch.stack([POOLINGS[name](states, masks[name]) for name in pooled_by], dim=1)
 
         pooled = self.reader.read({"input_ids": tokens, "attention_mask": mask}, set(layers), pool)
         return torch.stack([pooled[layer] for layer in layers], dim=2)
@@ -257,25 +302,33 @@ class LayerEncoder:
         return dropout_on(self.model, seed)
 
     def _fill(self, views: dict[str, Array], texts: Sequence[str], layers: Sequence[int], bar: bool) -> None:
-        """Write the views of all poolings, from one pass, into arrays in memory or on disk."""
-        names = list(views)
-        for name in names:
-            POOLINGS[name]  # an unknown name is refused before any work
-        rows = window_rows(4 * len(names) * len(layers) * self.width)
-        start, finite = 0, np.ones(len(layers), dtype=bool)
-        with tqdm(total=len(texts), unit="sentence", desc="Layers") if bar else nullcontext() as shown:
-            for part in self.stream(
-                windows_of(texts, rows),
-                lambda tokens, mask: self.read(tokens, mask, layers, names).float(),
-                progress=no_progress if shown is None else shown.update,
-            ):
-                for number, name in enumerate(names):
-                    views[name][start : start + len(part)] = part[:, number]
-                finite &= np.isfinite(part).all((0, 1, 3))
-                start += len(part)
+        """Write the views of all poolings, from one pass a prompt, into arrays in memory or on disk."""
+        passes = by_prompt(views)  # an unknown pooling is refused before any work
+        for prompt in passes:
+            if not prompt.is_plain:
+                self.prompted(prompt)  # and so is a prompt that does not fit
+        finite = np.ones(len(layers), dtype=bool)
+        with tqdm(total=len(texts) * len(passes), unit="sentence", desc="Layers") if bar else nullcontext() as shown:
+            for prompt, names in passes.items():
+                start, rows = 0, window_rows(4 * len(names) * len(layers) * self.width)
+                for part in self.stream(
+                    windows_of(texts, rows),
+                    partial(self._read_float, layers=layers, poolings=names),
+                    prompt=prompt,
+                    progress=no_progress if shown is None else shown.update,
+                ):
+                    for number, name in enumerate(names):
+                        views[name][start : start + len(part)] = part[:, number]
+                    finite &= np.isfinite(part).all((0, 1, 3))
+                    start += len(part)
         if not finite.all():
             broken = ", ".join(str(layer) for layer, whole in zip(layers, finite, strict=True) if not whole)
             log.warning("%s: NaN or infinite numbers in layers %s; %s", self.name, broken, self._remedy)
+
+    def _read_float(
+        self, tokens: Tensor, mask: Tensor, places: Tensor | None = None, *, layers: Sequence[int], poolings: list[str]
+    ) -> Tensor:
+        return self.read(tokens, mask, layers, poolings, places).float()
 
     def _cached_views(
         self, texts: Sequence[str], names: Sequence[str], store: ViewCache, bar: bool
@@ -304,7 +357,7 @@ class LayerEncoder:
             backend=self.backend,
             shape=(len(texts), self.depth + 1, self.width),
         )
-        return {name: replace(common, pooling=name) for name in names}
+        return {name: replace(common, pooling=parse_pooling(name).full) for name in names}
 
 
 def check_sentences(sentences: Sequence[str]) -> list[str]:

@@ -54,6 +54,8 @@ def load_encoder(folder: ModelFolder, *, dtype: str, device: torch.device, trust
             f"{folder.encoder}: the tokenizer adds {tokenizer.num_special_tokens_to_add()} special tokens to a text, "
             f"but the model takes {length} in all; the folder mixes files of two models"
         )
+    if getattr(model.config, "use_cache", False):
+        model.config.use_cache = False  # type: ignore[union-attr] # a decoder's keys and values are for a next token, which nobody asks for
     return LoadedEncoder(model.to(device).eval(), tokenizer, length)
 
 
@@ -117,6 +119,9 @@ def _model_class(path: Path, trust_remote_code: bool) -> Any:
     from transformers import MODEL_FOR_TEXT_ENCODING_MAPPING, AutoConfig, AutoModel, AutoModelForTextEncoding
 
     config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code, local_files_only=True)
+    encoder_alone = any(str(name).endswith("EncoderModel") for name in getattr(config, "architectures", None) or ())
+    if encoder_alone and type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING:
+        return AutoModelForTextEncoding
     if not getattr(config, "is_encoder_decoder", False):
         return AutoModel
     if type(config) not in MODEL_FOR_TEXT_ENCODING_MAPPING:

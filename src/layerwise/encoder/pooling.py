@@ -13,6 +13,7 @@ from layerwise.registry import Registry
 
 TokenPooling = Callable[[Tensor, Tensor], Tensor]
 POOLINGS: Registry[TokenPooling] = Registry("token pooling")
+MASK = "mask"  # the pooling of the mask token, which a prompt must have
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -30,14 +31,58 @@ def mean(states: Tensor, mask: Tensor) -> Tensor:
 @POOLINGS.register("cls")
 def cls(states: Tensor, mask: Tensor) -> Tensor:
     """The first token."""
-    first = mask.int().argmax(dim=1)[:, None, None].expand(-1, 1, states.shape[-1])
-    return _full(states.gather(1, first).squeeze(1))
+    return _at(states, mask.int().argmax(dim=1))
 
 
 @POOLINGS.register("max")
 def maximum(states: Tensor, mask: Tensor) -> Tensor:
     """The largest value of each dimension over a sentence's tokens."""
     return _full(states.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(dim=1))
+
+
+@POOLINGS.register("last")
+def last(states: Tensor, mask: Tensor) -> Tensor:
+    """The last token, which in a decoder has seen all others."""
+    return _at(states, (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).argmax(dim=1))
+
+
+@POOLINGS.register("weighted-mean")
+def weighted_mean(states: Tensor, mask: Tensor) -> Tensor:
+    """The mean in which a sentence's n-th token counts n times: later tokens of a decoder have seen more."""
+    places = mask.cumsum(dim=1) * mask
+    weights = places / places.sum(dim=1, keepdim=True)
+    if states.dtype in _HALF:
+        return (states * weights.unsqueeze(-1)).sum(dim=1, dtype=torch.float32)
+    return torch.bmm(weights.unsqueeze(1).to(states.dtype), states).squeeze(1)
+
+
+@POOLINGS.register("mean-but-first")
+def mean_but_first(states: Tensor, mask: Tensor) -> Tensor:
+    """The mean without the first token, where decoders park attention that goes nowhere; alone, it stays."""
+    others = mask * (mask.cumsum(dim=1) > 1)
+    return mean(states, torch.where(others.any(dim=1, keepdim=True), others, mask))
+
+
+@POOLINGS.register(MASK)
+def mask_token(states: Tensor, mask: Tensor) -> Tensor:
+    """The mask token of a prompt, of which `mask` is the place."""
+    return mean(states, mask)
+
+
+def pooled_mask(pooling: str, mask: Tensor, places: Tensor | None) -> Tensor:
+    """The tokens that a pooling takes: all of a plain sentence's, of a prompt those at its places."""
+    if places is None:
+        return mask
+    tokens = torch.arange(mask.shape[1], device=mask.device)
+    first, end, masked = (places[:, [column]] for column in range(3))
+    pooled = tokens == masked if pooling == MASK else (tokens >= first) & (tokens < end)
+    return pooled.to(mask.dtype)
+
+
+def _at(states: Tensor, places: Tensor) -> Tensor:
+    """(batch, tokens, width), (batch,) -> (batch, width)"""
+    index = places[:, None, None].expand(-1, 1, states.shape[-1])
+    return _full(states.gather(1, index).squeeze(1))
 
 
 def _full(vectors: Tensor) -> Tensor:

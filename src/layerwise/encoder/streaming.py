@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.encoder.batches import Batch, Rows, batches
-from layerwise.encoder.tokens import SentenceTokenizer
+from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer
 from layerwise.errors import ModelError
 
 Array = NDArray[np.float32]
-Forward = Callable[[Tensor, Tensor], Tensor]
+Forward = Callable[..., Tensor]  # of tokens and mask, and of the places of the tokens that are pooled in a prompt
 Progress = Callable[[int], object]
 S = TypeVar("S")
 R = TypeVar("R")
@@ -89,7 +89,7 @@ def no_progress(_rows: int) -> None:
 def stream(
     windows: Iterable[Sequence[str]],
     *,
-    tokenizer: SentenceTokenizer,
+    tokenizer: SentenceTokenizer | PromptTokenizer,
     pad_id: int,
     forward: Forward,
     device: torch.device,
@@ -105,7 +105,9 @@ def stream(
         truncated += tokens.truncated
         window = _Window(len(tokens.ids), len(tokens.ids))
         unfinished.append(window)
-        todo = deque(batches(tokens.ids, budget=budget.tokens, slack=budget.slack, may_pad=may_pad))
+        todo = deque(
+            batches(tokens.ids, budget=budget.tokens, slack=budget.slack, may_pad=may_pad, places=tokens.places)
+        )
         while todo:
             batch = todo.popleft()
             values = _run(batch, todo, pad_id=pad_id, forward=forward, device=device, budget=budget)
@@ -160,10 +162,10 @@ def _run(
     if batch.size > budget.tokens and len(batch.rows) > 1:
         todo.extendleft(reversed(batch.split()))
         return None
-    tokens, mask = batch.padded(pad_id)
+    inputs = batch.padded(pad_id)
     try:
         with torch.inference_mode():
-            return forward(_to(device, tokens), _to(device, mask))
+            return forward(*(_to(device, tensor) for tensor in inputs))
     except (RuntimeError, MemoryError) as error:
         if not is_memory_shortage(error):
             raise

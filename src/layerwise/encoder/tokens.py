@@ -1,13 +1,18 @@
-"""Sentences to token numbers: fast, truncated to the model's length, without padding."""
+"""Sentences to token numbers: fast, truncated to the model's length, without padding; plain or within a prompt."""
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import Tokenizer
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
 
+from layerwise.encoder.prompts import TEXT, Prompt, check_prompt, in_words
 from layerwise.errors import InputError
+
+Places = NDArray[np.int64]  # (texts, 3): the first of the tokens that are pooled, the one after the last, the mask
 
 log = logging.getLogger(__name__)
 _LONG, _LONGEST = 1 << 17, 1 << 23  # characters: from where a text is cut first, and within which it must have words
@@ -16,10 +21,14 @@ _PROBES = ["", "a", "The river rose by 12.5 cm; nobody was hurt!", "long words "
 
 @dataclass(frozen=True)
 class Tokens:
-    """Token numbers of some sentences, and how many of those sentences were cut to the model's length."""
+    """Token numbers of some sentences, and how many of those sentences were cut to the model's length.
+
+    `places` says which tokens of a prompt are pooled; None where all are.
+    """
 
     ids: list[list[int]]
     truncated: int
+    places: Places | None = None
 
 
 class SentenceTokenizer:
@@ -59,6 +68,90 @@ class SentenceTokenizer:
             "input_ids"
         ]
         return ids
+
+
+class PromptTokenizer:
+    """Sentences within a prompt to tokens. Where they are too many, the text is cut and never the prompt."""
+
+    def __init__(self, tokenizer: Any, prompt: Prompt, *, max_length: int, model: str) -> None:
+        check_prompt(prompt, tokenizer, model)
+        truncating = _direct(tokenizer, max_length)
+        if truncating is None:
+            raise InputError(f"{model}: its tokenizer is written in Python, and prompts need one of Rust")
+        self.prompt = prompt
+        self.max_length = max_length
+        self._truncating = truncating
+        self._whole = Tokenizer.from_str(truncating.to_str())
+        self._whole.no_truncation()
+        words = in_words(prompt, tokenizer)
+        self._parts = words.split(TEXT)
+        self._mask_token = tokenizer.mask_token if prompt.has_mask else None
+        fixed = len(self._encode([""])[0].ids)
+        if fixed >= max_length:
+            raise InputError(
+                f"The prompt {prompt.full} takes {fixed} tokens and {model} at most {max_length}, so no text fits in it"
+            )
+        self._room = (max_length - fixed) // (len(self._parts) - 1)
+
+    def __call__(self, texts: Sequence[str]) -> Tokens:
+        """Tokenise, and tell which tokens are pooled."""
+        texts = [_beginning(self._truncating, text) for text in texts]
+        encodings, truncated = self._encode(texts), 0
+        for row, encoding in enumerate(encodings):
+            if len(encoding.ids) > self.max_length:
+                texts[row], encodings[row] = self._cut(texts[row])
+                truncated += 1
+        places = [self._places(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+        return Tokens([encoding.ids for encoding in encodings], truncated, np.array(places).reshape(-1, 3))
+
+    def _encode(self, texts: Sequence[str]) -> list[Encoding]:
+        """A chat template has its special tokens already."""
+        filled = [text.join(self._parts) for text in texts]
+        encodings: list[Encoding] = self._whole.encode_batch(filled, add_special_tokens=not self.prompt.is_chat)
+        return encodings
+
+    def _cut(self, text: str) -> tuple[str, Encoding]:
+        """The longest beginning of a text that fits, by whole tokens."""
+        ends = [end for _, end in self._whole.encode(text, add_special_tokens=False).offsets]
+        keep = self._room
+        while True:
+            cut = text[: ends[keep - 1]] if keep > 0 else ""
+            (encoding,) = self._encode([cut])
+            over = len(encoding.ids) - self.max_length
+            if over <= 0:
+                return cut, encoding
+            keep -= max(1, over // (len(self._parts) - 1))
+
+    def _places(self, text: str, encoding: Encoding) -> tuple[int, int, int]:
+        start, stop = 0, len(encoding.ids)
+        if self.prompt.over != "all":
+            begins = len(self._parts[0])
+            if self.prompt.over == "second":
+                begins += len(text) + len(self._parts[1])
+            within = [
+                place
+                for place, (first, last) in enumerate(encoding.offsets)
+                if last > begins and first < begins + len(text) and last > first
+            ]
+            if not within:
+                raise InputError(f"The text {text[:40]!r} has no token in the prompt {self.prompt.full}; leave it out")
+            start, stop = within[0], within[-1] + 1
+        return start, stop, self._mask_place(text, encoding)
+
+    def _mask_place(self, text: str, encoding: Encoding) -> int:
+        """The place of the prompt's own mask, whatever the text holds."""
+        if self._mask_token is None:
+            return 0
+        before = 0
+        for number, part in enumerate(self._parts):
+            if self._mask_token in part:
+                before += part.index(self._mask_token)
+                break
+            before += len(part) + (len(text) if number < len(self._parts) - 1 else 0)
+        for place, (first, last) in enumerate(encoding.offsets):
+            if first <= before < last:
+                return place
+        raise InputError(f"The mask of the prompt {self.prompt.full} is no token of this model; take another prompt")
 
 
 def _beginning(tokenizer: Tokenizer, text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from layerwise.data import TaskRows
-from layerwise.encoder import POOLINGS, Array, ModelFolder, find_model
+from layerwise.encoder import Array, ModelFolder, find_model, parse_pooling
 from layerwise.errors import InputError, ModelError, UnsafeModelError
 from layerwise.evaluate.protocol import Outcome, Protocol
 from layerwise.evaluate.remembered import Memory
@@ -58,7 +58,7 @@ def check_layers(layers: Sequence[str], poolings: Sequence[str] = (), *, every_l
         if mix != SEARCH:
             parse_mix(mix)
     for pooling in poolings:
-        POOLINGS[pooling]
+        parse_pooling(pooling)
 
 
 def load_subject(
