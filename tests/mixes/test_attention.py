@@ -168,7 +168,7 @@ def test_poolings_come_once_and_queries_first():
         ("attention", r"an attention needs two token poolings; as in attention\(cls, mean\)"),
         ("attention(cls)", "an attention needs two token poolings"),
         ("attention(cls, last=cls)", "an attention needs two token poolings"),
-        ("attention(cls, men)", r"Unknown token pooling 'men'. Did you mean 'mean'\? Known: cls, max, mean"),
+        ("attention(cls, men)", r"Unknown token pooling 'men'. Did you mean 'mean'\? Known: cls, last, mask, m"),
         ("attention(cls, mean, last=first)", "Unknown token pooling 'first'"),
         ("attention(cls, mean, scores=soft)", "Unknown attention scores 'soft'.*Known: softmax, ratio"),
         ("attention(cls, mean, layers=3)", "'layers=3' is no option of an attention, or comes twice; as in"),

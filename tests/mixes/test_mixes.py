@@ -218,11 +218,11 @@ def test_layers_that_an_encoder_has_not_are_refused_with_those_it_has(text, mess
 
 
 def test_an_unknown_pooling_is_refused_with_a_guess():
-    with pytest.raises(LayerwiseError, match=r"Unknown token pooling 'maen'. Did you mean 'mean'\? Known: cls, max, m"):
+    with pytest.raises(LayerwiseError, match=r"Unknown token pooling 'maen'. Did you mean 'mean'\? Known: cls, last"):
         parse_mix("last @ maen")
-    with pytest.raises(LayerwiseError, match=r"Unknown token pooling 'attention'. Known: cls, max, mean"):
+    with pytest.raises(LayerwiseError, match=r"Unknown token pooling 'attention'. Known: cls, last, mask, max, mean"):
         LayerSet.of(1, pooling="attention")
-    with pytest.raises(LayerwiseError, match="Unknown token pooling"):
+    with pytest.raises(LayerwiseError, match="'mean @ cls' is no token pooling"):
         parse_mix("last @ mean @ cls")
 
 

@@ -311,8 +311,8 @@ def test_poolings_that_are_not_known_are_named(saved, tmp_path):
 
     folder = shutil.copytree(saved["bert last"][1], tmp_path / "copy")
     path = folder / "1_Pooling" / "config.json"
-    path.write_text(json.dumps({"embedding_dimension": WIDTH, "pooling_mode": "lasttoken"}))
-    with pytest.raises(ModelError, match="pooling lasttoken is not one of cls, max, mean"):
+    path.write_text(json.dumps({"embedding_dimension": WIDTH, "pooling_mode": "mean_sqrt_len_tokens"}))
+    with pytest.raises(ModelError, match="pooling mean_sqrt_len_tokens is not one of cls, lasttoken, max, mean"):
         LayerModel.load(folder)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from torch import Tensor
 
-from layerwise.encoder import POOLINGS
+from layerwise.encoder import parse_pooling
 from layerwise.errors import MixError
 
 Views = TypeVar("Views", Tensor, np.ndarray[Any, Any])
@@ -21,12 +21,17 @@ class Mix(ABC):
     pooling: str = "mean"
 
     def __post_init__(self) -> None:
-        POOLINGS[self.pooling]  # an unknown pooling is refused, with the known ones
+        object.__setattr__(self, "pooling", str(parse_pooling(self.pooling)))  # an unknown pooling is refused
 
     @property
     def poolings(self) -> tuple[str, ...]:
         """The different token poolings of the layers that the mix needs, in the order of `combine_poolings`."""
         return (self.pooling,)
+
+    @property
+    def needs(self) -> dict[str, tuple[int, ...]]:
+        """The layers that a resolved mix needs of each token pooling."""
+        return dict.fromkeys(self.poolings, self.layers)
 
     @property
     @abstractmethod

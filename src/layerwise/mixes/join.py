@@ -43,6 +43,14 @@ class LayerJoin(Mix):
         return tuple(dict.fromkeys(part.pooling for part in self.parts))
 
     @property
+    def needs(self) -> dict[str, tuple[int, ...]]:
+        """The layers of each token pooling's parts."""
+        parts: dict[str, set[int]] = {}
+        for part in self.parts:
+            parts.setdefault(part.pooling, set()).update(part.layers)
+        return {pooling: tuple(sorted(layers)) for pooling, layers in parts.items()}
+
+    @property
     def layers(self) -> tuple[int, ...]:
         """The layers of all parts, sorted."""
         return tuple(sorted({layer for part in self.parts for layer in part.layers}))

@@ -10,7 +10,8 @@
                                                          attention over all layers, which names its poolings
     wk | wk(start=4,window=2)                            SBERT-WK, which takes no pooling
 
-followed by ` @ mean`, ` @ cls` or ` @ max` for the token pooling; without it, mean.
+followed by ` @ mean`, ` @ cls`, ` @ last` and so on for the token pooling, within a prompt ` @ last in eol` or
+` @ mean in "Topic: {text}"`; without it, mean.
 """
 
 import re
@@ -30,14 +31,15 @@ _LAST_K = re.compile(r"last-(\d+)")
 _CONCAT = re.compile(r"concat\((.*)\)")
 _ATTENTION = re.compile(r"attention(?:\((.*)\))?")
 _ATTENTION_OPTION = re.compile(r"(last|scores)\s*=\s*(\w+)")
-_VIEWS = re.compile(r"views\((.*)\)")
+_VIEWS = re.compile(r"views\((.*)\)", re.DOTALL)
+_LESS = re.compile(r"less\s+(mean|\d+)")
 _WK = re.compile(r"wk(?:\((.*)\))?")
 _WK_OPTION = re.compile(r"(start|window|last)\s*=\s*([-+]?\d+)")
 _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)|(-?\d+)\s*\.\.\s*(-?\d+)")
 _NUMBER = re.compile(r"[-+]?\d+")
 _HELP = (
     "a mix is layers such as 'last', 'last-4', 'first-last', '0+last', 'all', '0,1,12', '1-3,12', '1:0.25,12:0.75' "
-    "or 'concat(1,12)', followed by '@ mean', '@ cls' or '@ max'; several with '|' between them; "
+    "or 'concat(1,12)', followed by '@ mean', '@ cls', '@ last' or '@ last in eol'; several with '|' between them; "
     "'views(5,9 @ mean; 12 @ cls; unit)'; 'attention(cls, mean)'; or 'wk'"
 )
 _ATTENTION_HELP = "as in attention(cls, mean) or attention(cls, mean, last=cls, scores=ratio)"
@@ -50,18 +52,18 @@ def parse_mix(text: str, *, pooling: str = "mean") -> LayerMix:
     """Read a mix; `pooling` is taken where the text names none."""
     if match := _VIEWS.fullmatch(text.strip()):
         return _views(match[1], text, pooling)
-    if "|" not in text:
+    parts = split_outside_quotes(text, "|")
+    if len(parts) == 1:
         return _single(text, pooling)
-    parts = text.split("|")
     if not all(part.strip() for part in parts):
         raise MixError(f"{text!r}: no mix before or after a '|'; {_HELP}")
     return LayerJoin(tuple(_single(part.strip(), pooling) for part in parts))  # type: ignore[misc] # refuses others
 
 
 def _single(text: str, pooling: str) -> _Single:
-    expression, _, named = (part.strip() for part in text.partition("@"))
+    expression, at, named = (part.strip() for part in text.partition("@"))
     pooling = named or pooling
-    if "@" in text and not named:
+    if at and not named:
         raise MixError(f"{text!r}: no pooling after '@'; {_HELP}")
     if expression in NAMED:
         return LayerSet(NAMED[expression], pooling=pooling)
@@ -86,13 +88,34 @@ def _single(text: str, pooling: str) -> _Single:
 
 
 def _views(inside: str, text: str, pooling: str) -> LayerViews:
-    *parts, last = [part.strip() for part in inside.split(";")]
-    scale = last if last in SCALES else "none"
-    sets = [_single(part, pooling) for part in (parts if last in SCALES else [*parts, last])]
+    parts = [part.strip() for part in split_outside_quotes(inside, ";")]
+    options: dict[str, Any] = {}
+    while parts and (option := _view_option(parts[-1])):
+        options |= option
+        parts.pop()
+    sets = [_single(part, pooling) for part in parts]
     for mix in sets:
         if not isinstance(mix, LayerSet):
             raise MixError(f"{text!r}: {mix} is no set of layers; as in views(5,9 @ mean; 12 @ cls; unit)")
-    return LayerViews(tuple(sets), scale)  # type: ignore[arg-type] # checked above
+    return LayerViews(tuple(sets), **options)  # type: ignore[arg-type] # checked above
+
+
+def _view_option(part: str) -> dict[str, Any]:
+    """`unit`, `less mean` or `less 8`; nothing where it is a set of layers."""
+    if part in SCALES:
+        return {"scale": part}
+    match = _LESS.fullmatch(part)
+    return {} if match is None else {"less": 0 if match[1] == "mean" else int(match[1])}
+
+
+def split_outside_quotes(text: str, separator: str) -> list[str]:
+    """The parts of a text between separators; those within a prompt's quotes are none."""
+    parts, start = [], 0
+    for match in re.finditer(rf'"(?:[^"\\]|\\.)*"|{re.escape(separator)}', text):
+        if match[0] == separator:
+            parts.append(text[start : match.start()])
+            start = match.end()
+    return [*parts, text[start:]]
 
 
 def _span(part: str, text: str) -> Span:

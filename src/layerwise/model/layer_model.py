@@ -21,13 +21,14 @@ from layerwise.encoder import (
     Array,
     LayerEncoder,
     Progress,
+    by_prompt,
     check_sentences,
     no_progress,
     window_rows,
     windows_of,
 )
 from layerwise.errors import InputError, MixError, ModelError
-from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix, without_last_token
+from layerwise.mixes import LayerAttention, LayerMix, LayerViews, LayerWk, parse_mix, without_last_token
 from layerwise.model.evaluation_record import EvaluationRecord
 from layerwise.model.head import AnyHead, check_widths, head_of
 from layerwise.model.load import load_parts
@@ -172,6 +173,8 @@ class LayerModel:
     def mix_digest(self) -> str:
         """A hash of what turns the encoder's layers into an embedding: mix, heads, normalising."""
         attention = self.mix.trained.digest() if isinstance(self.mix, LayerAttention) else ""
+        if isinstance(self.mix, LayerViews) and self.mix.fitted is not None:
+            attention = self.mix.fitted.digest()
         heads = [
             tensor_digest(head.state_dict(), label=f"{type(head).__name__} {head.activation}") for head in self.heads
         ]
@@ -348,13 +351,44 @@ class LayerModel:
         """Embeddings of windows of texts, one array each, the next window tokenised while the model works on one."""
         width = self.truncated_width(truncate_dim)
 
-        def forward(tokens: Tensor, mask: Tensor) -> Tensor:
-            embeddings = self.forward(tokens, mask)[:, :width]
-            return F.normalize(embeddings, dim=-1) if normalize else embeddings
+        def finish(embeddings: Tensor) -> Tensor:
+            return F.normalize(embeddings[:, :width], dim=-1) if normalize else embeddings[:, :width]
 
-        for embeddings in self.encoder.stream(windows, forward, progress=progress):
+        if self.is_prompted:
+            parts = self._stream_prompted(windows, finish, progress)
+        else:
+            parts = self.encoder.stream(windows, lambda *batch: finish(self.forward(*batch)), progress=progress)
+        for embeddings in parts:
             self.encoder.check_finite(embeddings)
             yield embeddings
+
+    @property
+    def is_prompted(self) -> bool:
+        """Whether the mix has views of prompts, so that a text takes a pass for each of them."""
+        return any(not prompt.is_plain for prompt in by_prompt(self.mix.poolings))
+
+    def _stream_prompted(
+        self, windows: Iterable[Sequence[str]], finish: Callable[[Tensor], Tensor], progress: Progress
+    ) -> Iterator[Array]:
+        """One pass a prompt over every window, no higher than its views need."""
+        for window in windows:
+            views = self._read_prompts(window)
+            with torch.inference_mode():
+                mixed = self.mix.combine_poolings(torch.from_numpy(views).to(self.encoder.device))
+                embeddings = finish(self.apply_heads(mixed)).cpu().numpy()
+            progress(len(window))
+            yield embeddings
+
+    def _read_prompts(self, texts: Sequence[str]) -> Array:
+        """The views of a window's texts: (texts, poolings, layers, width), zeros where the mix needs none."""
+        needs, poolings, layers = self.mix.needs, list(self.mix.poolings), list(self.mix.layers)
+        views = np.zeros((len(texts), len(poolings), len(layers), self.encoder.width), dtype=np.float32)
+        for names in by_prompt(poolings).values():
+            needed = sorted({layer for name in names for layer in needs[name]})
+            read = self.encoder.encode_layers(texts, names, layers=needed)
+            for name, array in read.items():
+                views[:, poolings.index(name), [layers.index(layer) for layer in needed]] = array
+        return views
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """One padded batch, (batch, tokens) twice, to embeddings (batch, width)."""

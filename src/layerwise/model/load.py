@@ -10,15 +10,26 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from layerwise.encoder import POOLINGS, ModelFolder
+from layerwise.encoder import ModelFolder
 from layerwise.errors import LayerwiseError, ModelError
-from layerwise.mixes import AttentionNetwork, LayerAttention, LayerMix, LayerSet, LayerWeights, parse_mix
+from layerwise.mixes import (
+    AttentionNetwork,
+    Centres,
+    LayerAttention,
+    LayerMix,
+    LayerSet,
+    LayerViews,
+    LayerWeights,
+    parse_mix,
+)
 from layerwise.model.head import ACTIVATIONS, FlowHead, Head
 from layerwise.model.parts import ModelParts
+from layerwise.model.sentence_transformer import HOST_MODES
 from layerwise.postprocess import FlowNetwork, read_records
 
 _ORDER = re.compile(
-    r"((WeightedLayerPooling )?Pooling|LayerMixPooling|LayerAttentionPooling)( Dense| FlowTransform)*( Normalize)?"
+    r"((WeightedLayerPooling )?Pooling|LayerMixPooling|LayerAttentionPooling|LayerViewsPooling)"
+    r"( Dense| FlowTransform)*( Normalize)?"
 )
 _OLD_MODES = {
     "pooling_mode_cls_token": "cls",
@@ -91,7 +102,8 @@ def _check_order(folder: ModelFolder) -> None:
     if folder.modules and known and not _ORDER.fullmatch(kinds):
         raise ModelError(
             f"{folder.root}: its modules come as {kinds or 'nothing'}; supported are [WeightedLayerPooling] Pooling, "
-            f"LayerMixPooling or LayerAttentionPooling, then any Dense or FlowTransform, then [Normalize]"
+            f"LayerMixPooling, LayerAttentionPooling or LayerViewsPooling, then any Dense or FlowTransform, then "
+            f"[Normalize]"
         )
 
 
@@ -119,11 +131,12 @@ def _read_pooling(parts: ModelParts, folder: ModelFolder, path: str) -> ModelPar
     config = folder.read_json(path, "config.json")
     mode = config.get("pooling_mode") or [new for old, new in _OLD_MODES.items() if config.get(old)]
     modes = [mode] if isinstance(mode, str) else list(mode)
-    if len(modes) != 1 or modes[0] not in POOLINGS:
-        raise ModelError(f"{folder.root / path}: pooling {'+'.join(modes)} is not one of {', '.join(POOLINGS)}")
+    ours = {theirs: name for name, theirs in HOST_MODES.items()}
+    if len(modes) != 1 or modes[0] not in ours:
+        raise ModelError(f"{folder.root / path}: pooling {'+'.join(modes)} is not one of {', '.join(sorted(ours))}")
     if config.get("include_prompt") is False:
         raise ModelError(f"{folder.root / path}: pooling without the prompt's tokens is not supported")
-    return replace(parts, mix=replace(parts.mix, pooling=modes[0]))
+    return replace(parts, mix=replace(parts.mix, pooling=ours[modes[0]]))
 
 
 def _read_mix(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
@@ -131,6 +144,23 @@ def _read_mix(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
     if "mix" not in config:
         raise ModelError(f"{folder.root / path / 'config.json'}: no mix; the folder is incomplete, save it again")
     return replace(parts, mix=parse_mix(str(config["mix"])))
+
+
+def _read_views(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
+    parts = _read_mix(parts, folder, path)
+    mix = parts.mix
+    if not isinstance(mix, LayerViews):
+        raise ModelError(f"{folder.root / path}: the mix {mix} is no mean of views; save it again")
+    if mix.less is None:
+        (only, *more) = mix.parts
+        plain = not more and mix.scale == "none" and "views(" not in str(folder.read_json("layerwise.json").get("mix"))
+        return replace(parts, mix=only if plain else mix)
+    tensors = _tensors(folder.root / path)
+    if set(tensors) != {"means", "directions"}:
+        raise ModelError(
+            f"{folder.root / path}: no means and components of views; the folder is damaged, save it again"
+        )
+    return replace(parts, mix=mix.with_centres(Centres(tensors["means"], tensors["directions"])))
 
 
 def _read_attention(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
@@ -206,6 +236,7 @@ _READERS: dict[str, Callable[[ModelParts, ModelFolder, str], ModelParts]] = {
     "Pooling": _read_pooling,
     "LayerMixPooling": _read_mix,
     "LayerAttentionPooling": _read_attention,
+    "LayerViewsPooling": _read_views,
     "Dense": _read_dense,
     "FlowTransform": _read_flow,
     "Normalize": _read_normalize,

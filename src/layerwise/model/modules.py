@@ -2,7 +2,8 @@
 
 They need `layerwise` to be installed and `trust_remote_code=True`. Concatenations, joins, SBERT-WK and averages of
 several max-pooled layers (sentence-transformers averages tokens before pooling, which differs for the maximum) need
-one, attention over layers another, flows the third.
+one, attention over layers another, flows the third; means of views have their own, and where these are of prompts, a
+transformer that runs once for each.
 """
 
 from collections.abc import Sequence
@@ -12,11 +13,29 @@ from typing import Any, Self
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers.base.modules.module import Module
+from sentence_transformers.sentence_transformer.modules import Transformer
 from torch import Tensor, nn
 
-from layerwise.encoder import POOLINGS
+from layerwise.encoder import (
+    POOLINGS,
+    Prompt,
+    PromptTokenizer,
+    SentenceTokenizer,
+    by_prompt,
+    padded_texts,
+    parse_pooling,
+    pooled_mask,
+)
 from layerwise.errors import ModelError
-from layerwise.mixes import AttentionNetwork, LayerAttention, LayerWk, parse_mix, without_last_token
+from layerwise.mixes import (
+    AttentionNetwork,
+    Centres,
+    LayerAttention,
+    LayerViews,
+    LayerWk,
+    parse_mix,
+    without_last_token,
+)
 from layerwise.postprocess import Coupling, FlowNetwork
 
 
@@ -58,6 +77,104 @@ class LayerMixPooling(Module):
     ) -> Self:
         place = _place(subfolder, options)
         return cls(**cls.load_config(model_name_or_path, **place))
+
+
+class PromptedTransformer(Transformer):
+    """The host's transformer, run once for each prompt that a mix has views of."""
+
+    config_keys: list[str] = [*Transformer.config_keys, "poolings"]  # noqa: RUF012 - as the host declares it
+
+    def __init__(self, model_name_or_path: str, *, poolings: Sequence[str] = ("mean",), **options: Any) -> None:
+        super().__init__(model_name_or_path, **options)
+        self.poolings = list(poolings)
+
+    def preprocess(  # type: ignore[override] # the host's other options are for other kinds of input
+        self, inputs: Sequence[Any], prompt: str | None = None, **_: Any
+    ) -> dict[str, Any]:
+        """The tokens of every prompt, and the places of those that are pooled."""
+        texts = [f"{prompt or ''}{text}" for text in inputs]
+        features: dict[str, Any] = {"modality": "text"}
+        for number, one in enumerate(by_prompt(self.poolings)):
+            tokens = self._tokenizer_of(one)(texts)
+            ids, mask = padded_texts(tokens.ids, int(self._words.pad_token_id or 0))
+            features |= {f"input_ids_{number}": ids, f"attention_mask_{number}": mask}
+            if tokens.places is not None:
+                features[f"places_{number}"] = torch.from_numpy(tokens.places)
+        return features | {"input_ids": features["input_ids_0"], "attention_mask": features["attention_mask_0"]}
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Every pooling's views of all layers, (texts, layers, width)."""
+        views: dict[str, Tensor] = {}
+        for number, names in enumerate(by_prompt(self.poolings).values()):
+            mask, places = features[f"attention_mask_{number}"], features.get(f"places_{number}")
+            output = self.model(
+                input_ids=features[f"input_ids_{number}"], attention_mask=mask, output_hidden_states=True
+            )
+            for name in names:
+                pooling = parse_pooling(name).pooling
+                pooled = pooled_mask(pooling, mask, places)
+                views[name] = torch.stack([POOLINGS[pooling](layer, pooled) for layer in output.hidden_states], dim=1)
+        return features | {"views": views, "token_embeddings": output.last_hidden_state}
+
+    def _tokenizer_of(self, prompt: Prompt) -> SentenceTokenizer | PromptTokenizer:
+        length = int(self.max_seq_length or self._words.model_max_length)
+        if prompt.is_plain:
+            return SentenceTokenizer(self._words, max_length=length)
+        return PromptTokenizer(self._words, prompt, max_length=length, model="this model")
+
+    @property
+    def _words(self) -> Any:
+        return self.tokenizer
+
+
+class LayerViewsPooling(Module):
+    """Views of layers, of one pass or of one a prompt, to one embedding; computed in float32."""
+
+    config_keys: list[str] = ["mix", "word_embedding_dimension"]  # noqa: RUF012 - as the host declares it
+    means: Tensor
+    directions: Tensor
+
+    def __init__(self, mix: str, word_embedding_dimension: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.mix, self.word_embedding_dimension = mix, word_embedding_dimension
+        parsed = parse_mix(mix)
+        if not isinstance(parsed, LayerViews):
+            raise ModelError(f"The mix {mix} is no mean of views; the folder is damaged, save it again")
+        self._mix = parsed
+        views = sum(len(part.layers) for part in parsed.parts)
+        self.register_buffer("means", torch.zeros(views, word_embedding_dimension))
+        self.register_buffer("directions", torch.zeros(views, parsed.less or 0, word_embedding_dimension))
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Take away what is to be taken away, scale, average."""
+        mix = self._mix if self._mix.less is None else self._mix.with_centres(Centres(self.means, self.directions))
+        if "views" in features:
+            layers = list(mix.layers)
+            views = torch.stack([features["views"][name][:, layers] for name in mix.poolings], dim=1)
+        else:
+            views = _views(features["all_layer_embeddings"], features["attention_mask"], mix.layers, mix.poolings)
+        features["sentence_embedding"] = mix.combine_poolings(views.float())
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        """The width of an embedding."""
+        return self.word_embedding_dimension
+
+    def save(self, output_path: str, *_: Any, **__: Any) -> None:
+        """Write the config, and the means and components where there are any."""
+        self.save_config(output_path)
+        if self._mix.less is not None:
+            _save_weights(self, output_path)
+
+    @classmethod
+    def load(  # type: ignore[override] # noqa: D102 - the host's contract
+        cls, model_name_or_path: str, subfolder: str = "", **options: Any
+    ) -> Self:
+        place = _place(subfolder, options)
+        module = cls(**cls.load_config(model_name_or_path, **place))
+        if module._mix.less is not None:
+            module.load_state_dict(_load_weights(cls, model_name_or_path, place))
+        return module
 
 
 class NetworkModule(Module):

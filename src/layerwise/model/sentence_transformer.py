@@ -3,19 +3,22 @@
 import copy
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from layerwise.encoder import DTYPES, LayerEncoder, UntappedLayers, block_lists, probe_inputs
-from layerwise.mixes import LayerAttention, LayerMix, LayerSet, LayerWeights
+from layerwise.encoder import DTYPES, LayerEncoder, UntappedLayers, block_lists, by_prompt, probe_inputs
+from layerwise.mixes import LayerAttention, LayerMix, LayerSet, LayerViews, LayerWeights
 from layerwise.model.head import ACTIVATIONS, AnyHead, FlowHead, Head
 from layerwise.model.parts import ModelParts
 from layerwise.muted import quiet
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+HOST_MODES = {"mean": "mean", "cls": "cls", "max": "max", "last": "lasttoken", "weighted-mean": "weightedmean"}
 
 
 def to_sentence_transformer(encoder: LayerEncoder, parts: ModelParts) -> tuple["SentenceTransformer", int]:
@@ -26,9 +29,11 @@ def to_sentence_transformer(encoder: LayerEncoder, parts: ModelParts) -> tuple["
     cut, blocks = cut_to_fit(encoder.model, parts.mix.layers, encoder.depth)
     pooling = _mix_modules(parts.mix, blocks=blocks, width=encoder.width)
     with quiet():
-        transformer = _transformer(cut, encoder, needs_layers=type(pooling[0]).__name__ != "Pooling")
+        prompted = list(parts.mix.poolings) if is_prompted(parts.mix) else None
+        needs_layers = type(pooling[0]).__name__ != "Pooling"
+        transformer = _transformer(cut, encoder, needs_layers=needs_layers, prompted=prompted)
         # Weights over layers are float32 and make everything after them so; plain pooling keeps the encoder's type.
-        weighted = type(pooling[0]).__name__ in ("WeightedLayerPooling", "LayerAttentionPooling")
+        weighted = type(pooling[0]).__name__ in ("WeightedLayerPooling", "LayerAttentionPooling", "LayerViewsPooling")
         number_type = torch.float32 if weighted else DTYPES[encoder.dtype]
         heads = [_flow(head) if isinstance(head, FlowHead) else _dense(head).to(number_type) for head in parts.heads]
         model = SentenceTransformer(
@@ -46,7 +51,14 @@ def is_native(mix: LayerMix, heads: Sequence[AnyHead] = ()) -> bool:
     """Whether plain sentence-transformers can compute a mix and its heads: it mixes tokens, then pools them."""
     if not isinstance(mix, LayerSet | LayerWeights) or any(isinstance(head, FlowHead) for head in heads):
         return False
-    return mix.pooling in ("mean", "cls") or len(mix.layers) == 1
+    if is_prompted(mix):
+        return False
+    return mix.pooling in ("mean", "cls", "last", "weighted-mean") or (mix.pooling == "max" and len(mix.layers) == 1)
+
+
+def is_prompted(mix: LayerMix) -> bool:
+    """Whether a mix has views of prompts."""
+    return any(not prompt.is_plain for prompt in by_prompt(mix.poolings))
 
 
 def cut_to_fit(model: nn.Module, layers: Sequence[int], depth: int) -> tuple[nn.Module, int]:
@@ -101,11 +113,15 @@ def _mix_modules(mix: LayerMix, *, blocks: int, width: int) -> list[nn.Module]:
 
     if isinstance(mix, LayerAttention):
         return [_attention(mix)]
+    if isinstance(mix, LayerSet) and is_prompted(mix):
+        mix = LayerViews((mix,))
+    if isinstance(mix, LayerViews):
+        return [_views_pooling(mix, width)]
     if not is_native(mix):
         from layerwise.model.modules import LayerMixPooling
 
         return [LayerMixPooling(str(mix), width)]
-    pooling = Pooling(width, pooling_mode=mix.pooling)
+    pooling = Pooling(width, pooling_mode=HOST_MODES[mix.pooling])
     if isinstance(mix, LayerSet) and mix.layers == (blocks,):
         return [pooling]
     weights = dict(mix.weights) if isinstance(mix, LayerWeights) else dict.fromkeys(mix.layers, 1.0)
@@ -117,17 +133,32 @@ def _mix_modules(mix: LayerMix, *, blocks: int, width: int) -> list[nn.Module]:
     return [mixing, pooling]
 
 
-def _transformer(model: Any, encoder: LayerEncoder, *, needs_layers: bool) -> Any:
+def _views_pooling(mix: LayerViews, width: int) -> nn.Module:
+    from layerwise.model.modules import LayerViewsPooling
+
+    pooling = LayerViewsPooling(str(mix), width)
+    if mix.fitted is not None:
+        pooling.means.copy_(mix.fitted.means)
+        pooling.directions.copy_(mix.fitted.directions)
+    return pooling
+
+
+def _transformer(model: Any, encoder: LayerEncoder, *, needs_layers: bool, prompted: list[str] | None) -> Any:
     from sentence_transformers.sentence_transformer.modules import Transformer
+
+    from layerwise.model.modules import PromptedTransformer
 
     tokenizer = copy.deepcopy(encoder.tokenizer)
     tokenizer.padding_side = "right"  # as here: positions count from the first token
+    if prompted is None:
+        tokenizer.chat_template = None  # the host would put every text into it; where a prompt asks for it, we do
     if tokenizer.pad_token is None:  # the host cannot pad without one, and which it is makes no difference
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     with tempfile.TemporaryDirectory(prefix="layerwise-", ignore_cleanup_errors=True) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        transformer = Transformer(
+        kind: Any = Transformer if prompted is None else partial(PromptedTransformer, poolings=prompted)
+        transformer = kind(
             folder,
             config_kwargs={"output_hidden_states": needs_layers},
             model_kwargs={"dtype": model.dtype, "use_safetensors": True},
