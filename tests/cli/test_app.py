@@ -239,7 +239,7 @@ MISTAKES = {
     "embed {bert} {csv} --column txt -o {out}": ("rows.csv: no column 'txt'; it has 'id', 'text'",),
     "embed {bert} {csv} --keep note -o {out}": ("rows.csv: no column 'note'; it has 'id', 'text'",),
     "embed {bert} {txt} --mix lastt -o {out}": ("'lastt' is not a layer", "'last'", "'first-last'", "'@ cls'"),
-    "embed {bert} {txt} --mix last@mid -o {out}": ("Unknown token pooling 'mid'", "cls, max, mean"),
+    "embed {bert} {txt} --mix last@mid -o {out}": ("Unknown token pooling 'mid'", "cls, last, mask, max, mean"),
     "embed {bert} {txt} --mix 1,5 -o {out}": ("There is no layer 5", "layers 0 to 4, or -5 to -1 from the last"),
     "embed {bert} {txt} --dtype float12 -o {out}": ("Unknown dtype 'float12'", "float32, bfloat16, float16"),
     "info {bert} --dtype float12": ("Unknown dtype 'float12'", "float32, bfloat16, float16"),

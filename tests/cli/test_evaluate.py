@@ -266,7 +266,7 @@ MISTAKES = {
     "{bert} --tasks {tmp}/my.toml --seeds 1,1": ("seeds are (1, 1); give one or more different numbers from 0",),
     "{bert} --tasks {tmp}/my.toml --layers lastt": ("'lastt' is not a layer", "'last'"),
     "{bert} --tasks {tmp}/my.toml --layers 9": ("There is no layer 9", "layers 0 to 4"),
-    "{bert} --tasks {tmp}/my.toml --every-layer --pooling mid": ("Unknown token pooling 'mid'", "cls, max, mean"),
+    "{bert} --tasks {tmp}/my.toml --every-layer --pooling mid": ("Unknown token pooling 'mid'", "cls, last, mask, max"),
     "{bert} --tasks {tmp}/my.toml --layers search": ("layers cannot be searched for task 'mine'", "--protocol lc"),
     "{bert} --tasks {tmp}/my.toml --layers search --layers 1": ("--layers search cannot be combined",),
     "{bert} --tasks {tmp}/my.toml --protocol lc": ("350",),

@@ -414,7 +414,7 @@ UNLOADED = {  # refused before a model is looked for
     "{csv} --metric mrr@0": ("'mrr@0': the cut-off must be 1 or more",),
     "{csv} --metric accuracy": ("pairs.csv: Score 0 is ", "but accuracy needs labels 0 and 1"),
     "{csv} --pooling men": ("Unknown token pooling 'men'. Did you mean 'mean'?",),
-    "{csv} --pooling mean,": ("Unknown token pooling ''",),
+    "{csv} --pooling mean,": ("'' is no token pooling",),
     "{csv} --method magic": ("Unknown method 'magic'. Known: auto, exhaustive, beam, greedy, weights",),
     "{csv} --layers some": ("'some' is no space of layers", "'up to 4'"),
     "{csv} --layers 1@cls": ("a space has no token pooling",),

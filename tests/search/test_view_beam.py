@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 
 from layerwise.errors import InputError
 from layerwise.search.metrics import as_metric
-from layerwise.search.view_beam import ViewGrams, search_views
+from layerwise.search.view_beam import ViewGrams, beam_search_views
 
 
 def views_of(pairs=60, views=7, width=9, seed=0):
@@ -35,7 +35,7 @@ def brute_force(left, right, gold, most):
 
 def test_a_wide_beam_scores_every_set_as_scipy_does():
     left, right, gold = views_of()
-    found = search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=4, width=1000)
+    found = beam_search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=4, width=1000)
     expected = brute_force(left, right, gold, 4)
     assert found == pytest.approx(expected, abs=1e-3)
     assert max(found, key=found.get) == max(expected, key=expected.get)
@@ -56,7 +56,7 @@ def test_a_narrow_beam_finds_planted_views():
     )
     left[:, 7], right[:, 7] = unit * 5 + noise, turned * 5 + noise.flip(0)
     left[:, 80], right[:, 80] = unit * 5 - noise, turned * 5 - noise.flip(0)
-    found = search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=3, width=4)
+    found = beam_search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=3, width=4)
     assert max(found, key=found.get) == (7, 80)
     assert found[7, 80] == pytest.approx(1, abs=0.01)
 
@@ -64,16 +64,18 @@ def test_a_narrow_beam_finds_planted_views():
 def test_a_constant_view_neither_wins_nor_crashes():
     left, right, gold = views_of(views=4)
     left[:, 2], right[:, 2] = 1.0, 1.0
-    found = search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=2, width=10)
-    assert found[2,] == -np.inf
+    found = beam_search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=2, width=10)
+    assert (2,) not in found
     assert max(found, key=found.get) != (2,)
     assert np.isfinite(found[1, 2])
 
 
-def test_only_usable_views_are_taken():
+def test_only_sets_that_fit_are_taken():
     left, right, gold = views_of()
-    usable = torch.tensor([True, False, True, False, True, False, False])
-    found = search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=3, width=9, usable=usable)
+    metric = as_metric("spearman")(gold)
+    found = beam_search_views(
+        ViewGrams.of(left, right), metric, most=3, width=9, fits=lambda _: [n in (0, 2, 4) for n in range(7)]
+    )
     assert {view for views in found for view in views} == {0, 2, 4}
 
 

@@ -1,6 +1,7 @@
 """`layerwise search MODEL PAIRS`: the best combination of the encoder's layers, with what it is worth."""
 
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerwise.cli.folders import check_free
-from layerwise.cli.inputs import check_pairs, check_split
+from layerwise.cli.inputs import check_file, check_pairs, check_split
 from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import AsJson, DataFolder, Delimiter, Encoding, InputFormat, Model
 from layerwise.cli.screen import counting, print_json, print_line, print_table
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from layerwise.data import TaskRows
+    from layerwise.encoder import Prompt
     from layerwise.model import LayerModel
-    from layerwise.search import ClassSearchResult, LayerSearch, SearchResult, Space, TextResult
+    from layerwise.search import ClassSearchResult, LayerSearch, SearchResult, Space, TextResult, ViewResult
 
 _POINTS = 100  # correlations and rates are shown times 100
+_LOOK = 100  # choosing pairs that have a first look at every view
+_SINGLES = 8  # best views alone that are shown
 _UNLABELLED = ("dropout", "pairs", "neighbours")
 
 
@@ -61,7 +65,31 @@ def search(
     max_layer: Annotated[int | None, typer.Option(help="No layer above this one: cheaper embeddings.")] = None,
     method: Annotated[str, typer.Option(help="auto, exhaustive, beam, greedy, or weights (continuous).")] = "auto",
     pooling: Annotated[
-        str | None, typer.Option(help="Token poolings to search: mean, cls, max; several by commas; else the model's.")
+        str | None,
+        typer.Option(
+            help="Token poolings to search: mean, cls, max, last, weighted-mean, mean-but-first; several by commas; "
+            "else the model's. With --prompts also all."
+        ),
+    ] = None,
+    prompts: Annotated[
+        str | None,
+        typer.Option(help="Search prompts too: auto, names by commas, or a file of prompts (TOML, or one a line)."),
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="Views as they are (none), or of length 1 (unit) before they are averaged.")
+    ] = None,
+    less: Annotated[
+        str | None,
+        typer.Option(help="Take from every view: none, mean, or the mean and so many components; several by commas."),
+    ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="The text that --less is fitted on; else the pairs that choose.")
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(help="With --prompts: the most an embedding may cost, in passes of the whole model.")
+    ] = None,
+    max_passes: Annotated[
+        int | None, typer.Option(help="With --prompts: the most prompts that a set may have.")
     ] = None,
     dev: Annotated[
         float | None, typer.Option(help="Pairs that choose, or their share below 1; else a task's dev rows, or half.")
@@ -110,6 +138,7 @@ def search(
         check_free(save, overwrite)
     if no_labels is not None:
         check_known(no_labels, _UNLABELLED, "--no-labels")
+    views = _ViewOptions.of(prompts, scale, less, corpus, max_cost, max_passes)
     space = Space.parse(layers, highest=max_layer)
     reading = {"format": input_format, "encoding": encoding, "delimiter": delimiter}
     rows = _read(pairs, left, right, score, where, reading, metric, no_labels, data)
@@ -122,6 +151,10 @@ def search(
         classes = _search_classes(loaded, rows, names[0] if names else of_model, chosen_space, splits, seed)
         _report(classes, save, overwrite, table, as_json)
         return
+    if views is not None:
+        views.check(
+            rows, no_labels=no_labels, method=method, layers=layers, max_layer=max_layer, head=head, table=table
+        )
     fixed = dev is None and splits is None and limit is None
     rows, parts = rows_to_search(rows, split=split, fixed=fixed) if no_labels is None else (rows, None)
     rows = rows if limit is None else rows.limited(limit, seed=seed)
@@ -134,12 +167,118 @@ def search(
         parts=parts,
         seed=seed,
     )
-    check_request(pairs, rows, names, chosen, head=head)
+    check_request(pairs, rows, [name for name in names if name != "all"], chosen, head=head)
     loaded = LayerModel.load(model, **loading)
+    if views is not None:
+        _report(_search_views(loaded, rows, names, chosen, views), save, overwrite, table, as_json)
+        return
     chosen.device = loaded.encoder.device if loaded.encoder.device.type == "cuda" else "cpu"
     chosen.head = only_head(loaded) if head else None
     result = _search_pairs(loaded, rows, names or list(loaded.mix.poolings), chosen, no_labels, compare_unlabelled)
     _report(result, save, overwrite, table, as_json)
+
+
+@dataclass(frozen=True)
+class _ViewOptions:
+    """What is asked of a search of views."""
+
+    prompts: "tuple[Prompt, ...] | None"  # None for all that suit the model
+    scale: str
+    less: tuple[int | None, ...]
+    corpus: Path | None
+    max_cost: float | None
+    max_passes: int | None
+
+    @classmethod
+    def of(
+        cls,
+        prompts: str | None,
+        scale: str | None,
+        less: str | None,
+        corpus: Path | None,
+        max_cost: float | None,
+        max_passes: int | None,
+    ) -> "_ViewOptions | None":
+        """Read the options; None where none of them is given."""
+        if all(option is None for option in (prompts, scale, less, corpus, max_cost, max_passes)):
+            return None
+        from layerwise.encoder import named_prompt, read_prompts
+        from layerwise.mixes import SCALES
+
+        check_known(scale or "unit", SCALES, "scale")
+        for option, limit in (("--max-cost", max_cost), ("--max-passes", max_passes)):
+            if limit is not None and limit <= 0:
+                raise InputError(f"{option} {limit} is not possible; give more than 0")
+        if corpus is not None and less is None:
+            raise InputError("--corpus is the text that --less is fitted on; give --less too, such as --less mean")
+        if corpus is not None:
+            check_file(corpus)
+        chosen: tuple[Prompt, ...] | None = ()
+        if prompts == "auto":
+            chosen = None
+        elif prompts is not None and Path(prompts).is_file():
+            chosen = tuple(read_prompts(Path(prompts)).values())
+        elif prompts is not None:
+            if Path(prompts).suffix in (".toml", ".txt"):
+                check_file(prompts)
+            chosen = tuple(named_prompt(name.strip()) for name in prompts.split(","))
+        return cls(chosen, scale or "unit", _read_less(less), corpus, max_cost, max_passes)
+
+    def check(self, rows: "TaskRows", **others: object) -> None:
+        """Refuse what a search of views has no use for."""
+        if rows.task.has_classes or rows.task.kind == "retrieval":
+            raise InputError(f"task {rows.task.name!r} has no graded pairs, by which views of prompts are searched")
+        plain = {"no_labels": None, "method": "auto", "layers": "all", "max_layer": None, "head": False, "table": None}
+        for name, value in others.items():
+            if value != plain[name]:
+                raise InputError(f"--{name.replace('_', '-')} is for sets of layers; leave it out with --prompts")
+
+
+def _read_less(less: str | None) -> tuple[int | None, ...]:
+    counts: list[int | None] = []
+    for part in (less or "none").split(","):
+        word = part.strip()
+        if word not in ("none", "mean") and not (word.isdigit() and int(word)):
+            raise InputError(f"--less {less!r}: {word!r} is neither none, mean nor a number of components")
+        counts.append(None if word == "none" else 0 if word == "mean" else int(word))
+    return tuple(dict.fromkeys(counts))
+
+
+def _search_views(
+    model: "LayerModel", rows: "TaskRows", poolings: list[str], search: "LayerSearch", options: _ViewOptions
+) -> "ViewResult":
+    from layerwise.encoder import prompts_for
+    from layerwise.search import ViewSearch, search_views, view_poolings
+
+    prompts = prompts_for(model.tokenizer) if options.prompts is None else options.prompts
+    corpus = None if options.corpus is None else _read_corpus(options.corpus)
+    views = ViewSearch(
+        view_poolings(model, poolings, prompts),
+        metric=search.metric,
+        scale=options.scale,  # type: ignore[arg-type] # checked
+        less=options.less,
+        look=_LOOK,
+        max_cost=options.max_cost,
+        max_passes=options.max_passes,
+        dev=0.5 if search.dev is None else search.dev,
+        splits=search.splits,
+        parts=search.parts,
+        seed=search.seed,
+        device=search.device if model.encoder.device.type != "cuda" else model.encoder.device,
+    )
+    name = "" if options.corpus is None else options.corpus.name
+    watch, bar = partial(counting, unit="sets"), sys.stderr.isatty()
+    return search_views(model, rows, views, watch, corpus=corpus, corpus_name=name, show_progress_bar=bar)
+
+
+def _read_corpus(path: Path) -> list[str]:
+    from layerwise.data import RowSource, text_of
+
+    rows = RowSource.of(str(path), ("text",))
+    texts = [text for row in rows if (text := text_of(rows, row, 0)).strip()]
+    if len(texts) < 2:
+        raise InputError(f"{path}: {len(texts)} sentences are too few to fit on; give thousands")
+    return texts
 
 
 def _search_pairs(
@@ -236,16 +375,16 @@ def _read(
 
 
 def _report(
-    result: "SearchResult | TextResult | ClassSearchResult",
+    result: "SearchResult | TextResult | ClassSearchResult | ViewResult",
     save: Path | None,
     overwrite: bool,
     table: Path | None,
     as_json: bool,
 ) -> None:
     """Write what was asked for, then print the result."""
-    from layerwise.search import ClassSearchResult
+    from layerwise.search import ClassSearchResult, ViewResult
 
-    if table is not None:
+    if table is not None and not isinstance(result, ViewResult):
         (result.table if isinstance(result, ClassSearchResult) else result.search.table_).write(table)
     if save is not None:
         model = result.model
@@ -253,7 +392,10 @@ def _report(
     if as_json:
         print_json(result.as_dict() | {"saved": str(save) if save else None})
         return
-    _show_classes(result) if isinstance(result, ClassSearchResult) else _show(result)
+    if isinstance(result, ViewResult):
+        _show_views(result)
+    else:
+        _show_classes(result) if isinstance(result, ClassSearchResult) else _show(result)
     if save is not None:
         print_line(f"Saved the model of {model.mix} in {save}.")
 
@@ -272,6 +414,39 @@ def _show_classes(result: "ClassSearchResult") -> None:
     print_line(str(result.verdict))
     if result.prompt:
         print_line(f"Put before the texts: {result.prompt!r}.")
+    print_line(_times(result.seconds))
+
+
+def _show_views(result: "ViewResult") -> None:
+    search, report = result.search, result.search.report_
+    best, last = search.best_, search.last_
+    many = f", means of {len(report.splits)} splits" if len(report.splits) > 1 else ""
+    views = sum(map(len, search.singles_.values()))
+    title = (
+        f"{views:,} views of {len(search.singles_)} prompts and poolings, {search.metric_name_} x 100; "
+        f"{report.dev_pairs:,} pairs choose, {report.test_pairs:,} others report{many}"
+    )
+    rows = [
+        ("best found", str(best.mix), _points(best.dev), _points(best.test)),
+        ("last layer", str(last.mix), _points(last.dev), _points(last.test)),
+    ]
+    print_table(("", "views", "dev", "unseen"), rows, title=title)
+    print_line(f"{result.verdict}")
+    print_line(f"It costs {search.cost_}.\n")
+    alone = sorted(search.singles_.items(), key=lambda item: -item[1].max())[:_SINGLES]
+    singles = [(name, str(int(scores.argmax())), _points(float(scores.max()))) for name, scores in alone]
+    print_table(("pooling", "best layer", "dev"), singles, title="The best views alone")
+    front = [
+        (str(len(one.cost.blocks)), str(sum(one.cost.blocks)), f"{one.cost.work:.2f}", str(one.choice.mix),
+         _points(one.choice.dev), _points(one.choice.test))
+        for one in search.front_
+    ]  # fmt: skip
+    heads = ("passes", "blocks", "work", "best set that costs no more", "dev", "unseen")
+    print_table(heads, front, title="Quality against cost")
+    if result.prompt:
+        print_line(f"Put before the texts: {result.prompt!r}.")
+    for warning in result.warnings:
+        print_line(f"Note: {warning}.")
     print_line(_times(result.seconds))
 
 

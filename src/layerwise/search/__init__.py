@@ -1,7 +1,7 @@
 """The search for the best layers: exact over sets of layers, with honest selection, intervals and ablations.
 
-`LayerSearch` is for pairs and retrieval, `TransferSearch` for classification; `search_pairs` takes the
-rows of a task or file.
+`LayerSearch` is for pairs and retrieval, `ViewSearch` for pairs and all views that prompts and token poolings give,
+`TransferSearch` for classification; `search_pairs` and `search_views` take the rows of a task or file.
 """
 
 from typing import TYPE_CHECKING
@@ -44,5 +44,8 @@ if TYPE_CHECKING:
     from layerwise.search.transfer_protocol import TransferProtocol, TransferReport, draw_splits
     from layerwise.search.unlabelled import dropout_passes
     from layerwise.search.verdict import Verdict
+    from layerwise.search.view_cost import Cost, Prices, prices_of
+    from layerwise.search.view_run import ViewResult, search_views, view_poolings
+    from layerwise.search.view_search import ViewSearch
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

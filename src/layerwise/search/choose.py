@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
-from layerwise.mixes import LayerSet, LayerWeights
+from layerwise.mixes import LayerSet, LayerViews, LayerWeights
 from layerwise.registry import check_known
 from layerwise.search.beam import beam_search
 from layerwise.search.problems import Problem, Progress, Rows, no_progress
@@ -24,7 +24,7 @@ EXHAUSTIVE = 2**26  # sets; more are searched by a beam unless the user insists
 class Choice:
     """A mix with its scores: on the pairs that chose it (`dev`) and, where some were held out, on those (`test`)."""
 
-    mix: LayerSet | LayerWeights
+    mix: LayerSet | LayerWeights | LayerViews
     dev: float
     test: float | None = None
 

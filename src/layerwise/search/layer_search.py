@@ -10,9 +10,9 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from layerwise.encoder import POOLINGS
+from layerwise.encoder import parse_pooling
 from layerwise.errors import InputError
-from layerwise.mixes import LayerSet, LayerWeights
+from layerwise.mixes import LayerSet, LayerViews, LayerWeights
 from layerwise.model import Head
 from layerwise.parameters import Parameters
 from layerwise.search.choose import (
@@ -234,7 +234,7 @@ class LayerSearch(Parameters):
         """The score on other pairs of what `transform` uses."""
         return self._use.on(self._make_problems(by_pooling(views_a), by_pooling(views_b), gold))
 
-    def unseen_scores(self, mixes: Sequence[LayerSet | LayerWeights]) -> Scores:
+    def unseen_scores(self, mixes: Sequence[LayerSet | LayerWeights | LayerViews]) -> Scores:
         """Any mixes on the pairs that each split keeps apart: (mixes, splits)"""
         scores = []
         for _, test in self.parts_:
@@ -322,7 +322,7 @@ def by_pooling(views: Views | Mapping[str, Views]) -> dict[str, Views]:
     if not views:
         raise InputError("No views: give an array, or a mapping from token poolings to arrays")
     for pooling in views:
-        POOLINGS[pooling]
+        parse_pooling(pooling)
     return {pooling: _array(array) for pooling, array in views.items()}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from layerwise.data import TaskRows, relevant_passages
-from layerwise.encoder import POOLINGS
+from layerwise.encoder import parse_pooling
 from layerwise.errors import InputError
 from layerwise.model import Head, LayerModel
 from layerwise.search.choose import check_method
@@ -21,7 +21,7 @@ def check_request(
     """
     check_method(search.method)
     for pooling in poolings:
-        POOLINGS[pooling]
+        parse_pooling(pooling)
     retrieval = retrieval_metric(search.metric)
     if head and retrieval:
         raise InputError(f"A head is searched with pair metrics, not with {retrieval.name}; leave --head out")

@@ -13,7 +13,7 @@ import numpy as np
 from layerwise.data import TaskRows, pairs_in_memory
 from layerwise.encoder import Array, LayerEncoder
 from layerwise.errors import InputError, ModelError
-from layerwise.mixes import LayerAttention, LayerJoin, LayerMix
+from layerwise.mixes import LayerAttention, LayerJoin, LayerMix, LayerViews
 from layerwise.model import LayerModel
 from layerwise.postprocess import ENCODER, LAYERS, FittedOn
 from layerwise.search.choose import Choice
@@ -22,6 +22,7 @@ from layerwise.search.problems import Rows, no_progress
 from layerwise.search.request import as_retrieval
 from layerwise.search.unlabelled import dropout_passes
 from layerwise.search.verdict import Verdict
+from layerwise.search.view_search import ViewSearch
 from layerwise.texts import unique_texts
 
 _UNLABELLED_SENTENCES = 512  # that are encoded twice with dropout, to show what a choice without labels would be
@@ -303,12 +304,12 @@ def kept_model(model: LayerModel, mix: LayerMix, chosen: str) -> LayerModel:
     return model.replaced(chosen=chosen) if model.mix == mix else chosen_model(model, mix, chosen)
 
 
-def model_notes(model: LayerModel, search: LayerSearch) -> tuple[str, ...]:
+def model_notes(model: LayerModel, search: LayerSearch | ViewSearch) -> tuple[str, ...]:
     """Where the search scores other embeddings than the model gives, or compares them in another way."""
     notes = []
-    if isinstance(model.mix, LayerAttention | LayerJoin):
+    if isinstance(model.mix, LayerAttention | LayerJoin | LayerViews):
         notes.append(f"sets of layers are searched, so the model's mix {model.mix} is left out")
-    if model.heads and search.head is None:
+    if model.heads and getattr(search, "head", None) is None:
         notes.append(f"the model's {len(model.heads)} head(s) after the mix are left out")
     if model.truncate_dim is not None:
         notes.append(

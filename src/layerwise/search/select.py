@@ -5,7 +5,7 @@ several times (BERT-LC: 350 dev pairs, 5 random splits), each split's dev pairs 
 gain over the last layer is resampled in pairs: both mixes on the same drawn pairs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -162,19 +162,33 @@ def bootstrap_gain(
     p-value are the means of the splits' own. (The interval of the mean gain covers only 91 %, see docs/search.md.)
     """
     size = len(next(iter(problems.values())))
-    random = np.random.default_rng(seed)
-    draws = [random.integers(size, size=size) for _ in range(resamples)]
     gains = []
     for best, last, test in choices:
-        tested = np.zeros(size, dtype=bool)
-        tested[test] = True
-        inside = [draw[tested[draw]] for draw in draws]
-        estimate = _scores(problems, best, [test])[0] - _scores(problems, last, [test])[0]
-        redrawn = _scores(problems, best, inside) - _scores(problems, last, inside)
-        gains.append(summarise(float(estimate), redrawn))
-    return Gain(
-        *(float(np.mean([getattr(gain, name) for gain in gains])) for name in ("mean", "low", "high", "p_value"))
-    )
+
+        def both(draws: Sequence[Rows], best: Choice = best, last: Choice = last) -> Scores:
+            return np.stack([_scores(problems, choice, draws) for choice in (best, last)], axis=1)
+
+        gains.append(paired_gain(both, size, test, seed=seed, resamples=resamples))
+    return mean_gain(gains)
+
+
+def paired_gain(
+    scores: Callable[[Sequence[Rows]], Scores], size: int, test: Rows, *, seed: int, resamples: int
+) -> Gain:
+    """The gain of one split's choice; `scores` gives those of it and of the last layer on draws: (draws, 2)."""
+    random = np.random.default_rng(seed)
+    draws = [random.integers(size, size=size) for _ in range(resamples)]
+    tested = np.zeros(size, dtype=bool)
+    tested[test] = True
+    estimate, *_ = scores([test])
+    redrawn = scores([draw[tested[draw]] for draw in draws])
+    return summarise(float(estimate[0] - estimate[1]), redrawn[:, 0] - redrawn[:, 1])
+
+
+def mean_gain(gains: Sequence[Gain]) -> Gain:
+    """The means of the splits' estimates, intervals and p-values."""
+    names = ("mean", "low", "high", "p_value")
+    return Gain(*(float(np.mean([getattr(gain, name) for gain in gains])) for name in names))
 
 
 def summarise(estimate: float, redrawn: Numbers) -> Gain:

@@ -137,6 +137,35 @@ class PairGrams(Grams):
             yield partial(_walk, halves, uppers, len(forced), space, self.lengths, self.may_cancel)
 
 
+@dataclass(frozen=True)
+class GivenSimilarities:
+    """Similarities that were made elsewhere, one row for each of some mixes: (mixes, pairs)"""
+
+    table: Tensor
+
+    @property
+    def layers(self) -> int:
+        """How many mixes there are, which stand in the layers' place."""
+        return len(self.table)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the similarities are."""
+        return self.table.device
+
+    def pick(self, pairs: NDArray[np.integer[Any]]) -> "GivenSimilarities":
+        """Some of the pairs."""
+        return GivenSimilarities(self.table[:, torch.from_numpy(np.asarray(pairs)).to(self.device)])
+
+    def similarities(self, weights: Tensor) -> Tensor:
+        """Of the mixes that the weights pick: (rows, mixes) -> (rows, pairs)"""
+        return weights.to(self.table) @ self.table
+
+    def sweep(self, space: Space) -> Iterator[Walk]:
+        """All sets of mixes."""
+        yield from plain_sweep(self, space, rows=1024)
+
+
 def _grams_on_cpu(left: Views, right: Views) -> Tensor:
     """NumPy multiplies stacks of small float64 matrices faster than torch does, a few pairs at a time on each core."""
     layers = left.shape[1]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
+from layerwise.mixes import LayerViews
 from layerwise.search.choose import Choice
 from layerwise.search.select import Gain
 
@@ -82,7 +83,9 @@ class Verdict:
 
 
 def name_layers(choice: Choice) -> str:
-    """Such as "layers 2,6 @ mean" or "layer 5 @ mean"."""
+    """Such as "layers 2,6 @ mean", "layer 5 @ mean" or "views(5 @ mean; 9 @ last in eol; unit)"."""
+    if isinstance(choice.mix, LayerViews):
+        return str(choice.mix)
     return f"layer{'s' * (len(choice.layers) > 1)} {choice.mix}"
 
 

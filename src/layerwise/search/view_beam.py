@@ -5,15 +5,20 @@ adds a row and a column to them. These are kept for every set of the beam, so th
 pass over (views, pairs) numbers, whatever the width of the vectors.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.errors import InputError
 from layerwise.search.metrics import BatchMetric
 from layerwise.search.problems import Progress, no_progress
 
+Fits = Callable[[tuple[int, ...]], Sequence[bool] | NDArray[np.bool_]]
+_AT_ONCE = 2**26  # numbers of grown sets in memory
 _PATIENCE = 2  # sizes without a better set, after which larger ones are not tried
 
 
@@ -46,71 +51,90 @@ class ViewGrams:
 
 
 @dataclass(frozen=True)
-class _Set:
-    """A set of the beam: its sums (3, pairs), and what each view would add to them (3, pairs, views)."""
+class _Beam:
+    """Some sets of one size: sums (sets, 3, pairs), and what each view would add to them (sets, 3, pairs, views)."""
 
-    views: tuple[int, ...]
+    views: list[tuple[int, ...]]
     sums: Tensor
     rows: Tensor
 
 
-def search_views(
+def beam_search_views(
     grams: ViewGrams,
     metric: BatchMetric,
     *,
     most: int = 8,
     width: int = 8,
-    usable: Tensor | None = None,
+    fits: Fits | None = None,
     progress: Progress = no_progress,
 ) -> dict[tuple[int, ...], float]:
-    """Every set of views that was looked at, with its score: the best sets of k views give those of k + 1.
+    """The best sets of each size, with their scores: those of k views give those of k + 1.
 
     Args:
         grams: Of the pairs that choose.
         metric: Prepared for these pairs: (sets, pairs) similarities to (sets,) scores.
         most: Views in a set.
         width: Sets that are kept of each size; 1 is greedy.
-        usable: Which views may be taken, (views,) bool; all without it.
+        fits: For a set, which views may come to it (views,), such as those that do not cost too much.
         progress: Called with the number of sets just scored.
     """
     own = torch.diagonal(grams.grams, dim1=-2, dim2=-1)  # (3, pairs, views)
-    allowed = torch.ones(grams.views, dtype=torch.bool) if usable is None else usable
-    start = _Set((), torch.zeros_like(own[..., 0]), torch.zeros_like(own))
-    seen: dict[tuple[int, ...], float] = {}
-    beam, best, patience = [start], -torch.inf, _PATIENCE
-    for _ in range(min(most, int(allowed.sum()))):
-        grown: dict[tuple[int, ...], tuple[float, _Set, int]] = {}
-        for one in beam:
-            scores = _grown_scores(one, own, metric)
-            for view in torch.argsort(scores, descending=True).tolist():
-                views = tuple(sorted((*one.views, view)))
-                if not allowed[view] or view in one.views or views in grown:
-                    continue
-                grown[views] = (float(scores[view]), one, view)
-            progress(int(allowed.sum()) - len(one.views))
-        seen |= {views: score for views, (score, _, _) in grown.items()}
-        ranked = sorted(grown, key=lambda views: (-grown[views][0], views))[:width]
-        if not ranked:
+    beam = _Beam([()], torch.zeros_like(own[None, ..., 0]), torch.zeros_like(own[None]))
+    found: dict[tuple[int, ...], float] = {}
+    best, patience = -torch.inf, _PATIENCE
+    for _ in range(min(most, grams.views)):
+        scores = _grown_scores(beam, own, metric)  # (sets, views)
+        for row, views in enumerate(beam.views):
+            scores[row, list(views)] = -torch.inf
+            if fits is not None:
+                scores[row, ~torch.as_tensor(fits(views), dtype=torch.bool)] = -torch.inf
+        progress(scores.numel())
+        grown = _best_different(beam.views, scores, width)
+        if not grown:
             break
-        beam = [_add(grown[views][1], grown[views][2], views, grams, own) for views in ranked]
-        top = grown[ranked[0]][0]
+        found |= {views: score for views, score, _, _ in grown}
+        top = grown[0][1]
         patience, best = (_PATIENCE, top) if top > best else (patience - 1, best)
         if not patience:
             break
-    return seen
+        beam = _add(beam, grown, grams, own)
+    return found
 
 
-def _grown_scores(one: _Set, own: Tensor, metric: BatchMetric) -> Tensor:
-    """The score of the set with each view added: (views,); -inf where all pairs are equally similar."""
-    sums = (one.sums.unsqueeze(-1) + one.rows + own).double()  # (3, pairs, views)
-    return torch.nan_to_num(metric(_cosine(sums).mT.contiguous()), nan=-torch.inf)
+def _grown_scores(beam: _Beam, own: Tensor, metric: BatchMetric) -> Tensor:
+    """The score of every set with each view added: (sets, views); -inf where all pairs are equally similar."""
+    sets, _, pairs, views = beam.rows.shape
+    scores = []
+    for start in range(0, sets, max(1, _AT_ONCE // (3 * pairs * views))):
+        some = slice(start, start + max(1, _AT_ONCE // (3 * pairs * views)))
+        sums = (beam.sums[some].unsqueeze(-1) + beam.rows[some] + own).double()
+        cosines = _cosine(sums.unbind(1)).mT.flatten(0, 1)  # (sets x views, pairs)
+        scores.append(metric(cosines.contiguous()))
+    return torch.nan_to_num(torch.cat(scores), nan=-torch.inf).view(sets, views).cpu()
 
 
-def _add(one: _Set, view: int, views: tuple[int, ...], grams: ViewGrams, own: Tensor) -> _Set:
-    sums = one.sums + one.rows[..., view] + own[..., view]
-    row = grams.grams[..., view, :] + grams.grams[..., view]  # of the views with this one, and of this one with them
-    return _Set(views, sums, one.rows + row)
+def _best_different(sets: Sequence[tuple[int, ...]], scores: Tensor, width: int) -> list["_Grown"]:
+    """The best sets of one view more, none of them twice; of equal ones the first."""
+    grown: dict[tuple[int, ...], _Grown] = {}
+    count = min(scores.numel(), width * len(sets) + width)  # each may come from as many sets as it has views
+    for place in torch.sort(scores.flatten(), descending=True, stable=True).indices[:count].tolist():
+        row, view = divmod(place, scores.shape[1])
+        views, score = tuple(sorted((*sets[row], view))), float(scores[row, view])
+        if score > -torch.inf and len(grown) < width:
+            grown.setdefault(views, (views, score, row, view))
+    return list(grown.values())
 
 
-def _cosine(sums: Tensor) -> Tensor:
+def _add(beam: _Beam, grown: Sequence["_Grown"], grams: ViewGrams, own: Tensor) -> _Beam:
+    rows, views = [row for _, _, row, _ in grown], [view for _, _, _, view in grown]
+    sums = beam.sums[rows] + beam.rows[rows, ..., views] + own[..., views].movedim(-1, 0)
+    # of the views with the new one, and of the new one with them
+    with_new = (grams.grams[..., views, :] + grams.grams[..., views].mT).movedim(-2, 0)
+    return _Beam([one[0] for one in grown], sums, beam.rows[rows] + with_new)
+
+
+def _cosine(sums: Sequence[Tensor] | Tensor) -> Tensor:
     return sums[0] / (sums[1] * sums[2]).clamp_min(1e-30).sqrt()
+
+
+_Grown = tuple[tuple[int, ...], float, int, int]  # a set, its score, the row of the smaller set and the view added

@@ -1,0 +1,175 @@
+"""From a model and pairs to the best of its views, prompts and all: what `layerwise search --prompts` does."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from layerwise.data import TaskRows
+from layerwise.encoder import Array, Prompt
+from layerwise.mixes import LayerViews
+from layerwise.model import LayerModel
+from layerwise.postprocess import LAYERS, FittedOn
+from layerwise.search.run import Watch, choice_facts, chosen_model, kept_model, model_notes, unwatched
+from layerwise.search.verdict import Verdict
+from layerwise.search.view_cost import prices_of
+from layerwise.search.view_search import ViewSearch
+
+_CENTRES = "means of views"  # as `what` of a record: the text that they were fitted on
+_PLAIN = ("mean", "last", "weighted-mean", "mean-but-first", "max")
+
+
+@dataclass(frozen=True)
+class ViewResult:
+    """A fitted search of views with its verdict, and how long things took.
+
+    `searched` is the model that was searched, `rows` are the pairs, `corpus` the text that means were fitted on,
+    `prompt` what the model puts before texts; `notes` are about the model.
+    """
+
+    searched: LayerModel
+    rows: TaskRows
+    search: ViewSearch
+    corpus: FittedOn | None
+    seconds: dict[str, float]
+    prompt: str
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Which views to use."""
+        return self.search.verdict_
+
+    @property
+    def model(self) -> LayerModel:
+        """The model to use: that of the chosen views, or of the last layer where they are not reliably better."""
+        verdict = self.verdict
+        if verdict.use is not verdict.chosen:
+            return kept_model(self.searched, verdict.use.mix, f"kept by a search: {verdict}")
+        choosing = self._choosing_texts()
+        record = FittedOn.of(choosing, source=self.rows.task.name, what=LAYERS)
+        model = chosen_model(self.searched, verdict.use.mix, self.how, chosen_on=record)
+        if not isinstance(verdict.use.mix, LayerViews) or verdict.use.mix.less is None:
+            return model
+        centres = self.corpus or FittedOn.of(choosing, source=self.rows.task.name)
+        return model.replaced(fitted_on=(*model.fitted_on, centres.named(_CENTRES)))
+
+    @property
+    def how(self) -> str:
+        """How the views were chosen, for the model card."""
+        search, report = self.search, self.search.report_
+        return (
+            f"the best views of {len(search.singles_)} prompts and poolings by {search.metric_name_} on "
+            f"{report.dev_pairs:,} pairs ({len(report.splits)} split(s)). {self.verdict}"
+        )
+
+    @property
+    def seen(self) -> int:
+        """How many of the different reporting sentences are among those that means were fitted on."""
+        if self.corpus is None:
+            return 0
+        rows = self.rows.pick(self.search.parts_[0][1])
+        return int(self.corpus.seen(list(dict.fromkeys([*rows.left, *rows.right]))).sum())
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a careful reader should know."""
+        warnings = list(self.notes)
+        if self.search.left_out_:
+            warnings.append(
+                f"{self.search.left_out_:,} reporting pairs were left out, for a sentence of theirs had chosen"
+            )
+        if self.seen:
+            warnings.append(
+                f"{self.seen:,} reporting sentences are in the corpus that means were fitted on: the scores may be too "
+                f"good"
+            )
+        return warnings
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON. Scores are as the metric gives them: correlations from -1 to 1."""
+        search, report = self.search, self.search.report_
+        return {
+            "verdict": self.verdict.as_dict(),
+            "best": choice_facts(search.best_) | {"cost": search.cost_.as_dict()},
+            "last": choice_facts(search.last_),
+            "gain": vars(report.gain),
+            "views": sum(map(len, search.singles_.values())),
+            "singles": {pooling: scores.tolist() for pooling, scores in search.singles_.items()},
+            "kept": search.kept_,
+            "front": [choice_facts(one.choice) | {"cost": one.cost.as_dict()} for one in search.front_],
+            "protocol": {
+                "metric": search.metric_name_,
+                "scale": search.scale,
+                "less": list(search.less),
+                "max_cost": search.max_cost,
+                "max_passes": search.max_passes,
+                "dev_pairs": report.dev_pairs,
+                "test_pairs": report.test_pairs,
+                "left_out_pairs": search.left_out_,
+                "seen_sentences": self.seen,
+                "splits": len(report.splits),
+                "seed": search.seed,
+            },
+            "prompts": [self.prompt] * 2,
+            "splits": [vars(split) for split in report.splits],
+            "seconds": self.seconds,
+            "warnings": self.warnings,
+        }
+
+    def _choosing_texts(self) -> list[str]:
+        parts = (self.rows.pick(dev) for dev, _ in self.search.parts_)
+        return list(dict.fromkeys(chain.from_iterable((*rows.left, *rows.right) for rows in parts)))
+
+
+def search_views(
+    model: LayerModel,
+    pairs: TaskRows,
+    search: ViewSearch,
+    watch: Watch = unwatched,
+    *,
+    corpus: Sequence[str] | None = None,
+    corpus_name: str = "text",
+    show_progress_bar: bool = False,
+) -> ViewResult:
+    """Read the views that the search asks for (from the cache, if they are there), and search.
+
+    Args:
+        model: The model; the last layer by its own pooling is what views are compared with.
+        pairs: Graded pairs.
+        search: What to search.
+        watch: Shows a progress bar of the sets.
+        corpus: Text to fit means and components on, for a search that takes them away; without it the choosing pairs.
+        corpus_name: What that text is called, for the record.
+        show_progress_bar: Show one of the sentences.
+    """
+    began, spent, prompt = time.perf_counter(), [0.0], model.prompt()
+
+    def encode(texts: list[str], poolings: list[str]) -> dict[str, Array]:
+        start = time.perf_counter()
+        prompted = [prompt + text for text in texts]
+        views = model.encoder.encode_layers(prompted, poolings, cache=True, show_progress_bar=show_progress_bar)
+        spent[0] += time.perf_counter() - start
+        return views
+
+    own, *_ = model.mix.poolings
+    prices = prices_of(model.encoder, [*search.poolings, own], pairs.left)
+    with watch("Searching", None) as progress:
+        search.progress = progress
+        search.fit(encode, pairs.left, pairs.right, pairs.labels, prices=prices, own=own, corpus=corpus)
+        search.report_, search.front_  # noqa: B018 - computed while their time is taken
+    seconds = {"views": spent[0], "search": time.perf_counter() - began - spent[0]}
+    record = FittedOn.of(corpus, source=corpus_name, what=_CENTRES) if corpus is not None else None
+    return ViewResult(model, pairs, search, record, seconds, prompt, model_notes(model, search))
+
+
+def view_poolings(model: LayerModel, plain: Sequence[str], prompts: Iterable[Prompt]) -> list[str]:
+    """The poolings to search: some of the text alone, and of each prompt its own and the mean.
+
+    Without any of the text alone those of the model's mix; "all" is all that make sense.
+    """
+    own = list(model.mix.poolings)
+    names = [*own, *_PLAIN, *(["cls"] * (model.tokenizer.mask_token is not None))] if "all" in plain else plain or own
+    in_prompts = [f"{pooling} in {prompt.label}" for prompt in prompts for pooling in (prompt.pooling, "mean")]
+    return list(dict.fromkeys([*names, *in_prompts]))

@@ -1,0 +1,448 @@
+"""ViewSearch: the best few of all views that a model has of a sentence, which are prompt × token pooling × layer.
+
+A decoder with twenty prompts has hundreds of them. The pairs that choose have a first look at every view alone; the
+poolings of the best prompts go into a beam search over sets of their views, with exact scores; the pairs that did not
+choose report. All of that is part of the choice, so the reporting pairs have seen none of it: no sentence of theirs is
+in a pair that chose.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import groupby
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerwise.encoder import Array, Prompt, parse_pooling
+from layerwise.errors import InputError
+from layerwise.mixes import Centres, LayerSet, LayerViews, LayerWeights, Scale, fit_centres
+from layerwise.parameters import Parameters
+from layerwise.search.choose import Choice
+from layerwise.search.metrics import FEWEST_PAIRS, BatchMetric, Metric, UserMetric, as_metric, check_gold
+from layerwise.search.problems import PairProblem, Progress, Rows, no_progress
+from layerwise.search.select import Part, Report, SplitChoice, mean_gain, paired_gain, random_splits
+from layerwise.search.sources import GivenSimilarities
+from layerwise.search.verdict import Verdict
+from layerwise.search.view_beam import Fits, ViewGrams, beam_search_views
+from layerwise.search.view_cost import Cost, Prices
+from layerwise.texts import unique_texts
+
+ViewMix = LayerSet | LayerWeights | LayerViews
+Encode = Callable[[list[str], list[str]], Mapping[str, Array | Tensor]]
+_PER_PROMPT = 2  # poolings of one prompt in the full search
+_GRAM_BYTES = 4 << 30
+_SAME = 1e-9  # of a view's mean squared length: less variance than this is rounding
+_ROWS = 2048  # texts whose views are mixed at once
+_INFINITY = float("inf")
+_BUDGETS = (1 / 30, 1 / 6, 1 / 2, 1, 2)  # passes, for the front of quality against cost
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Views that a full search may take, as (pooling, layer), and their vectors for the texts of choosing pairs."""
+
+    names: Sequence[tuple[str, int]]
+    vectors: Tensor  # (texts, views, width)
+    left: NDArray[np.intp]
+    right: NDArray[np.intp]
+    metric: BatchMetric
+    centres: Centres | None
+
+    def grams(self, scale: Scale, less: int | None) -> ViewGrams:
+        """Of the pairs, without what is to be taken away."""
+        centres = self._less(less)
+        vectors = self.vectors if centres is None else centres.taken_from(self.vectors)
+        vectors = torch.nn.functional.normalize(vectors, dim=-1) if scale == "unit" else vectors
+        return ViewGrams.of(vectors[self.left], vectors[self.right])
+
+    def mix(self, views: Iterable[int], scale: Scale, less: int | None) -> LayerViews:
+        """The mean of some of them. They come sorted, so that those of a pooling are together."""
+        chosen = sorted(views)
+        sets = _grouped([self.names[view] for view in chosen])
+        parts = tuple(LayerSet.of(*(layer for _, layer in group), pooling=pooling) for pooling, group in sets)
+        mix, centres = LayerViews(parts, scale, less), self._less(less)
+        if centres is None:
+            return mix
+        return mix.with_centres(Centres(centres.means[chosen].cpu(), centres.directions[chosen].cpu()))
+
+    @cached_property
+    def prompts(self) -> NDArray[np.intp]:
+        """The number of every view's prompt."""
+        numbers: dict[Prompt, int] = {}
+        return np.array([numbers.setdefault(parse_pooling(name).prompt, len(numbers)) for name, _ in self.names])
+
+    def _less(self, less: int | None) -> Centres | None:
+        return None if less is None or self.centres is None else self.centres.first(less)
+
+
+class _Limits:
+    """Which views may come to a set without its costing too much."""
+
+    def __init__(self, candidates: _Candidates, budget: float | None, passes: int | None, depth: int) -> None:
+        self._prompts = candidates.prompts
+        self._layers = np.array([layer for _, layer in candidates.names])
+        self._blocks = _INFINITY if budget is None else budget * depth + 1e-9
+        self._passes = _INFINITY if passes is None else passes
+
+    def searches(self) -> Iterator[Fits | None]:
+        """One search of all views; within limits also one of each prompt, whose best set may begin with a poor view."""
+        if self._blocks == self._passes == _INFINITY:
+            yield None
+            return
+        if self._passes > 1:
+            yield self.fits
+        for prompt in np.unique(self._prompts):
+            yield partial(self._fits_within, prompt)
+
+    def _fits_within(self, prompt: int, views: tuple[int, ...]) -> NDArray[np.bool_]:
+        allowed: NDArray[np.bool_] = self.fits(views) & (self._prompts == prompt)
+        return allowed
+
+    def fits(self, views: tuple[int, ...]) -> NDArray[np.bool_]:
+        """For each view, whether the set may have it too."""
+        highest, used = np.zeros((2, self._prompts.max() + 1), dtype=int)
+        np.maximum.at(highest, self._prompts[list(views)], self._layers[list(views)])
+        used[self._prompts[list(views)]] = 1
+        of_view = highest[self._prompts]
+        blocks = highest.sum() - of_view + np.maximum(of_view, self._layers)
+        passes = used.sum() + 1 - used[self._prompts]
+        allowed: NDArray[np.bool_] = (blocks <= self._blocks) & (passes <= self._passes)
+        return allowed
+
+
+class Corpus:
+    """The text that means and components are fitted on, once for each pooling."""
+
+    def __init__(self, texts: Sequence[str], encode: Encode, device: str | torch.device) -> None:
+        self.texts, _ = unique_texts(texts)
+        self._encode, self._device = encode, device
+        self._fitted: dict[tuple[str, int], Centres] = {}
+
+    def centres(self, pooling: str, count: int) -> Centres:
+        """Every layer's mean and so many components."""
+        if (pooling, count) not in self._fitted:
+            views = _tensor(self._encode(self.texts, [pooling])[pooling], self._device)
+            self._fitted[pooling, count] = fit_centres(views, count)
+        return self._fitted[pooling, count]
+
+
+@dataclass(frozen=True)
+class FrontSet:
+    """A set of views with its scores and what it costs."""
+
+    choice: Choice
+    cost: Cost
+
+
+class ViewSearch(Parameters):
+    """Searches sets of views by their scores on graded sentence pairs.
+
+    Args:
+        poolings: The views' poolings, each in its prompt, such as "mean" or "last in eol": every layer of each.
+        metric: As for `LayerSearch`, of pairs: "spearman" without it.
+        scale: "unit" makes every view's length 1 before they are averaged; "none" leaves it.
+        less: How many components to take away of each view beside its mean: 0 for the mean alone, None for neither.
+            Several are tried, and the choosing pairs decide.
+        most: Views in a set.
+        width: Sets of each size that the beam keeps; 1 is greedy.
+        keep: Poolings that go from the first look into the full search.
+        look: Pairs of the choosing ones that have the first look; all without it.
+        max_cost: The most that an embedding may cost, in passes through all blocks.
+        max_passes: The most passes, which is prompts, whatever their blocks.
+        dev, splits, parts, seed, resamples, device, progress: As for `LayerSearch`.
+
+    Attributes:
+        verdict_: Which views to use: the best where they are reliably better than the last layer, else that one.
+        best_, last_: The best set and the last layer, with their scores.
+        report_: Scores on unseen pairs, split by split, and the gain with its interval.
+        singles_: Of each pooling the score of every layer alone, by the pairs that had the first look, and
+            `kept_`, the poolings that went into the full search; both of the first split.
+        front_: The best sets by what they cost.
+        cost_: What the best set costs.
+        left_out_: Reporting pairs, of all splits, that were left out for a sentence of theirs had chosen.
+    """
+
+    def __init__(
+        self,
+        poolings: Sequence[str] = ("mean",),
+        *,
+        metric: str | Metric | UserMetric | None = None,
+        scale: Scale = "unit",
+        less: Sequence[int | None] = (None,),
+        most: int = 8,
+        width: int = 8,
+        keep: int = 12,
+        look: int | None = None,
+        max_cost: float | None = None,
+        max_passes: int | None = None,
+        dev: int | float | None = 0.5,
+        splits: int = 1,
+        parts: Sequence[Part] | None = None,
+        seed: int = 0,
+        resamples: int = 2000,
+        device: str | torch.device = "cpu",
+        progress: Progress | None = None,
+    ) -> None:
+        self.poolings = poolings
+        self.metric = metric
+        self.scale = scale
+        self.less = less
+        self.most = most
+        self.width = width
+        self.keep = keep
+        self.look = look
+        self.max_cost = max_cost
+        self.max_passes = max_passes
+        self.dev = dev
+        self.splits = splits
+        self.parts = parts
+        self.seed = seed
+        self.resamples = resamples
+        self.device = device
+        self.progress = progress
+
+    def fit(
+        self,
+        encode: Encode,
+        left: Sequence[str],
+        right: Sequence[str],
+        gold: object,
+        *,
+        prices: Prices,
+        own: str = "mean",
+        corpus: "Sequence[str] | Corpus | None" = None,
+    ) -> Self:
+        """Choose views.
+
+        Args:
+            encode: From texts and poolings to the views (texts, layers, width) of each, as
+                `LayerEncoder.encode_layers` gives them.
+            left: The pairs' first sentences.
+            right: Their second sentences.
+            gold: The pairs' scores.
+            prices: What passes cost.
+            own: The pooling of the last layer that is the baseline.
+            corpus: The text that means and components are fitted on; without it the choosing sentences themselves.
+        """
+        self.__dict__.pop("report_", None)
+        self._metric, self._encode, self.prices_ = as_metric(self.metric or "spearman"), encode, prices
+        self._gold = check_gold(gold, self._metric)
+        self._left, self._right, self._own = list(left), list(right), str(parse_pooling(own))
+        if not len(left) == len(right) == len(self._gold):
+            raise InputError(f"{len(left)} and {len(right)} sentences for {len(self._gold)} scores: the lengths differ")
+        self._corpus = corpus if corpus is None or isinstance(corpus, Corpus) else Corpus(corpus, encode, self.device)
+        names = [str(parse_pooling(name)) for name in self.poolings]
+        self._names = list(dict.fromkeys([*names, self._own]))
+        self.parts_, self.left_out_ = self._splits()
+        self._choices = [self._choose(number, *part) for number, part in enumerate(self.parts_)]
+        self.best_, self.last_ = self._means()
+        return self
+
+    @cached_property
+    def report_(self) -> Report:
+        """What the search is worth on unseen pairs."""
+        if self.dev is None and self.parts is None:
+            raise InputError("All pairs chose, none are left to report: give dev (half of the pairs by default)")
+        gains = []
+        for choice, similarities in self._choices:
+            problem = PairProblem(GivenSimilarities(torch.from_numpy(similarities)), self._gold, self._metric)
+            both = partial(problem.redrawn, np.eye(2))
+            gains.append(paired_gain(both, len(self._gold), choice.test, seed=self.seed, resamples=self.resamples))
+        dev, test = self.parts_[0]
+        results = tuple(choice.result for choice, _ in self._choices)
+        return Report(results, mean_gain(gains), len(dev), len(test), self.seed)
+
+    @property
+    def verdict_(self) -> Verdict:
+        """Which views to use."""
+        return Verdict(self.best_, self.last_, self.report_.gain, len(self._gold))
+
+    @property
+    def cost_(self) -> Cost:
+        """What the best set costs."""
+        return self.prices_.of_mix(self.best_.mix)
+
+    @property
+    def metric_name_(self) -> str:
+        """The name of the metric."""
+        return self._metric.name
+
+    def similarities(self, mix: ViewMix, rows: Rows) -> NDArray[np.float64]:
+        """The cosines of some pairs by a mix: (rows,)"""
+        texts, (left, right) = unique_texts([self._left[n] for n in rows], [self._right[n] for n in rows])
+        embeddings = self._embed(mix, texts)
+        unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
+        cosines: NDArray[np.float64] = (unit[left] * unit[right]).sum(1).cpu().numpy()
+        return cosines
+
+    def _embed(self, mix: ViewMix, texts: list[str]) -> Tensor:
+        parts = []
+        for start in range(0, len(texts), _ROWS):
+            views = self._encode(texts[start : start + _ROWS], list(mix.poolings))
+            picked = [_tensor(views[name], self.device)[:, list(mix.layers)] for name in mix.poolings]
+            parts.append(mix.combine_poolings(torch.stack(picked, dim=1)))
+        return torch.cat(parts)
+
+    def _splits(self) -> tuple[list[Part], int]:
+        """The splits, their reporting pairs without those that share a sentence with a choosing one."""
+        size = len(self._gold)
+        if self.dev is None and self.parts is None:
+            return [(np.arange(size), np.arange(0))], 0
+        parts = self.parts if self.parts is not None else random_splits(size, self.dev or 0, self.splits, self.seed)
+        apart, left_out = [], 0
+        for dev, test in parts:
+            seen = {text for n in dev for text in (self._left[n], self._right[n])}
+            clean = np.array([n for n in test if self._left[n] not in seen and self._right[n] not in seen], dtype=int)
+            left_out += len(test) - len(clean)
+            if len(clean) < FEWEST_PAIRS or np.ptp(self._gold[clean]) == 0:
+                raise InputError(
+                    f"{len(clean)} of {len(test)} reporting pairs have no sentence of a choosing pair, or all the same "
+                    f"score, which are too few; give more pairs, or a file of other sentences"
+                )
+            apart.append((dev, clean))
+        return apart, left_out
+
+    def _choose(self, number: int, dev: Rows, test: Rows) -> tuple[SplitChoice, NDArray[np.float64]]:
+        """One split's choice and the last layer; and their similarities on the split's reporting pairs, (2, pairs)."""
+        if np.ptp(self._gold[dev]) == 0:
+            raise InputError("The choosing pairs all have the same score, which says nothing about layers")
+        kept, singles = self._first_look(dev)
+        candidates = self._candidates(dev, kept)
+        found = self._within(candidates, self.max_cost)
+        if not found:
+            raise InputError("No view that may be taken tells the choosing pairs apart; allow more cost, or prompts")
+        if number == 0:
+            self.singles_, self.kept_, self._first = singles, kept, (candidates, found)
+        dev_score, best = found[0]
+        last = LayerSet.of(self.prices_.depth, pooling=self._own)
+        both = np.zeros((2, len(self._gold)))
+        if len(test):
+            both[0, test], both[1, test] = self.similarities(best, test), self.similarities(last, test)
+        metric = self._metric(self._gold[test]) if len(test) else lambda _similarities: torch.full((2,), torch.nan)
+        best_test, last_test = metric(torch.from_numpy(both[:, test])).tolist()
+        last_dev = self._score(last, dev)
+        return SplitChoice(Choice(best, dev_score, best_test), Choice(last, last_dev, last_test), test), both
+
+    def _first_look(self, dev: Rows) -> tuple[list[str], dict[str, NDArray[np.float64]]]:
+        """The poolings that go into the full search, and the scores of every view alone."""
+        rows = dev if self.look is None or self.look >= len(dev) else dev[: self.look]
+        if np.ptp(self._gold[rows]) == 0:
+            rows = dev
+        texts, (left, right) = unique_texts([self._left[n] for n in rows], [self._right[n] for n in rows])
+        metric, singles = self._metric(self._gold[rows], self.device), {}
+        for name in self._names:
+            views = _tensor(self._encode(texts, [name])[name], self.device)
+            unit = torch.nn.functional.normalize(views.double(), dim=-1)
+            scores = metric((unit[left] * unit[right]).sum(-1).mT.contiguous())
+            alone = torch.full_like(scores, -1.0)  # a view that is the same for all texts has no score
+            differing = _differing(views)
+            alone[differing] = torch.nan_to_num(scores[differing], nan=-1.0)
+            singles[name] = alone.cpu().numpy()
+            self._progress(len(scores))
+        ranked = sorted(singles, key=lambda name: -float(singles[name].max()))
+        kept: list[str] = []
+        of_prompt = dict.fromkeys((parse_pooling(name).prompt for name in ranked), 0)
+        for name in ranked:
+            prompt = parse_pooling(name).prompt
+            if len(kept) < self.keep and of_prompt[prompt] < _PER_PROMPT:
+                kept.append(name)
+                of_prompt[prompt] += 1
+        return kept, singles
+
+    def _candidates(self, dev: Rows, kept: Sequence[str]) -> _Candidates:
+        """The views of the kept poolings, as many as their Gram matrices fit into memory."""
+        texts, (left, right) = unique_texts([self._left[n] for n in dev], [self._right[n] for n in dev])
+        layers = self.prices_.depth + 1
+        kept = kept[: max(1, int((_GRAM_BYTES / (12 * len(dev))) ** 0.5) // layers)]
+        vectors = torch.cat([_tensor(self._encode(texts, [name])[name], self.device) for name in kept], dim=1)
+        names = [(name, layer) for name in kept for layer in range(layers)]
+        differing = _differing(vectors).tolist()
+        names, vectors = [names[view] for view in differing], vectors[:, differing]
+        metric = self._metric(self._gold[dev], self.device)
+        return _Candidates(names, vectors, left, right, metric, self._centres(names, vectors))
+
+    def _centres(self, names: Sequence[tuple[str, int]], vectors: Tensor) -> Centres | None:
+        """Every candidate's mean and as many components as are tried at most."""
+        most = max((less for less in self.less if less is not None), default=None)
+        if most is None:
+            return None
+        if self._corpus is None:
+            return fit_centres(vectors, most)
+        fitted = [
+            self._corpus.centres(name, most).pick([layer for _, layer in group]) for name, group in _grouped(names)
+        ]
+        return Centres(torch.cat([one.means for one in fitted]), torch.cat([one.directions for one in fitted]))
+
+    def _within(self, candidates: _Candidates, budget: float | None) -> list[tuple[float, LayerViews]]:
+        """The best set within a budget for each number of components, the best of them first."""
+
+        limits = _Limits(candidates, budget, self.max_passes, self.prices_.depth)
+        found = []
+        for less in self.less:
+            grams = candidates.grams(self.scale, less)
+            seen: dict[tuple[int, ...], float] = {}
+            for fits in limits.searches():
+                seen |= beam_search_views(
+                    grams, candidates.metric, most=self.most, width=self.width, fits=fits, progress=self._progress
+                )
+            if seen:
+                views = min(seen, key=lambda views: (-seen[views], len(views), views))
+                found.append((seen[views], candidates.mix(views, self.scale, less)))
+        return sorted(found, key=lambda one: -one[0])
+
+    def _budgets(self) -> list[float]:
+        most = self.max_cost or _INFINITY
+        return [budget for budget in _BUDGETS if budget < most]
+
+    @cached_property
+    def front_(self) -> list[FrontSet]:
+        """The best sets of the first split by cost, each better on its choosing pairs than all that cost less."""
+        (candidates, found), rows = self._first, self.parts_[0][1]
+        sets = [self._within(candidates, budget)[:1] for budget in self._budgets()]
+        priced = [(self.prices_.of_mix(mix), score, mix) for some in (*sets, found[:1]) for score, mix in some]
+        front: list[FrontSet] = []
+        for cost, score, mix in sorted(priced, key=lambda one: (one[0].passes, -one[1])):
+            if not front or score > front[-1].choice.dev:
+                front.append(FrontSet(Choice(mix, score, self._score(mix, rows)), cost))
+        return front
+
+    def _score(self, mix: ViewMix, rows: Rows) -> float:
+        """On some pairs."""
+        return float(self._metric(self._gold[rows])(torch.from_numpy(self.similarities(mix, rows)[None]))[0])
+
+    def _means(self) -> tuple[Choice, Choice]:
+        """One split: its choice. Several: that of the splits' choices that is best on all their choosing pairs."""
+        choices = [choice for choice, _ in self._choices]
+        mix = choices[0].best.mix if len(choices) == 1 else self._best_of_all([choice.best.mix for choice in choices])
+        results = [choice.result for choice in choices]
+        dev, test, last_dev, last_test = np.mean([[r.dev, r.test, r.last_dev, r.last_test] for r in results], axis=0)
+        last = Choice(choices[0].last.mix, float(last_dev), float(last_test))
+        return Choice(mix, float(dev), float(test)), last
+
+    def _best_of_all(self, mixes: Sequence[ViewMix]) -> ViewMix:
+        rows = np.unique(np.concatenate([dev for dev, _ in self.parts_]))
+        return max(mixes, key=lambda mix: self._score(mix, rows))
+
+    @property
+    def _progress(self) -> Progress:
+        return self.progress or no_progress
+
+
+def _tensor(views: Array | Tensor, device: str | torch.device) -> Tensor:
+    tensor = views if isinstance(views, Tensor) else torch.from_numpy(np.array(views))  # cached views are read-only
+    return tensor.to(device, torch.float32)
+
+
+def _grouped(names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, Iterator[tuple[str, int]]]]:
+    """Views by their pooling; those of one are together."""
+    return groupby(names, key=lambda name: name[0])
+
+
+def _differing(vectors: Tensor) -> Tensor:
+    """The views (texts, views, width) that are not the same for all texts, but for rounding."""
+    around = (vectors - vectors.mean(0)).square().sum(-1).mean(0)
+    return torch.nonzero(around > _SAME * vectors.square().sum(-1).mean(0)).flatten()

@@ -1,0 +1,117 @@
+"""`layerwise search --prompts`: views of prompts from the command line, and its mistakes in one line each."""
+
+import numpy as np
+import pytest
+
+from layerwise.data import read_pairs
+from layerwise.encoder import LayerEncoder, prompt_library
+from layerwise.model import LayerModel
+from layerwise.search import ViewSearch, search_views, view_poolings
+from support.commands import assert_one_line, call, call_json, run_main
+from support.pair_files import write
+from support.text_pairs import some_pairs
+from support.tiny import save_decoder
+
+PAIRS = 60
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return save_decoder("llama", tmp_path_factory.mktemp("decoder") / "llama")
+
+
+@pytest.fixture(scope="module")
+def graded(llama):
+    """Pairs whose grades are the cosines of one view: layer 2 by the last token in the prompt eol."""
+    pairs, encoder = some_pairs(PAIRS), LayerEncoder(llama, device="cpu")
+    views = encoder.encode_layers([*pairs.left, *pairs.right], "last in eol")[:, 2]
+    left, right = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (views[:PAIRS], views[PAIRS:]))
+    scores = (left * right).sum(1)
+    return [
+        {"sentence1": a, "sentence2": b, "score": float(s)}
+        for a, b, s in zip(pairs.left, pairs.right, scores, strict=True)
+    ]
+
+
+@pytest.fixture
+def pairs(graded, tmp_path):
+    return write(tmp_path / "pairs.csv", graded)
+
+
+def test_the_best_views_are_found_priced_and_saved(llama, pairs, tmp_path):
+    found = call_json(
+        "search",
+        llama,
+        pairs,
+        "--prompts",
+        "eol,twice",
+        "--scale",
+        "unit",
+        "--save",
+        tmp_path / "best",
+        "--device",
+        "cpu",
+    )
+    assert "2 @ last in eol" in found["best"]["mix"]
+    assert found["verdict"]["reliable_gain"]
+    assert found["best"]["cost"]["passes"] <= 2
+    assert set(found["singles"]) == {"mean", "last in eol", "mean in eol", "mean in twice"}
+    assert (
+        found["protocol"]["dev_pairs"] + found["protocol"]["test_pairs"] + found["protocol"]["left_out_pairs"] == PAIRS
+    )
+    model = LayerModel.load(tmp_path / "best", device="cpu")
+    assert str(model.mix) == found["verdict"]["use"]
+
+
+def test_the_command_is_the_library(llama, pairs):
+    found = call_json("search", llama, pairs, "--prompts", "eol", "--less", "none,mean", "--seed", 2, "--device", "cpu")
+    model = LayerModel.load(llama, device="cpu")
+    poolings = view_poolings(model, [], [prompt_library()["eol"]])
+    rows = read_pairs(str(pairs), ("sentence1", "sentence2"), "score")
+    result = search_views(model, rows, ViewSearch(poolings, less=(None, 0), look=100, seed=2))
+    assert found["best"]["mix"] == str(result.search.best_.mix)
+    assert found["best"]["test"] == pytest.approx(result.search.best_.test)
+
+
+def test_people_are_told_the_verdict_the_cost_and_the_best_views_alone(llama, pairs):
+    said = call("search", llama, pairs, "--prompts", "auto", "--pooling", "all", "--max-passes", 1, "--device", "cpu")
+    assert "Use views(" in said
+    assert "It costs 1 pass, " in said
+    assert "The best views alone" in said
+    assert "last in eol" in said
+    assert "Quality against cost" in said
+
+
+def test_prompts_of_a_file_and_a_corpus(tiny_bert, pairs, tmp_path):
+    prompts, corpus = tmp_path / "mine.txt", tmp_path / "corpus.txt"
+    prompts.write_text("the river {text}\n{text} is {mask}\n")
+    corpus.write_text("\n".join(["the old river", "who left", "prices fell", "the door was open"] * 3))
+    options = ["--prompts", prompts, "--less", "mean,2", "--corpus", corpus, "--max-cost", 2, "--device", "cpu"]
+    found = call_json("search", tiny_bert, pairs, *options)
+    assert 'mask in "{text} is {mask}"' in found["singles"]
+    assert found["protocol"]["less"] == [0, 2]
+    assert found["best"]["cost"]["passes"] <= 2
+
+
+def test_mistakes_are_one_line_each(llama, tiny_bert, pairs, tmp_path, monkeypatch, capfd):
+    wrong, masked = tmp_path / "wrong.txt", tmp_path / "masked.txt"
+    wrong.write_text("no place for it\n")
+    masked.write_text("{text} {mask} and {mask}\n")
+    for model, options, parts in (
+        (llama, ["--prompts", "eoll"], ["Unknown prompt 'eoll'", "Did you mean 'eol'"]),
+        (llama, ["--prompts", wrong], ["wrong.txt:1", "has 0 places for the text"]),
+        (llama, ["--prompts", masked], ["masked.txt:1", "has 2 masks"]),
+        (llama, ["--prompts", "means"], ["has no mask token"]),
+        (tiny_bert, ["--prompts", "chat-word"], ["has no chat template"]),
+        (llama, ["--prompts", tmp_path / "none.toml"], ["none.toml", "no such file"]),
+        (llama, ["--scale", "one"], ["Unknown scale 'one'"]),
+        (llama, ["--less", "three"], ["'three' is neither none, mean nor a number"]),
+        (llama, ["--corpus", pairs], ["give --less too"]),
+        (llama, ["--less", "mean", "--corpus", tmp_path / "no.txt"], ["no.txt", "no such file"]),
+        (llama, ["--prompts", "eol", "--max-cost", "0"], ["--max-cost 0.0 is not possible"]),
+        (llama, ["--prompts", "eol", "--method", "beam"], ["--method is for sets of layers"]),
+        (llama, ["--prompts", "eol", "--max-layer", "2"], ["--max-layer is for sets of layers"]),
+        (llama, ["--prompts", "eol", "--pooling", "maen"], ["Unknown token pooling 'maen'"]),
+    ):
+        told = run_main(monkeypatch, capfd, "search", model, pairs, *options, "--device", "cpu")
+        assert_one_line(*told, *parts)

@@ -1,0 +1,224 @@
+"""ViewSearch: planted views are found and priced, and what reports has never chosen."""
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from layerwise.data import pairs_in_memory
+from layerwise.encoder import LayerEncoder
+from layerwise.errors import InputError
+from layerwise.mixes import LayerSet, LayerViews
+from layerwise.model import LayerModel
+from layerwise.search import Prices, ViewSearch, search_views, view_poolings
+from layerwise.search.view_cost import prices_of
+from layerwise.search.view_search import Corpus
+from support.text_pairs import some_pairs
+from support.tiny import DEPTH, save_decoder
+
+LAYERS, WIDTH, PAIRS = 5, 16, 120
+POOLINGS = ["mean", "last in eol", "mean in eol", "mean in echo"]
+GOOD = [("last in eol", 3), ("mean in echo", 1)]
+
+
+class Planted:
+    """Made-up views: all noise, but for two whose noises cancel out. One view is the same for all texts."""
+
+    def __init__(self, seed=0, shift=0.0):
+        random = np.random.default_rng(seed)
+        self.gold = random.uniform(-0.9, 0.9, PAIRS)
+        left, side = random.normal(size=(2, PAIRS, WIDTH))
+        left /= np.linalg.norm(left, axis=1, keepdims=True)
+        side -= (side * left).sum(1, keepdims=True) * left
+        side /= np.linalg.norm(side, axis=1, keepdims=True)
+        right = self.gold[:, None] * left + np.sqrt(1 - self.gold[:, None] ** 2) * side
+        signal = np.concatenate([left, right])
+        noise = random.normal(size=(2 * PAIRS, WIDTH)) * 0.4
+        self.left = [f"left {row}" for row in range(PAIRS)]
+        self.right = [f"right {row}" for row in range(PAIRS)]
+        self.rows = {text: row for row, text in enumerate([*self.left, *self.right])}
+        self.views = {name: random.normal(size=(2 * PAIRS, LAYERS, WIDTH)) for name in POOLINGS}
+        self.views["last in eol"][:, 3] = 5 * (signal + noise) + shift
+        self.views["mean in echo"][:, 1] = 5 * (signal - noise) + shift
+        self.views["last in eol"][:, 0] = 1.0
+        self.asked = []
+
+    def __call__(self, texts, poolings):
+        self.asked.append((tuple(texts), tuple(poolings)))
+        rows = [self.rows[text] for text in texts]
+        return {name: self.views[name][rows].astype(np.float32) for name in poolings}
+
+    def fit(self, poolings=POOLINGS, corpus=None, **options):
+        search = ViewSearch(poolings, **options)
+        return search.fit(self, self.left, self.right, self.gold, prices=Prices(LAYERS - 1), corpus=corpus)
+
+
+def parts_of(mix):
+    return sorted((part.pooling, layer) for part in mix.parts for layer in part.layers)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return Planted()
+
+
+def test_planted_views_are_found_together(planted):
+    search = planted.fit()
+    assert parts_of(search.best_.mix) == sorted(GOOD)
+    assert search.best_.test == pytest.approx(1, abs=0.03)
+    assert abs(search.last_.test) < 0.4
+    assert search.verdict_.is_gain
+    assert search.verdict_.use is search.best_
+    assert str(search.verdict_).startswith("Use views(")
+    assert search.singles_["last in eol"][0] == -1, "a view that is the same for all texts has no score"
+
+
+def test_scores_are_those_of_the_mix_itself(planted):
+    search = planted.fit(seed=3)
+    _, test = search.parts_[0]
+    mix = search.best_.mix
+    views = planted([*planted.left, *planted.right], list(mix.poolings))
+    embeddings = mix.combine_poolings(np.stack([views[name][:, list(mix.layers)] for name in mix.poolings], axis=1))
+    left, right = embeddings[:PAIRS], embeddings[PAIRS:]
+    cosines = (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
+    assert search.best_.test == pytest.approx(spearmanr(cosines[test], planted.gold[test]).statistic, abs=1e-6)
+    assert search.similarities(mix, test) == pytest.approx(cosines[test], abs=1e-5)
+
+
+def test_no_reporting_text_is_read_before_the_choice(planted):
+    planted.asked.clear()
+    search = planted.fit()
+    dev, test = search.parts_[0]
+    reporting = {text for row in test for text in (planted.left[row], planted.right[row])}
+    for number, (texts, poolings) in enumerate(planted.asked):
+        if reporting & set(texts):
+            assert set(poolings) <= {*search.best_.mix.poolings, "mean"}, "only what was chosen, and the last layer"
+            assert number >= 2 * len(POOLINGS) - 1
+    assert len(dev) + len(test) == PAIRS
+
+
+def test_pairs_that_share_a_sentence_with_a_choosing_one_do_not_report():
+    planted = Planted()
+    planted.right = [planted.right[row - row % 4] for row in range(PAIRS)]
+    search = planted.fit()
+    dev, test = search.parts_[0]
+    chose = {text for row in dev for text in (planted.left[row], planted.right[row])}
+    assert not chose & {text for row in test for text in (planted.left[row], planted.right[row])}
+    assert search.left_out_ == PAIRS - len(dev) - len(test) > 0
+
+
+def test_noise_keeps_the_last_layer():
+    kept = 0
+    for seed in range(8):
+        planted = Planted(seed)
+        planted.gold = np.random.default_rng(seed + 100).random(PAIRS)
+        search = planted.fit(resamples=300)
+        kept += search.verdict_.use is search.last_
+        assert search.last_.mix == LayerSet.of(LAYERS - 1)
+    assert kept >= 7
+
+
+def test_costs_limit_what_is_chosen(planted):
+    prices = Prices(LAYERS - 1)
+    whole = planted.fit()
+    assert whole.cost_.blocks == (3, 1)
+    assert whole.cost_.passes == 1.0
+    one = planted.fit(max_passes=1)
+    assert len(one.cost_.blocks) == 1
+    cheap = planted.fit(max_cost=0.25)
+    assert parts_of(cheap.best_.mix) == [GOOD[1]]
+    assert cheap.cost_.passes <= 0.25
+    assert [front.cost.passes for front in whole.front_] == sorted(front.cost.passes for front in whole.front_)
+    assert [front.choice.dev for front in whole.front_] == sorted(front.choice.dev for front in whole.front_)
+    assert prices.of_mix(whole.best_.mix) == whole.cost_
+    with pytest.raises(InputError, match="No view that may be taken"):
+        planted.fit(["last in eol"], max_cost=0.1, keep=1)
+
+
+def test_what_all_texts_share_is_taken_away():
+    planted = Planted(shift=200.0)
+    plain, less = planted.fit(scale="unit"), planted.fit(scale="unit", less=(None, 0, 2))
+    assert less.best_.mix.less is not None
+    assert less.best_.test > plain.best_.test
+    given = planted.fit(less=(0,), corpus=planted.left)
+    assert given.best_.mix.fitted is not None
+    part = given.best_.mix.parts[0]
+    expected = planted(planted.left, [part.pooling])[part.pooling][:, list(part.layers)].mean(0)
+    assert np.allclose(given.best_.mix.fitted.means[: len(part.layers)].numpy(), expected, atol=1e-3)
+    corpus = Corpus([*planted.left, planted.left[0]], planted, "cpu")
+    assert len(corpus.texts) == PAIRS
+    assert corpus.centres("mean", 1) is corpus.centres("mean", 1)
+
+
+def test_several_splits_and_fixed_ones(planted):
+    several = planted.fit(splits=3, dev=60)
+    assert len(several.report_.splits) == 3
+    assert several.best_.test == pytest.approx(np.mean([split.test for split in several.report_.splits]))
+    assert parts_of(several.best_.mix) == sorted(GOOD)
+    rows = np.arange(PAIRS)
+    fixed = planted.fit(parts=[(rows[:70], rows[70:])])
+    assert (fixed.report_.dev_pairs, fixed.report_.test_pairs) == (70, 50)
+    every = planted.fit(dev=None)
+    assert parts_of(every.best_.mix) == sorted(GOOD)
+    with pytest.raises(InputError, match="none are left to report"):
+        every.report_  # noqa: B018 - computed when it is asked for
+
+
+def test_the_first_look_keeps_some_poolings(planted):
+    search = planted.fit(keep=2, look=40)
+    assert len(search.kept_) == 2
+    assert set(search.kept_) == {"last in eol", "mean in echo"}
+    assert set(search.singles_) == set(POOLINGS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gold": [1.0] * PAIRS}, "constant scores"),
+        ({"left": ["left 0"]}, "the lengths differ"),
+        ({"left": ["left 0"] * PAIRS}, "too few"),
+    ],
+)
+def test_bad_pairs_are_refused(planted, change, message):
+    given = {"left": planted.left, "right": planted.right, "gold": planted.gold} | change
+    with pytest.raises(InputError, match=message):
+        ViewSearch(POOLINGS).fit(planted, given["left"], given["right"], given["gold"], prices=Prices(4))
+
+
+def test_a_real_decoder_from_pairs_to_a_saved_model(tmp_path):
+    encoder = LayerEncoder(save_decoder("llama", tmp_path / "llama"), device="cpu")
+    model, pairs = LayerModel(encoder), some_pairs(60)
+    poolings = view_poolings(model, ["mean"], encoder_prompts("eol", "twice"))
+    assert poolings == ["mean", "last in eol", "mean in eol", "mean in twice"]
+    views = encoder.encode_layers([*pairs.left, *pairs.right], "last in eol")[:, 2]
+    left, right = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (views[:60], views[60:]))
+    graded = pairs_in_memory(pairs.left, pairs.right, (left * right).sum(1).tolist())
+    result = search_views(model, graded, ViewSearch(poolings, less=(None, 0)), corpus=pairs.left, corpus_name="mine")
+    assert result.verdict.is_gain
+    assert ("last in eol", 2) in parts_of(result.verdict.use.mix)
+    found = result.as_dict()
+    assert found["best"]["cost"]["forward_passes"] >= 1
+    assert found["protocol"]["seen_sentences"] == result.seen
+    result.model.save(tmp_path / "best")
+    again = LayerModel.load(tmp_path / "best", device="cpu")
+    assert isinstance(again.mix, LayerViews)
+    assert np.allclose(again.encode(pairs.left[:5]), result.model.encode(pairs.left[:5]), atol=1e-5)
+    (chosen, *_) = again.fitted_on
+    assert chosen.what == "layers"
+
+
+def encoder_prompts(*names):
+    from layerwise.encoder import prompt_library
+
+    return [prompt_library()[name] for name in names]
+
+
+def test_prices_are_tokens_and_blocks(tiny_bert):
+    encoder = LayerEncoder(tiny_bert, device="cpu")
+    texts = ["old river", "rain"]
+    prices = prices_of(encoder, ["mean", "mean in twice"], texts)
+    plain, twice = 3.5, (4 + 2 + 2 + 2) / 2
+    cost = prices.of({"mean": (2,), "cls": (1,), "mean in twice": (1, 4)})
+    assert cost.blocks == (2, 4)
+    assert cost.tokens == (plain, twice)
+    assert cost.passes == pytest.approx(6 / DEPTH)
+    assert cost.work == pytest.approx((2 * plain + 4 * twice) / (DEPTH * plain))
