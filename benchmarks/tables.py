@@ -21,7 +21,7 @@ from evaluation_tables import (
     suites_table,
 )
 from multitask_tables import multitask_reached, multitask_table
-from search_tables import verdict_table
+from search_tables import verdict_table, views_table
 from training_tables import reached, smoothing_table, speed_table, training_summary, training_table, trials_table
 
 ROOT = Path(__file__).parents[1]
@@ -239,6 +239,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "lc-summary": (["README.md"], lc_summary),
     "search-results": (["docs/search.md"], search_table),
     "verdict-results": (["docs/search.md"], verdict_table),
+    "views-results": (["docs/views.md"], views_table),
     "lc-results": (["docs/search.md"], lc_table),
     "transfer-results": (["docs/search.md"], transfer_table),
     "quality-results": (["README.md"], quality_table),

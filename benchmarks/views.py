@@ -1,0 +1,277 @@
+"""What the views of a model are worth that no training touched: prompt × token pooling × layer.
+
+    python benchmarks/views.py prepare FOLDER              # the pairs and texts, from the data folder
+    python benchmarks/views.py run FOLDER MODEL [--part P]  # searches; on a GPU minutes, without one hours
+
+The seven STS sets (test parts, Spearman over all pairs of a set); 350 pairs of each choose, its others report, five
+random splits; a reporting pair that shares a sentence with a choosing one is left out. Text A is the sentences of
+STS-B dev that are in none of the seven sets; text B is captions, questions, NLI and Wikipedia sentences, none of the
+seven sets. `stsb-dev` chooses on the pairs of STS-B dev that share no sentence with the seven sets, once for all.
+"""
+
+import argparse
+import json
+import time
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+DEV, SPLITS, RESAMPLES, TEXT_B = 350, 5, 300, 750
+SIZES = (50, 100, 200, 350, 1000)
+COLUMNS = {"as they are": (None, ""), "mean, A": (0, "A"), "8, A": (8, "A"), "mean, B": (0, "B"), "8, B": (8, "B")}
+WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts")
+
+
+def main() -> None:
+    """Prepare, or search."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=("prepare", "run"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("--parts", default="dev,rows,cost,few")
+    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.part == "prepare":
+        prepare(options.folder)
+        return
+    torch.backends.cuda.matmul.allow_tf32 = True
+    name = Path(options.model).name if options.model != "default" else "all-MiniLM-L6-v2"
+    out = options.out or RESULTS / f"views-{name}.json"
+    bench = Bench(options.folder, options.model, options.sets.split(","))
+    protocol = {"model": name, "pairs": DEV, "splits": SPLITS, "resamples": RESAMPLES}
+    for result in bench.run(options.parts.split(",")):  # after every set, so that nothing is lost
+        out.write_text(json.dumps(protocol | result, indent=1) + "\n", encoding="utf-8")
+
+
+def prepare(folder: Path) -> None:
+    """Pairs and texts as one JSON file."""
+    import pyarrow.parquet as pq
+
+    from layerwise.data import data_folder, find_tasks, load_task
+    from layerwise.postprocess import FittedOn
+
+    def texts(path: str, *columns: str) -> list[str]:
+        table = pq.read_table(data_folder() / "train" / path, columns=list(columns))
+        return [text for column in columns for text in table.column(column).to_pylist()]
+
+    sets = {}
+    for name in SETS:
+        (task,) = find_tasks([name])
+        rows = load_task(task)
+        rows = rows.of_role("test") if "test" in task.splits else rows
+        sets[name] = {"left": rows.left, "right": rows.right, "gold": list(map(float, rows.labels))}
+    tested = [text for rows in sets.values() for text in (*rows["left"], *rows["right"])]
+    record = FittedOn.of(tested, source="the seven sets")
+    dev = load_task(find_tasks(["stsb"])[0]).of_role("dev")
+    clean = np.flatnonzero(~record.seen(dev.left) & ~record.seen(dev.right))
+    both = list(dict.fromkeys([*dev.left, *dev.right]))
+    text_a = [text for text, seen in zip(both, record.seen(both), strict=True) if not seen]
+    random = np.random.default_rng(0)
+    text_b = []
+    for path, *columns in (
+        ("flickr30k_captions_multi30k.parquet", "text"),
+        ("quora_paraphrase_pairs.parquet", "anchor"),
+        ("nli_triples_all.parquet", "anchor"),
+        ("wiki1m.parquet", "text"),
+    ):
+        some = [text.strip() for text in dict.fromkeys(texts(path, *columns)) if 20 < len(text) < 250]
+        drawn = [some[n] for n in random.permutation(len(some))[: 2 * TEXT_B]]
+        text_b += [text for text, seen in zip(drawn, record.seen(drawn), strict=True) if not seen][:TEXT_B]
+    picked = dev.pick(clean)
+    facts = {
+        "sets": sets,
+        "dev": {"left": picked.left, "right": picked.right, "gold": list(map(float, picked.labels))},
+        "A": text_a,
+        "B": text_b,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "views.json").write_text(json.dumps(facts), encoding="utf-8")
+    print({name: len(rows["gold"]) for name, rows in sets.items()}, len(picked), len(text_a), len(text_b))
+
+
+class Remembered:
+    """The views of some texts, kept where the search computes."""
+
+    def __init__(self, encoder, poolings, device):
+        self.encoder, self.poolings, self.device = encoder, poolings, device
+        self.views, self.places = {}, {}
+
+    def read(self, texts):
+        """Read all views of texts, each once."""
+        from layerwise.encoder import by_prompt
+        from layerwise.encoder.batches import batches
+
+        texts = list(dict.fromkeys(texts))
+        self.places = {text: place for place, text in enumerate(texts)}
+        encoder, layers = self.encoder, range(self.encoder.depth + 1)
+        for prompt, names in by_prompt(self.poolings).items():
+            for name in names:
+                self.views[name] = torch.empty(len(texts), len(layers), encoder.width, device=self.device)
+            tokens = (encoder._sentences if prompt.is_plain else encoder.prompted(prompt))(texts)
+            for batch in batches(tokens.ids, budget=encoder.budget.tokens, slack=0.0, places=tokens.places):
+                with torch.inference_mode():
+                    inputs = [tensor.to(self.device) for tensor in batch.padded(encoder.tokenizer.pad_token_id or 0)]
+                    read = encoder.read(*inputs[:2], layers, names, *inputs[2:]).float()
+                for number, name in enumerate(names):
+                    self.views[name][torch.from_numpy(batch.rows).to(self.device)] = read[:, number]
+        return self
+
+    def __call__(self, texts, names):
+        """The views of some of the texts."""
+        places = torch.tensor([self.places[text] for text in texts], device=self.device)
+        return {name: self.views[name][places] for name in names}
+
+
+class Bench:
+    """One model on all sets."""
+
+    def __init__(self, folder, model, sets):
+        from layerwise import LayerModel
+        from layerwise.encoder import prompts_for
+        from layerwise.search.view_cost import prices_of
+        from layerwise.search.view_search import Corpus
+
+        facts = json.loads((folder / "views.json").read_text())
+        self.sets = {name: facts["sets"][name] for name in sets}
+        self.dev = facts["dev"]
+        self.model = LayerModel.load(model)
+        self.encoder, self.device = self.model.encoder, self.model.encoder.device
+        (self.own,) = self.model.mix.poolings
+        self.prompts = prompts_for(self.encoder.tokenizer)
+        self.masked = self.encoder.tokenizer.mask_token is not None
+        plain = ["mean", "cls", "max", "last"] if self.masked else ["mean", "last", "weighted-mean", "mean-but-first"]
+        self.plain = list(dict.fromkeys([self.own, *plain]))
+        self.by_prompt = {str(p): list(dict.fromkeys([f"{p.pooling} in {p}", f"mean in {p}"])) for p in self.prompts}
+        self.all = [*self.plain, *(name for names in self.by_prompt.values() for name in names)]
+        self.prices = prices_of(self.encoder, self.all, self.dev["left"])
+        self.corpora = {
+            name: Corpus(facts[name], Remembered(self.encoder, self.all, self.device).read(facts[name]), self.device)
+            for name in ("A", "B")
+        }
+
+    def rows(self):
+        """The poolings of each row of the table, and the most passes."""
+        if self.masked:
+            one = self.by_prompt["means"]
+            return {
+                "layers, mean of the tokens": ([self.own], None),
+                "layers, all poolings": (self.plain, None),
+                "mean and one mask prompt": ([self.own, *one], None),
+                "one prompt, one pass": (self.all, 1),
+                "all prompts": (self.all, None),
+            }
+        echo, eol, knowledge = (self.by_prompt[name] for name in ("echo", "eol", "knowledge"))
+        return {
+            "layers, mean of the tokens": (["mean"], None),
+            "layers, all poolings": (self.plain, None),
+            "echo": (echo, None),
+            "eol": (eol, None),
+            "knowledge": (knowledge, None),
+            "situation": (self.by_prompt["situation"], None),
+            "plain, echo and knowledge": (["mean", *echo, *knowledge], None),
+            "one prompt, one pass": (self.all, 1),
+            "all prompts": (self.all, None),
+        }
+
+    def run(self, parts):
+        """The parts that were asked for, set by set."""
+        result = {part: {} for part in parts}
+        began = time.perf_counter()
+        templates = {name: p.template for name, p in zip(self.by_prompt, self.prompts, strict=True)}
+        texts = [text for rows in (*self.sets.values(), self.dev) for text in (*rows["left"], *rows["right"])]
+        self.views = Remembered(self.encoder, self.all, self.device).read(texts)
+        print(f"views: {time.perf_counter() - began:.0f} s", flush=True)
+        for part in parts:
+            for name, rows in self.sets.items():
+                getattr(self, f"part_{part}")(name, rows, result[part])
+                print(f"{part} {name}: {time.perf_counter() - began:.0f} s", flush=True)
+                for label, cells in result[part].items():
+                    shown = {"": cells} if name in cells else cells
+                    print("  ", label, {column: round(100 * cell[name]["test"], 1) for column, cell in shown.items()})
+                yield result | {"prompts": templates, "seconds": time.perf_counter() - began}
+
+    def search(self, rows, poolings, *, less=(None,), corpus="", **options):
+        """A fitted search."""
+        from layerwise.search.view_search import ViewSearch
+
+        given = {"dev": DEV, "splits": SPLITS, "seed": 0, "resamples": RESAMPLES, "device": self.device, **options}
+        search = ViewSearch(poolings, less=less, **given)
+        text = self.corpora.get(corpus)
+        return search.fit(
+            self.views, rows["left"], rows["right"], rows["gold"], prices=self.prices, own=self.own, corpus=text
+        )
+
+    def part_rows(self, name, rows, result):
+        """Every row and column of the table."""
+        for label, (poolings, passes) in self.rows().items():
+            for column, (less, corpus) in COLUMNS.items():
+                if label not in WHOLE and column not in ("as they are", "8, A"):
+                    continue
+                search = self.search(rows, poolings, less=(less,), corpus=corpus, max_passes=passes)
+                cell = facts_of(search, gain=label == "all prompts")
+                result.setdefault(label, {}).setdefault(column, {})[name] = cell
+
+    def part_few(self, name, rows, result):
+        """Fewer and more pairs that choose, and what the verdict says."""
+        for size in SIZES:
+            if size + 100 > len(rows["gold"]):
+                continue
+            search = self.search(rows, self.all, dev=size)
+            result.setdefault(str(size), {})[name] = facts_of(search, gain=True)
+
+    def part_cost(self, name, rows, result):
+        """The best set within some blocks of one pass, and within two passes."""
+        depth = self.encoder.depth
+        limits = {f"{blocks} of one pass": (blocks / depth, 1) for blocks in sorted({1, depth // 6, depth // 2, depth})}
+        for label, (cost, passes) in (limits | {"two passes": (2.0, 2)}).items():
+            search = self.search(rows, self.all, max_cost=cost, max_passes=passes)
+            result.setdefault(label, {})[name] = facts_of(search) | {"cost": search.cost_.as_dict()}
+
+    @cached_property
+    def by_dev(self):
+        """What the clean pairs of STS-B dev choose, once for all sets."""
+        chosen = {}
+        for column, (less, corpus) in COLUMNS.items():
+            search = self.search(self.dev, self.all, less=(less,), corpus=corpus, dev=None)
+            chosen[column] = search.best_
+        return chosen
+
+    def part_dev(self, name, rows, result):
+        """The sets that STS-B dev chose, on another set."""
+        search = self.search(rows, [self.own], splits=1, dev=10)
+        every = np.arange(len(rows["gold"]))
+        for column, best in self.by_dev.items():
+            cell = {"test": search._score(best.mix, every), "mix": str(best.mix), "dev": best.dev}
+            result.setdefault(column, {})[name] = cell
+        last = search._score(search.last_.mix, every)
+        result.setdefault("last layer", {})[name] = {"test": last, "mix": str(search.last_.mix)}
+
+
+def facts_of(search, *, gain=False):
+    """A search's scores, choices and counts."""
+    splits = [choice.result for choice, _ in search._choices]
+    facts = {
+        "test": search.best_.test,
+        "dev": search.best_.dev,
+        "last": search.last_.test,
+        "tests": [split.test for split in splits],
+        "lasts": [split.last_test for split in splits],
+        "mixes": [split.mix for split in splits],
+        "reporting": [len(test) for _, test in search.parts_],
+        "left_out": search.left_out_,
+    }
+    if gain:
+        facts["gain"] = vars(search.report_.gain)
+        facts["keeps_last"] = not search.verdict_.is_gain
+        facts["used"] = search.verdict_.use.test
+    return facts
+
+
+if __name__ == "__main__":
+    main()
