@@ -32,6 +32,7 @@ from support.tiny import WIDTH, WORDS
 
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=1 + i % 13)) for i in range(23)]
 WHOLE = {"float32": 1e-6, "float16": 2e-3}
+SMALL_BATCHES = {"tokens_per_batch": 20}
 
 
 def lines(path: Path, texts=TEXTS) -> Path:
@@ -682,13 +683,22 @@ def assert_whole(out: Path, expected: np.ndarray) -> None:
     assert not list(out.glob(".part*"))
 
 
+WITH_FORKED_WORKERS = """
+import multiprocessing
+fork = multiprocessing.get_context("fork")  # a spawned worker spends seconds on imports that are done here
+multiprocessing.get_context = lambda _: fork
+from layerwise.cli.app import main
+main()
+"""
+
+
 @pytest.fixture
 def start(forks, tiny_bert, tmp_path):
     """The command in a process of its own, with one thread: on a busy machine more would wait for each other."""
 
     def start(path: Path, *options: str) -> Forked:
         words = ["embed", tiny_bert, path, "-o", tmp_path / "out", "--column", "text", "--keep", "text"]
-        return forks.start("layerwise", *words, "--shard-rows", "10", *options)
+        return forks.start(WITH_FORKED_WORKERS if options else "layerwise", *words, "--shard-rows", "10", *options)
 
     return start
 
@@ -731,12 +741,13 @@ def test_two_processes_killed_leave_no_worker_and_two_more_give_what_one_gives(t
     for child in alive:
         child.kill()
     assert alive == [], "workers end with their parent"
-    kept, told = states(tmp_path / "out"), []
+    kept, counted = states(tmp_path / "out"), []
     assert 30 <= len(kept) < 160
-    run = {"processes": 2, "progress": told.append}
-    result = embed(tiny_bert, path, tmp_path / "out", "text", "text", shard_rows=10, run=run)
+    job, choice = job_of(path, "text", "text", shard_rows=10), ModelChoice(str(tiny_bert), options=SMALL_BATCHES)
+    result = run_embed(job, choice, tmp_path / "out", processes=2, progress=counted.append)
     assert (result.rows, result.resumed) == (1600 - 10 * len(kept), 10 * len(kept))
-    assert sum(told) == 1600
+    assert sum(counted) == 1600
+    assert len(counted) > 160, "rows are counted as they are embedded, not only when their shard is written"
     assert kept.items() <= states(tmp_path / "out").items()
     assert_whole(tmp_path / "out", expected)
 
@@ -782,13 +793,9 @@ def test_a_lock_of_a_killed_run_is_in_nobodys_way(tmp_path, tiny_bert, text_file
     assert np.abs(embeddings(pq.read_table(tmp_path / "out")) - expected).max() < WHOLE["float32"]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_rows_are_counted_as_they_are_embedded_not_only_when_their_shard_is_written(
-    tmp_path, tiny_bert, text_file, processes
-):
-    choice, counted = ModelChoice(str(tiny_bert), options={"tokens_per_batch": 20}), []
-    job = job_of(text_file, shard_rows=1000)
-    run_embed(job, choice, tmp_path / "out", processes=processes, progress=counted.append)
+def test_rows_are_counted_as_they_are_embedded_not_only_when_their_shard_is_written(tmp_path, tiny_bert, text_file):
+    choice, counted = ModelChoice(str(tiny_bert), options=SMALL_BATCHES), []
+    run_embed(job_of(text_file, shard_rows=1000), choice, tmp_path / "out", progress=counted.append)
     assert sum(counted) == len(TEXTS)
     assert len(counted) > 1
 
