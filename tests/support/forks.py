@@ -75,15 +75,18 @@ class Forks:
             self.server = None
             raise
 
-    def start(self, what: str | Path, *arguments, cwd: Path | str = ".") -> Forked:
-        """Run the module of that name, the file of that path or, if there are several lines, this code."""
+    def start(self, what: str | Path, *arguments, cwd: Path | str = ".", **variables: str) -> Forked:
+        """Run the module of that name, the file of that path or, if there are several lines, this code.
+
+        `variables` are of its environment.
+        """
         self.count += 1
         if "\n" in str(what):
             (self.folder / f"{self.count}.py").write_text(str(what), encoding="utf-8")
             what = self.folder / f"{self.count}.py"
         said = self.folder / f"{self.count}.out", self.folder / f"{self.count}.err"
         asked = {"what": str(what), "arguments": list(map(str, arguments)), "said": list(map(str, said))}
-        pid = self.ask(**asked, cwd=str(Path(cwd).resolve()), environment=os.environ | ONE_THREAD)
+        pid = self.ask(**asked, cwd=str(Path(cwd).resolve()), environment=os.environ | ONE_THREAD | variables)
         return Forked(self, pid, said)
 
     def run(self, what: str | Path, *arguments, cwd: Path | str = ".") -> Forked:
