@@ -3,6 +3,7 @@
 It has never imported this package: its forks do, or show that a model loads without it.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -130,6 +131,7 @@ def serve() -> None:
         done, status = os.waitpid(pid, options)
         return os.waitstatus_to_exitcode(status) if done else None
 
+    gc.freeze()  # as in conftest.py
     sys.path[0] = ""
     for line in sys.stdin:
         asked = json.loads(line)
