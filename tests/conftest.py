@@ -6,6 +6,7 @@ import platform
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports the hub's client: no test reaches for it
+os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # tiny weights are read before threads for them have begun
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: two threads spend their time waiting, at these sizes
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers share two cores, and so do the processes they start
