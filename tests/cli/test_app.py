@@ -54,6 +54,17 @@ print("heavy:", sorted({heavy} & set(sys.modules)))
     assert "--shard-rows" in done.stdout
 
 
+COMMANDS = ["", "cache", "cache clear", "data", "data list", "data fetch", "data check"]
+COMMANDS += [command.name for command in app.registered_commands]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_flags_are_shown_without_a_type(command):
+    told = call(*command.split(), "--help")
+    assert "--help" in told
+    assert "<bool>" not in told
+
+
 def test_version():
     assert call("--version") == f"layerwise {__version__}\n"
 
