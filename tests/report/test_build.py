@@ -319,8 +319,8 @@ def draw(name, values, figure=None, **options):
 
 def test_every_figure_draws(found, shallow):
     """Of one model and of two with different numbers of layers."""
-    drawings = [*figures_of(found), *figures_of(shallow), *figures_of(found, shallow)]
-    assert len(drawings) > 30
+    drawings = [*figures_of(found), *figures_of(found, shallow)]
+    assert len(drawings) > 25
     for drawing in drawings:
         svg = inline_svg(drawing, "own")
         assert 'class="point"' in svg
