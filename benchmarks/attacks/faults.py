@@ -391,8 +391,8 @@ ATTACKS = [
         tries="KILL, TERM and INT at random moments in train, multitask, evaluate, search, predict and embed",
         promise="no traceback; TERM and INT leave nothing half-written; run again, the result is that of one run",
         run=signals,
-        mended="SIGTERM left files behind, workers of `embed` lived on after a kill, and a resumed training needed the "
-        "folder it was begun in",
+        mended="SIGTERM left files behind or was lost in a `__del__`, workers of `embed` lived on after a kill, and a "
+        "resumed training needed the folder it was begun in",
         test="tests/train/test_resume.py, tests/cli/test_app.py",
     ),
     Attack(
@@ -441,6 +441,6 @@ ATTACKS = [
         promise="the same results",
         run=clock_back,
         mended="",
-        test="benchmarks/attacks/faults.py",
+        test="tests/embed/test_embed.py, tests/train/test_resume.py",
     ),
 ]
