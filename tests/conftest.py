@@ -3,9 +3,11 @@
 import gc
 import os
 import platform
+from functools import cache
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports the hub's client: no test reaches for it
+os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # tiny weights are read before threads for them have begun
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: two threads spend their time waiting, at these sizes
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers share two cores, and so do the processes they start
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+import typer.main
 from hypothesis import settings
 
 from support.forks import Forks
@@ -27,32 +30,34 @@ torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two wo
 if platform.machine() in ("aarch64", "arm64"):
     torch.backends.mkldnn.enabled = False  # it begins a product in 0.7 ms there, and a tiny one takes a twentieth
 
+typer.main.get_command = cache(typer.main.get_command)  # made of all commands at each call, in 17 ms
+
 LONG = (  # files of ten seconds or more: they begin first, or one worker would be left with the last of them
-    "report/test_build.py",
-    "train/test_distributed.py",
-    "embed/test_embed.py",
     "train/multitask/test_engine.py",
-    "cli/test_app.py",
+    "embed/test_embed.py",
+    "cli/test_search.py",
     "train/contrastive/test_engine.py",
+    "report/test_browser.py",
+    "cli/test_app.py",
+    "train/test_resume.py",
     "test_readme.py",
-    "cli/test_report.py",
+    "report/test_build.py",
     "report/test_real.py",
     "model/test_model.py",
-    "plots/test_plots.py",
-    "report/test_browser.py",
-    "cli/test_search.py",
-    "train/test_resume.py",
-    "search/test_model.py",
-    "classify/test_shared.py",
+    "train/test_distributed.py",
     "cli/test_train.py",
     "encoder/test_onnx.py",
-    "cli/test_evaluate.py",
-    "encoder/test_layer_encoder.py",
     "search/test_transfer.py",
-    "data/test_catalog.py",
-    "search/test_shared.py",
+    "plots/test_plots.py",
+    "cli/test_evaluate.py",
+    "cli/test_analyze.py",
+    "encoder/test_numbers.py",
+    "cli/test_report.py",
     "predict/test_predict.py",
-    "evaluate/test_shared.py",
+    "encoder/test_layer_encoder.py",
+    "classify/test_shared.py",
+    "cli/test_multitask.py",
+    "search/test_select.py",
 )
 
 

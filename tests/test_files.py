@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 import subprocess
 import sys
 
@@ -66,6 +67,14 @@ def test_a_file_is_whole_or_as_it_was(tmp_path):
         raise RuntimeError("in the middle")
     assert path.read_text() == "first"
     assert names_in(tmp_path) == ["new", "out.txt"]
+
+
+def test_a_folder_that_vanishes_meanwhile_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("layerwise.files.os.path.lexists", lambda _: True)  # the file goes just after this was asked
+    with pytest.raises(InputError, match=r"out\.txt: cannot be written: No such file or directory"):
+        with atomic_file(tmp_path / "folder" / "out.txt") as building:
+            building.write_text("lost")
+            shutil.rmtree(tmp_path / "folder")
 
 
 def test_a_full_disk_is_one_line_with_the_remedy(tmp_path):

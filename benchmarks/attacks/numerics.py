@@ -396,7 +396,7 @@ ATTACKS = [
         "tests/encoder/test_numbers.py",
     ),
     Attack(
-        "host folders",
+        "host-folders",
         "sentence-transformers folders with each of its modules, prompts and Matryoshka truncation",
         "as sentence-transformers embeds, or refused in one line",
         host_folders,
@@ -412,7 +412,7 @@ ATTACKS = [
         "tests/encoder/test_numbers.py",
     ),
     Attack(
-        "odd texts",
+        "odd-texts",
         "texts of no, one and 100,000 tokens, of special tokens only, all alike",
         "every layer equals transformers' on the text alone",
         texts,

@@ -38,7 +38,7 @@ def atomic_file(
         raise error(f"{target}: cannot be written: {reason.strerror or reason}; {remedy}") from reason
     finally:
         if os.path.lexists(building):  # `unlink` raises where the parent is not a folder
-            building.unlink()
+            building.unlink(missing_ok=True)  # the folder may vanish in between
 
 
 @contextmanager

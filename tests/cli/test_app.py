@@ -22,7 +22,7 @@ from layerwise.encoder import LayerEncoder
 from layerwise.files import atomic_file
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
-from layerwise.search import LayerSearch
+from layerwise.search import LayerSearch, encode_sides
 from layerwise.version import __version__
 from support.commands import COMMAND, assert_one_line, call, call_json, run_main, strict_json
 from support.tiny import SENTENCES, WIDTH
@@ -52,6 +52,17 @@ print("heavy:", sorted({heavy} & set(sys.modules)))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "heavy: []"
     assert "--shard-rows" in done.stdout
+
+
+COMMANDS = ["", "cache", "cache clear", "data", "data list", "data fetch", "data check"]
+COMMANDS += [command.name for command in app.registered_commands]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_flags_are_shown_without_a_type(command):
+    told = call(*command.split(), "--help")
+    assert "--help" in told
+    assert "<bool>" not in told
 
 
 def test_version():
@@ -415,10 +426,10 @@ def test_demo_scores_every_layer_and_mix(demo):
     assert said["best"]["dev"] >= said["last"]["dev"] > 0.3, "the default model agrees with people"
 
 
-def test_demo_is_the_search_of_the_library_and_of_the_command(demo):
+def test_demo_is_the_search_of_the_library_and_of_the_command(demo, monkeypatch):
     said, rows = json.loads(demo[1]), demo_rows()
-    encoder, poolings = LayerEncoder(), ("mean", "cls", "max")
-    sides = [encoder.encode_layers(side, poolings) for side in (rows.left, rows.right)]
+    monkeypatch.setenv("LAYERWISE_CACHE", str(demo[0].parent / "cache"))
+    sides = encode_sides(LayerEncoder(), rows.left, rows.right, ("mean", "cls", "max"))
     search = LayerSearch().fit(*sides, rows.labels)
     assert said["subsets"] == len(search.table_) == 3 * 127
     protocol = said["protocol"]

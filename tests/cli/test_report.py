@@ -51,6 +51,12 @@ def told(files, tiny_bert, tmp_path_factory):
     return out, call("report", tiny_bert, "--pairs", files / "graded.csv", "--seed", "3", "-o", out)
 
 
+@pytest.fixture
+def without_figures(monkeypatch):
+    """For what is not about them: drawing is most of a report's time."""
+    monkeypatch.setattr("layerwise.report.build.sections", lambda data: ())
+
+
 def test_the_answer_is_on_the_screen_and_in_the_file(told, tiny_bert, files):
     out, said = told
     page = words_of(out)
@@ -101,6 +107,7 @@ def test_two_models_are_compared_by_names_that_differ(files, tiny_bert, tiny_fol
     assert str(tmp_path) not in rest
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_json_says_where_and_what(files, tiny_bert, tmp_path):
     out = tmp_path / "new" / "folder" / "r.HTML"
     found = call_json("report", tiny_bert, "--pairs", files / "graded.csv", "--limit", "25", "-o", out)
@@ -110,6 +117,7 @@ def test_json_says_where_and_what(files, tiny_bert, tmp_path):
     assert "graded.csv: 25 of 40 pairs, drawn with seed 0" in words_of(out)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_other_columns_are_named_in_the_commands(files, tiny_bert, tmp_path):
     out = tmp_path / "r.html"
     columns = ["--left", "a", "--right", "b", "--score", "grade"]
@@ -193,6 +201,7 @@ def test_a_place_without_permission_is_refused_before_a_model_is_loaded(tiny_ber
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_bert, files, tmp_path, monkeypatch, capfd):
     def full(_file):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -6,7 +6,6 @@ The grades of the made-up pairs are the cosines of layers 1 and 3's mean in a ti
 import csv
 import itertools
 import json
-import subprocess
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +17,7 @@ from layerwise import LayerEncoder, LayerModel, LayerSearch, parse_mix
 from layerwise.errors import ModelError
 from layerwise.search import TransferProtocol, TransferSearch, dropout_passes
 from layerwise.search.transfer_protocol import OuterSplit
-from support.commands import COMMAND, assert_one_line, call, call_json, run_main
+from support.commands import assert_one_line, call, call_json, run_main
 from support.pair_files import PAIRS, made_up_sentences, write
 
 POOLINGS = ("mean", "cls", "max")
@@ -518,9 +517,8 @@ def test_sentences_that_are_all_the_same(monkeypatch, capfd, tiny_bert, made, pl
     assert_refused(monkeypatch, capfd, tiny_bert, "{tmp}/same.csv", places, parts)
 
 
-def test_the_same_from_a_shell(tiny_bert, places):
-    command = [*COMMAND, "search", tiny_bert, places["tmp"] / "constant.csv", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def test_the_same_in_a_process_of_its_own(tiny_bert, places, forks):
+    done = forks.run("layerwise", "search", tiny_bert, places["tmp"] / "constant.csv", "--json")
     assert_one_line(done.returncode, done.stdout, done.stderr, "constant.csv: All 60 scores are 3")
 
 

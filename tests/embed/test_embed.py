@@ -1,6 +1,7 @@
 """Embedding jobs give what `encode` gives, row for row; stopped in any way, they go on with nothing lost or doubled."""
 
 import errno
+import itertools
 import json
 import multiprocessing
 import os
@@ -22,7 +23,7 @@ import torch
 
 from layerwise.data import RowSource
 from layerwise.embed import EmbedJob, EmbedResult, ModelChoice, run_embed, split_out
-from layerwise.embed.engine import _embed_tasks, _take
+from layerwise.embed.engine import _embed_tasks, _take, embed_in_processes
 from layerwise.embed.job import chunks
 from layerwise.encoder import no_progress
 from layerwise.errors import InputError, LayerwiseError, MixError
@@ -32,6 +33,7 @@ from support.tiny import WIDTH, WORDS
 
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=1 + i % 13)) for i in range(23)]
 WHOLE = {"float32": 1e-6, "float16": 2e-3}
+SMALL_BATCHES = {"tokens_per_batch": 60}
 
 
 def lines(path: Path, texts=TEXTS) -> Path:
@@ -317,6 +319,19 @@ def test_missing_shards_alone_are_made_again(tmp_path, tiny_bert, text_file, for
     after = states(tmp_path / "out")
     assert {name for name in before if after[name] == before[name]} == set(before) - {path.name for path in gone}
     assert contents(tmp_path / "out") == written, "the same bytes as if nothing had happened"
+
+
+def test_a_clock_that_goes_back_changes_nothing(tmp_path, tiny_bert, text_file, monkeypatch):
+    embed(tiny_bert, text_file, tmp_path / "out")
+    written, now = contents(tmp_path / "out"), time.time()
+    for path in shards(tmp_path / "out")[:2]:
+        path.unlink()
+    for path in (tmp_path / "out").iterdir():
+        os.utime(path, (now + 86_400, now + 86_400))
+    moments = itertools.count(now, -3600)
+    monkeypatch.setattr("time.time", lambda: next(moments))
+    assert embed(tiny_bert, text_file, tmp_path / "out").rows == 10
+    assert contents(tmp_path / "out") == written
 
 
 def test_interrupted_by_the_user_it_goes_on(tmp_path, tiny_bert, text_file):
@@ -682,13 +697,22 @@ def assert_whole(out: Path, expected: np.ndarray) -> None:
     assert not list(out.glob(".part*"))
 
 
+WITH_FORKED_WORKERS = """
+import multiprocessing
+fork = multiprocessing.get_context("fork")  # a spawned worker spends seconds on imports that are done here
+multiprocessing.get_context = lambda _: fork
+from layerwise.cli.app import main
+main()
+"""
+
+
 @pytest.fixture
 def start(forks, tiny_bert, tmp_path):
     """The command in a process of its own, with one thread: on a busy machine more would wait for each other."""
 
     def start(path: Path, *options: str) -> Forked:
         words = ["embed", tiny_bert, path, "-o", tmp_path / "out", "--column", "text", "--keep", "text"]
-        return forks.start("layerwise", *words, "--shard-rows", "10", *options)
+        return forks.start(WITH_FORKED_WORKERS if options else "layerwise", *words, "--shard-rows", "10", *options)
 
     return start
 
@@ -731,14 +755,25 @@ def test_two_processes_killed_leave_no_worker_and_two_more_give_what_one_gives(t
     for child in alive:
         child.kill()
     assert alive == [], "workers end with their parent"
-    kept, told = states(tmp_path / "out"), []
+    kept = states(tmp_path / "out")
     assert 30 <= len(kept) < 160
-    run = {"processes": 2, "progress": told.append}
-    result = embed(tiny_bert, path, tmp_path / "out", "text", "text", shard_rows=10, run=run)
-    assert (result.rows, result.resumed) == (1600 - 10 * len(kept), 10 * len(kept))
-    assert sum(told) == 1600
+    process = start(path, "--processes", "2", "--json")
+    assert process.wait() == 0, process.stderr
+    result = json.loads(process.stdout)
+    assert (result["rows"], result["resumed"]) == (1600 - 10 * len(kept), 10 * len(kept))
     assert kept.items() <= states(tmp_path / "out").items()
     assert_whole(tmp_path / "out", expected)
+
+
+def test_a_spawned_worker_writes_what_this_process_writes_and_counts_its_rows(tmp_path, tiny_bert, text_file, expected):
+    job, choice = job_of(text_file, shard_rows=12), ModelChoice(str(tiny_bert), options=SMALL_BATCHES)
+    written, counted = [], []
+    (tmp_path / "out").mkdir()
+    embed_in_processes(chunks(job), choice, job, tmp_path / "out", 1, ["cpu"], written.append, counted.append)
+    assert [chunk.number for chunk in written] == [0, 1]
+    assert np.abs(embeddings(pq.read_table(tmp_path / "out")) - expected).max() < WHOLE["float32"]
+    assert sum(counted) == len(TEXTS)
+    assert len(counted) > 2, "rows are counted as they are embedded, not only when their shard is written"
 
 
 A_WORKER_THAT_HOLDS_THE_LOCK_OF_PYTHON = """
@@ -782,13 +817,9 @@ def test_a_lock_of_a_killed_run_is_in_nobodys_way(tmp_path, tiny_bert, text_file
     assert np.abs(embeddings(pq.read_table(tmp_path / "out")) - expected).max() < WHOLE["float32"]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_rows_are_counted_as_they_are_embedded_not_only_when_their_shard_is_written(
-    tmp_path, tiny_bert, text_file, processes
-):
-    choice, counted = ModelChoice(str(tiny_bert), options={"tokens_per_batch": 20}), []
-    job = job_of(text_file, shard_rows=1000)
-    run_embed(job, choice, tmp_path / "out", processes=processes, progress=counted.append)
+def test_rows_are_counted_as_they_are_embedded_not_only_when_their_shard_is_written(tmp_path, tiny_bert, text_file):
+    choice, counted = ModelChoice(str(tiny_bert), options=SMALL_BATCHES), []
+    run_embed(job_of(text_file, shard_rows=1000), choice, tmp_path / "out", progress=counted.append)
     assert sum(counted) == len(TEXTS)
     assert len(counted) > 1
 

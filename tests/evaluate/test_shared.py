@@ -138,12 +138,12 @@ def check_by_sentence_transformers(result, left, right, labels):
 
 
 def test_minilm_on_some_pairs_by_us_and_by_sentence_transformers(shared, tmp_path):
-    pairs = pq.read_table(shared / "data" / "sts" / "stsb.parquet", filters=[("split", "=", "dev")])[::10]
+    pairs = pq.read_table(shared / "data" / "sts" / "stsb.parquet", filters=[("split", "=", "dev")])[::30]
     pq.write_table(pairs, tmp_path / "some.parquet")
     task = Task(name="some", kind="sts", file=str(tmp_path / "some.parquet"))
     found = evaluate(LayerSubject(LayerModel.load("default", device="cpu"), cache=False), [task])
     result, rows = found.runs[0].results["some"], pairs.to_pydict()
-    assert result.stamp["scored"] == 150
+    assert result.stamp["scored"] == 50
     check_by_sentence_transformers(result, rows["sentence1"], rows["sentence2"], rows["score"])
 
 

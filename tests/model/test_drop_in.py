@@ -3,11 +3,8 @@
 import asyncio
 import copy
 import json
-import os
 import pickle
 import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import joblib
@@ -167,10 +164,11 @@ def test_threads_of_any_kind_give_equal_embeddings(tiny_bert):
 
 FORKED = """
 import multiprocessing, sys
-import joblib
+import torch
 import numpy as np
 from layerwise import LayerModel
 
+torch.set_num_threads(2)
 model = LayerModel.load(sys.argv[1], device="cpu")
 texts = ["The river rose.", "Rain.", "Who left the door open?"] * 8
 fork = multiprocessing.get_context("fork")
@@ -187,18 +185,46 @@ expected = model.encode(texts)
 check(before, expected)
 with fork.Pool(2) as pool:  # after a first encode
     check(pool.map(embed, range(2)), expected)
-check(joblib.Parallel(2)(joblib.delayed(model.encode)(texts) for _ in range(2)), expected)
 print("done")
+"""
+IN_JOBLIBS_PROCESSES = """
+import sys
+import joblib
+import numpy as np
+from layerwise import LayerModel
+
+model = LayerModel.load(sys.argv[1], device="cpu")
+texts = ["The river rose.", "Rain."]
+for result in joblib.Parallel(2)(joblib.delayed(model.encode)(texts) for _ in range(2)):
+    assert np.allclose(result, model.encode(texts), atol=1e-6)
+print("done")
+"""
+UNPICKLED = """
+import pickle, sys
+from pathlib import Path
+import numpy as np
+
+encode, texts = pickle.loads(Path(sys.argv[1]).read_bytes())
+np.save(sys.argv[2], encode(texts))
 """
 
 
-def test_forks_and_processes_give_equal_embeddings(tiny_bert, tmp_path):
+def test_forks_give_equal_embeddings(tiny_bert, forks):
     """In a process of its own, where a deadlock ends with its time."""
-    script = tmp_path / "forked.py"
-    script.write_text(FORKED)
-    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-    command = [sys.executable, script, tiny_bert]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
+    done = forks.run(FORKED, tiny_bert)
+    assert done.stdout == "done\n", done.stderr
+
+
+def test_a_fresh_process_unpickles_a_models_method_and_gives_equal_embeddings(model, tmp_path, forks):
+    (tmp_path / "sent").write_bytes(pickle.dumps((model.encode, SENTENCES)))
+    done = forks.run(UNPICKLED, tmp_path / "sent", tmp_path / "embeddings.npy")
+    assert done.returncode == 0, done.stderr
+    assert np.allclose(np.load(tmp_path / "embeddings.npy"), model.encode(SENTENCES), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_joblibs_processes_give_equal_embeddings(tiny_bert, forks):
+    done = forks.run(IN_JOBLIBS_PROCESSES, tiny_bert)
     assert done.stdout == "done\n", done.stderr
 
 

@@ -44,7 +44,7 @@ def saved(tiny_folders, tmp_path_factory) -> dict[str, tuple[LayerModel, Path]]:
     made = {}
     for name in ARCHITECTURES:
         encoder = LayerEncoder(tiny_folders[name], device="cpu")
-        for number, text in enumerate(NATIVE if name == "bert" else ["1,3", "2", "last-2 @ cls"]):
+        for number, text in enumerate(NATIVE if name == "bert" else ["1,3", "2"]):
             model = LayerModel(encoder, text, chosen="for a test")
             made[f"{name} {text}"] = (model, root / f"{name}-{number}")
     encoder = LayerEncoder(tiny_folders["bert"], device="cpu")

@@ -58,9 +58,10 @@ def page_file(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "look", [{}, {"width": 700}, PHONE, {**PHONE, "width": 320}], ids=["1280", "700", "390", "320"]
+    ("look", "scheme"),
+    [({}, "light"), ({"width": 700}, "dark"), (PHONE, "light"), ({**PHONE, "width": 320}, "dark")],
+    ids=["1280", "700", "390", "320"],
 )
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_quiet_drawn_and_inside_the_window(browser, page_file, look, scheme):
     with opened(browser, page_file, scheme=scheme, **look) as (tab, log):
         boxes = tab.evaluate(

@@ -67,8 +67,7 @@ BOXES = """[...document.querySelectorAll('.drawing')].map(e => {
 })"""
 
 
-@pytest.mark.parametrize("look", [{}, PHONE], ids=["1280", "390"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("look", "scheme"), [({}, "light"), (PHONE, "dark")], ids=["1280", "390"])
 def test_quiet_and_all_figures_drawn(browser, page, look, scheme):
     with opened(browser, page, scheme=scheme, **look) as (tab, log):
         width = tab.evaluate("innerWidth")

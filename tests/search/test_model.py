@@ -4,8 +4,8 @@ import logging
 import os
 import pty
 import re
-import subprocess
 import termios
+import time
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from layerwise.errors import InputError
 from layerwise.muted import muted
 from layerwise.postprocess import ENCODER, FittedOn
 from layerwise.search import chosen_model, only_head
-from support.commands import COMMAND, assert_one_line, call, call_json, run_main
+from support.commands import assert_one_line, call, call_json, run_main
 from support.pair_files import PAIRS, made_up_sentences, write
 from support.tiny import WIDTH, WORDS
 
@@ -217,21 +217,26 @@ def test_the_logger_is_as_it_was_after_an_error_too(level):
     assert logger.level == level
 
 
-def test_a_terminal_sees_how_far_encoding_and_searching_are(tiny_bert, pairs):
+WITH_A_TERMINAL = """
+import os, sys
+os.dup2(os.open(sys.argv.pop(1), os.O_RDWR), 2)
+from layerwise.cli.app import main
+main()
+"""
+
+
+def test_a_terminal_sees_how_far_encoding_and_searching_are(tiny_bert, pairs, forks):
     screen, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (40, 120))
     options = ("--pooling", "mean,cls", "--splits", 3, "--json")
-    command = [*COMMAND, "search", tiny_bert, pairs, *options]
+    os.set_blocking(screen, False)
     with os.fdopen(screen, "rb", buffering=0) as shown:
-        running = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=terminal)
+        running, seen = forks.start(WITH_A_TERMINAL, os.ttyname(terminal), "search", tiny_bert, pairs, *options), b""
+        while (part := shown.read(4096)) or running.poll() is None:
+            seen += part or b""
+            time.sleep(0 if part else 0.01)
         os.close(terminal)
-        seen = b""
-        try:
-            while part := shown.read(4096):
-                seen += part
-        except OSError:  # Linux says so when the other end is closed
-            pass
-        assert running.wait() == 0
+        assert running.wait() == 0, running.stderr
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
     assert re.search(rf"Layers: 100%.* {2 * PAIRS}/{2 * PAIRS} ", text), "counted sentences"
     assert re.search(r"Searching .* 186/186 sets", text), "31 sets x 2 poolings x 3 splits"

@@ -406,10 +406,10 @@ def test_sizes_that_can_not_be_and_c_of_nothing():
 
 @pytest.mark.shared
 def test_real_questions_get_the_accuracy_of_scikit_learn(shared):
-    table = pq.read_table(shared / "data" / "transfer" / "trec.parquet").slice(0, 400).to_pydict()
+    table = pq.read_table(shared / "data" / "transfer" / "trec.parquet").slice(0, 240).to_pydict()
     labels = np.array(table["label"])
     views = LayerEncoder(shared / "models" / "wiki-mlm-12x384", device="cpu").encode_layers(table["text"])
-    protocol = TransferProtocol(outer=2, inner=4)
+    protocol = TransferProtocol(outer=2, inner=3)
     search = TransferSearch(protocol=protocol, sets=[(0, 4)], device="cpu").fit(views, labels)
     folds = [fold for split in draw_splits(len(labels), protocol) for fold in split.inner]
     features, found = views[:, [0, 4]].mean(1), np.zeros(len(folds))

@@ -3,6 +3,7 @@
 It has never imported this package: its forks do, or show that a model loads without it.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -75,15 +76,18 @@ class Forks:
             self.server = None
             raise
 
-    def start(self, what: str | Path, *arguments, cwd: Path | str = ".") -> Forked:
-        """Run the module of that name, the file of that path or, if there are several lines, this code."""
+    def start(self, what: str | Path, *arguments, cwd: Path | str = ".", **variables: str) -> Forked:
+        """Run the module of that name, the file of that path or, if there are several lines, this code.
+
+        `variables` are of its environment.
+        """
         self.count += 1
         if "\n" in str(what):
             (self.folder / f"{self.count}.py").write_text(str(what), encoding="utf-8")
             what = self.folder / f"{self.count}.py"
         said = self.folder / f"{self.count}.out", self.folder / f"{self.count}.err"
         asked = {"what": str(what), "arguments": list(map(str, arguments)), "said": list(map(str, said))}
-        pid = self.ask(**asked, cwd=str(Path(cwd).resolve()), environment=os.environ | ONE_THREAD)
+        pid = self.ask(**asked, cwd=str(Path(cwd).resolve()), environment=os.environ | ONE_THREAD | variables)
         return Forked(self, pid, said)
 
     def run(self, what: str | Path, *arguments, cwd: Path | str = ".") -> Forked:
@@ -127,6 +131,7 @@ def serve() -> None:
         done, status = os.waitpid(pid, options)
         return os.waitstatus_to_exitcode(status) if done else None
 
+    gc.freeze()  # as in conftest.py
     sys.path[0] = ""
     for line in sys.stdin:
         asked = json.loads(line)
@@ -142,6 +147,7 @@ def serve() -> None:
                 sys.stderr.flush()
                 os._exit(code)
         print(json.dumps(told), flush=True)
+    os._exit(0)  # at once: to take apart what was imported lasts a second
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Two real processes under torchrun train as one process does on the joint batch, by every kind of job."""
+"""Two real processes train as one process does on the joint batch, by every kind of job."""
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from support.task_batches import all_tasks
 from support.tiny import save_tiny
 from support.training import encoder_of, losses, recipe, said, term, texts
 
+TESTS = Path(__file__).parents[1]
 STEPS, ROWS = 3, 4  # rows of a process
 
 
@@ -94,22 +96,32 @@ def train_all(encoder, data, out, batch_size):
         save_file({str(place): gradient for place, gradient in enumerate(first)}, out / f"{name}-{rank}.safetensors")
 
 
-def train_by_command(encoder, out):
+def command(encoder, out):
     """`layerwise train` of two seeds in a folder that is not there yet."""
     settings = ["train.batch_size=8", "train.steps=5", "train.precision=float32", "train.learning_rate=1e-3"]
     words = ["train", "small-simcse", "--model", encoder, "--data", out / "text.txt", "-o", out / "command"]
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--dev", "none", "--no-test", "--seeds", "0,1", "--device", "cpu", "--json"]
-    sys.argv = ["layerwise", *map(str, words)]
-    try:
-        main()
-    except SystemExit as ended:
-        if ended.code:
-            raise
+    return list(map(str, words))
+
+
+def free_port() -> str:
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        return str(listening.getsockname()[1])
+
+
+RANK = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from train.test_distributed import run_rank
+run_rank(*map(Path, sys.argv[2:]))
+"""
 
 
 @pytest.fixture(scope="module")
-def launched(tmp_path_factory):
+def launched(tmp_path_factory, forks):
     """The folders of an encoder, of tasks and of what two processes of ROWS rows made, and what these printed."""
     root = tmp_path_factory.mktemp("distributed")
     encoder = save_tiny("bert", root / "encoder")
@@ -117,20 +129,14 @@ def launched(tmp_path_factory):
     two = root / "two"
     two.mkdir()
     (two / "text.txt").write_text("\n".join(said(64)))
-    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
-    meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]  # any free port
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, *launch, *meet, __file__, str(encoder), str(data), str(two)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return encoder, data, two, done.stdout
+    meet = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
+    ranks = [
+        forks.start(RANK, TESTS, encoder, data, two, RANK=rank, LOCAL_RANK=rank, **meet)  # as torchrun does
+        for rank in ("0", "1")
+    ]
+    for rank in ranks:
+        assert rank.wait() == 0, rank.stderr[-3000:]
+    return encoder, data, two, "".join(rank.stdout for rank in ranks)
 
 
 @pytest.fixture(scope="module")
@@ -175,9 +181,32 @@ def test_two_processes_of_the_command_share_a_fresh_folder(launched):
     assert (two / "command" / "seed-1" / "model" / "modules.json").is_file()
 
 
-if __name__ == "__main__":
+@pytest.mark.slow
+def test_torchrun_launches_the_command(tmp_path):
+    encoder = save_tiny("bert", tmp_path / "encoder")
+    (tmp_path / "text.txt").write_text("\n".join(said(64)))
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]  # any free port
+    done = subprocess.run(
+        [sys.executable, *launch, *meet, "-m", "layerwise", *command(encoder, tmp_path)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(json.loads(done.stdout)["models"]) == 2
+
+
+def run_rank(encoder, data, out):
+    """What one of the two processes does."""
     torch.set_num_threads(1)
     torch.backends.mkldnn.enabled = False  # as in conftest.py
-    given = [Path(path) for path in sys.argv[1:]]
-    train_by_command(given[0], given[2])
-    train_all(*given, ROWS)
+    sys.argv = ["layerwise", *command(encoder, out)]
+    try:
+        main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    train_all(encoder, data, out, ROWS)

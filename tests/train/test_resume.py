@@ -1,6 +1,9 @@
 """A training that is stopped: early, by a kill, by a loss that is no number; and what is left of it."""
 
+import itertools
 import json
+import os
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -130,6 +133,23 @@ def test_killed_and_resumed_equals_uninterrupted(run, tmp_path, name):
     resumed = run(what, corpus, seed=1, folder=tmp_path / "run", resume=True)
     assert resumed.history == whole.history
     assert [line["step"] for line in resumed.history] == list(range(1, len(whole.history) + 1))
+    assert same_weights(resumed, whole)
+
+
+def test_a_clock_that_goes_back_changes_nothing(run, tmp_path, monkeypatch):
+    what, corpus = recipe(steps=8, dev={"every": 2}), texts(26)
+    whole = run(what, corpus, seed=1)
+    with pytest.raises(Killed, match="now"):
+        run(what, corpus, seed=1, folder=tmp_path / "run", on_step=killed_at(7))
+    checkpoints = sorted((tmp_path / "run").glob("checkpoint-*"))
+    assert len(checkpoints) > 1
+    now = time.time()
+    for place, checkpoint in enumerate(checkpoints):
+        os.utime(checkpoint, (now - 3600 * place, now - 3600 * place))  # the last is the oldest
+    moments = itertools.count(now, -3600)
+    monkeypatch.setattr("time.time", lambda: next(moments))
+    resumed = run(what, corpus, seed=1, folder=tmp_path / "run", resume=True)
+    assert [line["loss"] for line in resumed.history] == [line["loss"] for line in whole.history]
     assert same_weights(resumed, whole)
 
 

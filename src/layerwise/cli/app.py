@@ -23,6 +23,7 @@ from layerwise.cli import (
     search,
     train,
 )
+from layerwise.cli.group import Group
 from layerwise.cli.screen import say_error
 from layerwise.cli.signals import orderly_stop
 from layerwise.errors import LayerwiseError, printable
@@ -30,6 +31,7 @@ from layerwise.version import __version__
 
 app = typer.Typer(
     name="layerwise",
+    cls=Group,
     help="Sentence embeddings from every layer of a transformer encoder.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerwise.cli.group import Group
 from layerwise.cli.options import AsJson
 from layerwise.cli.screen import human_bytes, print_json, print_line, print_table
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from layerwise.encoder import CacheEntry
 
-app = typer.Typer(help="Show or clear the layer views cached on disk.", invoke_without_command=True)
+app = typer.Typer(cls=Group, help="Show or clear the layer views cached on disk.", invoke_without_command=True)
 
 
 @app.callback()

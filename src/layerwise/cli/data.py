@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from layerwise.cli.group import Group
 from layerwise.cli.options import AsJson, DataFolder
 from layerwise.cli.screen import print_json, print_line, print_table, say_error
 
 if TYPE_CHECKING:
     from layerwise.data import Task
 
-app = typer.Typer(help="List, fetch and check the data of evaluation tasks.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="List, fetch and check the data of evaluation tasks.", no_args_is_help=True)
 
 Names = Annotated[list[str] | None, typer.Argument(help="Tasks by name, or task files (TOML).")]
 Suite = Annotated[list[str] | None, typer.Option("--suite", help="Every task of this suite, or all; may be repeated.")]

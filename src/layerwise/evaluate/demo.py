@@ -52,10 +52,11 @@ def score_demo_pairs(model: LayerModel) -> DemoScores:
     rows, depth = demo_rows(), model.encoder.depth
     result = search_pairs(model, rows, DEMO_POOLINGS, LayerSearch())
     (_, reporting), *_ = result.search.parts_
-    views = encode_sides(model.encoder, *_prompted(model, rows.pick(reporting)), DEMO_POOLINGS)
+    sides = encode_sides(model.encoder, *_prompted(model, rows), DEMO_POOLINGS)  # of all rows: the search cached them
+    left, right = ({pooling: view[reporting] for pooling, view in side.items()} for side in sides)
     gold = np.asarray(rows.labels)[reporting]
     named = [
-        _score(layers, pooling, views, gold, depth)
+        _score(layers, pooling, (left, right), gold, depth)
         for layers in [*map(str, range(depth + 1)), *_usable(depth)]
         for pooling in DEMO_POOLINGS
     ]

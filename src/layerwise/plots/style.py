@@ -14,7 +14,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.layout_engine import ConstrainedLayoutEngine, LayoutEngine
 from matplotlib.text import Text
 
 from layerwise.errors import InputError
@@ -86,12 +86,17 @@ class Drawing(Figure):
     """A figure with its theme and the tooltips of its points."""
 
     def __init__(self, theme: Theme, size: tuple[float, float]) -> None:
-        margins = ConstrainedLayoutEngine(w_pad=_MARGIN, h_pad=_MARGIN)
-        super().__init__(figsize=size, layout=margins, facecolor=theme.paper)
+        self.margins = ConstrainedLayoutEngine(w_pad=_MARGIN, h_pad=_MARGIN)
+        super().__init__(figsize=size, layout=self.margins, facecolor=theme.paper)
         self.patch.set_gid(BACKGROUND)
         self.theme = theme
         self.hover: dict[str, tuple[str, ...]] = {}
         self.description = ""
+        self.placed = False
+
+    def get_layout_engine(self) -> LayoutEngine | None:
+        """None once every part has its place: a figure with an engine is drawn twice when it is saved."""
+        return None if self.placed else super().get_layout_engine()
 
     def label_points(self, artist: Artist, labels: Sequence[str]) -> None:
         """One text for each point, bar or cell of an artist, in the order in which it draws them."""
@@ -153,7 +158,7 @@ def finish(drawing: Drawing, description: str) -> Drawing:
     """The last touch: every part in its place, where it stays however often it is drawn; the whole in words."""
     drawing.description = printable(description)
     lay_out(drawing)
-    drawing.set_layout_engine("none")
+    drawing.placed = True
     return drawing
 
 
@@ -162,7 +167,7 @@ def lay_out(drawing: Drawing) -> None:
     for text in drawing.findobj(Text):
         text.set_parse_math(False)
     with ignore_missing_glyphs():
-        drawing.draw_without_rendering()
+        drawing.margins.execute(drawing)
 
 
 @contextmanager

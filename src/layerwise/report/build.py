@@ -48,12 +48,14 @@ def build_page(data: ReportData, commands: Sequence[str] = ()) -> Page:
 
 def sections(data: ReportData) -> tuple[Section, ...]:
     """The figures of all measures by section, without sections that have none."""
-    by_section: dict[str, list[Figure]] = {name: [] for name in SECTIONS}
-    for measure in all_measures():
-        for figure in measure.figures:
-            if figure.section:
-                by_section[figure.section] += _figures(data, measure, figure)
-    return tuple(Section(name, SECTIONS[name], tuple(figures)) for name, figures in by_section.items() if figures)
+    return tuple(drawn for name in SECTIONS if (drawn := section(data, name)).figures)
+
+
+def section(data: ReportData, name: str) -> Section:
+    """The figures of one section, by measure."""
+    chosen = [(measure, figure) for measure in all_measures() for figure in measure.figures if figure.section == name]
+    figures = [drawn for measure, figure in chosen for drawn in _figures(data, measure, figure)]
+    return Section(name, SECTIONS[name], tuple(figures))
 
 
 def _figures(data: ReportData, measure: Measure, figure: MeasureFigure) -> list[Figure]:

@@ -322,7 +322,7 @@ def test_a_training_by_gradient_caching_has_the_losses_of_the_plain_one(data, ru
         ("same", 90, {"features": "concat", "head": "mlp"}),
         ("same", 90, {"features": "difference-sum"}),
         ("same", 60, {"features": "all", "loss": "cross-entropy", "metric": "f1"}),
-        ("near", 50, {"head": "cosine"}),
+        ("near", 25, {"head": "cosine"}),
         ("near", 60, {"head": "linear", "features": "all", "metric": "spearman"}),
         ("near", 140, {"head": "mlp"}),
     ],
