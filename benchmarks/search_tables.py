@@ -81,13 +81,18 @@ def views_table() -> str:
     reporting = sum(sum(cell["reporting"]) for cell in whole.values())
     return "\n".join(lines) + (
         f"\n\nSmolLM2-135M-Instruct, Spearman × 100, average of the seven STS sets; {result['pairs']} "
-        f"pairs of each set choose among up to 8 views of length 1, its others report; mean of {result['splits']} "
+        f"pairs of each set choose up to 8 views of length 1{_bags(result)}, its others report; mean of "
+        f"{result['splits']} "
         f"splits ± the standard deviation of their averages. {left_out:,} of {left_out + reporting:,} reporting pairs "
         f"shared a sentence with a choosing one and were left out, so none that chose reports. Text A: 643 sentences "
         f"of STS-B dev, text B: 3,000 captions, questions, NLI and Wikipedia sentences; none of either is in the seven "
         f"sets. Gain of all prompts as they are over the last layer, 95 %: {gains}. (`benchmarks/views.py` on an H200, "
         f"raw results: `views-SmolLM2-135M-Instruct.json`.)\n"
     )
+
+
+def _bags(result: dict) -> str:
+    return f", counted by {result['bags']} resamples" if result["bags"] else " (`bags=0`: each counts once)"
 
 
 def _average(cells: dict | None) -> str:

@@ -21,7 +21,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
-DEV, SPLITS, RESAMPLES, TEXT_B = 350, 5, 300, 750
+DEV, SPLITS, RESAMPLES, BAGS, TEXT_B = 350, 5, 300, 12, 750
 SIZES = (50, 100, 200, 350, 1000)
 COLUMNS = {"as they are": (None, ""), "mean, A": (0, "A"), "8, A": (8, "A"), "mean, B": (0, "B"), "8, B": (8, "B")}
 WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts")
@@ -44,7 +44,7 @@ def main() -> None:
     name = Path(options.model).name if options.model != "default" else "all-MiniLM-L6-v2"
     out = options.out or RESULTS / f"views-{name}.json"
     bench = Bench(options.folder, options.model, options.sets.split(","))
-    protocol = {"model": name, "pairs": DEV, "splits": SPLITS, "resamples": RESAMPLES}
+    protocol = {"model": name, "pairs": DEV, "splits": SPLITS, "resamples": RESAMPLES, "bags": BAGS}
     for result in bench.run(options.parts.split(",")):  # after every set, so that nothing is lost
         out.write_text(json.dumps(protocol | result, indent=1) + "\n", encoding="utf-8")
 
@@ -200,7 +200,8 @@ class Bench:
         """A fitted search."""
         from layerwise.search.view_search import ViewSearch
 
-        given = {"dev": DEV, "splits": SPLITS, "seed": 0, "resamples": RESAMPLES, "device": self.device, **options}
+        given = {"dev": DEV, "splits": SPLITS, "seed": 0, "resamples": RESAMPLES, "bags": BAGS, **options}
+        given |= {"device": self.device}
         search = ViewSearch(poolings, less=less, **given)
         text = self.corpora.get(corpus)
         return search.fit(

@@ -133,3 +133,19 @@ def test_means_that_were_not_fitted_are_asked_for():
         Centres(torch.zeros(1, 2), torch.zeros(1, 0, 2)).digest()
         != Centres(torch.ones(1, 2), torch.zeros(1, 0, 2)).digest()
     )
+
+
+def test_views_may_count_several_times():
+    mix = parse_mix("views(3*26,30 @ mean in echo; 2.5*1 @ last; unit)")
+    assert mix.weights == (3.0, 1.0, 2.5)
+    assert str(mix) == "views(3*26,30 @ mean in echo; 2.5*1 @ last; unit)"
+    assert parse_mix(str(mix)) == mix
+    assert parse_mix("views(1*26,30 @ mean; unit)") == parse_mix("views(26,30 @ mean; unit)")
+    views = torch.randn(4, 2, 3, 8)  # layers 1, 26, 30
+    picked = torch.nn.functional.normalize(torch.stack([views[:, 0, 1], views[:, 0, 2], views[:, 1, 0]], dim=1), dim=-1)
+    expected = (picked * torch.tensor([3.0, 1.0, 2.5])[:, None]).sum(1) / 6.5
+    assert torch.allclose(mix.combine_poolings(views), expected, atol=1e-6)
+    with pytest.raises(MixError, match="numbers above 0"):
+        LayerViews((LayerSet.of(1, 2),), weights=(1.0, -1.0))
+    with pytest.raises(MixError, match="one for each view"):
+        LayerViews((LayerSet.of(1, 2),), weights=(2.0,)).resolve(4)

@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 
 from layerwise.errors import InputError
 from layerwise.search.metrics import as_metric
-from layerwise.search.view_beam import ViewGrams, beam_search_views
+from layerwise.search.view_beam import ViewGrams, bagged_views, beam_search_views
 
 
 def views_of(pairs=60, views=7, width=9, seed=0):
@@ -91,3 +91,24 @@ def test_sides_that_differ_are_refused():
     left, right, _ = views_of()
     with pytest.raises(InputError, match="two sides' views differ"):
         ViewGrams.of(left, right[:, :3])
+
+
+def test_bags_count_what_resamples_choose():
+    left, right, gold = views_of(views=6)
+    grams, metric = ViewGrams.of(left, right), as_metric("spearman")
+    usable = [view != 3 for view in range(6)]
+    counts = bagged_views(grams, lambda rows: metric(gold[rows]), bags=7, most=3, usable=usable, seed=1)
+    random, expected = np.random.default_rng(1), {}
+    for _ in range(7):
+        rows = random.integers(60, size=60)
+        found = beam_search_views(
+            ViewGrams.of(left[rows], right[rows]), metric(gold[rows]), most=3, width=1, fits=lambda _: usable
+        )
+        for view in max(found, key=found.get):
+            expected[view] = expected.get(view, 0) + 1
+    assert counts == expected
+    assert 3 not in counts
+    weighted = grams.cosines(list(counts), [float(count) for count in counts.values()])
+    weights = np.array(list(counts.values()), dtype=float)[:, None]
+    sides = ((side[:, list(counts)].double().numpy() * weights).sum(1) for side in (left, right))
+    assert weighted.numpy() == pytest.approx(cosine(*sides), abs=1e-5)

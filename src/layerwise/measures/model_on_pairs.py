@@ -85,8 +85,9 @@ class ModelOnPairs:
     @cached_property
     def views(self) -> dict[str, Array]:
         """The views by token pooling: (texts, layers, width) each, from one pass or from the cache"""
+        poolings = dict.fromkeys([*POOLINGS, *([] if isinstance(self.model.mix, LayerWk) else self.model.mix.poolings)])
         views = self.model.encoder.encode_layers(
-            self.texts, POOLINGS, cache=self.cache, show_progress_bar=self.show_progress_bar
+            self.texts, list(poolings), cache=self.cache, show_progress_bar=self.show_progress_bar
         )
         for pooling, array in views.items():
             check_finite(array.reshape(len(array), -1), self.texts, f"{self.name} by {pooling}")
@@ -95,7 +96,7 @@ class ModelOnPairs:
     def pooled(self, pooling: str | None = None) -> Array:
         """The views by one token pooling, by default that of the model's mix: (texts, layers, width)"""
         name = self.pooling if pooling is None else pooling
-        check_known(name, POOLINGS, "token pooling")
+        check_known(name, self.views, "token pooling")
         return self.views[name]
 
     @cached_property

@@ -32,6 +32,7 @@ _CONCAT = re.compile(r"concat\((.*)\)")
 _ATTENTION = re.compile(r"attention(?:\((.*)\))?")
 _ATTENTION_OPTION = re.compile(r"(last|scores)\s*=\s*(\w+)")
 _VIEWS = re.compile(r"views\((.*)\)", re.DOTALL)
+_TIMES = re.compile(r"(\d+(?:\.\d+)?)\s*\*\s*(\d+)")
 _LESS = re.compile(r"less\s+(mean|\d+)")
 _WK = re.compile(r"wk(?:\((.*)\))?")
 _WK_OPTION = re.compile(r"(start|window|last)\s*=\s*([-+]?\d+)")
@@ -93,11 +94,24 @@ def _views(inside: str, text: str, pooling: str) -> LayerViews:
     while parts and (option := _view_option(parts[-1])):
         options |= option
         parts.pop()
-    sets = [_single(part, pooling) for part in parts]
-    for mix in sets:
-        if not isinstance(mix, LayerSet):
-            raise MixError(f"{text!r}: {mix} is no set of layers; as in views(5,9 @ mean; 12 @ cls; unit)")
-    return LayerViews(tuple(sets), **options)  # type: ignore[arg-type] # checked above
+    sets, weights = [], []
+    for part in parts:
+        mix, counts = _weighted_set(part, text, pooling)
+        sets.append(mix)
+        weights += counts
+    return LayerViews(tuple(sets), weights=tuple(weights) if any(w != 1 for w in weights) else (), **options)
+
+
+def _weighted_set(part: str, text: str, pooling: str) -> tuple[LayerSet, list[float]]:
+    """A set of layers and how often each counts: `3*26,30 @ mean` is layer 26 three times and layer 30 once."""
+    layers, at, named = part.partition("@")
+    counts = {int(layer): float(weight) for weight, layer in _TIMES.findall(layers)}
+    mix = _single(_TIMES.sub(r"\2", layers) + at + named, pooling)
+    if not isinstance(mix, LayerSet):
+        raise MixError(f"{text!r}: {mix} is no set of layers; as in views(5,9 @ mean; 12 @ cls; unit)")
+    if not counts:
+        return mix, [] if any(first < 0 for first, _ in mix.spans) else [1.0] * len(mix.layers)
+    return mix, [counts.get(layer, 1.0) for layer in mix.layers]
 
 
 def _view_option(part: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The mean of views: layers by several token poolings, as they are, of length 1, or less what all sentences share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
@@ -58,6 +58,7 @@ class LayerViews(Mix):
         parts: The sets of layers, each with another token pooling.
         scale: "unit" for views of length 1: layers of a decoder have very unlike lengths, and so count alike.
         less: Take every view's mean away, and so many of its first components; None for neither.
+        weights: How often each view counts, in the order of the parts' layers; every one once without them.
         centres: These means and components, fitted on some text. Two mixes are equal by what they say.
 
     >>> LayerViews((LayerSet.of(5, 9), LayerSet.of(12, pooling="cls")), "unit")
@@ -67,6 +68,7 @@ class LayerViews(Mix):
     parts: tuple[LayerSet, ...]
     scale: Scale = "none"
     less: int | None = None
+    weights: tuple[float, ...] = ()
     centres: Centres | None = field(default=None, compare=False)
     pooling: str = field(init=False, default="mean", compare=False)  # the first of `poolings`
 
@@ -79,6 +81,10 @@ class LayerViews(Mix):
                 raise MixError(f"{part} cannot be among views; a mean of views takes sets of layers")
         if len(self.poolings) < len(self.parts):
             raise MixError(f"A mean of views has a token pooling twice: {self}; write its layers as one set")
+        if self.weights and not all(0 < weight < float("inf") for weight in self.weights):
+            raise MixError(f"The weights of views are numbers above 0, not {', '.join(map(str, self.weights))}")
+        if set(self.weights) == {1.0}:
+            object.__setattr__(self, "weights", ())
         object.__setattr__(self, "pooling", self.parts[0].pooling)
 
     @property
@@ -112,7 +118,10 @@ class LayerViews(Mix):
 
     def resolve(self, depth: int) -> Self:
         """The parts in layer numbers from 0."""
-        return replace(self, parts=tuple(part.resolve(depth) for part in self.parts))
+        parts = tuple(part.resolve(depth) for part in self.parts)
+        if self.weights and len(self.weights) != sum(len(part.layers) for part in parts):
+            raise MixError(f"A mean of views has {len(self.weights)} weights for other layers; give one for each view")
+        return replace(self, parts=parts)
 
     def combine(self, picked: Views) -> Views:
         """Where all views have one token pooling: (..., len(layers), width) -> (..., width)"""
@@ -130,10 +139,21 @@ class LayerViews(Mix):
         options = [str(self.scale)] * (self.scale != "none")
         if self.less is not None:
             options.append(f"less {self.less or 'mean'}")
-        return f"views({'; '.join([*map(str, self.parts), *options])})"
+        return f"views({'; '.join([*self._texts(), *options])})"
 
     def __str__(self) -> str:
         return self.expression
+
+    def _texts(self) -> Iterator[str]:
+        """The parts, a layer that counts n times as `n*layer`."""
+        if not self.weights:
+            yield from map(str, self.parts)
+            return
+        weights = iter(self.weights)
+        for part in self.parts:
+            layers = [(next(weights), layer) for layer in part.layers]
+            named = (f"{layer}" if weight == 1 else f"{weight:.12g}*{layer}" for weight, layer in layers)
+            yield f"{','.join(named)} @ {part.pooling}"
 
     def _picked(self, part: LayerSet, views: Views) -> Views:
         return views[..., [self.layers.index(layer) for layer in part.layers], :]
@@ -146,7 +166,11 @@ class LayerViews(Mix):
             return mean
         views = torch.cat(parts, dim=-2)
         views = views if self.fitted is None else self.fitted.taken_from(views)
-        return (F.normalize(views, dim=-1, eps=_TINY) if self.scale == "unit" else views).mean(-2)
+        views = F.normalize(views, dim=-1, eps=_TINY) if self.scale == "unit" else views
+        if not self.weights:
+            return views.mean(-2)
+        weights = torch.tensor(self.weights, dtype=views.dtype, device=views.device)
+        return torch.einsum("...vw,v->...w", views, weights / weights.sum())
 
 
 def fit_centres(views: Tensor, count: int) -> Centres:

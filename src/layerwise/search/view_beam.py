@@ -44,10 +44,11 @@ class ViewGrams:
         """Some of the pairs."""
         return ViewGrams(self.grams[:, pairs])
 
-    def cosines(self, views: tuple[int, ...]) -> Tensor:
-        """Of the sums of some views: (pairs,)"""
-        picked = self.grams[:, :, list(views)][..., list(views)].double().sum((-1, -2))
-        return _cosine(picked)
+    def cosines(self, views: Sequence[int], weights: Sequence[float] | None = None) -> Tensor:
+        """Of the sums of some views, each so many times: (pairs,)"""
+        picked = self.grams[:, :, list(views)][..., list(views)].double()
+        counts = torch.tensor(weights or [1.0] * len(views), dtype=picked.dtype, device=picked.device)
+        return _cosine(torch.einsum("spvw,v,w->sp", picked, counts, counts))
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,32 @@ def beam_search_views(
             break
         beam = _add(beam, grown, grams, own)
     return found
+
+
+def bagged_views(
+    grams: ViewGrams,
+    prepare: Callable[[NDArray[np.intp]], BatchMetric],
+    *,
+    bags: int,
+    most: int,
+    usable: Sequence[bool] | NDArray[np.bool_],
+    seed: int,
+    progress: Progress = no_progress,
+) -> dict[int, int]:
+    """How many of some resamples of the pairs choose each view, by greedy searches: what chance chose counts little.
+
+    `prepare` gives the metric of some rows of the pairs, `usable` says which views may be taken.
+    """
+    random, counts = np.random.default_rng(seed), dict[int, int]()
+    pairs, views = grams.grams.shape[1], np.flatnonzero(usable)
+    some = ViewGrams(grams.grams[..., views, :][..., views])
+    for _ in range(bags):
+        rows = random.integers(pairs, size=pairs)
+        drawn = some.pick(torch.from_numpy(rows).to(grams.grams.device))
+        found = beam_search_views(drawn, prepare(rows), most=most, width=1, progress=progress)
+        for view in min(found, key=lambda chosen: (-found[chosen], len(chosen), chosen), default=()):
+            counts[int(views[view])] = counts.get(int(views[view]), 0) + 1
+    return dict(sorted(counts.items()))
 
 
 def _grown_scores(beam: _Beam, own: Tensor, metric: BatchMetric) -> Tensor:

@@ -22,12 +22,12 @@ from layerwise.errors import InputError
 from layerwise.mixes import Centres, LayerSet, LayerViews, LayerWeights, Scale, fit_centres
 from layerwise.parameters import Parameters
 from layerwise.search.choose import Choice
-from layerwise.search.metrics import FEWEST_PAIRS, BatchMetric, Metric, UserMetric, as_metric, check_gold
+from layerwise.search.metrics import FEWEST_PAIRS, BatchMetric, Gold, Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Progress, Rows, no_progress
 from layerwise.search.select import Part, Report, SplitChoice, mean_gain, paired_gain, random_splits
 from layerwise.search.sources import GivenSimilarities
 from layerwise.search.verdict import Verdict
-from layerwise.search.view_beam import Fits, ViewGrams, beam_search_views
+from layerwise.search.view_beam import Fits, ViewGrams, bagged_views, beam_search_views
 from layerwise.search.view_cost import Cost, Prices
 from layerwise.texts import unique_texts
 
@@ -49,6 +49,7 @@ class _Candidates:
     vectors: Tensor  # (texts, views, width)
     left: NDArray[np.intp]
     right: NDArray[np.intp]
+    gold: Gold
     metric: BatchMetric
     centres: Centres | None
 
@@ -59,12 +60,13 @@ class _Candidates:
         vectors = torch.nn.functional.normalize(vectors, dim=-1) if scale == "unit" else vectors
         return ViewGrams.of(vectors[self.left], vectors[self.right])
 
-    def mix(self, views: Iterable[int], scale: Scale, less: int | None) -> LayerViews:
-        """The mean of some of them. They come sorted, so that those of a pooling are together."""
-        chosen = sorted(views)
+    def mix(self, counts: Mapping[int, int], scale: Scale, less: int | None) -> LayerViews:
+        """The mean of some of them, each counted so often. Sorted, so that those of a pooling are together."""
+        chosen = sorted(counts)
         sets = _grouped([self.names[view] for view in chosen])
         parts = tuple(LayerSet.of(*(layer for _, layer in group), pooling=pooling) for pooling, group in sets)
-        mix, centres = LayerViews(parts, scale, less), self._less(less)
+        weights = tuple(float(counts[view]) for view in chosen)
+        mix, centres = LayerViews(parts, scale, less, weights), self._less(less)
         if centres is None:
             return mix
         return mix.with_centres(Centres(centres.means[chosen].cpu(), centres.directions[chosen].cpu()))
@@ -97,6 +99,13 @@ class _Limits:
             yield self.fits
         for prompt in np.unique(self._prompts):
             yield partial(self._fits_within, prompt)
+
+    def within(self, views: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Which views need no more passes and blocks than a set does."""
+        highest = np.full(self._prompts.max() + 1, -1)
+        np.maximum.at(highest, self._prompts[list(views)], self._layers[list(views)])
+        free: NDArray[np.bool_] = self._layers <= highest[self._prompts]
+        return free
 
     def _fits_within(self, prompt: int, views: tuple[int, ...]) -> NDArray[np.bool_]:
         allowed: NDArray[np.bool_] = self.fits(views) & (self._prompts == prompt)
@@ -149,6 +158,8 @@ class ViewSearch(Parameters):
             Several are tried, and the choosing pairs decide.
         most: Views in a set.
         width: Sets of each size that the beam keeps; 1 is greedy.
+        bags: How many resamples of the choosing pairs choose again among the passes of the best set; every view then
+            counts as often as it was chosen, which generalises better. 0 leaves the best set as it is.
         keep: Poolings that go from the first look into the full search.
         look: Pairs of the choosing ones that have the first look; all without it.
         max_cost: The most that an embedding may cost, in passes through all blocks.
@@ -175,6 +186,7 @@ class ViewSearch(Parameters):
         less: Sequence[int | None] = (None,),
         most: int = 8,
         width: int = 8,
+        bags: int = 12,
         keep: int = 12,
         look: int | None = None,
         max_cost: float | None = None,
@@ -193,6 +205,7 @@ class ViewSearch(Parameters):
         self.less = less
         self.most = most
         self.width = width
+        self.bags = bags
         self.keep = keep
         self.look = look
         self.max_cost = max_cost
@@ -363,7 +376,7 @@ class ViewSearch(Parameters):
         differing = _differing(vectors).tolist()
         names, vectors = [names[view] for view in differing], vectors[:, differing]
         metric = self._metric(self._gold[dev], self.device)
-        return _Candidates(names, vectors, left, right, metric, self._centres(names, vectors))
+        return _Candidates(names, vectors, left, right, self._gold[dev], metric, self._centres(names, vectors))
 
     def _centres(self, names: Sequence[tuple[str, int]], vectors: Tensor) -> Centres | None:
         """Every candidate's mean and as many components as are tried at most."""
@@ -391,8 +404,22 @@ class ViewSearch(Parameters):
                 )
             if seen:
                 views = min(seen, key=lambda views: (-seen[views], len(views), views))
-                found.append((seen[views], candidates.mix(views, self.scale, less)))
+                counts = self._bagged(candidates, grams, limits.within(views)) if self.bags else dict.fromkeys(views, 1)
+                cosines = grams.cosines(list(counts), list(map(float, counts.values())))
+                score = float(candidates.metric(cosines[None].contiguous())[0])
+                found.append((score, candidates.mix(counts, self.scale, less)))
         return sorted(found, key=lambda one: -one[0])
+
+    def _bagged(self, candidates: _Candidates, grams: ViewGrams, usable: NDArray[np.bool_]) -> dict[int, int]:
+        """How often each view is chosen by resamples of the choosing pairs; all grades of a resample must not agree."""
+
+        def prepare(rows: NDArray[np.intp]) -> BatchMetric:
+            gold = candidates.gold[rows]
+            return self._metric(gold if np.ptp(gold) else candidates.gold, self.device)
+
+        return bagged_views(
+            grams, prepare, bags=self.bags, most=self.most, usable=usable, seed=self.seed, progress=self._progress
+        )
 
     def _budgets(self) -> list[float]:
         most = self.max_cost or _INFINITY
