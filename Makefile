@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 EXTRAS ?= all,dev,bench
 
-.PHONY: setup demo test test-all lint bench bench-quality bench-multitask attack format clean
+.PHONY: setup demo test unit-test test-all lint bench bench-quality bench-multitask attack format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -29,8 +29,11 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# two workers, each file in one of them, long files first (tests/conftest.py): most tests wait for one core
-test: lint
+# the linters beside the tests, which have two workers, each file in one of them, long files first (tests/conftest.py)
+test: $(INSTALLED)
+	$(MAKE) --no-print-directory -j2 lint unit-test
+
+unit-test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: lint

@@ -40,6 +40,7 @@ def read_task(shared, encoder, name: str, every: int = 1):
     return features, columns["label"], splits or None
 
 
+@pytest.mark.slow  # the questions and paraphrases below are compared in the same way
 def test_reviews_trained_on_a_part(shared, encoder):
     features, labels, _ = read_task(shared, encoder, "cr", every=20)
     warnings.simplefilter("ignore")

@@ -74,7 +74,8 @@ def test_the_command_is_the_library(llama, pairs):
 
 
 def test_people_are_told_the_verdict_the_cost_and_the_best_views_alone(llama, pairs):
-    said = call("search", llama, pairs, "--prompts", "auto", "--pooling", "all", "--max-passes", 1, "--device", "cpu")
+    options = ["--prompts", "eol,echo", "--pooling", "all", "--max-passes", 1, "--device", "cpu"]
+    said = call("search", llama, pairs, *options)
     assert "Use views(" in said
     assert "It costs 1 pass, " in said
     assert "The best views alone" in said

@@ -95,7 +95,8 @@ def test_a_sentence_transformers_folder(tmp_path, tiny_bert):
 @pytest.fixture
 def unread(tmp_path, tiny_bert):
     """A folder whose pooling we don't have."""
-    host = SentenceTransformer(modules=[Transformer(str(tiny_bert)), Pooling(WIDTH, "weightedmean")], device="cpu")
+    modules = [Transformer(str(tiny_bert)), Pooling(WIDTH, "mean_sqrt_len_tokens")]
+    host = SentenceTransformer(modules=modules, device="cpu")
     host.save(str(tmp_path / "unread"))
     return tmp_path / "unread", host
 
@@ -104,7 +105,7 @@ def test_a_folder_with_modules_we_cant_read_is_evaluated_as_it_encodes(unread, c
     folder, host = unread
     subject = load_subject(str(folder), device="cpu")
     assert isinstance(subject, HostSubject)
-    assert "weightedmean is not one of" in caplog.text
+    assert "mean_sqrt_len_tokens is not one of" in caplog.text
     assert "it is evaluated as sentence-transformers encodes, without its layers" in caplog.text
     assert np.abs(embedded(subject)["as it encodes"] - host.encode(SENTENCES)).max() < 1e-6
     found = evaluate(subject, [pairs_task])
@@ -114,7 +115,7 @@ def test_a_folder_with_modules_we_cant_read_is_evaluated_as_it_encodes(unread, c
 
 def test_layers_of_what_we_cant_read_are_refused(unread):
     for options in ({"layers": ["1"]}, {"every_layer": True}):
-        with pytest.raises(ModelError, match=r"pooling weightedmean is not one of"):
+        with pytest.raises(ModelError, match=r"pooling mean_sqrt_len_tokens is not one of"):
             load_subject(str(unread[0]), device="cpu", **options)
 
 
@@ -125,7 +126,7 @@ def test_options_hold_for_what_we_cant_read_too(unread):
     assert np.abs(embedded(short)["as it encodes"] - host.encode(SENTENCES)).max() < 1e-6
     half = load_subject(str(folder), device="cpu", dtype="bfloat16")
     assert half._model.dtype == torch.bfloat16
-    with pytest.raises(ModelError, match=r"weightedmean.*the onnx backend"):
+    with pytest.raises(ModelError, match=r"mean_sqrt_len_tokens.*the onnx backend"):
         load_subject(str(folder), device="cpu", backend="onnx")
 
 

@@ -13,6 +13,7 @@ from support.report_page import PHONE, column, fits, hover, opened, shown_toolti
 from support.training import save_dev, texts, train_recipe
 
 MOST_BYTES = 5_000_000
+pytestmark = pytest.mark.slow  # report/test_browser.py looks at the same pages of tiny models
 
 
 def report(folder, *arguments):

@@ -404,6 +404,7 @@ def test_sizes_that_can_not_be_and_c_of_nothing():
         fit_like_saga(*tensors(*problem(2)), c=0)
 
 
+@pytest.mark.slow  # made-up classes are compared with the same solver above
 @pytest.mark.shared
 def test_real_questions_get_the_accuracy_of_scikit_learn(shared):
     table = pq.read_table(shared / "data" / "transfer" / "trec.parquet").slice(0, 240).to_pydict()

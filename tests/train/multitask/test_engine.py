@@ -317,14 +317,14 @@ def test_a_training_by_gradient_caching_has_the_losses_of_the_plain_one(data, ru
     ("name", "steps", "more"),
     [
         ("mood", 50, {"head": "linear"}),
-        ("mood", 50, {"head": "mlp", "loss": "binary"}),
+        pytest.param("mood", 50, {"head": "mlp", "loss": "binary"}, marks=pytest.mark.slow),
         ("mood", 50, {"contrast": 0.1, "contrast_dropout": 0.2}),
-        ("same", 90, {"features": "concat", "head": "mlp"}),
-        ("same", 90, {"features": "difference-sum"}),
+        pytest.param("same", 90, {"features": "concat", "head": "mlp"}, marks=pytest.mark.slow),
+        pytest.param("same", 90, {"features": "difference-sum"}, marks=pytest.mark.slow),
         ("same", 60, {"features": "all", "loss": "cross-entropy", "metric": "f1"}),
         ("near", 25, {"head": "cosine"}),
         ("near", 60, {"head": "linear", "features": "all", "metric": "spearman"}),
-        ("near", 140, {"head": "mlp"}),
+        pytest.param("near", 140, {"head": "mlp"}, marks=pytest.mark.slow),
     ],
 )
 def test_every_head_feature_and_loss_learns(data, run, name, steps, more):
