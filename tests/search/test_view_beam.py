@@ -97,8 +97,8 @@ def test_bags_count_what_resamples_choose():
     left, right, gold = views_of(views=6)
     grams, metric = ViewGrams.of(left, right), as_metric("spearman")
     usable = [view != 3 for view in range(6)]
-    counts = bagged_views(grams, lambda rows: metric(gold[rows]), bags=7, most=3, usable=usable, seed=1)
-    random, expected = np.random.default_rng(1), {}
+    counts = bagged_views(grams, lambda rows: metric(gold[rows]), bags=7, most=3, usable=usable, seed=2)
+    random, expected = np.random.default_rng(2), {}
     for _ in range(7):
         rows = random.integers(60, size=60)
         found = beam_search_views(
@@ -106,7 +106,7 @@ def test_bags_count_what_resamples_choose():
         )
         for view in max(found, key=found.get):
             expected[view] = expected.get(view, 0) + 1
-    assert counts == expected
+    assert counts == {view: count for view, count in expected.items() if count > 1}
     assert 3 not in counts
     weighted = grams.cosines(list(counts), [float(count) for count in counts.values()])
     weights = np.array(list(counts.values()), dtype=float)[:, None]

@@ -1,5 +1,6 @@
 """`layerwise demo`: the main job on the embedded default encoder, from layers to a saved model and a search."""
 
+import sys
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,10 +9,13 @@ import typer
 
 from layerwise.cli.options import AsJson, Device, Model
 from layerwise.cli.screen import print_json, print_line, print_table
+from layerwise.errors import ModelError
+from layerwise.muted import muted
 
 if TYPE_CHECKING:
     from layerwise.evaluate import DemoScores
     from layerwise.model import LayerModel
+    from layerwise.search import ViewResult
 
 _QUERIES = ("Can I get a refund?", "Why is space dark although there are so many stars?")
 
@@ -22,7 +26,10 @@ def demo(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score every layer and set of layers, save the model of the best, embed a small corpus and search it."""
+    """Score every layer and set of layers, save the model of the best, embed a small corpus and search it.
+
+    Then the views of a decoder, SmolLM2, where its package is installed.
+    """
     from layerwise.evaluate import score_demo_pairs
     from layerwise.model import LayerModel
 
@@ -32,13 +39,48 @@ def demo(
     best.save(out / "model", overwrite=True)
     answers = _search(LayerModel.load(out / "model", device=device), out)
     if as_json:
-        print_json(scores.as_dict() | {"saved": str(out / "model"), "answers": answers})
+        views = _decoder_views(device)
+        decoder = {"note": views} if isinstance(views, str) else views.as_dict()
+        print_json(scores.as_dict() | {"saved": str(out / "model"), "answers": answers, "decoder": decoder})
         return
     _show(scores)
     print_line(f"Saved the model of {best.mix} in {out / 'model'}; its corpus is in {out / 'corpus'}.\n")
     for query, hits in answers.items():
         rows = [(f"{hit['score']:.3f}", hit["text"]) for hit in hits]
         print_table(("cosine", query), rows)
+    _show_decoder(_decoder_views(device))
+
+
+def _decoder_views(device: str | None) -> "ViewResult | str":
+    """The search of SmolLM2's views, or why there is none."""
+    from layerwise.encoder import smollm2_folder
+    from layerwise.evaluate import search_demo_views
+    from layerwise.model import LayerModel
+
+    try:
+        folder = smollm2_folder()
+    except ModelError as error:
+        return str(error)
+    with muted("layerwise.search"):
+        return search_demo_views(LayerModel.load(folder, device=device), show_progress_bar=sys.stderr.isatty())
+
+
+def _show_decoder(found: "ViewResult | str") -> None:
+    print_line("\nA decoder, without training: prompts, token poolings and layers searched together.")
+    if isinstance(found, str):
+        print_line(f"{found}, to see it here.\n")
+        return
+    search = found.search
+    rows = [
+        (name, str(choice.mix), str(cost), _points(choice.test))
+        for name, choice, cost in (
+            ("last layer", search.last_, search.prices_.of_mix(search.last_.mix)),
+            ("best views", search.best_, search.cost_),
+        )
+    ]
+    title = f"{found.searched.encoder.folder.root.name}: Spearman x 100 on {search.report_.test_pairs} pairs"
+    print_table(("", "views", "cost", "unseen"), rows, title=title)
+    print_line(f"{found.verdict}\n")
 
 
 def _show(scores: "DemoScores") -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         prompts_for,
         read_prompts,
     )
+    from layerwise.encoder.smollm import smollm2_folder
     from layerwise.encoder.streaming import Array, Progress, ahead, no_progress, stream, window_rows, windows_of
     from layerwise.encoder.taps import (
         LayerReader,

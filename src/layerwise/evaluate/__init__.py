@@ -10,7 +10,7 @@ from layerwise.doors import door
 if TYPE_CHECKING:
     from layerwise.evaluate.bridges import MtebEncoder, TaskEvaluator
     from layerwise.evaluate.compare import Comparison, compare_runs, gain_on_pairs
-    from layerwise.evaluate.demo import DEMO_POOLINGS, DemoScores, score_demo_pairs
+    from layerwise.evaluate.demo import DEMO_POOLINGS, DemoScores, score_demo_pairs, search_demo_views
     from layerwise.evaluate.load import SearchedSubject, as_subject, check_layers, load_subject
     from layerwise.evaluate.protocol import PROTOCOLS, Outcome, Protocol, SearchSetting, over_seeds
     from layerwise.evaluate.results import (

@@ -6,13 +6,23 @@ from typing import Any
 import numpy as np
 
 from layerwise.data import TaskRows, demo_rows
-from layerwise.encoder import Array
+from layerwise.encoder import Array, prompt_library
 from layerwise.evaluate.sts import Vectors, spearman
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
-from layerwise.search import LayerSearch, SearchResult, encode_sides, search_pairs
+from layerwise.search import (
+    LayerSearch,
+    SearchResult,
+    ViewResult,
+    ViewSearch,
+    encode_sides,
+    search_pairs,
+    search_views,
+    view_poolings,
+)
 
 DEMO_POOLINGS = ("mean", "cls", "max")
+_PROMPTS = ("situation", "echo")  # of a decoder's demonstration: two of the library, for it takes minutes otherwise
 _NAMED = ("last-2", "last-4", "first-last", "0+last", "all", "concat(1,-1)")
 Sides = tuple[dict[str, Array], dict[str, Array]]
 
@@ -61,6 +71,12 @@ def score_demo_pairs(model: LayerModel) -> DemoScores:
         for pooling in DEMO_POOLINGS
     ]
     return DemoScores(model.encoder.name, tuple(named), result)
+
+
+def search_demo_views(decoder: LayerModel, *, show_progress_bar: bool = False) -> ViewResult:
+    """The views of a decoder on the demonstration pairs: some choose, others report."""
+    poolings = view_poolings(decoder, [], [prompt_library()[name] for name in _PROMPTS])
+    return search_views(decoder, demo_rows(), ViewSearch(poolings), show_progress_bar=show_progress_bar)
 
 
 def _prompted(model: LayerModel, rows: TaskRows) -> tuple[list[str], list[str]]:

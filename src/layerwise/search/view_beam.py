@@ -112,9 +112,10 @@ def bagged_views(
     seed: int,
     progress: Progress = no_progress,
 ) -> dict[int, int]:
-    """How many of some resamples of the pairs choose each view, by greedy searches: what chance chose counts little.
+    """How many of some resamples of the pairs choose each view, by greedy searches.
 
-    `prepare` gives the metric of some rows of the pairs, `usable` says which views may be taken.
+    A view that only one of them chose was chosen by chance, and is left out where there are others. `prepare` gives the
+    metric of some rows of the pairs, `usable` says which views may be taken.
     """
     random, counts = np.random.default_rng(seed), dict[int, int]()
     pairs, views = grams.grams.shape[1], np.flatnonzero(usable)
@@ -125,7 +126,8 @@ def bagged_views(
         found = beam_search_views(drawn, prepare(rows), most=most, width=1, progress=progress)
         for view in min(found, key=lambda chosen: (-found[chosen], len(chosen), chosen), default=()):
             counts[int(views[view])] = counts.get(int(views[view]), 0) + 1
-    return dict(sorted(counts.items()))
+    repeated = {view: count for view, count in counts.items() if count > 1}
+    return dict(sorted((repeated or counts).items()))
 
 
 def _grown_scores(beam: _Beam, own: Tensor, metric: BatchMetric) -> Tensor:

@@ -48,7 +48,7 @@ class Cost:
 
     def __str__(self) -> str:
         many = f"{len(self.blocks)} passes" if len(self.blocks) > 1 else "1 pass"
-        return f"{many}, {sum(self.blocks)} of {self.depth} blocks, {self.work:.2f} x the work of the last layer"
+        return f"{many}, {sum(self.blocks)} blocks ({self.depth} in the model), {self.work:.2f} x the last layer's work"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,45 @@
+"""The decoder of the demonstration: from the cache, from its package, or told how to get it."""
+
+import hashlib
+import sys
+import types
+
+import pytest
+
+from layerwise.encoder import smollm
+from layerwise.errors import ModelError
+from support.commands import call, call_json
+from support.tiny import save_decoder
+
+
+def test_a_decoders_views_are_shown_with_their_cost(tiny_bert, own_cache, tmp_path):
+    save_decoder("llama", own_cache / "models" / smollm.NAME)
+    found = call_json("demo", tiny_bert, "-o", tmp_path / "out", "--device", "cpu")["decoder"]
+    assert set(found["singles"]) == {"mean", "last in situation", "mean in situation", "mean in echo"}
+    assert found["best"]["cost"]["forward_passes"] >= 1
+    said = call("demo", tiny_bert, "-o", tmp_path / "out", "--device", "cpu")
+    assert "A decoder, without training" in said
+    assert f"{smollm.NAME}: Spearman x 100 on " in said
+    assert found["verdict"]["text"][:20] in said
+
+
+def test_without_its_package_people_are_told_and_the_rest_goes_on(tiny_bert, tmp_path):
+    found = call_json("demo", tiny_bert, "-o", tmp_path / "out", "--device", "cpu")
+    assert found["decoder"] == {"note": f"{smollm.NAME} is not installed; {smollm.INSTALL}"}
+    assert (tmp_path / "out" / "model" / "modules.json").is_file()
+    said = call("demo", tiny_bert, "-o", tmp_path / "out", "--device", "cpu")
+    assert f"{smollm.INSTALL}, to see it here." in " ".join(said.split())
+
+
+def test_weights_that_are_others_are_refused(tmp_path, monkeypatch):
+    package = tmp_path / "some_decoder"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / smollm._FILE).write_bytes(b"not the weights")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(smollm, "_PACKAGE", "some_decoder")
+    gguf = types.ModuleType("gguf")
+    gguf.__spec__ = types.SimpleNamespace(origin="here")
+    monkeypatch.setitem(sys.modules, "gguf", gguf)
+    with pytest.raises(ModelError, match=hashlib.sha256(b"not the weights").hexdigest()):
+        smollm.smollm2_folder()
