@@ -12,25 +12,28 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: two threads 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers share two cores, and so do the processes they start
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import torch
-import typer.main
 from hypothesis import settings
 
 from support.forks import Forks
 from support.report_page import HOW_TO_GET, OPTIONS, find_browser
-from support.tiny import ARCHITECTURES, SENTENCES, WORDS, save_tiny
 
 settings.register_profile("layerwise", deadline=None)  # no test fails because the machine is slow
 settings.load_profile("layerwise")
-torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers share two cores
-if platform.machine() in ("aarch64", "arm64"):
-    torch.backends.mkldnn.enabled = False  # it begins a product in 0.7 ms there, and a tiny one takes a twentieth
 
-typer.main.get_command = cache(typer.main.get_command)  # made of all commands at each call, in 17 ms
+
+def pytest_configure(config):
+    """Settings of the processes that run tests; the one that hands them out need not wait for torch."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        return
+    import torch
+    import typer.main
+
+    torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers share two cores
+    if platform.machine() in ("aarch64", "arm64"):
+        torch.backends.mkldnn.enabled = False  # it begins a product in 0.7 ms there, and a tiny one takes a twentieth
+    typer.main.get_command = cache(typer.main.get_command)  # made of all commands at each call, in 17 ms
+
 
 LONG = (  # files of ten seconds or more: they begin first, or one worker would be left with the last of them
     "train/multitask/test_engine.py",
@@ -83,6 +86,8 @@ def no_decoder():
 
 @pytest.fixture(scope="session")
 def sentences() -> list[str]:
+    from support.tiny import SENTENCES
+
     return SENTENCES
 
 
@@ -109,6 +114,8 @@ def browser():
 
 @pytest.fixture(scope="session")
 def tiny_folders(tmp_path_factory) -> dict[str, Path]:
+    from support.tiny import ARCHITECTURES, save_tiny
+
     root = tmp_path_factory.mktemp("tiny")
     return {name: save_tiny(name, root / name) for name in ARCHITECTURES}
 
@@ -129,7 +136,12 @@ def tiny_layers(tiny_bert):
 @pytest.fixture(scope="session")
 def pairs_task(tmp_path_factory):
     """80 graded pairs of two subsets, 50 to test and 30 to choose by."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     from layerwise.data import Task
+    from support.tiny import WORDS
 
     random = np.random.default_rng(7)
     rows = [
