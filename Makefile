@@ -34,6 +34,7 @@ lint: $(INSTALLED)
 test: $(INSTALLED)
 	$(MAKE) --no-print-directory -j2 lint unit-test
 
+unit-test: export PYTHONDONTWRITEBYTECODE =  # the many processes of the tests need not compile everything anew
 unit-test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
