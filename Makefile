@@ -39,7 +39,7 @@ unit-test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: lint
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest -m '' --hypothesis-profile=thorough
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/embed.py
