@@ -174,6 +174,7 @@ class Bench:
             "eol": (eol, None),
             "knowledge": (knowledge, None),
             "situation": (self.by_prompt["situation"], None),
+            "plain and situation": (["mean", *self.by_prompt["situation"]], None),
             "plain, echo and knowledge": (["mean", *echo, *knowledge], None),
             "one prompt, one pass": (self.all, 1),
             "all prompts": (self.all, None),

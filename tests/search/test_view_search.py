@@ -222,3 +222,30 @@ def test_prices_are_tokens_and_blocks(tiny_bert):
     assert cost.tokens == (plain, twice)
     assert cost.passes == pytest.approx(6 / DEPTH)
     assert cost.work == pytest.approx((2 * plain + 4 * twice) / (DEPTH * plain))
+
+
+def test_only_what_was_asked_for_is_searched(planted):
+    search = planted.fit(["last in eol"])
+    assert set(search.singles_) == {"last in eol"}
+    assert parts_of(search.best_.mix) == [("last in eol", 3)]
+    assert search.last_.mix.pooling == "mean", "what it is compared with is the last layer by the model's own pooling"
+    with pytest.raises(InputError, match="No poolings to search"):
+        planted.fit([])
+
+
+def test_a_second_fit_leaves_nothing_of_the_first():
+    planted = Planted()
+    search = planted.fit()
+    first = (search.report_.gain, [str(one.choice.mix) for one in search.front_])
+    planted.gold = -planted.gold
+    search.fit(planted, planted.left, planted.right, planted.gold, prices=Prices(LAYERS - 1))
+    assert (search.report_.gain, [str(one.choice.mix) for one in search.front_]) != first
+
+
+def test_resamples_of_one_grade_choose_nothing():
+    planted = Planted()
+    planted.gold = np.zeros(PAIRS)
+    planted.gold[[3, 70]] = 1.0
+    rows = np.arange(PAIRS)
+    search = planted.fit(parts=[(rows[:60], rows[60:])], bags=4, resamples=50)
+    assert search.best_.mix.poolings

@@ -104,7 +104,7 @@ def beam_search_views(
 
 def bagged_views(
     grams: ViewGrams,
-    prepare: Callable[[NDArray[np.intp]], BatchMetric],
+    prepare: Callable[[NDArray[np.intp]], BatchMetric | None],
     *,
     bags: int,
     most: int,
@@ -115,15 +115,19 @@ def bagged_views(
     """How many of some resamples of the pairs choose each view, by greedy searches.
 
     A view that only one of them chose was chosen by chance, and is left out where there are others. `prepare` gives the
-    metric of some rows of the pairs, `usable` says which views may be taken.
+    metric of some rows of the pairs, or None where their grades are all the same and such a resample chooses nothing;
+    `usable` says which views may be taken.
     """
     random, counts = np.random.default_rng(seed), dict[int, int]()
     pairs, views = grams.grams.shape[1], np.flatnonzero(usable)
     some = ViewGrams(grams.grams[..., views, :][..., views])
     for _ in range(bags):
         rows = random.integers(pairs, size=pairs)
+        metric = prepare(rows)
+        if metric is None:
+            continue
         drawn = some.pick(torch.from_numpy(rows).to(grams.grams.device))
-        found = beam_search_views(drawn, prepare(rows), most=most, width=1, progress=progress)
+        found = beam_search_views(drawn, metric, most=most, width=1, progress=progress)
         for view in min(found, key=lambda chosen: (-found[chosen], len(chosen), chosen), default=()):
             counts[int(views[view])] = counts.get(int(views[view]), 0) + 1
     repeated = {view: count for view, count in counts.items() if count > 1}

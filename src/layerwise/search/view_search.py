@@ -38,7 +38,7 @@ _GRAM_BYTES = 4 << 30
 _SAME = 1e-9  # of a view's mean squared length: less variance than this is rounding
 _ROWS = 2048  # texts whose views are mixed at once
 _INFINITY = float("inf")
-_BUDGETS = (1 / 30, 1 / 6, 1 / 2, 1, 2)  # passes, for the front of quality against cost
+_BUDGETS = (1 / 6, 1 / 2, 1, 2)  # passes beside one block, for the front of quality against cost
 
 
 @dataclass(frozen=True)
@@ -241,15 +241,17 @@ class ViewSearch(Parameters):
             own: The pooling of the last layer that is the baseline.
             corpus: The text that means and components are fitted on; without it the choosing sentences themselves.
         """
-        self.__dict__.pop("report_", None)
+        for fitted in ("report_", "front_"):  # of an earlier fit
+            self.__dict__.pop(fitted, None)
         self._metric, self._encode, self.prices_ = as_metric(self.metric or "spearman"), encode, prices
         self._gold = check_gold(gold, self._metric)
         self._left, self._right, self._own = list(left), list(right), str(parse_pooling(own))
         if not len(left) == len(right) == len(self._gold):
             raise InputError(f"{len(left)} and {len(right)} sentences for {len(self._gold)} scores: the lengths differ")
         self._corpus = corpus if corpus is None or isinstance(corpus, Corpus) else Corpus(corpus, encode, self.device)
-        names = [str(parse_pooling(name)) for name in self.poolings]
-        self._names = list(dict.fromkeys([*names, self._own]))
+        self._names = list(dict.fromkeys(str(parse_pooling(name)) for name in self.poolings))
+        if not self._names:
+            raise InputError("No poolings to search; give one or more, such as 'mean' or 'last in eol'")
         self.parts_, self.left_out_ = self._splits()
         self._choices = [self._choose(number, *part) for number, part in enumerate(self.parts_)]
         self.best_, self.last_ = self._means()
@@ -404,18 +406,19 @@ class ViewSearch(Parameters):
                 )
             if seen:
                 views = min(seen, key=lambda views: (-seen[views], len(views), views))
-                counts = self._bagged(candidates, grams, limits.within(views)) if self.bags else dict.fromkeys(views, 1)
+                counts = self._bagged(candidates, grams, limits.within(views)) if self.bags else {}
+                counts = counts or dict.fromkeys(views, 1)
                 cosines = grams.cosines(list(counts), list(map(float, counts.values())))
                 score = float(candidates.metric(cosines[None].contiguous())[0])
                 found.append((score, candidates.mix(counts, self.scale, less)))
         return sorted(found, key=lambda one: -one[0])
 
     def _bagged(self, candidates: _Candidates, grams: ViewGrams, usable: NDArray[np.bool_]) -> dict[int, int]:
-        """How often each view is chosen by resamples of the choosing pairs; all grades of a resample must not agree."""
+        """How often each view is chosen by resamples of the choosing pairs."""
 
-        def prepare(rows: NDArray[np.intp]) -> BatchMetric:
+        def prepare(rows: NDArray[np.intp]) -> BatchMetric | None:
             gold = candidates.gold[rows]
-            return self._metric(gold if np.ptp(gold) else candidates.gold, self.device)
+            return self._metric(gold, self.device) if np.ptp(gold) else None
 
         return bagged_views(
             grams, prepare, bags=self.bags, most=self.most, usable=usable, seed=self.seed, progress=self._progress
@@ -423,7 +426,7 @@ class ViewSearch(Parameters):
 
     def _budgets(self) -> list[float]:
         most = self.max_cost or _INFINITY
-        return [budget for budget in _BUDGETS if budget < most]
+        return [budget for budget in sorted({1 / self.prices_.depth, *_BUDGETS}) if budget < most]
 
     @cached_property
     def front_(self) -> list[FrontSet]:
