@@ -77,7 +77,8 @@ def test_people_are_told_the_verdict_the_cost_and_the_best_views_alone(llama, pa
     options = ["--prompts", "eol,echo", "--pooling", "all", "--max-passes", 1, "--device", "cpu"]
     said = call("search", llama, pairs, *options)
     assert "Use views(" in said
-    assert "It costs 1 pass, " in said
+    assert "The best found costs 1 pass, " in said
+    assert "Note: 30 pairs choose: with fewer than 100 " in said
     assert "The best views alone" in said
     assert "last in eol" in said
     assert "Quality against cost" in said

@@ -432,7 +432,7 @@ def _show_views(result: "ViewResult") -> None:
     ]
     print_table(("", "views", "dev", "unseen"), rows, title=title)
     print_line(f"{result.verdict}")
-    print_line(f"It costs {search.cost_}.\n")
+    print_line(f"The best found costs {search.cost_}.\n")
     alone = sorted(search.singles_.items(), key=lambda item: -item[1].max())[:_SINGLES]
     singles = [(name, str(int(scores.argmax())), _points(float(scores.max()))) for name, scores in alone]
     print_table(("pooling", "best layer", "dev"), singles, title="The best views alone")

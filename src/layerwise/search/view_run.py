@@ -11,6 +11,7 @@ from layerwise.encoder import Array, Prompt
 from layerwise.mixes import LayerViews
 from layerwise.model import LayerModel
 from layerwise.postprocess import LAYERS, FittedOn
+from layerwise.search.layer_search import FEW_PAIRS
 from layerwise.search.run import Watch, choice_facts, chosen_model, kept_model, model_notes, unwatched
 from layerwise.search.verdict import Verdict
 from layerwise.search.view_cost import prices_of
@@ -75,7 +76,12 @@ class ViewResult:
     @property
     def warnings(self) -> list[str]:
         """What a careful reader should know."""
-        warnings = list(self.notes)
+        warnings, choosing = list(self.notes), self.search.report_.dev_pairs
+        if choosing < FEW_PAIRS:
+            warnings.append(
+                f"{choosing} pairs choose: with fewer than {FEW_PAIRS} the best of so many views is little more than "
+                f"luck"
+            )
         if self.search.left_out_:
             warnings.append(
                 f"{self.search.left_out_:,} reporting pairs were left out, for a sentence of theirs had chosen"
