@@ -134,8 +134,8 @@ class Bench:
     def __init__(self, folder, model, sets):
         from layerwise import LayerModel
         from layerwise.encoder import prompts_for
+        from layerwise.search.view_candidates import Corpus
         from layerwise.search.view_cost import prices_of
-        from layerwise.search.view_search import Corpus
 
         facts = json.loads((folder / "views.json").read_text())
         self.sets = {name: facts["sets"][name] for name in sets}

@@ -189,6 +189,12 @@ def test_prompts_that_a_model_cannot_take_are_refused(bert, llama):
         assert "\n" not in str(error.value)
 
 
+def test_onnx_has_no_prompts(tiny_bert):
+    encoder = LayerEncoder(tiny_bert, device="cpu", backend="onnx")
+    with pytest.raises(InputError, match="torch backend only"):
+        encoder.encode_layers(SENTENCES, ["mean", "mean in twice"])
+
+
 def test_views_of_prompts_are_cached_by_their_template(bert):
     poolings = ["mask in means", 'mean in "the {text}"', "mean"]
     first = bert.encode_layers(SENTENCES, poolings, cache=True)
@@ -221,6 +227,7 @@ def test_files_of_prompts(tmp_path):
         ("p.toml", "[[prompt]]\nname = 'a b'\ntemplate = '{text}'", r"prompt 1: the name 'a b'"),
         ("p.toml", "[[prompt]", r"p\.toml: is no TOML"),
         ("p.toml", "", r"holds no prompts"),
+        ("p.jsonl", '{"a": "{text}"}', r"p\.jsonl: prompts come from a file \*\.toml or \*\.txt"),
     ],
 )
 def test_files_that_hold_no_prompts_are_refused(tmp_path, name, content, message):

@@ -68,7 +68,7 @@ def test_a_pass_runs_no_higher_than_its_views_need(encoders, monkeypatch):
     )
     LayerModel(encoder, "views(1 @ mean; 3 @ last in eol; 2 @ mean in eol)").encode(SENTENCES[:2])
     assert sorted(set(asked)) == [1, 3]
-    assert not LayerModel(encoder, "1,2 @ last").is_prompted
+    assert not LayerModel(encoder, "1,2 @ last").mix.is_prompted
 
 
 def test_the_digest_tells_what_is_taken_away(encoders):

@@ -10,8 +10,8 @@ from layerwise.errors import InputError
 from layerwise.mixes import LayerSet, LayerViews
 from layerwise.model import LayerModel
 from layerwise.search import Prices, ViewSearch, search_views, view_poolings
+from layerwise.search.view_candidates import Corpus
 from layerwise.search.view_cost import prices_of
-from layerwise.search.view_search import Corpus
 from support.text_pairs import some_pairs
 from support.tiny import DEPTH, save_decoder
 

@@ -203,6 +203,8 @@ class LayerEncoder:
 
     def prompted(self, prompt: Prompt) -> PromptTokenizer:
         """The tokenizer of sentences within a prompt; one that this model cannot take is refused."""
+        if self._onnx is not None:
+            raise InputError("Prompts are read with the torch backend only, not with ONNX")
         if prompt not in self._prompted:
             self._prompted[prompt] = PromptTokenizer(
                 self.tokenizer, prompt, max_length=self.max_length, model=self.name
@@ -228,8 +230,6 @@ class LayerEncoder:
         """
         if self._onnx is None:
             return self._read_torch(tokens, mask, layers, poolings, places)
-        if places is not None:
-            raise InputError("Prompts are read with the torch backend only, not with ONNX")
         return self._onnx.read(tokens, mask, layers, poolings)
 
     def read_states(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], token_mask: Tensor) -> Tensor:

@@ -165,6 +165,8 @@ def prompts_for(tokenizer: Any) -> list[Prompt]:
 
 def read_prompts(path: Path) -> dict[str, Prompt]:
     """A user's prompts: a TOML file of tables [[prompt]] with a template, or a text file with one prompt a line."""
+    if path.suffix not in (".toml", ".txt"):
+        raise InputError(f"{path}: prompts come from a file *.toml or *.txt")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

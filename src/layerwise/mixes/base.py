@@ -29,6 +29,11 @@ class Mix(ABC):
         return (self.pooling,)
 
     @property
+    def is_prompted(self) -> bool:
+        """Whether the mix has views of prompts, so that a text takes a pass for each of them."""
+        return any(not parse_pooling(pooling).prompt.is_plain for pooling in self.poolings)
+
+    @property
     def needs(self) -> dict[str, tuple[int, ...]]:
         """The layers that a resolved mix needs of each token pooling."""
         return dict.fromkeys(self.poolings, self.layers)

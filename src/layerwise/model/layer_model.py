@@ -28,7 +28,16 @@ from layerwise.encoder import (
     windows_of,
 )
 from layerwise.errors import InputError, MixError, ModelError
-from layerwise.mixes import LayerAttention, LayerMix, LayerViews, LayerWk, parse_mix, without_last_token
+from layerwise.mixes import (
+    AttentionNetwork,
+    Centres,
+    LayerAttention,
+    LayerMix,
+    LayerViews,
+    LayerWk,
+    parse_mix,
+    without_last_token,
+)
 from layerwise.model.evaluation_record import EvaluationRecord
 from layerwise.model.head import AnyHead, check_widths, head_of
 from layerwise.model.load import load_parts
@@ -172,13 +181,15 @@ class LayerModel:
 
     def mix_digest(self) -> str:
         """A hash of what turns the encoder's layers into an embedding: mix, heads, normalising."""
-        attention = self.mix.trained.digest() if isinstance(self.mix, LayerAttention) else ""
-        if isinstance(self.mix, LayerViews) and self.mix.fitted is not None:
-            attention = self.mix.fitted.digest()
+        fitted: AttentionNetwork | Centres | None = None
+        if isinstance(self.mix, LayerAttention):
+            fitted = self.mix.trained
+        elif isinstance(self.mix, LayerViews):
+            fitted = self.mix.fitted
         heads = [
             tensor_digest(head.state_dict(), label=f"{type(head).__name__} {head.activation}") for head in self.heads
         ]
-        facts = [str(self.mix), attention, heads, self.normalize]
+        facts = [str(self.mix), "" if fitted is None else fitted.digest(), heads, self.normalize]
         return json_digest(facts if self.truncate_dim is None else [*facts, self.truncate_dim])
 
     @property
@@ -354,18 +365,13 @@ class LayerModel:
         def finish(embeddings: Tensor) -> Tensor:
             return F.normalize(embeddings[:, :width], dim=-1) if normalize else embeddings[:, :width]
 
-        if self.is_prompted:
+        if self.mix.is_prompted:
             parts = self._stream_prompted(windows, finish, progress)
         else:
             parts = self.encoder.stream(windows, lambda *batch: finish(self.forward(*batch)), progress=progress)
         for embeddings in parts:
             self.encoder.check_finite(embeddings)
             yield embeddings
-
-    @property
-    def is_prompted(self) -> bool:
-        """Whether the mix has views of prompts, so that a text takes a pass for each of them."""
-        return any(not prompt.is_plain for prompt in by_prompt(self.mix.poolings))
 
     def _stream_prompted(
         self, windows: Iterable[Sequence[str]], finish: Callable[[Tensor], Tensor], progress: Progress

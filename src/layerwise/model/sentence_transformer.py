@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from layerwise.encoder import DTYPES, LayerEncoder, UntappedLayers, block_lists, by_prompt, probe_inputs
+from layerwise.encoder import DTYPES, LayerEncoder, UntappedLayers, block_lists, probe_inputs
 from layerwise.mixes import LayerAttention, LayerMix, LayerSet, LayerViews, LayerWeights
 from layerwise.model.head import ACTIVATIONS, AnyHead, FlowHead, Head
 from layerwise.model.parts import ModelParts
@@ -29,7 +29,7 @@ def to_sentence_transformer(encoder: LayerEncoder, parts: ModelParts) -> tuple["
     cut, blocks = cut_to_fit(encoder.model, parts.mix.layers, encoder.depth)
     pooling = _mix_modules(parts.mix, blocks=blocks, width=encoder.width)
     with quiet():
-        prompted = list(parts.mix.poolings) if is_prompted(parts.mix) else None
+        prompted = list(parts.mix.poolings) if parts.mix.is_prompted else None
         needs_layers = type(pooling[0]).__name__ != "Pooling"
         transformer = _transformer(cut, encoder, needs_layers=needs_layers, prompted=prompted)
         # Weights over layers are float32 and make everything after them so; plain pooling keeps the encoder's type.
@@ -51,14 +51,9 @@ def is_native(mix: LayerMix, heads: Sequence[AnyHead] = ()) -> bool:
     """Whether plain sentence-transformers can compute a mix and its heads: it mixes tokens, then pools them."""
     if not isinstance(mix, LayerSet | LayerWeights) or any(isinstance(head, FlowHead) for head in heads):
         return False
-    if is_prompted(mix):
+    if mix.is_prompted:
         return False
     return mix.pooling in ("mean", "cls", "last", "weighted-mean") or (mix.pooling == "max" and len(mix.layers) == 1)
-
-
-def is_prompted(mix: LayerMix) -> bool:
-    """Whether a mix has views of prompts."""
-    return any(not prompt.is_plain for prompt in by_prompt(mix.poolings))
 
 
 def cut_to_fit(model: nn.Module, layers: Sequence[int], depth: int) -> tuple[nn.Module, int]:
@@ -113,7 +108,7 @@ def _mix_modules(mix: LayerMix, *, blocks: int, width: int) -> list[nn.Module]:
 
     if isinstance(mix, LayerAttention):
         return [_attention(mix)]
-    if isinstance(mix, LayerSet) and is_prompted(mix):
+    if isinstance(mix, LayerSet) and mix.is_prompted:
         mix = LayerViews((mix,))
     if isinstance(mix, LayerViews):
         return [_views_pooling(mix, width)]

@@ -6,10 +6,9 @@ choose report. All of that is part of the choice, so the reporting pairs have se
 in a pair that chose.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import groupby
 from typing import Self
 
 import numpy as np
@@ -17,126 +16,35 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.encoder import Array, Prompt, parse_pooling
+from layerwise.encoder import parse_pooling
 from layerwise.errors import InputError
 from layerwise.mixes import Centres, LayerSet, LayerViews, LayerWeights, Scale, fit_centres
 from layerwise.parameters import Parameters
 from layerwise.search.choose import Choice
-from layerwise.search.metrics import FEWEST_PAIRS, BatchMetric, Gold, Metric, UserMetric, as_metric, check_gold
+from layerwise.search.metrics import FEWEST_PAIRS, BatchMetric, Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Progress, Rows, no_progress
 from layerwise.search.select import Part, Report, SplitChoice, mean_gain, paired_gain, random_splits
 from layerwise.search.sources import GivenSimilarities
 from layerwise.search.verdict import Verdict
-from layerwise.search.view_beam import Fits, ViewGrams, bagged_views, beam_search_views
+from layerwise.search.view_beam import ViewGrams, bagged_views, beam_search_views
+from layerwise.search.view_candidates import (
+    Candidates,
+    Corpus,
+    Encode,
+    Limits,
+    as_tensor,
+    by_pooling_name,
+    differing_views,
+)
 from layerwise.search.view_cost import Cost, Prices
 from layerwise.texts import unique_texts
 
 ViewMix = LayerSet | LayerWeights | LayerViews
-Encode = Callable[[list[str], list[str]], Mapping[str, Array | Tensor]]
 _PER_PROMPT = 2  # poolings of one prompt in the full search
 _GRAM_BYTES = 4 << 30
-_SAME = 1e-9  # of a view's mean squared length: less variance than this is rounding
 _ROWS = 2048  # texts whose views are mixed at once
 _INFINITY = float("inf")
 _BUDGETS = (1 / 6, 1 / 2, 1, 2)  # passes beside one block, for the front of quality against cost
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    """Views that a full search may take, as (pooling, layer), and their vectors for the texts of choosing pairs."""
-
-    names: Sequence[tuple[str, int]]
-    vectors: Tensor  # (texts, views, width)
-    left: NDArray[np.intp]
-    right: NDArray[np.intp]
-    gold: Gold
-    metric: BatchMetric
-    centres: Centres | None
-
-    def grams(self, scale: Scale, less: int | None) -> ViewGrams:
-        """Of the pairs, without what is to be taken away."""
-        centres = self._less(less)
-        vectors = self.vectors if centres is None else centres.taken_from(self.vectors)
-        vectors = torch.nn.functional.normalize(vectors, dim=-1) if scale == "unit" else vectors
-        return ViewGrams.of(vectors[self.left], vectors[self.right])
-
-    def mix(self, counts: Mapping[int, int], scale: Scale, less: int | None) -> LayerViews:
-        """The mean of some of them, each counted so often. Sorted, so that those of a pooling are together."""
-        chosen = sorted(counts)
-        sets = _grouped([self.names[view] for view in chosen])
-        parts = tuple(LayerSet.of(*(layer for _, layer in group), pooling=pooling) for pooling, group in sets)
-        weights = tuple(float(counts[view]) for view in chosen)
-        mix, centres = LayerViews(parts, scale, less, weights), self._less(less)
-        if centres is None:
-            return mix
-        return mix.with_centres(Centres(centres.means[chosen].cpu(), centres.directions[chosen].cpu()))
-
-    @cached_property
-    def prompts(self) -> NDArray[np.intp]:
-        """The number of every view's prompt."""
-        numbers: dict[Prompt, int] = {}
-        return np.array([numbers.setdefault(parse_pooling(name).prompt, len(numbers)) for name, _ in self.names])
-
-    def _less(self, less: int | None) -> Centres | None:
-        return None if less is None or self.centres is None else self.centres.first(less)
-
-
-class _Limits:
-    """Which views may come to a set without its costing too much."""
-
-    def __init__(self, candidates: _Candidates, budget: float | None, passes: int | None, depth: int) -> None:
-        self._prompts = candidates.prompts
-        self._layers = np.array([layer for _, layer in candidates.names])
-        self._blocks = _INFINITY if budget is None else budget * depth + 1e-9
-        self._passes = _INFINITY if passes is None else passes
-
-    def searches(self) -> Iterator[Fits | None]:
-        """One search of all views; within limits also one of each prompt, whose best set may begin with a poor view."""
-        if self._blocks == self._passes == _INFINITY:
-            yield None
-            return
-        if self._passes > 1:
-            yield self.fits
-        for prompt in np.unique(self._prompts):
-            yield partial(self._fits_within, prompt)
-
-    def within(self, views: tuple[int, ...]) -> NDArray[np.bool_]:
-        """Which views need no more passes and blocks than a set does."""
-        highest = np.full(self._prompts.max() + 1, -1)
-        np.maximum.at(highest, self._prompts[list(views)], self._layers[list(views)])
-        free: NDArray[np.bool_] = self._layers <= highest[self._prompts]
-        return free
-
-    def _fits_within(self, prompt: int, views: tuple[int, ...]) -> NDArray[np.bool_]:
-        allowed: NDArray[np.bool_] = self.fits(views) & (self._prompts == prompt)
-        return allowed
-
-    def fits(self, views: tuple[int, ...]) -> NDArray[np.bool_]:
-        """For each view, whether the set may have it too."""
-        highest, used = np.zeros((2, self._prompts.max() + 1), dtype=int)
-        np.maximum.at(highest, self._prompts[list(views)], self._layers[list(views)])
-        used[self._prompts[list(views)]] = 1
-        of_view = highest[self._prompts]
-        blocks = highest.sum() - of_view + np.maximum(of_view, self._layers)
-        passes = used.sum() + 1 - used[self._prompts]
-        allowed: NDArray[np.bool_] = (blocks <= self._blocks) & (passes <= self._passes)
-        return allowed
-
-
-class Corpus:
-    """The text that means and components are fitted on, once for each pooling."""
-
-    def __init__(self, texts: Sequence[str], encode: Encode, device: str | torch.device) -> None:
-        self.texts, _ = unique_texts(texts)
-        self._encode, self._device = encode, device
-        self._fitted: dict[tuple[str, int], Centres] = {}
-
-    def centres(self, pooling: str, count: int) -> Centres:
-        """Every layer's mean and so many components."""
-        if (pooling, count) not in self._fitted:
-            views = _tensor(self._encode(self.texts, [pooling])[pooling], self._device)
-            self._fitted[pooling, count] = fit_centres(views, count)
-        return self._fitted[pooling, count]
 
 
 @dataclass(frozen=True)
@@ -298,7 +206,7 @@ class ViewSearch(Parameters):
         parts = []
         for start in range(0, len(texts), _ROWS):
             views = self._encode(texts[start : start + _ROWS], list(mix.poolings))
-            picked = [_tensor(views[name], self.device)[:, list(mix.layers)] for name in mix.poolings]
+            picked = [as_tensor(views[name], self.device)[:, list(mix.layers)] for name in mix.poolings]
             parts.append(mix.combine_poolings(torch.stack(picked, dim=1)))
         return torch.cat(parts)
 
@@ -350,11 +258,11 @@ class ViewSearch(Parameters):
         texts, (left, right) = unique_texts([self._left[n] for n in rows], [self._right[n] for n in rows])
         metric, singles = self._metric(self._gold[rows], self.device), {}
         for name in self._names:
-            views = _tensor(self._encode(texts, [name])[name], self.device)
+            views = as_tensor(self._encode(texts, [name])[name], self.device)
             unit = torch.nn.functional.normalize(views.double(), dim=-1)
             scores = metric((unit[left] * unit[right]).sum(-1).mT.contiguous())
             alone = torch.full_like(scores, -1.0)  # a view that is the same for all texts has no score
-            differing = _differing(views)
+            differing = differing_views(views)
             alone[differing] = torch.nan_to_num(scores[differing], nan=-1.0)
             singles[name] = alone.cpu().numpy()
             self._progress(len(scores))
@@ -368,17 +276,17 @@ class ViewSearch(Parameters):
                 of_prompt[prompt] += 1
         return kept, singles
 
-    def _candidates(self, dev: Rows, kept: Sequence[str]) -> _Candidates:
+    def _candidates(self, dev: Rows, kept: Sequence[str]) -> Candidates:
         """The views of the kept poolings, as many as their Gram matrices fit into memory."""
         texts, (left, right) = unique_texts([self._left[n] for n in dev], [self._right[n] for n in dev])
         layers = self.prices_.depth + 1
         kept = kept[: max(1, int((_GRAM_BYTES / (12 * len(dev))) ** 0.5) // layers)]
-        vectors = torch.cat([_tensor(self._encode(texts, [name])[name], self.device) for name in kept], dim=1)
+        vectors = torch.cat([as_tensor(self._encode(texts, [name])[name], self.device) for name in kept], dim=1)
         names = [(name, layer) for name in kept for layer in range(layers)]
-        differing = _differing(vectors).tolist()
+        differing = differing_views(vectors).tolist()
         names, vectors = [names[view] for view in differing], vectors[:, differing]
         metric = self._metric(self._gold[dev], self.device)
-        return _Candidates(names, vectors, left, right, self._gold[dev], metric, self._centres(names, vectors))
+        return Candidates(names, vectors, left, right, self._gold[dev], metric, self._centres(names, vectors))
 
     def _centres(self, names: Sequence[tuple[str, int]], vectors: Tensor) -> Centres | None:
         """Every candidate's mean and as many components as are tried at most."""
@@ -388,14 +296,15 @@ class ViewSearch(Parameters):
         if self._corpus is None:
             return fit_centres(vectors, most)
         fitted = [
-            self._corpus.centres(name, most).pick([layer for _, layer in group]) for name, group in _grouped(names)
+            self._corpus.centres(name, most).pick([layer for _, layer in group])
+            for name, group in by_pooling_name(names)
         ]
         return Centres(torch.cat([one.means for one in fitted]), torch.cat([one.directions for one in fitted]))
 
-    def _within(self, candidates: _Candidates, budget: float | None) -> list[tuple[float, LayerViews]]:
+    def _within(self, candidates: Candidates, budget: float | None) -> list[tuple[float, LayerViews]]:
         """The best set within a budget for each number of components, the best of them first."""
 
-        limits = _Limits(candidates, budget, self.max_passes, self.prices_.depth)
+        limits = Limits(candidates, budget, self.max_passes, self.prices_.depth)
         found = []
         for less in self.less:
             grams = candidates.grams(self.scale, less)
@@ -413,7 +322,7 @@ class ViewSearch(Parameters):
                 found.append((score, candidates.mix(counts, self.scale, less)))
         return sorted(found, key=lambda one: -one[0])
 
-    def _bagged(self, candidates: _Candidates, grams: ViewGrams, usable: NDArray[np.bool_]) -> dict[int, int]:
+    def _bagged(self, candidates: Candidates, grams: ViewGrams, usable: NDArray[np.bool_]) -> dict[int, int]:
         """How often each view is chosen by resamples of the choosing pairs."""
 
         def prepare(rows: NDArray[np.intp]) -> BatchMetric | None:
@@ -460,19 +369,3 @@ class ViewSearch(Parameters):
     @property
     def _progress(self) -> Progress:
         return self.progress or no_progress
-
-
-def _tensor(views: Array | Tensor, device: str | torch.device) -> Tensor:
-    tensor = views if isinstance(views, Tensor) else torch.from_numpy(np.array(views))  # cached views are read-only
-    return tensor.to(device, torch.float32)
-
-
-def _grouped(names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, Iterator[tuple[str, int]]]]:
-    """Views by their pooling; those of one are together."""
-    return groupby(names, key=lambda name: name[0])
-
-
-def _differing(vectors: Tensor) -> Tensor:
-    """The views (texts, views, width) that are not the same for all texts, but for rounding."""
-    around = (vectors - vectors.mean(0)).square().sum(-1).mean(0)
-    return torch.nonzero(around > _SAME * vectors.square().sum(-1).mean(0)).flatten()

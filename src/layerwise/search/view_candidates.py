@@ -1,0 +1,136 @@
+"""What a full search of views may take: candidates with their vectors, limits of cost, text to fit means on."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import groupby
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerwise.encoder import Array, Prompt, parse_pooling
+from layerwise.mixes import Centres, LayerSet, LayerViews, Scale, fit_centres
+from layerwise.search.metrics import BatchMetric, Gold
+from layerwise.search.view_beam import Fits, ViewGrams
+from layerwise.texts import unique_texts
+
+Encode = Callable[[list[str], list[str]], Mapping[str, Array | Tensor]]
+_SAME = 1e-9  # of a view's mean squared length: less variance than this is rounding
+_INFINITY = float("inf")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Views that a full search may take, as (pooling, layer), and their vectors for the texts of choosing pairs."""
+
+    names: Sequence[tuple[str, int]]
+    vectors: Tensor  # (texts, views, width)
+    left: NDArray[np.intp]
+    right: NDArray[np.intp]
+    gold: Gold
+    metric: BatchMetric
+    centres: Centres | None
+
+    def grams(self, scale: Scale, less: int | None) -> ViewGrams:
+        """Of the pairs, without what is to be taken away."""
+        centres = self._less(less)
+        vectors = self.vectors if centres is None else centres.taken_from(self.vectors)
+        vectors = torch.nn.functional.normalize(vectors, dim=-1) if scale == "unit" else vectors
+        return ViewGrams.of(vectors[self.left], vectors[self.right])
+
+    def mix(self, counts: Mapping[int, int], scale: Scale, less: int | None) -> LayerViews:
+        """The mean of some of them, each counted so often. Sorted, so that those of a pooling are together."""
+        chosen = sorted(counts)
+        sets = by_pooling_name([self.names[view] for view in chosen])
+        parts = tuple(LayerSet.of(*(layer for _, layer in group), pooling=pooling) for pooling, group in sets)
+        weights = tuple(float(counts[view]) for view in chosen)
+        mix, centres = LayerViews(parts, scale, less, weights), self._less(less)
+        if centres is None:
+            return mix
+        return mix.with_centres(Centres(centres.means[chosen].cpu(), centres.directions[chosen].cpu()))
+
+    @cached_property
+    def prompts(self) -> NDArray[np.intp]:
+        """The number of every view's prompt."""
+        numbers: dict[Prompt, int] = {}
+        return np.array([numbers.setdefault(parse_pooling(name).prompt, len(numbers)) for name, _ in self.names])
+
+    def _less(self, less: int | None) -> Centres | None:
+        return None if less is None or self.centres is None else self.centres.first(less)
+
+
+class Limits:
+    """Which views may come to a set without its costing too much."""
+
+    def __init__(self, candidates: Candidates, budget: float | None, passes: int | None, depth: int) -> None:
+        self._prompts = candidates.prompts
+        self._layers = np.array([layer for _, layer in candidates.names])
+        self._blocks = _INFINITY if budget is None else budget * depth + 1e-9
+        self._passes = _INFINITY if passes is None else passes
+
+    def searches(self) -> Iterator[Fits | None]:
+        """One search of all views; within limits also one of each prompt, whose best set may begin with a poor view."""
+        if self._blocks == self._passes == _INFINITY:
+            yield None
+            return
+        if self._passes > 1:
+            yield self.fits
+        for prompt in np.unique(self._prompts):
+            yield partial(self._fits_within, prompt)
+
+    def within(self, views: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Which views need no more passes and blocks than a set does."""
+        highest = np.full(self._prompts.max() + 1, -1)
+        np.maximum.at(highest, self._prompts[list(views)], self._layers[list(views)])
+        free: NDArray[np.bool_] = self._layers <= highest[self._prompts]
+        return free
+
+    def _fits_within(self, prompt: int, views: tuple[int, ...]) -> NDArray[np.bool_]:
+        allowed: NDArray[np.bool_] = self.fits(views) & (self._prompts == prompt)
+        return allowed
+
+    def fits(self, views: tuple[int, ...]) -> NDArray[np.bool_]:
+        """For each view, whether the set may have it too."""
+        highest, used = np.zeros((2, self._prompts.max() + 1), dtype=int)
+        np.maximum.at(highest, self._prompts[list(views)], self._layers[list(views)])
+        used[self._prompts[list(views)]] = 1
+        of_view = highest[self._prompts]
+        blocks = highest.sum() - of_view + np.maximum(of_view, self._layers)
+        passes = used.sum() + 1 - used[self._prompts]
+        allowed: NDArray[np.bool_] = (blocks <= self._blocks) & (passes <= self._passes)
+        return allowed
+
+
+class Corpus:
+    """The text that means and components are fitted on, once for each pooling."""
+
+    def __init__(self, texts: Sequence[str], encode: Encode, device: str | torch.device) -> None:
+        self.texts, _ = unique_texts(texts)
+        self._encode, self._device = encode, device
+        self._fitted: dict[tuple[str, int], Centres] = {}
+
+    def centres(self, pooling: str, count: int) -> Centres:
+        """Every layer's mean and so many components."""
+        if (pooling, count) not in self._fitted:
+            views = as_tensor(self._encode(self.texts, [pooling])[pooling], self._device)
+            self._fitted[pooling, count] = fit_centres(views, count)
+        return self._fitted[pooling, count]
+
+
+def as_tensor(views: Array | Tensor, device: str | torch.device) -> Tensor:
+    """Views in float32 on a device."""
+    tensor = views if isinstance(views, Tensor) else torch.from_numpy(np.array(views))  # cached views are read-only
+    return tensor.to(device, torch.float32)
+
+
+def by_pooling_name(names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, Iterator[tuple[str, int]]]]:
+    """Views by their pooling; those of one are together."""
+    return groupby(names, key=lambda name: name[0])
+
+
+def differing_views(vectors: Tensor) -> Tensor:
+    """The views (texts, views, width) that are not the same for all texts, but for rounding."""
+    around = (vectors - vectors.mean(0)).square().sum(-1).mean(0)
+    return torch.nonzero(around > _SAME * vectors.square().sum(-1).mean(0)).flatten()
