@@ -11,6 +11,7 @@ seven sets. `stsb-dev` chooses on the pairs of STS-B dev that share no sentence 
 
 import argparse
 import json
+import re
 import time
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +22,12 @@ import torch
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
-DEV, SPLITS, RESAMPLES, BAGS, TEXT_B = 350, 5, 300, 12, 750
+DEV, SPLITS, RESAMPLES, BAGS, TEXT_B = 350, 5, 300, 30, 750
+FEWER_SPLITS = 2  # of the rows beside WHOLE, of fewer pairs and of costs
 SIZES = (50, 100, 200, 350, 1000)
 COLUMNS = {"as they are": (None, ""), "mean, A": (0, "A"), "8, A": (8, "A"), "mean, B": (0, "B"), "8, B": (8, "B")}
+TRANSFER = ("trec", "mrpc", "sst2_sentences", "cr")
+QUORA, NEIGHBOURS, ALIKE = 4000, 1000, 600
 WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts")
 
 
@@ -84,11 +88,33 @@ def prepare(folder: Path) -> None:
         drawn = [some[n] for n in random.permutation(len(some))[: 2 * TEXT_B]]
         text_b += [text for text, seen in zip(drawn, record.seen(drawn), strict=True) if not seen][:TEXT_B]
     picked = dev.pick(clean)
+    quora = pq.read_table(data_folder() / "multitask" / "quora.parquet").to_pylist()
+    quora = [row for row in quora if row["split"] == "dev"][:QUORA]
+    articles = pq.read_table(data_folder() / "mteb_types" / "summarization_summeval.parquet", columns=["text"])
+    following = [
+        sentence
+        for article in articles.column("text").to_pylist()
+        for sentence in re.split(r"(?<=[.!?])\s+", article)
+        if 20 < len(sentence) < 250
+    ]
+    transfer = {}
+    for name in TRANSFER:
+        table = pq.read_table(data_folder() / "transfer" / f"{name}.parquet").to_pydict()
+        transfer[name] = {
+            key: table[key] for key in table if key in ("text", "sentence1", "sentence2", "label", "split")
+        }
     facts = {
         "sets": sets,
         "dev": {"left": picked.left, "right": picked.right, "gold": list(map(float, picked.labels))},
         "A": text_a,
         "B": text_b,
+        "neighbours": following[:NEIGHBOURS],
+        "quora": {
+            "left": [row["sentence1"] for row in quora],
+            "right": [row["sentence2"] for row in quora],
+            "gold": [float(row["label"]) for row in quora],
+        },
+        "transfer": transfer,
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "views.json").write_text(json.dumps(facts), encoding="utf-8")
@@ -139,7 +165,8 @@ class Bench:
 
         facts = json.loads((folder / "views.json").read_text())
         self.sets = {name: facts["sets"][name] for name in sets}
-        self.dev = facts["dev"]
+        self.dev, self.quora, self.transfer = facts["dev"], facts["quora"], facts["transfer"]
+        self.text, self.following = facts["B"], facts["neighbours"]
         self.model = LayerModel.load(model)
         self.encoder, self.device = self.model.encoder, self.model.encoder.device
         (self.own,) = self.model.mix.poolings
@@ -189,6 +216,12 @@ class Bench:
         self.views = Remembered(self.encoder, self.all, self.device).read(texts)
         print(f"views: {time.perf_counter() - began:.0f} s", flush=True)
         for part in parts:
+            if part in ("elsewhere", "unlabelled"):
+                for found in getattr(self, f"part_{part}")():
+                    result[part] = found
+                    yield result | {"prompts": templates, "seconds": time.perf_counter() - began}
+                print(f"{part}: {time.perf_counter() - began:.0f} s", json.dumps(result[part]), flush=True)
+                continue
             for name, rows in self.sets.items():
                 getattr(self, f"part_{part}")(name, rows, result[part])
                 print(f"{part} {name}: {time.perf_counter() - began:.0f} s", flush=True)
@@ -213,9 +246,10 @@ class Bench:
         """Every row and column of the table."""
         for label, (poolings, passes) in self.rows().items():
             for column, (less, corpus) in COLUMNS.items():
-                if label not in WHOLE and column not in ("as they are", "8, A"):
+                if (label not in WHOLE or passes) and column not in ("as they are", "8, A"):
                     continue
-                search = self.search(rows, poolings, less=(less,), corpus=corpus, max_passes=passes)
+                splits = SPLITS if label in WHOLE else FEWER_SPLITS
+                search = self.search(rows, poolings, less=(less,), corpus=corpus, max_passes=passes, splits=splits)
                 cell = facts_of(search, gain=label == "all prompts")
                 result.setdefault(label, {}).setdefault(column, {})[name] = cell
 
@@ -224,7 +258,7 @@ class Bench:
         for size in SIZES:
             if size + 100 > len(rows["gold"]):
                 continue
-            search = self.search(rows, self.all, dev=size)
+            search = self.search(rows, self.all, dev=size, splits=FEWER_SPLITS)
             result.setdefault(str(size), {})[name] = facts_of(search, gain=True)
 
     def part_cost(self, name, rows, result):
@@ -232,7 +266,7 @@ class Bench:
         depth = self.encoder.depth
         limits = {f"{blocks} of one pass": (blocks / depth, 1) for blocks in sorted({1, depth // 6, depth // 2, depth})}
         for label, (cost, passes) in (limits | {"two passes": (2.0, 2)}).items():
-            search = self.search(rows, self.all, max_cost=cost, max_passes=passes)
+            search = self.search(rows, self.all, max_cost=cost, max_passes=passes, splits=FEWER_SPLITS)
             result.setdefault(label, {})[name] = facts_of(search) | {"cost": search.cost_.as_dict()}
 
     @cached_property
@@ -244,15 +278,142 @@ class Bench:
             chosen[column] = search.best_
         return chosen
 
+    @cached_property
+    def whole_sets(self):
+        """A fitted search for each set, which scores any mix on all of its pairs."""
+        return {name: self.search(rows, [self.own], splits=1, dev=10, bags=0) for name, rows in self.sets.items()}
+
+    def sts(self, mix):
+        """The average score of a mix on the seven sets."""
+        return float(np.mean([s._score(mix, np.arange(len(s._gold))) for s in self.whole_sets.values()]))
+
     def part_dev(self, name, rows, result):
         """The sets that STS-B dev chose, on another set."""
-        search = self.search(rows, [self.own], splits=1, dev=10)
-        every = np.arange(len(rows["gold"]))
+        search, every = self.whole_sets[name], np.arange(len(rows["gold"]))
         for column, best in self.by_dev.items():
             cell = {"test": search._score(best.mix, every), "mix": str(best.mix), "dev": best.dev}
             result.setdefault(column, {})[name] = cell
         last = search._score(search.last_.mix, every)
         result.setdefault("last layer", {})[name] = {"test": last, "mix": str(search.last_.mix)}
+
+    def part_elsewhere(self):
+        """The views chosen on STS-B dev, on transfer tasks and Quora's duplicates; those that Quora chose, on STS."""
+        from layerwise.classify import evaluate_classes, pair_features
+        from layerwise.search.metrics import as_metric
+
+        def embed(mix, texts):
+            return self.model.replaced(mix=mix).encode(texts, normalize_embeddings=True)
+
+        def duplicates(mix, rows):
+            cosines = (
+                embed(mix, [quora["left"][n] for n in rows]) * embed(mix, [quora["right"][n] for n in rows])
+            ).sum(1)
+            score = as_metric("average-precision")(np.array(quora["gold"])[rows], torch.device("cpu"))
+            return float(score(torch.from_numpy(cosines).double()[None])[0])
+
+        quora, every = self.quora, np.arange(len(self.quora["gold"]))
+        choosing = np.random.default_rng(0).permutation(every)[:DEV]
+        some = {key: [values[n] for n in choosing] for key, values in quora.items()}
+        seen = {*some["left"], *some["right"]}
+        reporting = [n for n in every if quora["left"][n] not in seen and quora["right"][n] not in seen]
+        views, self.views = self.views, Remembered(self.encoder, self.all, self.device).read(seen)
+        by_quora = self.search(some, self.all, dev=None, metric="average-precision").best_.mix
+        self.views = views
+        mixes = {
+            "last layer": self.whole_sets[next(iter(self.sets))].last_.mix,
+            "chosen on STS-B dev": self.by_dev["as they are"].mix,
+            "chosen on STS-B dev, 8, A": self.by_dev["8, A"].mix,
+            "chosen on Quora": by_quora,
+        }
+        result = {}
+        for label, mix in mixes.items():
+            cell = {"mix": str(mix), "sts": self.sts(mix), "quora": duplicates(mix, reporting)}
+            for name, rows in self.transfer.items():
+                if "text" in rows:
+                    features = embed(mix, rows["text"])
+                else:
+                    features = pair_features(embed(mix, rows["sentence1"]), embed(mix, rows["sentence2"]))
+                of = np.array(rows["split"])
+                splits = {role: np.flatnonzero(of == role) for role in ("train", "dev", "test") if (of == role).any()}
+                found = evaluate_classes(features, rows["label"], splits=splits or None, device=self.device)
+                cell[name] = found.accuracy
+            result[label] = cell
+            yield result
+
+    def part_unlabelled(self):
+        """Views chosen without labels: by each criterion, and how good those are that are taken for granted."""
+        from layerwise.mixes import LayerSet
+        from layerwise.search.alike import alike_and_unlike
+
+        depth, result = self.encoder.depth, {}
+        for label, mix in {
+            "last layer": LayerSet.of(depth, pooling=self.own),
+            "middle layer": LayerSet.of(depth // 2, pooling=self.own),
+            "all layers": LayerSet.of(*range(depth + 1), pooling=self.own),
+        }.items():
+            result[label] = {"mix": str(mix), "sts": self.sts(mix)}
+        everything = self.everything()
+        result["all views"] = {"mix": "", "sts": self.sts(everything)}
+        seen = self.views
+        for criterion in ("repetition", "deletion", "neighbours"):
+            texts = self.following if criterion == "neighbours" else self.text[:: len(self.text) // ALIKE]
+            left, right, labels = alike_and_unlike(criterion, texts)
+            some = {"left": left, "right": right, "gold": labels}
+            read = Remembered(self.encoder, self.all, self.device).read([*left, *right])
+            for label, poolings in {"layers": [self.own], "views": self.all}.items():
+                self.views = read
+                search = self.search(some, poolings, dev=None, metric="separation")
+                self.views = seen
+                best = search.best_
+                cell = {"mix": str(best.mix), "separation": best.dev, "sts": self.sts(best.mix)}
+                cell["last separation"] = search.last_.dev
+                result[f"{criterion}, {label}"] = cell
+                yield result
+            if criterion == "repetition":
+                for less in (None, 0, 8):
+                    mix = self.agreeing(read, texts, less)
+                    result[f"agreement, less {less}"] = {"mix": str(mix), "sts": self.sts(mix)}
+                    yield result
+
+    def everything(self):
+        """The mean of all layers of all poolings, each of length 1, but for layers that are the same for all texts."""
+        from layerwise.mixes import LayerSet, LayerViews
+        from layerwise.search.view_candidates import differing_views
+
+        parts = []
+        for name in self.all:
+            layers = differing_views(self.views.views[name][:2000]).tolist()
+            parts.append(LayerSet.of(*layers, pooling=name))
+        return LayerViews(tuple(parts), "unit")
+
+    def agreeing(self, read, texts, less):
+        """The views that agree best with the mean of all on which texts are alike: near ones and others."""
+        texts = list(dict.fromkeys(texts))
+        random = np.random.default_rng(0)
+        places = torch.tensor([read.places[text] for text in texts], device=self.device)
+        total = 0
+        for name in self.all:
+            views = read.views[name][places]
+            if less is not None:
+                views = self.corpora["B"].centres(name, less).taken_from(views)
+            unit = torch.nn.functional.normalize(views, dim=-1)
+            cosines = torch.einsum("alw,blw->lab", unit, unit)
+            spread = cosines.flatten(1).std(1)
+            keep = spread > 1e-4
+            total = total + (cosines[keep] / spread[keep, None, None]).sum(0)
+        total.fill_diagonal_(-torch.inf)
+        near = total.topk(3, dim=1).indices.cpu().numpy()
+        rows = np.repeat(np.arange(len(texts)), 6)
+        other = np.concatenate([near, random.integers(len(texts), size=(len(texts), 3))], 1).ravel()
+        rows, other = rows[rows != other], other[rows != other]
+        drawn = random.permutation(len(rows))[:1500]
+        rows, other = rows[drawn], other[drawn]
+        gold = total[torch.from_numpy(rows).to(self.device), torch.from_numpy(other).to(self.device)].cpu().tolist()
+        some = {"left": [texts[n] for n in rows], "right": [texts[n] for n in other], "gold": gold}
+        before, self.views = self.views, read
+        search = self.search(some, self.all, dev=None, less=(less,), corpus="B", bags=0)
+        self.views = before
+        return search.best_.mix
 
 
 def facts_of(search, *, gain=False):

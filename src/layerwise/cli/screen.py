@@ -10,7 +10,7 @@ from layerwise.errors import printable
 from layerwise.files import plain_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 def say_error(text: str) -> None:
@@ -27,6 +27,17 @@ def print_json(value: Any) -> None:
 def _escaped(line: str) -> str:
     """A line of JSON without what JSON allows and a terminal may obey."""
     return "".join(char if printable(char) == char else f"\\u{ord(char):04x}" for char in line)
+
+
+def points(score: float | None) -> str:
+    """A correlation or rate times 100; nothing for None."""
+    return "" if score is None else f"{100 * score:.1f}"
+
+
+def spent(seconds: "Mapping[str, float]") -> str:
+    """Such as "Views 3.1 s, search 0.07 s."."""
+    parts = ", ".join(f"{what} {took:.1f} s" if took >= 1 else f"{what} {took:.2f} s" for what, took in seconds.items())
+    return f"{parts[:1].upper()}{parts[1:]}."
 
 
 def print_line(text: str = "") -> None:

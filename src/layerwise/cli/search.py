@@ -1,7 +1,6 @@
 """`layerwise search MODEL PAIRS`: the best combination of the encoder's layers, with what it is worth."""
 
 import sys
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerwise.cli.folders import check_free
-from layerwise.cli.inputs import check_file, check_pairs, check_split
+from layerwise.cli.inputs import check_pairs, check_split
 from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import AsJson, DataFolder, Delimiter, Encoding, InputFormat, Model
-from layerwise.cli.screen import counting, print_json, print_line, print_table
+from layerwise.cli.screen import counting, points, print_json, print_line, print_table, spent
+from layerwise.cli.search_views import ViewOptions, search_text_views, search_views_of, show_text_views, show_views
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.muted import muted
 from layerwise.registry import check_known
@@ -21,14 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from layerwise.data import TaskRows
-    from layerwise.encoder import Prompt
     from layerwise.model import LayerModel
-    from layerwise.search import ClassSearchResult, LayerSearch, SearchResult, Space, TextResult, ViewResult
+    from layerwise.search import (
+        ClassSearchResult,
+        LayerSearch,
+        SearchResult,
+        Space,
+        TextResult,
+        ViewResult,
+        ViewTextResult,
+    )
 
 _POINTS = 100  # correlations and rates are shown times 100
-_LOOK = 100  # choosing pairs that have a first look at every view
-_SINGLES = 8  # best views alone that are shown
-_UNLABELLED = ("dropout", "pairs", "neighbours")
+_UNLABELLED = ("dropout", "pairs", "neighbours", "repetition", "deletion", "all")
 
 
 @loads_model
@@ -104,7 +109,8 @@ def search(
     no_labels: Annotated[
         str | None,
         typer.Option(
-            help="Choose without scores: dropout (two passes), pairs (the two columns) or neighbours (lines)."
+            help="Choose without scores: dropout (two passes), pairs (the two columns), neighbours (lines), "
+            "repetition, deletion (of words), or all (the last three must agree)."
         ),
     ] = None,
     compare_unlabelled: Annotated[
@@ -138,7 +144,7 @@ def search(
         check_free(save, overwrite)
     if no_labels is not None:
         check_known(no_labels, _UNLABELLED, "--no-labels")
-    views = _ViewOptions.of(prompts, scale, less, corpus, max_cost, max_passes)
+    views = ViewOptions.of(prompts, scale, less, corpus, max_cost, max_passes, needed=no_labels == "all")
     space = Space.parse(layers, highest=max_layer)
     reading = {"format": input_format, "encoding": encoding, "delimiter": delimiter}
     rows = _read(pairs, left, right, score, where, reading, metric, no_labels, data)
@@ -170,115 +176,14 @@ def search(
     check_request(pairs, rows, [name for name in names if name != "all"], chosen, head=head)
     loaded = LayerModel.load(model, **loading)
     if views is not None:
-        _report(_search_views(loaded, rows, names, chosen, views), save, overwrite, table, as_json)
+        asked = (loaded, rows, names, chosen, views)
+        found = search_text_views(*asked, no_labels) if no_labels else search_views_of(*asked)
+        _report(found, save, overwrite, table, as_json)
         return
     chosen.device = loaded.encoder.device if loaded.encoder.device.type == "cuda" else "cpu"
     chosen.head = only_head(loaded) if head else None
     result = _search_pairs(loaded, rows, names or list(loaded.mix.poolings), chosen, no_labels, compare_unlabelled)
     _report(result, save, overwrite, table, as_json)
-
-
-@dataclass(frozen=True)
-class _ViewOptions:
-    """What is asked of a search of views."""
-
-    prompts: "tuple[Prompt, ...] | None"  # None for all that suit the model
-    scale: str
-    less: tuple[int | None, ...]
-    corpus: Path | None
-    max_cost: float | None
-    max_passes: int | None
-
-    @classmethod
-    def of(
-        cls,
-        prompts: str | None,
-        scale: str | None,
-        less: str | None,
-        corpus: Path | None,
-        max_cost: float | None,
-        max_passes: int | None,
-    ) -> "_ViewOptions | None":
-        """Read the options; None where none of them is given."""
-        if all(option is None for option in (prompts, scale, less, corpus, max_cost, max_passes)):
-            return None
-        from layerwise.encoder import named_prompt, read_prompts
-        from layerwise.mixes import SCALES
-
-        check_known(scale or "unit", SCALES, "scale")
-        for option, limit in (("--max-cost", max_cost), ("--max-passes", max_passes)):
-            if limit is not None and limit <= 0:
-                raise InputError(f"{option} {limit} is not possible; give more than 0")
-        if corpus is not None and less is None:
-            raise InputError("--corpus is the text that --less is fitted on; give --less too, such as --less mean")
-        if corpus is not None:
-            check_file(corpus)
-        chosen: tuple[Prompt, ...] | None = ()
-        if prompts == "auto":
-            chosen = None
-        elif prompts is not None and Path(prompts).is_file():
-            chosen = tuple(read_prompts(Path(prompts)).values())
-        elif prompts is not None:
-            if Path(prompts).suffix in (".toml", ".txt"):
-                check_file(prompts)
-            chosen = tuple(named_prompt(name.strip()) for name in prompts.split(","))
-        return cls(chosen, scale or "unit", _read_less(less), corpus, max_cost, max_passes)
-
-    def check(self, rows: "TaskRows", **others: object) -> None:
-        """Refuse what a search of views has no use for."""
-        if rows.task.has_classes or rows.task.kind == "retrieval":
-            raise InputError(f"task {rows.task.name!r} has no graded pairs, by which views of prompts are searched")
-        plain = {"no_labels": None, "method": "auto", "layers": "all", "max_layer": None, "head": False, "table": None}
-        for name, value in others.items():
-            if value != plain[name]:
-                raise InputError(f"--{name.replace('_', '-')} is for sets of layers; leave it out with --prompts")
-
-
-def _read_less(less: str | None) -> tuple[int | None, ...]:
-    counts: list[int | None] = []
-    for part in (less or "none").split(","):
-        word = part.strip()
-        if word not in ("none", "mean") and not (word.isdigit() and int(word)):
-            raise InputError(f"--less {less!r}: {word!r} is neither none, mean nor a number of components")
-        counts.append(None if word == "none" else 0 if word == "mean" else int(word))
-    return tuple(dict.fromkeys(counts))
-
-
-def _search_views(
-    model: "LayerModel", rows: "TaskRows", poolings: list[str], search: "LayerSearch", options: _ViewOptions
-) -> "ViewResult":
-    from layerwise.encoder import prompts_for
-    from layerwise.search import ViewSearch, search_views, view_poolings
-
-    prompts = prompts_for(model.tokenizer) if options.prompts is None else options.prompts
-    corpus = None if options.corpus is None else _read_corpus(options.corpus)
-    views = ViewSearch(
-        view_poolings(model, poolings, prompts),
-        metric=search.metric,
-        scale=options.scale,  # type: ignore[arg-type] # checked
-        less=options.less,
-        look=_LOOK,
-        max_cost=options.max_cost,
-        max_passes=options.max_passes,
-        dev=0.5 if search.dev is None else search.dev,
-        splits=search.splits,
-        parts=search.parts,
-        seed=search.seed,
-        device=search.device if model.encoder.device.type != "cuda" else model.encoder.device,
-    )
-    name = "" if options.corpus is None else options.corpus.name
-    watch, bar = partial(counting, unit="sets"), sys.stderr.isatty()
-    return search_views(model, rows, views, watch, corpus=corpus, corpus_name=name, show_progress_bar=bar)
-
-
-def _read_corpus(path: Path) -> list[str]:
-    from layerwise.data import RowSource, text_of
-
-    rows = RowSource.of(str(path), ("text",))
-    texts = [text for row in rows if (text := text_of(rows, row, 0)).strip()]
-    if len(texts) < 2:
-        raise InputError(f"{path}: {len(texts)} sentences are too few to fit on; give thousands")
-    return texts
 
 
 def _search_pairs(
@@ -289,7 +194,7 @@ def _search_pairs(
     no_labels: str | None,
     compare_unlabelled: bool,
 ) -> "SearchResult | TextResult":
-    from layerwise.search import search_pairs, search_text
+    from layerwise.search import alike_texts, search_pairs, search_text
 
     watch, bar = partial(counting, unit="sets"), sys.stderr.isatty()
     with muted("layerwise.search"):  # its warnings are shown as notes to the result
@@ -297,10 +202,8 @@ def _search_pairs(
             return search_pairs(
                 model, rows, poolings, search, watch, unlabelled=compare_unlabelled, show_progress_bar=bar
             )
-        second = None if no_labels == "dropout" else rows.right
-        return search_text(
-            model, rows.left, second, poolings, search, watch, criterion=no_labels, show_progress_bar=bar
-        )
+        first, second = alike_texts(no_labels, rows.left, rows.right, seed=search.seed)
+        return search_text(model, first, second, poolings, search, watch, criterion=no_labels, show_progress_bar=bar)
 
 
 def _check_classes(
@@ -338,7 +241,7 @@ def _read(
     data: str | None,
 ) -> "TaskRows":
     """The rows of a plain file of pairs, or of a task."""
-    from layerwise.data import TaskRows, find_tasks, guess_format, load_task, read_pairs
+    from layerwise.data import find_tasks, guess_format, load_task, read_pairs
     from layerwise.search import RetrievalMetric
 
     if where is not None and "=" not in where:
@@ -356,12 +259,12 @@ def _read(
     retrieval = no_labels is None and RetrievalMetric.parse(metric or "")
     graded = None if no_labels else score or (None if retrieval else "score")
     if not no_labels and (input_format or guess_format(path)) == "text":
-        raise InputError(f"{path}: a text file has no pairs; give CSV, TSV, JSONL or Parquet, or --no-labels dropout")
+        raise InputError(f"{path}: a text file has no pairs; give CSV, TSV, JSONL or Parquet, or --no-labels all")
     column, _, value = (where or "").partition("=")
     try:
         rows = read_pairs(
             path,
-            (left, left) if no_labels in ("dropout", "neighbours") else (left, right),
+            (left, right) if no_labels in (None, "pairs") else (left, left),
             graded,
             where=(column, value) if where else None,
             **reading,
@@ -369,22 +272,20 @@ def _read(
         )
     except MissingColumnError as error:
         raise InputError(f"{error}; name the columns by --left, --right and --score") from error
-    if no_labels != "neighbours":
-        return rows
-    return TaskRows(rows.task, rows.left[:-1], rows.left[1:], [], [], {})
+    return rows
 
 
 def _report(
-    result: "SearchResult | TextResult | ClassSearchResult | ViewResult",
+    result: "SearchResult | TextResult | ClassSearchResult | ViewResult | ViewTextResult",
     save: Path | None,
     overwrite: bool,
     table: Path | None,
     as_json: bool,
 ) -> None:
     """Write what was asked for, then print the result."""
-    from layerwise.search import ClassSearchResult, ViewResult
+    from layerwise.search import ClassSearchResult, ViewResult, ViewTextResult
 
-    if table is not None and not isinstance(result, ViewResult):
+    if table is not None and not isinstance(result, ViewResult | ViewTextResult):
         (result.table if isinstance(result, ClassSearchResult) else result.search.table_).write(table)
     if save is not None:
         model = result.model
@@ -393,7 +294,9 @@ def _report(
         print_json(result.as_dict() | {"saved": str(save) if save else None})
         return
     if isinstance(result, ViewResult):
-        _show_views(result)
+        show_views(result)
+    elif isinstance(result, ViewTextResult):
+        show_text_views(result)
     else:
         _show_classes(result) if isinstance(result, ClassSearchResult) else _show(result)
     if save is not None:
@@ -404,7 +307,7 @@ def _show_classes(result: "ClassSearchResult") -> None:
     scores, report = result.as_dict(), result.report
     many = f", means of {len(report.splits)} splits" if len(report.splits) > 1 else ""
     rows = [
-        (name, scores[key]["mix"], _points(scores[key]["dev"]), _points(scores[key]["test"]))
+        (name, scores[key]["mix"], points(scores[key]["dev"]), points(scores[key]["test"]))
         for name, key in (("best found", "best"), ("last layer", "last"))
     ]
     title = f"{len(result.table):,} sets of layers, accuracy x 100 of a logistic regression{many}"
@@ -414,40 +317,7 @@ def _show_classes(result: "ClassSearchResult") -> None:
     print_line(str(result.verdict))
     if result.prompt:
         print_line(f"Put before the texts: {result.prompt!r}.")
-    print_line(_times(result.seconds))
-
-
-def _show_views(result: "ViewResult") -> None:
-    search, report = result.search, result.search.report_
-    best, last = search.best_, search.last_
-    many = f", means of {len(report.splits)} splits" if len(report.splits) > 1 else ""
-    views = sum(map(len, search.singles_.values()))
-    title = (
-        f"{views:,} views of {len(search.singles_)} prompts and poolings, {search.metric_name_} x 100; "
-        f"{report.dev_pairs:,} pairs choose, {report.test_pairs:,} others report{many}"
-    )
-    rows = [
-        ("best found", str(best.mix), _points(best.dev), _points(best.test)),
-        ("last layer", str(last.mix), _points(last.dev), _points(last.test)),
-    ]
-    print_table(("", "views", "dev", "unseen"), rows, title=title)
-    print_line(f"{result.verdict}")
-    print_line(f"The best found costs {search.cost_}.\n")
-    alone = sorted(search.singles_.items(), key=lambda item: -item[1].max())[:_SINGLES]
-    singles = [(name, str(int(scores.argmax())), _points(float(scores.max()))) for name, scores in alone]
-    print_table(("pooling", "best layer", "dev"), singles, title="The best views alone")
-    front = [
-        (str(len(one.cost.blocks)), str(sum(one.cost.blocks)), f"{one.cost.work:.2f}", str(one.choice.mix),
-         _points(one.choice.dev), _points(one.choice.test))
-        for one in search.front_
-    ]  # fmt: skip
-    heads = ("passes", "blocks", "work", "best set that costs no more", "dev", "unseen")
-    print_table(heads, front, title="Quality against cost")
-    if result.prompt:
-        print_line(f"Put before the texts: {result.prompt!r}.")
-    for warning in result.warnings:
-        print_line(f"Note: {warning}.")
-    print_line(_times(result.seconds))
+    print_line(spent(result.seconds))
 
 
 def _show(result: "SearchResult | TextResult") -> None:
@@ -463,13 +333,7 @@ def _show(result: "SearchResult | TextResult") -> None:
         print_line(f"Put before the texts: {' and '.join(repr(prompt) for prompt in dict.fromkeys(prompts))}.")
     for warning in result.warnings:
         print_line(f"Note: {warning}.")
-    print_line(_times(result.seconds))
-
-
-def _times(seconds: "Mapping[str, float]") -> str:
-    """Such as "Views 3.1 s, search 0.07 s."."""
-    spent = ", ".join(f"{what} {took:.1f} s" if took >= 1 else f"{what} {took:.2f} s" for what, took in seconds.items())
-    return f"{spent[:1].upper()}{spent[1:]}."
+    print_line(spent(result.seconds))
 
 
 def _show_choice(search: "LayerSearch") -> None:
@@ -491,18 +355,14 @@ def _show_scores(result: "SearchResult") -> None:
         f"{report.test_pairs:,} others report{many}"
     )
     rows = [
-        ("best found", str(best.mix), _points(best.dev), _points(best.test)),
-        ("last layer", str(last.mix), _points(last.dev), _points(last.test)),
+        ("best found", str(best.mix), points(best.dev), points(best.test)),
+        ("last layer", str(last.mix), points(last.dev), points(last.test)),
     ]
     if result.unlabelled is not None:
-        rows.append(("chosen without labels", str(result.unlabelled.mix), "", _points(result.unlabelled.test)))
+        rows.append(("chosen without labels", str(result.unlabelled.mix), "", points(result.unlabelled.test)))
     print_table(("", "layers @ pooling", "dev", "unseen"), rows, title=title)
     print_line(f"{result.verdict}\n")
-    front = [(str(c.layers[-1]), str(c.mix), _points(c.dev), _points(c.test)) for c in front_with_tests(search)]
+    front = [(str(c.layers[-1]), str(c.mix), points(c.dev), points(c.test)) for c in front_with_tests(search)]
     print_table(("blocks", "best set that needs no more", "dev", "unseen"), front, title="Quality against cost")
     shares = ", ".join(f"{layer}: {share:.0%}" for layer, share in search.stability_.items() if share >= 0.1)
     print_line(f"Chosen by halves of the pairs: layer {shares} (agreement {search.stability_.agreement:.0%}).")
-
-
-def _points(score: float | None) -> str:
-    return "" if score is None else f"{_POINTS * score:.1f}"

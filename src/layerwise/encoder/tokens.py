@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -75,14 +76,12 @@ class PromptTokenizer:
 
     def __init__(self, tokenizer: Any, prompt: Prompt, *, max_length: int, model: str) -> None:
         check_prompt(prompt, tokenizer, model)
-        truncating = _direct(tokenizer, max_length)
-        if truncating is None:
+        text = _text_of(tokenizer)
+        if text is None:
             raise InputError(f"{model}: its tokenizer is written in Python, and prompts need one of Rust")
         self.prompt = prompt
         self.max_length = max_length
-        self._truncating = truncating
-        self._whole = Tokenizer.from_str(truncating.to_str())
-        self._whole.no_truncation()
+        self._truncating, self._whole = _copy(text, max_length), _copy(text, None)
         words = in_words(prompt, tokenizer)
         self._parts = words.split(TEXT)
         self._mask_token = tokenizer.mask_token if prompt.has_mask else None
@@ -173,10 +172,23 @@ def _beginning(tokenizer: Tokenizer, text: str) -> str:
 
 
 def _direct(tokenizer: Any, max_length: int) -> Tokenizer | None:
+    text = _text_of(tokenizer)
+    return None if text is None else _copy(text, max_length)
+
+
+def _text_of(tokenizer: Any) -> str | None:
+    """A tokenizer of Rust as text; None for others."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or tokenizer.truncation_side != "right":
-        return None
-    direct = Tokenizer.from_str(backend.to_str())  # a copy: the user's tokenizer keeps its settings
-    direct.no_padding()
-    direct.enable_truncation(max_length)
-    return direct
+    return None if backend is None or tokenizer.truncation_side != "right" else str(backend.to_str())
+
+
+@lru_cache(maxsize=4)  # one for all prompts: to read a large vocabulary takes half a second
+def _copy(text: str, max_length: int | None) -> Tokenizer:
+    """A copy, for the user's tokenizer keeps its settings."""
+    copy = Tokenizer.from_str(text)
+    copy.no_padding()
+    if max_length is None:
+        copy.no_truncation()
+    else:
+        copy.enable_truncation(max_length)
+    return copy

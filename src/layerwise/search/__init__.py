@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         random_sets,
         without_each,
     )
+    from layerwise.search.alike import ALIKE, alike_and_unlike, alike_texts
     from layerwise.search.choose import Choice
     from layerwise.search.layer_search import LayerSearch, make_problems
     from layerwise.search.metrics import as_metric, check_gold, check_seed, redraw_pearson, redraw_spearman
@@ -47,5 +48,6 @@ if TYPE_CHECKING:
     from layerwise.search.view_cost import Cost, Prices, prices_of
     from layerwise.search.view_run import ViewResult, search_views, view_poolings
     from layerwise.search.view_search import ViewSearch
+    from layerwise.search.view_text import CRITERIA, Proposal, ViewTextResult, search_view_text
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -19,6 +19,7 @@ from layerwise.texts import unique_texts
 Encode = Callable[[list[str], list[str]], Mapping[str, Array | Tensor]]
 _SAME = 1e-9  # of a view's mean squared length: less variance than this is rounding
 _INFINITY = float("inf")
+_ALONE = 8  # prompts that are also searched each on its own, where passes or blocks are limited
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Candidates:
         chosen = sorted(counts)
         sets = by_pooling_name([self.names[view] for view in chosen])
         parts = tuple(LayerSet.of(*(layer for _, layer in group), pooling=pooling) for pooling, group in sets)
-        weights = tuple(float(counts[view]) for view in chosen)
+        weights = tuple(float(counts[view]) for view in chosen) if len(set(counts.values())) > 1 else ()
         mix, centres = LayerViews(parts, scale, less, weights), self._less(less)
         if centres is None:
             return mix
@@ -77,7 +78,7 @@ class Limits:
             return
         if self._passes > 1:
             yield self.fits
-        for prompt in np.unique(self._prompts):
+        for prompt in range(min(_ALONE, self._prompts.max() + 1)):  # those of the best poolings come first
             yield partial(self._fits_within, prompt)
 
     def within(self, views: tuple[int, ...]) -> NDArray[np.bool_]:

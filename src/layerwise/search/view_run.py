@@ -17,7 +17,7 @@ from layerwise.search.verdict import Verdict
 from layerwise.search.view_cost import prices_of
 from layerwise.search.view_search import ViewSearch
 
-_CENTRES = "means of views"  # as `what` of a record: the text that they were fitted on
+CENTRES = "means of views"  # as `what` of a record: the text that they were fitted on
 _PLAIN = ("mean", "last", "weighted-mean", "mean-but-first", "max")
 
 
@@ -54,7 +54,7 @@ class ViewResult:
         if not isinstance(verdict.use.mix, LayerViews) or verdict.use.mix.less is None:
             return model
         centres = self.corpus or FittedOn.of(choosing, source=self.rows.task.name)
-        return model.replaced(fitted_on=(*model.fitted_on, centres.named(_CENTRES)))
+        return model.replaced(fitted_on=(*model.fitted_on, centres.named(CENTRES)))
 
     @property
     def how(self) -> str:
@@ -166,7 +166,7 @@ def search_views(
         search.fit(encode, pairs.left, pairs.right, pairs.labels, prices=prices, own=own, corpus=corpus)
         search.report_, search.front_  # noqa: B018 - computed while their time is taken
     seconds = {"views": spent[0], "search": time.perf_counter() - began - spent[0]}
-    record = FittedOn.of(corpus, source=corpus_name, what=_CENTRES) if corpus is not None else None
+    record = FittedOn.of(corpus, source=corpus_name, what=CENTRES) if corpus is not None else None
     return ViewResult(model, pairs, search, record, seconds, prompt, model_notes(model, search))
 
 

@@ -94,8 +94,8 @@ class ViewSearch(Parameters):
         less: Sequence[int | None] = (None,),
         most: int = 8,
         width: int = 8,
-        bags: int = 12,
-        keep: int = 12,
+        bags: int = 30,
+        keep: int = 24,
         look: int | None = None,
         max_cost: float | None = None,
         max_passes: int | None = None,
@@ -201,6 +201,10 @@ class ViewSearch(Parameters):
         unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
         cosines: NDArray[np.float64] = (unit[left] * unit[right]).sum(1).cpu().numpy()
         return cosines
+
+    def score(self, mix: ViewMix) -> float:
+        """Of a mix, on all pairs."""
+        return self._score(mix, np.arange(len(self._gold)))
 
     def _embed(self, mix: ViewMix, texts: list[str]) -> Tensor:
         parts = []
