@@ -17,8 +17,8 @@ from support.forks import Forked, Forks
 
 _PAGE = 4096
 _DISK_SHARES = (0.0, 0.15, 0.4, 0.65, 0.9)  # of what the command leaves on a large disk
-# Of what the command adds to the address space; below about 10 MB Python's own compiler takes a MemoryError for a fault
-# of the source and shows a traceback.
+# Of what the command adds to the address space; with 6 MB an import once ended in a ValueError of
+# Python's compiler, which is shown as a traceback: less than 1 % is not tried.
 _MEMORY_SHARES = (0.01, 0.02, 0.03, 0.04, 0.07, 0.15, 0.25, 0.8)
 _LIMITED = """
 import resource, sys
