@@ -2,9 +2,11 @@
 
 import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,7 +15,16 @@ from hypothesis import strategies as st
 
 from layerwise.checksums import changed_files, write_checksums
 from layerwise.errors import InputError, ModelError
-from layerwise.files import atomic_file, atomic_folder, check_writable, plain_json, read_json, write_json, write_text
+from layerwise.files import (
+    atomic_file,
+    atomic_folder,
+    check_writable,
+    new_mapped_array,
+    plain_json,
+    read_json,
+    write_json,
+    write_text,
+)
 
 NAN, INFINITE = float("nan"), float("inf")
 
@@ -86,6 +97,25 @@ def test_a_full_disk_is_one_line_with_the_remedy(tmp_path):
         with atomic_folder(tmp_path / "model", remedy="nothing was changed there", error=ModelError):
             raise full
     assert names_in(tmp_path) == []
+
+
+def test_the_space_of_a_mapped_array_is_reserved_when_it_is_made(tmp_path, monkeypatch):
+    reserved = []
+    monkeypatch.setattr("os.posix_fallocate", lambda _file, start, size: reserved.append((start, size)))
+    array = new_mapped_array(tmp_path / "views.npy", dtype=np.float32, shape=(3, 2))
+    array[:] = 1
+    assert reserved == [(0, (tmp_path / "views.npy").stat().st_size)]
+    assert np.array_equal(np.load(tmp_path / "views.npy"), np.ones((3, 2), dtype=np.float32))
+
+
+@pytest.mark.parametrize(("number", "refused"), [(errno.ENOSPC, True), (errno.EOPNOTSUPP, False)])
+def test_a_full_disk_is_met_before_a_mapped_array_is_written(tmp_path, monkeypatch, number, refused):
+    def fail(*_arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("os.posix_fallocate", fail)
+    with pytest.raises(OSError, match="No space left") if refused else nullcontext():
+        new_mapped_array(tmp_path / "views.npy", dtype=np.float32, shape=(3, 2))
 
 
 def test_a_file_in_the_place_of_a_folder_is_one_line(tmp_path):

@@ -13,10 +13,11 @@ import numpy as np
 
 @dataclass
 class Tally:
-    """How often something was tried, and what did not hold, in one line each."""
+    """How often something was tried, and what did not hold, in one line each; `skipped` says why nothing was tried."""
 
     tried: int = 0
     broken: list[str] = field(default_factory=list)
+    skipped: str = ""
 
     def check(self, holds: bool, what: str) -> None:
         """Count one try; `what` says what went wrong where it does not hold."""

@@ -17,6 +17,32 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+OUT_OF_MEMORY = (
+    "not enough memory; use smaller batches (--tokens-per-batch, or train.batch_size of a recipe), fewer rows or a "
+    "smaller model"
+)
+_NO_MEMORY = (
+    "not enough memory",
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "out of memory",
+    "bad_alloc",
+    "can't start new thread",  # its stack
+    "failed to map segment from shared object",  # a library that is imported
+)
+
+
+def is_memory_shortage(error: BaseException) -> bool:
+    """Whether an exception says that there was no memory; of torch on a CPU it is a plain RuntimeError.
+
+    >>> is_memory_shortage(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."))
+    True
+    """
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError | ImportError | OSError) and any(text in str(error) for text in _NO_MEMORY)
+
+
 class LayerwiseError(ValueError):
     """The base of every error that a user can mend. Its text says what came, what was expected, what to do.
 

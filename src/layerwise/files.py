@@ -4,6 +4,7 @@ What is written is built beside its place, flushed to the disk and renamed. A fa
 what was there before, and is one line that names the file and the remedy.
 """
 
+import errno
 import json
 import os
 import tempfile
@@ -11,9 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import InputError, LayerwiseError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _REMEDY = "free some space or give another path"
 
@@ -74,6 +78,24 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise InputError(f"{target}: {nearest} is a file, not a folder; give another path")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise InputError(f"{target}: cannot be written: no permission in {nearest}; give another path")
+
+
+def new_mapped_array(path: Path, *, dtype: Any, shape: tuple[int, ...]) -> "np.memmap[Any, Any]":
+    """A new .npy file as a memory-mapped array. Its space is reserved, so that a full disk is an `OSError` here.
+
+    A full disk that is met while a memory map is written kills the process.
+    """
+    import numpy as np
+
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        with path.open("r+b") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot reserve
+                    raise
+    return array
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def muted(name: str) -> Iterator[None]:
-    """Without the warnings of one of our loggers."""
+    """Without the warnings of a logger; "" is the root logger."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.ERROR)

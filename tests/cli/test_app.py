@@ -317,7 +317,11 @@ def test_no_flag_is_shown_as_if_it_took_a_value():
     [
         (OSError(28, "No space left on device", "/full/model"), "error: /full/model: No space left on device; check"),
         (PermissionError(13, "Permission denied"), "error: a file: Permission denied; check the path, its permissions"),
-        (MemoryError(), "error: not enough memory"),
+        (MemoryError(), "error: not enough memory; use smaller batches"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"), "error: not enough memory; use"),
+        (RuntimeError("can't start new thread"), "error: not enough memory; use smaller batches"),
+        (ImportError("x.so: failed to map segment from shared object"), "error: not enough memory; use smaller"),
+        (OSError(12, "Cannot allocate memory"), "error: not enough memory; use smaller batches"),
     ],
 )
 def test_a_fault_of_the_machine_is_one_line(monkeypatch, capfd, fault, message):
@@ -326,6 +330,15 @@ def test_a_fault_of_the_machine_is_one_line(monkeypatch, capfd, fault, message):
 
     monkeypatch.setattr("layerwise.encoder.cache.ViewCache.entries", fail)
     assert_one_line(*run_main(monkeypatch, capfd, "cache"), message)
+
+
+def test_another_error_of_the_program_is_not_taken_for_a_lack_of_memory(monkeypatch, capfd):
+    def fail(*_arguments):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr("layerwise.encoder.cache.ViewCache.entries", fail)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        run_main(monkeypatch, capfd, "cache")
 
 
 def test_sigterm_ends_a_command_as_an_error_does(monkeypatch, capfd, tmp_path):

@@ -669,6 +669,18 @@ def test_disk_full_while_joining_keeps_the_shards(tmp_path, monkeypatch, tiny_be
 
 # Several processes, and SIGKILL
 
+
+def test_a_worker_without_memory_reports_one_line(tmp_path, text_file):
+    class NoMemory:
+        def load(self, _device):
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 256 bytes.")
+
+    reports = queue.Queue()
+    job = EmbedJob(RowSource.of(str(text_file), ("text",)))
+    _embed_tasks(NoMemory(), job, tmp_path, None, torch.get_num_threads(), queue.Queue(), reports)
+    assert str(reports.get_nowait()).startswith("not enough memory; use smaller batches")
+
+
 MANY = [" ".join(random.Random(i).choices(WORDS, k=1 + i % 13)) for i in range(1600)]
 
 

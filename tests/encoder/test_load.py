@@ -179,6 +179,15 @@ def test_a_damaged_tokenizer_is_refused(text, folder):
         load(folder)
 
 
+def test_a_model_that_memory_is_too_small_for_is_named(folder, monkeypatch):
+    def fail(*_arguments, **_options):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", fail)
+    with pytest.raises(ModelError, match="the tokenizer cannot be loaded: not enough memory; free some, or use a"):
+        LayerEncoder(folder, device="cpu")
+
+
 def test_a_tokenizer_of_another_model_is_refused(folder):
     tokenizer = tiny_tokenizer()
     places = len(tokenizer)

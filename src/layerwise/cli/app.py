@@ -26,7 +26,7 @@ from layerwise.cli import (
 from layerwise.cli.group import Group
 from layerwise.cli.screen import say_error
 from layerwise.cli.signals import orderly_stop
-from layerwise.errors import LayerwiseError, printable
+from layerwise.errors import OUT_OF_MEMORY, LayerwiseError, is_memory_shortage, printable
 from layerwise.version import __version__
 
 app = typer.Typer(
@@ -84,7 +84,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main() -> None:
-    """Run a command; a user's mistake, or a disk's fault, is one line and exit code 2."""
+    """Run a command; a user's mistake, a disk's fault or a lack of memory is one line and exit code 2."""
     try:
         with orderly_stop():
             sys.exit(app(standalone_mode=False, prog_name="layerwise") or 0)
@@ -97,12 +97,14 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output went away, e.g. `| head`
         sys.stderr.close()
         sys.exit(1)
-    except OSError as error:
-        where = error.filename or "a file"
-        say_error(f"{where}: {error.strerror or error}; check the path, its permissions and the free space")
-        sys.exit(2)
-    except MemoryError:
-        say_error("not enough memory; give fewer rows, or a smaller model")
+    except (MemoryError, OSError, RuntimeError, ImportError) as error:
+        if is_memory_shortage(error):
+            say_error(OUT_OF_MEMORY)
+        elif isinstance(error, OSError):
+            where = error.filename or "a file"
+            say_error(f"{where}: {error.strerror or error}; check the path, its permissions and the free space")
+        else:
+            raise
         sys.exit(2)
 
 

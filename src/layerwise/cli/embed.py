@@ -18,6 +18,7 @@ from layerwise.cli.options import (
     MaxLength,
     Mix,
     Model,
+    Precision,
     Revision,
     TrustRemoteCode,
 )
@@ -53,7 +54,8 @@ def embed(
     dtype: Dtype = "float32",
     max_length: MaxLength = None,
     tokens_per_batch: Annotated[int | None, typer.Option(help="Token budget of a batch.")] = None,
-    backend: Backend = "torch",
+    backend: Backend = None,
+    precision: Precision = "float",
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
@@ -85,6 +87,7 @@ def embed(
         "max_length": max_length,
         "tokens_per_batch": tokens_per_batch,
         "backend": backend,
+        "precision": precision,
         "revision": revision,
         "trust_remote_code": trust_remote_code,
     }

@@ -5,7 +5,7 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import Any
 
-from layerwise.cli.options import Backend, Device, Dtype, MaxLength, Revision, TrustRemoteCode
+from layerwise.cli.options import Backend, Device, Dtype, MaxLength, Precision, Revision, TrustRemoteCode
 
 Loading = dict[str, Any]
 
@@ -14,7 +14,8 @@ def _options(
     device: Device = None,
     dtype: Dtype = "float32",
     max_length: MaxLength = None,
-    backend: Backend = "torch",
+    backend: Backend = None,
+    precision: Precision = "float",
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:

@@ -108,7 +108,8 @@ def report(
     how = _typed(
         ("--max-length", loading["max_length"], None),
         ("--dtype", loading["dtype"], "float32"),
-        ("--backend", loading["backend"], "torch"),
+        ("--backend", loading["backend"], None),
+        ("--precision", loading["precision"], "float"),
     )
     chosen = [*source, *columns, "--limit", str(limit), "--seed", str(seed), *how]
     others = _typed(("--against", against, None), *(("--train", folder, None) for folder in trainings or ()))

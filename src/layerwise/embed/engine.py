@@ -23,7 +23,7 @@ from layerwise.embed.job import Chunk, EmbedJob, ModelChoice
 from layerwise.embed.shards import ShardFolder
 from layerwise.embed.worker import run_worker
 from layerwise.encoder import Progress, no_progress
-from layerwise.errors import LayerwiseError, ModelError
+from layerwise.errors import OUT_OF_MEMORY, LayerwiseError, ModelError, is_memory_shortage
 from layerwise.model import LayerModel
 
 _WRITES_WAITING = 2
@@ -186,3 +186,7 @@ def _embed_tasks(
         )
     except LayerwiseError as error:
         reports.put(LayerwiseError(str(error)))
+    except (MemoryError, OSError, RuntimeError, ImportError) as error:
+        if not is_memory_shortage(error):
+            raise
+        reports.put(LayerwiseError(OUT_OF_MEMORY))

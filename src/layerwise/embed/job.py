@@ -72,7 +72,7 @@ class EmbedJob:
         return settings | {
             "columns": list(self.source.columns),
             "mix": str(model.mix),
-            "backend": model.encoder.backend,
+            "backend": model.encoder.arithmetic,
             "model": model.digest(),
         }
 

@@ -20,7 +20,7 @@ from layerwise.data import column_type
 from layerwise.embed.job import Chunk, EmbedJob
 from layerwise.encoder import Array
 from layerwise.errors import InputError
-from layerwise.files import atomic_file, read_json, write_json
+from layerwise.files import atomic_file, new_mapped_array, read_json, write_json
 
 _MANIFEST = "_embed.json"
 _LOCK = ".lock"
@@ -157,8 +157,8 @@ def _join_npy(shards: Sequence[Path], building: Path) -> None:
     first = np.load(shards[0], mmap_mode="r", allow_pickle=False)
     shape = (sum(len(np.load(shard, mmap_mode="r", allow_pickle=False)) for shard in shards), first.shape[1])
     if first.dtype.itemsize * shape[0] * shape[1] > shutil.disk_usage(building.parent).free:
-        raise OSError(28, "No space left on device")  # a memory map would crash the process
-    joined = np.lib.format.open_memmap(building, mode="w+", dtype=first.dtype, shape=shape)
+        raise OSError(28, "No space left on device")
+    joined = new_mapped_array(building, dtype=first.dtype, shape=shape)
     start = 0
     for shard in shards:
         part = np.load(shard, allow_pickle=False)

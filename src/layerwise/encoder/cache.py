@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 from layerwise.digests import json_digest
 from layerwise.encoder.streaming import Array
 from layerwise.errors import InputError
+from layerwise.files import new_mapped_array
 from layerwise.places import default_cache_folder
 
 log = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ class ViewCache:
         return freed
 
     def _check_room(self, keys: Sequence[ViewKey]) -> None:
-        """Before hours of work: a full disk under a memory map would kill the process without a word."""
+        """Before hours of work."""
         needed, free = sum(4 * int(np.prod(key.shape)) for key in keys), shutil.disk_usage(self.folder).free
         if needed > free:
             raise InputError(
@@ -166,7 +167,7 @@ def _is_locked(building: Path) -> bool:
 
 def _new_views(folder: Path, key: ViewKey) -> Array:
     folder.mkdir()
-    views: Array = np.lib.format.open_memmap(folder / "views.npy", mode="w+", dtype=np.float32, shape=key.shape)
+    views: Array = new_mapped_array(folder / "views.npy", dtype=np.float32, shape=key.shape)
     return views
 
 

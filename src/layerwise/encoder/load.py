@@ -17,7 +17,7 @@ from torch.nn.modules.module import (
 )
 
 from layerwise.encoder.folders import ModelFolder, read_model_json
-from layerwise.errors import ModelError, UnsafeModelError
+from layerwise.errors import ModelError, UnsafeModelError, is_memory_shortage
 from layerwise.muted import quiet
 from layerwise.registry import check_known
 
@@ -309,6 +309,8 @@ def _is_pooler(key: str) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
+    if is_memory_shortage(error):
+        return "not enough memory; free some, or use a smaller model"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].endswith(":"):
         return f"{lines[0]} {lines[1]}"

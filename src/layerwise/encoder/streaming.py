@@ -19,7 +19,7 @@ from torch import Tensor
 
 from layerwise.encoder.batches import Batch, Rows, batches
 from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer
-from layerwise.errors import ModelError
+from layerwise.errors import ModelError, is_memory_shortage
 
 Array = NDArray[np.float32]
 Forward = Callable[..., Tensor]  # of tokens and mask, and of the places of the tokens that are pooled in a prompt
@@ -178,14 +178,6 @@ def _run(
         torch.cuda.empty_cache()
     todo.appendleft(batch)
     return None
-
-
-def is_memory_shortage(error: BaseException) -> bool:
-    """Whether an exception of torch says that there was no memory (on a CPU it is a plain RuntimeError)."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    text = str(error)
-    return "not enough memory" in text or "can't allocate memory" in text or "out of memory" in text
 
 
 def _to(device: torch.device, tensor: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from layerwise.errors import MixError, ModelError
+from layerwise.errors import MixError, ModelError, is_memory_shortage
 
 Pool = Callable[[Tensor], Any]
 Inputs = Mapping[str, Tensor]
@@ -206,6 +206,10 @@ def _probed(model: nn.Module, inputs: Inputs) -> list[Tensor]:
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, TypeError, AttributeError, LookupError, NotImplementedError) as error:
+        if is_memory_shortage(error):
+            raise ModelError(
+                f"{type(model).__name__}: not enough memory for a few tokens; free some, or use a smaller model"
+            ) from error
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise ModelError(
             f"{type(model).__name__} does not run as an encoder of sentences ({reason}): its config.json is of other "

@@ -127,7 +127,9 @@ def _host(name: str, why: ModelError, bar: bool, options: dict[str, Any]) -> Sub
     folder = find_model(name, revision=options.get("revision"), trust_remote_code=False)
     if not folder.modules:
         raise why
-    if options.get("backend", "torch") != "torch":
+    if options.get("precision", "float") != "float":
+        raise ModelError(f"{why}; so it cannot run in {options['precision']}: use precision float")
+    if (options.get("backend") or "torch") != "torch":
         raise ModelError(f"{why}; so the {options['backend']} backend cannot run it: use torch")
     if not options.get("trust_remote_code"):
         _check_modules(folder)

@@ -161,7 +161,7 @@ class LayerSubject(Subject):
             "tokenizer_hash": tokenizer,
             "max_length": encoder.max_length,
             "dtype": encoder.dtype,
-            "backend": encoder.backend,
+            "backend": encoder.arithmetic,
             "prompts": self.model.prompts if any(self.model.prompts.values()) else {},
             "default_prompt": self.model.default_prompt_name,
         }

@@ -176,7 +176,7 @@ class LayerModel:
     def digest(self) -> str:
         """A hash of everything that decides an embedding; every call hashes the weights as they are now."""
         encoder = self.encoder
-        settings = [encoder.max_length, encoder.dtype, encoder.backend, self.prompts, self.default_prompt_name]
+        settings = [encoder.max_length, encoder.dtype, encoder.arithmetic, self.prompts, self.default_prompt_name]
         return json_digest([*encoder.fingerprint(), *settings, self.mix_digest()])
 
     def mix_digest(self) -> str:

@@ -1,0 +1,106 @@
+"""int8 on a CPU: speed against sentence-transformers and our float backends, and what every layer loses on STS.
+
+    python benchmarks/int8.py [ENCODER ...] [--part speed|quality] [--sentences 300] [--repeats 5]
+
+Speed: STS sentences of mixed length, calls interleaved, `SentenceTransformer.encode` at the best of its batch sizes;
+encoders without sentence-transformers' modules are given to it as sentence-transformers would load them (mean of the
+last layer). Quality: Spearman x 100 over all test pairs of the seven STS sets, for the mean of every layer, in float,
+in int8, and in int8 with every linear layer quantised dynamically. Encoders and parts named replace those of the last
+run in benchmarks/results/int8.json.
+"""
+
+import argparse
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from embed import sts_sentences
+from layers import encoders
+from layerwise import LayerEncoder, LayerModel
+from layerwise.data import find_tasks
+from layerwise.encoder.int8 import Int8Plan
+from layerwise.evaluate import LayerSubject, evaluate
+from measure import RESULTS, interleaved, machine, medians, paired_ratio, shared_folder, write_result
+
+BATCH_SIZES = (8, 16, 32, 64)
+OURS = {"torch": {}, "onnx": {"backend": "onnx"}, "int8": {"precision": "int8"}}
+
+
+def speed(folder: Path | str, texts: list[str], repeats: int) -> dict[str, Any]:
+    """The last layer's mean by each backend, and sentence-transformers' `encode`."""
+    from sentence_transformers import SentenceTransformer
+
+    models = {name: LayerModel.load(folder, mix="last", device="cpu", **options) for name, options in OURS.items()}
+    theirs = SentenceTransformer(str(models["torch"].encoder.folder.root), device="cpu")
+    calls = {name: (lambda model=model: model.encode(texts)) for name, model in models.items()}
+    for size in BATCH_SIZES:
+        calls[f"SentenceTransformer, batch {size}"] = lambda size=size: theirs.encode(texts, batch_size=size)
+    for call in (*(lambda model=model: model.encode(texts[:32]) for model in models.values()), calls["onnx"]):
+        call()  # graphs are made and memory is taken
+    seconds = interleaved(calls, repeats)
+    middle = medians(seconds)
+    best = min((name for name in calls if name.startswith("Sentence")), key=middle.__getitem__)
+    return {
+        "sentences": len(texts),
+        "seconds": seconds,
+        "medians": middle,
+        "best_batch_size": best,
+        "speed_ratio_to_best": {name: 1 / paired_ratio(seconds, name, best) for name in models},
+        "speed_ratio_to_onnx": 1 / paired_ratio(seconds, "int8", "onnx"),
+    }
+
+
+def all_dynamic(folder: Path | str) -> LayerEncoder:
+    """An int8 encoder without blockwise layers, as `quantize_dynamic` alone makes it."""
+    encoder = LayerEncoder(folder, device="cpu", precision="int8")
+    encoder._onnx._plans = {encoder.fingerprint()[0]: Int8Plan((), {})}
+    return encoder
+
+
+def quality(folder: Path | str) -> dict[str, Any]:
+    """Score of every layer by precision: {precision: {set: [score of layer 0, 1, …]}}, and the average of the sets."""
+    tasks, data = find_tasks(suites=["sts"]), str(shared_folder() / "data")
+    made = {
+        "float": LayerEncoder(folder, device="cpu", backend="onnx"),
+        "int8": LayerEncoder(folder, device="cpu", precision="int8"),
+        "int8, all dynamic": all_dynamic(folder),
+    }
+    scores = {}
+    for name, encoder in made.items():
+        mixes = [str(layer) for layer in range(encoder.depth + 1)]
+        runs = evaluate(LayerSubject(LayerModel(encoder), mixes), tasks, data=data).runs
+        scores[name] = {task.name: [run.results[task.name].score for run in runs] for task in tasks}
+        averages = [sum(layers) / len(tasks) for layers in zip(*scores[name].values(), strict=True)]
+        scores[name]["average"] = averages
+        print(f"  {name}: {[round(score, 2) for score in averages]}", flush=True)
+    lost = [a - b for a, b in zip(scores["float"]["average"], scores["int8"]["average"], strict=True)]
+    return {"scores": scores, "lost_by_layer": lost, "blockwise": list(made["int8"]._onnx.plan.blockwise)}
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("encoders", nargs="*", default=["all-MiniLM-L6-v2"])
+    parser.add_argument("--part", choices=("speed", "quality"))
+    parser.add_argument("--sentences", type=int, default=300)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("layerwise").setLevel(logging.INFO)
+    path = RESULTS / "int8.json"
+    results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    folders = {"all-MiniLM-L6-v2": "default"} if options.encoders == ["all-MiniLM-L6-v2"] else encoders()
+    for name in options.encoders:
+        parts = results.setdefault(name, {})
+        if options.part != "quality":
+            parts["speed"] = speed(folders[name], sts_sentences(options.sentences), options.repeats)
+            print(name, {key: round(value, 2) for key, value in parts["speed"]["speed_ratio_to_best"].items()})
+        if options.part != "speed":
+            parts["quality"] = quality(folders[name])
+            print(name, "lost by layer", [round(value, 2) for value in parts["quality"]["lost_by_layer"]])
+        write_result("int8", results | {"machine": machine()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""int8 graphs stay near the float ones, are made once with their loss, and never mix with float views."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from layerwise import LayerEncoder, LayerModel
+from layerwise.encoder import ViewCache, graphs_folder
+from layerwise.encoder import onnx as onnx_module
+from layerwise.encoder.int8 import Int8Plan, choose_plan, quantise
+from layerwise.errors import InputError, MixError, ModelError
+from support.commands import call as run
+from support.commands import refused
+from support.tiny import DEPTH, SENTENCES
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+
+TOLERANCE = 0.05  # of the largest number of a layer
+FIRST = "encoder.layer.0.output.dense"
+
+
+def load(folder, **options) -> LayerEncoder:
+    return LayerEncoder(folder, device="cpu", precision="int8", **options)
+
+
+@pytest.fixture(scope="session")
+def made(tiny_folders, tmp_path_factory):
+    """A cache with bert's int8 graph of all layers, made once for all tests."""
+    folder = tmp_path_factory.mktemp("int8")
+    before = os.environ.get("LAYERWISE_CACHE")
+    os.environ["LAYERWISE_CACHE"] = str(folder)
+    try:
+        load(tiny_folders["bert"]).encode_layers(SENTENCES)
+    finally:
+        os.environ.pop("LAYERWISE_CACHE") if before is None else os.environ.update(LAYERWISE_CACHE=before)
+    return folder
+
+
+@pytest.fixture
+def graph(made, own_cache):
+    """The file of that graph, in a cache that this test may change."""
+    shutil.copytree(made, own_cache)
+    (path,) = graphs_folder().glob("*-int8-*.onnx")
+    return path
+
+
+def assert_near(views, expected) -> None:
+    largest = np.abs(expected).max((0, 2), keepdims=True)
+    assert (np.abs(views - expected) <= TOLERANCE * largest).all()
+    assert not np.array_equal(views, expected)
+
+
+@pytest.mark.parametrize("poolings", [["mean"], ["cls", "max"]])
+def test_every_layer_is_near_float(tiny_bert, graph, poolings):
+    expected = LayerEncoder(tiny_bert, device="cpu").encode_layers(SENTENCES, poolings)
+    for name, views in load(tiny_bert).encode_layers(SENTENCES, poolings).items():
+        assert views.shape == expected[name].shape == (len(SENTENCES), DEPTH + 1, views.shape[2])
+        np.testing.assert_allclose(views[:, 0], expected[name][:, 0], atol=1e-5)  # embeddings are not quantised
+        assert_near(views[:, 1:], expected[name][:, 1:])
+
+
+@pytest.mark.parametrize("name", ["mpnet", "modernbert"])
+def test_other_architectures_are_near_float(name, tiny_folders):
+    expected = LayerEncoder(tiny_folders[name], device="cpu").encode_layers(SENTENCES, layers=[2, -1])
+    assert_near(load(tiny_folders[name]).encode_layers(SENTENCES, layers=[2, -1]), expected)
+
+
+def test_the_graph_and_its_plan_are_made_once(tiny_bert, graph, monkeypatch):
+    monkeypatch.setattr(onnx_module, "quantise", lambda *_: pytest.fail("quantised again"))
+    monkeypatch.setattr("layerwise.encoder.int8.choose_plan", lambda *_: pytest.fail("chosen again"))
+    assert load(tiny_bert).encode_layers(SENTENCES).shape[1] == DEPTH + 1
+
+
+def test_the_loss_is_logged_and_stored_beside_the_graph(tiny_bert, caplog):
+    with caplog.at_level("INFO", logger="layerwise"):
+        load(tiny_bert).encode_layers(SENTENCES, layers=[1, 2])
+    assert "BertModel in int8: cosine with float 0.99" in caplog.text
+    (path,) = graphs_folder().glob("*-int8-*.onnx")
+    facts = json.loads(path.with_suffix(".json").read_text())
+    assert len(facts["cosine"]) == len(facts["points_float"]) == len(facts["points_int8"]) == 2
+    assert facts["pairs"] == 280
+    assert facts["sha256"] == path.with_suffix(".sha256").read_text()
+
+
+def test_most_weights_are_int8(graph):
+    kinds = {node.op_type for node in onnx.load(graph).graph.node}
+    assert {"MatMulInteger", "MatMulNBits"} <= kinds
+    assert graph.stat().st_size < next(p for p in graphs_folder().glob("*.onnx") if "int8" not in p.name).stat().st_size
+
+
+def test_views_of_either_precision_are_cached_apart(tiny_bert, graph, tmp_path):
+    cache = ViewCache(tmp_path / "views")
+    encoders = [
+        LayerEncoder(tiny_bert, device="cpu"),
+        LayerEncoder(tiny_bert, device="cpu", backend="onnx"),
+        load(tiny_bert),
+    ]
+    views = [encoder.encode_layers(SENTENCES, cache=cache) for encoder in encoders]
+    assert len(list(cache.entries())) == 3
+    assert not np.array_equal(views[1], views[2])
+    assert len({LayerModel(encoder).digest() for encoder in encoders}) == 3
+
+
+def test_another_plan_is_another_digest(graph, tiny_bert):
+    assert Int8Plan((FIRST,), {}).digest != Int8Plan((), {}).digest
+    assert load(tiny_bert).arithmetic.startswith("onnx-int8-")
+
+
+def test_weights_changed_after_the_first_call_are_seen(tiny_bert, graph):
+    encoder = load(tiny_bert)
+    before, arithmetic = encoder.encode_layers(SENTENCES), encoder.arithmetic
+    with torch.no_grad():
+        encoder.model.embeddings.word_embeddings.weight.mul_(2)
+    assert np.abs(encoder.encode_layers(SENTENCES) - before).max() > 0.1
+    assert arithmetic.startswith("onnx-int8-")
+
+
+def test_a_damaged_graph_and_a_damaged_plan_are_made_again(tiny_bert, graph, caplog):
+    expected = load(tiny_bert).encode_layers(SENTENCES)
+    graph.write_bytes(graph.read_bytes()[:1000])
+    (plan,) = graphs_folder().glob("*.int8.json")
+    plan.write_text("{")
+    np.testing.assert_array_equal(load(tiny_bert).encode_layers(SENTENCES), expected)
+    assert f"{graph}: the cached graph is damaged" in caplog.text
+
+
+def test_the_layer_with_the_largest_error_is_blockwise(tiny_bert):
+    encoder = LayerEncoder(tiny_bert, device="cpu")
+    with torch.no_grad():
+        encoder.model.get_submodule(FIRST).weight[:, 0] *= 300  # one weight column sets the scale of all
+    plan = choose_plan(encoder.model, encoder.encode_layers)
+    assert FIRST in plan.blockwise
+    assert len(plan.blockwise) < len(plan.errors)
+    assert not encoder.model.get_submodule(FIRST)._forward_hooks
+
+
+def test_blockwise_is_nearer_to_float_than_dynamic(tiny_bert, tmp_path):
+    encoder = LayerEncoder(tiny_bert, device="cpu", backend="onnx")
+    expected = encoder.encode_layers(SENTENCES)
+    (source,) = graphs_folder().glob("*.onnx")
+    names = [n for n, m in encoder.model.named_modules() if isinstance(m, torch.nn.Linear) and "encoder" in n]
+    errors = []
+    for blockwise in (names, []):
+        quantise(source, tmp_path / "graph.onnx", Int8Plan(tuple(blockwise), {}))
+        (key,) = encoder._onnx._sessions
+        encoder._onnx._sessions[key] = ort.InferenceSession(tmp_path / "graph.onnx")
+        errors.append(np.abs(encoder.encode_layers(SENTENCES) - expected).mean())
+    assert errors[0] < errors[1]
+
+
+def test_a_model_that_int8_changes_too_much_is_refused(tiny_bert, monkeypatch):
+    monkeypatch.setattr(onnx_module, "_LEAST_COSINE", 1.1)
+    with pytest.raises(ModelError, match=r"int8 changes this encoder too much \(cosine 1.00 with float\); use float"):
+        load(tiny_bert).encode_layers(SENTENCES)
+    assert not list(graphs_folder().glob("*-int8-*.onnx"))
+
+
+def test_the_command_embeds_in_int8(tiny_bert, graph, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(SENTENCES) + "\n")
+    run("embed", tiny_bert, tmp_path / "texts.txt", "-o", tmp_path / "out.npy", "--precision", "int8")
+    expected = LayerModel(load(tiny_bert)).encode(SENTENCES)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)
+
+
+def test_the_command_refuses_what_int8_cannot_do(tiny_bert, tmp_path, capsys, monkeypatch):
+    (tmp_path / "texts.txt").write_text("\n".join(SENTENCES) + "\n")
+    words = ("embed", tiny_bert, tmp_path / "texts.txt", "-o", tmp_path / "out", "--precision", "int8")
+    said = refused(capsys, monkeypatch, *words, "--backend", "torch")
+    assert said == "error: precision int8 runs with the onnx backend, not with torch; leave the backend out"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backend": "torch"}, "precision int8 runs with the onnx backend, not with torch; leave the backend out"),
+        ({"dtype": "bfloat16"}, "precision int8 runs on the CPU with dtype float32, not bfloat16 on cpu; leave both"),
+        ({"precision": "int4"}, "(?i)unknown precision 'int4'.*float, int8"),
+    ],
+)
+def test_what_int8_cannot_do_is_one_line(options, message, tiny_bert):
+    with pytest.raises(InputError, match=message):
+        LayerEncoder(tiny_bert, **{"precision": "int8", "device": "cpu"} | options)
+
+
+def test_a_gpu_is_refused(tiny_bert, monkeypatch):
+    monkeypatch.setattr("layerwise.encoder.layer_encoder.pick_device", lambda _: torch.device("cuda"))
+    with pytest.raises(InputError, match="precision int8 runs on the CPU with dtype float32, not float32 on cuda"):
+        LayerEncoder(tiny_bert, device="cuda", precision="int8")
+
+
+def test_prompts_and_token_states_are_refused(tiny_bert, graph):
+    encoder = load(tiny_bert)
+    with pytest.raises(InputError, match="Prompts are read with the torch backend only, not with ONNX or int8"):
+        encoder.encode_layers(SENTENCES, 'mean in "Topic: {text}"')
+    with pytest.raises(MixError, match="reads token states, which ONNX graphs don't give"):
+        LayerModel(encoder, "wk(start=1,window=2)")
+
+
+def test_a_model_that_does_not_export_is_one_line(tiny_bert, monkeypatch):
+    def fail(*_arguments, **_options):
+        raise RuntimeError("no operator for this")
+
+    monkeypatch.setattr(torch.onnx, "export", fail)
+    with pytest.raises(ModelError, match=r"cannot be exported to ONNX \(no operator for this\); use the torch backend"):
+        load(tiny_bert).encode_layers(SENTENCES)
