@@ -125,6 +125,15 @@ def test_other_columns_are_named_in_the_commands(files, tiny_bert, tmp_path):
     assert "--left a --right b --score grade --limit 1000" in words_of(out)
 
 
+def test_prompts_get_a_section(files, tiny_bert, tmp_path):
+    out = tmp_path / "r.html"
+    call("report", tiny_bert, "--pairs", files / "graded.csv", "--prompts", "means", "-o", out)
+    page = words_of(out)
+    assert "What prompts and poolings are worth" in page
+    assert "mask in means, layer 1: " in page
+    assert f"layerwise report {tiny_bert} --prompts means" in page
+
+
 def test_pairs_without_scores_get_a_report_that_says_so(files, tiny_bert, tmp_path):
     out = tmp_path / "r.html"
     said = " ".join(call("report", tiny_bert, "--pairs", files / "plain.csv", "-o", out).split())
@@ -161,6 +170,8 @@ MISTAKES = {
     "itself": (["--against", "{model}"], "a model against itself says nothing; give another one to --against"),
     "itself by a slash": (["--against", "{model}/"], "a model against itself says nothing"),
     "no other model": (["--against", "{tmp}/nowhere"], "nowhere: no such model folder"),
+    "no prompt": (["--prompts", "meens"], "meens"),
+    "prompts without grades": (["--pairs", "{files}/plain.csv", "--prompts", "auto"], "which needs graded pairs"),
     "no training": (["--train", "{tmp}/nothing"], "no metrics.jsonl there"),
 }
 

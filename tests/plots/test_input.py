@@ -71,6 +71,8 @@ CASES = {
     "matrix": ("layer_likeness", {"matrix": [1, 2]}, "matrix: the shape is (2,); expected (n, n), not empty"),
     "matrix NaN": ("layer_likeness", {"matrix": [[1, NAN]]}, "matrix: value nan at (0, 1); give finite numbers"),
     "sentences": ("attention_map", {"weights": [[1]], "sentences": []}, "sentences: 0 came for 1 rows of weights"),
+    "views": ("view_scores", {"scores": {"a": [1], "b": [1, 2]}}, "scores of 'b': 2 came for 1 layers of 'a'"),
+    "no view": ("view_scores", {"scores": {"a": [1]}, "chosen": [("a", 1)]}, "chosen: layer 1 is not there"),
     "label": ("attention_map", {"weights": [[1]], "sentences": [3]}, "A label is 3; expected a text"),
     "weights": ("attention_weights", {"weights": {"a": [1], "b": [1, 2]}}, "weights: the lengths differ: 'a' 1, 'b' 2"),
     "points": ("pair_map", {"points": {"a": np.ones((3, 2, 3))}, "gold": [1, 2, 3]}, "expected (3, 2, 2), not empty"),

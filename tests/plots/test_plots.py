@@ -157,6 +157,15 @@ def test_cells_hold_the_values_the_first_row_on_top(name, matrices):
     assert len({mesh.norm.vmax for mesh in meshes}) == 1
 
 
+def test_views_without_a_score_are_left_white_and_chosen_ones_have_dots():
+    panel = light("view_scores").axes[0]
+    (mesh,) = [mesh for mesh in panel.findobj(QuadMesh) if mesh.get_gid()]
+    shown = np.ma.filled(mesh.get_array(), np.nan).reshape(2, -1)
+    np.testing.assert_array_equal(shown, [MEAN, np.where(LAYERS > 0, CLS, np.nan)])
+    (dots,) = panel.findobj(PathCollection)
+    np.testing.assert_array_equal(dots.get_offsets(), [[3, 0], [5, 1]])
+
+
 def test_bars_and_points_and_small_panels_hold_the_values():
     bars = [bar.get_height() for bar in light("layers_chosen").axes[0].findobj(Rectangle) if bar.get_gid()]
     np.testing.assert_allclose(bars, 100 * np.clip(1 - LAYERS / 10, 0, 1))

@@ -11,6 +11,7 @@ import transformers as hf
 from scipy.stats import spearmanr
 
 from layerwise.data import pairs_in_memory
+from layerwise.encoder import named_prompt
 from layerwise.errors import InputError
 from layerwise.evaluate import cosine, gain_on_pairs
 from layerwise.measures import (
@@ -35,7 +36,15 @@ from layerwise.mixes import LayerAttention, parse_mix
 from layerwise.model import LayerModel
 from layerwise.plots import DARK, inline_svg
 from layerwise.postprocess import FittedOn
-from layerwise.report import ReportData, build_page, command_line, measure_model, measure_trainings, report_data
+from layerwise.report import (
+    ReportData,
+    build_page,
+    command_line,
+    measure_model,
+    measure_trainings,
+    measure_views,
+    report_data,
+)
 from layerwise.report.answer import answer, headline
 from layerwise.report.build import layer_table, pair_explorer, section
 from layerwise.report.page import page_html
@@ -361,6 +370,19 @@ def test_sections_of_one_model_and_of_two(found, shallow):
     points = "The most and the least alike pairs (t-SNE)"
     assert titles(one, "space") == [*spaces, "Layers alike (CKA)", points]
     assert titles(two, "space") == [*spaces, "Layers alike (CKA), shallow", "Layers alike (CKA), tiny", points]
+
+
+def test_views_have_a_section_of_their_own_after_the_search(found):
+    views = measure_views(found.subject, [named_prompt("means")], seed=1)
+    page = build_page(ReportData(found, views=views))
+    ids = [one.id for one in page.sections]
+    assert ids.index("views") == ids.index("search") + 1
+    (figure,) = page.sections[ids.index("views")].figures
+    assert page.sections[ids.index("views")].text == str(views.verdict)
+    assert str(views.search.best_.mix) in figure.note
+    for name, scores in views.search.singles_.items():
+        value = f"{100 * scores[2]:.4g}".replace("-", "−")
+        assert scores[2] == -1 or f"{name}, layer 2: {value}" in figure.svg
 
 
 def test_ids_of_all_figures_are_unique(found, shallow):

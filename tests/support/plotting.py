@@ -27,6 +27,7 @@ from layerwise.plots import (
     smoothing_curves,
     spectra,
     token_matrices,
+    view_scores,
 )
 
 LAYERS = np.arange(13)
@@ -90,6 +91,10 @@ FIGURES: dict[str, Callable[[Theme], Drawing]] = {
         weights={"short": WEIGHTS[:4].mean(0), "long": WEIGHTS[4:].mean(0)}, theme=t
     ),
     "attention_map": lambda t: attention_map(weights=WEIGHTS, sentences=TEXTS * 4, theme=t),
+    "view_scores": lambda t: view_scores(
+        scores={"mean": MEAN, "last in eol": np.where(LAYERS > 0, CLS, np.nan)},
+        chosen=[("mean", 3), ("last in eol", 5)], theme=t,
+    ),
     "pair_map": lambda t: pair_map(points={"before": POINTS, "after": POINTS**3}, gold=GRADES, theme=t),
     "before_after_curves": lambda t: before_after_curves(scores={"before": MEAN, "after": MEAN + 9}, theme=t),
     "dumbbells": lambda t: dumbbells(

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,7 @@ from layerwise.cli.options import (
     Trainings,
 )
 from layerwise.cli.screen import human_bytes, print_json, print_line, say_error
+from layerwise.cli.search_views import read_prompt_option
 from layerwise.errors import InputError
 from layerwise.extras import require
 from layerwise.files import check_writable
@@ -45,6 +47,10 @@ def report(
     limit: MostPairs = 1000,
     seed: DrawSeed = 0,
     trainings: Trainings = None,
+    prompts: Annotated[
+        str | None,
+        typer.Option(help="Show prompts and token poolings too: auto, names by commas, or a file (see search)."),
+    ] = None,
     data: DataFolder = None,
     as_json: AsJson = False,
     *,
@@ -63,9 +69,18 @@ def report(
     check_split(split, data)
     if pairs is not None:
         check_pairs(pairs)
+    from layerwise.encoder import prompts_for
     from layerwise.measures import ModelOnPairs  # takes seconds: the mistakes above are reported first
     from layerwise.model import LayerModel
-    from layerwise.report import build_page, command_line, measure_model, measure_trainings, report_data, write_page
+    from layerwise.report import (
+        build_page,
+        command_line,
+        measure_model,
+        measure_trainings,
+        measure_views,
+        report_data,
+        write_page,
+    )
 
     curves = measure_trainings(trainings or ())
     whole = (
@@ -82,6 +97,9 @@ def report(
         else demo_rows()
     )
     drawn = whole.limited(limit, seed=seed)
+    if prompts is not None and drawn.gold is None:
+        raise InputError("--prompts searches views, which needs graded pairs; give --pairs with a column of scores")
+    chosen_prompts = read_prompt_option(prompts)
     models = {name: LayerModel.load(name, **loading) for name in ([model] if against is None else [model, against])}
     try:
         results = [
@@ -94,6 +112,9 @@ def report(
         ]
         model_results, *baseline = results
         measured = report_data(model_results, *baseline, trainings=curves, seed=seed)
+        if prompts is not None:
+            asked = prompts_for(models[model].tokenizer) if chosen_prompts is None else chosen_prompts
+            measured = replace(measured, views=measure_views(model_results.subject, asked, seed=seed))
     except KeyboardInterrupt as stopped:
         say_error("interrupted; no report was written, but encoded views are cached: the same command will be faster")
         raise typer.Exit(130) from stopped
@@ -112,7 +133,8 @@ def report(
         ("--precision", loading["precision"], "float"),
     )
     chosen = [*source, *columns, "--limit", str(limit), "--seed", str(seed), *how]
-    others = _typed(("--against", against, None), *(("--train", folder, None) for folder in trainings or ()))
+    compared = [("--against", against, None), ("--prompts", prompts, None)]
+    others = _typed(*compared, *(("--train", folder, None) for folder in trainings or ()))
     commands = [
         command_line("report", model, *others, *chosen, "-o", out.name),
         command_line("analyze", model, "--measure", "all", *chosen),

@@ -47,7 +47,6 @@ class ViewOptions:
         """Read the options; None where none of them is given, unless they are needed."""
         if not needed and all(option is None for option in (prompts, scale, less, corpus, max_cost, max_passes)):
             return None
-        from layerwise.encoder import named_prompt, read_prompts
         from layerwise.mixes import SCALES
 
         check_known(scale or "unit", SCALES, "scale")
@@ -58,16 +57,7 @@ class ViewOptions:
             raise InputError("--corpus is the text that --less is fitted on; give --less too, such as --less mean")
         if corpus is not None:
             check_file(corpus)
-        chosen: tuple[Prompt, ...] | None = ()
-        if prompts == "auto":
-            chosen = None
-        elif prompts is not None and Path(prompts).is_file():
-            chosen = tuple(read_prompts(Path(prompts)).values())
-        elif prompts is not None:
-            if Path(prompts).suffix in (".toml", ".txt"):
-                check_file(prompts)
-            chosen = tuple(named_prompt(name.strip()) for name in prompts.split(","))
-        return cls(chosen, scale or "unit", _read_less(less), corpus, max_cost, max_passes)
+        return cls(read_prompt_option(prompts), scale or "unit", _read_less(less), corpus, max_cost, max_passes)
 
     def check(self, rows: "TaskRows", **others: object) -> None:
         """Refuse what a search of views has no use for."""
@@ -85,6 +75,21 @@ class ViewOptions:
         for name, value in others.items():
             if value != plain[name]:
                 raise InputError(f"--{name.replace('_', '-')} is for sets of layers; leave it out with --prompts")
+
+
+def read_prompt_option(prompts: str | None) -> "tuple[Prompt, ...] | None":
+    """The prompts of a file or by their names; none where none are asked for, None for "auto"."""
+    from layerwise.encoder import named_prompt, read_prompts
+
+    if prompts is None:
+        return ()
+    if prompts == "auto":
+        return None
+    if Path(prompts).suffix in (".toml", ".txt"):
+        check_file(prompts)
+    if Path(prompts).is_file():
+        return tuple(read_prompts(Path(prompts)).values())
+    return tuple(named_prompt(name.strip()) for name in prompts.split(","))
 
 
 def _read_less(less: str | None) -> tuple[int | None, ...]:

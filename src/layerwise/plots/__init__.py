@@ -10,7 +10,7 @@ from layerwise.doors import door
 if TYPE_CHECKING:
     from layerwise.plots.changes import before_after_curves, dumbbells
     from layerwise.plots.curves import MarkedMix, attention_weights, convergence, layer_curves, layer_curves_by_model
-    from layerwise.plots.heatmaps import attention_map, layer_likeness, token_matrices
+    from layerwise.plots.heatmaps import attention_map, layer_likeness, token_matrices, view_scores
     from layerwise.plots.points import pair_map
     from layerwise.plots.save import inline_svg, save_figure
     from layerwise.plots.search import (

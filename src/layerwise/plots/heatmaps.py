@@ -1,6 +1,6 @@
-"""Matrices as coloured cells: layers by layers (CKA), sentences by layers (attention), tokens by tokens (SSCL 5)."""
+"""Matrices as coloured cells: layers (CKA), sentences by layers (attention), views by layers, tokens (SSCL 5)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,7 +9,7 @@ from matplotlib.colors import Normalize
 from numpy.typing import ArrayLike
 
 from layerwise.errors import InputError
-from layerwise.plots.checks import Numbers, check_length, check_numbers
+from layerwise.plots.checks import Numbers, check_layers, check_length, check_numbers
 from layerwise.plots.style import (
     FONT,
     LIGHT,
@@ -28,6 +28,7 @@ from layerwise.plots.style import (
     shorten,
     style_axes,
 )
+from layerwise.registry import check_known
 
 _MOST_SENTENCES = 40  # that can be read beside the map
 _MOST_TOKENS = 40
@@ -74,6 +75,45 @@ def attention_map(*, weights: ArrayLike, sentences: Sequence[str], title: str = 
     panel.set_yticks(range(len(values)) if named else [], [shorten(text, 44) for text in sentences] if named else [])
     colour_bar(drawing, [panel], limits, "weight")
     return finish(drawing, f"Weights over {values.shape[1]} layers of {len(values)} sentences")
+
+
+def view_scores(
+    *,
+    scores: Mapping[str, ArrayLike],
+    chosen: Collection[tuple[str, int]] = (),
+    measure: str = "Spearman × 100",
+    title: str = "",
+    theme: Theme = LIGHT,
+) -> Drawing:
+    """The score of every view: a row for each prompt and token pooling, a column for each layer.
+
+    Args:
+        scores: Pooling -> (layers,), all of the same length; NaN where a view has no score.
+        chosen: The views that a search chose, as (pooling, layer), marked by dots.
+        measure: What the scores are.
+        title: Above the figure.
+        theme: LIGHT or DARK.
+    """
+    names = list(scores)
+    rows = [check_numbers(f"scores of {name!r}", scores[name], gaps=True) for name in names]
+    for name, row in zip(names, rows, strict=True):
+        check_length(f"scores of {name!r}", row, len(rows[0]), f"layers of {names[0]!r}")
+    values = check_numbers("scores", rows, shape=(None, None), gaps=True)
+    for name, layer in chosen:
+        check_known(name, names, "pooling")
+        check_layers("chosen", [layer], values.shape[1])
+    drawing, panel = new_panel(
+        theme, size=(8.6, max(2.4, 1.3 + 0.19 * len(names))), title=title, x="layer", y="", grid=None, ticks=False
+    )
+    limits = (float(max(0.0, np.nanmin(values))), float(np.nanmax(values)))
+    cells(drawing, panel, values, limits, lambda row, layer: f"{names[row]}, layer {layer}", square=False)
+    if chosen:
+        places, layers = [names.index(name) for name, _ in chosen], [layer for _, layer in chosen]
+        panel.scatter(layers, places, s=14, color=theme.ink, edgecolors=theme.paper, linewidths=0.8, zorder=3)
+    panel.set_xticks(layer_ticks(values.shape[1], 13))
+    panel.set_yticks(range(len(names)), [shorten(name, 44) for name in names])
+    colour_bar(drawing, [panel], limits, measure)
+    return finish(drawing, f"{measure} of {len(names)} prompts and poolings by layer; {len(chosen)} views are marked")
 
 
 def token_matrices(

@@ -8,5 +8,6 @@ if TYPE_CHECKING:
     from layerwise.report.build import build_page, command_line
     from layerwise.report.data import ModelResults, ReportData, measure_model, measure_trainings, report_data
     from layerwise.report.page import Page, write_page
+    from layerwise.report.views import measure_views
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -22,6 +22,7 @@ from layerwise.plots import inline_svg, theme_css
 from layerwise.report.answer import answer, headline
 from layerwise.report.data import ModelResults, ReportData
 from layerwise.report.page import Cell, Column, Explorer, Figure, Page, Section, Table
+from layerwise.report.views import views_section
 from layerwise.version import __version__
 
 
@@ -47,8 +48,11 @@ def build_page(data: ReportData, commands: Sequence[str] = ()) -> Page:
 
 
 def sections(data: ReportData) -> tuple[Section, ...]:
-    """The figures of all measures by section, without sections that have none."""
-    return tuple(drawn for name in SECTIONS if (drawn := section(data, name)).figures)
+    """The figures of all measures by section, without sections that have none; views come after the search."""
+    drawn = [section(data, name) for name in SECTIONS]
+    if data.views is not None:
+        drawn.insert(1 + [*SECTIONS].index("search"), views_section(data.views))
+    return tuple(one for one in drawn if one.figures)
 
 
 def section(data: ReportData, name: str) -> Section:

@@ -15,7 +15,7 @@ from layerwise.measures import (
     reporting_rows,
     short_names,
 )
-from layerwise.search import Gain
+from layerwise.search import Gain, ViewResult
 
 V = TypeVar("V", bound=MeasureValue)
 
@@ -50,13 +50,15 @@ class ModelResults:
 class ReportData:
     """All that a report shows: a model, perhaps another as its baseline, and trainings.
 
-    `gain` is how much better the model's similarities agree with the grades than the baseline's.
+    `gain` is how much better the model's similarities agree with the grades than the baseline's; `views` a search of
+    prompts and token poolings.
     """
 
     model: ModelResults
     baseline: ModelResults | None = None
     gain: Gain | None = None
     others: Mapping[str, Values[MeasureValue]] = field(default_factory=dict)  # of both models, and of trainings
+    views: ViewResult | None = None
 
     @property
     def models(self) -> tuple[ModelResults, ...]:
