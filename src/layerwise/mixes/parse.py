@@ -38,6 +38,7 @@ _WK = re.compile(r"wk(?:\((.*)\))?")
 _WK_OPTION = re.compile(r"(start|window|last)\s*=\s*([-+]?\d+)")
 _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)|(-?\d+)\s*\.\.\s*(-?\d+)")
 _NUMBER = re.compile(r"[-+]?\d+")
+_MOST_LAYERS = 10_000  # a range is written out before the encoder's depth is known
 _HELP = (
     "a mix is layers such as 'last', 'last-4', 'first-last', '0+last', 'all', '0,1,12', '1-3,12', '1:0.25,12:0.75' "
     "or 'concat(1,12)', followed by '@ mean', '@ cls', '@ last' or '@ last in eol'; several with '|' between them; "
@@ -134,7 +135,7 @@ def split_outside_quotes(text: str, separator: str) -> list[str]:
 
 def _span(part: str, text: str) -> Span:
     if match := _RANGE.fullmatch(part):
-        first, last = (int(number) for number in match.groups() if number is not None)
+        first, last = (_number(number, text) for number in match.groups() if number is not None)
         if is_backwards((first, last)):
             raise MixError(f"{text!r}: the range {part} runs backwards")
         return first, last
@@ -155,6 +156,8 @@ def _number(part: str, text: str) -> int:
     part = part.strip()
     if not _NUMBER.fullmatch(part):
         raise MixError(f"{text!r}: {part!r} is not a layer; {_HELP}")
+    if abs(int(part)) > _MOST_LAYERS:
+        raise MixError(f"{text!r}: no encoder has a layer {part}; {_HELP}")
     return int(part)
 
 
