@@ -28,10 +28,13 @@ from layerwise.version import __version__
 log = logging.getLogger(__name__)
 OPEN = ("/livez", "/readyz")  # for those who watch a server: no key, and answered until its end
 _STATIC = {
-    "/": ("page.html", "text/html"),
-    "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
+    "/": "page.html",
+    "/page.css": "page.css",
+    "/page.js": "page.js",
+    "/docs": "docs.html",
+    "/docs.js": "docs.js",
 }
+_MEDIA = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -168,8 +171,8 @@ async def _http_error(_: Request, error: HTTPException) -> Response:
 def _add_pages(app: FastAPI) -> None:
     """The page to try it, and the one that shows the API."""
     pages = resources.files("layerwise.serve").joinpath("page")
-    for path, (name, media_type) in _STATIC.items():
-        content = pages.joinpath(name).read_bytes()
+    for path, name in _STATIC.items():
+        content, media_type = pages.joinpath(name).read_bytes(), _MEDIA[name.rpartition(".")[2]]
 
         async def page(content: bytes = content, media_type: str = media_type) -> Response:
             return Response(content, media_type=media_type, headers=_PAGE_HEADERS)

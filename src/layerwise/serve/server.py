@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from layerwise.errors import InputError
 from layerwise.serve.app import service_of
+from layerwise.serve.kernels import choose_kernels
 from layerwise.serve.settings import ServeSettings
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class _Server(uvicorn.Server):
 def run_server(app: FastAPI, settings: ServeSettings, *, on_start: Callable[[str], object] | None = None) -> None:
     """Serve until a signal; `on_start` is called with the address when connections are accepted."""
     listening = _listen(settings)
+    choose_kernels(next(iter(service_of(app).models.values())).encoder)
     sys.setswitchinterval(_SWITCH_SECONDS)
     host, port = listening.getsockname()[:2]
     if on_start is not None:
