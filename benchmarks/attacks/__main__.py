@@ -23,6 +23,7 @@ LISTS = {
     "faults": "Faults",
     "numerics": "Numbers and shapes",  # a module named numbers would hide Python's own
     "mistakes": "A person's mistakes",
+    "serving": "A server among strangers",
 }
 
 

@@ -1,6 +1,7 @@
 """A server in a thread of this process, on a free port."""
 
 import base64
+import subprocess
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import numpy as np
 import uvicorn
 
 from layerwise.serve import ServeSettings, create_app
+from support.commands import COMMAND
 
 
 @dataclass
@@ -65,3 +67,53 @@ def running(models, headers=None, **settings):
 @contextmanager
 def _no_signals():
     yield
+
+
+def refused(answer, status, *parts, param=None):
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    for part in parts:
+        assert part in error["message"]
+    if param is not None:
+        assert error["param"] == param
+    assert len(error["message"].splitlines()) == 1
+    return error
+
+
+class Gate:
+    """Holds every pass of an encoder until it is opened, and notes the layers that each pass read."""
+
+    def __init__(self, monkeypatch, encoder):
+        self.opened, self.reached, self.passes = threading.Event(), threading.Event(), []
+        self._read = encoder.read
+        monkeypatch.setattr(encoder, "read", self.read)
+
+    def read(self, tokens, mask, layers, poolings, places=None):
+        self.reached.set()
+        self.opened.wait()
+        self.passes.append((len(tokens), list(layers), list(poolings)))
+        return self._read(tokens, mask, layers, poolings, places)
+
+
+@contextmanager
+def started(*words):
+    """`layerwise serve WORDS` as a process, on any free port unless one is named: the process and its address."""
+    words = [*map(str, words)]
+    if "--port" not in words:
+        words += ["--port", "0"]
+    process = subprocess.Popen([*COMMAND, "serve", *words], stdout=subprocess.PIPE, text=True)
+    try:
+        url = process.stdout.readline().partition(" ")[0]
+        assert url.startswith("http"), "it did not start"
+        while True:
+            try:
+                if httpx.get(f"{url}/readyz", timeout=60).status_code == 200:
+                    break
+            except httpx.TransportError:
+                assert process.poll() is None
+        yield process, url
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
