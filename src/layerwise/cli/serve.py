@@ -55,5 +55,6 @@ def serve(
     settings = read_serve_settings(flags, os.environ, config)
     from layerwise.serve import create_app, load_served, run_server  # takes seconds
 
-    app = create_app(load_served(settings), settings)
-    run_server(app, settings, on_start=lambda address: print_line(f"serving {', '.join(settings.models)} at {address}"))
+    served = load_served(settings)
+    names = ", ".join([*served.models, *served.indexes])
+    run_server(create_app(served, settings), settings, on_start=lambda address: print_line(f"{address} serves {names}"))

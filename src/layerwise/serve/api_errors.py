@@ -52,5 +52,5 @@ def closing() -> ApiError:
         503,
         "the server is shutting down; send the request to another one, or again in a moment",
         code="shutting_down",
-        headers={"Retry-After": "5", "Connection": "close"},
+        headers={"Retry-After": "5"},
     )

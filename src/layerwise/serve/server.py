@@ -18,6 +18,7 @@ from layerwise.serve.settings import ServeSettings
 log = logging.getLogger(__name__)
 _SWITCH_SECONDS = 0.0005  # Python's 5 ms are long for batches that take the lock between two operations
 _HEADER_BYTES = 65_536
+_QUIET_TICKS = 3
 
 
 class _Server(uvicorn.Server):
@@ -28,6 +29,7 @@ class _Server(uvicorn.Server):
         self._service = service_of(app)
         self._seconds = seconds
         self._end = 0.0
+        self._quiet = 0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the host's signature
         """A first signal begins to drain, a second one ends it."""
@@ -39,9 +41,10 @@ class _Server(uvicorn.Server):
         log.info("Shutting down: %d requests in flight", self._service.in_flight)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: whether it is time to end."""
-        if self._service.draining and (not self._service.in_flight or time.monotonic() > self._end):
-            self.should_exit = True
+        """Ten times a second: whether it is time to end. What came before the signal may be unread at first."""
+        if self._service.draining:
+            self._quiet = 0 if self._service.in_flight else self._quiet + 1
+            self.should_exit |= self._quiet > _QUIET_TICKS or time.monotonic() > self._end
         return await super().on_tick(counter)
 
 
