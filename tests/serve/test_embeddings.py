@@ -51,7 +51,7 @@ def test_mixed_requests_at_once_equal_encode(server, tiny_layers):
             ("float", "base64")[random.integers(2)],
             bool(random.integers(2)),
         )
-        for _ in range(120)
+        for _ in range(60)
     ]
 
     def ask(request):
