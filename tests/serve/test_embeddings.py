@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from support.serving import vectors_of
+from layerwise.model import LayerModel
+from support.serving import refused, running, vectors_of
 from support.tiny import SENTENCES, WORDS
 
 NEAR = {"rtol": 0, "atol": 1e-5}
@@ -69,3 +70,15 @@ def test_mixed_requests_at_once_equal_encode(server, tiny_layers):
         if normalize:
             expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
         np.testing.assert_allclose(vectors, expected, **NEAR)
+
+
+def test_onnx_gives_the_same_numbers_with_two_graphs(tiny_bert, tiny_layers, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("LAYERWISE_CACHE", str(tmp_path_factory.mktemp("graphs")))
+    model = LayerModel.load(tiny_bert, device="cpu", backend="onnx")
+    with running({"tiny": model}) as server:
+        for mix in (None, "0", "1-3 @ cls", "concat(0,4)", "last @ max | 2 @ mean"):
+            expected = (tiny_layers if mix is None else tiny_layers.with_mix(mix)).encode(SENTENCES)
+            more = {} if mix is None else {"layers": mix}
+            np.testing.assert_allclose(server.embed(input=SENTENCES, **more), expected, rtol=0, atol=1e-4)
+        refused(server.post("/v1/embeddings", input="a", layers='1 @ last in "a {text}"'), 422, "this server runs ONNX")
+        assert len(model.encoder._onnx._sessions) == 2

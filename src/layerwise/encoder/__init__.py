@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences
     from layerwise.encoder.load import DTYPES, pick_device
     from layerwise.encoder.onnx import graphs_folder
-    from layerwise.encoder.pooling import POOLINGS, pooled_mask
+    from layerwise.encoder.pooling import MASK, POOLINGS, pooled_mask
     from layerwise.encoder.prompts import (
         PLAIN,
         Pooled,

@@ -29,6 +29,7 @@ from layerwise.threads import one_thread_each
 
 log = logging.getLogger(__name__)
 _WINDOW = 4  # batches that are sorted by length together
+Needs = tuple[list[int], list[str]]  # layers and token poolings
 _RECENT = 0.05  # seconds after a batch in which those that it answered are likely to ask again
 
 
@@ -163,6 +164,8 @@ class Batcher:
 
     Args:
         encoder: Runs the batches.
+        graphs: The choices of layers and token poolings that are read; without any, what each batch needs. ONNX has a
+            graph for each choice, and takes the first that has all that a batch needs.
         workers: Threads; on a CPU each of them has one core, so that none waits for another inside an operation.
         fill_seconds: How long a batch that is not full waits for more, while others are being served.
         max_queue_tokens: `submit` refuses what would make more tokens wait.
@@ -174,6 +177,7 @@ class Batcher:
         self,
         encoder: LayerEncoder,
         *,
+        graphs: Sequence[Needs] = (),
         workers: int = 1,
         fill_seconds: float = 0.002,
         max_queue_tokens: int = 131_072,
@@ -182,6 +186,7 @@ class Batcher:
     ) -> None:
         self.encoder = encoder
         self.failure = ""
+        self._graphs = graphs
         self._fill_seconds = fill_seconds
         self._max_queue_tokens = max_queue_tokens
         self._max_seconds = max_seconds
@@ -344,7 +349,7 @@ class Batcher:
         at_once = 1 if encoder.device.type == "cpu" else 2  # a GPU runs a batch while the one before is copied back
         while todo:
             batch, start = todo.popleft(), time.perf_counter()
-            plan = _Plan(encoder, [rows[row] for row in batch.rows])
+            plan = _Plan(encoder, [rows[row] for row in batch.rows], self._graphs)
             values = run_batch(
                 batch,
                 todo,
@@ -370,7 +375,9 @@ class Batcher:
 class _Plan:
     """What a batch has to give: the union of the views that its rows need, then each model's embeddings of its rows."""
 
-    def __init__(self, encoder: LayerEncoder, members: Sequence[tuple[_Piece, int]]) -> None:
+    def __init__(
+        self, encoder: LayerEncoder, members: Sequence[tuple[_Piece, int]], graphs: Sequence[Needs] = ()
+    ) -> None:
         self._encoder = encoder
         self.members = members
         groups: dict[tuple[int, int], list[int]] = {}
@@ -381,8 +388,11 @@ class _Plan:
         for piece, _ in (members[group[0]] for group in self.groups):
             for name, layers in piece.text_pass.needs.items():
                 needs.setdefault(name, set()).update(layers)
-        self._poolings = list(needs)
-        self._layers = sorted(set().union(*needs.values()))
+        union: Needs = (sorted(set().union(*needs.values())), list(needs))
+        fitting = (
+            graph for graph in graphs if all(set(one) >= set(two) for one, two in zip(graph, union, strict=True))
+        )
+        self._layers, self._poolings = next(fitting, union)
 
     def forward(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> list[Tensor]:
         """For each group of rows, their embeddings; of a mix of several prompts, its views of this one."""

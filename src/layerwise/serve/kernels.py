@@ -13,7 +13,7 @@ _REPEATS = 3
 
 def choose_kernels(encoder: LayerEncoder) -> bool:
     """Time short and full batches with oneDNN and without, and keep the faster for this process."""
-    if encoder.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if encoder.device.type != "cpu" or encoder.backend != "torch" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return True
     with one_thread_each(), torch.inference_mode():
         seconds = {enabled: _seconds(encoder, enabled) for enabled in (True, False)}

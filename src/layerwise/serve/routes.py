@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from layerwise.encoder import POOLINGS, Array, prompt_library
+from layerwise.encoder import MASK, POOLINGS, Array, prompt_library
 from layerwise.files import plain_json
 from layerwise.predict import Predictions, Predictor
 from layerwise.serve.api_errors import ApiError
@@ -117,7 +117,7 @@ def api_routes(service: Service) -> APIRouter:
                 "layers": list(range(served.encoder.depth + 1)),
                 "width": served.encoder.width,
                 "mix": str(served.model.mix),
-                "poolings": [name for name in POOLINGS if name != "mask"],
+                "poolings": [name for name in POOLINGS if name != MASK],
                 "prompts": list(prompt_library()),
             }
         )

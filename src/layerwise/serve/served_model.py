@@ -9,7 +9,9 @@ from typing import Generic, TypeVar, cast
 import numpy as np
 
 from layerwise.encoder import (
+    MASK,
     PLAIN,
+    POOLINGS,
     Array,
     Prompt,
     PromptTokenizer,
@@ -24,7 +26,7 @@ from layerwise.mixes import LayerConcat, LayerJoin, LayerMix, LayerViews, LayerW
 from layerwise.model import LayerModel
 from layerwise.predict import Predictor
 from layerwise.serve.api_errors import ApiError
-from layerwise.serve.batcher import Job, TextPass
+from layerwise.serve.batcher import Job, Needs, TextPass
 
 ALL = "all"
 Texts = Sequence[str] | Sequence[Sequence[int]]
@@ -69,6 +71,13 @@ class ServedModel:
         self._tasks: dict[int, SentenceTokenizer] = {self.encoder.max_length: self._plain}
         self._mixed: _Recent[tuple[str | None, str | None], LayerModel] = _Recent(_MIXES)
         self._prompted: _Recent[Prompt, PromptTokenizer] = _Recent(_PROMPTS)
+
+    def graphs(self) -> list[Needs]:
+        """What ONNX reads: the layers of the model's own mix, or all; a graph for each, which takes long to make."""
+        if self.encoder.backend != "onnx":
+            return []
+        own = (sorted(self.model.mix.layers), list(self.model.mix.poolings))
+        return [own, (list(range(self.encoder.depth + 1)), [name for name in POOLINGS if name != MASK])]
 
     def model_for(self, options: Options) -> LayerModel:
         """The model with the mix that a request asks for."""

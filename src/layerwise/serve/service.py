@@ -12,7 +12,7 @@ import torch
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
-from layerwise.encoder import Array, check_sentences
+from layerwise.encoder import Array, LayerEncoder, check_sentences
 from layerwise.errors import LayerwiseError
 from layerwise.registry import did_you_mean
 from layerwise.serve.api_errors import ApiError, closing, overloaded
@@ -48,9 +48,14 @@ class Service:
     def start(self) -> None:
         """Start the threads."""
         for name, served in self.models.items():
+            graphs = served.graphs()
+            for layers, poolings in graphs:  # exported before the first request comes
+                tokens = torch.ones(1, 2, dtype=torch.int64)
+                served.encoder.read(tokens, tokens, layers, poolings)
             self._batchers[name] = Batcher(
                 served.encoder,
-                workers=_workers(served.encoder.device),
+                graphs=graphs,
+                workers=_workers(served.encoder),
                 fill_seconds=self.settings.fill_ms / 1000,
                 max_queue_tokens=self.settings.max_queue_tokens,
                 max_seconds=self.settings.deadline / 2,
@@ -192,6 +197,7 @@ class Service:
             )
 
 
-def _workers(device: torch.device) -> int:
-    """A core for each worker; a GPU has one worker."""
-    return min(_MOST_WORKERS, len(os.sched_getaffinity(0))) if device.type == "cpu" else 1
+def _workers(encoder: LayerEncoder) -> int:
+    """A core for each worker; a GPU has one worker, and ONNX threads of its own."""
+    alone = encoder.device.type != "cpu" or encoder.backend == "onnx"
+    return 1 if alone else min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
