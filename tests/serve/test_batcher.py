@@ -9,6 +9,7 @@ import pytest
 from layerwise.errors import ModelError
 from layerwise.serve import Batcher, ServedModel
 from layerwise.serve.batcher import QueueFull
+from layerwise.serve.kernels import choose_kernels
 from layerwise.serve.served_model import Options
 from support.serving import Gate
 from support.tiny import SENTENCES
@@ -134,3 +135,13 @@ def test_closing_fails_what_waits(served, gate, batcher):
     batcher.submit(late)
     with pytest.raises(RuntimeError, match="the batcher is closed"):
         late.future.result()
+
+
+def test_the_kernels_of_a_processor_are_chosen_once(served):
+    import torch
+
+    before = torch.backends.mkldnn.enabled
+    try:
+        assert choose_kernels(served.encoder) == torch.backends.mkldnn.enabled
+    finally:
+        torch.backends.mkldnn.enabled = before

@@ -384,15 +384,13 @@ class _Plan:
         for place, (piece, _) in enumerate(members):
             groups.setdefault((id(piece.job.model), piece.number), []).append(place)
         self.groups = list(groups.values())
-        needs: dict[str, set[int]] = {}
+        layers: set[int] = set()
+        poolings: dict[str, None] = {}
         for piece, _ in (members[group[0]] for group in self.groups):
-            for name, layers in piece.text_pass.needs.items():
-                needs.setdefault(name, set()).update(layers)
-        union: Needs = (sorted(set().union(*needs.values())), list(needs))
-        fitting = (
-            graph for graph in graphs if all(set(one) >= set(two) for one, two in zip(graph, union, strict=True))
-        )
-        self._layers, self._poolings = next(fitting, union)
+            poolings |= dict.fromkeys(piece.text_pass.needs)
+            layers.update(*piece.text_pass.needs.values())
+        fitting = (graph for graph in graphs if set(graph[0]) >= layers and set(graph[1]) >= set(poolings))
+        self._layers, self._poolings = next(fitting, (sorted(layers), list(poolings)))
 
     def forward(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> list[Tensor]:
         """For each group of rows, their embeddings; of a mix of several prompts, its views of this one."""
