@@ -55,18 +55,17 @@ def test_requests_for_different_layers_share_one_pass(served, gate, batcher):
     assert gate.passes[1:] == [(3, [0, 1, 3], ["mean", "cls"])]  # no layer above 3 is run
 
 
-def test_a_long_request_does_not_hold_up_a_short_one(served, gate, batcher):
+def test_a_long_request_does_not_hold_up_a_short_one(served, gate, batcher, monkeypatch):
     order = []
     hold(batcher, served, gate)
+    monkeypatch.setattr(batcher.encoder.budget, "tokens", 64)
     for name, texts in (("long", SENTENCES * 20), ("short", ["Rain."])):
         job = served.job(texts, Options())
         job.future.add_done_callback(lambda _, name=name: order.append(name))
-        batcher.encoder.budget.tokens, before = 64, batcher.encoder.budget.tokens
         batcher.submit(job)
     gate.opened.set()
     wait([job.future])
     batcher.close()
-    batcher.encoder.budget.tokens = before
     assert order[0] == "short"
 
 
@@ -145,3 +144,34 @@ def test_the_kernels_of_a_processor_are_chosen_once(served):
         assert choose_kernels(served.encoder) == torch.backends.mkldnn.enabled
     finally:
         torch.backends.mkldnn.enabled = before
+
+
+def test_a_request_that_waited_for_long_stays_in_front(served, gate, monkeypatch):
+    patient = Batcher(served.encoder, max_queue_tokens=10**6, max_seconds=0.0)
+    monkeypatch.setattr(patient, "check_room", lambda _: None)
+    order, jobs = [], []
+    hold(patient, served, gate)
+    monkeypatch.setattr(served.encoder.budget, "tokens", 64)
+    for name, texts in (("long", SENTENCES * 20), ("short", ["Rain."] * 100)):
+        jobs.append(served.job(texts, Options()))
+        jobs[-1].future.add_done_callback(lambda _, name=name: order.append(name))
+        patient.submit(jobs[-1])
+    gate.opened.set()
+    wait([job.future for job in jobs])
+    patient.close()
+    assert order == ["long", "short"]
+
+
+def test_a_wait_beyond_the_deadline_is_refused(served, gate, batcher):
+    gate.opened.set()
+    first = served.job(SENTENCES, Options())
+    batcher.submit(first)
+    wait([first.future])
+    batcher.check_room(2999)  # nothing waits: whatever it takes, it is begun at once
+    gate.opened.clear()
+    gate.reached.clear()
+    hold(batcher, served, gate)
+    batcher._max_seconds = 0.0
+    with pytest.raises(QueueFull) as full:
+        batcher.check_room(1)
+    assert full.value.seconds > 0

@@ -1,9 +1,9 @@
 """Requests share passes: batches by padded tokens across requests, whatever layers each of them wants.
 
 Worker threads take texts from one queue, first come first served. A request that takes more than a batch goes to the
-end of the queue after each batch of its texts, so that a long one cannot hold up the short ones behind it. In a batch
-the model runs up to the highest layer that any request needs, the union of their views is pooled, and each request gets
-its own mix of them.
+end of the queue after each batch of its texts, so that a long one cannot hold up the short ones behind it; one that has
+waited for long stays in front, so that the short ones cannot hold it up for ever. In a batch the model runs up to the
+highest layer that any request needs, the union of their views is pooled, and each request gets its own mix of them.
 """
 
 import logging
@@ -30,6 +30,7 @@ from layerwise.threads import one_thread_each
 log = logging.getLogger(__name__)
 _WINDOW = 4  # batches that are sorted by length together
 Needs = tuple[list[int], list[str]]  # layers and token poolings
+_KEPT = 0.9  # of the counts of speed, with each window
 _RECENT = 0.05  # seconds after a batch in which those that it answered are likely to ask again
 
 
@@ -58,6 +59,7 @@ class Job:
     passes: tuple[TextPass, ...]
     future: Future[Array] = field(default_factory=Future)
     waiting: int = 0  # tokens in the queue
+    submitted: float = 0.0
 
     def __post_init__(self) -> None:
         count = len(self.passes[0].tokens.ids)
@@ -126,25 +128,26 @@ class _Share:
     def is_over(self) -> bool:
         return self.start >= len(self.text_pass.tokens.ids) or self.job.future.done()
 
-    def take(self, room: int) -> tuple["_Piece", int]:
-        """The next rows of at most `room` tokens, at least one row; and their tokens."""
+    def take(self, room: int) -> "_Piece":
+        """The next rows of at most `room` tokens, at least one row."""
         ids, stop, size = self.text_pass.tokens.ids, self.start, 0
         while stop < len(ids) and (stop == self.start or size + len(ids[stop]) <= room):
             size += len(ids[stop])
             stop += 1
-        piece = _Piece(self.job, self.number, range(self.start, stop))
+        piece = _Piece(self.job, self.number, range(self.start, stop), size)
         self.start = stop
         self.job.waiting -= size
-        return piece, size
+        return piece
 
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    """Some rows of a pass that run in the next batches."""
+    """Some rows of a pass that run in the next batches, and how many tokens they have."""
 
     job: Job
     number: int
     rows: range
+    size: int
 
     @property
     def text_pass(self) -> TextPass:
@@ -196,7 +199,9 @@ class Batcher:
         self._waiting = 0
         self._idle = workers
         self._closed = False
-        self._rate = 0.0
+        self._running = 0
+        self._busy = (0.0, 0.0)  # tokens and seconds of late, older ones counting less
+        self._counted = 0.0  # when they were last added to
         self._last = (0.0, 0)  # when the last window ended, and how many requests were in it
         encoder.reader  # noqa: B018 - found by one thread, before there are several
         self._threads = [Thread(target=self._work, name=f"batcher-{n}", daemon=True) for n in range(workers)]
@@ -210,10 +215,11 @@ class Batcher:
 
     def check_room(self, tokens: int) -> None:
         """Refuse what would make the queue too long."""
-        waiting = self._waiting
-        seconds = waiting / self._rate if self._rate else 0.0
-        if waiting + tokens > self._max_queue_tokens or seconds > self._max_seconds:
-            raise QueueFull(seconds)
+        done, seconds = self._busy
+        backlog = self._waiting + self._running
+        wait = (backlog + tokens) * seconds / done if backlog and done else 0.0
+        if self._waiting + tokens > self._max_queue_tokens or wait > self._max_seconds:
+            raise QueueFull(wait)
 
     def submit(self, job: Job) -> None:
         """Put a request's texts into the queue; cancelling its future takes them out again."""
@@ -222,7 +228,7 @@ class Batcher:
                 job.fail(RuntimeError("the batcher is closed"))
                 return
             self.check_room(job.tokens)
-            job.waiting = job.tokens
+            job.waiting, job.submitted = job.tokens, time.perf_counter()
             self._waiting += job.waiting
             self._queue.extend(_Share(job, number) for number in range(len(job.passes)))
             self._changed.notify()
@@ -249,20 +255,22 @@ class Batcher:
     def _work(self) -> None:
         with self._threads_of_torch():
             while (pieces := self._next_window()) is not None:
-                start = time.perf_counter()
                 self._run_all(pieces)
-                self._note(pieces, time.perf_counter() - start)
+                self._note(pieces)
 
     def _threads_of_torch(self) -> AbstractContextManager[None]:
         return one_thread_each() if self.encoder.device.type == "cpu" else nullcontext()
 
-    def _note(self, pieces: Sequence[_Piece], seconds: float) -> None:
-        tokens = sum(len(piece.text_pass.tokens.ids[row]) for piece in pieces for row in piece.rows)
-        rate = len(self._threads) * tokens / max(seconds, 1e-6)
+    def _note(self, pieces: Sequence[_Piece]) -> None:
+        """Count what was done since anybody was last done, or since the first began: the speed of all workers."""
+        size, now = sum(piece.size for piece in pieces), time.perf_counter()
         with self._changed:
-            self._rate = 0.8 * self._rate + 0.2 * rate if self._rate else rate
-            self._last = (time.perf_counter(), len({id(piece.job) for piece in pieces}))
+            tokens, seconds = self._busy
+            self._busy = (_KEPT * tokens + size, _KEPT * seconds + now - self._counted)
+            self._counted = now
+            self._last = (now, len({id(piece.job) for piece in pieces}))
             self._idle += 1
+            self._running -= size
 
     def _next_window(self) -> list[_Piece] | None:
         """Wait for texts, and a moment for more of them while several clients are served; None at the end."""
@@ -278,7 +286,10 @@ class Batcher:
                 self._changed.wait_for(lambda: self._queue or self._closed)
             if not pieces:
                 return None
+            if self._idle == len(self._threads):
+                self._counted = time.perf_counter()
             self._idle -= 1
+            self._running += sum(piece.size for piece in pieces)
             if self._queue:
                 self._changed.notify()
             return pieces
@@ -290,6 +301,7 @@ class Batcher:
         pieces: list[_Piece] = []
         others: list[_Share] = []
         again: deque[_Share] = deque()
+        late = time.perf_counter() - self._max_seconds / 2
         group = None
         while room > 0 and (self._queue or again):
             if not self._queue:
@@ -302,14 +314,15 @@ class Batcher:
             if share.group != group:
                 others.append(share)
                 continue
-            piece, size = share.take(min(room, budget))
-            self._waiting -= size
-            room -= size
+            piece = share.take(room if share.job.submitted < late else min(room, budget))
+            self._waiting -= piece.size
+            room -= piece.size
             pieces.append(piece)
             if not share.is_over:
                 again.append(share)
-        self._queue.extendleft(reversed(others))
-        self._queue.extend(again)
+        in_front = [share for share in again if share.job.submitted < late]
+        self._queue.extendleft(reversed(in_front + others))
+        self._queue.extend(share for share in again if share.job.submitted >= late)
         return pieces
 
     def _run_all(self, pieces: list[_Piece]) -> None:

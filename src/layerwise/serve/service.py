@@ -58,7 +58,7 @@ class Service:
                 workers=_workers(served.encoder),
                 fill_seconds=self.settings.fill_ms / 1000,
                 max_queue_tokens=self.settings.max_queue_tokens,
-                max_seconds=self.settings.deadline / 2,
+                max_seconds=self.settings.deadline / 3,
                 on_batch=self.metrics.of_model(name, lambda name=name: self._batchers[name].waiting_tokens),  # type: ignore[misc]
             )
 
