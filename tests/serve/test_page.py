@@ -1,8 +1,14 @@
 """The page in a real browser: drawn, quiet, at any width, in both themes, and asking nobody but its server."""
 
+import pyarrow as pa
 import pytest
 
+from layerwise.index import ExactIndex
+from layerwise.serve import ServedModel
+from layerwise.serve.load import Served, served_index
 from support.report_page import PHONE, fits, opened, text
+from support.serving import running
+from support.tiny import SENTENCES
 
 
 def compared(tab, server):
@@ -34,7 +40,7 @@ def test_sentences_are_compared_in_every_layer(browser, server, tiny_layers, loo
 def test_a_mistake_is_told_with_its_remedy(browser, server):
     with opened(browser) as (tab, _):
         tab.goto(server.url)
-        tab.wait_for_function("document.querySelector('#python_code').textContent !== ''")
+        tab.wait_for_selector("#python_code:not(:empty)")
         tab.fill("#mix_a", "lsat")
         tab.click("#compare button")
         tab.wait_for_selector("#problem:not([hidden])")
@@ -44,13 +50,13 @@ def test_a_mistake_is_told_with_its_remedy(browser, server):
 def test_the_lines_to_copy_name_this_server_and_its_model(browser, server):
     with opened(browser) as (tab, log):
         tab.goto(server.url)
-        tab.wait_for_function("document.querySelector('#python_code').textContent !== ''")
+        tab.wait_for_selector("#python_code:not(:empty)")
         tab.fill("#mix_b", "1-3 @ cls")
         for code in ("#curl_code", "#python_code"):
             assert f"{server.url}/v1" in text(tab, code)
             assert "1-3 @ cls" in text(tab, code)
         tab.click("[data-copy=curl_code]")
-        tab.wait_for_function("document.querySelector('[data-copy=curl_code]').textContent === 'Copied'")
+        tab.wait_for_selector("[data-copy=curl_code]:text-is('Copied')")
         assert tab.locator("#searching").is_hidden()
         assert log.problems == []
 
@@ -62,4 +68,19 @@ def test_the_api_page_lists_every_address(browser, server):
         titles = tab.locator("h2").all_inner_texts()
         assert {"POST /v1/embeddings", "POST /v1/search", "GET /readyz"} <= set(titles)
         assert fits(tab)
+        assert log.problems == []
+
+
+def test_an_index_is_searched(browser, tiny_layers):
+    table = pa.table({"row": range(len(SENTENCES)), "text": SENTENCES})
+    index = ExactIndex(tiny_layers.encode(SENTENCES), table=table)
+    model = ServedModel("tiny", tiny_layers)
+    served = Served({"tiny": model}, {"mine": served_index("mine", index, [model], "mine")})
+    with running(served) as server, opened(browser) as (tab, log):
+        tab.goto(server.url)
+        tab.fill("#query", SENTENCES[3])
+        tab.click("#search button")
+        tab.wait_for_selector("#hits li")
+        assert tab.locator("#hits li").first.inner_text() == f"1.000 {SENTENCES[3]}"
+        assert tab.locator("#hits li").count() == len(SENTENCES)
         assert log.problems == []
