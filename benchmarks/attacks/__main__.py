@@ -24,6 +24,7 @@ LISTS = {
     "shortages": "Faults",
     "numerics": "Numbers and shapes",  # a module named numbers would hide Python's own
     "mistakes": "A person's mistakes",
+    "serving": "A server among strangers",
 }
 
 

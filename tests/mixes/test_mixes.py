@@ -261,3 +261,5 @@ def test_a_huge_range_costs_no_memory_before_it_is_refused():
     assert peak < 1_000_000, f"{peak:,} bytes for one range: a typing error could take all memory"
     with pytest.raises(MixError, match="There is no layer 300000"):
         mix.resolve(12)
+    with pytest.raises(MixError, match="no encoder has so many layers"):
+        parse_mix("views(0-99999999999 @ mean; 1 @ cls)")

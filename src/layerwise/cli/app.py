@@ -21,6 +21,7 @@ from layerwise.cli import (
     recipes,
     report,
     search,
+    serve,
     train,
 )
 from layerwise.cli.group import Group
@@ -48,6 +49,7 @@ app.command("fit")(fit.fit)
 app.command("train")(train.train)
 app.command("multitask")(multitask.multitask)
 app.command("predict")(predict.predict)
+app.command("serve")(serve.serve)
 app.command("recipes")(recipes.recipes)
 app.command("demo")(demo.demo)
 app.add_typer(cache.app, name="cache")

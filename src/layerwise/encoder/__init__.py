@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from layerwise.doors import door
 
 if TYPE_CHECKING:
-    from layerwise.encoder.batches import padded_texts
+    from layerwise.encoder.batches import Batch, padded_texts, token_batches
     from layerwise.encoder.cache import CacheEntry, ViewCache, ViewKey
     from layerwise.encoder.dropout import dropout_rate
     from layerwise.encoder.fingerprint import tokenizer_fingerprint
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences
     from layerwise.encoder.load import DTYPES, pick_device
     from layerwise.encoder.onnx import graphs_folder
-    from layerwise.encoder.pooling import POOLINGS, pooled_mask
+    from layerwise.encoder.pooling import MASK, POOLINGS, pooled_mask
     from layerwise.encoder.prompts import (
         PLAIN,
         Pooled,
@@ -26,7 +26,16 @@ if TYPE_CHECKING:
         read_prompts,
     )
     from layerwise.encoder.smollm import smollm2_folder
-    from layerwise.encoder.streaming import Array, Progress, ahead, no_progress, stream, window_rows, windows_of
+    from layerwise.encoder.streaming import (
+        Array,
+        Progress,
+        ahead,
+        no_progress,
+        run_batch,
+        stream,
+        window_rows,
+        windows_of,
+    )
     from layerwise.encoder.taps import (
         LayerReader,
         TappedLayers,

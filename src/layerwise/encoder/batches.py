@@ -59,7 +59,7 @@ def padded_texts(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Ten
     return padded(np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(lengths.sum())), lengths, pad_id)
 
 
-def batches(
+def token_batches(
     ids: Sequence[Sequence[int]],
     *,
     budget: int,

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.encoder.batches import Batch, Rows, batches
+from layerwise.encoder.batches import Batch, Rows, token_batches
 from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer
 from layerwise.errors import ModelError, is_memory_shortage
 
@@ -106,11 +106,11 @@ def stream(
         window = _Window(len(tokens.ids), len(tokens.ids))
         unfinished.append(window)
         todo = deque(
-            batches(tokens.ids, budget=budget.tokens, slack=budget.slack, may_pad=may_pad, places=tokens.places)
+            token_batches(tokens.ids, budget=budget.tokens, slack=budget.slack, may_pad=may_pad, places=tokens.places)
         )
         while todo:
             batch = todo.popleft()
-            values = _run(batch, todo, pad_id=pad_id, forward=forward, device=device, budget=budget)
+            values = run_batch(batch, todo, pad_id=pad_id, forward=forward, device=device, budget=budget)
             if values is None:
                 continue
             transfers.append(_start_transfer(window, batch.rows, values))
@@ -149,15 +149,15 @@ def ahead(function: Callable[[S], R], items: Iterable[S]) -> Iterator[R]:
             yield result
 
 
-def _run(
+def run_batch(
     batch: Batch,
     todo: deque[Batch],
     *,
     pad_id: int,
-    forward: Forward,
+    forward: Callable[..., R],
     device: torch.device,
     budget: TokenBudget,
-) -> Tensor | None:
+) -> R | None:
     """The batch's result, or None after putting its halves back because it did not fit into memory."""
     if batch.size > budget.tokens and len(batch.rows) > 1:
         todo.extendleft(reversed(batch.split()))

@@ -38,6 +38,7 @@ _WK = re.compile(r"wk(?:\((.*)\))?")
 _WK_OPTION = re.compile(r"(start|window|last)\s*=\s*([-+]?\d+)")
 _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)|(-?\d+)\s*\.\.\s*(-?\d+)")
 _NUMBER = re.compile(r"[-+]?\d+")
+_MOST_LAYERS = 10_000  # of a range among views, which are counted before the encoder's depth is known
 _HELP = (
     "a mix is layers such as 'last', 'last-4', 'first-last', '0+last', 'all', '0,1,12', '1-3,12', '1:0.25,12:0.75' "
     "or 'concat(1,12)', followed by '@ mean', '@ cls', '@ last' or '@ last in eol'; several with '|' between them; "
@@ -109,6 +110,8 @@ def _weighted_set(part: str, text: str, pooling: str) -> tuple[LayerSet, list[fl
     mix = _single(_TIMES.sub(r"\2", layers) + at + named, pooling)
     if not isinstance(mix, LayerSet):
         raise MixError(f"{text!r}: {mix} is no set of layers; as in views(5,9 @ mean; 12 @ cls; unit)")
+    if any(last - first > _MOST_LAYERS for first, last in mix.spans):
+        raise MixError(f"{text!r}: no encoder has so many layers; as in views(5,9 @ mean; 12 @ cls; unit)")
     if not counts:
         return mix, [] if any(first < 0 for first, _ in mix.spans) else [1.0] * len(mix.layers)
     return mix, [counts.get(layer, 1.0) for layer in mix.layers]

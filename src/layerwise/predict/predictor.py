@@ -122,14 +122,18 @@ class Predictor:
         self, task: str, columns: Sequence[Sequence[str]], *, progress: Progress = no_progress
     ) -> NDArray[np.float32]:
         """The outputs of the task's head for n rows of texts: (n, classes) logits, or (n,); heads run in float32."""
-        head, device = self.heads[task], self.model.encoder.device
-        with _in_eval_mode(*_modules(self.model), head), torch.inference_mode():
+        with _in_eval_mode(*_modules(self.model)), torch.inference_mode():
             embedded = embed_columns(self.model, columns, self._tokenizers[task], progress=progress)
-            with torch.autocast(device.type, enabled=False):
-                parts = [
-                    head(*(torch.from_numpy(column[start : start + _ROWS]).to(device) for column in embedded)).cpu()
-                    for start in range(0, len(columns[0]), _ROWS)
-                ]
+        return self.head_outputs(task, embedded)
+
+    def head_outputs(self, task: str, embedded: Sequence[Array]) -> NDArray[np.float32]:
+        """As `outputs`, for texts that are embedded already: (n, width) for each column."""
+        head, device = self.heads[task], self.model.encoder.device
+        with _in_eval_mode(head), torch.inference_mode(), torch.autocast(device.type, enabled=False):
+            parts = [
+                head(*(torch.from_numpy(column[start : start + _ROWS]).to(device) for column in embedded)).cpu()
+                for start in range(0, len(embedded[0]), _ROWS)
+            ]
         outputs: NDArray[np.float32] = torch.cat(parts).numpy()
         return outputs
 

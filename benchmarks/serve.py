@@ -1,0 +1,322 @@
+"""The server against sentence-transformers' encode behind a plain FastAPI route, in one run on one machine.
+
+    python benchmarks/serve.py [--part speed|mixed|overload|soak] [--seconds 20] [--model default] [--backend torch]
+
+- speed: STS sentences of mixed length by 1, 8 and 32 clients, one and 16 texts a request: texts a second, p50 and p99,
+  also as a ratio to what `LayerModel.encode` reaches offline on the same texts, and to the plain route;
+- mixed: requests with different `layers` against requests with equal ones;
+- overload: eight times the clients that it can serve: what was answered, refused and how late, and the memory;
+- soak: a steady load for `--seconds`, with the memory every few seconds.
+
+Servers run in processes of their own, and so do the clients, which all share the machine's cores.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from embed import sts_sentences
+from measure import RESULTS, machine, write_result
+
+CLIENTS, TEXTS = (1, 8, 32), (1, 16)
+LAYERS = ("last", "0", "1-3", "last-4", "2 @ cls", "concat(1,6)", "1:0.25,6:0.75", "5 @ max")
+
+
+@dataclass
+class Load:
+    """What some clients saw: seconds of each answered request, statuses of all of them."""
+
+    seconds: list[float] = field(default_factory=list)
+    statuses: dict[int, int] = field(default_factory=dict)
+    texts: int = 0
+    wall: float = 0.0
+
+    def summary(self) -> dict:
+        """Texts a second and percentiles of the latency, in milliseconds."""
+        taken = np.array(self.seconds or [np.nan]) * 1000
+        return {
+            "texts_per_second": round(self.texts / self.wall, 1),
+            "p50_ms": round(float(np.percentile(taken, 50)), 1),
+            "p99_ms": round(float(np.percentile(taken, 99)), 1),
+            "statuses": self.statuses,
+        }
+
+
+class Client:
+    """One connection that is kept, by asyncio alone: a client must not take the cores that the server needs."""
+
+    def __init__(self, port: int, path: str = "/v1/embeddings") -> None:
+        self._port = port
+        self._path = path
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, body: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        writer.write(
+            f"POST {self._path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        length = int(head.split("content-length: ")[1].split("\r\n")[0])
+        answer = await reader.readexactly(length)
+        if "connection: close" in head:
+            self.close()
+        return int(head.split(" ")[1]), answer
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+async def load(port: int, bodies: list[bytes], texts: int, *, clients: int, seconds: float, path: str) -> Load:
+    """So many clients that send the bodies in turn, each its next when the last is answered."""
+    measured, waiting = Load(), iter(range(10**9))
+    start = time.perf_counter()
+
+    async def work() -> None:
+        client = Client(port, path)
+        while time.perf_counter() - start < seconds:
+            body = bodies[next(waiting) % len(bodies)]
+            began = time.perf_counter()
+            status, _ = await client.post(body)
+            measured.statuses[status] = measured.statuses.get(status, 0) + 1
+            if status == 200:
+                measured.seconds.append(time.perf_counter() - began)
+                measured.texts += texts
+            else:
+                await asyncio.sleep(0.05)
+        client.close()
+
+    await asyncio.gather(*(work() for _ in range(clients)))
+    measured.wall = time.perf_counter() - start
+    return measured
+
+
+def drive(port: int, bodies: list[bytes], texts: int, *, clients: int, seconds: float, path: str) -> Load:
+    """`load` in this process."""
+    return asyncio.run(load(port, bodies, texts, clients=clients, seconds=seconds, path=path))
+
+
+def bodies_of(texts: list[str], count: int, layers: tuple[str, ...] = ()) -> list[bytes]:
+    """Requests of so many texts each, as the openai package sends them."""
+    groups = [texts[start : start + count] for start in range(0, len(texts) - count + 1, count)]
+    return [
+        json.dumps(
+            {"input": group[0] if count == 1 else group, "encoding_format": "base64"}
+            | ({"layers": layers[number % len(layers)]} if layers else {})
+        ).encode()
+        for number, group in enumerate(groups)
+    ]
+
+
+@contextmanager
+def process(*command: str) -> Iterator[tuple[int, psutil.Process]]:
+    """A server in a process of its own, on a free port: the port, and the process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL)
+    try:
+        while True:
+            if started.poll() is not None:
+                sys.exit("the server did not start")
+            try:
+                status, _ = asyncio.run(Client(port).post(b'{"input": "A first sentence."}'))
+                if status == 200:
+                    break
+            except OSError:
+                time.sleep(0.2)
+        yield port, psutil.Process(started.pid)
+    finally:
+        started.terminate()
+        started.wait()
+
+
+def plain_route(model: str, port: int) -> None:
+    """What people write first: sentence-transformers' encode behind a FastAPI route."""
+    import uvicorn
+    from fastapi import FastAPI
+    from pydantic import BaseModel
+    from sentence_transformers import SentenceTransformer
+
+    from layerwise.encoder import find_model
+
+    encoder = SentenceTransformer(str(find_model(model).root))
+    app = FastAPI()
+
+    class Asked(BaseModel):
+        input: str | list[str]
+
+    @app.post("/v1/embeddings")
+    def embed(asked: Asked) -> dict:
+        texts = [asked.input] if isinstance(asked.input, str) else asked.input
+        vectors = encoder.encode(texts)
+        return {"data": [{"index": n, "embedding": vector.tolist()} for n, vector in enumerate(vectors)]}
+
+    uvicorn.run(app, port=port, log_level="error")
+
+
+def offline(model: str, backend: str, texts: list[str], repeats: int = 3) -> float:
+    """Texts a second of `LayerModel.encode` on all texts."""
+    from layerwise import LayerModel
+
+    loaded = LayerModel.load(model, backend=backend)
+    loaded.encode(texts[:32])
+    taken = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        loaded.encode(texts)
+        taken.append(time.perf_counter() - start)
+    return len(texts) / statistics.median(taken)
+
+
+def largest_difference(ours: int, plain: int, texts: list[str]) -> float:
+    """Of the numbers of both servers."""
+
+    def ask(port: int) -> np.ndarray:
+        _, body = asyncio.run(Client(port).post(bodies_of(texts, len(texts))[0]))
+        rows = [item["embedding"] for item in json.loads(body)["data"]]
+        return np.array([np.frombuffer(base64.b64decode(r), "<f4") if isinstance(r, str) else r for r in rows])
+
+    return float(np.abs(ask(ours) - ask(plain)).max())
+
+
+def speed(options: argparse.Namespace, texts: list[str]) -> dict:
+    """Ours and the plain route in turn, for each number of clients and texts."""
+    rate = offline(options.model, options.backend, texts)
+    print(f"offline: {rate:.0f} texts/s", flush=True)
+    cells = []
+    with (
+        process(*ours(options)) as (port, _),
+        process(sys.executable, __file__, "--plain", options.model) as (plain, _),
+    ):
+        difference = largest_difference(port, plain, texts[:64])
+        for count in TEXTS:
+            for clients in CLIENTS:
+                how = {"clients": clients, "seconds": options.seconds, "path": "/v1/embeddings"}
+                measured = {
+                    name: drive(where, bodies_of(texts, count), count, **how).summary()
+                    for name, where in (("layerwise", port), ("plain", plain))
+                }
+                ratio = measured["layerwise"]["texts_per_second"] / measured["plain"]["texts_per_second"]
+                cells.append(
+                    {
+                        "clients": clients,
+                        "texts": count,
+                        **measured,
+                        "ratio": round(ratio, 2),
+                        "of_offline": round(measured["layerwise"]["texts_per_second"] / rate, 2),
+                    }
+                )
+                print(json.dumps(cells[-1]), flush=True)
+    return {"offline_texts_per_second": round(rate, 1), "largest_difference": difference, "cells": cells}
+
+
+def mixed(options: argparse.Namespace, texts: list[str]) -> dict:
+    """Equal and different `layers`, in turn; equal ones ask for the last layer."""
+    taken: dict[str, list[float]] = {"equal": [], "different": []}
+    with process(*ours(options)) as (port, _):
+        for _ in range(options.repeats):
+            for name, layers in (("equal", LAYERS[:1]), ("different", LAYERS)):
+                how = {"clients": 8, "seconds": options.seconds, "path": "/v1/embeddings"}
+                taken[name].append(drive(port, bodies_of(texts, 16, layers), 16, **how).summary()["texts_per_second"])
+                print(name, taken[name][-1], flush=True)
+    ratio = statistics.median(b / a for a, b in zip(taken["equal"], taken["different"], strict=True))
+    return {"texts_per_second": taken, "ratio": round(ratio, 3)}
+
+
+def overload(options: argparse.Namespace, texts: list[str]) -> dict:
+    """A little load, eight times too much of it, and the little load again."""
+    with process(*ours(options), "--max-queue-tokens", "65536") as (port, running):
+        calm = {"clients": 1, "seconds": 5, "path": "/v1/embeddings"}
+        before = drive(port, bodies_of(texts, 1), 1, **calm).summary()
+        memory = [running.memory_info().rss]
+        heavy = drive(
+            port, bodies_of(texts, 64), 64, clients=options.clients, seconds=options.seconds, path="/v1/embeddings"
+        )
+        memory.append(running.memory_info().rss)
+        after = drive(port, bodies_of(texts, 1), 1, **calm).summary()
+        return {
+            "before": before,
+            "overload": heavy.summary(),
+            "slowest_seconds": round(max(heavy.seconds), 2),
+            "after": after,
+            "memory_bytes": memory,
+            "memory_growth": round(memory[1] / memory[0] - 1, 3),
+        }
+
+
+def soak(options: argparse.Namespace, texts: list[str]) -> dict:
+    """A steady load, and the memory as it runs."""
+    memory, loads = [], []
+    with process(*ours(options)) as (port, running):
+        for _ in range(max(2, int(options.seconds // 10))):
+            how = {"clients": 8, "seconds": 10, "path": "/v1/embeddings"}
+            loads.append(drive(port, bodies_of(texts, 4, LAYERS), 4, **how).summary())
+            memory.append(running.memory_info().rss)
+            print(loads[-1]["texts_per_second"], memory[-1], flush=True)
+    return {"memory_bytes": memory, "texts_per_second": [one["texts_per_second"] for one in loads]}
+
+
+def ours(options: argparse.Namespace) -> list[str]:
+    """The command that starts our server."""
+    words = [sys.executable, "-m", "layerwise", "serve", options.model, "--backend", options.backend]
+    return words + (["--device", options.device] if options.device else [])
+
+
+PARTS = {"speed": speed, "mixed": mixed, "overload": overload, "soak": soak}
+
+
+def main() -> None:
+    """Run one part and put it beside the others."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=PARTS, default="speed")
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--sentences", type=int, default=800)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--clients", type=int, default=64, help="of the overload")
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--backend", default="torch")
+    parser.add_argument("--device")
+    parser.add_argument("--plain", metavar="MODEL", help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.plain:
+        plain_route(options.plain, options.port)
+        return
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    path = Path(RESULTS) / "serve.json"
+    results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    results.pop("machine", None)
+    part = PARTS[options.part](options, sts_sentences(options.sentences))
+    facts = {
+        "seconds": options.seconds,
+        "sentences": options.sentences,
+        "machine": machine(),
+        "backend": options.backend,
+    }
+    write_result("serve", results | {options.part: facts | part})
+
+
+if __name__ == "__main__":
+    main()

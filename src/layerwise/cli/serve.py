@@ -1,0 +1,60 @@
+"""`layerwise serve MODEL ...`: embeddings over HTTP, and a page to try them."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from layerwise.cli.options import Device, MaxLength, Revision, TrustRemoteCode
+from layerwise.cli.screen import print_line
+from layerwise.extras import require
+
+
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL[=NAME]...", help="Folders, hub names or 'default', each with a name if you like."
+        ),
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on; 127.0.0.1 without.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port; 8000 without, 0 for any free one.")] = None,
+    keys: Annotated[Path | None, typer.Option(help="A file of keys that clients must send, one a line.")] = None,
+    without_keys: Annotated[
+        bool, typer.Option("--without-keys", metavar="", help="Serve a public address without keys.")
+    ] = False,
+    index: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=PATH", help="Vectors of `layerwise embed` to search (repeat).")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A TOML file of settings; flags and LAYERWISE_SERVE_* come before it.")
+    ] = None,
+    cors: Annotated[list[str] | None, typer.Option(help="An origin whose pages may call the server (repeat).")] = None,
+    fill_ms: Annotated[float | None, typer.Option(help="How long a batch waits for more texts; 2 ms without.")] = None,
+    max_queue_tokens: Annotated[int | None, typer.Option(help="Tokens that may wait; beyond them 429.")] = None,
+    max_body_bytes: Annotated[int | None, typer.Option(help="Of a request.")] = None,
+    max_inputs: Annotated[int | None, typer.Option(help="Texts of a request.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Tokens of a request.")] = None,
+    deadline: Annotated[float | None, typer.Option(help="Seconds until a request is answered.")] = None,
+    drain: Annotated[float | None, typer.Option(help="Seconds for requests in flight after SIGTERM.")] = None,
+    device: Device = None,
+    dtype: Annotated[str | None, typer.Option(help="Numbers inside the encoder: float32, bfloat16 or float16.")] = None,
+    max_length: MaxLength = None,
+    backend: Annotated[str | None, typer.Option(help="torch, or onnx: on a CPU the same numbers in less time.")] = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Serve embeddings over HTTP as OpenAI's API does, with any layers per request, and a page to try them."""
+    flags = {name: value for name, value in locals().items() if name != "config" and value not in (None, False, [])}
+    require("serve", "`layerwise serve`", "fastapi", "uvicorn", "prometheus_client", "orjson")
+    from layerwise.serve.settings import read_serve_settings
+
+    if keys is not None:
+        flags["keys"] = str(keys)
+    settings = read_serve_settings(flags, os.environ, config)
+    from layerwise.serve import create_app, load_served, run_server  # takes seconds
+
+    served = load_served(settings)
+    names = ", ".join([*served.models, *served.indexes])
+    run_server(create_app(served, settings), settings, on_start=lambda address: print_line(f"{address} serves {names}"))

@@ -1,0 +1,19 @@
+"""Embeddings over HTTP: OpenAI's API with any layers per request; similarity, predictions, search; a page to try them.
+
+`create_app(models)` is an ASGI application; `run_server` serves it until SIGTERM. Requests share passes through the
+model (`batcher.py`).
+"""
+
+from typing import TYPE_CHECKING
+
+from layerwise.doors import door
+
+if TYPE_CHECKING:
+    from layerwise.serve.app import create_app
+    from layerwise.serve.batcher import Batcher, Job, TextPass
+    from layerwise.serve.load import load_served
+    from layerwise.serve.served_model import ServedModel
+    from layerwise.serve.server import run_server
+    from layerwise.serve.settings import ServeSettings, read_serve_settings
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

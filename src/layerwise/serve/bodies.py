@@ -1,0 +1,77 @@
+"""Bodies in and out: read with a limit and checked, written without a Python object for each number."""
+
+import asyncio
+import base64
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from layerwise.encoder import Array
+from layerwise.errors import printable
+from layerwise.registry import did_you_mean
+from layerwise.serve.api_errors import ApiError
+
+R = TypeVar("R", bound=BaseModel)
+_SHOWN = 80
+
+
+async def read_body(request: HttpRequest, kind: type[R], *, max_bytes: int, seconds: float) -> R:
+    """A request's JSON, refused as soon as it is too large, too slow or wrong."""
+    content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if content_type != "application/json":
+        raise ApiError(415, f"the body is {content_type[:_SHOWN]}; send JSON with Content-Type: application/json")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > max_bytes:
+                    raise ApiError(
+                        413, f"the body has more than {max_bytes} bytes; send fewer texts a request", code="too_large"
+                    )
+    except TimeoutError as error:
+        raise ApiError(408, f"the body did not arrive within {seconds:g} seconds; send it again") from error
+    try:
+        return kind.model_validate_json(bytes(body))
+    except ValidationError as error:
+        raise _refusal(kind, error) from None
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """A response of plain values and float32 arrays; arrays are written by orjson, not made lists before."""
+    return Response(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY), status, media_type="application/json")
+
+
+def base64_text(vector: Array) -> str:
+    """A vector as OpenAI's clients read it: little-endian float32."""
+    return base64.b64encode(vector.astype("<f4", copy=False).tobytes()).decode("ascii")
+
+
+def _refusal(kind: type[BaseModel], error: ValidationError) -> ApiError:
+    """The first thing that is wrong, in one line."""
+    first = error.errors(include_url=False, include_context=True)[0]
+    if first["type"] == "json_invalid":
+        reason = str(first.get("ctx", {}).get("error", "invalid"))
+        return ApiError(400, f"the body is not JSON: {printable(reason)[:200]}", code="invalid_json")
+    if not first["loc"]:
+        return ApiError(422, "the body must be a JSON object")
+    field = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        known = sorted(kind.model_fields)
+        shown = printable(field)[:_SHOWN]
+        return ApiError(
+            422, f"unknown field {shown!r}.{did_you_mean(field[:_SHOWN], known)} Known: {', '.join(known)}", param=shown
+        )
+    if first["type"] == "missing":
+        return ApiError(422, f"{field} is missing; send it", param=field)
+    expected = getattr(kind, "expected", {}).get(field)
+    message = f"{field} must be {expected}" if expected else f"{_place(first['loc'])}: {first['msg']}"
+    return ApiError(422, message[:500], param=field)
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    """Where in the body, without the names of types that pydantic adds."""
+    return ".".join(str(part) for part in loc if not isinstance(part, str) or part.isidentifier())

@@ -1,0 +1,105 @@
+"""Loads what is served: models and indexes, each by its name, and refuses limits that contradict them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from layerwise.encoder import is_default
+from layerwise.errors import InputError
+from layerwise.index import ExactIndex
+from layerwise.model import LayerModel
+from layerwise.predict import Predictor
+from layerwise.serve.served_model import Options, ServedModel
+from layerwise.serve.settings import ServeSettings
+
+
+@dataclass(frozen=True)
+class ServedIndex:
+    """Vectors, the model that made them, and how: queries are embedded in the same way."""
+
+    name: str
+    index: ExactIndex
+    served: ServedModel
+    options: Options
+
+
+@dataclass(frozen=True)
+class Served:
+    """Everything that a server offers, by name."""
+
+    models: dict[str, ServedModel]
+    indexes: dict[str, ServedIndex]
+
+
+def load_served(settings: ServeSettings) -> Served:
+    """Load the models and indexes of the settings."""
+    models: dict[str, ServedModel] = {}
+    for place, name in map(_split_model, settings.models):
+        if name in models:
+            raise InputError(f"two models are called {name!r}; give one of them another name: {place}=NAME")
+        models[name] = ServedModel(name, _load(place, settings), max_counted=settings.max_tokens)
+    check_limits(settings, list(models.values()))
+    indexes: dict[str, ServedIndex] = {}
+    for text in settings.index:
+        name, path = split_index(text)
+        if name in indexes:
+            raise InputError(f"two indexes are called {name!r}; give one of them another name")
+        indexes[name] = served_index(name, ExactIndex.read(path), list(models.values()), path)
+    return Served(models, indexes)
+
+
+def check_limits(settings: ServeSettings, models: Sequence[ServedModel]) -> None:
+    """Refuse a limit under which a text that a model takes could never be served."""
+    for served in models:
+        if settings.max_tokens < served.encoder.max_length:
+            raise InputError(
+                f"max_tokens {settings.max_tokens} is less than the {served.encoder.max_length} tokens that a text of "
+                f"{served.name} may have; raise max_tokens, or give a lower max_length"
+            )
+
+
+def served_index(name: str, index: ExactIndex, models: Sequence[ServedModel], path: str) -> ServedIndex:
+    """An index with the model that made its vectors."""
+    for served in models:
+        model = index.model_of(served.model)
+        if model is not None:
+            options = Options(
+                layers=None if model is served.model else str(model.mix),
+                prompt_name="query" if model.prompts["query"] else None,
+                normalize=bool(index.settings.get("normalize")),
+                dimensions=index.settings.get("truncate_dim"),
+            )
+            return ServedIndex(name, index, served, options)
+    made_by = "by another model" if "model" in index.settings else f"with {index.width} numbers a vector"
+    raise InputError(
+        f"{path}: its vectors were made {made_by} than any that is served ({', '.join(m.name for m in models)}); serve "
+        f"that model too, or embed again"
+    )
+
+
+def split_index(text: str) -> tuple[str, str]:
+    """NAME=PATH."""
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise InputError(f"index {text!r}: expected NAME=PATH, such as papers=vectors")
+    return name, path
+
+
+def _split_model(text: str) -> tuple[str, str]:
+    """MODEL or MODEL=NAME; the name is otherwise the folder's, or the hub's."""
+    if Path(text).expanduser().exists() or "=" not in text:
+        place, name = text, ""
+    else:
+        place, _, name = text.rpartition("=")
+        if not (place and name):
+            raise InputError(f"model {text!r}: expected MODEL or MODEL=NAME, such as default=mini")
+    if name:
+        return place, name
+    folder = Path(place).expanduser()
+    return place, folder.resolve().name if folder.exists() and not is_default(place) else place
+
+
+def _load(place: str, settings: ServeSettings) -> LayerModel | Predictor:
+    """A model, with its tasks where the folder has some."""
+    has_tasks = (Path(place).expanduser() / "tasks.json").is_file()
+    return Predictor.load(place, **settings.loading) if has_tasks else LayerModel.load(place, **settings.loading)

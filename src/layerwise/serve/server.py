@@ -1,0 +1,90 @@
+"""Serving until SIGTERM: then what is in flight is answered, the rest gets 503, and the process ends in time."""
+
+import logging
+import socket
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from layerwise.errors import InputError
+from layerwise.serve.app import service_of
+from layerwise.serve.kernels import choose_kernels
+from layerwise.serve.settings import ServeSettings
+
+log = logging.getLogger(__name__)
+_SWITCH_SECONDS = 0.0005  # Python's 5 ms are long for batches that take the lock between two operations
+_HEADER_BYTES = 65_536
+_QUIET_TICKS = 3
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server that keeps listening while it drains, and ends with exit code 0."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, seconds: float) -> None:
+        super().__init__(config)
+        self._service = service_of(app)
+        self._seconds = seconds
+        self._end = 0.0
+        self._quiet = 0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the host's signature
+        """A first signal begins to drain, a second one ends it."""
+        if self._service.draining:
+            self.should_exit = True
+            return
+        self._service.draining = True
+        self._end = time.monotonic() + self._seconds
+        log.info("Shutting down: %d requests in flight", self._service.in_flight)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: whether it is time to end. What came before the signal may be unread at first."""
+        if self._service.draining:
+            self._quiet = 0 if self._service.in_flight else self._quiet + 1
+            self.should_exit |= self._quiet > _QUIET_TICKS or time.monotonic() > self._end
+        return await super().on_tick(counter)
+
+
+def run_server(app: FastAPI, settings: ServeSettings, *, on_start: Callable[[str], object] | None = None) -> None:
+    """Serve until a signal; `on_start` is called with the address when connections are accepted."""
+    listening = _listen(settings)
+    choose_kernels(next(iter(service_of(app).models.values())).encoder)
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    host, port = listening.getsockname()[:2]
+    if on_start is not None:
+        on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    config = uvicorn.Config(
+        app,
+        http="h11",  # the one that bounds the size of headers
+        h11_max_incomplete_event_size=_HEADER_BYTES,
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=settings.max_connections,
+        timeout_graceful_shutdown=max(1, round(settings.drain)),
+    )
+    _Server(config, app, settings.drain).run(sockets=[listening])
+
+
+def _listen(settings: ServeSettings) -> socket.socket:
+    """A socket before any model is asked for, so that a port in use is one line."""
+    try:
+        infos = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = infos[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(2048)
+    except OSError as error:
+        raise InputError(
+            f"{settings.host}:{settings.port} cannot be listened on: {error.strerror or error}; give another --port or "
+            f"--host"
+        ) from error
+    return listening

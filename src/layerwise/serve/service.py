@@ -1,0 +1,203 @@
+"""What the routes share: the models with their batchers, and how a request waits for its embeddings."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+
+from layerwise.encoder import Array, LayerEncoder, check_sentences
+from layerwise.errors import LayerwiseError
+from layerwise.registry import did_you_mean
+from layerwise.serve.api_errors import ApiError, closing, overloaded
+from layerwise.serve.batcher import Batcher, Job, QueueFull
+from layerwise.serve.load import Served, ServedIndex
+from layerwise.serve.metrics import Metrics
+from layerwise.serve.served_model import Options, ServedModel, Texts
+from layerwise.serve.settings import ServeSettings
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+_PROBE = "A probe."
+_MOST_WORKERS = 8  # beyond which they wait for Python's lock more than they work
+
+
+class Service:
+    """The state of an application.
+
+    `in_flight` counts the requests that were accepted and are not answered; while `draining`, no more are accepted.
+    """
+
+    def __init__(self, served: Served, settings: ServeSettings) -> None:
+        self.models = served.models
+        self.indexes = served.indexes
+        self.settings = settings
+        self.metrics = Metrics()
+        self.started = int(time.time())
+        self.in_flight = 0
+        self.draining = False
+        self._batchers: dict[str, Batcher] = {}
+        self._tokenising = ThreadPoolExecutor(1, "tokenising")  # one: tokenizers written in Python are not thread-safe
+
+    def start(self) -> None:
+        """Start the threads."""
+        for name, served in self.models.items():
+            graphs = served.graphs()
+            for layers, poolings in graphs:  # exported before the first request comes
+                tokens = torch.ones(1, 2, dtype=torch.int64)
+                served.encoder.read(tokens, tokens, layers, poolings)
+            self._batchers[name] = Batcher(
+                served.encoder,
+                graphs=graphs,
+                workers=_workers(served.encoder),
+                fill_seconds=self.settings.fill_ms / 1000,
+                max_queue_tokens=self.settings.max_queue_tokens,
+                max_seconds=self.settings.deadline / 3,
+                on_batch=self.metrics.of_model(name, lambda name=name: self._batchers[name].waiting_tokens),  # type: ignore[misc]
+            )
+
+    def stop(self) -> None:
+        """End the threads; what is still waiting gets 503."""
+        self.draining = True
+        for batcher in self._batchers.values():
+            batcher.close()
+        self._tokenising.shutdown(cancel_futures=True)
+
+    def model(self, name: str | None) -> ServedModel:
+        """A model by its name; the first where none is named."""
+        if name is None:
+            return next(iter(self.models.values()))
+        if name not in self.models:
+            known = f"{did_you_mean(name, self.models)} Known: {', '.join(self.models)}"
+            raise ApiError(404, f"there is no model {name[:80]!r}.{known}", param="model", code="model_not_found")
+        return self.models[name]
+
+    def index(self, name: str | None) -> ServedIndex:
+        """An index by its name; where none is named, the only one."""
+        if not self.indexes:
+            raise ApiError(404, "this server has no index; start it with --index NAME=PATH", param="index")
+        if name is None and len(self.indexes) == 1:
+            return next(iter(self.indexes.values()))
+        if name not in self.indexes:
+            raise ApiError(404, f"name one of the indexes: {', '.join(self.indexes)}", param="index")
+        return self.indexes[name]
+
+    async def embed(
+        self,
+        request: HttpRequest,
+        served: ServedModel,
+        texts: Texts,
+        options: Options,
+        *,
+        max_length: int | None = None,
+    ) -> tuple[Array, int]:
+        """Embeddings (texts, width) by the batcher, and the number of tokens."""
+        self._check_count(len(texts))
+        batcher = self._batchers[served.name]
+        try:
+            async with asyncio.timeout(self.settings.deadline):
+                batcher.check_room(len(texts))  # before any work is done
+                job = await self.off_loop(lambda: served.job(texts, options, max_length=max_length))
+                self._check_size(served, job, options)
+                batcher.submit(job)
+                return await self._answer(request, job), job.tokens
+        except QueueFull as full:
+            raise overloaded(full.seconds) from None
+        except TimeoutError:
+            raise ApiError(
+                504,
+                f"not answered within {self.settings.deadline:g} seconds; send fewer texts, or send it again later",
+                code="deadline",
+            ) from None
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Do some work in the thread that tokenises."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._tokenising, work)
+        except LayerwiseError as error:
+            raise ApiError(422, str(error)) from error
+        except RuntimeError:
+            if self.draining:
+                raise closing() from None
+            raise
+
+    async def readiness(self) -> str:
+        """Why the server cannot answer; empty where it can. A model that failed is tried again."""
+        return await asyncio.to_thread(self._readiness)
+
+    def _readiness(self) -> str:
+        if self.draining:
+            return "shutting down"
+        for name, batcher in self._batchers.items():
+            if batcher.failure and (failure := self._probe_failure(self.models[name], batcher)):
+                return f"{name}: {failure}"
+        return "" if self._batchers else "starting"
+
+    def _probe_failure(self, served: ServedModel, batcher: Batcher) -> str:
+        job = served.job(check_sentences([_PROBE]), Options(truncate=True))
+        batcher.submit(job)
+        try:
+            job.future.result(timeout=self.settings.deadline)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the model does not work
+            return f"{type(error).__name__} in a probe"
+        return ""
+
+    async def _answer(self, request: HttpRequest, job: Job) -> Array:
+        """Wait for the embeddings; a client that has gone takes its texts out of the queue."""
+        answer: asyncio.Future[Any] = asyncio.wrap_future(job.future)
+        left: asyncio.Future[Any] = asyncio.ensure_future(
+            request.receive()
+        )  # all of the body is read: what comes is a disconnect
+        try:
+            await asyncio.wait({answer, left}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                self.metrics.dropped.inc()
+                raise ClientDisconnect
+            embeddings: Array = answer.result()
+            return embeddings
+        except LayerwiseError as error:
+            raise ApiError(422, str(error)) from error
+        except RuntimeError as error:
+            if self.draining:
+                raise closing() from None
+            raise ApiError(500, "the model failed; send the request again", code="model_failed") from error
+        finally:
+            left.cancel()
+            job.future.cancel()
+
+    def _check_count(self, count: int) -> None:
+        most = self.settings.max_inputs
+        if count > most:
+            raise ApiError(
+                413, f"{count} texts; this server takes at most {most} a request: send several", param="input"
+            )
+
+    def _check_size(self, served: ServedModel, job: Job, options: Options) -> None:
+        if job.tokens > self.settings.max_tokens:
+            raise ApiError(
+                413,
+                f"{job.tokens} tokens; this server takes at most {self.settings.max_tokens} a request: send several",
+                param="input",
+                code="too_many_tokens",
+            )
+        width = job.model.width if options.dimensions is None or options.every_layer else options.dimensions
+        numbers = len(job.passes[0].tokens.ids) * max(width, served.encoder.width)
+        if numbers > self.settings.max_numbers:
+            raise ApiError(
+                413,
+                f"the answer would have {numbers} numbers; this server gives at most {self.settings.max_numbers}: send "
+                f"fewer texts, or ask for fewer layers",
+                param="layers",
+            )
+
+
+def _workers(encoder: LayerEncoder) -> int:
+    """A core for each worker; a GPU has one worker, and ONNX threads of its own."""
+    alone = encoder.device.type != "cpu" or encoder.backend == "onnx"
+    return 1 if alone else min(_MOST_WORKERS, len(os.sched_getaffinity(0)))

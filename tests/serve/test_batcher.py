@@ -1,0 +1,177 @@
+"""The queue: what shares a pass, whose turn it is, and what becomes of requests that are too many, late or gone."""
+
+import threading
+from concurrent.futures import wait
+
+import numpy as np
+import pytest
+
+from layerwise.errors import ModelError
+from layerwise.serve import Batcher, ServedModel
+from layerwise.serve.batcher import QueueFull
+from layerwise.serve.kernels import choose_kernels
+from layerwise.serve.served_model import Options
+from support.serving import Gate
+from support.tiny import SENTENCES
+
+
+@pytest.fixture
+def served(tiny_layers):
+    return ServedModel("tiny", tiny_layers)
+
+
+@pytest.fixture
+def gate(monkeypatch, tiny_layers):
+    made = Gate(monkeypatch, tiny_layers.encoder)
+    yield made
+    made.opened.set()
+
+
+@pytest.fixture
+def batcher(served, gate):
+    made = Batcher(served.encoder, max_queue_tokens=3000)
+    yield made
+    gate.opened.set()
+    made.close()
+
+
+def hold(batcher, served, gate):
+    """Keep the thread busy, so that what follows waits in the queue."""
+    job = served.job(["Rain."], Options())
+    batcher.submit(job)
+    gate.reached.wait()
+    return job
+
+
+def test_requests_for_different_layers_share_one_pass(served, gate, batcher):
+    first = hold(batcher, served, gate)
+    jobs = [
+        served.job([text], Options(layers=mix)) for text, mix in zip(SENTENCES[3:6], ("1", "3 @ cls", "0"), strict=True)
+    ]
+    for job in jobs:
+        batcher.submit(job)
+    gate.opened.set()
+    wait([first.future, *(job.future for job in jobs)])
+    assert gate.passes[1:] == [(3, [0, 1, 3], ["mean", "cls"])]  # no layer above 3 is run
+
+
+def test_a_long_request_does_not_hold_up_a_short_one(served, gate, batcher, monkeypatch):
+    order = []
+    hold(batcher, served, gate)
+    monkeypatch.setattr(batcher.encoder.budget, "tokens", 64)
+    for name, texts in (("long", SENTENCES * 20), ("short", ["Rain."])):
+        job = served.job(texts, Options())
+        job.future.add_done_callback(lambda _, name=name: order.append(name))
+        batcher.submit(job)
+    gate.opened.set()
+    wait([job.future])
+    batcher.close()
+    assert order[0] == "short"
+
+
+def test_what_was_cancelled_is_not_run(served, gate, batcher):
+    hold(batcher, served, gate)
+    gone, stays = served.job(SENTENCES, Options()), served.job(["Rain."], Options())
+    batcher.submit(gone)
+    batcher.submit(stays)
+    waiting = batcher.waiting_tokens
+    assert gone.future.cancel()
+    assert batcher.waiting_tokens == waiting - gone.tokens
+    gate.opened.set()
+    stays.future.result()
+    assert [rows for rows, *_ in gate.passes] == [1, 1]
+    assert batcher.waiting_tokens == 0
+
+
+def test_a_full_queue_refuses_and_serves_again(served, gate, batcher):
+    hold(batcher, served, gate)
+    jobs = []
+    with pytest.raises(QueueFull):
+        while True:
+            jobs.append(served.job(SENTENCES, Options()))
+            batcher.submit(jobs[-1])
+    assert sum(job.tokens for job in jobs[:-1]) <= 3000
+    gate.opened.set()
+    wait([job.future for job in jobs[:-1]])
+    again = served.job(["Rain."], Options())
+    batcher.submit(again)
+    again.future.result()
+
+
+def test_one_request_that_fails_does_not_fail_the_others(served, monkeypatch, batcher, gate, tiny_layers):
+    hold(batcher, served, gate)
+    bad, good = served.job(["Who left?"], Options(layers="2")), served.job(["Rain."], Options())
+    monkeypatch.setattr(bad.model, "apply_heads", lambda _: (_ for _ in ()).throw(RuntimeError("broken")))
+    batcher.submit(bad)
+    batcher.submit(good)
+    gate.opened.set()
+    np.testing.assert_allclose(good.future.result(), tiny_layers.encode(["Rain."]), rtol=0, atol=1e-5)
+    with pytest.raises(RuntimeError, match="broken"):
+        bad.future.result()
+
+
+def test_numbers_that_overflow_are_an_error(served, batcher, gate, monkeypatch):
+    gate.opened.set()
+    job = served.job(["Rain."], Options(layers="2"))
+    monkeypatch.setattr(job.model, "apply_heads", lambda embeddings: embeddings * float("inf"))
+    batcher.submit(job)
+    with pytest.raises(ModelError, match="NaN or infinite"):
+        job.future.result()
+
+
+def test_closing_fails_what_waits(served, gate, batcher):
+    running = hold(batcher, served, gate)
+    waiting = served.job(["Rain."], Options())
+    batcher.submit(waiting)
+    closing = threading.Thread(target=batcher.close)
+    closing.start()
+    with pytest.raises(RuntimeError, match="the batcher is closed"):
+        waiting.future.result()
+    gate.opened.set()
+    closing.join()
+    assert running.future.result().shape == (1, 32)
+    late = served.job(["Rain."], Options())
+    batcher.submit(late)
+    with pytest.raises(RuntimeError, match="the batcher is closed"):
+        late.future.result()
+
+
+def test_the_kernels_of_a_processor_are_chosen_once(served):
+    import torch
+
+    before = torch.backends.mkldnn.enabled
+    try:
+        assert choose_kernels(served.encoder) == torch.backends.mkldnn.enabled
+    finally:
+        torch.backends.mkldnn.enabled = before
+
+
+def test_a_request_that_waited_for_long_stays_in_front(served, gate, monkeypatch):
+    patient = Batcher(served.encoder, max_queue_tokens=10**6, max_seconds=0.0)
+    monkeypatch.setattr(patient, "check_room", lambda _: None)
+    order, jobs = [], []
+    hold(patient, served, gate)
+    monkeypatch.setattr(served.encoder.budget, "tokens", 64)
+    for name, texts in (("long", SENTENCES * 20), ("short", ["Rain."] * 100)):
+        jobs.append(served.job(texts, Options()))
+        jobs[-1].future.add_done_callback(lambda _, name=name: order.append(name))
+        patient.submit(jobs[-1])
+    gate.opened.set()
+    wait([job.future for job in jobs])
+    patient.close()
+    assert order == ["long", "short"]
+
+
+def test_a_wait_beyond_the_deadline_is_refused(served, gate, batcher):
+    gate.opened.set()
+    first = served.job(SENTENCES, Options())
+    batcher.submit(first)
+    wait([first.future])
+    batcher.check_room(2999)  # nothing waits: whatever it takes, it is begun at once
+    gate.opened.clear()
+    gate.reached.clear()
+    hold(batcher, served, gate)
+    batcher._max_seconds = 0.0
+    with pytest.raises(QueueFull) as full:
+        batcher.check_room(1)
+    assert full.value.seconds > 0

@@ -1,0 +1,84 @@
+"""Embeddings over HTTP equal `LayerModel.encode`, whatever they are asked for and batched with."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from layerwise.model import LayerModel
+from support.serving import refused, running, vectors_of
+from support.tiny import SENTENCES, WORDS
+
+NEAR = {"rtol": 0, "atol": 1e-5}
+
+
+def test_embeddings_equal_encode(server, tiny_layers):
+    answer = server.post("/v1/embeddings", model="tiny", input=SENTENCES).json()
+    np.testing.assert_allclose(vectors_of(answer), tiny_layers.encode(SENTENCES), **NEAR)
+    assert [item["index"] for item in answer["data"]] == list(range(len(SENTENCES)))
+    assert answer["model"] == "tiny"
+    tokens = sum(tiny_layers.encoder.token_counts(SENTENCES))
+    assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+@pytest.mark.parametrize(
+    "mix",
+    ["0", "last-2", "1,3 @ cls", "1:0.25,3:0.75", "concat(1,3)", "last @ cls | last @ mean", "2 @ max", "wk(start=1)",
+     "views(1,3 @ mean; 2 @ cls; unit)", 'last in "It means {text} ."'.replace("last", "4 @ last"),
+     'views(1 @ mean; 4 @ last in "It means {text} ."; unit)', '2 @ mean | 3 @ mean in "{text} {text}"'],
+)  # fmt: skip
+def test_every_mix_equals_encode(server, tiny_layers, mix):
+    expected = tiny_layers.with_mix(mix).encode(SENTENCES)
+    np.testing.assert_allclose(server.embed(input=SENTENCES, layers=mix), expected, **NEAR)
+
+
+def test_mixed_requests_at_once_equal_encode(server, tiny_layers):
+    random = np.random.default_rng(3)
+    mixes = [
+        None,
+        "0",
+        "1",
+        "1-3 @ cls",
+        "concat(0,4)",
+        'last @ last in "Rain {text}"',
+        "all",
+        "wk(start=1)",
+        "last-2 @ max",
+    ]
+    requests = [
+        (
+            [" ".join(random.choice(WORDS, random.integers(1, 40))) for _ in range(random.integers(1, 20))],
+            mixes[random.integers(len(mixes))],
+            ("float", "base64")[random.integers(2)],
+            bool(random.integers(2)),
+        )
+        for _ in range(60)
+    ]
+
+    def ask(request):
+        texts, mix, encoding, normalize = request
+        more = {} if mix is None else {"layers": mix}
+        return server.embed(input=texts, encoding_format=encoding, normalize=normalize, **more)
+
+    with ThreadPoolExecutor(16) as clients:
+        answers = list(clients.map(ask, requests))
+    for (texts, mix, _, normalize), vectors in zip(requests, answers, strict=True):
+        if mix == "all":
+            expected = tiny_layers.encoder.encode_layers(texts).reshape(-1, vectors.shape[1])
+        else:
+            expected = (tiny_layers if mix is None else tiny_layers.with_mix(mix)).encode(texts)
+        if normalize:
+            expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose(vectors, expected, **NEAR)
+
+
+def test_onnx_gives_the_same_numbers_with_two_graphs(tiny_bert, tiny_layers, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("LAYERWISE_CACHE", str(tmp_path_factory.mktemp("graphs")))
+    model = LayerModel.load(tiny_bert, device="cpu", backend="onnx")
+    with running({"tiny": model}) as server:
+        for mix in (None, "0", "1-3 @ cls", "concat(0,4)", "last @ max | 2 @ mean"):
+            expected = (tiny_layers if mix is None else tiny_layers.with_mix(mix)).encode(SENTENCES)
+            more = {} if mix is None else {"layers": mix}
+            np.testing.assert_allclose(server.embed(input=SENTENCES, **more), expected, rtol=0, atol=1e-4)
+        refused(server.post("/v1/embeddings", input="a", layers='1 @ last in "a {text}"'), 422, "this server runs ONNX")
+        assert len(model.encoder._onnx._sessions) == 2

@@ -1,0 +1,214 @@
+"""Keys, full queues, deadlines, clients that leave, models that fail, and the settings of it all."""
+
+import base64
+import logging
+import socket
+import time
+
+import pytest
+
+from layerwise.errors import InputError
+from layerwise.serve import ServeSettings, read_serve_settings
+from layerwise.serve.keys import Keys
+from support.serving import Gate, refused, running
+
+KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
+
+
+@pytest.fixture
+def keys(tmp_path):
+    file = tmp_path / "keys.txt"
+    file.write_text(f"# mine\n{KEY}\n\n{OTHER}\n")
+    return str(file)
+
+
+def test_everything_but_health_needs_a_key(tiny_layers, keys, caplog):
+    with caplog.at_level(logging.DEBUG), running({"tiny": tiny_layers}, keys=keys) as server:
+        for path in ("/", "/docs", "/openapi.json", "/v1/models", "/metrics", "/nowhere"):
+            answer = server.client.get(path)
+            refused(answer, 401, "a key is missing or wrong")
+            assert "Basic" in answer.headers["www-authenticate"]
+        for path in ("/livez", "/readyz"):
+            assert server.client.get(path).status_code == 200
+        basic = base64.b64encode(f"anyone:{KEY}".encode()).decode()
+        for given in (f"Bearer {KEY}", f"bearer {OTHER}", f"Basic {basic}"):
+            assert server.client.get("/v1/models", headers={"Authorization": given}).status_code == 200
+        for given in (
+            KEY,
+            f"Bearer {KEY}x",
+            f"Bearer {KEY[:-1]}",
+            "Bearer",
+            "Basic ?",
+            "Basic " + "/w" * 9,
+            "Bearer \xff",
+        ):
+            answer = server.client.get("/v1/models", headers={"Authorization": given.encode("latin-1")})
+            assert answer.status_code == 401
+    assert KEY not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("", "holds no keys"), ("short\n", "key 1 has fewer than 16"), ("é" * 20, "ASCII")]
+)
+def test_keys_that_protect_nothing_are_refused(tmp_path, text, message):
+    (tmp_path / "keys").write_text(text)
+    with pytest.raises(InputError, match=message):
+        Keys.read(tmp_path / "keys")
+    with pytest.raises(InputError, match="cannot be read"):
+        Keys.read(tmp_path / "none")
+
+
+def test_a_public_address_needs_keys(keys):
+    with pytest.raises(InputError, match=r"192\.0\.2\.1 can be reached from other machines and there are no keys"):
+        ServeSettings(host="192.0.2.1")
+    for settings in ({"host": "localhost"}, {"host": "::1"}, {"host": "192.0.2.1", "keys": keys}):
+        ServeSettings(**settings)
+    ServeSettings(host="::", without_keys=True)
+
+
+def test_flags_come_before_the_environment_and_that_before_the_file(tmp_path):
+    file = tmp_path / "serve.toml"
+    file.write_text('models = ["a", "b=c"]\nport = 1\ndeadline = 5.0\nhost = "127.0.0.2"\n')
+    environment = {"LAYERWISE_SERVE_PORT": "2", "LAYERWISE_SERVE_HOST": "localhost", "LAYERWISE_SERVE_INDEX": "x=y z=w"}
+    settings = read_serve_settings({"port": 3, "drain": None}, environment, file)
+    assert (settings.port, settings.host, settings.deadline) == (3, "localhost", 5.0)
+    assert (settings.models, settings.index) == (("a", "b=c"), ("x=y", "z=w"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "text", "message"),
+    [
+        ({"LAYERWISE_SERVE_PROT": "2"}, "", "LAYERWISE_SERVE_PROT is no setting of the server"),
+        ({"LAYERWISE_SERVE_PORT": "x"}, "", "serve: port is 'x'; expected a whole number"),
+        ({}, "prot = 1", r"serve.toml: serve: unknown key 'prot'. Did you mean 'port'"),
+        ({}, "port = 70000", "port is 70000; expected 65535 or less"),
+        ({}, "deadline = 0.0", "deadline is 0.0; expected a number above 0"),
+        ({}, "models = []", "there is no model to serve"),
+    ],
+)
+def test_wrong_settings(tmp_path, environment, text, message):
+    (tmp_path / "serve.toml").write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_serve_settings({}, environment, tmp_path / "serve.toml")
+
+
+@pytest.fixture
+def gate(monkeypatch, tiny_layers):
+    made = Gate(monkeypatch, tiny_layers.encoder)
+    yield made
+    made.opened.set()
+
+
+def sent(server, text="Rain."):
+    """A request on a connection of its own, whose answer is not read."""
+    body = f'{{"input": "{text}"}}'.encode()
+    connection = socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])))
+    connection.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+    return connection
+
+
+def until(condition):
+    while not condition():
+        time.sleep(0.005)
+
+
+def batcher_of(server):
+    return server.service._batchers["tiny"]
+
+
+def test_a_full_queue_is_429_with_the_time_to_wait(tiny_layers, gate):
+    with running({"tiny": tiny_layers}, max_queue_tokens=80, max_tokens=80) as server:
+        held = [sent(server) for _ in range(server_workers(server))]
+        until(lambda: len(gate_waiting(server)) == 0 and gate.reached.is_set())
+        waiting = sent(server, "a " * 55)
+        until(lambda: batcher_of(server).waiting_tokens > 50)
+        answer = server.post("/v1/embeddings", input="a " * 50)
+        refused(answer, 429, "send the request again after the seconds of Retry-After")
+        assert int(answer.headers["retry-after"]) >= 1
+        gate.opened.set()
+        assert server.embed(input="a " * 50).shape == (1, 32)
+        for connection in (*held, waiting):
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+            connection.close()
+
+
+def server_workers(server):
+    return len(batcher_of(server)._threads)
+
+
+def gate_waiting(server):
+    return list(batcher_of(server)._queue)
+
+
+def test_a_client_that_leaves_is_dropped(tiny_layers, gate):
+    with running({"tiny": tiny_layers}) as server:
+        held = [sent(server) for _ in range(server_workers(server))]
+        until(lambda: server.service.in_flight == len(held) and not gate_waiting(server))
+        leaving = sent(server, "an old clock")
+        until(lambda: batcher_of(server).waiting_tokens)
+        leaving.close()
+        until(lambda: not batcher_of(server).waiting_tokens)
+        gate.opened.set()
+        for connection in held:
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+            connection.close()
+        until(lambda: not server.service.in_flight)
+        assert "layerwise_dropped_requests_total 1.0" in server.client.get("/metrics").text
+        assert sum(rows for rows, *_ in gate.passes) == len(held)
+
+
+def test_a_request_that_takes_too_long_is_504(tiny_layers, gate):
+    with running({"tiny": tiny_layers}, deadline=0.2) as server:
+        refused(server.post("/v1/embeddings", input="Rain."), 504, "not answered within 0.2 seconds")
+        gate.opened.set()
+
+
+def test_a_body_that_does_not_come_is_408(tiny_layers):
+    with running({"tiny": tiny_layers}, deadline=0.2) as server:
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as slow:
+            slow.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            assert slow.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_a_model_that_fails_makes_ready_fail_until_it_works(tiny_layers, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    with running({"tiny": tiny_layers}) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(tiny_layers.encoder, "read", broken)
+            refused(server.post("/v1/embeddings", input="Rain."), 500, "the model failed; send the request again")
+            answer = server.client.get("/readyz")
+            assert (answer.status_code, answer.json()["status"]) == (503, "not ready")
+            assert server.client.get("/livez").status_code == 200
+        assert server.client.get("/readyz").json() == {"status": "ready"}
+        assert server.embed(input="Rain.").shape == (1, 32)
+
+
+def test_while_draining_new_requests_get_503(tiny_layers):
+    with running({"tiny": tiny_layers}) as server:
+        server.service.draining = True
+        answer = server.post("/v1/embeddings", input="Rain.")
+        refused(answer, 503, "shutting down")
+        assert answer.headers["connection"] == "close"
+        assert server.client.get("/livez").status_code == 200
+        assert server.client.get("/readyz").status_code == 503
+
+
+def test_other_pages_may_call_only_where_that_is_asked_for(server, tiny_layers):
+    origin = {"Origin": "https://example.org"}
+    assert "access-control-allow-origin" not in server.client.get("/v1/models", headers=origin).headers
+    with running({"tiny": tiny_layers}, cors=("https://example.org",)) as open_server:
+        answer = open_server.client.get("/v1/models", headers=origin)
+        assert answer.headers["access-control-allow-origin"] == "https://example.org"
+        other = open_server.client.get("/v1/models", headers={"Origin": "https://example.net"})
+        assert "access-control-allow-origin" not in other.headers
+
+
+def test_no_text_is_logged(tiny_layers, caplog, monkeypatch):
+    with caplog.at_level(logging.DEBUG), running({"tiny": tiny_layers}) as server:
+        server.embed(input="private kitchen")
+        monkeypatch.setattr(server.service, "model", lambda _: 1 / 0)
+        refused(server.post("/v1/embeddings", input="private kitchen"), 500, "the server failed; report it")
+    assert "A request failed: ZeroDivisionError" in caplog.text
+    assert "kitchen" not in caplog.text

@@ -1,0 +1,108 @@
+"""`layerwise serve` as a process: it drains on SIGTERM, ends at once on SIGKILL, and starts again; and its mistakes."""
+
+import http.client
+import json
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from layerwise.model import LayerModel
+from support.commands import assert_one_line, run_main
+from support.serving import started, vectors_of
+from support.tiny import SENTENCES
+
+
+@pytest.fixture(scope="module")
+def killed(tiny_bert):
+    """The port of a server that was killed while it had a request."""
+    with started(tiny_bert) as (process, url):
+        port = url.rpartition(":")[2]
+        with socket.create_connection(("127.0.0.1", int(port))) as connection:
+            connection.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n")
+            process.kill()
+            process.wait()
+    return port
+
+
+def test_sigterm_answers_what_was_accepted_and_exits_0(tiny_bert, killed):
+    """What clients sent before the signal is answered. The server starts where another was killed."""
+    body = json.dumps({"input": SENTENCES * 8})
+    with started(tiny_bert, "--port", killed, "--drain", "60") as (process, url):
+        answers, broken, sending, under_load = [], [], threading.Lock(), threading.Event()
+        signalled = False
+
+        def ask():
+            while not signalled:
+                connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+                try:
+                    with sending:  # whole before the signal, or after it
+                        after = signalled
+                        connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
+                    answer = connection.getresponse()
+                    answers.append((answer.status, json.loads(answer.read())))
+                except OSError as error:
+                    broken.append((after, error))
+                finally:
+                    connection.close()
+                if len(answers) > 20:
+                    under_load.set()
+
+        with ThreadPoolExecutor(8) as clients:
+            asking = [clients.submit(ask) for _ in range(8)]
+            under_load.wait()
+            with sending:
+                signalled = True
+                process.send_signal(signal.SIGTERM)
+            assert process.wait() == 0
+            for client in asking:
+                client.result()
+    assert all(after for after, _ in broken)
+    assert {status for status, _ in answers} <= {200, 503}
+    expected = LayerModel.load(tiny_bert, device="cpu").encode(SENTENCES * 8)
+    for status, answer in answers:
+        if status == 200:
+            np.testing.assert_allclose(vectors_of(answer), expected, rtol=0, atol=1e-5)
+        else:
+            assert answer["error"]["code"] == "shutting_down"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere-at-all"], "nowhere-at-all"),
+        (["{model}", "--host", "192.0.2.1"], "there are no keys; give --keys FILE"),
+        (["{model}", "--host", "192.0.2.1", "--without-keys"], "cannot be listened on"),
+        (["{model}", "--keys", "no-such-file"], "no-such-file: cannot be read"),
+        (["{model}", "--index", "x"], "expected NAME=PATH"),
+        (["{model}", "--index", "x=no-such-folder"], "holds no vectors"),
+        (["{model}", "--config", "no-such.toml"], "no-such.toml: cannot be read"),
+        (["{model}", "--port", "70000"], "port is 70000; expected 65535 or less"),
+        (["{model}", "--max-tokens", "20"], "max_tokens 20 is less than the 60 tokens"),
+        (["{model}", "{model}"], "two models are called 'bert'"),
+    ],
+)
+def test_mistakes_are_one_line(monkeypatch, capfd, tiny_bert, words, message):
+    code, output, error = run_main(monkeypatch, capfd, "serve", *(word.format(model=tiny_bert) for word in words))
+    assert_one_line(code, output, error)
+    assert message in error
+
+
+def test_a_port_in_use_is_one_line(monkeypatch, capfd, tiny_bert):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, output, error = run_main(monkeypatch, capfd, "serve", tiny_bert, "--port", port)
+    assert_one_line(code, output, error)
+    assert "give another --port" in error
+
+
+def test_without_the_extra_the_install_line_is_said(monkeypatch, capfd, tiny_bert):
+    monkeypatch.setattr("layerwise.extras.find_spec", lambda name: None)
+    code, output, error = run_main(monkeypatch, capfd, "serve", tiny_bert)
+    assert_one_line(code, output, error)
+    assert "pip install 'layerwise[serve]'" in error

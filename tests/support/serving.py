@@ -1,0 +1,119 @@
+"""A server in a thread of this process, on a free port."""
+
+import base64
+import subprocess
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+import numpy as np
+import uvicorn
+
+from layerwise.serve import ServeSettings, create_app
+from support.commands import COMMAND
+
+
+@dataclass
+class Running:
+    url: str
+    app: object
+    client: httpx.Client
+
+    @property
+    def service(self):
+        return self.app.state.service
+
+    def post(self, path, **body):
+        return self.client.post(path, json=body)
+
+    def embed(self, **body):
+        """The vectors of a request that must succeed."""
+        answer = self.post("/v1/embeddings", **body)
+        assert answer.status_code == 200, answer.text
+        return vectors_of(answer.json())
+
+
+def vectors_of(answer):
+    return np.array([numbers(item["embedding"]) for item in answer["data"]], dtype=np.float32)
+
+
+def numbers(embedding):
+    return np.frombuffer(base64.b64decode(embedding), "<f4") if isinstance(embedding, str) else embedding
+
+
+@contextmanager
+def running(models, headers=None, **settings):
+    """Serve models until the end of the block."""
+    app = create_app(models, ServeSettings(**{"port": 0} | settings))
+    config = uvicorn.Config(app, port=0, log_config=None, lifespan="on", http="h11")
+    server = uvicorn.Server(config)
+    server.capture_signals = _no_signals
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            if not thread.is_alive():
+                raise RuntimeError("the server did not start")
+            thread.join(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, headers=headers) as client:
+            yield Running(f"http://127.0.0.1:{port}", app, client)
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@contextmanager
+def _no_signals():
+    yield
+
+
+def refused(answer, status, *parts, param=None):
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    for part in parts:
+        assert part in error["message"]
+    if param is not None:
+        assert error["param"] == param
+    assert len(error["message"].splitlines()) == 1
+    return error
+
+
+class Gate:
+    """Holds every pass of an encoder until it is opened, and notes the layers that each pass read."""
+
+    def __init__(self, monkeypatch, encoder):
+        self.opened, self.reached, self.passes = threading.Event(), threading.Event(), []
+        self._read = encoder.read
+        monkeypatch.setattr(encoder, "read", self.read)
+
+    def read(self, tokens, mask, layers, poolings, places=None):
+        self.reached.set()
+        self.opened.wait()
+        self.passes.append((len(tokens), list(layers), list(poolings)))
+        return self._read(tokens, mask, layers, poolings, places)
+
+
+@contextmanager
+def started(*words):
+    """`layerwise serve WORDS` as a process, on any free port unless one is named: the process and its address."""
+    words = [*map(str, words)]
+    if "--port" not in words:
+        words += ["--port", "0"]
+    process = subprocess.Popen([*COMMAND, "serve", *words], stdout=subprocess.PIPE, text=True)
+    try:
+        url = process.stdout.readline().partition(" ")[0]
+        assert url.startswith("http"), "it did not start"
+        while True:
+            try:
+                if httpx.get(f"{url}/readyz", timeout=60).status_code == 200:
+                    break
+            except httpx.TransportError:
+                assert process.poll() is None
+        yield process, url
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
