@@ -57,6 +57,7 @@ def _size(rows: list[dict], task: str) -> str:
     return f"{next(row['population'] for row in rows if row['task'] == task):,}"
 
 
+_ONCE = ("last layer", "as they are", "mean, A", "8, A", "mean, B", "8, B")
 _COLUMNS = ("as they are", "mean, A", "8, A", "mean, B", "8, B")
 
 
@@ -88,6 +89,65 @@ def views_table() -> str:
         f"of STS-B dev, text B: 3,000 captions, questions, NLI and Wikipedia sentences; none of either is in the seven "
         f"sets. Gain of all prompts as they are over the last layer, 95 %: {gains}. (`benchmarks/views.py` on an H200, "
         f"raw results: `views-SmolLM2-135M-Instruct.json`.)\n"
+    )
+
+
+def chosen_once_table() -> str:
+    """What views are worth that the pairs of STS-B dev chose, once for all seven sets."""
+    heads = ("last layer", "as they are", "less mean, A", "less mean and 8, A", "less mean, B", "less 8, B")
+    lines = [f"| model | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
+    for file in ("views-dev-SmolLM2-135M-Instruct", "views-dev-wiki-mlm-12x384", "views-all-MiniLM-L6-v2"):
+        result = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
+        scores = [100 * mean(cell["test"] for cell in result["dev"][name].values()) for name in _ONCE]
+        lines.append(f"| {result['model']} | {' | '.join(f'{score:.1f}' for score in scores)} |")
+    return "\n".join(lines) + (
+        "\n\nSpearman × 100, average of the seven STS sets, all their pairs; the 306 pairs of STS-B dev that share no "
+        "sentence with them choose among all prompts and poolings, once. One run each: there is nothing random but 30 "
+        "resamples of those pairs. (`benchmarks/views.py` on an H200, raw results: `views-dev-*.json`, "
+        "`views-all-MiniLM-L6-v2.json`.)\n"
+    )
+
+
+def few_pairs_table() -> str:
+    """What few pairs can choose."""
+    result = json.loads((RESULTS / "views-all-MiniLM-L6-v2.json").read_text(encoding="utf-8"))
+    lines = ["| pairs that choose | last layer | best found | what the verdict says to use | keeps the last layer |"]
+    lines.append("|---|---|---|---|---|")
+    for pairs, cells in result["few"].items():
+        last, best, used = (100 * mean(cell[key] for cell in cells.values()) for key in ("last", "test", "used"))
+        kept = sum(cell["keeps_last"] for cell in cells.values())
+        lines.append(f"| {pairs} | {last:.1f} | {best:.1f} | {used:.1f} | {kept} of {len(cells)} sets |")
+    return "\n".join(lines) + (
+        "\n\nall-MiniLM-L6-v2, average over the seven STS sets of the pairs that did not choose, 2 splits; all prompts "
+        "and poolings as they are. (`views-all-MiniLM-L6-v2.json`.)\n"
+    )
+
+
+def elsewhere_table() -> str:
+    """Views that one task chose, on others."""
+    result = json.loads((RESULTS / "views-all-MiniLM-L6-v2.json").read_text(encoding="utf-8"))
+    heads = {"sts": "seven STS sets", "quora": "Quora duplicates, AP", "trec": "TREC", "mrpc": "MRPC"}
+    heads |= {"sst2_sentences": "SST-2", "cr": "CR"}
+    lines = [f"| views | {' | '.join(heads.values())} |", "|---|" + "---|" * len(heads)]
+    for label, cell in result["elsewhere"].items():
+        lines.append(f"| {label} | {' | '.join(f'{100 * cell[name]:.1f}' for name in heads)} |")
+    return "\n".join(lines) + (
+        "\n\nall-MiniLM-L6-v2. Transfer tasks: accuracy of a logistic regression, SentEval's protocol, one run; Quora: "
+        "average precision on the dev pairs that share no sentence with the 350 that chose. "
+        "(`views-all-MiniLM-L6-v2.json`.)\n"
+    )
+
+
+def unlabelled_views_table() -> str:
+    """Views that text alone chose."""
+    result = json.loads((RESULTS / "views-all-MiniLM-L6-v2.json").read_text(encoding="utf-8"))
+    names = [name for name in result["unlabelled"] if not name.startswith(("agreement", "all views"))]
+    lines = ["| chosen by | seven STS sets |", "|---|---|"]
+    lines += [f"| {name} | {100 * result['unlabelled'][name]['sts']:.1f} |" for name in names]
+    return "\n".join(lines) + (
+        "\n\nall-MiniLM-L6-v2; *layers* may be taken of the mean alone, *views* of all prompts and poolings. "
+        "Repetition and deletion of words in 600 captions, questions, NLI and Wikipedia sentences, neighbours among "
+        "1,000 sentences of news articles; none is in the seven sets. (`views-all-MiniLM-L6-v2.json`.)\n"
     )
 
 

@@ -1,6 +1,6 @@
 """The server against sentence-transformers' encode behind a plain FastAPI route, in one run on one machine.
 
-    python benchmarks/serve.py [--part speed|mixed|overload|soak] [--seconds 20] [--model default] [--backend torch]
+    python benchmarks/serve.py [--part speed|mixed|overload|soak] [--seconds 20] [--model default]
 
 - speed: STS sentences of mixed length by 1, 8 and 32 clients, one and 16 texts a request: texts a second, p50 and p99,
   also as a ratio to what `LayerModel.encode` reaches offline on the same texts, and to the plain route;
@@ -14,6 +14,7 @@ Servers run in processes of their own, and so do the clients, which all share th
 import argparse
 import asyncio
 import base64
+import itertools
 import json
 import os
 import socket
@@ -33,7 +34,8 @@ from embed import sts_sentences
 from measure import RESULTS, machine, write_result
 
 CLIENTS, TEXTS = (1, 8, 32), (1, 16)
-LAYERS = ("last", "0", "1-3", "last-4", "2 @ cls", "concat(1,6)", "1:0.25,6:0.75", "5 @ max")
+LAYERS = ("6", "0,6", "1-3,6", "3-6", "6 @ cls", "concat(1,6)", "1:0.25,6:0.75", "6 @ max")  # all need all blocks
+OURS = {"float": {}, "int8": {"precision": "int8"}}
 
 
 @dataclass
@@ -176,11 +178,11 @@ def plain_route(model: str, port: int) -> None:
     uvicorn.run(app, port=port, log_level="error")
 
 
-def offline(model: str, backend: str, texts: list[str], repeats: int = 3) -> float:
+def offline(model: str, texts: list[str], repeats: int = 3, **how: str) -> float:
     """Texts a second of `LayerModel.encode` on all texts."""
     from layerwise import LayerModel
 
-    loaded = LayerModel.load(model, backend=backend)
+    loaded = LayerModel.load(model, **how)
     loaded.encode(texts[:32])
     taken = []
     for _ in range(repeats):
@@ -202,34 +204,33 @@ def largest_difference(ours: int, plain: int, texts: list[str]) -> float:
 
 
 def speed(options: argparse.Namespace, texts: list[str]) -> dict:
-    """Ours and the plain route in turn, for each number of clients and texts."""
-    rate = offline(options.model, options.backend, texts)
-    print(f"offline: {rate:.0f} texts/s", flush=True)
+    """Ours in float and in int8 and the plain route in turn, for each number of clients and texts."""
+    rates = {name: offline(options.model, texts, **how) for name, how in OURS.items()}
+    print("offline, texts/s:", rates, flush=True)
     cells = []
     with (
         process(*ours(options)) as (port, _),
+        process(*ours(options), "--precision", "int8") as (int8, _),
         process(sys.executable, __file__, "--plain", options.model) as (plain, _),
     ):
+        ports = {"float": port, "int8": int8, "plain": plain}
         difference = largest_difference(port, plain, texts[:64])
-        for count in TEXTS:
-            for clients in CLIENTS:
-                how = {"clients": clients, "seconds": options.seconds, "path": "/v1/embeddings"}
-                measured = {
-                    name: drive(where, bodies_of(texts, count), count, **how).summary()
-                    for name, where in (("layerwise", port), ("plain", plain))
-                }
-                ratio = measured["layerwise"]["texts_per_second"] / measured["plain"]["texts_per_second"]
-                cells.append(
-                    {
-                        "clients": clients,
-                        "texts": count,
-                        **measured,
-                        "ratio": round(ratio, 2),
-                        "of_offline": round(measured["layerwise"]["texts_per_second"] / rate, 2),
-                    }
-                )
-                print(json.dumps(cells[-1]), flush=True)
-    return {"offline_texts_per_second": round(rate, 1), "largest_difference": difference, "cells": cells}
+        for count, clients in itertools.product(TEXTS, CLIENTS):
+            measured: dict[str, list[dict]] = {name: [] for name in ports}
+            for _ in range(options.repeats):
+                for name, where in ports.items():
+                    bodies = bodies_of(texts, count)
+                    part = drive(where, bodies, count, clients=clients, seconds=options.seconds, path="/v1/embeddings")
+                    measured[name].append(part.summary())
+            rate = {
+                name: statistics.median(one["texts_per_second"] for one in parts) for name, parts in measured.items()
+            }
+            ratios = {name: round(rate[name] / rate["plain"], 2) for name in OURS}
+            shares = {name: round(rate[name] / rates[name], 2) for name in OURS}
+            cells.append({"clients": clients, "texts": count, "ratio": ratios, "of_offline": shares, **measured})
+            print(clients, count, rate, ratios, shares, flush=True)
+    rounded = {name: round(rate, 1) for name, rate in rates.items()}
+    return {"offline_texts_per_second": rounded, "largest_difference": difference, "cells": cells}
 
 
 def mixed(options: argparse.Namespace, texts: list[str]) -> dict:
@@ -255,6 +256,7 @@ def overload(options: argparse.Namespace, texts: list[str]) -> dict:
             port, bodies_of(texts, 64), 64, clients=options.clients, seconds=options.seconds, path="/v1/embeddings"
         )
         memory.append(running.memory_info().rss)
+        time.sleep(5)  # what was accepted is answered
         after = drive(port, bodies_of(texts, 1), 1, **calm).summary()
         return {
             "before": before,
@@ -280,7 +282,7 @@ def soak(options: argparse.Namespace, texts: list[str]) -> dict:
 
 def ours(options: argparse.Namespace) -> list[str]:
     """The command that starts our server."""
-    words = [sys.executable, "-m", "layerwise", "serve", options.model, "--backend", options.backend]
+    words = [sys.executable, "-m", "layerwise", "serve", options.model]
     return words + (["--device", options.device] if options.device else [])
 
 
@@ -296,7 +298,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--clients", type=int, default=64, help="of the overload")
     parser.add_argument("--model", default="default")
-    parser.add_argument("--backend", default="torch")
     parser.add_argument("--device")
     parser.add_argument("--plain", metavar="MODEL", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
@@ -313,7 +314,6 @@ def main() -> None:
         "seconds": options.seconds,
         "sentences": options.sentences,
         "machine": machine(),
-        "backend": options.backend,
     }
     write_result("serve", results | {options.part: facts | part})
 

@@ -21,7 +21,14 @@ from evaluation_tables import (
     suites_table,
 )
 from multitask_tables import multitask_reached, multitask_table
-from search_tables import verdict_table, views_table
+from search_tables import (
+    chosen_once_table,
+    elsewhere_table,
+    few_pairs_table,
+    unlabelled_views_table,
+    verdict_table,
+    views_table,
+)
 from training_tables import reached, smoothing_table, speed_table, training_summary, training_table, trials_table
 
 ROOT = Path(__file__).parents[1]
@@ -241,6 +248,10 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "search-results": (["docs/search.md"], search_table),
     "verdict-results": (["docs/search.md"], verdict_table),
     "views-results": (["docs/views.md"], views_table),
+    "views-once": (["docs/views.md"], chosen_once_table),
+    "views-few": (["docs/views.md"], few_pairs_table),
+    "views-elsewhere": (["docs/views.md"], elsewhere_table),
+    "views-unlabelled": (["docs/views.md"], unlabelled_views_table),
     "lc-results": (["docs/search.md"], lc_table),
     "transfer-results": (["docs/search.md"], transfer_table),
     "quality-results": (["README.md"], quality_table),

@@ -108,7 +108,9 @@ def prepare(folder: Path) -> None:
         "dev": {"left": picked.left, "right": picked.right, "gold": list(map(float, picked.labels))},
         "A": text_a,
         "B": text_b,
-        "neighbours": following[:NEIGHBOURS],
+        "neighbours": [text for text, seen in zip(following, record.seen(following), strict=True) if not seen][
+            :NEIGHBOURS
+        ],
         "quora": {
             "left": [row["sentence1"] for row in quora],
             "right": [row["sentence2"] for row in quora],
@@ -130,8 +132,7 @@ class Remembered:
 
     def read(self, texts):
         """Read all views of texts, each once."""
-        from layerwise.encoder import by_prompt
-        from layerwise.encoder.batches import batches
+        from layerwise.encoder import by_prompt, token_batches
 
         texts = list(dict.fromkeys(texts))
         self.places = {text: place for place, text in enumerate(texts)}
@@ -140,7 +141,7 @@ class Remembered:
             for name in names:
                 self.views[name] = torch.empty(len(texts), len(layers), encoder.width, device=self.device)
             tokens = (encoder._sentences if prompt.is_plain else encoder.prompted(prompt))(texts)
-            for batch in batches(tokens.ids, budget=encoder.budget.tokens, slack=0.0, places=tokens.places):
+            for batch in token_batches(tokens.ids, budget=encoder.budget.tokens, slack=0.0, places=tokens.places):
                 with torch.inference_mode():
                     inputs = [tensor.to(self.device) for tensor in batch.padded(encoder.tokenizer.pad_token_id or 0)]
                     read = encoder.read(*inputs[:2], layers, names, *inputs[2:]).float()

@@ -126,6 +126,7 @@ def test_a_full_queue_is_429_with_the_time_to_wait(tiny_layers, gate):
         refused(answer, 429, "send the request again after the seconds of Retry-After")
         assert int(answer.headers["retry-after"]) >= 1
         gate.opened.set()
+        until(lambda: batcher_of(server).waiting_tokens == 0)
         assert server.embed(input="a " * 50).shape == (1, 32)
         for connection in (*held, waiting):
             assert connection.recv(100).startswith(b"HTTP/1.1 200")

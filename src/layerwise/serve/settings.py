@@ -37,7 +37,7 @@ class ServeSettings(Settings):
         max_connections: Connections at a time.
         deadline: Seconds until a request is answered, at the latest.
         drain: Seconds that requests in flight have after SIGTERM.
-        device, dtype, max_length, backend, revision, trust_remote_code: As for `LayerEncoder`.
+        device, dtype, max_length, backend, precision, revision, trust_remote_code: As for `LayerEncoder`.
     """
 
     label: ClassVar[str] = "serve:"
@@ -61,7 +61,8 @@ class ServeSettings(Settings):
     device: str | None = None
     dtype: str = "float32"
     max_length: int | None = None
-    backend: str = "torch"
+    backend: str | None = None
+    precision: str = "float"
     revision: str | None = None
     trust_remote_code: bool = False
 
@@ -84,7 +85,7 @@ class ServeSettings(Settings):
     @property
     def loading(self) -> dict[str, Any]:
         """The options of `LayerEncoder`."""
-        names = ("device", "dtype", "max_length", "backend", "revision", "trust_remote_code")
+        names = ("device", "dtype", "max_length", "backend", "precision", "revision", "trust_remote_code")
         return {name: getattr(self, name) for name in names}
 
 
