@@ -53,12 +53,12 @@ def plain_greedy(left: np.ndarray, right: np.ndarray, gold: np.ndarray) -> tuple
 
 
 def our_greedy(left: np.ndarray, right: np.ndarray, gold: np.ndarray) -> tuple[int, ...]:
-    """The same by Gram matrices, their making included."""
+    """The same by matrix products."""
     from layerwise.search import as_metric
-    from layerwise.search.view_beam import ViewGrams, beam_search_views
+    from layerwise.search.view_beam import PairViews, beam_search_views
 
-    grams = ViewGrams.of(torch.from_numpy(left), torch.from_numpy(right))
-    found = beam_search_views(grams, as_metric("spearman")(gold, torch.device("cpu")), most=MOST, width=1)
+    views = PairViews(torch.from_numpy(left), torch.from_numpy(right))
+    found = beam_search_views(views, as_metric("spearman")(gold, torch.device("cpu")), most=MOST, width=1)
     return max(found, key=lambda views: (found[views], -len(views)))
 
 

@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 
 from layerwise.errors import InputError
 from layerwise.search.metrics import as_metric
-from layerwise.search.view_beam import ViewGrams, bagged_views, beam_search_views
+from layerwise.search.view_beam import PairViews, bagged_views, beam_search_views
 
 
 def views_of(pairs=60, views=7, width=9, seed=0):
@@ -35,7 +35,7 @@ def brute_force(left, right, gold, most):
 
 def test_a_wide_beam_scores_every_set_as_scipy_does():
     left, right, gold = views_of()
-    found = beam_search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=4, width=1000)
+    found = beam_search_views(PairViews(left, right), as_metric("spearman")(gold), most=4, width=1000)
     expected = brute_force(left, right, gold, 4)
     assert found == pytest.approx(expected, abs=1e-3)
     assert max(found, key=found.get) == max(expected, key=expected.get)
@@ -56,7 +56,7 @@ def test_a_narrow_beam_finds_planted_views():
     )
     left[:, 7], right[:, 7] = unit * 5 + noise, turned * 5 + noise.flip(0)
     left[:, 80], right[:, 80] = unit * 5 - noise, turned * 5 - noise.flip(0)
-    found = beam_search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=3, width=4)
+    found = beam_search_views(PairViews(left, right), as_metric("spearman")(gold), most=3, width=4)
     assert max(found, key=found.get) == (7, 80)
     assert found[7, 80] == pytest.approx(1, abs=0.01)
 
@@ -64,7 +64,7 @@ def test_a_narrow_beam_finds_planted_views():
 def test_a_constant_view_neither_wins_nor_crashes():
     left, right, gold = views_of(views=4)
     left[:, 2], right[:, 2] = 1.0, 1.0
-    found = beam_search_views(ViewGrams.of(left, right), as_metric("spearman")(gold), most=2, width=10)
+    found = beam_search_views(PairViews(left, right), as_metric("spearman")(gold), most=2, width=10)
     assert (2,) not in found
     assert max(found, key=found.get) != (2,)
     assert np.isfinite(found[1, 2])
@@ -74,41 +74,52 @@ def test_only_sets_that_fit_are_taken():
     left, right, gold = views_of()
     metric = as_metric("spearman")(gold)
     found = beam_search_views(
-        ViewGrams.of(left, right), metric, most=3, width=9, fits=lambda _: [n in (0, 2, 4) for n in range(7)]
+        PairViews(left, right), metric, most=3, width=9, fits=lambda _: [n in (0, 2, 4) for n in range(7)]
     )
     assert {view for views in found for view in views} == {0, 2, 4}
 
 
-def test_cosines_of_a_set_on_other_pairs():
+def test_cosines_of_a_set():
     left, right, _ = views_of()
-    rows = torch.tensor([3, 9, 40])
-    found = ViewGrams.of(left, right).pick(rows).cosines((1, 4, 5))
-    sides = (side[rows][:, [1, 4, 5]].double().numpy().mean(1) for side in (left, right))
+    found = PairViews(left, right).cosines((1, 4, 5))
+    sides = (side[:, [1, 4, 5]].double().numpy().mean(1) for side in (left, right))
     assert found.numpy() == pytest.approx(cosine(*sides), abs=1e-5)
+
+
+def test_gram_matrices_know_what_the_views_say():
+    views, sets = PairViews(*views_of()[:2]), [(1,), (0, 4), (2, 3, 6)]
+    grams = views.grams()
+    torch.testing.assert_close(grams.own, views.own)
+    torch.testing.assert_close(grams.added(sets), views.added(sets), rtol=1e-4, atol=1e-4)
+    rows = torch.tensor([3, 9, 9])
+    drawn = PairViews(views.left[rows], views.right[rows])
+    torch.testing.assert_close(grams.drawn(rows).products, drawn.grams().products)
+    some = views.pick([2, 5])
+    torch.testing.assert_close(some.own, views.own[..., [2, 5]])
 
 
 def test_sides_that_differ_are_refused():
     left, right, _ = views_of()
     with pytest.raises(InputError, match="two sides' views differ"):
-        ViewGrams.of(left, right[:, :3])
+        PairViews(left, right[:, :3])
 
 
 def test_bags_count_what_resamples_choose():
     left, right, gold = views_of(views=6)
-    grams, metric = ViewGrams.of(left, right), as_metric("spearman")
+    both, metric = PairViews(left, right), as_metric("spearman")
     usable = [view != 3 for view in range(6)]
-    counts = bagged_views(grams, lambda rows: metric(gold[rows]), bags=7, most=3, usable=usable, seed=2)
+    counts = bagged_views(both, lambda rows: metric(gold[rows]), bags=7, most=3, usable=usable, seed=2)
     random, expected = np.random.default_rng(2), {}
     for _ in range(7):
         rows = random.integers(60, size=60)
         found = beam_search_views(
-            ViewGrams.of(left[rows], right[rows]), metric(gold[rows]), most=3, width=1, fits=lambda _: usable
+            PairViews(left[rows], right[rows]), metric(gold[rows]), most=3, width=1, fits=lambda _: usable
         )
         for view in max(found, key=found.get):
             expected[view] = expected.get(view, 0) + 1
     assert counts == {view: count for view, count in expected.items() if count > 1}
     assert 3 not in counts
-    weighted = grams.cosines(list(counts), [float(count) for count in counts.values()])
+    weighted = both.cosines(list(counts), [float(count) for count in counts.values()])
     weights = np.array(list(counts.values()), dtype=float)[:, None]
     sides = ((side[:, list(counts)].double().numpy() * weights).sum(1) for side in (left, right))
     assert weighted.numpy() == pytest.approx(cosine(*sides), abs=1e-5)

@@ -1,12 +1,14 @@
-"""Beam search over hundreds of views: exact scores of every set that it looks at, by Gram matrices.
+"""Beam search over hundreds of views: exact scores of every set that it looks at.
 
-A view is one vector a sentence. The cosine of two summed sets needs only sums of Gram matrices; adding a view to a set
-adds a row and a column to them. These are kept for every set of the beam, so that all sets of one view more cost one
-pass over (views, pairs) numbers, whatever the width of the vectors.
+A view is one vector a sentence. The cosine of two summed sets grows with each view by products of the new view with the
+sums so far, so that all sets of one view more cost one matrix product for each pair. Where the same few views are
+searched again and again, on resamples of the pairs, Gram matrices have all of these products ready.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,46 +24,94 @@ _AT_ONCE = 2**26  # numbers of grown sets in memory
 _PATIENCE = 2  # sizes without a better set, after which larger ones are not tried
 
 
-@dataclass(frozen=True)
-class ViewGrams:
-    """Gram matrices of pairs' views: left with right, left with left, right with right. (3, pairs, views, views)"""
-
-    grams: Tensor
-
-    @classmethod
-    def of(cls, left: Tensor, right: Tensor) -> "ViewGrams":
-        """From (pairs, views, width) of either side, in float32: a set's cosine is off by 1e-6 at most."""
-        if left.shape != right.shape or left.ndim != 3:
-            raise InputError(f"The two sides' views differ: {tuple(left.shape)} and {tuple(right.shape)}")
-        return cls(torch.stack([left @ right.mT, left @ left.mT, right @ right.mT]))
+class Summed(Protocol):
+    """Views of pairs whose sums can be compared."""
 
     @property
-    def views(self) -> int:
-        """How many views there are."""
-        return int(self.grams.shape[-1])
+    def own(self) -> Tensor:
+        """Of each view alone: left with right, left with left, right with right. (3, pairs, views)"""
 
-    def pick(self, pairs: Tensor) -> "ViewGrams":
-        """Some of the pairs."""
-        return ViewGrams(self.grams[:, pairs])
+    def added(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
+        """What each view adds to these products of a set's sums, beside its own. (sets, 3, pairs, views)"""
+
+
+@dataclass(frozen=True, eq=False)
+class PairViews:
+    """The views of pairs, left and right: (pairs, views, width)."""
+
+    left: Tensor
+    right: Tensor
+
+    def __post_init__(self) -> None:
+        if self.left.shape != self.right.shape or self.left.ndim != 3:
+            raise InputError(f"The two sides' views differ: {tuple(self.left.shape)} and {tuple(self.right.shape)}")
+
+    @cached_property
+    def own(self) -> Tensor:
+        """As `Summed` says."""
+        sides = ((self.left, self.right), (self.left, self.left), (self.right, self.right))
+        return torch.stack([(one * other).sum(-1) for one, other in sides])
+
+    def added(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
+        """As `Summed` says; by matrix products of the sums with all views."""
+        left, right = (
+            torch.stack([side[:, list(views)].sum(1) for views in sets], 1) for side in (self.left, self.right)
+        )
+        crossed = left @ self.right.mT + right @ self.left.mT  # (pairs, sets, views)
+        return (
+            torch.stack([crossed, 2 * (left @ self.left.mT), 2 * (right @ self.right.mT)], 1)
+            .movedim(2, 0)
+            .movedim(2, 1)
+        )
+
+    def pick(self, views: Sequence[int] | NDArray[np.intp]) -> "PairViews":
+        """Some of the views."""
+        return PairViews(self.left[:, list(views)], self.right[:, list(views)])
+
+    def grams(self) -> "ViewGrams":
+        """All products of two views."""
+        left, right = self.left, self.right
+        return ViewGrams(torch.stack([left @ right.mT, left @ left.mT, right @ right.mT]))
 
     def cosines(self, views: Sequence[int], weights: Sequence[float] | None = None) -> Tensor:
         """Of the sums of some views, each so many times: (pairs,)"""
-        picked = self.grams[:, :, list(views)][..., list(views)].double()
-        counts = torch.tensor(weights or [1.0] * len(views), dtype=picked.dtype, device=picked.device)
-        return _cosine(torch.einsum("spvw,v,w->sp", picked, counts, counts))
+        counts = torch.tensor(weights or [1.0] * len(views), dtype=torch.float64, device=self.left.device)
+        sides = (torch.einsum("pvw,v->pw", side[:, list(views)].double(), counts) for side in (self.left, self.right))
+        left, right = sides
+        return _cosine([(left * right).sum(1), left.square().sum(1), right.square().sum(1)])
+
+
+@dataclass(frozen=True, eq=False)
+class ViewGrams:
+    """Products of all two views of pairs, left with right and each side with itself: (3, pairs, views, views)"""
+
+    products: Tensor
+
+    @property
+    def own(self) -> Tensor:
+        """As `Summed` says."""
+        return torch.diagonal(self.products, dim1=-2, dim2=-1)
+
+    def added(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
+        """As `Summed` says."""
+        products = self.products
+        return torch.stack([products[:, :, list(s)].sum(2) + products[..., list(s)].sum(3) for s in sets])
+
+    def drawn(self, pairs: Tensor) -> "ViewGrams":
+        """Of a resample of the pairs."""
+        return ViewGrams(self.products[:, pairs])
 
 
 @dataclass(frozen=True)
 class _Beam:
-    """Some sets of one size: sums (sets, 3, pairs), and what each view would add to them (sets, 3, pairs, views)."""
+    """Some sets of one size, with the products of their sums: (sets, 3, pairs)."""
 
     views: list[tuple[int, ...]]
     sums: Tensor
-    rows: Tensor
 
 
 def beam_search_views(
-    grams: ViewGrams,
+    summed: Summed,
     metric: BatchMetric,
     *,
     most: int = 8,
@@ -72,19 +122,20 @@ def beam_search_views(
     """The best sets of each size, with their scores: those of k views give those of k + 1.
 
     Args:
-        grams: Of the pairs that choose.
+        summed: The views of the pairs that choose.
         metric: Prepared for these pairs: (sets, pairs) similarities to (sets,) scores.
         most: Views in a set.
         width: Sets that are kept of each size; 1 is greedy.
         fits: For a set, which views may come to it (views,), such as those that do not cost too much.
         progress: Called with the number of sets just scored.
     """
-    own = torch.diagonal(grams.grams, dim1=-2, dim2=-1)  # (3, pairs, views)
-    beam = _Beam([()], torch.zeros_like(own[None, ..., 0]), torch.zeros_like(own[None]))
+    own = summed.own
+    beam = _Beam([()], torch.zeros_like(own[None, ..., 0]))
     found: dict[tuple[int, ...], float] = {}
     best, patience = -torch.inf, _PATIENCE
-    for _ in range(min(most, grams.views)):
-        scores = _grown_scores(beam, own, metric)  # (sets, views)
+    for _ in range(min(most, own.shape[-1])):
+        sums = _grown(beam, summed)
+        scores = _scores(sums, metric)
         for row, views in enumerate(beam.views):
             scores[row, list(views)] = -torch.inf
             if fits is not None:
@@ -98,12 +149,13 @@ def beam_search_views(
         patience, best = (_PATIENCE, top) if top > best else (patience - 1, best)
         if not patience:
             break
-        beam = _add(beam, grown, grams, own)
+        places = [row for _, _, row, _ in grown], [view for _, _, _, view in grown]
+        beam = _Beam([views for views, _, _, _ in grown], sums[places[0], ..., places[1]])
     return found
 
 
 def bagged_views(
-    grams: ViewGrams,
+    views: PairViews,
     prepare: Callable[[NDArray[np.intp]], BatchMetric | None],
     *,
     bags: int,
@@ -119,31 +171,36 @@ def bagged_views(
     `usable` says which views may be taken.
     """
     random, counts = np.random.default_rng(seed), dict[int, int]()
-    pairs, views = grams.grams.shape[1], np.flatnonzero(usable)
-    some = ViewGrams(grams.grams[..., views, :][..., views])
+    places = np.flatnonzero(usable)
+    grams, pairs = views.pick(places).grams(), len(views.left)
     for _ in range(bags):
         rows = random.integers(pairs, size=pairs)
         metric = prepare(rows)
         if metric is None:
             continue
-        drawn = some.pick(torch.from_numpy(rows).to(grams.grams.device))
+        drawn = grams.drawn(torch.from_numpy(rows).to(grams.products.device))
         found = beam_search_views(drawn, metric, most=most, width=1, progress=progress)
         for view in min(found, key=lambda chosen: (-found[chosen], len(chosen), chosen), default=()):
-            counts[int(views[view])] = counts.get(int(views[view]), 0) + 1
+            counts[int(places[view])] = counts.get(int(places[view]), 0) + 1
     repeated = {view: count for view, count in counts.items() if count > 1}
     return dict(sorted((repeated or counts).items()))
 
 
-def _grown_scores(beam: _Beam, own: Tensor, metric: BatchMetric) -> Tensor:
-    """The score of every set with each view added: (sets, views); -inf where all pairs are equally similar."""
-    sets, _, pairs, views = beam.rows.shape
+def _grown(beam: _Beam, summed: Summed) -> Tensor:
+    """The products of every set's sums with each view added: (sets, 3, pairs, views)"""
+    if beam.views == [()]:
+        return summed.own[None]
+    return beam.sums.unsqueeze(-1) + summed.added(beam.views) + summed.own
+
+
+def _scores(sums: Tensor, metric: BatchMetric) -> Tensor:
+    """The scores of grown sets: (sets, views); -inf where all pairs are equally similar."""
+    at_once = max(1, _AT_ONCE // sums[0].numel())
     scores = []
-    for start in range(0, sets, max(1, _AT_ONCE // (3 * pairs * views))):
-        some = slice(start, start + max(1, _AT_ONCE // (3 * pairs * views)))
-        sums = (beam.sums[some].unsqueeze(-1) + beam.rows[some] + own).double()
-        cosines = _cosine(sums.unbind(1)).mT.flatten(0, 1)  # (sets x views, pairs)
+    for start in range(0, len(sums), at_once):
+        cosines = _cosine(sums[start : start + at_once].double().unbind(1)).mT.flatten(0, 1)  # (sets x views, pairs)
         scores.append(metric(cosines.contiguous()))
-    return torch.nan_to_num(torch.cat(scores), nan=-torch.inf).view(sets, views).cpu()
+    return torch.nan_to_num(torch.cat(scores), nan=-torch.inf).view(len(sums), -1).cpu()
 
 
 def _best_different(sets: Sequence[tuple[int, ...]], scores: Tensor, width: int) -> list["_Grown"]:
@@ -156,14 +213,6 @@ def _best_different(sets: Sequence[tuple[int, ...]], scores: Tensor, width: int)
         if score > -torch.inf and len(grown) < width:
             grown.setdefault(views, (views, score, row, view))
     return list(grown.values())
-
-
-def _add(beam: _Beam, grown: Sequence["_Grown"], grams: ViewGrams, own: Tensor) -> _Beam:
-    rows, views = [row for _, _, row, _ in grown], [view for _, _, _, view in grown]
-    sums = beam.sums[rows] + beam.rows[rows, ..., views] + own[..., views].movedim(-1, 0)
-    # of the views with the new one, and of the new one with them
-    with_new = (grams.grams[..., views, :] + grams.grams[..., views].mT).movedim(-2, 0)
-    return _Beam([one[0] for one in grown], sums, beam.rows[rows] + with_new)
 
 
 def _cosine(sums: Sequence[Tensor] | Tensor) -> Tensor:

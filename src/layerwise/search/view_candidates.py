@@ -13,7 +13,7 @@ from torch import Tensor
 from layerwise.encoder import Array, Prompt, parse_pooling
 from layerwise.mixes import Centres, LayerSet, LayerViews, Scale, fit_centres
 from layerwise.search.metrics import BatchMetric, Gold
-from layerwise.search.view_beam import Fits, ViewGrams
+from layerwise.search.view_beam import Fits, PairViews
 from layerwise.texts import unique_texts
 
 Encode = Callable[[list[str], list[str]], Mapping[str, Array | Tensor]]
@@ -34,12 +34,12 @@ class Candidates:
     metric: BatchMetric
     centres: Centres | None
 
-    def grams(self, scale: Scale, less: int | None) -> ViewGrams:
+    def views(self, scale: Scale, less: int | None) -> PairViews:
         """Of the pairs, without what is to be taken away."""
         centres = self._less(less)
         vectors = self.vectors if centres is None else centres.taken_from(self.vectors)
         vectors = torch.nn.functional.normalize(vectors, dim=-1) if scale == "unit" else vectors
-        return ViewGrams.of(vectors[self.left], vectors[self.right])
+        return PairViews(vectors[self.left], vectors[self.right])
 
     def mix(self, counts: Mapping[int, int], scale: Scale, less: int | None) -> LayerViews:
         """The mean of some of them, each counted so often. Sorted, so that those of a pooling are together."""
@@ -71,15 +71,20 @@ class Limits:
         self._blocks = _INFINITY if budget is None else budget * depth + 1e-9
         self._passes = _INFINITY if passes is None else passes
 
-    def searches(self) -> Iterator[Fits | None]:
-        """One search of all views; within limits also one of each prompt, whose best set may begin with a poor view."""
+    def searches(self) -> Iterator[tuple[NDArray[np.intp], Fits | None]]:
+        """What to search: some views, and which of them may come to a set.
+
+        One search of all; within limits also one of each prompt, whose best set may begin with a poor view.
+        """
+        every = np.arange(len(self._prompts))
         if self._blocks == self._passes == _INFINITY:
-            yield None
+            yield every, None
             return
         if self._passes > 1:
-            yield self.fits
+            yield every, self.fits
         for prompt in range(min(_ALONE, self._prompts.max() + 1)):  # those of the best poolings come first
-            yield partial(self._fits_within, prompt)
+            places = np.flatnonzero(self._prompts == prompt)
+            yield places, partial(self._fits_among, places)
 
     def within(self, views: tuple[int, ...]) -> NDArray[np.bool_]:
         """Which views need no more passes and blocks than a set does."""
@@ -88,8 +93,8 @@ class Limits:
         free: NDArray[np.bool_] = self._layers <= highest[self._prompts]
         return free
 
-    def _fits_within(self, prompt: int, views: tuple[int, ...]) -> NDArray[np.bool_]:
-        allowed: NDArray[np.bool_] = self.fits(views) & (self._prompts == prompt)
+    def _fits_among(self, places: NDArray[np.intp], views: tuple[int, ...]) -> NDArray[np.bool_]:
+        allowed: NDArray[np.bool_] = self.fits(tuple(places[list(views)]))[places]
         return allowed
 
     def fits(self, views: tuple[int, ...]) -> NDArray[np.bool_]:

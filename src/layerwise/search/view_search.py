@@ -26,7 +26,7 @@ from layerwise.search.problems import PairProblem, Progress, Rows, no_progress
 from layerwise.search.select import Part, Report, SplitChoice, mean_gain, paired_gain, random_splits
 from layerwise.search.sources import GivenSimilarities
 from layerwise.search.verdict import Verdict
-from layerwise.search.view_beam import ViewGrams, bagged_views, beam_search_views
+from layerwise.search.view_beam import PairViews, bagged_views, beam_search_views
 from layerwise.search.view_candidates import (
     Candidates,
     Corpus,
@@ -41,7 +41,6 @@ from layerwise.texts import unique_texts
 
 ViewMix = LayerSet | LayerWeights | LayerViews
 _PER_PROMPT = 2  # poolings of one prompt in the full search
-_GRAM_BYTES = 4 << 30
 _ROWS = 2048  # texts whose views are mixed at once
 _INFINITY = float("inf")
 _BUDGETS = (1 / 6, 1 / 2, 1, 2)  # passes beside one block, for the front of quality against cost
@@ -281,10 +280,9 @@ class ViewSearch(Parameters):
         return kept, singles
 
     def _candidates(self, dev: Rows, kept: Sequence[str]) -> Candidates:
-        """The views of the kept poolings, as many as their Gram matrices fit into memory."""
+        """The views of the kept poolings."""
         texts, (left, right) = unique_texts([self._left[n] for n in dev], [self._right[n] for n in dev])
         layers = self.prices_.depth + 1
-        kept = kept[: max(1, int((_GRAM_BYTES / (12 * len(dev))) ** 0.5) // layers)]
         vectors = torch.cat([as_tensor(self._encode(texts, [name])[name], self.device) for name in kept], dim=1)
         names = [(name, layer) for name in kept for layer in range(layers)]
         differing = differing_views(vectors).tolist()
@@ -311,22 +309,23 @@ class ViewSearch(Parameters):
         limits = Limits(candidates, budget, self.max_passes, self.prices_.depth)
         found = []
         for less in self.less:
-            grams = candidates.grams(self.scale, less)
+            views = candidates.views(self.scale, less)
             seen: dict[tuple[int, ...], float] = {}
-            for fits in limits.searches():
-                seen |= beam_search_views(
-                    grams, candidates.metric, most=self.most, width=self.width, fits=fits, progress=self._progress
-                )
+            for places, fits in limits.searches():
+                some = views if len(places) == len(candidates.names) else views.pick(places)
+                options = {"most": self.most, "width": self.width, "fits": fits, "progress": self._progress}
+                scored = beam_search_views(some, candidates.metric, **options)  # type: ignore[arg-type]
+                seen |= {tuple(places[list(chosen)].tolist()): score for chosen, score in scored.items()}
             if seen:
-                views = min(seen, key=lambda views: (-seen[views], len(views), views))
-                counts = self._bagged(candidates, grams, limits.within(views)) if self.bags else {}
-                counts = counts or dict.fromkeys(views, 1)
-                cosines = grams.cosines(list(counts), list(map(float, counts.values())))
+                best = min(seen, key=lambda chosen: (-seen[chosen], len(chosen), chosen))
+                counts = self._bagged(candidates, views, limits.within(best)) if self.bags else {}
+                counts = counts or dict.fromkeys(best, 1)
+                cosines = views.cosines(list(counts), list(map(float, counts.values())))
                 score = float(candidates.metric(cosines[None].contiguous())[0])
                 found.append((score, candidates.mix(counts, self.scale, less)))
         return sorted(found, key=lambda one: -one[0])
 
-    def _bagged(self, candidates: Candidates, grams: ViewGrams, usable: NDArray[np.bool_]) -> dict[int, int]:
+    def _bagged(self, candidates: Candidates, views: PairViews, usable: NDArray[np.bool_]) -> dict[int, int]:
         """How often each view is chosen by resamples of the choosing pairs."""
 
         def prepare(rows: NDArray[np.intp]) -> BatchMetric | None:
@@ -334,7 +333,7 @@ class ViewSearch(Parameters):
             return self._metric(gold, self.device) if np.ptp(gold) else None
 
         return bagged_views(
-            grams, prepare, bags=self.bags, most=self.most, usable=usable, seed=self.seed, progress=self._progress
+            views, prepare, bags=self.bags, most=self.most, usable=usable, seed=self.seed, progress=self._progress
         )
 
     def _budgets(self) -> list[float]:
