@@ -195,7 +195,7 @@ def test_a_gpu_is_refused(tiny_bert, monkeypatch):
 
 def test_prompts_and_token_states_are_refused(tiny_bert, graph):
     encoder = load(tiny_bert)
-    with pytest.raises(InputError, match="Prompts are read with the torch backend only, not with ONNX or int8"):
+    with pytest.raises(InputError, match="Prompts are read in float, not with precision int8"):
         encoder.encode_layers(SENTENCES, 'mean in "Topic: {text}"')
     with pytest.raises(MixError, match="reads token states, which ONNX graphs don't give"):
         LayerModel(encoder, "wk(start=1,window=2)")

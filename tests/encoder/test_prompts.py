@@ -189,10 +189,12 @@ def test_prompts_that_a_model_cannot_take_are_refused(bert, llama):
         assert "\n" not in str(error.value)
 
 
-def test_onnx_has_no_prompts(tiny_bert):
+def test_prompts_are_read_by_torch_where_onnx_reads_the_rest(tiny_bert, bert):
     encoder = LayerEncoder(tiny_bert, device="cpu", backend="onnx")
-    with pytest.raises(InputError, match="torch backend only"):
-        encoder.encode_layers(SENTENCES, ["mean", "mean in twice"])
+    poolings = ["mean", "mean in twice"]
+    found, expected = (one.encode_layers(SENTENCES, poolings) for one in (encoder, bert))
+    for pooling in poolings:
+        np.testing.assert_allclose(found[pooling], expected[pooling], atol=1e-5)
 
 
 def test_views_of_prompts_are_cached_by_their_template(bert):

@@ -207,8 +207,8 @@ class LayerEncoder:
 
     def prompted(self, prompt: Prompt) -> PromptTokenizer:
         """The tokenizer of sentences within a prompt; one that this model cannot take is refused."""
-        if self._onnx is not None:
-            raise InputError("Prompts are read with the torch backend only, not with ONNX or int8")
+        if self.precision == "int8":
+            raise InputError("Prompts are read in float, not with precision int8; leave it out")
         if prompt not in self._prompted:
             self._prompted[prompt] = PromptTokenizer(
                 self.tokenizer, prompt, max_length=self.max_length, model=self.name
@@ -231,8 +231,9 @@ class LayerEncoder:
         """One batch's views, as the model's device has them: (batch, poolings, layers, width).
 
         `poolings` are of one prompt; `places` (batch, 3) are those of its tokens that are pooled, as `stream` gives.
+        Prompts are read by torch, whatever the backend.
         """
-        if self._onnx is None:
+        if self._onnx is None or places is not None:
             return self._read_torch(tokens, mask, layers, poolings, places)
         return self._onnx.read(tokens, mask, layers, poolings)
 

@@ -68,12 +68,12 @@ class ExactIndex:
     def model_of(self, model: LayerModel) -> LayerModel | None:
         """The model, or its encoder with another mix, that made the vectors; None where it is another one.
 
-        Without a manifest only the length of a vector is known.
+        It may have made them with another backend. Without a manifest only the length of a vector is known.
         """
         if "model" not in self.settings:
             return model if model.width == self.width else None
         for candidate in (model, model.with_mix(str(self.settings["mix"]))):
-            if candidate.digest() == self.settings["model"]:
+            if candidate.digest(self.settings.get("backend")) == self.settings["model"]:
                 return candidate
         return None
 

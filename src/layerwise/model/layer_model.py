@@ -173,10 +173,14 @@ class LayerModel:
         """The length of an embedding."""
         return self.parts.width(self.encoder.width)
 
-    def digest(self) -> str:
-        """A hash of everything that decides an embedding; every call hashes the weights as they are now."""
+    def digest(self, arithmetic: str | None = None) -> str:
+        """A hash of everything that decides an embedding; every call hashes the weights as they are now.
+
+        `arithmetic` is that of the encoder, or another: the same model with another backend is told by it.
+        """
         encoder = self.encoder
-        settings = [encoder.max_length, encoder.dtype, encoder.arithmetic, self.prompts, self.default_prompt_name]
+        arithmetic = arithmetic or encoder.arithmetic
+        settings = [encoder.max_length, encoder.dtype, arithmetic, self.prompts, self.default_prompt_name]
         return json_digest([*encoder.fingerprint(), *settings, self.mix_digest()])
 
     def mix_digest(self) -> str:

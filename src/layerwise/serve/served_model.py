@@ -115,8 +115,8 @@ class ServedModel:
     def _with_mix(self, options: Options) -> LayerModel:
         param = "layers" if options.layers is not None else "pooling"
         model = _for(param, lambda: self.model.with_mix(self._mix(options)))
-        if model.mix.is_prompted and self.encoder.backend == "onnx":
-            raise ApiError(422, "prompts are read with the torch backend only; this server runs ONNX", param=param)
+        if model.mix.is_prompted and self.encoder.precision == "int8":
+            raise ApiError(422, "prompts are read in float; this server runs int8", param=param)
         return model
 
     def _mix(self, options: Options) -> LayerMix:
