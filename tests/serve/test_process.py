@@ -19,7 +19,7 @@ from support.tiny import SENTENCES
 @pytest.fixture(scope="module")
 def killed(tiny_bert):
     """The port of a server that was killed while it had a request."""
-    with started(tiny_bert) as (process, url):
+    with started(tiny_bert, "--backend", "torch") as (process, url):
         port = url.rpartition(":")[2]
         with socket.create_connection(("127.0.0.1", int(port))) as connection:
             connection.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n")
