@@ -10,13 +10,14 @@ from layerwise.encoder import SentenceTokenizer
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.evaluate import evaluate
 from layerwise.measures import alignment, layer_similarity, token_similarity, uniformity
+from layerwise.mixes import LayerSet, parse_mix
 from layerwise.model import LayerModel
 from layerwise.objectives import squared_distance
 from layerwise.train import Corpus, DevSettings, read_corpus
 from layerwise.train.contrastive.batches import Batches
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.contrastive.frozen import FrozenCopy, FrozenViews
-from layerwise.train.contrastive.student import build_student
+from layerwise.train.contrastive.student import build_student, training_tokenizer
 from layerwise.train.contrastive.terms import FrozenSettings
 from layerwise.train.loop.grad_cache import cached_backward
 from support.tiny import SENTENCES
@@ -51,8 +52,8 @@ def run(folder, tmp_path):
     return trainings(folder, tmp_path)
 
 
-def batch_of(encoder, corpus, *, copies=1, rows=8, seed=0):
-    tokenizer = SentenceTokenizer(encoder.tokenizer, max_length=16)
+def batch_of(encoder, corpus, *, copies=1, rows=8, seed=0, pooler=None):
+    tokenizer = training_tokenizer(encoder, pooler or LayerSet.of(-1), max_length=16)
     return next(iter(Batches(corpus, tokenizer, batch_size=rows, copies=copies, pad_id=0, seed=seed)))
 
 
@@ -87,6 +88,10 @@ POOLERS = [
     ("last @ cls", "mlp"),
     ("attention(cls, mean, last=cls)", "linear"),
     ("last @ cls", "mlp-bn"),
+    ("last @ mask in means", "none"),
+    ("last @ mask in means", "mlp"),
+    ('last @ mean in "the rain said {text} over text"', "none"),
+    ("views(2,4 @ mask in means; 3 @ mean in means; unit)", "none"),
 ]
 
 
@@ -113,6 +118,31 @@ def test_every_pooler_learns(run, pooler, head):
     trained = run(recipe(model=model, steps=12, learning_rate=2e-3), texts(8))
     learns(trained)
     assert trained.model.encode(SENTENCES).shape == (len(SENTENCES), trained.student.pooler.width(32))
+
+
+def test_texts_stand_in_the_poolers_prompt(run):
+    pooler = "last @ mask in means"
+    trained = run(recipe(model={"pooler": pooler}, steps=2), texts(8))
+    student, corpus = trained.student.eval(), texts(8)
+    batch = batch_of(student.encoder, corpus, pooler=student.pooler)
+    assert set(batch) == {"input_ids", "attention_mask", "places", "rows"}
+    mask_id = student.encoder.tokenizer.mask_token_id
+    assert (batch["input_ids"].gather(1, batch["places"][:, 2:]) == mask_id).all()
+    (encoder_pass,) = student.passes(batch)
+    expected = trained.model.encode([corpus.columns[0][row] for row in batch["rows"]], convert_to_tensor=True)
+    torch.testing.assert_close(student.encode(*encoder_pass.inputs)["embeddings"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_text_has_its_length_beside_the_prompt(folder):
+    encoder = encoder_of(folder)
+    plain, prompted = (
+        training_tokenizer(encoder, parse_mix(f"last @ {pooling}"), max_length=8)
+        for pooling in ("mean", "mask in means")
+    )
+    long = "rain " * 40
+    (alone,), (within,), (empty,) = plain([long]).ids, prompted([long]).ids, prompted([""]).ids
+    assert len(alone) == 8
+    assert len(within) - len(empty) == 8 - encoder.tokenizer.num_special_tokens_to_add()
 
 
 def test_the_same_seed_gives_the_same_and_another_another(run):
@@ -208,6 +238,7 @@ CACHED = {
         2,
     ),
     "sg": (recipe(term("sg", hidden=8), model={"dropout": 0.0}), 1),
+    "a prompt": (recipe(columns=2, model={"dropout": 0.0, "pooler": "last @ mask in means"}), 2),
 }
 
 
@@ -216,7 +247,7 @@ def test_gradient_caching_equals_the_plain_step(folder, name):
     what, columns = CACHED[name]
     encoder, corpus = encoder_of(folder), texts(4, columns)
     student = build_student(what, encoder, seed=0).eval()  # attention's RReLU would draw its slopes
-    batch = batch_of(encoder, corpus, rows=4)
+    batch = batch_of(encoder, corpus, rows=4, pooler=student.pooler)
     frozen = FrozenCopy(encoder, what.frozen)(batch) if what.frozen else None
     student(batch | {"frozen": frozen})["loss"].backward()
     plain, loss = [weight.grad for weight in student.parameters()], student(batch | {"frozen": frozen})["loss"]
@@ -358,6 +389,16 @@ def test_saved_and_loaded_again_it_gives_the_same_embeddings(run, tmp_path, mode
         (lambda: recipe(dev={"task": "stsx"}), texts, "stsx"),
         (lambda: recipe(dev={"task": "mr"}), texts, "mr"),
         (lambda: recipe(model={"pooler": "9 @ cls"}), texts, "[Ll]ayer 9"),
+        (
+            lambda: recipe(model={"pooler": "views(1 @ cls; 2 @ mask in means)"}),
+            texts,
+            r"has several prompts \(the text alone, means\), but one pass is trained",
+        ),
+        (
+            lambda: recipe(term("sg", dropout=True), model={"pooler": "last @ mask in means"}),
+            texts,
+            "the frozen copy would read the pooler's prompt",
+        ),
         (lambda: recipe(data={"files": ("nowhere.txt",)}), lambda: None, "nowhere.txt: no such file"),
         (recipe, lambda: None, "no text to train on"),
     ],

@@ -14,12 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.encoder import SentenceTokenizer, ahead
+from layerwise.encoder import PromptTokenizer, SentenceTokenizer, ahead
 from layerwise.errors import InputError
 from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus
 from layerwise.train.contrastive.text_rows import Texts
 
 Numbers = NDArray[np.int64]
+AnyTokenizer = SentenceTokenizer | PromptTokenizer
 
 
 class Batches:
@@ -27,7 +28,7 @@ class Batches:
 
     A batch has `input_ids` and `attention_mask`, both int64 (columns·b, t): the b rows of the first column, then those
     of the next; and `rows`, int64 (b,), their numbers in the corpus (of a streamed one: in the order of reading, the
-    same in each epoch). t is the longest text of the batch.
+    same in each epoch). t is the longest text of the batch. Texts in a prompt have `places`, int64 (columns·b, 3), too.
 
     Args:
         corpus: In memory or streamed.
@@ -46,7 +47,7 @@ class Batches:
     def __init__(
         self,
         corpus: AnyCorpus,
-        tokenizer: SentenceTokenizer,
+        tokenizer: AnyTokenizer,
         *,
         batch_size: int,
         copies: int = 1,
@@ -279,6 +280,7 @@ class Window:
         batches: This process's part of each batch: positions among the n rows.
         truncated: How many texts were truncated to the model's length.
         dropped: How many rows are in no batch.
+        places: Which of its tokens are pooled, where texts stand in a prompt, (columns, n, 3).
     """
 
     rows: Numbers
@@ -288,24 +290,30 @@ class Window:
     batches: Sequence[Numbers]
     truncated: int
     dropped: int
+    places: Numbers | None = None
 
     def after(self, batches: int) -> "Window":
         """Without the first so many batches; with all of them for 0 and less."""
         return replace(self, batches=self.batches[max(0, batches) :])
 
     def padded(self, batch: Numbers, *, pad_id: int, copies: int = 1) -> dict[str, Tensor]:
-        """A batch: token numbers and mask, (copies·columns·b, longest), and the rows' numbers, (b,)."""
+        """A batch: token numbers and mask, (copies·columns·b, longest), and the rows' numbers, (b,).
+
+        Where texts stand in a prompt, also the `places` that are pooled, (copies·columns·b, 3).
+        """
         lengths, starts = self.lengths[:, batch].reshape(-1, 1), self.starts[:, batch].reshape(-1, 1)
-        places = np.arange(lengths.max())
-        mask = places < lengths
-        tokens = np.where(mask, self.tokens.take(starts + places, mode="clip"), pad_id)
-        stacked = (np.tile(array, (copies, 1)) for array in (tokens, mask.astype(np.int64)))
-        ids, attention = map(torch.from_numpy, stacked)
-        return {"input_ids": ids, "attention_mask": attention, "rows": torch.from_numpy(self.rows[batch])}
+        numbers = np.arange(lengths.max())
+        mask = numbers < lengths
+        tokens = np.where(mask, self.tokens.take(starts + numbers, mode="clip"), pad_id)
+        arrays = {"input_ids": tokens, "attention_mask": mask.astype(np.int64)}
+        if self.places is not None:
+            arrays["places"] = self.places[:, batch].reshape(-1, 3)
+        padded = {name: torch.from_numpy(np.tile(array, (copies, 1))) for name, array in arrays.items()}
+        return padded | {"rows": torch.from_numpy(self.rows[batch])}
 
 
 def tokenised(
-    block: Block, tokenizer: SentenceTokenizer, *, sharding: Sharding, random: np.random.Generator | None = None
+    block: Block, tokenizer: AnyTokenizer, *, sharding: Sharding, random: np.random.Generator | None = None
 ) -> Window:
     """A block's window. With `random`, batches of similar length in random order; else in the order of the block."""
     used = np.arange(len(block) - sharding.dropped(len(block)))
@@ -317,7 +325,7 @@ def tokenised(
 
 
 def _window(
-    block: Block, tokenizer: SentenceTokenizer, positions: Numbers, sharding: Sharding, batches: Sequence[Numbers]
+    block: Block, tokenizer: AnyTokenizer, positions: Numbers, sharding: Sharding, batches: Sequence[Numbers]
 ) -> Window:
     """Tokenise the rows at these positions; the others are left without tokens."""
     places = positions.tolist()
@@ -327,8 +335,11 @@ def _window(
     starts, lengths = np.zeros((2, len(block.columns), len(block)), dtype=np.int64)
     lengths[:, positions] = each.reshape(len(block.columns), -1)
     starts[:, positions] = (np.cumsum(each) - each).reshape(len(block.columns), -1)
-    dropped = sharding.dropped(len(block))
-    return Window(block.rows, tokens, starts, lengths, batches, tokenized.truncated, dropped)
+    dropped, pooled = sharding.dropped(len(block)), None
+    if tokenized.places is not None:
+        pooled = np.zeros((len(block.columns), len(block), 3), dtype=np.int64)
+        pooled[:, positions] = tokenized.places.reshape(len(block.columns), -1, 3)
+    return Window(block.rows, tokens, starts, lengths, batches, tokenized.truncated, dropped, pooled)
 
 
 def _by_length(longest: Numbers, sharding: Sharding, random: np.random.Generator) -> list[Numbers]:

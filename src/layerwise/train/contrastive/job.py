@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from layerwise.data import Task, find_tasks
-from layerwise.encoder import LayerEncoder, SentenceTokenizer
+from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError
 from layerwise.evaluate import Evaluation
+from layerwise.mixes import LayerMix
 from layerwise.model import LayerModel
 from layerwise.objectives import rank, world_size
 from layerwise.train.contrastive.batches import Batches, EndlessBatches
@@ -18,7 +19,7 @@ from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.contrastive.frozen import MAX_BYTES, Frozen, FrozenCopy, FrozenViews, bytes_needed
 from layerwise.train.contrastive.settings import RECIPES, Recipe
-from layerwise.train.contrastive.student import BATCH, Student, build_student
+from layerwise.train.contrastive.student import BATCH, Student, build_student, prompt_of, training_tokenizer
 from layerwise.train.contrastive.trainer import ContrastiveTrainer
 from layerwise.train.loop.graphs import GraphedEncode, use_graphs
 from layerwise.train.loop.job import Job, Training
@@ -91,7 +92,12 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
             )
         student = build_student(recipe, encoder, seed=seed)
         frozen = self._frozen(encoder)
-        batches = self._batches(encoder, seed, for_copy=isinstance(frozen, FrozenCopy))
+        if isinstance(frozen, FrozenCopy) and not prompt_of(student.pooler).is_plain:
+            raise InputError(
+                "the frozen copy would read the pooler's prompt; leave dropout = true out of the objective, and give "
+                "text that fits into memory, so that its views are computed beforehand"
+            )
+        batches = self._batches(encoder, student.pooler, seed, for_copy=isinstance(frozen, FrozenCopy))
         if rank() == 0:
             log.info("training on %s (%s), device %s", self.corpus.source, self.corpus.counts, encoder.device)
         columns = max(recipe.student_columns, recipe.copies)
@@ -156,7 +162,9 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         texts = corpus.columns[settings.column]
         return FrozenViews.of(encoder, texts, settings, max_length=self.recipe.data.max_length)
 
-    def _batches(self, encoder: LayerEncoder, seed: int, *, for_copy: bool) -> Batches | EndlessBatches:
+    def _batches(
+        self, encoder: LayerEncoder, pooler: LayerMix, seed: int, *, for_copy: bool
+    ) -> Batches | EndlessBatches:
         recipe, corpus = self.recipe, self.corpus
         if corpus.rows is not None and corpus.rows < recipe.train.batch_size:
             log.warning(
@@ -167,7 +175,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
             corpus = replace(corpus, columns=corpus.columns[: recipe.student_columns])
         batches = Batches(
             corpus,
-            SentenceTokenizer(encoder.tokenizer, max_length=recipe.data.max_length),
+            training_tokenizer(encoder, pooler, max_length=recipe.data.max_length),
             batch_size=recipe.train.batch_size,
             copies=recipe.copies if corpus.width == 1 else 1,
             pad_id=int(encoder.tokenizer.pad_token_id or 0),

@@ -6,7 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerwise.encoder import LayerEncoder, dropout_rate
+from layerwise.encoder import (
+    LayerEncoder,
+    Prompt,
+    PromptTokenizer,
+    SentenceTokenizer,
+    dropout_rate,
+    parse_pooling,
+)
 from layerwise.errors import InputError
 from layerwise.mixes import LayerMix, Mix, parse_mix
 from layerwise.model import Head, LayerModel
@@ -49,12 +56,12 @@ class Student(BaseStudent):
 
     def passes(self, batch: Mapping[str, Any]) -> Sequence[EncoderPass]:
         """One pass of all columns: tokens (columns · b, t) with column 0's rows first."""
-        tokens = batch["input_ids"]
-        return (EncoderPass(rows={BATCH: len(tokens)}, tokens=tokens, mask=batch["attention_mask"]),)
+        tokens, mask, places = batch["input_ids"], batch["attention_mask"], batch.get("places")
+        return (EncoderPass(rows={BATCH: len(tokens)}, tokens=tokens, mask=mask, places=places),)
 
-    def encode(self, tokens: Tensor, mask: Tensor) -> Encoded:
+    def encode(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> Encoded:
         """One pass: embeddings after the head, and the views that terms asked for, (rows, poolings, layers, width)."""
-        views = self.encoder.read(tokens, mask, self.layers, self.poolings)
+        views = self.encoder.read(tokens, mask, self.layers, self.poolings, places)
         with torch.autocast(views.device.type, enabled=False):
             embeddings = self.head(self.pooler.combine_poolings(self._pooler_views(views)))
         encoded = {"embeddings": embeddings, "views": views}
@@ -102,6 +109,7 @@ def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int) -> Studen
     if settings.inference:
         parse_mix(settings.inference).resolve(encoder.depth)  # a missing layer is refused before training
     layers = new_layers(settings, encoder, seed=seed)
+    prompt_of(layers.pooler)  # several are refused before anything is made
     if recipe.copies > 1 and not dropout_rate(encoder.model):
         raise InputError(
             f"{encoder.name} has no dropout, so two passes over a sentence are equal; "
@@ -119,6 +127,25 @@ def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int) -> Studen
     student = Student(encoder, layers.pooler, layers.head, terms, weights).to(encoder.device)
     freeze(student, encoder.model, settings.freeze)
     return student
+
+
+def prompt_of(pooler: Mix) -> Prompt:
+    """The prompt that a pooler's texts stand in; the student reads one pass, so several are refused."""
+    prompts = list(dict.fromkeys(parse_pooling(name).prompt for name in pooler.poolings))
+    if len(prompts) > 1:
+        names = ", ".join("the text alone" if prompt.is_plain else str(prompt) for prompt in prompts)
+        raise InputError(f"[model] pooler {pooler} has several prompts ({names}), but one pass is trained; choose one")
+    return prompts[0]
+
+
+def training_tokenizer(encoder: LayerEncoder, pooler: Mix, *, max_length: int) -> SentenceTokenizer | PromptTokenizer:
+    """Of texts within the pooler's prompt; `max_length` is of the text alone, as far as the encoder has room."""
+    prompt = prompt_of(pooler)
+    if prompt.is_plain:
+        return SentenceTokenizer(encoder.tokenizer, max_length=max_length)
+    empty, special = encoder.token_counts([""], prompt)[0], encoder.tokenizer.num_special_tokens_to_add()
+    longest = min(encoder.max_length, empty + max(1, max_length - special))
+    return PromptTokenizer(encoder.tokenizer, prompt, max_length=longest, model=encoder.name)
 
 
 class _PoolerViews:

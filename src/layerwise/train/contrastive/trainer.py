@@ -62,5 +62,6 @@ class ContrastiveTrainer(BaseTrainer):
             "input_ids": inputs["input_ids"][:read],
             "attention_mask": inputs["attention_mask"][:read],
             "rows": inputs["rows"],
+            "places": inputs["places"][:read] if "places" in inputs else None,
             "frozen": None if self.frozen is None else self.frozen(inputs),
         }

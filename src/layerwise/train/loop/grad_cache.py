@@ -79,9 +79,9 @@ def _backward(student: BaseStudent, cached: _Cached, chunk: int, precision: Prec
 
 
 def _pieces(encoder_pass: EncoderPass, chunk: int) -> Iterator[EncoderPass]:
-    chunks = zip(torch.split(encoder_pass.tokens, chunk), torch.split(encoder_pass.mask, chunk), strict=True)
-    for tokens, mask in chunks:
-        yield replace(encoder_pass, rows={"chunk": len(tokens)}, tokens=tokens, mask=mask)
+    for inputs in zip(*(torch.split(tensor, chunk) for tensor in encoder_pass.inputs), strict=True):
+        tokens, mask, places = (*inputs, None)[:3]
+        yield replace(encoder_pass, rows={"chunk": len(inputs[0])}, tokens=tokens, mask=mask, places=places)
 
 
 def _random_state(device: torch.device) -> RandomState:

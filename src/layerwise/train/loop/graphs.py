@@ -63,11 +63,10 @@ class GraphedEncode:
 
     def __call__(self, encoder_pass: EncoderPass) -> Encoded:
         """As `BaseStudent.run_pass`."""
-        tokens, mask = encoder_pass.tokens, encoder_pass.mask
-        with torch.autocast(tokens.device.type, enabled=False):
+        with torch.autocast(encoder_pass.tokens.device.type, enabled=False):
             graph = self._graph(encoder_pass) if self._is_whole(encoder_pass) else None
             if graph is not None:
-                return dict(zip(self.student.encoded_names, graph(tokens, mask), strict=True))
+                return dict(zip(self.student.encoded_names, graph(*encoder_pass.inputs), strict=True))
         return self.student.run_pass(encoder_pass)
 
     def _is_whole(self, encoder_pass: EncoderPass) -> bool:
@@ -82,7 +81,7 @@ class GraphedEncode:
 
     def _record(self, key: tuple[Parts, int], encoder_pass: EncoderPass) -> bool:
         """Record a shape; the state of the random generator is restored."""
-        tokens, mask, parts = encoder_pass.tokens, encoder_pass.mask, key[0]
+        tokens, parts = encoder_pass.tokens, key[0]
         state = torch.cuda.get_rng_state(tokens.device)
         if parts not in self._pools:
             self._pools[parts] = torch.cuda.graph_pool_handle()
@@ -90,7 +89,7 @@ class GraphedEncode:
             with dropout_set(self.student.backbone, encoder_pass.dropout):
                 self._graphs[key] = torch.cuda.make_graphed_callables(
                     _Pass(self.student, self.bf16),
-                    (tokens.clone(), mask.clone()),
+                    tuple(tensor.clone() for tensor in encoder_pass.inputs),
                     num_warmup_iters=_WARM_UPS,
                     allow_unused_input=True,
                     pool=self._pools[parts],
@@ -112,9 +111,9 @@ class _Pass(nn.Module):
         self._student = (student,)
         self._bf16 = bf16
 
-    def forward(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> tuple[Tensor, ...]:
         """The tensors of `BaseStudent.encode` in the order of `BaseStudent.encoded_names`."""
         student = self._student[0]
         with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self._bf16, cache_enabled=False):
-            encoded = student.encode(tokens, mask)
+            encoded = student.encode(tokens, mask, places)
         return tuple(encoded[name] for name in student.encoded_names)

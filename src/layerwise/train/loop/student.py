@@ -27,13 +27,20 @@ class EncoderPass:
         rows: The number of rows of each part of the pass, by name, in their order.
         tokens: Token numbers, (n, t).
         mask: 1 for tokens, 0 for padding, (n, t).
+        places: Which tokens are pooled, (n, 3), where the texts stand in a prompt.
         dropout: The rate of the encoder's dropout modules in this pass; None: as they are.
     """
 
     rows: Mapping[str, int]
     tokens: Tensor
     mask: Tensor
+    places: Tensor | None = None
     dropout: float | None = None
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What `BaseStudent.encode` takes."""
+        return (self.tokens, self.mask) if self.places is None else (self.tokens, self.mask, self.places)
 
     def split(self, encoded: Encoded) -> dict[str, Encoded]:
         """What the pass returned, by part."""
@@ -74,8 +81,11 @@ class BaseStudent(nn.Module):
         """The passes of the encoder that a batch needs."""
 
     @abstractmethod
-    def encode(self, tokens: Tensor, mask: Tensor) -> Encoded:
-        """One pass: (n, t) twice -> tensors by the names in `encoded_names`, each with n rows."""
+    def encode(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> Encoded:
+        """One pass: (n, t) twice -> tensors by the names in `encoded_names`, each with n rows.
+
+        `places` as in `EncoderPass`.
+        """
 
     @abstractmethod
     def loss(self, encoded: Mapping[str, Encoded], batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +104,7 @@ class BaseStudent(nn.Module):
     def run_pass(self, encoder_pass: EncoderPass) -> Encoded:
         """Encode a pass at its dropout rate."""
         with dropout_set(self.backbone, encoder_pass.dropout):
-            return self.encode(encoder_pass.tokens, encoder_pass.mask)
+            return self.encode(*encoder_pass.inputs)
 
     @property
     def encoder(self) -> LayerEncoder:

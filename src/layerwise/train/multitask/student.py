@@ -89,10 +89,10 @@ class MultitaskStudent(BaseStudent):
             passes += self._shared_passes(contrasted, dropout=rate)
         return passes
 
-    def encode(self, tokens: Tensor, mask: Tensor) -> Encoded:
+    def encode(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> Encoded:
         """One pass: (n, t) twice -> embeddings after the shared head, (n, width)."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen_encoder):
-            views = self.encoder.read(tokens, mask, self.pooler.layers, self.pooler.poolings)
+            views = self.encoder.read(tokens, mask, self.pooler.layers, self.pooler.poolings, places)
         with torch.autocast(views.device.type, enabled=False):
             return {"embeddings": self.head(self.pooler.combine_poolings(views.float()))}
 
@@ -158,6 +158,8 @@ def build_student(
     """A student with new pooler and heads around an encoder, which is trained in place, for tasks with their rows."""
     mixing = recipe.mixing
     layers = new_layers(recipe.model, encoder, seed=seed)
+    if layers.pooler.is_prompted:
+        raise InputError(f"[model] pooler {layers.pooler}: prompts are for contrastive training; pool the text alone")
     _check_encoder(tasks, encoder)
     sizes = [len(task.parts["train"]) for task in tasks]
     weights = task_weights(mixing.weights, sizes, [task.setup.objective.weight for task in tasks])
