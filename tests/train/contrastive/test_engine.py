@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -71,6 +72,7 @@ OBJECTIVES = {
     "sscl of a frozen layer": (term("sscl", positives="frozen"),),
     "mlm": (INFO_NCE, term("mlm", weight=1.0, share=0.5)),
     "diffcse": (INFO_NCE, term("diffcse", weight=1.0, share=0.5)),
+    "ranking": (INFO_NCE, term("ranking", weight=0.5)),
     "sscl beside sg": (term("sscl"), term("sg", form="opt2", temperature=0.1)),
 }
 POOLERS = [
@@ -118,6 +120,46 @@ def test_every_pooler_learns(run, pooler, head):
     trained = run(recipe(model=model, steps=12, learning_rate=2e-3), texts(8))
     learns(trained)
     assert trained.model.encode(SENTENCES).shape == (len(SENTENCES), trained.student.pooler.width(32))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"similarities": "list-mle", "vectors": 0.0}, {"similarities": "none", "vectors": 2.0}]
+)
+def test_a_student_comes_nearer_to_its_teacher(run, tiny_folders, options):
+    teacher = LayerModel.load(tiny_folders["roberta"], device="cpu")
+    corpus, apart = texts(8), []
+    what = recipe(term("distil", teacher=str(tiny_folders["roberta"]), **options), steps=20, learning_rate=3e-3)
+    trained = run(what, corpus)
+    learns(trained)
+    expected = cosine_matrix(teacher.encode(list(corpus.columns[0])))
+    for model in (LayerModel.load(trained.student.encoder.folder.root, device="cpu"), trained.model):
+        apart.append(np.abs(cosine_matrix(model.encode(list(corpus.columns[0]))) - expected).mean())
+    assert apart[1] < apart[0]
+    facts = trained.facts["teacher"]
+    assert (facts["name"], facts["mix"], facts["model"]) == ("roberta", str(teacher.mix), teacher.digest())
+    assert facts["saw"] == "not recorded"
+
+
+def cosine_matrix(vectors):
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return unit @ unit.T
+
+
+def test_the_second_view_has_words_twice(run, folder):
+    corpus, tokenizer = texts(16), training_tokenizer(encoder_of(folder), LayerSet.of(-1), max_length=30)
+    batches = Batches(corpus, tokenizer, batch_size=8, pad_id=0, seed=1, repetition=0.5)
+    first, second = (list(batches) for _ in range(2))
+    for one, again in zip(first, second, strict=True):
+        assert torch.equal(one["input_ids"], again["input_ids"])  # of a seed and an epoch
+        lengths = one["attention_mask"].sum(1).view(2, -1)
+        assert (lengths[1] >= lengths[0]).all()
+        assert (lengths[1] > lengths[0]).any()
+        for row, number in enumerate(one["rows"]):
+            plain, longer = (one["input_ids"][row + half * 8][: lengths[half, row]].tolist() for half in (0, 1))
+            assert sorted(set(plain)) == sorted(set(longer)), corpus.columns[0][number]
+    learns(run(recipe(data={"repetition": 0.32}, steps=12, learning_rate=2e-3), texts(8)))
+    with pytest.raises(InputError, match="repetition is of the second view of a sentence"):
+        recipe(columns=2, data={"repetition": 0.32})
 
 
 def test_texts_stand_in_the_poolers_prompt(run):

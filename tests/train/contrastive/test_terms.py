@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from layerwise.errors import InputError, LayerwiseError, ModelError
+from layerwise.objectives import cosines, list_mle, list_net, rank_consistency, vector_distance
 from layerwise.train import TERMS, Recipe
 from layerwise.train.contrastive.terms import LocalRows, Step, TermContext
 from layerwise.train.contrastive.terms.tokens import first_token_is
@@ -130,7 +131,7 @@ def same(value, formula, *inputs):
 
 
 def test_every_name_is_tested_here():
-    assert set(TERMS) == {"info-nce", "nt-xent", "sg", "sscl", "mlm", "diffcse"}
+    assert set(TERMS) == {"info-nce", "nt-xent", "sg", "sscl", "mlm", "diffcse", "ranking", "distil"}
 
 
 @pytest.mark.parametrize("columns", [2, 3])
@@ -153,6 +154,37 @@ def test_info_nce_in_both_directions(encoder):
 def test_nt_xent(encoder):
     built, step = term("nt-xent", temperature=0.2).build(context_for(encoder)), step_of(2)
     same(built(step), naive_nt_xent(*step.embeddings, t=0.2), step.embeddings)
+
+
+def test_ranking(encoder):
+    built, step = term("ranking", temperature=0.2).build(context_for(encoder)), step_of(2)
+    same(built(step), rank_consistency(*step.embeddings, temperature=0.2), step.embeddings)
+
+
+@pytest.mark.parametrize("similarities", ["list-net", "list-mle", "none"])
+@pytest.mark.parametrize("vectors", [0.0, 0.5])
+@pytest.mark.parametrize("width", [WIDTH, WIDTH + 3])
+def test_distil(encoder, similarities, vectors, width):
+    if similarities == "none" and not vectors:
+        with pytest.raises(InputError, match="nothing is learned of the teacher"):
+            term("distil", teacher="x", similarities=similarities, vectors=vectors)
+        return
+    settings = term("distil", teacher="x", similarities=similarities, vectors=vectors, temperature=0.2)
+    context = replace(context_for(encoder), teacher_width=width)
+    built, step = settings.build(context), replace(step_of(1), frozen=draw(ROWS, 1, width, seed=5).detach())
+    ours, theirs = step.embeddings[0], step.frozen[:, 0]
+    both = cosines(ours, ours), cosines(theirs, theirs)
+    formula = ours.sum() * 0
+    if similarities == "list-net":
+        formula = formula + list_net(*both, temperature=0.2, teacher_temperature=0.05)
+    elif similarities == "list-mle":
+        formula = formula + list_mle(*both, temperature=0.2)
+    if vectors:
+        begun = torch.nn.functional.pad(ours, (0, width - WIDTH))  # the map begins as the identity
+        formula = formula + vectors * vector_distance(begun, theirs)
+    same(built(step), formula, step.embeddings)
+    with pytest.raises(InputError, match="no teacher"):
+        term("distil", teacher="")
 
 
 @pytest.mark.parametrize("form", ["base", "opt1", "opt2", "opt3"])

@@ -17,6 +17,7 @@ from torch import Tensor
 from layerwise.encoder import PromptTokenizer, SentenceTokenizer, ahead
 from layerwise.errors import InputError
 from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus
+from layerwise.train.contrastive.repetition import repeat_words
 from layerwise.train.contrastive.text_rows import Texts
 
 Numbers = NDArray[np.int64]
@@ -42,6 +43,7 @@ class Batches:
         rank: The number of this process.
         world: The number of processes. A joint batch has batch_size·world rows, each process takes a contiguous part.
         window: How many joint batches are tokenised at a time.
+        repetition: Instead of copies of one column: a second one with up to this share of the words twice.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Batches:
         rank: int = 0,
         world: int = 1,
         window: int = 64,
+        repetition: float = 0.0,
     ) -> None:
         self.corpus = corpus
         self.tokenizer = tokenizer
@@ -65,6 +68,7 @@ class Batches:
         self.seed = seed
         self.bucket = bucket
         self.window = window
+        self.repetition = repetition
         self.sharding = Sharding(batch_size, rank, world)
         self.epoch = 0
         self.truncated = 0
@@ -120,6 +124,7 @@ class Batches:
             in_block = self.sharding.count(len(block))
             batches, rows = batches + in_block, rows + len(block)
             if batches > skip or not in_block:
+                block = self._with_repetition(block, np.random.default_rng([self.seed, epoch, number + 1, 1]))
                 random = np.random.default_rng([self.seed, epoch, number + 1])
                 window = tokenised(
                     block, self.tokenizer, sharding=self.sharding, random=random if self.bucket else None
@@ -140,6 +145,12 @@ class Batches:
             )
         if self.corpus.rows is not None and not len(self):
             raise self._no_batch(self.corpus.rows)
+
+    def _with_repetition(self, block: "Block", random: np.random.Generator) -> "Block":
+        if not self.repetition:
+            return block
+        (texts,) = block.columns
+        return replace(block, columns=(texts, repeat_words(texts, self.repetition, random)))
 
     def _no_batch(self, rows: int) -> InputError:
         world = self.sharding.world

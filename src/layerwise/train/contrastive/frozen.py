@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,6 +24,7 @@ from layerwise.encoder import (
     windows_of,
 )
 from layerwise.mixes import parse_mix
+from layerwise.model import LayerModel
 from layerwise.train.contrastive.terms import FrozenSettings
 
 MAX_BYTES = 4 << 30  # of views held in memory
@@ -57,6 +59,12 @@ class FrozenViews:
             budget=encoder.budget,
         )
         return cls(_placed(torch.cat([torch.from_numpy(part) for part in parts]), encoder.device), encoder.device)
+
+    @classmethod
+    def of_teacher(cls, teacher: LayerModel, texts: Sequence[str], device: torch.device) -> "FrozenViews":
+        """The embeddings of another model, of length 1, as one layer."""
+        vectors = teacher.encode(list(texts), normalize_embeddings=True, convert_to_numpy=True)
+        return cls(_placed(torch.from_numpy(np.asarray(vectors, dtype=np.float32))[:, None], device), device)
 
     def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The rows' views, on the device."""

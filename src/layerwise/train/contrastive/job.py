@@ -59,6 +59,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         self.corpus: AnyCorpus
         self.dev: DevScore | None = None
         self.tests: Sequence[Task] = ()
+        self.taught_by: dict[str, str] = {}
 
     def read_data(self) -> None:
         """Read the text and the dev pairs."""
@@ -90,8 +91,9 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
                 f"[data] max_length is {recipe.data.max_length}; "
                 f"{encoder.name} takes at most {encoder.max_length} tokens"
             )
-        student = build_student(recipe, encoder, seed=seed)
-        frozen = self._frozen(encoder)
+        teacher = self._teacher(encoder)
+        student = build_student(recipe, encoder, seed=seed, teacher_width=teacher.width if teacher else 0)
+        frozen = self._frozen(encoder) if teacher is None else self._taught(teacher, encoder)
         if isinstance(frozen, FrozenCopy) and not prompt_of(student.pooler).is_plain:
             raise InputError(
                 "the frozen copy would read the pooler's prompt; leave dropout = true out of the objective, and give "
@@ -120,6 +122,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         tasks = [task.name for task in find_tasks(suites=["sts"])]
         return {
             "text": {"source": self.corpus.source, **asdict(self.corpus.counts)},
+            **({"teacher": self.taught_by} if self.taught_by else {}),
             "text_equal_to_evaluation": equal_to_evaluation(self.corpus, tasks, self.data),
         }
 
@@ -150,6 +153,26 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         settings = self.recipe.model
         return student.to_model(inference=settings.inference, keep_head=settings.keep_head, **options)
 
+    def _teacher(self, encoder: LayerEncoder) -> LayerModel | None:
+        """The model that an objective learns from."""
+        settings = self.recipe.frozen
+        if settings is None or not settings.teacher:
+            return None
+        teacher = LayerModel.load(settings.teacher, device=str(encoder.device))
+        self.taught_by = {"name": Path(settings.teacher).name, "mix": str(teacher.mix), "model": teacher.digest()}
+        self.taught_by["saw"] = "; ".join(record.source for record in teacher.fitted_on) or "not recorded"
+        return teacher
+
+    def _taught(self, teacher: LayerModel, encoder: LayerEncoder) -> FrozenViews:
+        """The teacher's embeddings of all texts, computed once."""
+        corpus = self.corpus
+        if not isinstance(corpus, Corpus) or 4 * len(corpus) * teacher.width > MAX_BYTES:
+            raise InputError(
+                f"the teacher's embeddings must fit into memory ({MAX_BYTES >> 30} GiB), but the text is streamed or "
+                f"too long; give less text by limit under [data]"
+            )
+        return FrozenViews.of_teacher(teacher, corpus.columns[0], encoder.device)
+
     def _frozen(self, encoder: LayerEncoder) -> Frozen | None:
         """The frozen copy's views: computed once where they can be held in memory."""
         settings, corpus = self.recipe.frozen, self.corpus
@@ -177,7 +200,8 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
             corpus,
             training_tokenizer(encoder, pooler, max_length=recipe.data.max_length),
             batch_size=recipe.train.batch_size,
-            copies=recipe.copies if corpus.width == 1 else 1,
+            copies=recipe.copies if corpus.width == 1 and not recipe.data.repetition else 1,
+            repetition=recipe.data.repetition,
             pad_id=int(encoder.tokenizer.pad_token_id or 0),
             seed=seed,
             bucket=recipe.data.bucket,

@@ -34,6 +34,8 @@ class DataSettings(Settings):
         stream: Never hold the text in memory; needs `steps` in [train].
         keep_duplicates: Do not drop repeated rows.
         bucket: Batch texts of similar length together.
+        repetition: The second view of a sentence has up to this share of its words twice (ESimCSE: 0.32); 0: it is the
+            same text, with other dropout.
     """
 
     label: ClassVar[str] = "[data]"
@@ -45,6 +47,7 @@ class DataSettings(Settings):
     stream: bool = False
     keep_duplicates: bool = False
     bucket: bool = True
+    repetition: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -158,6 +161,10 @@ class Recipe(BaseRecipe):
             raise InputError(f"no objective reads [data] column {', '.join(unread)}; remove it, or add info-nce")
         for term in self.objectives:
             term.check_columns(width)
+        if self.data.repetition and self.copies != 2:
+            raise InputError(
+                "[data] repetition is of the second view of a sentence; give one column, and an objective of two views"
+            )
 
     def with_absolute_paths(self) -> Self:
         """The same recipe with absolute paths of the encoder, the text and task files."""
@@ -167,6 +174,7 @@ class Recipe(BaseRecipe):
             .with_absolute_paths()
             .replaced(
                 data=self.data.replaced(files=tuple(map(absolute, self.data.files))),
+                objectives=tuple(term.with_absolute_paths() for term in self.objectives),
                 dev=self.dev.replaced(task=absolute_task_file(self.dev.task), test=test),
             )
         )

@@ -101,7 +101,7 @@ class Student(BaseStudent):
         )
 
 
-def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int) -> Student:
+def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int, teacher_width: int = 0) -> Student:
     """A student with new pooler, head and terms around an encoder, which is trained in place."""
     settings = recipe.model
     if recipe.train.chunk and settings.head == "mlp-bn":
@@ -121,6 +121,7 @@ def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int) -> Studen
         pooling=layers.pooler.poolings[0],
         in_features=0 if settings.head == "none" else layers.in_features,
         seed=seed + 2,
+        teacher_width=teacher_width,
     )
     terms = {term.name: term.build(context) for term in recipe.objectives}
     weights = {term.name: term.weight for term in recipe.objectives}

@@ -16,16 +16,19 @@ from layerwise.train.contrastive.terms.base import (
 from layerwise.train.contrastive.terms.contrast import InfoNceSettings, NtXentSettings
 from layerwise.train.contrastive.terms.guided import SelfGuidedSettings
 from layerwise.train.contrastive.terms.layers import SelfContrastiveSettings
+from layerwise.train.contrastive.terms.teacher import DistilSettings, RankingSettings
 from layerwise.train.contrastive.terms.tokens import DiffCseSettings, MaskedLanguageSettings
 
 __all__ = [
     "TERMS",
     "DiffCseSettings",
+    "DistilSettings",
     "FrozenSettings",
     "InfoNceSettings",
     "LocalRows",
     "MaskedLanguageSettings",
     "NtXentSettings",
+    "RankingSettings",
     "SelfContrastiveSettings",
     "SelfGuidedSettings",
     "Step",

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from pydantic import Field
@@ -58,6 +58,7 @@ class TermContext:
         pooling: The pooler's token pooling.
         in_features: The input width of the training head; 0 where there is none.
         seed: Of the term's new weights.
+        teacher_width: Of a teacher's embeddings; 0 where there is none.
     """
 
     encoder: LayerEncoder
@@ -65,6 +66,7 @@ class TermContext:
     pooling: str
     in_features: int
     seed: int
+    teacher_width: int = 0
 
     def layer(self, number: int) -> int:
         """A layer's number from 0; a layer that the encoder does not have is refused."""
@@ -94,6 +96,10 @@ class TermSettings(Settings, ABC):
         """The objective's name begins every error."""
         return f"objective {cls.model_fields['name'].default!r}:"
 
+    def with_absolute_paths(self) -> Self:
+        """The same settings with absolute paths of models."""
+        return self
+
     def check_columns(self, columns: int) -> None:
         """Refuse settings that do not fit this many columns of data."""
 
@@ -119,12 +125,16 @@ class TermSettings(Settings, ABC):
 
 @dataclass(frozen=True)
 class FrozenSettings:
-    """Views of the frozen copy: token pooling, layers as in a mix, which column it reads, whether dropout is on."""
+    """Views of the frozen copy: token pooling, layers as in a mix, which column it reads, whether dropout is on.
+
+    With a `teacher`, the embeddings of that model instead, as if they were one layer.
+    """
 
     pooling: str = "mean"
     layers: str = "all"
     column: int = 0
     dropout: bool = False
+    teacher: str = ""
 
 
 def draw_layer(step: Step) -> Tensor:

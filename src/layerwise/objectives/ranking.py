@@ -1,0 +1,78 @@
+"""Ranking in the batch: two passes should order the other sentences alike, and as a teacher does (RankCSE, Liu 2023).
+
+Row i of a matrix of cosines is sentence i's list of all others; its own place is left out.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from layerwise.errors import InputError
+from layerwise.objectives.contrast import cosines
+from layerwise.objectives.shapes import check_above_zero, check_rows, check_same_shape, check_shape
+
+
+def rank_consistency(first: Tensor, second: Tensor, *, temperature: float = 0.05) -> Tensor:
+    """The Jensen-Shannon divergence of the lists of two passes, RankCSE eq. 4 and 5. (n, d) twice -> scalar
+
+    P_i is the softmax over j != i of cos(first_i, second_j) / temperature, Q_i that of cos(second_i, first_j).
+    """
+    check_above_zero("temperature", temperature)
+    check_rows(first=first, second=second)
+    check_same_shape(first=first, second=second)
+    _check_others(first)
+    one, other = (
+        _others(matrix / temperature).log_softmax(1) for matrix in (cosines(first, second), cosines(second, first))
+    )
+    middle = torch.logaddexp(one, other) - torch.log(torch.tensor(2.0, device=one.device, dtype=one.dtype))
+    both = (F.kl_div(middle, lists, log_target=True, reduction="batchmean") for lists in (one, other))
+    return sum(both, one.new_zeros(())) / 2
+
+
+def list_net(
+    similarities: Tensor, teacher: Tensor, *, temperature: float = 0.05, teacher_temperature: float = 0.05
+) -> Tensor:
+    """ListNet, RankCSE eq. 7: the cross-entropy of the teacher's lists and ours. (n, n) cosines twice -> scalar"""
+    check_above_zero("temperature", temperature)
+    check_above_zero("teacher_temperature", teacher_temperature)
+    _check_lists(similarities, teacher)
+    ours = _others(similarities / temperature).log_softmax(1)
+    theirs = _others(teacher / teacher_temperature).softmax(1)
+    return -(theirs * ours).sum(1).mean()
+
+
+def list_mle(similarities: Tensor, teacher: Tensor, *, temperature: float = 0.05) -> Tensor:
+    """ListMLE, RankCSE eq. 9: how unlikely the teacher's order is by our cosines. (n, n) cosines twice -> scalar"""
+    check_above_zero("temperature", temperature)
+    _check_lists(similarities, teacher)
+    order = _others(teacher).argsort(dim=1, descending=True, stable=True)
+    sorted_by_teacher = _others(similarities / temperature).gather(1, order)
+    remaining = sorted_by_teacher.flip(1).logcumsumexp(1).flip(1)  # of all that come no earlier
+    return (remaining - sorted_by_teacher).sum(1).mean()
+
+
+def vector_distance(vectors: Tensor, teacher: Tensor) -> Tensor:
+    """1 - cosine and the squared distance to the teacher's vectors, means over rows. (n, d) twice -> scalar"""
+    check_rows(vectors=vectors, teacher=teacher)
+    check_same_shape(vectors=vectors, teacher=teacher)
+    apart = 1 - F.cosine_similarity(vectors.float(), teacher.float(), dim=1)
+    return (apart + (vectors.float() - teacher.float()).square().sum(1)).mean()
+
+
+def _others(matrix: Tensor) -> Tensor:
+    """Every row without its diagonal entry: (n, n) -> (n, n - 1)"""
+    rows = len(matrix)
+    return matrix.flatten()[1:].view(rows - 1, rows + 1)[:, :-1].reshape(rows, rows - 1)
+
+
+def _check_lists(similarities: Tensor, teacher: Tensor) -> None:
+    check_shape("similarities", similarities, ("rows", "rows"))
+    check_same_shape(similarities=similarities, teacher=teacher)
+    if similarities.shape[0] != similarities.shape[1]:
+        raise InputError(f"similarities: the shape is {tuple(similarities.shape)}; expected (rows, rows)")
+    _check_others(similarities)
+
+
+def _check_others(rows: Tensor) -> None:
+    if len(rows) < 2:
+        raise InputError("A ranking needs two sentences or more; give a larger batch")

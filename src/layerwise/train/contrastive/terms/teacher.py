@@ -1,0 +1,115 @@
+"""Terms that rank: two passes that agree with each other, and with a teacher's similarities and vectors."""
+
+from typing import Literal, Self
+
+import torch
+from pydantic import model_validator
+from torch import Tensor, nn
+
+from layerwise.errors import InputError
+from layerwise.objectives import cosines, list_mle, list_net, rank_consistency, vector_distance
+from layerwise.train.contrastive.terms.base import TERMS, FrozenSettings, Step, Term, TermContext, TermSettings
+from layerwise.train.loop.settings import NotNegative, Positive, absolute
+
+
+@TERMS.register("ranking")
+class RankingSettings(TermSettings):
+    """RankCSE's consistency: two passes of a sentence order the others of the batch alike.
+
+    Attributes:
+        temperature: Cosines are divided by it.
+    """
+
+    name: Literal["ranking"] = "ranking"
+    temperature: Positive = 0.05
+
+    @property
+    def columns(self) -> int:
+        """Two passes, or a pair."""
+        return 2
+
+    def build(self, context: TermContext) -> "Ranking":  # noqa: ARG002
+        """Build the term."""
+        return Ranking(self.temperature)
+
+
+class Ranking(Term):
+    """The divergence of the lists of the first two columns."""
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, step: Step) -> Tensor:
+        """The mean over sentences."""
+        return rank_consistency(step.embeddings[0], step.embeddings[1], temperature=self.temperature)
+
+
+@TERMS.register("distil")
+class DistilSettings(TermSettings):
+    """A teacher's embeddings of the first column, computed once before training: its similarities, and its vectors.
+
+    Attributes:
+        teacher: A model folder, a hub name, or "default"; its own pooling, mix and prompt make its embeddings.
+        similarities: How the batch's similarities follow the teacher's: "list-net" (a KL divergence but for a
+            constant), "list-mle" (its order alone), "none".
+        temperature: Our cosines are divided by it.
+        teacher_temperature: The teacher's, for "list-net".
+        vectors: Weight of 1 - cosine and squared distance to the teacher's vectors of length 1, through a linear map
+            that begins as the identity and is dropped after training; 0 leaves it out.
+    """
+
+    name: Literal["distil"] = "distil"
+    teacher: str
+    similarities: Literal["list-net", "list-mle", "none"] = "list-net"
+    temperature: Positive = 0.05
+    teacher_temperature: Positive = 0.05
+    vectors: NotNegative = 1.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.teacher:
+            raise InputError('no teacher; name a model folder, a hub name or "default"')
+        if self.similarities == "none" and not self.vectors:
+            raise InputError('nothing is learned of the teacher; give similarities = "list-net", or vectors = 1.0')
+        return self
+
+    def with_absolute_paths(self) -> Self:
+        """With the teacher's folder as an absolute path."""
+        return self.replaced(teacher=absolute(self.teacher))
+
+    @property
+    def frozen(self) -> FrozenSettings:
+        """The teacher's embeddings."""
+        return FrozenSettings(teacher=self.teacher)
+
+    def build(self, context: TermContext) -> "Distil":
+        """Build the term."""
+        return Distil(self, context)
+
+
+class Distil(Term):
+    """Follows a teacher's similarities and vectors."""
+
+    def __init__(self, settings: DistilSettings, context: TermContext) -> None:
+        super().__init__()
+        self.settings = settings
+        self.projection: nn.Linear | None = None
+        if settings.vectors:
+            self.projection = nn.Linear(context.width, context.teacher_width, bias=False)
+            nn.init.eye_(self.projection.weight)
+
+    def forward(self, step: Step) -> Tensor:
+        """The mean over sentences."""
+        if step.frozen is None:
+            raise InputError("the teacher's embeddings are needed, but nothing computed them")
+        settings, ours, theirs = self.settings, step.embeddings[0], step.frozen[:, 0]
+        total = ours.new_zeros((), dtype=torch.float32)
+        if settings.similarities == "list-net":
+            temperatures = {"temperature": settings.temperature, "teacher_temperature": settings.teacher_temperature}
+            total = total + list_net(cosines(ours, ours), cosines(theirs, theirs), **temperatures)
+        elif settings.similarities == "list-mle":
+            total = total + list_mle(cosines(ours, ours), cosines(theirs, theirs), temperature=settings.temperature)
+        if self.projection is not None:
+            total = total + settings.vectors * vector_distance(self.projection(ours), theirs)
+        return total
