@@ -81,6 +81,7 @@ def test_sigterm_answers_what_was_accepted_and_exits_0(tiny_bert, killed):
         (["{model}", "--index", "x=no-such-folder"], "holds no vectors"),
         (["{model}", "--config", "no-such.toml"], "no-such.toml: cannot be read"),
         (["{model}", "--port", "70000"], "port is 70000; expected 65535 or less"),
+        (["{model}", "--deadline", "0"], "deadline is 0"),
         (["{model}", "--max-tokens", "20"], "max_tokens 20 is less than the 60 tokens"),
         (["{model}", "{model}"], "two models are called 'bert'"),
     ],

@@ -49,7 +49,8 @@ def serve(
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Serve embeddings over HTTP as OpenAI's API does, with any layers per request, and a page to try them."""
-    flags = {name: value for name, value in locals().items() if name != "config" and value not in (None, False, [])}
+    given = {name: value for name, value in locals().items() if name != "config"}
+    flags = {name: value for name, value in given.items() if value is not None and value is not False and value != []}
     require("serve", "`layerwise serve`", "fastapi", "uvicorn", "prometheus_client", "orjson")
     from layerwise.serve.settings import read_serve_settings
 
