@@ -7,6 +7,7 @@ script run. `templates/page.html.jinja` is its markup; nothing is measured or dr
 import base64
 import hashlib
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -185,11 +186,16 @@ def write_page(page: Page, path: Path | str) -> Path:
     return Path(path)
 
 
+def command_line(*words: str) -> str:
+    """A command as it is typed."""
+    return shlex.join(["layerwise", *words])
+
+
 def page_html(page: Page) -> str:
     """The whole document."""
-    script = "\n".join(map(_asset, SCRIPTS))
-    css = "\n".join([_asset("page.css"), page.css]).replace("</", r"<\/")  # which would end the element
-    return _template().render(
+    script = "\n".join(map(asset, SCRIPTS))
+    css = "\n".join([asset("page.css"), page.css]).replace("</", r"<\/")  # which would end the element
+    return template("page.html.jinja").render(
         page=page,
         css=css,
         script=script,
@@ -199,8 +205,9 @@ def page_html(page: Page) -> str:
 
 
 @cache
-def _template() -> "Template":
-    require("report", "`layerwise report`", "jinja2")
+def template(name: str) -> "Template":
+    """A template of this room, which escapes what it is given."""
+    require("report", "an HTML page", "jinja2")
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -213,7 +220,7 @@ def _template() -> "Template":
     environment.filters |= {"number": format_number, "unbroken": _unbroken, "paragraphs": _paragraphs}
     environment.tests["missing"] = _is_missing
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
-    return environment.get_template("page.html.jinja")
+    return environment.get_template(name)
 
 
 def format_number(value: float, digits: int) -> str:
@@ -246,5 +253,6 @@ def _script_policy(script: str) -> str:
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a style sheet or script of this room."""
     return (resources.files(__package__) / name).read_text(encoding="utf-8")
