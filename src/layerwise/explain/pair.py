@@ -141,32 +141,19 @@ def explain_pair(model: LayerModel, left: str, right: str) -> Explanation:
     >>> why.left.words, why.contributions.shape
     (('[CLS]', 'A', 'cat', 'sat', '.', '[SEP]'), (1, 1, 6, 6))
     """
-    return explain_pairs(model, [(left, right)])[0]
-
-
-def explain_pairs(model: LayerModel, pairs: Sequence[tuple[str, str]]) -> list[Explanation]:
-    """`explain_pair` for each of some pairs, from one pass over their sentences."""
     check_linear(model)
-    texts = list(dict.fromkeys(sentence for pair in pairs for sentence in pair))
-    if not texts:
-        return []
-    embeddings = dict(zip(texts, model.encode(texts).astype(np.float64), strict=True))
+    embeddings = model.encode([left, right]).astype(np.float64)
     views = list(dict.fromkeys((place.pooling, place.layer) for place in places_of(model.mix, model.encoder.width)))
-    explained = dict(zip(texts, _explained(model, texts, views), strict=True))
+    one, other = _explained(model, [left, right], views)
     names = [f"{layer} @ {pooling}" for pooling, layer in views]
-    names += [BIAS] * (len(explained[texts[0]].vectors) - len(names))
-    explanations = []
-    for left, right in pairs:
-        cosine = _cosine(embeddings[left], embeddings[right])
-        sides = explained[left], explained[right]
-        result = Explanation(model.encoder.name, str(model.mix), tuple(names), *sides, cosine)
-        if not abs(result.residual) <= TOLERANCE:
-            raise ModelError(
-                f"The terms sum to {result.total:.8f}, but the cosine is {cosine:.8f}: this model gives other numbers "
-                f"in each pass, or rounds too coarsely to be explained; use dtype float32"
-            )
-        explanations.append(result)
-    return explanations
+    names += [BIAS] * (len(one.vectors) - len(names))
+    result = Explanation(model.encoder.name, str(model.mix), tuple(names), one, other, _cosine(*embeddings))
+    if not abs(result.residual) <= TOLERANCE:
+        raise ModelError(
+            f"The terms sum to {result.total:.8f}, but the cosine is {result.cosine:.8f}: this model gives other "
+            f"numbers in each pass, or rounds too coarsely to be explained; use dtype float32"
+        )
+    return result
 
 
 def _explained(model: LayerModel, texts: Sequence[str], views: list[tuple[str, int]]) -> list[ExplainedText]:
