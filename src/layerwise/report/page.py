@@ -8,8 +8,8 @@ import base64
 import hashlib
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from math import isfinite
@@ -30,6 +30,7 @@ RESERVED_IDS = ("answer", "pairs", "measures", "protocol", "commands")
 SCRIPTS = ("chart.js", "explorer.js", "page.js")
 
 Cell: TypeAlias = str | float | None
+WordTerms: TypeAlias = Sequence[tuple[str, float]]  # a sentence's words, each with what it adds to the cosine
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Explorer:
     """`similarities` (n, layers) and `mix_similarities` (n) are cosines of the n pairs (left, right, gold or None).
 
     A second model beside it has `other_similarities` (n, its layers) and, where its layers have other labels,
-    `other_layers`.
+    `other_layers`. `words` has, for some pairs by their number, what each word of either sentence adds to the cosine.
     """
 
     pairs: Sequence[tuple[str, str, float | None]]
@@ -77,6 +78,7 @@ class Explorer:
     other_name: str = ""
     other_similarities: Any = None
     other_layers: Sequence[str] = ()
+    words: Mapping[int, tuple[WordTerms, WordTerms]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = len(self.pairs)
@@ -97,6 +99,10 @@ def explorer_data(explorer: Explorer) -> dict[str, Any]:
         "rows": _rounded(explorer.similarities),
         "mix": {"name": explorer.mix_name, "values": _rounded(explorer.mix_similarities)},
         "other": None,
+        "words": {
+            number: [[(word, round(term, 3)) for word, term in side] for side in sides]
+            for number, sides in explorer.words.items()
+        },
     }
     if explorer.other_similarities is not None:
         layers = explorer.other_layers or explorer.layers
