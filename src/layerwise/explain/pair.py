@@ -172,19 +172,11 @@ def _explained(model: LayerModel, texts: Sequence[str], views: list[tuple[str, i
 def _explained_text(
     model: LayerModel, text: str, full: str, views: list[tuple[str, int]], passes: dict[Prompt, TokenStates]
 ) -> ExplainedText:
-    tokens: list[str] = []
-    words: list[str] = []
-    prompts: list[str] = []
-    numbers: list[NDArray[np.intp]] = []
-    starts: dict[str, int] = {}  # token pooling -> the first of its tokens
-    for prompt, read in passes.items():
-        names = [str(token) for token in model.tokenizer.convert_ids_to_tokens(list(read.ids))]
-        joined, of_token = words_of(names, *(model.encoder.spans(full, prompt) or ()))
-        starts |= dict.fromkeys(read.weights, len(tokens))
-        numbers.append(of_token + len(words))
-        tokens += names
-        words += joined
-        prompts += ["" if prompt == PLAIN else prompt.label] * len(joined)
+    tokens, words, prompts, of_token = _words(model, full, passes)
+    start, starts = 0, dict[str, int]()  # token pooling -> the first of its tokens
+    for read in passes.values():
+        starts |= dict.fromkeys(read.weights, start)
+        start += len(read.ids)
     vectors = np.zeros((len(views), len(tokens), model.mix.width(model.encoder.width)))
     for place, terms in _terms(model, passes):
         rows = slice(starts[place.pooling], starts[place.pooling] + len(terms))
@@ -194,13 +186,30 @@ def _explained_text(
     if bias.any():
         vectors = np.pad(vectors, ((0, 1), (0, 1), (0, 0)))
         vectors[-1, -1] = bias
-        numbers.append(np.array([len(words)]))
+        of_token = np.append(of_token, len(words))
         tokens, words, prompts = [*tokens, BIAS], [*words, BIAS], [*prompts, ""]
     length = float(np.linalg.norm(vectors.sum((0, 1))))
     if not length:
         raise InputError(f"The embedding of {text[:40]!r} is 0, which has no cosine")
-    of_token = np.concatenate(numbers)
     return ExplainedText(text, tuple(tokens), tuple(words), tuple(prompts), of_token, vectors / length)
+
+
+def _words(
+    model: LayerModel, full: str, passes: dict[Prompt, TokenStates]
+) -> tuple[list[str], list[str], list[str], NDArray[np.intp]]:
+    """Tokens, words, each word's prompt, and the word of each token; one prompt's after the other's."""
+    tokens: list[str] = []
+    words: list[str] = []
+    prompts: list[str] = []
+    numbers: list[NDArray[np.intp]] = []
+    for prompt, read in passes.items():
+        names = [str(token) for token in model.tokenizer.convert_ids_to_tokens(list(read.ids))]
+        joined, of_token = words_of(names, *(model.encoder.spans(full, prompt) or ()))
+        numbers.append(of_token + len(words))
+        tokens += names
+        words += joined
+        prompts += ["" if prompt == PLAIN else prompt.label] * len(joined)
+    return tokens, words, prompts, np.concatenate(numbers)
 
 
 def _terms(model: LayerModel, passes: dict[Prompt, TokenStates]) -> list[tuple[Place, Exact]]:
