@@ -1,8 +1,10 @@
 """Rankings: equal to plain loops that draw rows and tasks; ties, suites, what is left out; the command."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import norm, spearmanr, t
 
 from layerwise.errors import InputError
 from layerwise.evaluate import Evaluation, LayerSubject, Run, TaskResult, evaluate, rank_runs
@@ -32,11 +34,13 @@ def accuracies(seed, runs, tasks, rows=60, better=0.0):
     }
 
 
-def reached(estimates, deviations):
-    """Intervals of max-t, written out: (runs,), (resamples, runs)"""
-    errors = deviations.std(0)
-    largest = [max(abs(row[k]) / errors[k] for k in range(len(errors)) if errors[k] > 0) for row in deviations]
-    width = np.quantile(largest, 0.95) * errors
+def reached(estimates, deviations, freedom):
+    """Intervals of max-t over all pairs, written out: (runs,), (resamples, runs)"""
+    best, pairs = int(estimates.argmax()), list(combinations(range(len(estimates)), 2))
+    errors = {pair: (deviations[:, pair[0]] - deviations[:, pair[1]]).std() for pair in pairs}
+    largest = [max(abs(row[i] - row[j]) / errors[i, j] for i, j in pairs) for row in deviations]
+    to_best = [0.0 if run == best else errors[min(run, best), max(run, best)] for run in range(len(estimates))]
+    width = t.isf(norm.sf(np.quantile(largest, 0.95)), freedom) * np.array(to_best)
     return np.stack([estimates - width, estimates + width], axis=1)
 
 
@@ -60,10 +64,10 @@ def test_rows_are_resampled_as_a_plain_loop_does():
     redrawn = {
         name: np.array([100 * spearmanr(items[rows], gold[rows])[0] for rows in draws]) for name, items in sides.items()
     }
-    deviations = np.stack([redrawn[name] - scores[name] - redrawn[best] + scores[best] for name in sides], axis=1)
+    deviations = np.stack([redrawn[name] - scores[name] for name in sides], axis=1)
     estimates = np.array([scores[name] - scores[best] for name in sides])
     assert [one.name for one in ranking.runs] == sorted(scores, key=scores.get, reverse=True)
-    assert np.allclose(ends(ranking, "by_rows", sides), reached(estimates, deviations), atol=1e-8)
+    assert np.allclose(ends(ranking, "by_rows", sides), reached(estimates, deviations, 39), atol=1e-8)
     assert ranking.runs[0].by_tasks is None
 
 
@@ -86,10 +90,7 @@ def test_tasks_are_resampled_with_their_rows():
             for draw in range(150)
         ]
     )
-    deviations = redrawn - means
-    best = int(means.argmax())
-    deviations -= deviations[:, [best]]
-    assert np.allclose(ends(ranking, "by_tasks", runs), reached(means - means[best], deviations), atol=1e-8)
+    assert np.allclose(ends(ranking, "by_tasks", runs), reached(means - means.max(), redrawn - means, 5), atol=1e-8)
 
 
 def test_a_run_that_is_better_stands_alone():
@@ -99,8 +100,9 @@ def test_a_run_that_is_better_stands_alone():
 
 
 def test_equal_runs_are_tied_though_they_are_many():
-    whole = [len(rank_runs(accuracies(seed, 20, 1), resamples=300)[0].tied("rows")) == 20 for seed in range(20)]
-    assert sum(whole) >= 16  # 19 of 20 on average, if the best were known before
+    # other seeds for the tosses than for the resamples: NumPy's seeds s and [s, 0] are the same
+    drawn = (rank_runs(accuracies(10_000 + seed, 20, 1), resamples=500, seed=seed)[0] for seed in range(200))
+    assert np.mean([len(ranking.tied("rows")) == 20 for ranking in drawn]) >= 0.9
 
 
 def test_the_same_run_twice_is_tied():

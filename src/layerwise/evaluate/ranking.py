@@ -1,9 +1,11 @@
 """Which differences between many runs are real: each against the best, by resampled rows and by resampled tasks.
 
 By rows: would the difference hold on other rows of the same tasks? By tasks (and their rows): would it hold on other
-tasks of the kind? Every resample is the same for all runs. The intervals hold for all runs at once: their width is the
-95 % quantile of the largest standardised deviation over the runs (max-t). Without that, one of twenty equal runs would
-seem to be worse than the best. A run whose interval reaches 0 is tied with the best.
+tasks of the kind? Every resample is the same for all runs. A run whose interval reaches 0 is tied with the best.
+
+The best is known only after looking, and the best of many equal runs looks better than most of them. So the intervals
+hold for all pairs of runs at once: their width in standard errors is the 95 % quantile of the largest standardised
+deviation of any pair (max-t), widened by Student's t for few rows or tasks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm, t
 
 from layerwise.errors import InputError
 from layerwise.evaluate.compare import mismatch, not_resampled, redrawn_scores, row_counts
@@ -22,6 +25,7 @@ Numbers = NDArray[np.floating[Any]]
 ALL_SUITES = "all suites"
 FEWEST_TASKS = 5  # which say something of other tasks
 _LEVEL = 0.95
+_EQUAL = 1e-12  # the standard error of two runs that never differ
 
 
 @dataclass(frozen=True)
@@ -107,13 +111,16 @@ def rank_runs(runs: Mapping[str, Run], *, seed: int = 0, resamples: int = 2000) 
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """The runs' scores (runs,), and how far they are from them on the same resamples of rows (runs, resamples)."""
+    """The runs' scores (runs,), and how far they are from them on the same resamples of rows (runs, resamples).
+
+    `rows` is 0 where there are none to resample.
+    """
 
     name: str
     suite: str
     scores: Numbers
     deviations: Numbers
-    resampled: bool
+    rows: int
 
 
 def _common(runs: Mapping[str, Run]) -> tuple[dict[str, list[TaskResult]], dict[str, str]]:
@@ -139,7 +146,7 @@ def _draw(by_run: Sequence[TaskResult], random: np.random.Generator, resamples: 
     first = by_run[0]
     scores = np.array([result.score for result in by_run])
     if any(not_resampled(first, result) for result in by_run):
-        return _Task(first.task, first.suite, scores, np.zeros((len(by_run), resamples)), resampled=False)
+        return _Task(first.task, first.suite, scores, np.zeros((len(by_run), resamples)), 0)
     rows = len(first.items)
     blocks = [
         np.stack([redrawn_scores(result, counts) for result in by_run])
@@ -147,7 +154,7 @@ def _draw(by_run: Sequence[TaskResult], random: np.random.Generator, resamples: 
     ]
     once = np.stack([redrawn_scores(result, np.ones((1, rows))) for result in by_run])
     deviations = np.concatenate(blocks, axis=1) - once
-    return _Task(first.task, first.suite, scores, np.where(np.isfinite(deviations), deviations, 0.0), resampled=True)
+    return _Task(first.task, first.suite, scores, np.where(np.isfinite(deviations), deviations, 0.0), rows)
 
 
 def _ranking(
@@ -162,7 +169,7 @@ def _ranking(
     order = np.argsort(-means, kind="stable")
     best = int(order[0])
     by_rows = _by_rows(suites, best)
-    by_tasks = _by_tasks(suites, best, random) if len(tasks) >= FEWEST_TASKS else None
+    by_tasks = _by_tasks(suites, best, random) if len(tasks) - len(suites) >= FEWEST_TASKS - 1 else None
     ranked = [
         Ranked(
             names[run],
@@ -173,17 +180,19 @@ def _ranking(
         )
         for run in order
     ]
-    resampled = tuple(task.name for task in tasks if task.resampled)
+    resampled = tuple(task.name for task in tasks if task.rows)
     return Ranking(suite, tuple(task.name for task in tasks), resampled, left_out, tuple(ranked))
 
 
 def _by_rows(suites: Sequence[Sequence[_Task]], best: int) -> list[Difference] | None:
     """Over the tasks whose rows can be resampled; None where there is none."""
-    groups = [resampled for members in suites if (resampled := [task for task in members if task.resampled])]
+    groups = [resampled for members in suites if (resampled := [task for task in members if task.rows])]
     if not groups:
         return None
     means = _mean_of_suites([[task.scores for task in members] for members in groups])
-    return _differences(means, _mean_of_suites([[task.deviations for task in members] for members in groups]), best)
+    deviations = _mean_of_suites([[task.deviations for task in members] for members in groups])
+    freedom = sum(task.rows - 1 for members in groups for task in members)
+    return _differences(means, deviations, best, freedom)
 
 
 def _by_tasks(suites: Sequence[Sequence[_Task]], best: int, random: np.random.Generator) -> list[Difference]:
@@ -195,7 +204,8 @@ def _by_tasks(suites: Sequence[Sequence[_Task]], best: int, random: np.random.Ge
         scores = np.stack([task.scores[:, None] + task.deviations for task in members])
         redrawn.append(np.einsum("tsr,rt->sr", scores, counts / len(members)))
     means = _mean_of_suites([[task.scores for task in members] for members in suites])
-    return _differences(means, np.mean(redrawn, axis=0) - means[:, None], best)
+    freedom = sum(len(members) - 1 for members in suites)
+    return _differences(means, np.mean(redrawn, axis=0) - means[:, None], best, freedom)
 
 
 def _mean_of_suites(suites: Sequence[Sequence[Numbers]]) -> Numbers:
@@ -203,15 +213,26 @@ def _mean_of_suites(suites: Sequence[Sequence[Numbers]]) -> Numbers:
     return means
 
 
-def _differences(means: Numbers, deviations: Numbers, best: int) -> list[Difference]:
-    """Every run minus the best, with intervals for all at once: (runs,), (runs, resamples)"""
-    estimates = means - means[best]
-    from_best = deviations - deviations[best]
-    errors = from_best.std(axis=1)
-    varying = errors > 1e-12
-    largest = (np.abs(from_best[varying]) / errors[varying, None]).max(axis=0) if varying.any() else np.zeros(1)
-    reach = float(np.quantile(largest, _LEVEL)) * errors
+def _differences(means: Numbers, deviations: Numbers, best: int, freedom: int) -> list[Difference]:
+    """Every run minus the best, with intervals that hold for all pairs of runs: (runs,), (runs, resamples)"""
+    errors = (deviations - deviations[best]).std(axis=1)
+    reach = _critical_value(deviations, freedom) * errors
     return [
         Difference(float(mean), float(mean - width), float(mean + width))
-        for mean, width in zip(estimates, reach, strict=True)
+        for mean, width in zip(means - means[best], reach, strict=True)
     ]
+
+
+def _critical_value(deviations: Numbers, freedom: int) -> float:
+    """The 95 % quantile, over the resamples, of the largest deviation of any pair of runs in standard errors.
+
+    Standard errors of few rows are uncertain themselves: the value is that of Student's t at the same probability.
+    """
+    largest = np.zeros(deviations.shape[1])
+    for reference in deviations:
+        differences = deviations - reference
+        errors = differences.std(axis=1)
+        varying = errors > _EQUAL
+        if varying.any():
+            largest = np.maximum(largest, (np.abs(differences[varying]) / errors[varying, None]).max(axis=0))
+    return float(t.isf(norm.sf(np.quantile(largest, _LEVEL)), max(freedom, 1)))
