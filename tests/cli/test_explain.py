@@ -22,7 +22,7 @@ def pair(tiny_bert):
 def test_words_and_layers_are_shown_with_the_residual(pair, tiny_layers):
     shown = call("explain", *pair, "--layers", "1,4", "--top", 3)
     result = explain_pair(tiny_layers.with_mix("1,4"), LEFT, RIGHT)
-    assert f"1,4 @ mean: cosine {result.cosine:.4f}; the terms sum to {result.cosine:.4f}, residual" in shown
+    assert f"1,4 @ mean\ncosine {result.cosine:.4f}; the terms sum to {result.cosine:.4f}, residual" in shown
     one, other = result.top_words(1)[0]
     largest = rf"{re.escape(result.left.words[one])} +{re.escape(result.right.words[other])} +"
     assert re.search(largest + re.escape(f"{result.by_word[one, other]:+.4f}"), shown)
@@ -35,7 +35,7 @@ def test_words_and_layers_are_shown_with_the_residual(pair, tiny_layers):
 def test_rows_of_the_table_sum_to_the_cosine(pair):
     shown = call("explain", *pair, "--top", 4)
     cosine = float(re.search(r"cosine (\S+);", shown)[1])
-    table = shown[shown.index("word of A") : shown.index("layer of A")]
+    table = shown[shown.index("word of A") : shown.index("Tokens are")]
     assert sum(map(float, re.findall(r"[+-]0\.\d{4}", table))) == pytest.approx(cosine, abs=3e-4)
 
 

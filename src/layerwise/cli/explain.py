@@ -63,10 +63,8 @@ def explain(
 def _show(explanation: "Explanation", top: int) -> None:
     from layerwise.explain import CONTEXTUAL
 
-    print_line(
-        f"{explanation.model} by {explanation.mix}: cosine {explanation.cosine:.4f}; the terms sum to "
-        f"{explanation.total:.4f}, residual {explanation.residual:.1e}\n"
-    )
+    sums_to = f"the terms sum to {explanation.total:.4f}, residual {explanation.residual:.1e}"
+    print_line(f"{explanation.model} by {explanation.mix}\ncosine {explanation.cosine:.4f}; {sums_to}\n")
     sums = explanation.by_word
     strongest = max(abs(sums.sum(0)).max(), abs(sums.sum(1)).max())
     _print_words("A", explanation.left, sums.sum(1) / strongest)
@@ -74,10 +72,10 @@ def _show(explanation: "Explanation", top: int) -> None:
     left, right = _labels(explanation.left), _labels(explanation.right)
     print_table(("word of A", "word of B", "adds"), _largest(left, right, sums, explanation.top_words(top)))
     by_view, views = explanation.by_view, explanation.views
-    if len(views) <= _MOST_VIEWS:
+    if 1 < len(views) <= _MOST_VIEWS:
         rows = [(name, *map(_signed, row)) for name, row in zip(views, by_view, strict=True)]
         print_table(("layer of A, of B:", *views), rows)
-    else:
+    elif len(views) > 1:
         order = (-abs(by_view)).argsort(axis=None, kind="stable")[:top]
         pairs = [divmod(int(place), len(views)) for place in order]
         print_table(("layer of A", "layer of B", "adds"), _largest(views, views, by_view, pairs))
