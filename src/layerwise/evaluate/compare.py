@@ -12,7 +12,7 @@ from layerwise.evaluate.results import Run, TaskResult
 from layerwise.search import Gain, check_seed, redraw_pearson, redraw_spearman, summarise
 
 Numbers = NDArray[np.floating[Any]]
-_BLOCK = 2**22  # numbers drawn at once
+_BLOCK = 2**18  # numbers drawn at once: what fits into the cache
 
 
 @dataclass(frozen=True)
