@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from layerwise.encoder import POOLINGS
 from layerwise.errors import InputError, LayerwiseError, MixError, ModelError
-from layerwise.explain import LINEAR_POOLINGS, check_linear, explain_pair
+from layerwise.explain import LINEAR_POOLINGS, check_linear, explain_pair, explain_pairs
 from layerwise.explain.words import words_of
 from layerwise.files import plain_json
 from layerwise.mixes import (
@@ -167,6 +167,15 @@ def test_truncated_and_empty_texts_are_explained(tiny_layers):
 
 def test_a_sentence_with_itself_has_the_cosine_1(tiny_layers):
     assert assert_explained(tiny_layers, "The river rose", "The river rose").total == pytest.approx(1)
+
+
+def test_pairs_are_explained_together_as_alone(tiny_layers):
+    pairs = [(one, other) for one in SENTENCES for other in SENTENCES]
+    for pair, result in zip(pairs, explain_pairs(tiny_layers, pairs), strict=True):
+        assert (result.left.text, result.right.text) == pair
+        if pair[0] == SENTENCES[1]:
+            assert np.allclose(result.by_word, explain_pair(tiny_layers, *pair).by_word, atol=1e-6)
+    assert list(explain_pairs(tiny_layers, [])) == []
 
 
 def test_half_precision_is_explained_from_the_same_states(tiny_bert):

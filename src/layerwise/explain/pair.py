@@ -1,6 +1,6 @@
 """The cosine of two sentences as a sum over (layer, token) of one times (layer, token) of the other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ CONTEXTUAL = (
     "Tokens are contextual: a token's state has read its whole sentence, so a term is that of a word in its place, "
     "not of the word alone."
 )
+_PAIRS = 16  # that share a pass
 _TINY = 1e-12  # the length of a view that is not divided by it, as in LayerViews
 
 
@@ -141,38 +142,51 @@ def explain_pair(model: LayerModel, left: str, right: str) -> Explanation:
     >>> why.left.words, why.contributions.shape
     (('[CLS]', 'A', 'cat', 'sat', '.', '[SEP]'), (1, 1, 6, 6))
     """
+    (explanation,) = explain_pairs(model, [(left, right)])
+    return explanation
+
+
+def explain_pairs(model: LayerModel, pairs: Sequence[tuple[str, str]]) -> Iterator[Explanation]:
+    """`explain_pair` of many pairs, a few of them in each pass, so that little is in memory at once."""
     check_linear(model)
-    embeddings = model.encode([left, right]).astype(np.float64)
+    for start in range(0, len(pairs), _PAIRS):
+        yield from _explain_together(model, pairs[start : start + _PAIRS])
+
+
+def _explain_together(model: LayerModel, pairs: Sequence[tuple[str, str]]) -> Iterator[Explanation]:
     views = list(dict.fromkeys((place.pooling, place.layer) for place in places_of(model.mix, model.encoder.width)))
-    one, other = _explained(model, [left, right], views)
     names = [f"{layer} @ {pooling}" for pooling, layer in views]
-    names += [BIAS] * (len(one.vectors) - len(names))
-    result = Explanation(model.encoder.name, str(model.mix), tuple(names), one, other, _cosine(*embeddings))
-    if not abs(result.residual) <= TOLERANCE:
-        raise ModelError(
-            f"The terms sum to {result.total:.8f}, but the cosine is {result.cosine:.8f}: this model gives other "
-            f"numbers in each pass, or rounds too coarsely to be explained; use dtype float32"
-        )
-    return result
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    embeddings = dict(zip(texts, model.encode(texts).astype(np.float64), strict=True))
+    passes = dict(zip(texts, _read(model, texts), strict=True))
+    for pair in pairs:
+        left, right = (_explained_text(model, text, views, passes[text]) for text in pair)
+        all_names = (*names, BIAS) if len(left.vectors) > len(names) else tuple(names)
+        cosine = _cosine(*(embeddings[text] for text in pair))
+        result = Explanation(model.encoder.name, str(model.mix), all_names, left, right, cosine)
+        if not abs(result.residual) <= TOLERANCE:
+            raise ModelError(
+                f"The terms sum to {result.total:.8f}, but the cosine is {cosine:.8f}: this model gives other numbers "
+                f"in each pass, or rounds too coarsely to be explained; use dtype float32"
+            )
+        yield result
 
 
-def _explained(model: LayerModel, texts: Sequence[str], views: list[tuple[str, int]]) -> list[ExplainedText]:
+def _read(model: LayerModel, texts: Sequence[str]) -> list[dict[Prompt, TokenStates]]:
+    """The token states of each text, by prompt."""
     before = model.prompt()
     full = [before + text for text in texts]
     passes: dict[Prompt, list[TokenStates]] = {}
     for prompt, poolings in by_prompt(model.mix.poolings).items():
         layers = sorted({layer for name in poolings for layer in model.mix.needs[name]})
         passes[prompt] = read_token_states(model.encoder, full, prompt=prompt, layers=layers, poolings=poolings)
-    return [
-        _explained_text(model, text, full[row], views, {prompt: read[row] for prompt, read in passes.items()})
-        for row, text in enumerate(texts)
-    ]
+    return [{prompt: read[row] for prompt, read in passes.items()} for row in range(len(texts))]
 
 
 def _explained_text(
-    model: LayerModel, text: str, full: str, views: list[tuple[str, int]], passes: dict[Prompt, TokenStates]
+    model: LayerModel, text: str, views: list[tuple[str, int]], passes: dict[Prompt, TokenStates]
 ) -> ExplainedText:
-    tokens, words, prompts, of_token = _words(model, full, passes)
+    tokens, words, prompts, of_token = _words(model, model.prompt() + text, passes)
     start, starts = 0, dict[str, int]()  # token pooling -> the first of its tokens
     for read in passes.values():
         starts |= dict.fromkeys(read.weights, start)
