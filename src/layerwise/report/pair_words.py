@@ -7,13 +7,13 @@ import numpy as np
 from scipy.stats import rankdata
 
 from layerwise.errors import LayerwiseError
-from layerwise.explain import ExplainedText, explain_pair
+from layerwise.explain import ExplainedText, explain_pairs
 from layerwise.measures import PairSimilarities
 from layerwise.model import LayerModel
 from layerwise.report.page import WordTerms
 
 log = logging.getLogger(__name__)
-_MOST_PAIRS = 40  # so that the page stays small
+_MOST_PAIRS = 24  # so that the page stays small, and the report fast
 _LONGEST = 400  # letters of a sentence
 
 
@@ -26,20 +26,18 @@ def word_terms(model: LayerModel, pairs: PairSimilarities) -> dict[int, tuple[Wo
         surprise = np.abs(pairs.mix_similarities - pairs.layers[:, -1])
     else:
         surprise = np.abs(rankdata(pairs.gold) - rankdata(pairs.mix_similarities))
-    terms = {}
-    for number in np.argsort(-surprise, kind="stable").tolist():
-        left, right = pairs.left[number], pairs.right[number]
-        if max(len(left), len(right)) > _LONGEST:
-            continue
-        try:
-            result = explain_pair(model, left, right)
-        except LayerwiseError as error:
-            log.info("The report has no words of pairs: %s", error)
-            return {}
-        terms[number] = (_terms(result.left, result.by_word.sum(1)), _terms(result.right, result.by_word.sum(0)))
-        if len(terms) == _MOST_PAIRS:
-            break
-    return terms
+    order = np.argsort(-surprise, kind="stable").tolist()
+    short = [number for number in order if max(len(pairs.left[number]), len(pairs.right[number])) <= _LONGEST]
+    chosen = short[:_MOST_PAIRS]
+    try:
+        explained = explain_pairs(model, [(pairs.left[number], pairs.right[number]) for number in chosen])
+        return {
+            number: (_terms(one.left, one.by_word.sum(1)), _terms(one.right, one.by_word.sum(0)))
+            for number, one in zip(chosen, explained, strict=True)
+        }
+    except LayerwiseError as error:
+        log.info("The report has no words of pairs: %s", error)
+        return {}
 
 
 def _terms(text: ExplainedText, sums: Any) -> WordTerms:
