@@ -71,26 +71,15 @@ def test_rows_are_resampled_as_a_plain_loop_does():
     assert ranking.runs[0].by_tasks is None
 
 
-def test_tasks_are_resampled_with_their_rows():
+def test_tasks_are_resampled_as_a_plain_loop_does():
     runs = accuracies(4, 3, 6)
     (ranking,) = rank_runs(runs, seed=2, resamples=150)
-    rows = [np.random.default_rng([2, task]).integers(60, size=(150, 60)) for task in range(6)]
     counts = np.random.default_rng([2, 6]).multinomial(6, [1 / 6] * 6, size=150)
-    means = np.array([np.mean([one.score for one in each.results.values()]) for each in runs.values()])
-    redrawn = np.array(
-        [
-            [
-                sum(
-                    count * 100 * each.results[f"task {task}"].items[rows[task][draw]].mean()
-                    for task, count in enumerate(counts[draw])
-                )
-                / 6
-                for each in runs.values()
-            ]
-            for draw in range(150)
-        ]
-    )
-    assert np.allclose(ends(ranking, "by_tasks", runs), reached(means - means.max(), redrawn - means, 5), atol=1e-8)
+    scores = np.array([[one.score for one in each.results.values()] for each in runs.values()])
+    means = scores.mean(1)
+    redrawn = np.array([[np.repeat(own, count).mean() for own in scores] for count in counts])
+    deviations = np.sqrt(6 / 5) * (redrawn - means)
+    assert np.allclose(ends(ranking, "by_tasks", runs), reached(means - means.max(), deviations, 5), atol=1e-8)
 
 
 def test_a_run_that_is_better_stands_alone():
@@ -103,6 +92,19 @@ def test_equal_runs_are_tied_though_they_are_many():
     # other seeds for the tosses than for the resamples: NumPy's seeds s and [s, 0] are the same
     drawn = (rank_runs(accuracies(10_000 + seed, 20, 1), resamples=500, seed=seed)[0] for seed in range(200))
     assert np.mean([len(ranking.tied("rows")) == 20 for ranking in drawn]) >= 0.9
+
+
+@pytest.mark.parametrize("tasks", [6, 20])
+def test_runs_that_are_equal_over_tasks_are_tied(tasks):
+    random = np.random.default_rng(6)
+    tied = []
+    for seed in range(200):
+        scores = 50 + 10 * random.normal(size=(5, tasks)) + 20 * random.normal(size=tasks)
+        runs = {
+            str(k): run(*(result(f"t{n}", [], score=own) for n, own in enumerate(row))) for k, row in enumerate(scores)
+        }
+        tied.append(len(rank_runs(runs, resamples=500, seed=seed)[0].tied("tasks")) == 5)
+    assert np.mean(tied) >= 0.9
 
 
 def test_the_same_run_twice_is_tied():

@@ -1,7 +1,7 @@
 """Which differences between many runs are real: each against the best, by resampled rows and by resampled tasks.
 
-By rows: would the difference hold on other rows of the same tasks? By tasks (and their rows): would it hold on other
-tasks of the kind? Every resample is the same for all runs. A run whose interval reaches 0 is tied with the best.
+By rows: would the difference hold on other rows of the same tasks? By tasks: would it hold on other tasks of the
+kind? Every resample is the same for all runs. A run whose interval reaches 0 is tied with the best.
 
 The best is known only after looking, and the best of many equal runs looks better than most of them. So the intervals
 hold for all pairs of runs at once: their width in standard errors is the 95 % quantile of the largest standardised
@@ -196,16 +196,17 @@ def _by_rows(suites: Sequence[Sequence[_Task]], best: int) -> list[Difference] |
 
 
 def _by_tasks(suites: Sequence[Sequence[_Task]], best: int, random: np.random.Generator) -> list[Difference]:
-    """Over tasks that are drawn anew within each suite, with resampled rows where there are any."""
+    """Over tasks that are drawn anew within each suite. Their rows are not: scores vary by them already."""
     resamples = suites[0][0].deviations.shape[1]
-    redrawn = []
+    deviations = []
     for members in suites:
-        counts = random.multinomial(len(members), np.full(len(members), 1 / len(members)), size=resamples)
-        scores = np.stack([task.scores[:, None] + task.deviations for task in members])
-        redrawn.append(np.einsum("tsr,rt->sr", scores, counts / len(members)))
+        count, scores = len(members), np.stack([task.scores for task in members], axis=1)
+        drawn = random.multinomial(count, np.full(count, 1 / count), size=resamples) / count
+        widened = np.sqrt(count / max(count - 1, 1))  # a bootstrap of few tasks is too narrow by so much
+        deviations.append(widened * (scores @ drawn.T - scores.mean(axis=1, keepdims=True)))
     means = _mean_of_suites([[task.scores for task in members] for members in suites])
     freedom = sum(len(members) - 1 for members in suites)
-    return _differences(means, np.mean(redrawn, axis=0) - means[:, None], best, freedom)
+    return _differences(means, np.mean(deviations, axis=0), best, freedom)
 
 
 def _mean_of_suites(suites: Sequence[Sequence[Numbers]]) -> Numbers:
