@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from layerwise.errors import printable
-from layerwise.explain import explain_pair
+from layerwise.explain import ExplainedText, Explanation, explain_pair
 from layerwise.report import explanation_html
 from support.commands import assert_one_line, call, call_json, run_main
 
@@ -71,14 +71,26 @@ def test_the_page_holds_words_layers_and_the_command(pair, tmp_path):
     assert "<script" not in page
 
 
-def test_a_page_of_long_texts_sums_up_the_small_words(tiny_layers):
-    long = " ".join(["an old river an old clock"] * 9)
-    result = explain_pair(tiny_layers, long, long)
-    page = explanation_html(result, "")
-    assert len(result.left.words) == 56
-    assert page.count("<td") == 56 * 56 + 1
-    far = explain_pair(tiny_layers, "?" * 61 + long, "rain")
-    assert far.left.words[1] == "?"
+def test_a_page_of_long_texts_sums_up_the_small_words():
+    random = np.random.default_rng(0)
+    words = tuple(f"word{number}" for number in range(80))
+    sides = [
+        ExplainedText(
+            "a text", words[:count], words[:count], ("",) * count, np.arange(count), random.normal(size=(1, count, 4))
+        )
+        for count in (80, 60)
+    ]
+    page = explanation_html(Explanation("m", "6 @ mean", ("6 @ mean",), *sides, 0.5))
+    assert page.count("<td") == 60 * 60 + 1
+    assert "21 others" in page
+    cells = page[page.index("Word by word") : page.index("Layer by layer")]
+    numbers = [float(text.replace("−", "-").replace(",", "")) for text in re.findall(r">([−\d.,]+)</td>", cells)]
+    assert sum(numbers) == pytest.approx(explained_total(sides), abs=0.1)
+
+
+def explained_total(sides):
+    left, right = (side.vectors.sum((0, 1)) for side in sides)
+    return float(left @ right)
 
 
 def test_texts_of_strangers_are_shown_and_not_obeyed(pair, tmp_path, monkeypatch):
