@@ -232,6 +232,23 @@ def test_explorer_shows_the_chosen_pair(browser, page_file):
         assert log.problems == []
 
 
+def test_words_of_the_chosen_pair_are_coloured(browser, tmp_path):
+    words = {1: ([("rain", 0.4), (HOSTILE, -0.2)], [("river", 0.1)])}
+    file = write_page(some_page(explorer=replace(some_explorer(), words=words)), tmp_path / "page.html")
+    with opened(browser, file) as (tab, log):
+        tab.select_option("#pair_order", label="as in the file")
+        assert tab.is_hidden("#pair_words")
+        tab.click("#pair_next")
+        assert tab.is_visible("#pair_words")
+        assert text(tab, "#pair_words_right").strip() == "river"
+        colours = tab.evaluate(
+            "[...document.querySelectorAll('.words span')].map(e => [e.title, getComputedStyle(e).backgroundColor])"
+        )
+        assert [title for title, _ in colours] == ["0.400", "-0.200", "0.100"]
+        assert len({colour for _, colour in colours}) == 3
+        assert log.problems == []
+
+
 def test_explorer_orders_and_searches(browser, page_file):
     explorer = some_explorer()
     gold = [pair[2] for pair in explorer.pairs]

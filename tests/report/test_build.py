@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 
 from layerwise.data import pairs_in_memory
 from layerwise.encoder import named_prompt
@@ -48,6 +48,7 @@ from layerwise.report import (
 from layerwise.report.answer import answer, headline
 from layerwise.report.build import layer_table, pair_explorer, section
 from layerwise.report.page import page_html
+from layerwise.report.pair_words import word_terms
 from layerwise.search import Choice, Gain, Verdict
 from support.attention import network_of
 from support.text_pairs import some_pairs
@@ -464,3 +465,26 @@ def test_what_is_drawn_together_is_measured_on_the_same_pairs(found):
 
 def test_commands_are_quoted():
     assert command_line("report", "my models/a b") == "layerwise report 'my models/a b'"
+
+
+def test_the_pairs_shown_first_have_their_words(found, ungraded):
+    data = report_data(found)
+    similarities = found.get(PairSimilarities)
+    apart = np.abs(rankdata(similarities.gold) - rankdata(similarities.mix_similarities))
+    assert len(data.words) == min(24, len(apart))
+    assert int(apart.argmax()) in data.words
+    for number, sides in data.words.items():
+        for terms in sides:
+            assert sum(term for _, term in terms) == pytest.approx(similarities.mix_similarities[number], abs=1e-5)
+    assert pair_explorer(data).words == data.words
+    assert len(report_data(ungraded).words) == 12
+
+
+def test_a_model_that_is_no_sum_over_words_has_none(tiny_layers, found):
+    assert word_terms(tiny_layers.with_mix("last @ max"), found.get(PairSimilarities)) == {}
+
+
+def test_long_sentences_have_no_words(tiny_layers, found):
+    similarities = found.get(PairSimilarities)
+    long = replace(similarities, left=tuple("rain " * 300 for _ in similarities.left))
+    assert word_terms(tiny_layers, long) == {}

@@ -20,6 +20,7 @@ from layerwise.plots import (
     layer_likeness,
     layer_negatives,
     layers_chosen,
+    means_with_ties,
     pair_map,
     score_by_pairs,
     score_by_size,
@@ -96,6 +97,11 @@ FIGURES: dict[str, Callable[[Theme], Drawing]] = {
         chosen=[("mean", 3), ("last in eol", 5)], theme=t,
     ),
     "pair_map": lambda t: pair_map(points={"before": POINTS, "after": POINTS**3}, gold=GRADES, theme=t),
+    "means_with_ties": lambda t: means_with_ties(
+        names=["MiniLM, 1,6 @ mean", "MiniLM, last", "wiki-mlm, last-4", "mpnet, cls"], means=[63.2, 62.9, 58, 51.5],
+        by_rows=[(0, 0), (-0.9, 0.3), (-6.0, -4.4), (-12.7, -10.7)], by_tasks=[(0, 0), (-2, 1.4), (-9, 0.4), (-16, -7)],
+        title="sts", theme=t,
+    ),
     "before_after_curves": lambda t: before_after_curves(scores={"before": MEAN, "after": MEAN + 9}, theme=t),
     "dumbbells": lambda t: dumbbells(
         measures=["STS-B, Spearman × 100", "anisotropy", "uniformity", "effective rank"], before=[45.0, 0.61, -1.2, 61],
@@ -118,6 +124,7 @@ EXTREMES: dict[str, Callable[[Theme], Drawing]] = {
     "attention_map_many": lambda t: attention_map(
         weights=np.tile(WEIGHTS, (5, 1)), sentences=["a"] * 60, title="Sixty", theme=t
     ),
+    "means_with_ties_alone": lambda t: means_with_ties(names=["a name " * 20, "b"], means=[1.0, 1.0], theme=t),
     "score_by_pairs_alone": lambda t: score_by_pairs(pairs=[100], scores={"x": [1.0]}, theme=t),
     "pair_map_equal": lambda t: pair_map(points={"PCA": POINTS[:1]}, gold=[3.0], method="PCA", theme=t),
     "dumbbells_equal": lambda t: dumbbells(

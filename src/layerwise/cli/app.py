@@ -14,6 +14,7 @@ from layerwise.cli import (
     demo,
     embed,
     evaluate,
+    explain,
     fit,
     info,
     multitask,
@@ -43,6 +44,7 @@ app.command("search")(search.search)
 app.command("embed")(embed.embed)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
+app.command("explain")(explain.explain)
 app.command("analyze")(analyze.analyze)
 app.command("report")(report.report)
 app.command("fit")(fit.fit)

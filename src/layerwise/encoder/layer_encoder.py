@@ -33,7 +33,7 @@ from layerwise.encoder.streaming import (
     windows_of,
 )
 from layerwise.encoder.taps import LayerReader, layer_reader, make_recordable, resolve_layer, without_hooks
-from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer
+from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer, Spans
 from layerwise.errors import InputError, ModelError
 from layerwise.registry import check_known
 from layerwise.texts import has_lone_surrogate
@@ -219,6 +219,10 @@ class LayerEncoder:
         """How many tokens each text has, within a prompt or alone."""
         tokenizer = self._sentences if prompt.is_plain else self.prompted(prompt)
         return [len(ids) for ids in tokenizer(texts).ids]
+
+    def spans(self, text: str, prompt: Prompt = PLAIN) -> Spans | None:
+        """The text as it is tokenised, within its prompt, and where each token stands in it; None if unknown."""
+        return self._sentences.spans(text) if prompt.is_plain else self.prompted(prompt).spans(text)
 
     def read(
         self,

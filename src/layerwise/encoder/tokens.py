@@ -13,6 +13,7 @@ from tokenizers import Encoding, Tokenizer
 from layerwise.encoder.prompts import TEXT, Prompt, check_prompt, in_words
 from layerwise.errors import InputError
 
+Spans = tuple[str, list[tuple[int, int]]]  # a text, and each token's first and last character in it, plus 1
 Places = NDArray[np.int64]  # (texts, 3): the first of the tokens that are pooled, the one after the last, the mask
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,12 @@ class SentenceTokenizer:
         cut = (len(row) == self.max_length and bool(e.overflowing) for row, e in zip(ids, encodings, strict=True))
         return Tokens(self._filled(ids), sum(cut))
 
+    def spans(self, text: str) -> Spans | None:
+        """The text and where each of its tokens stands in it; None where the tokenizer cannot tell."""
+        if self._fast is None:
+            return None
+        return text, self._fast.encode(_beginning(self._fast, text)).offsets
+
     def _filled(self, ids: list[list[int]]) -> list[list[int]]:
         """A sentence without any token (a tokenizer may add no special ones) becomes one unknown token."""
         nothing = [int(self.tokenizer.unk_token_id or self.tokenizer.pad_token_id or 0)]
@@ -94,14 +101,24 @@ class PromptTokenizer:
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
         """Tokenise, and tell which tokens are pooled."""
-        texts = [_beginning(self._truncating, text) for text in texts]
-        encodings, truncated = self._encode(texts), 0
+        fitted, encodings = self._fit(texts)
+        truncated = sum(len(kept) < len(text) for kept, text in zip(fitted, texts, strict=True))
+        places = [self._places(text, encoding) for text, encoding in zip(fitted, encodings, strict=True)]
+        return Tokens([encoding.ids for encoding in encodings], truncated, np.array(places).reshape(-1, 3))
+
+    def spans(self, text: str) -> Spans:
+        """The prompt with the text in it, and where each of its tokens stands there."""
+        (fitted,), (encoding,) = self._fit([text])
+        return fitted.join(self._parts), encoding.offsets
+
+    def _fit(self, texts: Sequence[str]) -> tuple[list[str], list[Encoding]]:
+        """As much of each text as fits, and the tokens of the prompt with it."""
+        fitted = [_beginning(self._truncating, text) for text in texts]
+        encodings = self._encode(fitted)
         for row, encoding in enumerate(encodings):
             if len(encoding.ids) > self.max_length:
-                texts[row], encodings[row] = self._cut(texts[row])
-                truncated += 1
-        places = [self._places(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
-        return Tokens([encoding.ids for encoding in encodings], truncated, np.array(places).reshape(-1, 3))
+                fitted[row], encodings[row] = self._cut(fitted[row])
+        return fitted, encodings
 
     def _encode(self, texts: Sequence[str]) -> list[Encoding]:
         """A chat template has its special tokens already."""

@@ -1,6 +1,7 @@
-"""Evaluation: scores models on tasks, records how each score was made, and compares two evaluations.
+"""Evaluation: scores models on tasks, records how each score was made, and compares evaluations.
 
-`evaluate(model, tasks)` scores any model that embeds; a `Protocol` says how; `compare_runs` compares row by row.
+`evaluate(model, tasks)` scores any model that embeds; a `Protocol` says how; `compare_runs` compares two row by row;
+`rank_runs` tells which of many are tied with the best.
 """
 
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from layerwise.evaluate.demo import DEMO_POOLINGS, DemoScores, score_demo_pairs, search_demo_views
     from layerwise.evaluate.load import SearchedSubject, as_subject, check_layers, load_subject
     from layerwise.evaluate.protocol import PROTOCOLS, Outcome, Protocol, SearchSetting, over_seeds
+    from layerwise.evaluate.ranking import Difference, Ranked, Ranking, rank_runs
     from layerwise.evaluate.results import (
         Evaluation,
         Run,

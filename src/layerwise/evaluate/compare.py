@@ -12,7 +12,7 @@ from layerwise.evaluate.results import Run, TaskResult
 from layerwise.search import Gain, check_seed, redraw_pearson, redraw_spearman, summarise
 
 Numbers = NDArray[np.floating[Any]]
-_BLOCK = 2**22  # numbers drawn at once
+_BLOCK = 2**18  # numbers drawn at once: what fits into the cache
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> lis
     drawn: dict[str, list[tuple[float, float, float, Numbers]]] = {}
     for name in common:
         one, other = a.results[name], b.results[name]
-        if note := _mismatch(one, other):
+        if note := mismatch(one, other) or not_resampled(one, other):
             lines.append(Comparison(name, one.metric, one.score, other.score, None, note))
             continue
         differences = _differences(one, other, np.random.default_rng([seed, len(lines)]), resamples)
@@ -70,7 +70,7 @@ def gain_on_pairs(a: Numbers, b: Numbers, gold: Numbers, *, seed: int = 0, resam
     def difference(counts: Numbers) -> Numbers:
         return 100 * (redraw_spearman(b, gold, counts) - redraw_spearman(a, gold, counts))
 
-    redrawn = [difference(counts) for counts in _counts(np.random.default_rng(seed), len(gold), resamples)]
+    redrawn = [difference(counts) for counts in row_counts(np.random.default_rng(seed), len(gold), resamples)]
     return summarise(float(difference(np.ones((1, len(gold))))[0]), np.concatenate(redrawn))
 
 
@@ -78,8 +78,8 @@ def _names(run: Run) -> str:
     return ", ".join(run.results) or "none"
 
 
-def _mismatch(one: TaskResult, other: TaskResult) -> str:
-    """Why two results cannot be compared row by row; empty where they can."""
+def mismatch(one: TaskResult, other: TaskResult) -> str:
+    """Why the scores of two results cannot be compared; empty where they can."""
     if one.stamp.get("rows_digest") != other.stamp.get("rows_digest"):
         return "made on other rows"
     if one.stamp.get("split") != other.stamp.get("split"):
@@ -91,6 +91,11 @@ def _mismatch(one: TaskResult, other: TaskResult) -> str:
     seeds = one.stamp.get("seeds"), other.stamp.get("seeds")
     if None not in seeds and seeds[0] != seeds[1]:  # there are none where nothing was random
         return f"other seeds: {seeds[0]} and {seeds[1]}"
+    return ""
+
+
+def not_resampled(one: TaskResult, other: TaskResult) -> str:
+    """Why the rows of two results cannot be resampled; empty where they can."""
     if not len(one.items) or len(one.items) != len(other.items):
         return "no scores of single rows for this protocol"
     if _plain(one.metric) not in _REDRAWN:
@@ -101,21 +106,25 @@ def _mismatch(one: TaskResult, other: TaskResult) -> str:
 
 def _differences(one: TaskResult, other: TaskResult, random: np.random.Generator, resamples: int) -> Numbers:
     """B minus A on resamples of the rows: (resamples,)"""
-    score = _REDRAWN[_plain(one.metric)]
     parts = [
-        score(other.items, other.gold, counts) - score(one.items, one.gold, counts)
-        for counts in _counts(random, len(one.items), resamples)
+        redrawn_scores(other, counts) - redrawn_scores(one, counts)
+        for counts in row_counts(random, len(one.items), resamples)
     ]
-    return 100 * np.concatenate(parts)
+    return np.concatenate(parts)
 
 
 def _estimate(one: TaskResult, other: TaskResult) -> float:
     """B minus A over all rows, the centre of the resamples; means of folds or splits differ a little from it."""
-    score, once = _REDRAWN[_plain(one.metric)], np.ones((1, len(one.items)))
-    return 100 * float((score(other.items, other.gold, once) - score(one.items, one.gold, once))[0])
+    once = np.ones((1, len(one.items)))
+    return float((redrawn_scores(other, once) - redrawn_scores(one, once))[0])
 
 
-def _counts(random: np.random.Generator, rows: int, resamples: int) -> Iterator[Numbers]:
+def redrawn_scores(result: TaskResult, counts: Numbers) -> Numbers:
+    """A task's score × 100 on resamples that hold each row so often: (draws, rows) -> (draws,)"""
+    return 100 * _REDRAWN[_plain(result.metric)](result.items, result.gold, counts)
+
+
+def row_counts(random: np.random.Generator, rows: int, resamples: int) -> Iterator[Numbers]:
     """How often each resample holds each row, some resamples at a time: (draws, rows)"""
     block = max(1, _BLOCK // rows)
     for start in range(0, resamples, block):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from layerwise.plots.curves import MarkedMix, attention_weights, convergence, layer_curves, layer_curves_by_model
     from layerwise.plots.heatmaps import attention_map, layer_likeness, token_matrices, view_scores
     from layerwise.plots.points import pair_map
+    from layerwise.plots.ranking import means_with_ties
     from layerwise.plots.save import inline_svg, save_figure
     from layerwise.plots.search import (
         layer_negatives,

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from layerwise.doors import door
 
 if TYPE_CHECKING:
-    from layerwise.report.build import build_page, command_line
+    from layerwise.report.build import build_page
     from layerwise.report.data import ModelResults, ReportData, measure_model, measure_trainings, report_data
-    from layerwise.report.page import Page, write_page
+    from layerwise.report.explained import explanation_html, write_explanation
+    from layerwise.report.page import Page, command_line, write_page
     from layerwise.report.views import measure_views
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,6 +1,5 @@
 """From what was measured to the page: answer, figures, table, pairs, protocol, commands."""
 
-import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -116,6 +115,7 @@ def pair_explorer(data: ReportData) -> Explorer:
         other_name=data.baseline.name if data.baseline else "",
         other_similarities=None if other is None else other.layers,
         other_layers=() if other is None else [str(layer) for layer in range(other.layers.shape[1])],
+        words=data.words,
     )
 
 
@@ -143,8 +143,3 @@ def _protocol(data: ReportData) -> tuple[tuple[str, str], ...]:
 def _scored_pairs(scores: LayerScores) -> str:
     count = f"{scores.pairs:,} pairs together"
     return f"on the {count} that choose no layers" if scores.unseen else f"all {count}"
-
-
-def command_line(*words: str) -> str:
-    """A command as it is typed."""
-    return shlex.join(["layerwise", *words])

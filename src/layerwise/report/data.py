@@ -15,6 +15,8 @@ from layerwise.measures import (
     reporting_rows,
     short_names,
 )
+from layerwise.report.page import WordTerms
+from layerwise.report.pair_words import word_terms
 from layerwise.search import Gain, ViewResult
 
 V = TypeVar("V", bound=MeasureValue)
@@ -51,7 +53,7 @@ class ReportData:
     """All that a report shows: a model, perhaps another as its baseline, and trainings.
 
     `gain` is how much better the model's similarities agree with the grades than the baseline's; `views` a search of
-    prompts and token poolings.
+    prompts and token poolings; `words` what the words of some pairs add to their cosines.
     """
 
     model: ModelResults
@@ -59,6 +61,7 @@ class ReportData:
     gain: Gain | None = None
     others: Mapping[str, Values[MeasureValue]] = field(default_factory=dict)  # of both models, and of trainings
     views: ViewResult | None = None
+    words: Mapping[int, tuple[WordTerms, WordTerms]] = field(default_factory=dict)
 
     @property
     def models(self) -> tuple[ModelResults, ...]:
@@ -99,9 +102,9 @@ def report_data(
 
     `seed` is that of the measures: scores are compared on the pairs that a search leaves to report.
     """
-    others = dict(trainings or {})
+    others, words = dict(trainings or {}), word_terms(model.subject.model, model.get(PairSimilarities))
     if baseline is None:
-        return ReportData(model, others=others)
+        return ReportData(model, others=others, words=words)
     names = short_names([model.path, baseline.path])
     model, baseline = replace(model, name=names[0]), replace(baseline, name=names[1])
     for measure in measures_of("models"):
@@ -110,4 +113,4 @@ def report_data(
     gold, rows = model.subject.pairs.gold, reporting_rows(model.subject, seed=seed)
     before, after = (results.get(PairSimilarities).mix_similarities[rows] for results in (baseline, model))
     gain = None if gold is None else gain_on_pairs(before, after, gold[rows])
-    return ReportData(model, baseline, gain, others)
+    return ReportData(model, baseline, gain, others, words=words)

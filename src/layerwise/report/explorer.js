@@ -126,6 +126,16 @@ function pairFacts(data, facts, index) {
   });
 }
 
+// Words on a ground that is the stronger the more they add to the cosine, or, in the other colour, take from it.
+function colouredWords(terms, strongest) {
+  return terms.flatMap(([word, term]) => {
+    const span = htmlElement("span", word, { title: term.toFixed(3) });
+    const share = Math.round(60 * Math.abs(term) / strongest);
+    span.style.background = `color-mix(in srgb, var(--series-${term < 0 ? 2 : 1}) ${share}%, var(--paper))`;
+    return [span, " "];
+  });
+}
+
 function listItem(data, facts, index) {
   const [left, right, gold] = data.pairs[index];
   const figure = facts.graded ? gold : data.mix.values[index];
@@ -173,11 +183,20 @@ function startExplorer() {
     makePointsReachable(chart, focused);
   }
 
+  function showWords(sides) {
+    part("words").hidden = !sides;
+    if (!sides) return;
+    const strongest = Math.max(...sides.flat().map(([, term]) => Math.abs(term)), 1e-9);
+    part("words_left").replaceChildren(...colouredWords(sides[0], strongest));
+    part("words_right").replaceChildren(...colouredWords(sides[1], strongest));
+  }
+
   function choose(index) {
     chosen = index;
     part("left").textContent = data.pairs[index][0];
     part("right").textContent = data.pairs[index][1];
     part("facts").replaceChildren(...pairFacts(data, facts, index));
+    showWords(data.words[index]);
     for (const item of list.children) item.setAttribute("aria-selected", String(Number(item.dataset.pair) === index));
     const item = list.querySelector(`[data-pair="${index}"]`);
     if (item) {

@@ -7,8 +7,9 @@ script run. `templates/page.html.jinja` is its markup; nothing is measured or dr
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from math import isfinite
@@ -29,6 +30,7 @@ RESERVED_IDS = ("answer", "pairs", "measures", "protocol", "commands")
 SCRIPTS = ("chart.js", "explorer.js", "page.js")
 
 Cell: TypeAlias = str | float | None
+WordTerms: TypeAlias = Sequence[tuple[str, float]]  # a sentence's words, each with what it adds to the cosine
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Explorer:
     """`similarities` (n, layers) and `mix_similarities` (n) are cosines of the n pairs (left, right, gold or None).
 
     A second model beside it has `other_similarities` (n, its layers) and, where its layers have other labels,
-    `other_layers`.
+    `other_layers`. `words` has, for some pairs by their number, what each word of either sentence adds to the cosine.
     """
 
     pairs: Sequence[tuple[str, str, float | None]]
@@ -76,6 +78,7 @@ class Explorer:
     other_name: str = ""
     other_similarities: Any = None
     other_layers: Sequence[str] = ()
+    words: Mapping[int, tuple[WordTerms, WordTerms]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = len(self.pairs)
@@ -96,6 +99,10 @@ def explorer_data(explorer: Explorer) -> dict[str, Any]:
         "rows": _rounded(explorer.similarities),
         "mix": {"name": explorer.mix_name, "values": _rounded(explorer.mix_similarities)},
         "other": None,
+        "words": {
+            number: [[(word, round(term, 3)) for word, term in side] for side in sides]
+            for number, sides in explorer.words.items()
+        },
     }
     if explorer.other_similarities is not None:
         layers = explorer.other_layers or explorer.layers
@@ -185,11 +192,16 @@ def write_page(page: Page, path: Path | str) -> Path:
     return Path(path)
 
 
+def command_line(*words: str) -> str:
+    """A command as it is typed."""
+    return shlex.join(["layerwise", *words])
+
+
 def page_html(page: Page) -> str:
     """The whole document."""
-    script = "\n".join(map(_asset, SCRIPTS))
-    css = "\n".join([_asset("page.css"), page.css]).replace("</", r"<\/")  # which would end the element
-    return _template().render(
+    script = "\n".join(map(asset, SCRIPTS))
+    css = "\n".join([asset("page.css"), page.css]).replace("</", r"<\/")  # which would end the element
+    return template("page.html.jinja").render(
         page=page,
         css=css,
         script=script,
@@ -199,8 +211,9 @@ def page_html(page: Page) -> str:
 
 
 @cache
-def _template() -> "Template":
-    require("report", "`layerwise report`", "jinja2")
+def template(name: str) -> "Template":
+    """A template of this room, which escapes what it is given."""
+    require("report", "an HTML page", "jinja2")
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -213,7 +226,7 @@ def _template() -> "Template":
     environment.filters |= {"number": format_number, "unbroken": _unbroken, "paragraphs": _paragraphs}
     environment.tests["missing"] = _is_missing
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
-    return environment.get_template("page.html.jinja")
+    return environment.get_template(name)
 
 
 def format_number(value: float, digits: int) -> str:
@@ -246,5 +259,6 @@ def _script_policy(script: str) -> str:
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a style sheet or script of this room."""
     return (resources.files(__package__) / name).read_text(encoding="utf-8")

@@ -1,0 +1,239 @@
+"""Which differences between many runs are real: each against the best, by resampled rows and by resampled tasks.
+
+By rows: would the difference hold on other rows of the same tasks? By tasks: would it hold on other tasks of the
+kind? Every resample is the same for all runs. A run whose interval reaches 0 is tied with the best.
+
+The best is known only after looking, and the best of many equal runs looks better than most of them. So the intervals
+hold for all pairs of runs at once: their width in standard errors is the 95 % quantile of the largest standardised
+deviation of any pair (max-t), widened by Student's t for few rows or tasks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm, t
+
+from layerwise.errors import InputError
+from layerwise.evaluate.compare import mismatch, not_resampled, redrawn_scores, row_counts
+from layerwise.evaluate.results import Run, TaskResult
+from layerwise.search import check_seed
+
+Numbers = NDArray[np.floating[Any]]
+ALL_SUITES = "all suites"
+FEWEST_TASKS = 5  # which say something of other tasks
+_LEVEL = 0.95
+_EQUAL = 1e-12  # the standard error of two runs that never differ
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A run's mean minus the best's, with its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def tied(self) -> bool:
+        """Whether the run may be as good as the best."""
+        return self.high >= 0
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One run: its mean over the tasks, and its differences from the best where there is something to resample."""
+
+    name: str
+    mean: float
+    scores: dict[str, float]
+    by_rows: Difference | None
+    by_tasks: Difference | None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Runs on the tasks that all of them have, the best first.
+
+    Attributes:
+        suite: The suite of the tasks, or "all suites": the mean of the suites' means.
+        tasks: What the means are of.
+        resampled: Those of the tasks whose rows are resampled.
+        left_out: Tasks that are not compared, and why.
+        runs: The best first.
+    """
+
+    suite: str
+    tasks: tuple[str, ...]
+    resampled: tuple[str, ...]
+    left_out: dict[str, str]
+    runs: tuple[Ranked, ...]
+
+    def tied(self, by: str) -> list[str]:
+        """The names of the best and of all that are tied with it, by "rows" or by "tasks"; none where unknown."""
+        differences = {run.name: getattr(run, f"by_{by}") for run in self.runs}
+        return [name for name, difference in differences.items() if difference is not None and difference.tied]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"tied_by_rows": self.tied("rows"), "tied_by_tasks": self.tied("tasks")}
+
+
+def rank_runs(runs: Mapping[str, Run], *, seed: int = 0, resamples: int = 2000) -> list[Ranking]:
+    """Rank runs by name on the tasks that all of them have: a ranking for each suite, then one of all suites.
+
+    Tasks whose rows cannot be resampled count for the means and when tasks are resampled.
+    """
+    if resamples < 1:
+        raise InputError(f"{resamples} resamples are not possible; give 1 or more")
+    check_seed(seed)
+    if len(runs) < 2:
+        raise InputError("a ranking needs two runs or more; give other results, or a result of several mixes")
+    results, left_out = _common(runs)
+    if not results:
+        reasons = "; ".join(f"{task}: {note}" for task, note in left_out.items())
+        raise InputError(f"no task that all results have can be compared{': ' * bool(reasons)}{reasons}")
+    tasks = [
+        _draw(by_run, np.random.default_rng([seed, number]), resamples)
+        for number, by_run in enumerate(results.values())
+    ]
+    suites: dict[str, list[_Task]] = {}
+    for task in tasks:
+        suites.setdefault(task.suite, []).append(task)
+    random = np.random.default_rng([seed, len(tasks)])
+    groups = {suite: [members] for suite, members in suites.items()}
+    if len(suites) > 1:
+        groups[ALL_SUITES] = list(suites.values())
+    return [_ranking(suite, list(runs), members, left_out, random) for suite, members in groups.items()]
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """The runs' scores (runs,), and how far they are from them on the same resamples of rows (runs, resamples).
+
+    `rows` is 0 where there are none to resample.
+    """
+
+    name: str
+    suite: str
+    scores: Numbers
+    deviations: Numbers
+    rows: int
+
+
+def _common(runs: Mapping[str, Run]) -> tuple[dict[str, list[TaskResult]], dict[str, str]]:
+    """The results of each task that all runs have and that can be compared, and why other tasks cannot."""
+    first, *others = runs.values()
+    results: dict[str, list[TaskResult]] = {}
+    left_out: dict[str, str] = {}
+    for task in dict.fromkeys(name for run in runs.values() for name in run.results):
+        by_run = [run.results[task] for run in (first, *others) if task in run.results]
+        notes = [note for result in by_run[1:] if (note := mismatch(by_run[0], result))]
+        if len(by_run) < len(runs):
+            left_out[task] = f"only {len(by_run)} of {len(runs)} results have it"
+        elif notes:
+            left_out[task] = notes[0]
+        elif not all(np.isfinite(result.score) for result in by_run):
+            left_out[task] = "a score is not a number"
+        else:
+            results[task] = by_run
+    return results, left_out
+
+
+def _draw(by_run: Sequence[TaskResult], random: np.random.Generator, resamples: int) -> _Task:
+    first = by_run[0]
+    scores = np.array([result.score for result in by_run])
+    if any(not_resampled(first, result) for result in by_run):
+        return _Task(first.task, first.suite, scores, np.zeros((len(by_run), resamples)), 0)
+    rows = len(first.items)
+    blocks = [
+        np.stack([redrawn_scores(result, counts) for result in by_run])
+        for counts in row_counts(random, rows, resamples)
+    ]
+    once = np.stack([redrawn_scores(result, np.ones((1, rows))) for result in by_run])
+    deviations = np.concatenate(blocks, axis=1) - once
+    return _Task(first.task, first.suite, scores, np.where(np.isfinite(deviations), deviations, 0.0), rows)
+
+
+def _ranking(
+    suite: str,
+    names: Sequence[str],
+    suites: Sequence[Sequence[_Task]],
+    left_out: dict[str, str],
+    random: np.random.Generator,
+) -> Ranking:
+    tasks = [task for members in suites for task in members]
+    means = _mean_of_suites([[task.scores for task in members] for members in suites])
+    order = np.argsort(-means, kind="stable")
+    best = int(order[0])
+    by_rows = _by_rows(suites, best)
+    by_tasks = _by_tasks(suites, best, random) if len(tasks) - len(suites) >= FEWEST_TASKS - 1 else None
+    ranked = [
+        Ranked(
+            names[run],
+            float(means[run]),
+            {task.name: float(task.scores[run]) for task in tasks},
+            None if by_rows is None else by_rows[run],
+            None if by_tasks is None else by_tasks[run],
+        )
+        for run in order
+    ]
+    resampled = tuple(task.name for task in tasks if task.rows)
+    return Ranking(suite, tuple(task.name for task in tasks), resampled, left_out, tuple(ranked))
+
+
+def _by_rows(suites: Sequence[Sequence[_Task]], best: int) -> list[Difference] | None:
+    """Over the tasks whose rows can be resampled; None where there is none."""
+    groups = [resampled for members in suites if (resampled := [task for task in members if task.rows])]
+    if not groups:
+        return None
+    means = _mean_of_suites([[task.scores for task in members] for members in groups])
+    deviations = _mean_of_suites([[task.deviations for task in members] for members in groups])
+    freedom = sum(task.rows - 1 for members in groups for task in members)
+    return _differences(means, deviations, best, freedom)
+
+
+def _by_tasks(suites: Sequence[Sequence[_Task]], best: int, random: np.random.Generator) -> list[Difference]:
+    """Over tasks that are drawn anew within each suite. Their rows are not: scores vary by them already."""
+    resamples = suites[0][0].deviations.shape[1]
+    deviations = []
+    for members in suites:
+        count, scores = len(members), np.stack([task.scores for task in members], axis=1)
+        drawn = random.multinomial(count, np.full(count, 1 / count), size=resamples) / count
+        widened = np.sqrt(count / max(count - 1, 1))  # a bootstrap of few tasks is too narrow by so much
+        deviations.append(widened * (scores @ drawn.T - scores.mean(axis=1, keepdims=True)))
+    means = _mean_of_suites([[task.scores for task in members] for members in suites])
+    freedom = sum(len(members) - 1 for members in suites)
+    return _differences(means, np.mean(deviations, axis=0), best, freedom)
+
+
+def _mean_of_suites(suites: Sequence[Sequence[Numbers]]) -> Numbers:
+    means: Numbers = np.mean([np.mean(group, axis=0) for group in suites], axis=0)
+    return means
+
+
+def _differences(means: Numbers, deviations: Numbers, best: int, freedom: int) -> list[Difference]:
+    """Every run minus the best, with intervals that hold for all pairs of runs: (runs,), (runs, resamples)"""
+    errors = (deviations - deviations[best]).std(axis=1)
+    reach = _critical_value(deviations, freedom) * errors
+    return [
+        Difference(float(mean), float(mean - width), float(mean + width))
+        for mean, width in zip(means - means[best], reach, strict=True)
+    ]
+
+
+def _critical_value(deviations: Numbers, freedom: int) -> float:
+    """The 95 % quantile, over the resamples, of the largest deviation of any pair of runs in standard errors.
+
+    Standard errors of few rows are uncertain themselves: the value is that of Student's t at the same probability.
+    """
+    largest = np.zeros(deviations.shape[1])
+    for reference in deviations:
+        differences = deviations - reference
+        errors = differences.std(axis=1)
+        varying = errors > _EQUAL
+        if varying.any():
+            largest = np.maximum(largest, (np.abs(differences[varying]) / errors[varying, None]).max(axis=0))
+    return float(t.isf(norm.sf(np.quantile(largest, _LEVEL)), max(freedom, 1)))

@@ -1,0 +1,248 @@
+"""The cosine of two sentences as a sum over (layer, token) of one times (layer, token) of the other."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from layerwise.encoder import PLAIN, Prompt, by_prompt
+from layerwise.errors import InputError, ModelError
+from layerwise.explain.linear import Exact, Place, apply_heads, check_linear, places_of
+from layerwise.explain.token_states import TokenStates, read_token_states
+from layerwise.explain.words import words_of
+from layerwise.mixes import LayerViews
+from layerwise.model import LayerModel
+
+BIAS = "(bias)"
+TOLERANCE = 1e-6  # of the residual
+CONTEXTUAL = (
+    "Tokens are contextual: a token's state has read its whole sentence, so a term is that of a word in its place, "
+    "not of the word alone."
+)
+_PAIRS = 16  # that share a pass
+_TINY = 1e-12  # the length of a view that is not divided by it, as in LayerViews
+
+
+@dataclass(frozen=True, eq=False)
+class ExplainedText:
+    """A sentence's tokens and words, and the vectors whose sum is its embedding of length 1.
+
+    Attributes:
+        text: The sentence.
+        tokens: As the vocabulary writes them; of several prompts, one prompt's after the other's.
+        words: Pieces joined; special tokens are words of their own.
+        prompts: The prompt that each word was read in, "" for none.
+        word_of_token: (tokens,)
+        vectors: (views, tokens, width)
+    """
+
+    text: str
+    tokens: tuple[str, ...]
+    words: tuple[str, ...]
+    prompts: tuple[str, ...]
+    word_of_token: NDArray[np.intp]
+    vectors: Exact
+
+    @property
+    def token_vectors(self) -> Exact:
+        """Each token's part in the embedding, over all views: (tokens, width)"""
+        summed: Exact = self.vectors.sum(0)
+        return summed
+
+    @property
+    def view_vectors(self) -> Exact:
+        """Each view's part in the embedding, over all tokens: (views, width)"""
+        summed: Exact = self.vectors.sum(1)
+        return summed
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, without the vectors."""
+        names = ("text", "tokens", "words", "prompts", "word_of_token")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Why two sentences have their cosine. Every sum over the contributions is `total`, which is the cosine.
+
+    Attributes:
+        model: The encoder's name.
+        mix: The text of the mix.
+        views: A name for each view, such as "6 @ mean"; heads with a bias add the view "(bias)".
+        left: The first sentence.
+        right: The second.
+        cosine: As the embeddings of `LayerModel.encode` have it.
+    """
+
+    model: str
+    mix: str
+    views: tuple[str, ...]
+    left: ExplainedText
+    right: ExplainedText
+    cosine: float
+
+    @property
+    def contributions(self) -> Exact:
+        """Every single term: (views, views, left tokens, right tokens)"""
+        terms: Exact = np.einsum("vtw,usw->vuts", self.left.vectors, self.right.vectors, optimize=True)
+        return terms
+
+    @cached_property
+    def by_token(self) -> Exact:
+        """(left tokens, right tokens)"""
+        return self.left.token_vectors @ self.right.token_vectors.T
+
+    @cached_property
+    def by_word(self) -> Exact:
+        """(left words, right words)"""
+        sums = np.zeros((len(self.left.words), len(self.right.words)))
+        np.add.at(sums, (self.left.word_of_token[:, None], self.right.word_of_token[None]), self.by_token)
+        return sums
+
+    @cached_property
+    def by_view(self) -> Exact:
+        """(left views, right views)"""
+        return self.left.view_vectors @ self.right.view_vectors.T
+
+    @property
+    def total(self) -> float:
+        """The sum of all terms."""
+        return float(self.by_token.sum())
+
+    @property
+    def residual(self) -> float:
+        """What the terms leave unexplained of the cosine: 0 but for rounding."""
+        return self.cosine - self.total
+
+    def top_words(self, count: int) -> list[tuple[int, int]]:
+        """The pairs of words (left, right) whose terms are the largest in size."""
+        order = np.argsort(-np.abs(self.by_word), axis=None, kind="stable")[:count]
+        rows, columns = np.unravel_index(order, self.by_word.shape)
+        return list(zip(rows.tolist(), columns.tolist(), strict=True))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: sums by token, word and view."""
+        facts = {name: getattr(self, name) for name in ("model", "mix", "views", "cosine", "total", "residual")}
+        sides = {"left": self.left.as_dict(), "right": self.right.as_dict()}
+        sums = {name: getattr(self, name) for name in ("by_word", "by_token", "by_view")}
+        return facts | sides | sums | {"note": CONTEXTUAL}
+
+
+def explain_pair(model: LayerModel, left: str, right: str) -> Explanation:
+    """The cosine of two sentences as a sum over their tokens and layers.
+
+    Exact for weighted sums of layers (sets, weights, concatenations, joins, `views(...)`), token poolings other than
+    max, and linear heads; other models are refused, and so is a sum that differs from the cosine by more than 1e-6.
+
+    >>> why = explain_pair(LayerModel(), "A cat sat.", "A dog sat.")
+    >>> why.left.words, why.contributions.shape
+    (('[CLS]', 'A', 'cat', 'sat', '.', '[SEP]'), (1, 1, 6, 6))
+    """
+    (explanation,) = explain_pairs(model, [(left, right)])
+    return explanation
+
+
+def explain_pairs(model: LayerModel, pairs: Sequence[tuple[str, str]]) -> Iterator[Explanation]:
+    """`explain_pair` of many pairs, a few of them in each pass, so that little is in memory at once."""
+    check_linear(model)
+    for start in range(0, len(pairs), _PAIRS):
+        yield from _explain_together(model, pairs[start : start + _PAIRS])
+
+
+def _explain_together(model: LayerModel, pairs: Sequence[tuple[str, str]]) -> Iterator[Explanation]:
+    views = list(dict.fromkeys((place.pooling, place.layer) for place in places_of(model.mix, model.encoder.width)))
+    names = [f"{layer} @ {pooling}" for pooling, layer in views]
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    embeddings = dict(zip(texts, model.encode(texts).astype(np.float64), strict=True))
+    passes = dict(zip(texts, _read(model, texts), strict=True))
+    for pair in pairs:
+        left, right = (_explained_text(model, text, views, passes[text]) for text in pair)
+        all_names = (*names, BIAS) if len(left.vectors) > len(names) else tuple(names)
+        cosine = _cosine(*(embeddings[text] for text in pair))
+        result = Explanation(model.encoder.name, str(model.mix), all_names, left, right, cosine)
+        if not abs(result.residual) <= TOLERANCE:
+            raise ModelError(
+                f"The terms sum to {result.total:.8f}, but the cosine is {cosine:.8f}: this model gives other numbers "
+                f"in each pass, or rounds too coarsely to be explained; use dtype float32"
+            )
+        yield result
+
+
+def _read(model: LayerModel, texts: Sequence[str]) -> list[dict[Prompt, TokenStates]]:
+    """The token states of each text, by prompt."""
+    before = model.prompt()
+    full = [before + text for text in texts]
+    passes: dict[Prompt, list[TokenStates]] = {}
+    for prompt, poolings in by_prompt(model.mix.poolings).items():
+        layers = sorted({layer for name in poolings for layer in model.mix.needs[name]})
+        passes[prompt] = read_token_states(model.encoder, full, prompt=prompt, layers=layers, poolings=poolings)
+    return [{prompt: read[row] for prompt, read in passes.items()} for row in range(len(texts))]
+
+
+def _explained_text(
+    model: LayerModel, text: str, views: list[tuple[str, int]], passes: dict[Prompt, TokenStates]
+) -> ExplainedText:
+    tokens, words, prompts, of_token = _words(model, model.prompt() + text, passes)
+    start, starts = 0, dict[str, int]()  # token pooling -> the first of its tokens
+    for read in passes.values():
+        starts |= dict.fromkeys(read.weights, start)
+        start += len(read.ids)
+    vectors = np.zeros((len(views), len(tokens), model.mix.width(model.encoder.width)))
+    for place, terms in _terms(model, passes):
+        rows = slice(starts[place.pooling], starts[place.pooling] + len(terms))
+        columns = slice(place.start, place.start + terms.shape[1])
+        vectors[views.index((place.pooling, place.layer)), rows, columns] += terms
+    vectors, bias = apply_heads(model, vectors)
+    if bias.any():
+        vectors = np.pad(vectors, ((0, 1), (0, 1), (0, 0)))
+        vectors[-1, -1] = bias
+        of_token = np.append(of_token, len(words))
+        tokens, words, prompts = [*tokens, BIAS], [*words, BIAS], [*prompts, ""]
+    length = float(np.linalg.norm(vectors.sum((0, 1))))
+    if not length:
+        raise InputError(f"The embedding of {text[:40]!r} is 0, which has no cosine")
+    return ExplainedText(text, tuple(tokens), tuple(words), tuple(prompts), of_token, vectors / length)
+
+
+def _words(
+    model: LayerModel, full: str, passes: dict[Prompt, TokenStates]
+) -> tuple[list[str], list[str], list[str], NDArray[np.intp]]:
+    """Tokens, words, each word's prompt, and the word of each token; one prompt's after the other's."""
+    tokens: list[str] = []
+    words: list[str] = []
+    prompts: list[str] = []
+    numbers: list[NDArray[np.intp]] = []
+    for prompt, read in passes.items():
+        names = [str(token) for token in model.tokenizer.convert_ids_to_tokens(list(read.ids))]
+        joined, of_token = words_of(names, *(model.encoder.spans(full, prompt) or ()))
+        numbers.append(of_token + len(words))
+        tokens += names
+        words += joined
+        prompts += ["" if prompt == PLAIN else prompt.label] * len(joined)
+    return tokens, words, prompts, np.concatenate(numbers)
+
+
+def _terms(model: LayerModel, passes: dict[Prompt, TokenStates]) -> list[tuple[Place, Exact]]:
+    """What each token adds to the embedding through each view: (tokens, width) by view"""
+    mix = model.mix
+    by_pooling = {pooling: read for read in passes.values() for pooling in read.weights}
+    terms = []
+    for number, place in enumerate(places_of(mix, model.encoder.width)):
+        read = by_pooling[place.pooling]
+        states = read.states[place.layer]
+        if isinstance(mix, LayerViews) and mix.fitted is not None:
+            centres = mix.fitted.pick([number])
+            states = centres.taken_from(torch.from_numpy(states).unsqueeze(1))[:, 0].numpy()
+        weighted = read.weights[place.pooling][:, None] * states
+        if isinstance(mix, LayerViews) and mix.scale == "unit":
+            weighted = weighted / max(float(np.linalg.norm(weighted.sum(0))), _TINY)
+        terms.append((place, place.share * weighted))
+    return terms
+
+
+def _cosine(left: Exact, right: Exact) -> float:
+    return float(left @ right / (np.linalg.norm(left) * np.linalg.norm(right)))

@@ -1,0 +1,77 @@
+"""Runs in the order of their means, with what separates each from the best."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
+
+from layerwise.plots.checks import Numbers, check_length, check_numbers
+from layerwise.plots.labels import legend
+from layerwise.plots.style import LIGHT, Drawing, Theme, finish, format_number, new_panel, shorten_middle
+
+_LONGEST = 44  # letters of a name
+
+
+def means_with_ties(
+    *,
+    names: Sequence[str],
+    means: ArrayLike,
+    by_rows: ArrayLike | None = None,
+    by_tasks: ArrayLike | None = None,
+    measure: str = "mean score × 100",
+    title: str = "",
+    theme: Theme = LIGHT,
+) -> Drawing:
+    """The mean of each run, the best first, and the interval of its difference from the best, drawn around it.
+
+    A run whose interval reaches the line of the best is tied with it, and filled.
+
+    Args:
+        names: n runs.
+        means: (n,)
+        by_rows: (n, 2), the ends of the differences' intervals by resampled rows, thick; NaN where there is none.
+        by_tasks: (n, 2), those by resampled tasks, thin.
+        measure: What the means are of.
+        title: Above the figure.
+        theme: LIGHT or DARK.
+    """
+    values = check_numbers("means", means)
+    check_length("means", values, len(names), "names")
+    best = float(values.max())
+    intervals = {
+        label: check_numbers(label, ends, shape=(len(values), 2), gaps=True) + best
+        for label, ends in (("rows", by_rows), ("tasks", by_tasks))
+        if ends is not None
+    }
+    drawing, panel = new_panel(theme, size=(6.6, 1.2 + 0.34 * len(values)), title=title, x=measure, grid="x")
+    panel.axvline(best, color=theme.muted, linewidth=1.2, linestyle=(0, (4, 2.5)))
+    handles = [
+        panel.hlines(
+            np.arange(len(values)), *ends.T, color=theme.colour(0), linewidth=3.4 if label == "rows" else 1.2, alpha=0.6
+        )
+        for label, ends in intervals.items()
+    ]
+    _draw_means(drawing, panel, names, values, intervals)
+    panel.set_yticks(np.arange(len(values)), [shorten_middle(name, _LONGEST) for name in names])
+    panel.tick_params(axis="y", labelcolor=theme.ink, length=0)
+    panel.set_ylim(len(values) - 0.5, -0.5)
+    if handles:
+        legend(drawing, handles, [f"95 % against the best, other {label}" for label in intervals])
+    return finish(drawing, f"{measure}, the best first: {', '.join(names)}")
+
+
+def _draw_means(
+    drawing: Drawing, panel: Axes, names: Sequence[str], values: Numbers, intervals: dict[str, Numbers]
+) -> None:
+    theme, best = drawing.theme, float(values.max())
+    for row, (name, value) in enumerate(zip(names, values, strict=True)):
+        tied = [label for label, ends in intervals.items() if ends[row, 1] >= best]
+        filled = bool(tied) or value == best
+        colour = theme.colour(0) if filled else theme.muted
+        (dot,) = panel.plot(
+            [value], [row], marker="o", markersize=7, linestyle="none", color=colour,
+            markerfacecolor=colour if filled else theme.paper,
+        )  # fmt: skip
+        words = f", tied with the best by {' and '.join(tied)}" if tied and value < best else ""
+        drawing.label_points(dot, [f"{name}: {format_number(value)}{words}"])
