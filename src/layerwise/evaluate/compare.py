@@ -1,6 +1,6 @@
 """Two evaluations against each other, task by task and row by row: the paired bootstrap."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
+from layerwise.evaluate.kinds import Redraw, redraw_of
 from layerwise.evaluate.results import Run, TaskResult
-from layerwise.search import Gain, check_seed, redraw_pearson, redraw_spearman, summarise
+from layerwise.search import Gain, check_seed, redraw_spearman, summarise
 
 Numbers = NDArray[np.floating[Any]]
 _BLOCK = 2**22  # numbers drawn at once
@@ -35,7 +36,8 @@ def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> lis
     """Compare every task that both runs have, then the averages of those that can be compared, by suite.
 
     The rows of a task are resampled, the same ones for both runs, for the difference with its 95 % interval and
-    two-sided p-value. Only STS over all pairs, accuracies and reciprocal ranks can be resampled.
+    two-sided p-value. What cannot be resampled, such as means of subsets, has a note. Averages are of tasks that share
+    a suite and a metric.
     """
     if resamples < 1:
         raise InputError(f"{resamples} resamples are not possible; give 1 or more")
@@ -44,18 +46,20 @@ def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> lis
     if not common:
         raise InputError(f"no task in common: one has {_names(a)}, the other {_names(b)}")
     lines: list[Comparison] = []
-    drawn: dict[str, list[tuple[float, float, float, Numbers]]] = {}
+    drawn: dict[tuple[str, str], list[tuple[float, float, float, Numbers]]] = {}
     for name in common:
         one, other = a.results[name], b.results[name]
-        if note := _mismatch(one, other):
+        redraw = redraw_of(one.stamp.get("kind", ""), one.metric)
+        note = _mismatch(one, other) or ("" if redraw else _no_redraw(one.metric))
+        if redraw is None or note:
             lines.append(Comparison(name, one.metric, one.score, other.score, None, note))
             continue
-        differences = _differences(one, other, np.random.default_rng([seed, len(lines)]), resamples)
-        estimate = _estimate(one, other)
+        differences = _differences(one, other, redraw, np.random.default_rng([seed, len(lines)]), resamples)
+        estimate = _estimate(one, other, redraw)
         lines.append(Comparison(name, one.metric, one.score, other.score, summarise(estimate, differences)))
         if np.isfinite(estimate):
-            drawn.setdefault(one.suite, []).append((one.score, other.score, estimate, differences))
-    for suite, rows in drawn.items():
+            drawn.setdefault((one.suite, one.metric), []).append((one.score, other.score, estimate, differences))
+    for (suite, _), rows in drawn.items():
         if len(rows) > 1:
             means = [float(np.mean([row[place] for row in rows])) for place in range(3)]
             gain = summarise(means[2], np.mean([row[3] for row in rows], axis=0))
@@ -93,15 +97,18 @@ def _mismatch(one: TaskResult, other: TaskResult) -> str:
         return f"other seeds: {seeds[0]} and {seeds[1]}"
     if not len(one.items) or len(one.items) != len(other.items):
         return "no scores of single rows for this protocol"
-    if _plain(one.metric) not in _REDRAWN:
-        remedy = "; evaluate with --aggregate all" if one.metric.endswith("mean") else ""
-        return f"{one.metric} cannot be resampled{remedy}"
     return ""
 
 
-def _differences(one: TaskResult, other: TaskResult, random: np.random.Generator, resamples: int) -> Numbers:
+def _no_redraw(metric: str) -> str:
+    remedy = "; evaluate with --aggregate all" if metric.endswith("mean") else ""
+    return f"{metric} cannot be resampled{remedy}"
+
+
+def _differences(
+    one: TaskResult, other: TaskResult, score: Redraw, random: np.random.Generator, resamples: int
+) -> Numbers:
     """B minus A on resamples of the rows: (resamples,)"""
-    score = _REDRAWN[_plain(one.metric)]
     parts = [
         score(other.items, other.gold, counts) - score(one.items, one.gold, counts)
         for counts in _counts(random, len(one.items), resamples)
@@ -109,9 +116,9 @@ def _differences(one: TaskResult, other: TaskResult, random: np.random.Generator
     return 100 * np.concatenate(parts)
 
 
-def _estimate(one: TaskResult, other: TaskResult) -> float:
+def _estimate(one: TaskResult, other: TaskResult, score: Redraw) -> float:
     """B minus A over all rows, the centre of the resamples; means of folds or splits differ a little from it."""
-    score, once = _REDRAWN[_plain(one.metric)], np.ones((1, len(one.items)))
+    once = np.ones((1, len(one.items)))
     return 100 * float((score(other.items, other.gold, once) - score(one.items, one.gold, once))[0])
 
 
@@ -122,21 +129,3 @@ def _counts(random: np.random.Generator, rows: int, resamples: int) -> Iterator[
         draws = min(block, resamples - start)
         drawn = random.integers(rows, size=(draws, rows)) + rows * np.arange(draws)[:, None]
         yield np.bincount(drawn.ravel(), minlength=draws * rows).reshape(draws, rows).astype(np.float64)
-
-
-def _redraw_mean(items: Numbers, gold: Numbers, counts: Numbers) -> Numbers:  # noqa: ARG001 - as the correlations
-    means: Numbers = counts @ items / counts.sum(1)
-    return means
-
-
-_REDRAWN: dict[str, Callable[[Numbers, Numbers, Numbers], Numbers]] = {
-    "spearman": redraw_spearman,
-    "pearson": redraw_pearson,
-    "accuracy": _redraw_mean,
-    "mrr": _redraw_mean,
-}
-
-
-def _plain(metric: str) -> str:
-    """The metric without its depth: mrr@10 is mrr."""
-    return metric.partition("@")[0]
