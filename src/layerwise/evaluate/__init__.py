@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from layerwise.evaluate.demo import DEMO_POOLINGS, DemoScores, score_demo_pairs, search_demo_views
     from layerwise.evaluate.kinds import Kind, kind_of
     from layerwise.evaluate.load import SearchedSubject, as_subject, check_layers, load_subject
+    from layerwise.evaluate.matrix import Matrix, tables, to_markdown
     from layerwise.evaluate.protocol import PROTOCOLS, Protocol, SearchSetting
     from layerwise.evaluate.results import (
         Evaluation,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         shown,
         table,
         to_csv,
-        to_markdown,
     )
     from layerwise.evaluate.retrieval import faiss_module, score_retrieval, search_task
     from layerwise.evaluate.store import ResultStore

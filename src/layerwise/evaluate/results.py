@@ -211,20 +211,6 @@ def leakage(results: Sequence[TaskResult]) -> str:
     return f"saw test text: {', '.join(seen)}" if seen else ""
 
 
-def to_markdown(evaluation: Evaluation) -> str:
-    """A Markdown table and how it was made."""
-    columns, rows = table(evaluation.runs)
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *map(_line, rows)]
-    weights = f"weights {evaluation.protocol.get('model_hash', '')[:12]}"
-    notes = [describe(evaluation), describe_heads(evaluation), leakage(list(evaluation)), weights]
-    return "\n".join(lines) + "\n\n" + "; ".join(filter(None, notes)) + ".\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    escaped = (cell.replace("|", "\\|") for cell in cells)  # joined mixes have a bar in their texts
-    return f"| {' | '.join(escaped)} |"
-
-
 def to_csv(evaluation: Evaluation) -> str:
     """CSV with a row for each figure, and the main facts of its stamp."""
     text = io.StringIO()
