@@ -78,9 +78,9 @@ class TaskRows:
     def digest(self) -> str:
         """A hash of the rows in their order, whatever file format they came in."""
         columns = (self.left, self.right, self.labels, self.left_ids, self.right_ids)
-        hashed = sha256()
+        hashed, as_json = sha256(), json.JSONEncoder(ensure_ascii=False).encode
         for row in (*zip(*filter(None, columns), strict=True), *self.corpus.items()):
-            hashed.update(json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+            hashed.update(as_json(row).encode("utf-8", "surrogatepass"))
         for role, rows in sorted(self.splits.items()):
             hashed.update(role.encode() + rows.astype("<i8").tobytes())
         return hashed.hexdigest()[:32]
