@@ -69,3 +69,12 @@ def test_a_heat_map_has_a_row_for_each_task_and_pooling(evaluation):
     assert len(dots) == TASKS
     with pytest.raises(InputError, match="a heat map is of single layers; evaluate with --every-layer"):
         Matrix.of([run((0, 1), "mean", [1.0])]).draw()
+
+
+def test_tasks_without_a_score_above_0_are_left_out():
+    runs = [run((layer,), "mean", [0.0, 10.0 * layer, np.nan]) for layer in range(3)]
+    drawing = Matrix.of(runs).draw()
+    assert [label.get_text() for label in drawing.axes[0].get_yticklabels()] == ["task1"]
+    assert drawing.axes[0].collections[0].get_array().ravel().tolist() == pytest.approx([0, 50, 100])
+    with pytest.raises(InputError, match="no view has a score above 0 on any task; there is nothing to draw"):
+        Matrix.of([run((0,), "mean", [0.0])]).draw()

@@ -13,7 +13,7 @@ from layerwise.evaluate.results import Evaluation, Run, describe, describe_heads
 if TYPE_CHECKING:
     from layerwise.plots import Drawing
 
-_MOST_TASKS = 10  # columns of a table that has a row for each mix; with more tasks they are the rows
+_MOST_TASKS = 7  # columns of a table that has a row for each mix; with more tasks they are the rows
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -74,14 +74,18 @@ class Matrix:
         chosen = []
         for row, task in enumerate(self.tasks):
             best = self.best(row)
+            if best is None or best.results[task].score <= 0:
+                continue  # no score is a share of it
             for pooling in poolings:
                 name = task if len(poolings) == 1 else f"{task}, {pooling}"
                 shares[name] = np.full(layers, np.nan)
                 for run, score in zip(self.runs, self.scores[row], strict=True):
-                    if run.pooling == pooling and best is not None:
+                    if run.pooling == pooling:
                         shares[name][run.layers[0]] = 100 * score / best.results[task].score
-                if best is not None and best.pooling == pooling:
+                if best.pooling == pooling:
                     chosen.append((name, best.layers[0]))
+        if not shares:
+            raise InputError("no view has a score above 0 on any task; there is nothing to draw")
         return view_scores(scores=shares, chosen=chosen, measure="% of the task's best view", rows="tasks")
 
 
