@@ -10,6 +10,7 @@ from layerwise.evaluate import (
     LayerSubject,
     Protocol,
     ResultStore,
+    TaskEvaluator,
     compare_runs,
     evaluate,
     kind_of,
@@ -137,3 +138,11 @@ def test_suites_of_several_metrics_have_no_average(tasks, tiny_layers):
         "my-bitext",
         "my-clustering",
     ]
+
+
+def test_any_kind_is_an_evaluator_of_a_training(tasks, tiny_layers):
+    for task in tasks.values():
+        evaluator = TaskEvaluator(task)
+        metrics = evaluator(tiny_layers)
+        (result,) = evaluate(LayerSubject(tiny_layers), [task])
+        assert metrics[evaluator.primary_metric] == pytest.approx(result.score / 100)

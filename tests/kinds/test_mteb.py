@@ -50,7 +50,6 @@ CASES = {  # our task -> mteb's entry, and our figures -> mteb's
     "tweeteval-emotion": ("tweeteval_emotion", CLASSES),
     "clinc150": ("clinc150 (with oos)", CLASSES),
 }
-SLOW = ("clinc150",)  # 151 classes, half a minute
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +66,7 @@ def toy_outcome(name: str, shared) -> Outcome:
     return next(iter(subject.outcomes(load_task(task, shared / "data"), Protocol(), subject.variants)))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_figures_are_mtebs(name, shared, reference):
     entry, figures = CASES[name]
     ours = toy_outcome(name, shared).figures
@@ -86,7 +83,7 @@ def test_figures_are_mtebs(name, shared, reference):
         ("arxiv-titles", "arxiv_titles/v2"),
         ("banking77-clusters", "banking77 test/v2"),
         ("agnews-clusters", "agnews_test/v2"),
-        pytest.param("stackoverflow", "stackoverflow/v2", marks=pytest.mark.slow),
+        ("stackoverflow", "stackoverflow/v2"),
     ],
 )
 def test_the_sampled_protocol_is_mtebs_newer_one(name, entry, shared, reference):
