@@ -254,6 +254,16 @@ def native(task: Task, rows: list[dict]) -> dict[str, str | bytes]:
     if reader == "polarity":
         names = {1: options["positive"], 0: options["negative"]}
         return {name: lines("{text}", [r for r in rows if r["label"] == label]) for label, name in names.items()}
+    if reader == "parallel-lines":
+        first = options.get("first_class", 0)
+        return {
+            path: lines(
+                "{" + column + "}", [row | {"label": row.get("label", 0) + first} for row in rows if of(row, part)]
+            )
+            for part in options["parts"]
+            for column, path in part.items()
+            if column not in ("split", "subset")
+        }
     formats = {
         "stsb": "{genre}\t{file}\t2012\t1\t{score}\t{sentence1}\t{sentence2}",
         "sick": "1\t{sentence1}\t{sentence2}\t{score}\tNEUTRAL",
@@ -282,6 +292,11 @@ def native(task: Task, rows: list[dict]) -> dict[str, str | bytes]:
         path: heads.get(reader, "") + lines(formats[reader], [r for r in named if split in ("all", r["split"])])
         for split, path in splits.items()
     }
+
+
+def of(row: dict, part: dict) -> bool:
+    """Whether a row is of a part, by its split and subset."""
+    return all(row[key] == part[key] for key in ("split", "subset") if key in part)
 
 
 def lines(form: str, rows: list[dict]) -> str:
