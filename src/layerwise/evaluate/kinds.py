@@ -165,27 +165,27 @@ class Search(Kind):
         return _SearchProblem(search_task(rows), protocol, rows.task)
 
 
-KINDS: Registry[Kind] = Registry("kind")
-KINDS.register("sts")(GradedPairs({"spearman": redraw_spearman, "pearson": redraw_pearson}))
-KINDS.register("classification")(Classes({"accuracy": redraw_mean}))
-KINDS.register("retrieval")(Search(dict.fromkeys(("mrr", "ndcg", "recall"), redraw_mean)))
-KINDS.register("reranking")(Kind(dict.fromkeys(("map", "mrr", "ndcg"), redraw_mean)))
-KINDS.register("clustering")(Kind({"v_measure": redraw_v_measure}))
-KINDS.register("fewshot")(FewShots({"accuracy": redraw_mean}))
-KINDS.register("bitext")(Kind(dict.fromkeys(("f1", "accuracy"), redraw_mean)))
-KINDS.register("pair-classification")(
+EVALUATED: Registry[Kind] = Registry("kind")
+EVALUATED.register("sts")(GradedPairs({"spearman": redraw_spearman, "pearson": redraw_pearson}))
+EVALUATED.register("classification")(Classes({"accuracy": redraw_mean}))
+EVALUATED.register("retrieval")(Search(dict.fromkeys(("mrr", "ndcg", "recall"), redraw_mean)))
+EVALUATED.register("reranking")(Kind(dict.fromkeys(("map", "mrr", "ndcg"), redraw_mean)))
+EVALUATED.register("clustering")(Kind({"v_measure": redraw_v_measure}))
+EVALUATED.register("fewshot")(FewShots({"accuracy": redraw_mean}))
+EVALUATED.register("bitext")(Kind(dict.fromkeys(("f1", "accuracy"), redraw_mean)))
+EVALUATED.register("pair-classification")(
     Kind({f"{name}_ap": redraw_average_precision for name in ("max", "cosine", "dot", "euclidean", "manhattan")})
 )
 
 
 def kind_of(task: Task) -> Kind:
     """How a task is evaluated."""
-    return KINDS[task.kind]
+    return EVALUATED[task.kind]
 
 
 def redraw_of(kind: str, metric: str) -> Redraw | None:
     """How a headline figure is computed on resamples; None where it cannot be."""
-    return KINDS[kind].redraws.get(_plain(metric)) if kind in KINDS else None
+    return EVALUATED[kind].redraws.get(_plain(metric)) if kind in EVALUATED else None
 
 
 @dataclass(frozen=True, eq=False)
