@@ -1,14 +1,17 @@
 """What is a text, and each different text once."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 def has_lone_surrogate(text: str) -> bool:
     """Half a surrogate pair, as broken JSON gives it: it cannot be encoded as UTF-8, so no tokenizer takes it."""
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+    return not text.isascii() and _SURROGATE.search(text) is not None
 
 
 def unique_texts(*columns: Sequence[str]) -> tuple[list[str], tuple[NDArray[np.intp], ...]]:

@@ -137,7 +137,7 @@ def test_files_in_every_format(tiny_bert, mine):
 def test_a_second_run_takes_what_is_stored_and_fresh_does_not(tiny_bert, mine, monkeypatch):
     found = call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml")
     scored = []
-    monkeypatch.setattr("layerwise.evaluate.subjects.score_task", lambda *given: scored.append(given) or 1 / 0)
+    monkeypatch.setattr("layerwise.evaluate.subjects.kind_of", lambda *given: scored.append(given) or 1 / 0)
     assert call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml") == found
     with pytest.raises(ZeroDivisionError):
         call("evaluate", tiny_bert, "--tasks", mine / "my.toml", "--fresh")
@@ -204,11 +204,11 @@ def test_stopped_by_hand_it_says_how_to_go_on(tiny_bert, mine, monkeypatch, capf
 
     asked = ("evaluate", tiny_bert, "--tasks", mine / "my.toml")
     with monkeypatch.context() as patch:
-        patch.setattr("layerwise.evaluate.subjects.score_task", stop)
+        patch.setattr("layerwise.evaluate.subjects.kind_of", stop)
         code, output, error = run_main(patch, capfd, *asked)
     assert (code, output, error) == (130, "", "error: interrupted; there was no result yet\n")
     call(*asked, "--layers", "1")
-    monkeypatch.setattr("layerwise.evaluate.subjects.score_task", stop)
+    monkeypatch.setattr("layerwise.evaluate.subjects.kind_of", stop)
     code, output, error = run_main(monkeypatch, capfd, *asked, "--layers", "1", "--layers", "2")
     assert (code, output) == (130, "")
     assert error == "error: interrupted; results so far are stored: run the same command again to resume\n"
@@ -287,8 +287,8 @@ MISTAKES = {
     "{bert} --tasks {tmp}/words.toml": ("pairs.csv:2:", "sentence1", "is not a number; every row needs one"),
     "{bert} --tasks {tmp}/kind.toml": (
         "kind.toml: task ",
-        "Unknown kind 'clustering'",
-        "classification, retrieval, sts",
+        "Unknown kind 'parsing'",
+        "bitext, classification, clustering, fewshot",
     ),
     "{bert} --suite sts --data {tmp}/nowhere": ("nowhere: the data folder does not exist; create it, name another",),
     "{tmp}/nowhere --tasks {tmp}/my.toml": ("nowhere: no such model folder",),
@@ -308,7 +308,7 @@ def mistakes(mine) -> Path:
     task("lost", file="lost.csv")
     task("columns", 'columns = { label = "grade" }')
     task("words", 'columns = { label = "sentence1" }')
-    task("kind", kind="clustering")
+    task("kind", kind="parsing")
     task("flat", file="flat.csv")
     (mine / "broken.toml").write_text("[[task\n")
     (mine / "hollow.toml").write_text("a = 1\n")

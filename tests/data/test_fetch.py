@@ -169,10 +169,20 @@ def test_senteval_probing(tmp_path):
     assert triples(rows) == [("He ran .", 0, "train"), ("Run .", 1, "dev"), ("She ran .", 0, "test")]
 
 
+def test_parallel_lines(tmp_path):
+    parts = [{"split": "train", "text": "a", "label": "b"}, {"split": "test", "text": "c", "label": "d"}]
+    task = make_task("parallel-lines", {"parts": parts, "first_class": 1}, splits=SPLITS)
+    rows = fetched(tmp_path, task, {"a": " One \n\nThree\n", "b": "1\n3\n2\n", "c": "Four", "d": "1"})
+    assert triples(rows) == [("One", 0, "train"), ("", 2, "train"), ("Three", 1, "train"), ("Four", 0, "test")]
+
+
 # Damage, absence, mistakes
 
 STS = {"folder": "d", "subsets": ["X"]}
+LINES = {"parts": [{"split": "test", "sentence1": "a", "label": "b"}]}
 BAD = {
+    "lines lost": ("parallel-lines", LINES, {"a": "x\ny\n", "b": "1\n"}, "different numbers of lines: a 2, b 1; fetch"),
+    "no class": ("parallel-lines", LINES, {"a": "x\ny\n", "b": "1\nhigh\n"}, "b:2: 'high' is not a number"),
     "half a pair": ("sts-year", STS, {"STS.input.X.txt": "a\n", "STS.gs.X.txt": "1\n"}, r"X\.txt:1: 1 columns, expec"),
     "grades lost": (
         "sts-year",

@@ -13,15 +13,8 @@ from sklearn.metrics import f1_score
 from layerwise.classify import SentEvalProtocol, evaluate_classes, pair_features
 from layerwise.data import Task, TaskRows, load_task
 from layerwise.errors import InputError
-from layerwise.evaluate import LayerSubject, Protocol, evaluate, headline, scoring
-from layerwise.evaluate.scoring import (
-    deciding_settings,
-    score_classes,
-    score_task,
-    scored_rows,
-    sides,
-    split_accuracies,
-)
+from layerwise.evaluate import LayerSubject, Protocol, evaluate, kind_of, scoring
+from layerwise.evaluate.scoring import score_classes, score_task, sides, split_accuracies
 from layerwise.search import TransferProtocol, draw_splits
 from support.tiny import WORDS
 
@@ -158,11 +151,11 @@ def test_labels_seen_in_test_only_are_errors_and_logged(caplog):
 def test_seeds_decide_where_something_is_random(splits, random):
     rows, vectors = some_rows(splits)
     protocols = [Protocol(seeds=(1,)), Protocol(seeds=(2, 3))]
-    one, other = (deciding_settings(rows.task, protocol) for protocol in protocols)
+    one, other = (kind_of(rows.task).settings(rows.task, protocol) for protocol in protocols)
     assert (one != other) == ("seeds" in one) == random
     found = [score_task(rows, vectors, protocol) for protocol in protocols]
     assert (found[0].figures != found[1].figures) == random
-    assert all("seeds" in deciding_settings(rows.task, Protocol(name)) for name in ("senteval-mlp", "lc"))
+    assert all("seeds" in kind_of(rows.task).settings(rows.task, Protocol(name)) for name in ("senteval-mlp", "lc"))
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -202,15 +195,15 @@ def test_what_decides_a_score_and_which_rows_it_is_of():
     pairs, classed, search = (
         Task(name="rows", kind=kind, file="rows") for kind in ("sts", "classification", "retrieval")
     )
-    assert deciding_settings(pairs, protocol) == {"protocol": "sts", "split": "dev"}
-    assert deciding_settings(classed, protocol) == {"protocol": "senteval", "seeds": [1]}
-    assert deciding_settings(pairs, Protocol("lc")) == {"protocol": "lc", "seeds": [0]}
-    assert deciding_settings(search, Protocol("lc")) == deciding_settings(search, protocol)
+    assert kind_of(pairs).settings(pairs, protocol) == {"protocol": "sts", "split": "dev"}
+    assert kind_of(classed).settings(classed, protocol) == {"protocol": "senteval", "seeds": [1]}
+    assert kind_of(pairs).settings(pairs, Protocol("lc")) == {"protocol": "lc", "seeds": [0]}
+    assert kind_of(search).settings(search, Protocol("lc")) == kind_of(search).settings(search, protocol)
     rows, _ = some_rows(("train", "dev", "test"))
     with pytest.raises(InputError, match="--split dev is for STS; task 'classes' is scored on its test rows"):
-        scored_rows(rows, protocol)  # dev rows choose, they are not scored
-    assert scored_rows(rows, Protocol()).tolist() == rows.splits["test"].tolist()
-    assert len(scored_rows(rows, Protocol("lc"))) == ROWS
+        kind_of(rows.task).scored(rows, protocol)  # dev rows choose, they are not scored
+    assert kind_of(rows.task).scored(rows, Protocol()).tolist() == rows.splits["test"].tolist()
+    assert len(kind_of(rows.task).scored(rows, Protocol("lc"))) == ROWS
 
 
 @pytest.mark.parametrize(
@@ -295,7 +288,7 @@ def test_f1_is_of_the_second_of_the_declared_classes(labels):
     assert found.figures["f1"] == pytest.approx(
         100 * f1_score(tested, predicted, pos_label=labels[1] if labels else "1")
     )
-    assert headline(task, Protocol()) == "f1"
+    assert kind_of(task).headline(task, Protocol()) == "f1"
 
 
 def test_f1_needs_two_classes_and_a_protocol_that_gives_it(tmp_path, tiny_layers):

@@ -13,6 +13,7 @@ from layerwise.evaluate import Evaluation, LayerSubject, Protocol, Run, TaskResu
 from support.commands import assert_one_line, call, call_json, run_main
 
 STAMP = {"rows_digest": "d", "protocol": "sts", "split": "test"}
+KINDS = {"accuracy": "classification", "mrr@10": "retrieval", "mrr@3": "retrieval"}
 
 
 def result(task="sts1", metric="spearman", *, items, gold=(), score=None, **stamp) -> TaskResult:
@@ -20,7 +21,8 @@ def result(task="sts1", metric="spearman", *, items, gold=(), score=None, **stam
     items, gold = np.asarray(items, dtype=float), np.asarray(gold, dtype=float)
     if score is None:
         score = 100 * (float(spearmanr(items, gold)[0]) if metric == "spearman" else items.mean())
-    return TaskResult(task, "own", metric, {metric: score}, STAMP | stamp, items=items, gold=gold)
+    facts = STAMP | {"kind": KINDS.get(metric, "sts")} | stamp
+    return TaskResult(task, "own", metric, {metric: score}, facts, items=items, gold=gold)
 
 
 def run(*results: TaskResult) -> Run:

@@ -20,7 +20,7 @@ from layerwise.evaluate import (
     score_retrieval,
     search_task,
 )
-from layerwise.evaluate.retrieval import ranked_scores
+from layerwise.kinds import ranked_scores
 from layerwise.model import LayerModel
 from layerwise.search import as_retrieval
 from support.commands import call_json

@@ -1,6 +1,7 @@
 """`layerwise evaluate MODEL`: scores with their protocol."""
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,10 @@ from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import AsJson, DataFolder, Model
 from layerwise.cli.screen import print_json, print_line, print_table, say_error
 from layerwise.errors import InputError
+from layerwise.extras import require
 from layerwise.files import check_writable
+
+_TEXTS, _FIGURES = (".json", ".md", ".csv"), (".svg", ".png")
 
 if TYPE_CHECKING:
     from layerwise.data import Task
@@ -21,7 +25,11 @@ if TYPE_CHECKING:
 def evaluate(
     model: Model,
     suite: Annotated[
-        str | None, typer.Option(help="sts, transfer, probing, retrieval, multilingual or all (sts-raw too).")
+        str | None,
+        typer.Option(
+            help="sts, transfer, probing, multilingual, clustering, reranking, pairs, bitext, fewshot, retrieval, "
+            "relatedness; mteb-like is the last seven, all is all of them (commas; sts-raw too)."
+        ),
     ] = None,
     tasks: Annotated[
         list[str] | None, typer.Option("--tasks", "--task", help="Names, or task files *.toml (repeat, or commas).")
@@ -43,22 +51,24 @@ def evaluate(
     data: DataFolder = None,
     out: Annotated[
         list[Path] | None,
-        typer.Option("--out", "-o", help="Write *.json (for compare), *.md or *.csv (repeat)."),
+        typer.Option(
+            "--out", "-o", help="Write *.json (for compare), *.md, *.csv or, of --every-layer, *.svg or *.png (repeat)."
+        ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", metavar="", help="Score again what was stored before.")] = False,
     as_json: AsJson = False,
     *,
     loading: Loading,
 ) -> None:
-    """Evaluate a model on STS, transfer, probing, retrieval or your own tasks; the same command resumes."""
+    """Evaluate a model on STS, transfer, clustering, retrieval or your own tasks; the same command resumes."""
     from layerwise.data import find_tasks
 
     names = [name.strip() for text in tasks or () for name in text.split(",") if name.strip()]
     if tasks and not names:
         raise InputError("--tasks names no task; leave it out for the suite sts, or see `layerwise data list`")
     named = {task.name for task in find_tasks(names)}
-    _check_out(out or [])
-    from layerwise.evaluate import Protocol, ResultStore, check_layers, load_subject  # takes seconds
+    _check_out(out or [], every_layer=every_layer)
+    from layerwise.evaluate import Matrix, Protocol, ResultStore, check_layers, load_subject  # takes seconds
     from layerwise.evaluate import evaluate as run
 
     how = Protocol(protocol, aggregate, split, _seeds(seeds))
@@ -91,9 +101,12 @@ def evaluate(
         raise typer.Exit(130) from stopped
     _write(evaluation, out or [])
     if as_json:
-        print_json(evaluation.as_dict())
+        matrix = {"matrix": Matrix.of(evaluation.runs).as_dict()} if len(evaluation.runs) > 1 else {}
+        print_json(evaluation.as_dict() | matrix)
     else:
         _show(evaluation, out or [], store.taken, total)
+        if watch.slow:
+            print_line(f"time by task: {watch.slow}")
 
 
 def _seeds(text: str | None) -> tuple[int, ...]:
@@ -103,10 +116,14 @@ def _seeds(text: str | None) -> tuple[int, ...]:
         raise InputError(f"--seeds {text!r}: give whole numbers with commas between, such as 1,2,3") from error
 
 
-def _check_out(paths: list[Path]) -> None:
+def _check_out(paths: list[Path], *, every_layer: bool) -> None:
     for path in paths:
-        if path.suffix not in (".json", ".md", ".csv"):
-            raise InputError(f"{path}: its ending {path.suffix!r} is not one of .json, .md, .csv")
+        if path.suffix not in (*_TEXTS, *_FIGURES):
+            raise InputError(f"{path}: its ending {path.suffix!r} is not one of {', '.join((*_TEXTS, *_FIGURES))}")
+        if path.suffix in _FIGURES and not every_layer:
+            raise InputError(f"{path}: a heat map shows layers: add --every-layer, or write .json, .md or .csv")
+        if path.suffix in _FIGURES:
+            require("report", "a figure", "matplotlib")
         check_writable(path)
 
 
@@ -131,13 +148,24 @@ def _available(tasks: "list[Task]", named: set[str], data: str | None) -> "list[
 
 
 class _Watch:
-    """Print a line for each result on standard error, where it is a terminal."""
+    """Print a line for each result on standard error, where it is a terminal; add up the time of each task."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done = total, 0
+        self._seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    @property
+    def slow(self) -> str:
+        """The tasks that took a second or more, the slowest first; empty where none did."""
+        slow = sorted(((seconds, name) for name, seconds in self._seconds.items() if seconds >= 1), reverse=True)
+        return ", ".join(f"{name} {seconds:.0f} s" for seconds, name in slow)
 
     def __call__(self, task: "Task", variant: "Variant", result: "TaskResult") -> None:
         self.done += 1
+        now = time.perf_counter()
+        self._seconds[task.name] = self._seconds.get(task.name, 0.0) + now - self._last
+        self._last = now
         if sys.stderr.isatty():
             from layerwise.evaluate import shown
 
@@ -146,25 +174,29 @@ class _Watch:
 
 
 def _write(evaluation: "Evaluation", paths: list[Path]) -> None:
-    from layerwise.evaluate import to_csv, to_markdown
+    from layerwise.evaluate import Matrix, to_csv, to_markdown
     from layerwise.files import write_text
 
     for path in paths:
         if path.suffix == ".json":
             evaluation.save(path)
+        elif path.suffix in _FIGURES:
+            from layerwise.plots import save_figure
+
+            save_figure(Matrix.of(evaluation.runs).draw(), path)
         else:
             write_text(path, to_markdown(evaluation) if path.suffix == ".md" else to_csv(evaluation))
 
 
 def _show(evaluation: "Evaluation", written: list[Path], stored: int, total: int) -> None:
-    from layerwise.evaluate import describe, describe_heads, leakage, table
+    from layerwise.evaluate import describe, describe_heads, leakage, tables
 
-    columns, rows = table(evaluation.runs)
-    if len(rows) == 1:  # a row for each task is easier to read than a wide table
-        by_task = list(zip(columns[1:], rows[0][1:], strict=True))
-        print_table(("task", rows[0][0]), by_task, title=describe(evaluation))
-    else:
-        print_table(columns, rows, title=describe(evaluation))
+    for columns, rows in tables(evaluation):
+        if len(rows) == 1:  # a row for each task is easier to read than a wide table
+            by_task = list(zip(columns[1:], rows[0][1:], strict=True))
+            print_table(("task", rows[0][0]), by_task, title=describe(evaluation))
+        else:
+            print_table(columns, rows, title=describe(evaluation))
     for note in (describe_heads(evaluation), leakage(list(evaluation)), *(f"wrote {path}" for path in written)):
         if note:
             print_line(note)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
 
 _POINTS = 100  # correlations and rates are shown times 100
+_SEARCHED = ("sts", "classification", "retrieval")  # kinds of tasks
 _UNLABELLED = ("dropout", "pairs", "neighbours", "repetition", "deletion", "all")
 
 
@@ -255,6 +256,11 @@ def _read(
         if more:
             names = ", ".join(one.name for one in (task, *more))
             raise InputError(f"{path}: holds several tasks ({names}); layers are searched for one, so give it a file")
+        if task.kind not in _SEARCHED and no_labels is None:
+            raise InputError(
+                f"task {task.name!r} is of the kind {task.kind}, for which layers cannot be searched; give a task of "
+                f"{', '.join(_SEARCHED)}, or compare layers: layerwise evaluate MODEL --tasks {path} --every-layer"
+            )
         return load_task(task, data)
     retrieval = no_labels is None and RetrievalMetric.parse(metric or "")
     graded = None if no_labels else score or (None if retrieval else "score")

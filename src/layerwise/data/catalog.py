@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.data.former import check_current
-from layerwise.data.tasks import SUITES, Task
+from layerwise.data.tasks import GROUPS, Task
 from layerwise.errors import InputError
 from layerwise.registry import Registry, check_known, unknown
 from layerwise.settings import parse_settings, parse_toml, read_toml
@@ -68,8 +68,8 @@ def find_tasks(names: Iterable[str] = (), suites: Iterable[str] = (), *, data: s
                 raise InputError(f"two tasks are called {task.name!r}; rename one of them")
             tasks[task.name] = task
     for suite in suites:
-        check_known(suite, [*dict.fromkeys(task.suite for task in known.values()), "all"], "suite")
-        wanted = SUITES if suite == "all" else (suite,)
+        check_known(suite, [*dict.fromkeys(task.suite for task in known.values()), *GROUPS], "suite")
+        wanted = GROUPS.get(suite, (suite,))
         tasks |= {name: task for name, task in known.items() if task.suite in wanted}
     return list(tasks.values())
 
@@ -119,8 +119,12 @@ def _with_defaults(table: Mapping[str, Any], defaults: Any, where: str) -> dict[
 
 
 def _located(task: Task, folders: Sequence[Path], data: str | None) -> Task:
-    """The task with the path of its file, in the data folder or one of these; as it is where none has it."""
-    folders = [*([Path(data).expanduser()] if data else []), *folders]
-    paths = [folder / Path(task.file).expanduser() for folder in folders]
-    path = next((path.absolute() for path in paths if path.is_file()), None)
-    return task if path is None else task.replaced(file=str(path))
+    """The task with the paths of its files, in the data folder or one of these; as it is where none has them all."""
+    for folder in [*([Path(data).expanduser()] if data else []), *folders]:
+        paths = [folder / Path(file).expanduser() for file in task.files]
+        if all(path.is_file() for path in paths):
+            file, *more = (str(path.absolute()) for path in paths)
+            texts = [name for name in ("queries", "corpus") if getattr(task, name) is not None]
+            moved = {name: getattr(task, name).replaced(file=path) for name, path in zip(texts, more, strict=True)}
+            return task.replaced(file=file, **moved)
+    return task

@@ -8,6 +8,7 @@ from typing import Any
 from layerwise.data.rows import guess_format
 from layerwise.data.task_rows import TaskRows, read_task
 from layerwise.data.tasks import Task
+from layerwise.data.text_files import path_beside
 from layerwise.errors import InputError
 from layerwise.places import default_cache_folder
 
@@ -37,13 +38,13 @@ def fetched_folder() -> Path:
 
 
 def find_file(task: Task, folder: Folder = None) -> Path | None:
-    """The file of a task, or None where this machine has none. A user's task may name it by its path."""
+    """The file of a task's rows, or None where this machine lacks one of its files. A user's task may name a path."""
     path = Path(task.file).expanduser()
     if _is_declared_by_user(task) and (path.is_file() or path.is_absolute()):
-        return path if path.is_file() else None
+        return path if all(path_beside(task, path, file).is_file() for file in task.files) else None
     data = data_folder(folder)
     places = [*([data] if data else []), fetched_folder()]
-    return next((place / path for place in places if (place / path).is_file()), None)
+    return next((place / path for place in places if all((place / file).is_file() for file in task.files)), None)
 
 
 def require_file(task: Task, folder: Folder = None) -> Path | None:
@@ -57,7 +58,9 @@ def require_file(task: Task, folder: Folder = None) -> Path | None:
             if _is_declared_by_user(task)
             else "put it into the folder that --data or LAYERWISE_DATA names"
         )
-        raise InputError(f"{task.file}: no such file of task {task.name!r}, {searched}; {remedy}")
+        *others, last = task.files
+        needed = f" (it needs {', '.join(others)} and {last})" if others else ""
+        raise InputError(f"{task.file}: no such file of task {task.name!r}{needed}, {searched}; {remedy}")
     if path is not None and not guess_format(str(path)):
         raise InputError(
             f"{path}: its ending {path.suffix!r} names no format; rename it to .csv, .tsv, .jsonl or .parquet"

@@ -112,6 +112,26 @@ def _label_text(read: Read, *, files: Mapping[str, str], classes: Sequence[str] 
     return _classified(rows, classes)
 
 
+@READERS.register("parallel-lines")
+def _parallel_lines(read: Read, *, parts: Sequence[Mapping[str, str]], first_class: int = 0) -> Rows:
+    """Files whose lines belong together, one a column; `first_class` is the number of the first class in the files.
+
+    A part names its split, its subset where there are any, and the file of each column.
+    """
+    for part in parts:
+        named = {key: value for key, value in part.items() if key in ("split", "subset")}
+        files = {column: path for column, path in part.items() if column not in named}
+        lines = {column: list(_lines(read, path)) for column, path in files.items()}
+        if len({len(of_file) for of_file in lines.values()}) > 1:
+            counts = ", ".join(f"{files[column]} {len(of_file):,}" for column, of_file in lines.items())
+            raise InputError(f"files of one part have different numbers of lines: {counts}; fetch them again")
+        for row in zip(*lines.values(), strict=True):
+            values: dict[str, Any] = {column: text.strip() for column, (_, text) in zip(files, row, strict=True)}
+            if "label" in values:
+                values["label"] = int(_number(values["label"], files["label"], row[0][0])) - first_class
+            yield values | named
+
+
 @READERS.register("senteval-probing")
 def _probing(read: Read, *, file: str, classes: Sequence[str] = ()) -> Rows:
     """SentEval's probing files: tr, va or te, the class, the sentence, separated by tabs."""

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from layerwise.data.labels import as_number, is_missing, label_name, listed, look_alikes
 from layerwise.data.rows import Row, RowSource, text_of, written_text_of
-from layerwise.data.tasks import Task
+from layerwise.data.tasks import KINDS, Task
+from layerwise.data.text_files import id_of, path_beside, read_texts
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.texts import has_lone_surrogate, unique_texts
 
@@ -49,6 +50,9 @@ class TaskRows:
         unused: Split -> the number of its rows, of those splits that have no role.
         origin: Where the rows come from, as `source` calls it; by default the task's name.
         drawn: How they were drawn from more of them, such as "of 1,379 pairs, drawn with seed 0".
+        left_ids: The ids of the first texts; empty where there are none.
+        right_ids: The ids of the second texts.
+        corpus: All passages of a retrieval task by their ids, where it declares them.
     """
 
     task: Task
@@ -63,6 +67,9 @@ class TaskRows:
     unused: dict[str, int] = field(default_factory=dict)
     origin: str = ""
     drawn: str = ""
+    left_ids: list[str] = field(default_factory=list)
+    right_ids: list[str] = field(default_factory=list)
+    corpus: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.left)
@@ -70,9 +77,10 @@ class TaskRows:
     @cached_property
     def digest(self) -> str:
         """A hash of the rows in their order, whatever file format they came in."""
-        hashed, columns = sha256(), [column for column in (self.left, self.right, self.labels) if column]
-        for row in zip(*columns, strict=True):
-            hashed.update(json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        columns = (self.left, self.right, self.labels, self.left_ids, self.right_ids)
+        hashed, as_json = sha256(), json.JSONEncoder(ensure_ascii=False).encode
+        for row in (*zip(*filter(None, columns), strict=True), *self.corpus.items()):
+            hashed.update(as_json(row).encode("utf-8", "surrogatepass"))
         for role, rows in sorted(self.splits.items()):
             hashed.update(role.encode() + rows.astype("<i8").tobytes())
         return hashed.hexdigest()[:32]
@@ -84,18 +92,11 @@ class TaskRows:
 
     def pick(self, rows: NDArray[np.integer]) -> "TaskRows":
         """Only these rows, all of which are tested."""
-        columns: tuple[list[Any], ...] = (self.left, self.right, self.labels, self.subsets, self.numbers)
-        left, right, labels, subsets, numbers = ([column[row] for row in rows] if column else [] for column in columns)
-        return replace(
-            self,
-            left=left,
-            right=right,
-            labels=labels,
-            subsets=subsets,
-            splits={"test": np.arange(len(rows))},
-            numbers=numbers,
-            unused={},
-        )
+        names = ("left", "right", "labels", "subsets", "numbers", "left_ids", "right_ids")
+        columns: dict[str, Any] = {
+            name: [column[row] for row in rows] for name in names if (column := getattr(self, name))
+        }
+        return replace(self, **columns, splits={"test": np.arange(len(rows))}, unused={})
 
     def limited(self, most: int, *, seed: int = 0) -> "TaskRows":
         """At most so many rows, drawn by a seed, in their order."""
@@ -175,8 +176,13 @@ def read_task(
     """
     columns = {place: name for place, name in task.columns.items() if name}
     source = RowSource.of(str(path), tuple(columns.values()), format=format, encoding=encoding, delimiter=delimiter)
-    reader = _Reader(task, source, columns, empty, unlabelled)
-    values: dict[str, list[Any]] = {place: [] for place in columns}
+    texts = {
+        place: read_texts(declared, path_beside(task, path, declared.file), empty=empty)
+        for place, declared in (("left", task.queries), ("right", task.corpus))
+        if declared is not None
+    }
+    reader = _Reader(task, source, columns, empty, unlabelled, texts)
+    values: dict[str, list[Any]] = {place: [] for place in (*columns, *(f"{place}_id" for place in texts))}
     numbers = []
     for number, row in reader.rows():
         numbers.append(number)
@@ -197,18 +203,25 @@ def read_task(
         reader.source.name,
         numbers,
         {split: count for split, count in reader.splits.items() if split not in reader.roles},
+        left_ids=values.get("left_id", []),
+        right_ids=values.get("right_id", []),
+        corpus=texts.get("right", {}),
     )
 
 
 @dataclass
 class _Reader:
-    """The rows of one file, checked one at a time; `splits` and `empty_texts` are counted on the way."""
+    """The rows of one file, checked one at a time; `splits` and `empty_texts` are counted on the way.
+
+    `texts` holds, by place, the texts that the rows name by their ids.
+    """
 
     task: Task
     source: RowSource
     columns: dict[str, str]
     empty: str | None
     unlabelled: Container[str]
+    texts: Mapping[str, Mapping[str, str]]
     splits: Counter[str] = field(default_factory=Counter)
     empty_texts: int = 0
 
@@ -240,8 +253,12 @@ class _Reader:
 
     def _checked(self, row: Row, values: dict[str, Any]) -> dict[str, Any]:
         for number, place in enumerate(self.columns):
-            if place in ("left", "right"):
+            if place in self.texts:
+                values[f"{place}_id"], values[place] = self._named_text(row, number, place)
+            elif place in ("left", "right"):
                 values[place] = self._text(row, number)
+            elif place in ("left_id", "right_id"):
+                values[place] = id_of(self.source, row, number)
             elif place in ("subset", "split"):
                 values[place] = str(values[place])
         if "label" in values:
@@ -257,6 +274,17 @@ class _Reader:
             return text
         self.empty_texts += 1
         return self.empty
+
+    def _named_text(self, row: Row, column: int, place: str) -> tuple[str, str]:
+        """An id and its text."""
+        name = id_of(self.source, row, column)
+        if name not in self.texts[place]:
+            declared = self.task.queries if place == "left" else self.task.corpus
+            file, column_name = declared.file if declared else "", self.columns[place]
+            raise self.source.fail(
+                row.place, f"{column_name} {name!r} is no id of {file}; add it there, or drop the row"
+            )
+        return name, self.texts[place][name]
 
     def _label(self, row: Row, value: Any, *, hidden: bool) -> Any:
         if hidden and is_missing(value):
@@ -283,6 +311,8 @@ class _Reader:
         if number is None:
             shown = "null" if value is None else repr(value)
             raise self.source.fail(row.place, f"{column} {shown} is not a number; every row needs one")
+        if KINDS[self.task.kind].binary and number not in (0, 1) and not hidden:
+            raise self.source.fail(row.place, f"{column} {number:g} is neither 0 nor 1; mark a pair as 1, others as 0")
         if self.task.scale is not None and not hidden:
             check_scale(number, self.task.scale, self.source.fail, row.place, column)
         return number

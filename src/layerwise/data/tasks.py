@@ -15,9 +15,11 @@ from layerwise.errors import InputError
 from layerwise.registry import Registry, check_known
 from layerwise.settings import Settings
 
-SUITES = ("sts", "transfer", "probing", "retrieval", "multilingual")
+MTEB_LIKE = ("clustering", "reranking", "pairs", "bitext", "fewshot", "retrieval", "relatedness")
+SUITES = ("sts", "transfer", "probing", "multilingual", *MTEB_LIKE)
+GROUPS = {"all": SUITES, "mteb-like": MTEB_LIKE}  # suites of suites
 ROLES = ("train", "dev", "test")
-FIELDS = ("left", "right", "label", "subset", "split")
+FIELDS = ("left", "right", "label", "subset", "split", "left_id", "right_id")
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,14 @@ class TaskKind:
         required: The places that must have a column.
         metrics: The headline figures to choose from; the first is the default.
         classes: Whether labels are classes; otherwise they are numbers.
+        binary: Whether labels are 0 and 1.
     """
 
     columns: Mapping[str, str]
     required: tuple[str, ...]
     metrics: tuple[str, ...]
     classes: bool = False
+    binary: bool = False
 
 
 KINDS: Registry[TaskKind] = Registry("kind")
@@ -54,7 +58,47 @@ KINDS.register("classification")(
     )
 )
 KINDS.register("retrieval")(
-    TaskKind(columns={"left": "query", "right": "passage"}, required=("left", "right"), metrics=("mrr@10",))
+    TaskKind(
+        columns={"left": "query", "right": "passage"},
+        required=("left", "right"),
+        metrics=("mrr@10", "ndcg@10", "recall@10"),
+    )
+)
+KINDS.register("reranking")(
+    TaskKind(
+        columns={"left": "query", "right": "text", "label": "label"},
+        required=("left", "right", "label"),
+        metrics=("map", "mrr", "ndcg@10"),
+    )
+)
+KINDS.register("clustering")(
+    TaskKind(
+        columns={"left": "text", "label": "label"},
+        required=("left", "label"),
+        metrics=("v_measure", "v_measure_sampled"),
+        classes=True,
+    )
+)
+KINDS.register("fewshot")(
+    TaskKind(
+        columns={"left": "text", "label": "label"},
+        required=("left", "label"),
+        metrics=("accuracy", "f1_macro"),
+        classes=True,
+    )
+)
+KINDS.register("pair-classification")(
+    TaskKind(
+        columns={"left": "sentence1", "right": "sentence2", "label": "label"},
+        required=("left", "right", "label"),
+        metrics=("max_ap", "cosine_ap", "dot_ap", "euclidean_ap", "manhattan_ap"),
+        binary=True,
+    )
+)
+KINDS.register("bitext")(
+    TaskKind(
+        columns={"left": "sentence1", "right": "sentence2"}, required=("left", "right"), metrics=("f1", "accuracy")
+    )
 )
 
 
@@ -81,6 +125,29 @@ class Source(Settings):
         return f"{self.kind}:{self.repo}@{self.revision[:12]}"
 
 
+class TextFile(Settings):
+    """Texts by their ids, to which the rows of a task refer.
+
+    Attributes:
+        file: Parquet, CSV, TSV or JSONL; a path, or a name in the data folder, as a task's `file`.
+        id: The column of the ids.
+        text: The column of the texts.
+        title: The column of titles, which come before the texts.
+    """
+
+    label: ClassVar[str] = "text file:"
+
+    file: str = Field(min_length=1)
+    id: str = "id"
+    text: str = "text"
+    title: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns to read: id, text and, where there is one, title."""
+        return tuple(filter(None, (self.id, self.text, self.title)))
+
+
 class Task(Settings):
     """The declaration of a task.
 
@@ -89,12 +156,15 @@ class Task(Settings):
 
     Attributes:
         name: The name of the task in commands and results.
-        kind: "sts" (graded pairs), "classification" (one text, or two where `columns` has `right`, and a class) or
-            "retrieval" (queries and the passages that answer them, or duplicates among all texts).
+        kind: One of `KINDS`: "sts" (graded pairs), "classification" (one text, or two where `columns` has `right`, and
+            a class), "fewshot" (a class from 8 texts of each), "clustering", "retrieval" (queries and the passages that
+            answer them, or duplicates among all texts), "reranking" (queries and their candidates),
+            "pair-classification" (pairs with 0 or 1) or "bitext" (sentences and their translations).
         file: Its rows: Parquet, CSV, TSV or JSONL; a path, or a name in the data folder.
         suite: The group of tasks that it is evaluated with.
         metric: The headline figure; by default the first of its kind.
-        columns: Which columns hold `left`, `right`, `label`, `subset` and `split`, where they differ from the kind's.
+        columns: Which columns hold `left`, `right`, `label`, `subset`, `split` and the ids of left and right texts
+            (`left_id`, `right_id`), where they differ from the kind's.
         splits: Role ("train", "dev", "test") -> the values of the column `split` that have this role. Rows of other
             splits are left out. Without splits all rows are scored, for classification by folds.
         rows: Role -> the number of rows that are published, "all" where there are no splits (`layerwise data check`).
@@ -102,6 +172,9 @@ class Task(Settings):
         mixable: Whether rows of its splits may be mixed and split at random; not where training rows are parts of test
             rows.
         duplicates: Retrieval: `label` 1 says that left and right are duplicates, and every text is searched among all.
+        queries: Retrieval: where the queries are, if the column `left` has their ids instead of texts.
+        corpus: Retrieval: all passages, if the column `right` has their ids.
+        shots: Few-shot classification: the training rows of each class in a draw.
         labels: Classification: the classes in order; by default those of the rows, sorted. A whole number is one class
             however it is written (1, 1.0, "1.0").
         label_names: What predictions and results call the classes, one name for each of `labels`.
@@ -123,6 +196,9 @@ class Task(Settings):
     only: str | None = None
     mixable: bool = True
     duplicates: bool = False
+    queries: TextFile | None = None
+    corpus: TextFile | None = None
+    shots: int = Field(default=8, ge=1)
     labels: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
     scale: tuple[float, float] | None = None
@@ -175,6 +251,8 @@ class Task(Settings):
             raise InputError("splits need the column of their names: columns = { split = ... }")
         if self.duplicates and not self.columns["label"]:
             raise InputError("duplicates need a column of labels, 1 for a duplicate: columns = { label = ... }")
+        if (self.queries or self.corpus) and (self.kind != "retrieval" or self.duplicates):
+            raise InputError("queries and corpus are files of a retrieval task without duplicates; leave them out")
         self._check_labels()
         return self
 
@@ -200,6 +278,11 @@ class Task(Settings):
             raise InputError(f"scale is for sts; {self.kind} has no scores")
         if self.scale is not None and not self.scale[0] < self.scale[1]:
             raise InputError(f"scale is {list(self.scale)}; expected the lowest and the highest score")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files of the task: the rows, then queries and corpus where they have files of their own."""
+        return (self.file, *(texts.file for texts in (self.queries, self.corpus) if texts is not None))
 
     @property
     def is_pair(self) -> bool:

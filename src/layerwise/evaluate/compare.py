@@ -1,6 +1,6 @@
 """Two evaluations against each other, task by task and row by row: the paired bootstrap."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
+from layerwise.evaluate.kinds import Redraw, redraw_of
 from layerwise.evaluate.results import Run, TaskResult
-from layerwise.search import Gain, check_seed, redraw_pearson, redraw_spearman, summarise
+from layerwise.search import Gain, check_seed, redraw_spearman, summarise
 
 Numbers = NDArray[np.floating[Any]]
 _BLOCK = 2**18  # numbers drawn at once: what fits into the cache
@@ -35,7 +36,8 @@ def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> lis
     """Compare every task that both runs have, then the averages of those that can be compared, by suite.
 
     The rows of a task are resampled, the same ones for both runs, for the difference with its 95 % interval and
-    two-sided p-value. Only STS over all pairs, accuracies and reciprocal ranks can be resampled.
+    two-sided p-value. What cannot be resampled, such as means of subsets, has a note. Averages are of tasks that share
+    a suite and a metric.
     """
     if resamples < 1:
         raise InputError(f"{resamples} resamples are not possible; give 1 or more")
@@ -44,7 +46,7 @@ def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> lis
     if not common:
         raise InputError(f"no task in common: one has {_names(a)}, the other {_names(b)}")
     lines: list[Comparison] = []
-    drawn: dict[str, list[tuple[float, float, float, Numbers]]] = {}
+    drawn: dict[tuple[str, str], list[tuple[float, float, float, Numbers]]] = {}
     for name in common:
         one, other = a.results[name], b.results[name]
         if note := mismatch(one, other) or not_resampled(one, other):
@@ -54,8 +56,8 @@ def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> lis
         estimate = _estimate(one, other)
         lines.append(Comparison(name, one.metric, one.score, other.score, summarise(estimate, differences)))
         if np.isfinite(estimate):
-            drawn.setdefault(one.suite, []).append((one.score, other.score, estimate, differences))
-    for suite, rows in drawn.items():
+            drawn.setdefault((one.suite, one.metric), []).append((one.score, other.score, estimate, differences))
+    for (suite, _), rows in drawn.items():
         if len(rows) > 1:
             means = [float(np.mean([row[place] for row in rows])) for place in range(3)]
             gain = summarise(means[2], np.mean([row[3] for row in rows], axis=0))
@@ -98,10 +100,14 @@ def not_resampled(one: TaskResult, other: TaskResult) -> str:
     """Why the rows of two results cannot be resampled; empty where they can."""
     if not len(one.items) or len(one.items) != len(other.items):
         return "no scores of single rows for this protocol"
-    if _plain(one.metric) not in _REDRAWN:
+    if _redraw(one) is None:
         remedy = "; evaluate with --aggregate all" if one.metric.endswith("mean") else ""
         return f"{one.metric} cannot be resampled{remedy}"
     return ""
+
+
+def _redraw(result: TaskResult) -> Redraw | None:
+    return redraw_of(result.stamp.get("kind", ""), result.metric)
 
 
 def _differences(one: TaskResult, other: TaskResult, random: np.random.Generator, resamples: int) -> Numbers:
@@ -121,7 +127,10 @@ def _estimate(one: TaskResult, other: TaskResult) -> float:
 
 def redrawn_scores(result: TaskResult, counts: Numbers) -> Numbers:
     """A task's score × 100 on resamples that hold each row so often: (draws, rows) -> (draws,)"""
-    return 100 * _REDRAWN[_plain(result.metric)](result.items, result.gold, counts)
+    redraw = _redraw(result)
+    if redraw is None:
+        raise InputError(f"{result.metric} cannot be resampled")
+    return 100 * redraw(result.items, result.gold, counts)
 
 
 def row_counts(random: np.random.Generator, rows: int, resamples: int) -> Iterator[Numbers]:
@@ -131,21 +140,3 @@ def row_counts(random: np.random.Generator, rows: int, resamples: int) -> Iterat
         draws = min(block, resamples - start)
         drawn = random.integers(rows, size=(draws, rows)) + rows * np.arange(draws)[:, None]
         yield np.bincount(drawn.ravel(), minlength=draws * rows).reshape(draws, rows).astype(np.float64)
-
-
-def _redraw_mean(items: Numbers, gold: Numbers, counts: Numbers) -> Numbers:  # noqa: ARG001 - as the correlations
-    means: Numbers = counts @ items / counts.sum(1)
-    return means
-
-
-_REDRAWN: dict[str, Callable[[Numbers, Numbers, Numbers], Numbers]] = {
-    "spearman": redraw_spearman,
-    "pearson": redraw_pearson,
-    "accuracy": _redraw_mean,
-    "mrr": _redraw_mean,
-}
-
-
-def _plain(metric: str) -> str:
-    """The metric without its depth: mrr@10 is mrr."""
-    return metric.partition("@")[0]

@@ -12,11 +12,13 @@ import numpy as np
 from layerwise.data import TaskRows
 from layerwise.encoder import Array, ModelFolder, find_model, parse_pooling
 from layerwise.errors import InputError, ModelError, UnsafeModelError
-from layerwise.evaluate.protocol import Outcome, Protocol
+from layerwise.evaluate.kinds import kind_of
+from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.remembered import Memory
 from layerwise.evaluate.scoring import sides
 from layerwise.evaluate.sts import search_splits
 from layerwise.evaluate.subjects import HostSubject, LayerSubject, Subject, Variant, layer_mixes
+from layerwise.kinds import Outcome
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
 from layerwise.search import LARGE, TransferProtocol, TransferSearch
@@ -201,7 +203,7 @@ class SearchedSubject(Subject):
 
     def outcomes(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
         """The outcome of a search, on rows that had no part in it."""
-        if protocol.name != "lc" or rows.task.kind == "retrieval":
+        if protocol.name != "lc" or not kind_of(rows.task).searchable:
             raise InputError(
                 f"layers cannot be searched for task {rows.task.name!r} under the protocol {protocol.name!r}: "
                 f"use --protocol lc with STS or classification, or choose a mix with `layerwise search` first"

@@ -1,16 +1,12 @@
-"""How tasks are scored, a named protocol with its settings, and what scoring a task gives: an outcome."""
+"""How tasks are scored: a named protocol with its settings."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from layerwise.data import ROLES
 from layerwise.errors import InputError
 from layerwise.registry import check_known
 
-Figures = dict[str, float]
 AGGREGATIONS = ("all", "mean", "wmean")
 _FEWEST_PER_LIST = 39  # vectors, for the centre of a list to be meaningful: FAISS's limit
 PROTOCOLS = {
@@ -78,38 +74,3 @@ class Protocol:
     def facts(self) -> dict[str, Any]:
         """For the stamp."""
         return asdict(self) | {"seeds": list(self.seeds)}
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """The figures of a task (× 100 where they are correlations, accuracies or shares), and what they come from.
-
-    Args:
-        figures: Metric -> figure, the mean over seeds where there are several.
-        items: The result of each test row: a similarity (sts), whether it was right (classification), a reciprocal
-            rank (retrieval), the mean over seeds. Two runs are compared row by row.
-        gold: The rows' grades, for a correlation; else empty.
-        sd: Metric -> standard deviation over the seeds, where something is random.
-        details: Figures by subset, settings that were chosen, times.
-    """
-
-    figures: Figures
-    items: NDArray[np.floating[Any]]
-    gold: NDArray[np.floating[Any]] = field(default_factory=lambda: np.empty(0))
-    sd: Figures = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
-
-
-def over_seeds(outcomes: dict[int, Outcome]) -> Outcome:
-    """The mean of several seeds' outcomes, with standard deviations; details by seed."""
-    several = list(outcomes.values())
-    if len(several) == 1:
-        return several[0]
-    values = {name: [outcome.figures[name] for outcome in several] for name in several[0].figures}
-    return Outcome(
-        {name: float(np.mean(of_seeds)) for name, of_seeds in values.items()},
-        items=np.mean([outcome.items for outcome in several], axis=0),
-        gold=several[0].gold,
-        sd={name: float(np.std(of_seeds, ddof=1)) for name, of_seeds in values.items()},
-        details={"seeds": {str(seed): outcome.figures | outcome.details for seed, outcome in outcomes.items()}},
-    )

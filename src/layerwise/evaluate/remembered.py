@@ -15,9 +15,10 @@ from layerwise.data import TaskRows
 from layerwise.digests import file_sha256, json_digest
 from layerwise.encoder import Array, ModelFolder
 from layerwise.errors import InputError
-from layerwise.evaluate.protocol import Outcome, Protocol
+from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.subjects import Subject, Variant, share_seen
 from layerwise.files import plain_json, read_json, write_json
+from layerwise.kinds import Outcome
 from layerwise.postprocess import ENCODER, FittedOn, read_records
 from layerwise.version import __version__
 

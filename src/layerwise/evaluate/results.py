@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
-from layerwise.evaluate.protocol import Figures
 from layerwise.files import read_json, write_json
+from layerwise.kinds import Figures
 
 _FORMAT = 1
 _DIGITS = 9  # of the scores of single rows in a file
@@ -76,11 +76,15 @@ class Run:
     results: dict[str, TaskResult]
 
     def averages(self) -> dict[str, float]:
-        """Suite -> the mean of its tasks' headline figures."""
-        suites = dict.fromkeys(result.suite for result in self.results.values())
+        """Suite -> the mean of its tasks' headline figures; NaN where they are of several metrics."""
+        suites: dict[str, list[TaskResult]] = {}
+        for result in self.results.values():
+            suites.setdefault(result.suite, []).append(result)
         return {
-            suite: float(np.mean([result.score for result in self.results.values() if result.suite == suite]))
-            for suite in suites
+            suite: float(np.mean([one.score for one in results]))
+            if len({one.metric for one in results}) == 1
+            else np.nan
+            for suite, results in suites.items()
         }
 
     @property
@@ -159,7 +163,8 @@ def _rounded(values: NDArray[np.floating[Any]]) -> list[float]:
 def table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of a table: a row for each mix, a column for each task, then averages by suite."""
     tasks, suites = list(runs[0].results), list(runs[0].averages())
-    several = [suite for suite in suites if sum(r.suite == suite for r in runs[0].results.values()) > 1]
+    members = {suite: [one.metric for one in runs[0].results.values() if one.suite == suite] for suite in suites}
+    several = [suite for suite, metrics in members.items() if len(metrics) > 1 and len(set(metrics)) == 1]
     columns = ["layers", *tasks, *(f"{suite} avg" if len(suites) > 1 else "avg" for suite in several)]
     rows = []
     for run in runs:
@@ -186,7 +191,7 @@ def describe(evaluation: Evaluation) -> str:
     parts += dict.fromkeys(f"STS {words[average]}" for average in averages if average)
     splits = dict.fromkeys(str(result.stamp.get("split", "test")) for result in results)
     parts += [f"scored on {', '.join(splits)}"] if set(splits) != {"test"} else []
-    if any(result.sd for result in results):
+    if any(result.sd and result.stamp.get("seeds") for result in results):
         parts.append(f"seeds {', '.join(map(str, evaluation.protocol['seeds']))}")
     return "; ".join(parts)
 
@@ -204,20 +209,6 @@ def leakage(results: Sequence[TaskResult]) -> str:
         shares[result.task] = max(shares.get(result.task, 0.0), result.stamp.get("saw_test_text") or 0.0)
     seen = [f"{task} ({share:{'.0%' if share >= 0.01 else '.2%'}})" for task, share in shares.items() if share]
     return f"saw test text: {', '.join(seen)}" if seen else ""
-
-
-def to_markdown(evaluation: Evaluation) -> str:
-    """A Markdown table and how it was made."""
-    columns, rows = table(evaluation.runs)
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *map(_line, rows)]
-    weights = f"weights {evaluation.protocol.get('model_hash', '')[:12]}"
-    notes = [describe(evaluation), describe_heads(evaluation), leakage(list(evaluation)), weights]
-    return "\n".join(lines) + "\n\n" + "; ".join(filter(None, notes)) + ".\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    escaped = (cell.replace("|", "\\|") for cell in cells)  # joined mixes have a bar in their texts
-    return f"| {' | '.join(escaped)} |"
 
 
 def to_csv(evaluation: Evaluation) -> str:

@@ -1,6 +1,5 @@
 """Search in a corpus by FAISS, exact and by inverted lists (IVF): quality, time and memory."""
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +10,10 @@ from numpy.typing import NDArray
 
 from layerwise.data import TaskRows, relevant_passages
 from layerwise.errors import InputError
-from layerwise.evaluate.protocol import Figures, Outcome, SearchSetting
+from layerwise.evaluate.protocol import SearchSetting
 from layerwise.evaluate.sts import Vectors
 from layerwise.extras import require
+from layerwise.kinds import Figures, Outcome, ranked_scores
 
 Hits = NDArray[np.int64]
 _TIMED = 500  # queries that are searched one by one, for the time of one
@@ -77,11 +77,13 @@ def score_retrieval(
     *,
     own: NDArray[np.intp] | None = None,
     setting: SearchSetting | None = None,
+    metric: str = "mrr",
 ) -> Outcome:
     """Exact and IVF search by cosine: (q, d), (c, d) and, for each query, corpus row -> grade of what is relevant.
 
     Figures (× 100): `mrr@10`, `recall@10`, `ndcg@10` of exact search, `ivf_…` of IVF; `…_ms` is the time of one query
-    alone on one thread; `…_mb` is the size of the index. A query's `own` position is left out of its hits.
+    alone on one thread; `…_mb` is the size of the index. A query's `own` position is left out of its hits. Items are
+    the queries' values of `metric`: "mrr", "recall" or "ndcg".
     """
     setting = setting or SearchSetting()
     if not len(queries) == len(relevant) or not len(corpus):
@@ -96,27 +98,10 @@ def score_retrieval(
         figures |= {f"{prefix}{name}": 100 * float(values.mean()) for name, values in by_query.items()}
         figures[f"{prefix}ms"] = _time(index, units, setting.depth)
         figures[f"{prefix}mb"] = _bytes(index) / 1e6
-        items = items if len(items) else by_query[f"mrr@{setting.depth}"]
+        items = items if len(items) else by_query[f"{metric}@{setting.depth}"]
     lists = setting.lists_of(len(corpus))
     details = {"queries": len(queries), "corpus": len(corpus), "lists": lists, "probes": min(setting.probes, lists)}
     return Outcome(figures, items=items, details=details)
-
-
-def ranked_scores(hits: Hits, relevant: Sequence[Mapping[int, float]], depth: int) -> dict[str, Vectors]:
-    """Reciprocal rank, recall and NDCG of each query by its hits, best first; -1 is none. (q, depth) -> (q,)"""
-    grades = np.array([[graded.get(int(hit), 0.0) for hit in row] for row, graded in zip(hits, relevant, strict=True)])
-    right = grades > 0
-    ranks = np.arange(1, hits.shape[1] + 1)
-    first = np.where(right.any(1), 1 / (1 + right.argmax(1)), 0.0)
-    recall = right.sum(1) / np.array([len(graded) for graded in relevant])
-    discounts = 1 / np.log2(ranks + 1)
-    ideal = np.array([_ideal_gain(list(graded.values()), depth) for graded in relevant])
-    return {f"mrr@{depth}": first, f"recall@{depth}": recall, f"ndcg@{depth}": grades @ discounts / ideal}
-
-
-def _ideal_gain(grades: list[float], depth: int) -> float:
-    """The discounted gain of the best possible order."""
-    return sum(grade / math.log2(place + 2) for place, grade in enumerate(sorted(grades, reverse=True)[:depth]))
 
 
 def faiss_module() -> Any:

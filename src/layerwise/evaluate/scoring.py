@@ -1,7 +1,7 @@
 """Rows and their vectors to an outcome, as the protocol says: graded pairs, and classes by transfer or probing.
 
 Transfer and probing tasks show how well a linear classifier, or a small perceptron, predicts classes from fixed
-embeddings. Retrieval is in `layerwise.evaluate.retrieval`.
+embeddings. Other kinds are in `layerwise.kinds` and `layerwise.evaluate.retrieval`.
 """
 
 import logging
@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from layerwise.classify import SentEvalProtocol, evaluate_classes, pair_features
-from layerwise.data import Rows, Task, TaskRows
+from layerwise.data import Task, TaskRows
 from layerwise.encoder import Array
-from layerwise.errors import InputError
-from layerwise.evaluate.protocol import Outcome, Protocol, over_seeds
+from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.sts import score_splits, score_sts
+from layerwise.kinds import Outcome, over_seeds
 from layerwise.muted import muted
 from layerwise.search import TransferProtocol, fixed_accuracies
 
@@ -29,37 +29,6 @@ Scorer = Callable[[TaskRows, Array, Protocol], Outcome]
 def score_task(rows: TaskRows, vectors: Array, protocol: Protocol) -> Outcome:
     """Score a task by the vectors of `rows.texts`, (texts, width); of graded pairs every row is scored."""
     return _SCORERS[rows.task.kind](rows, vectors, protocol)
-
-
-def deciding_settings(task: Task, protocol: Protocol) -> dict[str, Any]:
-    """The part of a protocol that decides the outcome of a task."""
-    if task.kind == "retrieval":
-        return {"protocol": "search", "search": protocol.facts()["search"]}
-    if task.kind == "sts" and protocol.name != "lc":
-        return {"protocol": "sts", "split": protocol.split}
-    seeds = {"seeds": list(protocol.seeds)} if is_random(task, protocol) else {}
-    return {"protocol": protocol.name, **seeds}
-
-
-def scored_rows(rows: TaskRows, protocol: Protocol) -> Rows:
-    """The rows that a score is of."""
-    if protocol.name == "lc" and not rows.task.mixable:
-        raise InputError(
-            f"task {rows.task.name!r} cannot be split at random, as the protocol 'lc' does: {rows.task.note}; "
-            f"leave it out, or use another protocol"
-        )
-    if protocol.name == "lc" and rows.task.metric == "f1":
-        raise InputError(f"task {rows.task.name!r}: the protocol 'lc' gives accuracies, not f1; use another protocol")
-    if protocol.name == "lc" and rows.task.kind != "retrieval":
-        return np.arange(len(rows))
-    split = protocol.split
-    if split != "test" and rows.task.kind != "sts":
-        raise InputError(f"--split {split} is for STS; task {rows.task.name!r} is scored on its test rows")
-    if rows.task.has_classes and rows.task.splits and "train" not in rows.splits:
-        raise InputError(f"task {rows.task.name!r} has no train rows; it has {', '.join(rows.splits)}")
-    if split not in rows.splits:
-        raise InputError(f"task {rows.task.name!r} has no {split} rows; it has {', '.join(rows.splits)}")
-    return rows.splits[split]
 
 
 def sides(rows: TaskRows, vectors: Array) -> tuple[Array, Array | None]:

@@ -13,7 +13,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from layerwise.encoder import Array
 from layerwise.errors import InputError
-from layerwise.evaluate.protocol import Figures, Outcome
+from layerwise.kinds import Figures, Outcome
 from layerwise.mixes import parse_mix
 from layerwise.search import LayerSearch, random_splits
 

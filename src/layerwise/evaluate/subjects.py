@@ -15,9 +15,9 @@ import torch
 from layerwise.data import TaskRows
 from layerwise.encoder import Array, tokenizer_fingerprint
 from layerwise.errors import InputError
-from layerwise.evaluate.protocol import Outcome, Protocol
-from layerwise.evaluate.retrieval import score_retrieval, search_task
-from layerwise.evaluate.scoring import score_task, scored_rows
+from layerwise.evaluate.kinds import kind_of
+from layerwise.evaluate.protocol import Protocol
+from layerwise.kinds import Outcome
 from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix
 from layerwise.model import AnyHead, FlowHead, LayerModel
 from layerwise.muted import muted
@@ -74,32 +74,14 @@ class Subject(ABC):
 
     def outcomes(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
         """The outcome of a task by each variant, from one pass over its texts."""
-        scored = scored_rows(rows, protocol)
-        if rows.task.kind == "retrieval":
-            yield from self._searches(rows, protocol, variants)
-            return
-        needed = rows.pick(scored) if rows.task.kind == "sts" else rows
-        texts = needed.texts
-        embedded = zip(variants, self.embed(texts, "", variants), strict=True)
-        for number, (variant, vectors) in enumerate(embedded):
-            check_finite(vectors, texts, f"{rows.task.name}, {self.name} by {variant.label}")
+        problem = kind_of(rows.task).problem(rows, protocol)
+        embedded = zip(*(self.embed(texts, role, variants) for role, texts in problem.texts.items()), strict=True)
+        for number, (variant, vectors) in enumerate(zip(variants, embedded, strict=True)):
+            for texts, by_variant in zip(problem.texts.values(), vectors, strict=True):
+                check_finite(by_variant, texts, f"{rows.task.name}, {self.name} by {variant.label}")
             with muted("layerwise.evaluate.scoring") if number else nullcontext():  # warn of rows once
-                outcome = score_task(needed, vectors, protocol)
+                outcome = problem.score(dict(zip(problem.texts, vectors, strict=True)))
             yield outcome
-
-    def _searches(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
-        """The outcome of a retrieval task: queries and passages have their prompts, duplicates the default one."""
-        task = search_task(rows)
-        asked, corpus = ([task.texts[row] for row in rows_of] for rows_of in (task.queries, task.corpus))
-        if rows.task.duplicates:  # every query is in the corpus
-            both = self.embed(corpus, "", variants)
-            embedded: Iterator[tuple[Array, Array]] = ((vectors[task.own], vectors) for vectors in both)
-        else:
-            embedded = zip(self.embed(asked, "query", variants), self.embed(corpus, "document", variants), strict=True)
-        for variant, (queries, passages) in zip(variants, embedded, strict=True):
-            for vectors, texts in ((queries, asked), (passages, corpus)):
-                check_finite(vectors, texts, f"{rows.task.name}, {self.name} by {variant.label}")
-            yield score_retrieval(queries, passages, task.relevant, own=task.own, setting=protocol.search)
 
 
 class LayerSubject(Subject):

@@ -10,12 +10,13 @@ from typing import Any
 from layerwise.data import Task, TaskRows, find_tasks, load_task
 from layerwise.digests import text_digest
 from layerwise.errors import InputError
+from layerwise.evaluate.kinds import kind_of
 from layerwise.evaluate.load import as_subject
-from layerwise.evaluate.protocol import Outcome, Protocol
+from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.results import Evaluation, Run, TaskResult
-from layerwise.evaluate.scoring import deciding_settings, scored_rows
 from layerwise.evaluate.store import ResultStore
 from layerwise.evaluate.subjects import Subject, Variant
+from layerwise.kinds import Outcome
 from layerwise.version import __version__
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ def _evaluate_task(
             missing.append(variant)
         else:
             stamp = _stamp(facts, subject, variant, rows, protocol) | {"versions": stored.stamp.get("versions")}
-            yield variant, replace(stored, suite=task.suite, metric=headline(task, protocol), stamp=stamp)
+            yield variant, replace(stored, suite=task.suite, metric=kind_of(task).headline(task, protocol), stamp=stamp)
     if not missing:
         return
     for variant, outcome in zip(missing, subject.outcomes(rows, protocol, missing), strict=True):
@@ -116,31 +117,15 @@ def _key(facts: dict[str, Any], variant: Variant, rows: TaskRows, protocol: Prot
         "behind": variant.facts,
         "rows": rows.digest,
         "task": [task.name, task.kind, task.duplicates, text_digest(rows.subsets)],
-        **deciding_settings(task, protocol),
+        **kind_of(task).settings(task, protocol),
     }
-
-
-def headline(task: Task, protocol: Protocol) -> str:
-    """The name of a task's headline figure."""
-    if task.kind == "retrieval":
-        return f"mrr@{protocol.search.depth}"
-    plain = task.kind != "sts" or protocol.aggregation == "all" or protocol.name == "lc"
-    return task.metric if plain else f"{task.metric}_{protocol.aggregation}"
-
-
-def _split(task: Task, protocol: Protocol) -> str:
-    if protocol.name == "lc" and task.kind != "retrieval":
-        return "random splits of all rows"
-    if not task.splits:
-        return "folds of all rows" if task.kind == "classification" else "all rows"
-    return protocol.split if task.kind == "sts" else "test"
 
 
 def _result(outcome: Outcome, stamp: dict[str, Any], task: Task, protocol: Protocol) -> TaskResult:
     return TaskResult(
         task.name,
         task.suite,
-        headline(task, protocol),
+        kind_of(task).headline(task, protocol),
         outcome.figures,
         stamp,
         outcome.sd,
@@ -153,21 +138,21 @@ def _result(outcome: Outcome, stamp: dict[str, Any], task: Task, protocol: Proto
 def _stamp(
     facts: dict[str, Any], subject: Subject, variant: Variant, rows: TaskRows, protocol: Protocol
 ) -> dict[str, Any]:
-    task = rows.task
-    test = scored_rows(rows, protocol)
+    task, kind = rows.task, kind_of(rows.task)
+    test = kind.scored(rows, protocol)
     tested = [rows.left[row] for row in test] + ([rows.right[row] for row in test] if rows.right else [])
     return {
         "task": task.name,
         "suite": task.suite,
         "kind": task.kind,
-        "split": _split(task, protocol),
+        "split": kind.split(task, protocol),
         "rows": rows.counts,
         "scored": len(test),
         "rows_digest": rows.digest,
         "as_published": rows.digest == task.digest if task.digest else None,
         "empty_texts": rows.empty,
-        "aggregation": protocol.aggregation if task.kind == "sts" and protocol.name != "lc" else None,
-        **{name: value for name, value in deciding_settings(task, protocol).items() if name != "split"},
+        "aggregation": kind.aggregation(protocol),
+        **{name: value for name, value in kind.settings(task, protocol).items() if name != "split"},
         **facts,
         "mix": variant.label,
         "layers": list(variant.layers),

@@ -82,23 +82,25 @@ def view_scores(
     scores: Mapping[str, ArrayLike],
     chosen: Collection[tuple[str, int]] = (),
     measure: str = "Spearman × 100",
+    rows: str = "prompts and poolings",
     title: str = "",
     theme: Theme = LIGHT,
 ) -> Drawing:
-    """The score of every view: a row for each prompt and token pooling, a column for each layer.
+    """The score of every view: a row for each prompt and token pooling, or for each task, a column for each layer.
 
     Args:
-        scores: Pooling -> (layers,), all of the same length; NaN where a view has no score.
-        chosen: The views that a search chose, as (pooling, layer), marked by dots.
+        scores: Pooling or task -> (layers,), all of the same length; NaN where a view has no score.
+        chosen: The views to mark by dots, as (row, layer).
         measure: What the scores are.
+        rows: What the rows are.
         title: Above the figure.
         theme: LIGHT or DARK.
     """
     names = list(scores)
-    rows = [check_numbers(f"scores of {name!r}", scores[name], gaps=True) for name in names]
-    for name, row in zip(names, rows, strict=True):
-        check_length(f"scores of {name!r}", row, len(rows[0]), f"layers of {names[0]!r}")
-    values = check_numbers("scores", rows, shape=(None, None), gaps=True)
+    lines = [check_numbers(f"scores of {name!r}", scores[name], gaps=True) for name in names]
+    for name, line in zip(names, lines, strict=True):
+        check_length(f"scores of {name!r}", line, len(lines[0]), f"layers of {names[0]!r}")
+    values = check_numbers("scores", lines, shape=(None, None), gaps=True)
     for name, layer in chosen:
         check_known(name, names, "pooling")
         check_layers("chosen", [layer], values.shape[1])
@@ -113,7 +115,7 @@ def view_scores(
     panel.set_xticks(layer_ticks(values.shape[1], 13))
     panel.set_yticks(range(len(names)), [shorten(name, 44) for name in names])
     colour_bar(drawing, [panel], limits, measure)
-    return finish(drawing, f"{measure} of {len(names)} prompts and poolings by layer; {len(chosen)} views are marked")
+    return finish(drawing, f"{measure} of {len(names)} {rows} by layer; {len(chosen)} views are marked")
 
 
 def token_matrices(

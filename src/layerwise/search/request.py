@@ -37,8 +37,11 @@ def check_request(
 
 
 def as_retrieval(pairs: TaskRows) -> tuple[list[str], list[str], list[Mapping[int, float]]]:
-    """First texts are queries, second texts candidates; the rows say which belong together, graded by their scores."""
-    candidates = {text: number for number, text in enumerate(dict.fromkeys(pairs.right))}
+    """First texts are queries, second texts candidates; the rows say which belong together, graded by their scores.
+
+    Where the task declares a corpus, all of it is searched.
+    """
+    candidates = {text: number for number, text in enumerate(dict.fromkeys(pairs.corpus.values() or pairs.right))}
     grades = pairs.labels or [1.0] * len(pairs)
     relevance = relevant_passages(zip(pairs.left, pairs.right, grades, strict=True), candidates)
     return list(relevance), list(candidates), list(relevance.values())

@@ -1,0 +1,61 @@
+"""Bitext mining: each sentence's nearest sentence of the other language should be its translation; F1, as in mteb."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from layerwise.data import TaskRows
+from layerwise.encoder import Array
+from layerwise.kinds.problem import Outcome
+from layerwise.kinds.rankings import unit
+
+_BLOCK = 100  # sentences that are compared with all others at once; ties depend on it, so it is mteb's
+
+
+@dataclass(frozen=True, eq=False)
+class Bitext:
+    """Left and right sentences as positions among the texts; row i of one is the translation of row i of the other."""
+
+    texts: dict[str, list[str]]
+    left: NDArray[np.intp]
+    right: NDArray[np.intp]
+    metric: str
+
+    @classmethod
+    def of(cls, rows: TaskRows) -> "Bitext":
+        """Of the test rows."""
+        tested = rows.of_role("test")
+        left, right = tested.positions()
+        assert right is not None  # noqa: S101 - a task of pairs
+        return cls({"": tested.texts}, left, right, rows.task.metric)
+
+    def score(self, vectors: Mapping[str, Array]) -> Outcome:
+        """F1, precision and accuracy × 100 of the nearest sentences by cosine.
+
+        F1 is scikit-learn's with average="weighted", every sentence a class of its own: a sentence that is found, but
+        chosen by n others too, has the precision 1 / (n + 1).
+        """
+        sentences = unit(vectors[""])
+        nearest = _nearest(sentences[self.left], sentences[self.right])
+        right = nearest == np.arange(len(nearest))
+        chosen = np.bincount(nearest, minlength=len(nearest))  # at least 1 where a sentence is found
+        by_row = {
+            "f1": np.where(right, 2 / (1 + chosen), 0.0),
+            "precision": np.where(right, 1 / np.maximum(chosen, 1), 0.0),
+            "accuracy": right.astype(np.float64),
+        }
+        figures = {name: 100 * float(values.mean()) for name, values in by_row.items()}
+        return Outcome(figures, items=by_row[self.metric])
+
+
+def _nearest(left: torch.Tensor, right: torch.Tensor) -> NDArray[np.int64]:
+    """The row of `right` that is nearest to each row of `left`. (n, d), (n, d) -> (n,)"""
+    blocks = [
+        torch.topk(left[start : start + _BLOCK] @ right.T, 1, dim=1, sorted=False).indices[:, 0]
+        for start in range(0, len(left), _BLOCK)
+    ]
+    nearest: NDArray[np.int64] = torch.cat(blocks).numpy()
+    return nearest

@@ -1,0 +1,122 @@
+"""Clustering: k-means with as many clusters as classes, scored by V-measure, as in mteb.
+
+`v_measure` is mteb's first protocol: every set of texts is clustered once, whole. `v_measure_sampled` is its newer one:
+4 % of the texts, then ten draws of 16,384 with replacement. On small sets it says little, so it is computed only where
+it is a task's metric.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerwise.data import TaskRows
+from layerwise.encoder import Array
+from layerwise.errors import InputError
+from layerwise.extras import require
+from layerwise.kinds.problem import Numbers, Outcome
+from layerwise.kinds.sklearn_warnings import no_convergence_warnings
+
+SEED = 42  # mteb's
+_BATCH, _SAMPLED_BATCH = 500, 512
+_SHARE, _DRAWS, _DRAWN = 0.04, 10, 16_384
+
+Codes = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Clustering:
+    """Rows as positions among the texts, their classes as numbers, and the rows of each set."""
+
+    texts: dict[str, list[str]]
+    rows: NDArray[np.intp]
+    classes: Codes
+    sets: list[NDArray[np.intp]]
+    sampled: bool
+
+    @classmethod
+    def of(cls, rows: TaskRows) -> "Clustering":
+        """Of the test rows; subsets are sets that are clustered apart."""
+        require("evaluate", "clustering", "sklearn")
+        tested = rows.of_role("test")
+        _, classes = np.unique(np.asarray(tested.labels), return_inverse=True)
+        subsets = np.asarray(tested.subsets or [""] * len(tested))
+        sets = [np.flatnonzero(subsets == name) for name in dict.fromkeys(subsets.tolist())]
+        for members in sets:
+            if len(np.unique(classes[members])) < 2:
+                named = f" of subset {str(subsets[members[0]])!r}" if len(sets) > 1 else ""
+                raise InputError(f"task {rows.task.name!r}: all rows{named} have one class; clusters need 2 or more")
+        left, _ = tested.positions()
+        return cls({"": tested.texts}, left, classes, sets, rows.task.metric == "v_measure_sampled")
+
+    def score(self, vectors: Mapping[str, Array]) -> Outcome:
+        """The mean V-measure × 100 of the sets, and the sampled one where it is the metric."""
+        from sklearn.metrics import v_measure_score
+
+        embeddings = vectors[""][self.rows]
+        found = [_k_means(embeddings[members], self.classes[members]) for members in self.sets]
+        scores = [v_measure_score(self.classes[rows], made) for rows, made in zip(self.sets, found, strict=True)]
+        figures, sd = {"v_measure": 100 * float(np.mean(scores))}, {}
+        details: dict[str, Any] = {"classes": int(self.classes.max()) + 1}
+        if len(self.sets) > 1:
+            details["v_measure_by_set"] = [100 * float(score) for score in scores]
+        if self.sampled:
+            draws = 100 * sampled_v_measures(embeddings, self.classes)
+            figures["v_measure_sampled"] = float(draws.mean())
+            sd = {"v_measure_sampled": float(draws.std(ddof=1))}
+        if self.sampled or len(self.sets) > 1:  # the headline is no V-measure of these rows' clusters
+            return Outcome(figures, items=np.empty(0), sd=sd, details=details)
+        return Outcome(figures, found[0].astype(np.float64), self.classes.astype(np.float64), sd, details)
+
+
+def _k_means(embeddings: Array, classes: Codes) -> Codes:
+    """The cluster of each row. (n, d), (n,) -> (n,)"""
+    from sklearn.cluster import MiniBatchKMeans
+
+    model = MiniBatchKMeans(len(np.unique(classes)), batch_size=_BATCH, n_init="auto", random_state=SEED)
+    with no_convergence_warnings():  # of a layer where all texts are one vector
+        clusters: Codes = model.fit(embeddings).labels_
+    return clusters
+
+
+def sampled_v_measures(embeddings: Array, classes: Codes) -> Numbers:
+    """V-measures of mteb's ten draws from 4 % of the rows. (n, d), (n,) -> (10,)"""
+    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.metrics import v_measure_score
+
+    draw = random.Random(SEED)  # noqa: S311 - mteb's
+    sample = draw.sample(range(len(classes)), k=int(_SHARE * len(classes)))
+    if len(sample) < 2:
+        raise InputError(f"{len(classes)} rows are too few for v_measure_sampled, of which it takes 4 %; use v_measure")
+    some, labels = embeddings[sample], classes[sample]
+    model = MiniBatchKMeans(len(np.unique(labels)), batch_size=_SAMPLED_BATCH, n_init=1, random_state=SEED)
+    scores = []
+    for _ in range(_DRAWS):
+        rows = draw.choices(range(len(sample)), k=_DRAWN)
+        with no_convergence_warnings():
+            scores.append(v_measure_score(labels[rows], model.fit_predict(some[rows])))
+    return np.array(scores)
+
+
+def redraw_v_measure(clusters: Numbers, classes: Numbers, counts: Numbers) -> Numbers:
+    """V-measure of fixed clusters on resamples: (rows,), (rows,), (draws, rows) -> (draws,)"""
+    columns, rows = int(clusters.max()) + 1, int(classes.max()) + 1
+    cells = classes.astype(np.intp) * columns + clusters.astype(np.intp)
+    tables = (np.bincount(cells, weights=draw, minlength=rows * columns).astype(np.float64) for draw in counts)
+    return np.array([_v_measure(table.reshape(rows, columns)) for table in tables])
+
+
+def _v_measure(table: Numbers) -> float:
+    """The harmonic mean of homogeneity and completeness of a table of classes by clusters."""
+    shares = table / table.sum()
+    joint, classes, clusters = (_entropy(part) for part in (shares, shares.sum(1), shares.sum(0)))
+    mutual = classes + clusters - joint
+    return float(2 * mutual / (classes + clusters)) if classes + clusters > 0 else 1.0
+
+
+def _entropy(shares: Numbers) -> float:
+    some = shares[shares > 0]
+    return float(-(some * np.log(some)).sum())

@@ -1,0 +1,100 @@
+"""Retrieval in a corpus of its own with graded judgements: every query ranks all passages by cosine, as in mteb."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from layerwise.data import TaskRows
+from layerwise.encoder import Array
+from layerwise.errors import InputError
+from layerwise.kinds.problem import Outcome
+from layerwise.kinds.rankings import (
+    Hits,
+    average_precision,
+    grades_of,
+    id_places,
+    ndcg,
+    order_by,
+    precision,
+    recall,
+    reciprocal_rank,
+    unit,
+)
+from layerwise.texts import unique_texts
+
+DEPTH = 1000  # passages of a ranking
+_BLOCK = 256  # queries that are compared with the corpus at once
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusSearch:
+    """Queries and passages as positions among the texts of their role.
+
+    Args:
+        texts: "query" and "document" -> each different text once.
+        queries: (q,)
+        passages: (c,)
+        ids: Each passage's place among the sorted ids, by which ties are broken. (c,)
+        relevant: For each query, the relevant passages -> their grades.
+        metric: The headline figure.
+    """
+
+    texts: dict[str, list[str]]
+    queries: NDArray[np.intp]
+    passages: NDArray[np.intp]
+    ids: Hits
+    relevant: list[dict[int, float]]
+    metric: str
+
+    @classmethod
+    def of(cls, rows: TaskRows) -> "CorpusSearch":
+        """Test rows that are graded above 0 make the queries; the others are dropped, as mteb does."""
+        tested, places = rows.of_role("test"), {name: place for place, name in enumerate(rows.corpus)}
+        asked: dict[str, str] = {}
+        relevant: dict[str, dict[int, float]] = {}
+        names = tested.left_ids or tested.left
+        grades = tested.labels or [1.0] * len(tested)
+        for name, query, passage, grade in zip(names, tested.left, tested.right_ids, grades, strict=True):
+            if grade > 0:
+                asked[name] = query
+                relevant.setdefault(name, {})[places[passage]] = grade
+        if not relevant:
+            raise InputError(
+                f"task {rows.task.name!r} has no row with a label above 0; a query needs a relevant passage"
+            )
+        queries, (query_rows,) = unique_texts(list(asked.values()))
+        documents, (document_rows,) = unique_texts(list(rows.corpus.values()))
+        texts = {"query": queries, "document": documents}
+        return cls(
+            texts, query_rows, document_rows, id_places(list(rows.corpus)), list(relevant.values()), rows.task.metric
+        )
+
+    def score(self, vectors: Mapping[str, Array]) -> Outcome:
+        """NDCG, MRR, recall, precision and MAP × 100, of exact search."""
+        grades = grades_of(self._ranked(vectors["query"], vectors["document"]), self.relevant)
+        by_query = {
+            "ndcg@10": ndcg(grades, self.relevant, 10),
+            "mrr@10": reciprocal_rank(grades, 10),
+            "recall@10": recall(grades, self.relevant, 10),
+            "recall@100": recall(grades, self.relevant, 100),
+            "precision@10": precision(grades, 10),
+            f"map@{DEPTH}": average_precision(grades, self.relevant, DEPTH),
+        }
+        figures = {name: 100 * float(values.mean()) for name, values in by_query.items()}
+        details = {"queries": len(self.queries), "corpus": len(self.passages)}
+        return Outcome(figures, items=by_query[self.metric], details=details)
+
+    def _ranked(self, queries: Array, documents: Array) -> Hits:
+        """The best passages of each query. (q, depth)"""
+        depth = min(DEPTH, len(self.passages))
+        asked, corpus = unit(queries)[self.queries], unit(documents)[self.passages]
+        ranked = np.empty((len(asked), depth), dtype=np.intp)
+        for start in range(0, len(asked), _BLOCK):
+            similarities = asked[start : start + _BLOCK] @ corpus.T
+            best = torch.topk(similarities, min(depth + 1, len(corpus)), dim=1)  # one more, as mteb takes
+            for row, (values, nearest) in enumerate(zip(best.values.numpy(), best.indices.numpy(), strict=True), start):
+                ranked[row] = nearest[order_by(values, self.ids[nearest])][:depth]
+        return ranked

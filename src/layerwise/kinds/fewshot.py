@@ -1,0 +1,115 @@
+"""Few-shot classification, as in mteb: ten times a logistic regression on a few training rows of each class."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerwise.data import TaskRows, as_number
+from layerwise.encoder import Array
+from layerwise.errors import InputError
+from layerwise.extras import require
+from layerwise.kinds.problem import Outcome
+from layerwise.kinds.sklearn_warnings import no_convergence_warnings
+
+DRAWS, SEED = 10, 42  # mteb's
+_MOST_STEPS = 100
+
+Codes = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class FewShot:
+    """Rows as positions among the texts, their classes as numbers, the rows of each draw, and the rows that test."""
+
+    texts: dict[str, list[str]]
+    rows: NDArray[np.intp]
+    classes: Codes
+    draws: list[NDArray[np.intp]]
+    tested: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, rows: TaskRows) -> "FewShot":
+        """Only drawn and tested rows are embedded."""
+        require("evaluate", "few-shot classification", "sklearn")
+        if "train" not in rows.splits:
+            raise InputError(
+                f"task {rows.task.name!r} has no train rows to draw from; declare splits = "
+                f"{{ train = [...], test = [...] }}"
+            )
+        classes, train, test = _codes(rows), rows.splits["train"], rows.splits["test"]
+        if len(np.unique(classes[train])) < 2:
+            raise InputError(f"task {rows.task.name!r}: all train rows have one class; a classifier needs 2 or more")
+        draws = [train[draw] for draw in few_shot_draws(classes[train], rows.task.shots)]
+        drawn = np.unique(np.concatenate(draws))
+        used = np.concatenate([drawn, test])
+        needed = rows.pick(used)
+        left, _ = needed.positions()
+        places = [np.searchsorted(drawn, draw) for draw in draws]
+        return cls({"": needed.texts}, left, classes[used], places, np.arange(len(drawn), len(used)))
+
+    def score(self, vectors: Mapping[str, Array]) -> Outcome:
+        """Accuracy and F1 × 100, the mean of the draws; of two classes also the predictions' average precision."""
+        from sklearn.linear_model import LogisticRegression
+
+        embeddings, gold = vectors[""][self.rows], self.classes[self.tested]
+        model = LogisticRegression(max_iter=_MOST_STEPS, random_state=SEED)
+        figures, right = [], []
+        for draw in self.draws:
+            with no_convergence_warnings():
+                predicted = model.fit(embeddings[draw], self.classes[draw]).predict(embeddings[self.tested])
+            figures.append(_figures(gold, predicted))
+            right.append(predicted == gold)
+        values = {name: [100 * one[name] for one in figures] for name in figures[0]}
+        return Outcome(
+            {name: float(np.mean(of_draws)) for name, of_draws in values.items()},
+            items=np.mean(right, axis=0),
+            sd={name: float(np.std(of_draws, ddof=1)) for name, of_draws in values.items()},
+            details={"draws": len(self.draws)},
+        )
+
+
+def few_shot_draws(classes: Codes, shots: int) -> list[NDArray[np.intp]]:
+    """The rows of each draw, up to `shots` of each class. mteb shuffles again, by one seed, what it shuffled before."""
+    order = np.arange(len(classes))
+    draws = []
+    for _ in range(DRAWS):
+        np.random.RandomState(SEED).shuffle(order)
+        draws.append(order[_first_of_each(classes[order], shots)])
+    return draws
+
+
+def _first_of_each(classes: Codes, shots: int) -> NDArray[np.intp]:
+    """The places of the first rows of each class, in their order."""
+    by_class = np.argsort(classes, kind="stable")
+    starts = np.searchsorted(classes[by_class], classes[by_class])
+    return np.sort(by_class[np.arange(len(classes)) - starts < shots])
+
+
+def _codes(rows: TaskRows) -> Codes:
+    """Classes as numbers, in the declared order; else by their numbers where they are all numbers, else by name."""
+    names = list(dict.fromkeys(rows.labels))
+    numbers = {name: as_number(name) for name in names}
+    if rows.task.labels:
+        names = list(rows.task.labels)
+    elif None in numbers.values():
+        names = sorted(names)
+    else:
+        names = sorted(names, key=lambda name: (numbers[name], name))
+    code = {name: number for number, name in enumerate(names)}
+    return np.array([code[name] for name in rows.labels], dtype=np.intp)
+
+
+def _figures(gold: Codes, predicted: Codes) -> dict[str, Any]:
+    from sklearn.metrics import average_precision_score, f1_score
+
+    figures = {
+        "accuracy": float((gold == predicted).mean()),
+        "f1_macro": f1_score(gold, predicted, average="macro", zero_division=0),
+        "f1_weighted": f1_score(gold, predicted, average="weighted", zero_division=0),
+    }
+    if len(np.unique(gold)) == 2:
+        figures["ap"] = average_precision_score(gold == gold.max(), predicted)
+    return figures

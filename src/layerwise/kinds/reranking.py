@@ -1,0 +1,75 @@
+"""Reranking: each query orders its own candidates by cosine; MAP, MRR and NDCG@10, as in mteb."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerwise.data import TaskRows
+from layerwise.encoder import Array
+from layerwise.errors import InputError
+from layerwise.kinds.problem import Outcome
+from layerwise.kinds.rankings import Hits, average_precision, id_places, ndcg, order_by, reciprocal_rank, unit
+from layerwise.texts import unique_texts
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """One query: its position among the queries' texts; positions, ids (as places) and grades of its candidates."""
+
+    query: int
+    passages: NDArray[np.intp]
+    ids: Hits
+    grades: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Reranking:
+    """Queries with their candidates; `left_out` of the queries have only relevant ones or none, which say nothing."""
+
+    texts: dict[str, list[str]]
+    queries: list[Candidates]
+    left_out: int
+    metric: str
+
+    @classmethod
+    def of(cls, rows: TaskRows) -> "Reranking":
+        """Rows with the same query id, or the same query where there are no ids, are its candidates."""
+        tested = rows.of_role("test")
+        queries, (query_rows,) = unique_texts(tested.left)
+        documents, (document_rows,) = unique_texts(tested.right)
+        grades, ids = np.asarray(tested.labels, dtype=np.float64), id_places(tested.right_ids or tested.right)
+        members: dict[str, list[int]] = {}
+        for row, name in enumerate(tested.left_ids or tested.left):
+            members.setdefault(name, []).append(row)
+        lists = [
+            Candidates(int(query_rows[rows_of[0]]), document_rows[rows_of], ids[rows_of], grades[rows_of])
+            for rows_of in members.values()
+        ]
+        useful = [one for one in lists if (one.grades > 0).any() and (one.grades <= 0).any()]
+        if not useful:
+            raise InputError(
+                f"task {rows.task.name!r}: no query has both relevant candidates (label above 0) and others; add some"
+            )
+        return cls({"query": queries, "document": documents}, useful, len(lists) - len(useful), rows.task.metric)
+
+    def score(self, vectors: Mapping[str, Array]) -> Outcome:
+        """MAP, MRR and NDCG@10 × 100."""
+        asked, passages = unit(vectors["query"]), unit(vectors["document"])
+        longest = max(len(one.grades) for one in self.queries)
+        grades = np.zeros((len(self.queries), longest))
+        for row, one in enumerate(self.queries):
+            similarities = (asked[one.query][None] @ passages[one.passages].T)[0].numpy()
+            grades[row, : len(one.grades)] = np.maximum(one.grades[order_by(similarities, one.ids)], 0.0)
+        relevant = [
+            {place: grade for place, grade in enumerate(one.grades.tolist()) if grade > 0} for one in self.queries
+        ]
+        by_query = {
+            "map": average_precision(grades, relevant, longest),
+            "mrr": reciprocal_rank(grades, longest),
+            "ndcg@10": ndcg(grades, relevant, 10),
+        }
+        figures = {name: 100 * float(values.mean()) for name, values in by_query.items()}
+        details = {"queries": len(self.queries), "left_out": self.left_out}
+        return Outcome(figures, items=by_query[self.metric], details=details)

@@ -1,0 +1,115 @@
+"""Equality with mteb 2.26 on real rows: what it returned for a toy encoder, figure by figure."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+from sklearn.metrics.pairwise import paired_cosine_distances
+
+from layerwise.data import find_tasks, load_task
+from layerwise.evaluate import HostSubject, Protocol, score_sts
+from layerwise.kinds import Outcome, prepare
+from support.kind_rows import ToyEncoder
+
+pytestmark = pytest.mark.shared
+
+ROUNDED = 5  # digits that mteb leaves of NDCG, MAP, recall and precision of rankings
+RANKED = {
+    "ndcg@10": "ndcg_at_10",
+    "map@1000": "map_at_1000",
+    "mrr@10": "mrr_at_10",
+    "recall@100": "recall_at_100",
+    "precision@10": "precision_at_10",
+}
+CLASSES = {"accuracy": "accuracy", "f1_macro": "f1", "f1_weighted": "f1_weighted"}
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan", "max")
+PAIRS = {f"{name}_ap": f"{name}_ap" for name in SIMILARITIES} | {
+    "cosine_accuracy": "cosine_accuracy",
+    "cosine_f1": "cosine_f1",
+}
+BITEXT = {"f1": "f1", "accuracy": "accuracy", "precision": "precision"}
+V_MEASURE = {"v_measure": "v_measure"}
+CASES = {  # our task -> mteb's entry, and our figures -> mteb's
+    "scifact": ("retrieval scifact", RANKED),
+    "cranfield": ("retrieval cranfield", RANKED),
+    "cisi": ("retrieval cisi", RANKED),
+    "cacm": ("retrieval cacm", RANKED),
+    "wikiqa": ("wikiqa test (clean)", {"map": "map_at_1000", "mrr": "mrr_at_1000", "ndcg@10": "ndcg_at_10"}),
+    "twitter-url": ("twitter_url", PAIRS),
+    "stackoverflow": ("stackoverflow/legacy", V_MEASURE),
+    "arxiv-titles": ("arxiv_titles/legacy", V_MEASURE),
+    "banking77-clusters": ("banking77 test/legacy", V_MEASURE),
+    "agnews-clusters": ("agnews_test/legacy", V_MEASURE),
+    "tatoeba-deu-eng": ("tatoeba/deu-eng", BITEXT),
+    "tatoeba-spa-eng": ("tatoeba/spa-eng", BITEXT),
+    "tatoeba-cmn-eng": ("tatoeba/cmn-eng", BITEXT),
+    "banking77": ("banking77", CLASSES),
+    "amazon-counterfactual": ("amazon_counterfactual_en/test", CLASSES | {"ap": "ap"}),
+    "tweeteval-emotion": ("tweeteval_emotion", CLASSES),
+    "clinc150": ("clinc150 (with oos)", CLASSES),
+}
+
+
+@pytest.fixture(scope="module")
+def reference(shared) -> dict[str, dict[str, float]]:
+    path = shared / "data" / "mteb_types" / "mteb_reference_scores.json"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def toy_outcome(name: str, shared) -> Outcome:
+    (task,) = find_tasks([name])
+    subject = HostSubject(ToyEncoder())
+    return next(iter(subject.outcomes(load_task(task, shared / "data"), Protocol(), subject.variants)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_figures_are_mtebs(name, shared, reference):
+    entry, figures = CASES[name]
+    ours = toy_outcome(name, shared).figures
+    for figure, theirs in figures.items():
+        expected, value = reference[entry][theirs], ours[figure] / 100
+        if "_at_" in theirs and not theirs.startswith("mrr"):
+            value = round(value, ROUNDED)
+        assert value == pytest.approx(expected, abs=1e-6), figure
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("arxiv-titles", "arxiv_titles/v2"),
+        ("banking77-clusters", "banking77 test/v2"),
+        ("agnews-clusters", "agnews_test/v2"),
+        ("stackoverflow", "stackoverflow/v2"),
+    ],
+)
+def test_the_sampled_protocol_is_mtebs_newer_one(name, entry, shared, reference):
+    (task,) = find_tasks([name])
+    rows = load_task(task, shared / "data")
+    problem = prepare(replace(rows, task=task.replaced(metric="v_measure_sampled")))
+    outcome = problem.score({"": ToyEncoder().encode(problem.texts[""])})
+    assert outcome.figures["v_measure_sampled"] / 100 == pytest.approx(reference[entry]["v_measure"], abs=1e-6)
+    deviation = outcome.sd["v_measure_sampled"] / 100 * np.sqrt(0.9)  # mteb divides by ten, not by nine
+    assert deviation == pytest.approx(reference[entry]["v_measure_std"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"), [("semrel-eng", "semrel2024/eng"), ("semrel-amh", "semrel2024/amh"), ("biosses", "biosses")]
+)
+def test_relatedness_is_mtebs_but_for_its_rounding(name, entry, shared, reference):
+    """Counts of words make many equal cosines. mteb rounds them to float32 before it ranks them, which parts ties."""
+    (task,) = find_tasks([name])
+    rows = load_task(task, shared / "data").of_role("test")
+    left, right = (ToyEncoder().encode(side) for side in (rows.left, rows.right))
+    rounded = spearmanr(1 - paired_cosine_distances(left, right), rows.gold).statistic
+    assert rounded == pytest.approx(reference[entry]["cosine_spearman"], abs=1e-6)
+    ours = toy_outcome(name, shared).figures
+    assert ours["pearson"] / 100 == pytest.approx(reference[entry]["cosine_pearson"], abs=1e-6)
+    assert ours["spearman"] / 100 == pytest.approx(rounded, abs=1e-3)
+    noise = np.random.default_rng(0).normal(scale=0.01, size=left.shape)  # which leaves no two cosines equal
+    apart, other = (left + noise).astype(np.float32), right.astype(np.float32)
+    expected = spearmanr(1 - paired_cosine_distances(apart, other), rows.gold).statistic
+    assert score_sts(apart, other, rows.gold).figures["spearman"] / 100 == pytest.approx(expected, abs=1e-6)
