@@ -5,7 +5,7 @@ import pytest
 from support.serving import running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its threads take torch's from whatever else runs in this process
 def server(tiny_layers):
     """A server of the tiny BERT without keys, and its model."""
     with running({"tiny": tiny_layers}) as made:

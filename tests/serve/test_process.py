@@ -31,7 +31,7 @@ def killed(tiny_bert):
 def test_sigterm_answers_what_was_accepted_and_exits_0(tiny_bert, killed):
     """What clients sent before the signal is answered. The server starts where another was killed."""
     body = json.dumps({"input": SENTENCES * 8})
-    with started(tiny_bert, "--port", killed, "--drain", "60") as (process, url):
+    with started(tiny_bert, "--port", killed, "--drain", "60", "--backend", "torch") as (process, url):
         answers, broken, sending, under_load = [], [], threading.Lock(), threading.Event()
         signalled = False
 
