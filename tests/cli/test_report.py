@@ -125,6 +125,7 @@ def test_other_columns_are_named_in_the_commands(files, tiny_bert, tmp_path):
     assert "--left a --right b --score grade --limit 1000" in words_of(out)
 
 
+@pytest.mark.slow
 def test_prompts_get_a_section(files, tiny_bert, tmp_path):
     out = tmp_path / "r.html"
     call("report", tiny_bert, "--pairs", files / "graded.csv", "--prompts", "means", "-o", out)

@@ -517,6 +517,7 @@ def test_sentences_that_are_all_the_same(monkeypatch, capfd, tiny_bert, made, pl
     assert_refused(monkeypatch, capfd, tiny_bert, "{tmp}/same.csv", places, parts)
 
 
+@pytest.mark.slow
 def test_the_same_in_a_process_of_its_own(tiny_bert, places, forks):
     done = forks.run("layerwise", "search", tiny_bert, places["tmp"] / "constant.csv", "--json")
     assert_one_line(done.returncode, done.stdout, done.stderr, "constant.csv: All 60 scores are 3")

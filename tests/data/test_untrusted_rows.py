@@ -132,6 +132,7 @@ def test_the_beginning_of_a_very_long_text_gives_its_tokens():
     assert _beginning(direct, "rain") == "rain"
 
 
+@pytest.mark.slow
 def test_a_text_without_words_in_its_first_millions_of_characters_is_refused():
     with pytest.raises(InputError, match="it is no sentence"):
         _beginning(_direct(tiny_tokenizer(), 16), " " * (_LONGEST + 1))

@@ -777,6 +777,7 @@ def test_two_processes_killed_leave_no_worker_and_two_more_give_what_one_gives(t
     assert_whole(tmp_path / "out", expected)
 
 
+@pytest.mark.slow
 def test_a_spawned_worker_writes_what_this_process_writes_and_counts_its_rows(tmp_path, tiny_bert, text_file, expected):
     job, choice = job_of(text_file, shard_rows=12), ModelChoice(str(tiny_bert), options=SMALL_BATCHES)
     written, counted = [], []

@@ -64,6 +64,7 @@ def test_every_layer_is_near_float(tiny_bert, graph, poolings):
         assert_near(views[:, 1:], expected[name][:, 1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mpnet", "modernbert"])
 def test_other_architectures_are_near_float(name, tiny_folders):
     expected = LayerEncoder(tiny_folders[name], device="cpu").encode_layers(SENTENCES, layers=[2, -1])

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.encoder import POOLINGS
@@ -96,7 +96,6 @@ def assert_explained(model, left, right):
     return result
 
 
-@settings(max_examples=150)
 @given(data=st.data())
 def test_the_terms_sum_to_the_cosine_of_the_model(models, data):
     name, poolings = data.draw(NAMES)

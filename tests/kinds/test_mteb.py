@@ -77,6 +77,7 @@ def test_figures_are_mtebs(name, shared, reference):
         assert value == pytest.approx(expected, abs=1e-6), figure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "entry"),
     [

@@ -48,7 +48,7 @@ class Planted:
         return {name: self.views[name][rows].astype(np.float32) for name in poolings}
 
     def fit(self, poolings=POOLINGS, corpus=None, **options):
-        search = ViewSearch(poolings, **options)
+        search = ViewSearch(poolings, **{"bags": 4} | options)
         return search.fit(self, self.left, self.right, self.gold, prices=Prices(LAYERS - 1), corpus=corpus)
 
 

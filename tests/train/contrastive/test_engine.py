@@ -317,6 +317,7 @@ def test_the_second_pass_of_gradient_caching_has_the_same_dropout(folder):
     assert not torch.allclose(views[:4], views[4:], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_gradient_caching_in_bf16(folder, tmp_path, monkeypatch):
     encoder, seen = encoder_of(folder), []
     what = recipe(columns=2, model={"dropout": 0.0})
