@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 
 from evaluation_tables import (
     baselines_table,
@@ -227,6 +227,29 @@ def lc_summary() -> str:
     return "\n".join(lines) + f"\n\n{note}\n"
 
 
+def serve_table() -> str:
+    """The server against a plain route, by clients and texts of a request."""
+    result = read("serve")["speed"]
+    heads = (
+        "| clients | texts a request | plain route | float | int8 | float to plain | int8 to plain | float to offline |"
+    )
+    lines = [heads, "|---|---|---|---|---|---|---|---|"]
+    for cell in result["cells"]:
+        rates = [median(one["texts_per_second"] for one in cell[name]) for name in ("plain", "float", "int8")]
+        ratios = (cell["ratio"]["float"], cell["ratio"]["int8"])
+        lines.append(
+            f"| {cell['clients']} | {cell['texts']} | {' | '.join(f'{rate:.0f}' for rate in rates)} "
+            f"| {' | '.join(f'{ratio:.1f}×' for ratio in ratios)} | {cell['of_offline']['float']:.2f}× |"
+        )
+    return "\n".join(lines) + (
+        f"\n\nTexts a second, median of {len(result['cells'][0]['plain'])} turns of {result['seconds']:g} s each, "
+        f"all-MiniLM-L6-v2, {result['sentences']} STS sentences, two cores that clients share. The plain route is "
+        f"`SentenceTransformer.encode` behind FastAPI; float runs ONNX, and its numbers differ from the plain route's "
+        f"by {result['largest_difference']:.0e} at most; offline is `LayerModel.encode` by torch. "
+        f"(`benchmarks/serve.py`, raw results: `serve.json`.)\n"
+    )
+
+
 def attacks_table() -> str:
     """The attacks of the last run, by list."""
     results, parts = read("attacks"), []
@@ -247,6 +270,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "lc-summary": (["README.md"], lc_summary),
     "search-results": (["docs/search.md"], search_table),
     "verdict-results": (["docs/search.md"], verdict_table),
+    "serve-speed": (["docs/serving.md"], serve_table),
     "views-results": (["docs/views.md"], views_table),
     "views-once": (["docs/views.md"], chosen_once_table),
     "views-few": (["docs/views.md"], few_pairs_table),
