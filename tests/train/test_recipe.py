@@ -150,7 +150,7 @@ def test_a_value_of_the_wrong_kind_is_refused(tables, said):
         ({"dev": {"task": "", "patience": 3}}, "patience needs dev pairs"),
         ({"dev": {"split": "test"}}, "never picked on test data"),
         ({"model": {"head": "mpl"}}, r"\[model\] Unknown head 'mpl'. Did you mean 'mlp'\? Known: none, mlp"),
-        ({"model": {"keep_head": True}}, "keep_head needs head mlp or linear"),
+        ({"model": {"keep_head": True}}, "keep_head needs head mlp, linear or identity"),
         ({"objective": [{"name": "sg", "column": 1}]}, r"column = 1, but \[data\] has 1 column"),
         ({"objective": [{"name": "info-nce", "temperature": 0.0}]}, "temperature is 0.0; expected a number above 0"),
         ({"objective": [{"name": "info-nce"}, {"name": "info-nce"}]}, r"an \[\[objective\]\] is given twice"),

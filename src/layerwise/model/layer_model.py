@@ -136,6 +136,14 @@ class LayerModel:
         parts = self.parts.with_mix(parse_mix(mix) if isinstance(mix, str) else mix)
         return type(self)(self.encoder, **parts.as_dict())
 
+    def at_exit(self, layer: int, truncate_dim: int | None = None) -> Self:
+        """The model cut at a layer, by the same token pooling and without heads, and at a number of dimensions."""
+        poolings = self.mix.poolings
+        if len(poolings) != 1:
+            raise ModelError(f"{self.mix} pools tokens in several ways; choose one with with_mix")
+        cut = self.with_mix(f"{layer} @ {poolings[0]}")
+        return cut if truncate_dim is None else cut.replaced(truncate_dim=truncate_dim)
+
     def with_postprocess(self, fitted: Postprocess) -> Self:
         """A model with a further head, fitted on this model's embeddings, and the record of that text.
 

@@ -4,17 +4,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerwise.data import TaskRows
+from layerwise.encoder import resolve_layer
 from layerwise.errors import InputError
 from layerwise.evaluate import TaskEvaluator
 from layerwise.measures import scalar_measures
 from layerwise.model import LayerModel
 from layerwise.train.contrastive.settings import DevSettings
+from layerwise.train.contrastive.terms import ExitsSettings
+
+EXITS = "exits_mean"  # the metric of a training of exits: the mean of their scores
 
 
 class DevScore:
-    """Scores a model by the dev split of a task, or by all rows of a user's task that has no splits."""
+    """Scores a model by the dev split of a task, or by all rows of a user's task that has no splits.
 
-    def __init__(self, settings: DevSettings, data: str | None) -> None:
+    Where exits are trained, the mean of their scores picks the best step.
+    """
+
+    def __init__(self, settings: DevSettings, data: str | None, exits: ExitsSettings | None = None) -> None:
+        self.exits = exits
         self.evaluator = TaskEvaluator(settings.task, data=data)
         self.settings = settings
         if self.evaluator.task.kind != "sts":
@@ -27,7 +35,7 @@ class DevScore:
                 f'choose another task, or task = "" with patience = 0 to keep the last step\'s weights'
             )
         self.evaluator.protocol = replace(self.evaluator.protocol, split=split)
-        self.metric = self.evaluator.primary_metric
+        self.metric = self.evaluator.primary_metric if exits is None else EXITS
         self.name = f"{rows.task.name}, {settings.split if rows.task.splits else 'all rows'}"
         picked = rows.pick(rows.splits[split])
         self._pairs = picked if settings.measures else None
@@ -35,7 +43,21 @@ class DevScore:
     def __call__(self, model: LayerModel) -> dict[str, float]:
         """Metrics by name; correlations from -1 to 1."""
         metrics = self.evaluator(model)
+        if self.exits is not None:
+            scores = [score for by_width in self.exit_scores(model).values() for score in by_width.values()]
+            metrics = metrics | {EXITS: sum(scores) / len(scores)}
         return metrics if self._pairs is None else metrics | measures(model, self._pairs, self.settings.measures)
+
+    def exit_scores(self, model: LayerModel) -> dict[str, dict[str, float]]:
+        """Layer -> width -> the score of that exit of the model, correlations from -1 to 1."""
+        exits, width = self.exits, model.encoder.width
+        layers = [] if exits is None else [resolve_layer(layer, model.encoder.depth) for layer in exits.layers]
+        widths = [] if exits is None else [number or width for number in exits.widths]
+        metric = self.evaluator.primary_metric
+        return {
+            str(layer): {str(number): self.evaluator(model.at_exit(layer, number))[metric] for number in widths}
+            for layer in layers
+        }
 
 
 def measures(model: LayerModel, pairs: TaskRows, names: Sequence[str]) -> dict[str, float]:

@@ -69,7 +69,8 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         self.corpus = load_corpus(self.recipe.data, self.data) if self._given_corpus is None else self._given_corpus
         if isinstance(self.corpus, StreamedCorpus) and self.recipe.train.steps is None:
             raise InputError("[data] stream: the number of steps of an epoch is unknown; give steps under [train]")
-        self.dev = DevScore(self.recipe.dev, self.data) if self.recipe.dev.task else None
+        recipe = self.recipe
+        self.dev = DevScore(recipe.dev, self.data, recipe.exits) if recipe.dev.task else None
 
     def prepare_test(self) -> None:
         """Find the test tasks, and refuse those that would be scored on dev rows."""
@@ -140,12 +141,17 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
             "text_equal_to_evaluation": equal_to_evaluation(self.corpus, tasks, self.data),
         }
 
-    def score_facts(self, training: Training[Student], state: Any) -> dict[str, Any]:  # noqa: ARG002
-        """The best dev score and its step."""
+    def score_facts(self, training: Training[Student], state: Any) -> dict[str, Any]:
+        """The best dev score and its step, and the dev score of each exit that was trained."""
         if self.dev is None or state.best_metric is None:
             return {}
-        best = {"best": 100 * state.best_metric, "at_step": state.best_global_step}
-        return {"dev": {"task": self.dev.name, "metric": self.dev.metric, **best}}
+        facts = {"task": self.dev.name, "metric": self.dev.metric, "best": 100 * state.best_metric}
+        facts["at_step"] = state.best_global_step
+        if self.recipe.exits is not None:
+            scores = self.dev.exit_scores(self._to_model(training.student))
+            by_layer = {layer: {width: 100 * score for width, score in of.items()} for layer, of in scores.items()}
+            facts["exits"] = {f"layer {layer}": of for layer, of in by_layer.items()}
+        return {"dev": facts}
 
     def model(self, training: Training[Student], facts: Mapping[str, Any]) -> LayerModel:
         """The model that the recipe asks for, with the record of its training text."""

@@ -10,7 +10,7 @@ from layerwise.errors import InputError
 from layerwise.mixes import LayerAttention, parse_mix
 from layerwise.settings import Settings
 from layerwise.train.contrastive.blocks import check_blocks
-from layerwise.train.contrastive.terms import TERMS, FrozenSettings, TermSettings
+from layerwise.train.contrastive.terms import TERMS, ExitsSettings, FrozenSettings, TermSettings
 from layerwise.train.loop.settings import (
     BaseModelSettings,
     BaseRecipe,
@@ -189,6 +189,11 @@ class Recipe(BaseRecipe):
     def frozen(self) -> FrozenSettings | None:
         """The views of the frozen copy that the objectives need."""
         return next((term.frozen for term in self.objectives if term.frozen), None)
+
+    @property
+    def exits(self) -> ExitsSettings | None:
+        """The objective that trains exits, if there is one."""
+        return next((term for term in self.objectives if isinstance(term, ExitsSettings)), None)
 
     @property
     def pull(self) -> float:

@@ -110,6 +110,8 @@ def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int, teacher_w
         parse_mix(settings.inference).resolve(encoder.depth)  # a missing layer is refused before training
     layers = new_layers(settings, encoder, seed=seed)
     prompt_of(layers.pooler)  # several are refused before anything is made
+    if recipe.exits is not None and len(layers.pooler.poolings) > 1:
+        raise InputError(f"objective 'exits' cuts one token pooling, but the pooler {layers.pooler} has several")
     if recipe.copies > 1 and not dropout_rate(encoder.model):
         raise InputError(
             f"{encoder.name} has no dropout, so two passes over a sentence are equal; "

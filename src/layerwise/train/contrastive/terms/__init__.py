@@ -14,6 +14,7 @@ from layerwise.train.contrastive.terms.base import (
     View,
 )
 from layerwise.train.contrastive.terms.contrast import InfoNceSettings, NtXentSettings
+from layerwise.train.contrastive.terms.exits import ExitsSettings
 from layerwise.train.contrastive.terms.guided import SelfGuidedSettings
 from layerwise.train.contrastive.terms.layers import SelfContrastiveSettings
 from layerwise.train.contrastive.terms.teacher import DistilSettings, RankingSettings
@@ -23,6 +24,7 @@ __all__ = [
     "TERMS",
     "DiffCseSettings",
     "DistilSettings",
+    "ExitsSettings",
     "FrozenSettings",
     "InfoNceSettings",
     "LocalRows",
