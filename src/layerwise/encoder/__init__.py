@@ -6,6 +6,7 @@ from layerwise.doors import door
 
 if TYPE_CHECKING:
     from layerwise.encoder.batches import Batch, padded_texts, token_batches
+    from layerwise.encoder.blocks import even_blocks, keep_in_config, model_with_blocks
     from layerwise.encoder.cache import CacheEntry, ViewCache, ViewKey
     from layerwise.encoder.dropout import dropout_rate
     from layerwise.encoder.fingerprint import tokenizer_fingerprint

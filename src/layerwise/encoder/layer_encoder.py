@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from layerwise.digests import text_digest
+from layerwise.encoder.blocks import model_with_blocks
 from layerwise.encoder.cache import ViewCache, ViewKey
 from layerwise.encoder.dropout import dropout_on
 from layerwise.encoder.fingerprint import model_fingerprint, tokenizer_fingerprint
@@ -32,7 +33,14 @@ from layerwise.encoder.streaming import (
     window_rows,
     windows_of,
 )
-from layerwise.encoder.taps import LayerReader, layer_reader, make_recordable, resolve_layer, without_hooks
+from layerwise.encoder.taps import (
+    LayerReader,
+    TappedLayers,
+    layer_reader,
+    make_recordable,
+    resolve_layer,
+    without_hooks,
+)
 from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer, Spans
 from layerwise.errors import InputError, ModelError
 from layerwise.registry import check_known
@@ -90,6 +98,7 @@ class LayerEncoder:
         self.budget = _token_budget(tokens_per_batch, self.device)
         self._sentences = SentenceTokenizer(self.tokenizer, max_length=self.max_length)
         self._prompted: dict[Prompt, PromptTokenizer] = {}
+        self._loaded_depth: int | None = None
         self._onnx = self._onnx_reader() if self.backend == "onnx" else None
 
     @property
@@ -112,6 +121,23 @@ class LayerEncoder:
     def depth(self) -> int:
         """The number of the last layer; there are depth + 1 of them."""
         return self.reader.depth
+
+    @property
+    def loaded_depth(self) -> int:
+        """The depth of the encoder that was loaded, of which `with_blocks` may have left out blocks."""
+        return self._loaded_depth or self.depth
+
+    def with_blocks(self, kept: Sequence[int]) -> Self:
+        """An encoder of some of the blocks, numbered from 1, in rising order, with a copy of the weights."""
+        if self._onnx is not None:
+            raise InputError("Blocks are left out with the torch backend only, not with ONNX or int8")
+        if not isinstance(self.reader, TappedLayers) or len(self.reader.blocks) != self.depth:
+            raise ModelError(f"{self.name}: its blocks share their weights or are unknown, so none can be left out")
+        shorter = object.__new__(type(self))
+        vars(shorter).update({name: value for name, value in vars(self).items() if name != "reader"})
+        shorter.model = model_with_blocks(self.model, self.reader.blocks, kept)
+        shorter._loaded_depth = self.loaded_depth
+        return shorter
 
     @property
     def width(self) -> int:

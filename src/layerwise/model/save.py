@@ -98,4 +98,4 @@ def _public_name(encoder: LayerEncoder) -> str:
 def _original_depth(encoder: LayerEncoder) -> int:
     """How many blocks the first encoder had, through any number of savings."""
     blocks = encoder.folder.read_json("layerwise.json").get("blocks") or {}
-    return int(blocks.get("of", encoder.depth))
+    return int(blocks.get("of", encoder.loaded_depth))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from layerwise.encoder import DTYPES, LayerEncoder, UntappedLayers, block_lists, probe_inputs
+from layerwise.encoder import DTYPES, LayerEncoder, UntappedLayers, block_lists, keep_in_config, probe_inputs
 from layerwise.mixes import LayerAttention, LayerMix, LayerSet, LayerViews, LayerWeights
 from layerwise.model.head import ACTIVATIONS, AnyHead, FlowHead, Head
 from layerwise.model.parts import ModelParts
@@ -83,14 +83,10 @@ def cut_to_fit(model: nn.Module, layers: Sequence[int], depth: int) -> tuple[nn.
 def _with_blocks(model: nn.Module, blocks: int, depth: int) -> nn.Module:
     """A copy of the model with the first `blocks` of its blocks, and a config that says so."""
     cut = copy.deepcopy(model)
-    config = cut.config
+    keep_in_config(cut.config, range(1, blocks + 1), depth)
     stack = next(block_lists(cut, depth=depth), None)
     if stack is not None and len(stack) == depth:
         del stack[blocks:]
-    for name, value in config.to_dict().items():  # type: ignore[union-attr, operator]
-        if isinstance(value, list) and len(value) == depth:  # one value a block, e.g. `layer_types`
-            setattr(config, name, value[:blocks])
-    config.num_hidden_layers = blocks  # type: ignore[union-attr]
     return cut
 
 

@@ -11,10 +11,11 @@ from layerwise.data import Task, find_tasks
 from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError
 from layerwise.evaluate import Evaluation
-from layerwise.mixes import LayerMix
+from layerwise.mixes import LayerAttention, LayerMix, parse_mix
 from layerwise.model import LayerModel
 from layerwise.objectives import rank, world_size
 from layerwise.train.contrastive.batches import Batches, EndlessBatches
+from layerwise.train.contrastive.blocks import KeptBlocks, kept_blocks, search_blocks, some_of
 from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus, equal_to_evaluation, load_corpus
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.contrastive.frozen import MAX_BYTES, Frozen, FrozenCopy, FrozenViews, bytes_needed
@@ -28,6 +29,7 @@ from layerwise.train.loop.summary import Result, summarise
 from layerwise.train.recipes.format import RecipeFormat
 
 log = logging.getLogger(__name__)
+SEARCHED_TEXTS = 256  # sentences that a search for blocks compares
 
 
 class ContrastiveJob(Job[Recipe, Student, LayerModel]):
@@ -60,6 +62,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         self.dev: DevScore | None = None
         self.tests: Sequence[Task] = ()
         self.taught_by: dict[str, str] = {}
+        self.blocks: KeptBlocks | None = None
 
     def read_data(self) -> None:
         """Read the text and the dev pairs."""
@@ -72,6 +75,16 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         """Find the test tasks, and refuse those that would be scored on dev rows."""
         self.tests = tasks_to_score(self.recipe.dev.test, self.data)
         check_unseen(self.recipe.dev.task, self.tests)
+
+    def load_encoder(self, device: str | None = None) -> LayerEncoder:
+        """The encoder, or the blocks of it that the recipe keeps."""
+        encoder = super().load_encoder(device)
+        if self.recipe.model.blocks == "":
+            return encoder
+        if self.blocks is None:
+            self.blocks = self._choose_blocks(encoder, self.recipe.model.blocks)
+            log.info("blocks %s of %d, %s", self.blocks.kept, self.blocks.of, self.blocks.chosen)
+        return encoder.with_blocks(self.blocks.kept)
 
     @property
     def digest(self) -> str:
@@ -123,6 +136,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         return {
             "text": {"source": self.corpus.source, **asdict(self.corpus.counts)},
             **({"teacher": self.taught_by} if self.taught_by else {}),
+            **({"blocks": asdict(self.blocks)} if self.blocks else {}),
             "text_equal_to_evaluation": equal_to_evaluation(self.corpus, tasks, self.data),
         }
 
@@ -152,6 +166,26 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
     def _to_model(self, student: Student, **options: Any) -> LayerModel:
         settings = self.recipe.model
         return student.to_model(inference=settings.inference, keep_head=settings.keep_head, **options)
+
+    def _choose_blocks(self, encoder: LayerEncoder, blocks: int | str) -> KeptBlocks:
+        """The blocks that the recipe names, or those that a search finds with the first column of the text."""
+        named = kept_blocks(blocks, encoder.depth)
+        if isinstance(named, KeptBlocks):
+            return named
+        if not isinstance(self.corpus, Corpus):
+            raise InputError(f"[model] blocks {blocks!r} are searched in text that is held; leave stream out")
+        settings, texts = self.recipe.model, some_of(self.corpus.columns[0], SEARCHED_TEXTS)
+        mix = parse_mix(settings.inference or settings.pooler)
+        mix = parse_mix("last @ mean") if isinstance(mix, LayerAttention) else mix
+        teacher = self._teacher(encoder)
+        source = "the whole encoder" if teacher is None else str(self.taught_by["name"])
+        return search_blocks(
+            encoder,
+            named,
+            embed=lambda shorter: LayerModel(shorter, mix).encode(texts),
+            teacher=(teacher or LayerModel(encoder, mix)).encode(texts),
+            source=f"{source}, {len(texts)} sentences",
+        )
 
     def _teacher(self, encoder: LayerEncoder) -> LayerModel | None:
         """The model that an objective learns from."""

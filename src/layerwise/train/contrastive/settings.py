@@ -9,6 +9,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from layerwise.errors import InputError
 from layerwise.mixes import LayerAttention, parse_mix
 from layerwise.settings import Settings
+from layerwise.train.contrastive.blocks import check_blocks
 from layerwise.train.contrastive.terms import TERMS, FrozenSettings, TermSettings
 from layerwise.train.loop.settings import (
     BaseModelSettings,
@@ -69,13 +70,18 @@ class ModelSettings(BaseModelSettings):
     Attributes:
         keep_head: Keep the head in the trained model.
         inference: The mix of the trained model where it is not the pooler ("train only"), such as "last @ cls".
+        blocks: Which blocks of the encoder are trained and saved, numbered from 1: "1,4,7,10"; a number of them, at
+            even distances; "best 6": found by a search against the teacher's similarities; empty: all.
     """
 
     keep_head: bool = False
     inference: str = ""
+    blocks: int | str = ""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.blocks != "":
+            check_blocks(self.blocks)
         if self.inference:
             check_trainable(self.inference)
             if isinstance(parse_mix(self.inference), LayerAttention):
@@ -83,7 +89,7 @@ class ModelSettings(BaseModelSettings):
                     "inference must be a mix without parameters; to keep an attention pooler, leave it out"
                 )
         if self.keep_head and (self.inference or self.head in ("none", "mlp-bn")):
-            raise InputError("keep_head needs head mlp or linear, and no other mix for inference")
+            raise InputError("keep_head needs head mlp, linear or identity, and no other mix for inference")
         return self
 
 

@@ -22,8 +22,8 @@ class BaseModelSettings(Settings):
         encoder: A folder or hub name.
         pooler: The mix that makes the embedding in training: "last @ cls", "first-last @ mean",
             "last @ cls | last @ mean", "attention(cls, mean, last=cls)", …
-        head: Applied after the pooler: "mlp" (linear and tanh), "linear" (a projection), "mlp-bn" (DiffCSE's two layers
-            with batch norm), "none".
+        head: Applied after the pooler: "mlp" (linear and tanh), "linear" (a projection), "identity" (the same,
+            begun at the identity), "mlp-bn" (DiffCSE's two layers with batch norm), "none".
         width: The head's output width; by default the encoder's.
         freeze: "embeddings", or nothing.
         dropout: The encoder's dropout rate in training; by default as configured in the encoder.
@@ -32,7 +32,7 @@ class BaseModelSettings(Settings):
     label: ClassVar[str] = "[model]"
     encoder: str = ""
     pooler: str = "last @ cls"
-    head: Literal["none", "mlp", "linear", "mlp-bn"] = "none"
+    head: Literal["none", "mlp", "linear", "identity", "mlp-bn"] = "none"
     width: Annotated[int, Field(ge=1)] | None = None
     freeze: tuple[Literal["embeddings"], ...] = ()
     dropout: Rate | None = None
@@ -41,7 +41,7 @@ class BaseModelSettings(Settings):
     def _check_pooler(self) -> Self:
         check_trainable(self.pooler)
         if self.width is not None and self.head in ("none", "mlp-bn"):
-            raise InputError("width is the head's; give head mlp or linear")
+            raise InputError("width is the head's; give head mlp, linear or identity")
         return self
 
 

@@ -157,12 +157,14 @@ def new_pooler(mix: str, encoder: LayerEncoder, *, seed: int) -> LayerMix:
 
 
 def new_head(kind: str, in_features: int, width: int, *, seed: int) -> nn.Module:
-    """(n, in_features) -> (n, width): "mlp" (tanh), "linear", "mlp-bn", "none"."""
+    """(n, in_features) -> (n, width): "mlp" (tanh), "linear", "identity" (linear), "mlp-bn", "none"."""
     generator = torch.Generator().manual_seed(seed)
     if kind == "none":
         return nn.Identity()
     if kind == "mlp-bn":
         return _batch_norm_head(in_features, width, generator)
+    if kind == "identity":
+        return Head(torch.eye(width, in_features), torch.zeros(width), activation="identity")
     weight = torch.empty(width, in_features).normal_(std=_STD, generator=generator)
     return Head(weight, torch.zeros(width), activation="tanh" if kind == "mlp" else "identity")
 

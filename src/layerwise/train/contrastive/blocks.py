@@ -1,0 +1,95 @@
+"""Which blocks of the encoder a student keeps: named, at even distances, or found by a search without training.
+
+The search begins with all blocks and leaves out one at a time, always the one without which the similarities of some
+sentences stay nearest to the teacher's (Spearman of the cosines of all pairs).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from layerwise.encoder import Array, LayerEncoder, even_blocks
+from layerwise.errors import InputError
+
+Embed = Callable[[LayerEncoder], Array]
+_LIST = re.compile(r"\d+(-\d+)?(\s*,\s*\d+(-\d+)?)*")
+_BEST = re.compile(r"best\s+(\d+)")
+_FORMS = 'expected a number, such as 6 (at even distances), "best 6" (found by a search) or their numbers, "1,4,7-9"'
+
+
+@dataclass(frozen=True)
+class KeptBlocks:
+    """The blocks, numbered from 1, how many there were, and how they were chosen, for results and the model card."""
+
+    kept: tuple[int, ...]
+    of: int
+    chosen: str
+
+
+def check_blocks(blocks: int | str) -> None:
+    """Refuse a setting that names no blocks."""
+    if not (_BEST.fullmatch(str(blocks)) or _LIST.fullmatch(str(blocks))):
+        raise InputError(f"blocks is {blocks!r}; {_FORMS}")
+
+
+def kept_blocks(blocks: int | str, depth: int) -> KeptBlocks | int:
+    """The blocks that a setting names, of `depth`; of "best N" the number alone, for `search_blocks`."""
+    check_blocks(blocks)
+    text = str(blocks)
+    best = _BEST.fullmatch(text)
+    if best or text.isdecimal():
+        count = int(best[1] if best else text)
+        if not 1 <= count <= depth:
+            raise InputError(f"[model] blocks is {blocks!r}, but the encoder has {depth}; give 1 to {depth}")
+        return count if best else KeptBlocks(even_blocks(count, depth), depth, "at even distances")
+    numbers = [number for part in text.split(",") for number in _range(part)]
+    if not numbers or max(numbers) > depth or min(numbers) < 1 or numbers != sorted(set(numbers)):
+        raise InputError(f"[model] blocks is {blocks!r}; give different ones from 1 to {depth}, in rising order")
+    return KeptBlocks(tuple(numbers), depth, "by hand")
+
+
+def search_blocks(encoder: LayerEncoder, count: int, *, embed: Embed, teacher: Array, source: str) -> KeptBlocks:
+    """The `count` blocks that keep the teacher's similarities best, by leaving out one block at a time.
+
+    Args:
+        encoder: With all blocks.
+        count: How many are kept.
+        embed: Embeds the sentences by an encoder of fewer blocks, (n, width).
+        teacher: The teacher's embeddings of the same sentences, (n, any width).
+        source: What `teacher` is, for the record.
+    """
+    expected, kept = pair_cosines(teacher), tuple(range(1, encoder.depth + 1))
+    score = agreement(embed(encoder), expected)
+    while len(kept) > count:
+        choices = [kept[:place] + kept[place + 1 :] for place in range(len(kept))]
+        scores = [agreement(embed(encoder.with_blocks(choice)), expected) for choice in choices]
+        best = int(np.argmax(scores))
+        kept, score = choices[best], scores[best]
+    chosen = f"by leaving out one at a time, without training: Spearman {score:.3f} with the similarities of {source}"
+    return KeptBlocks(kept, encoder.depth, chosen)
+
+
+def agreement(embeddings: Array, expected: Array) -> float:
+    """Spearman of the cosines of all pairs of embeddings (n, d) with the expected ones; -1 for constant ones."""
+    cosines = pair_cosines(embeddings)
+    return -1.0 if np.ptp(cosines) == 0 else float(spearmanr(cosines, expected).statistic)
+
+
+def pair_cosines(embeddings: Array) -> Array:
+    """The cosines of all pairs of rows: (n, d) -> (n (n - 1) / 2,)"""
+    unit = embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
+    return np.asarray((unit @ unit.T)[np.triu_indices(len(unit), 1)])
+
+
+def some_of(texts: Sequence[str], count: int) -> list[str]:
+    """So many texts at even distances, or all where there are fewer."""
+    places = np.linspace(0, len(texts) - 1, min(count, len(texts))).round().astype(int)
+    return [texts[place] for place in places]
+
+
+def _range(part: str) -> range:
+    first, _, last = part.strip().partition("-")
+    return range(int(first), int(last or first) + 1)
