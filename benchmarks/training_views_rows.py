@@ -78,6 +78,7 @@ WITHOUT_LABELS = {
         "mask + repetition + ranking of two passes and of a SimCSE teacher", *_RANKING, *_LISTS,
         teachers=("repetition",),
     ),
+    "queue": _simcse("mask + repetition + momentum queue", "objective.info-nce.queue=320"),
     "all": _simcse(
         "mask + repetition + SG-OPT + SSCL + attention + ranking", *_SG, *_RANKING, *_ATTENTION,
         "objective.sscl.weight=0.5",
