@@ -28,7 +28,8 @@ SIZES = (50, 100, 200, 350, 1000)
 COLUMNS = {"as they are": (None, ""), "mean, A": (0, "A"), "8, A": (8, "A"), "mean, B": (0, "B"), "8, B": (8, "B")}
 TRANSFER = ("trec", "mrpc", "sst2_sentences", "cr")
 QUORA, NEIGHBOURS, ALIKE = 4000, 1000, 600
-WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts")
+FREE = "all prompts, any number of passes"
+WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts", FREE)
 
 
 def main() -> None:
@@ -49,7 +50,7 @@ def main() -> None:
     out = options.out or RESULTS / f"views-{name}.json"
     bench = Bench(options.folder, options.model, options.sets.split(","))
     protocol = {"model": name, "pairs": DEV, "splits": SPLITS, "resamples": RESAMPLES, "bags": BAGS}
-    for result in bench.run(options.parts.split(",")):  # after every set, so that nothing is lost
+    for result in bench.run(options.parts.split(",")):  # after every search, so that nothing is lost
         out.write_text(json.dumps(protocol | result, indent=1) + "\n", encoding="utf-8")
 
 
@@ -124,7 +125,7 @@ def prepare(folder: Path) -> None:
 
 
 class Remembered:
-    """The views of some texts, kept where the search computes."""
+    """The views of some texts, kept where the search computes, in half precision: a decoder's fill a GPU."""
 
     def __init__(self, encoder, poolings, device):
         self.encoder, self.poolings, self.device = encoder, poolings, device
@@ -139,12 +140,14 @@ class Remembered:
         encoder, layers = self.encoder, range(self.encoder.depth + 1)
         for prompt, names in by_prompt(self.poolings).items():
             for name in names:
-                self.views[name] = torch.empty(len(texts), len(layers), encoder.width, device=self.device)
+                shape = (len(texts), len(layers), encoder.width)
+                self.views[name] = torch.empty(shape, device=self.device, dtype=torch.float16)
             tokens = (encoder._sentences if prompt.is_plain else encoder.prompted(prompt))(texts)
             for batch in token_batches(tokens.ids, budget=encoder.budget.tokens, slack=0.0, places=tokens.places):
                 with torch.inference_mode():
                     inputs = [tensor.to(self.device) for tensor in batch.padded(encoder.tokenizer.pad_token_id or 0)]
-                    read = encoder.read(*inputs[:2], layers, names, *inputs[2:]).float()
+                    read = encoder.read(*inputs[:2], layers, names, *inputs[2:]).half()
+                assert torch.isfinite(read).all(), f"{prompt}: views too large for half precision"
                 for number, name in enumerate(names):
                     self.views[name][torch.from_numpy(batch.rows).to(self.device)] = read[:, number]
         return self
@@ -152,7 +155,7 @@ class Remembered:
     def __call__(self, texts, names):
         """The views of some of the texts."""
         places = torch.tensor([self.places[text] for text in texts], device=self.device)
-        return {name: self.views[name][places] for name in names}
+        return {name: self.views[name][places].float() for name in names}
 
 
 class Bench:
@@ -161,7 +164,6 @@ class Bench:
     def __init__(self, folder, model, sets):
         from layerwise import LayerModel
         from layerwise.encoder import prompts_for
-        from layerwise.search.view_candidates import Corpus
         from layerwise.search.view_cost import prices_of
 
         facts = json.loads((folder / "views.json").read_text())
@@ -178,10 +180,18 @@ class Bench:
         self.by_prompt = {str(p): list(dict.fromkeys([f"{p.pooling} in {p}", f"mean in {p}"])) for p in self.prompts}
         self.all = [*self.plain, *(name for names in self.by_prompt.values() for name in names)]
         self.prices = prices_of(self.encoder, self.all, self.dev["left"])
-        self.corpora = {
-            name: Corpus(facts[name], Remembered(self.encoder, self.all, self.device).read(facts[name]), self.device)
-            for name in ("A", "B")
-        }
+        self.corpora = {name: self.fitted(facts[name]) for name in ("A", "B")}
+
+    def fitted(self, texts):
+        """Means and components of a text, whose views are not kept."""
+        from layerwise.search.view_candidates import Corpus
+
+        corpus = Corpus(texts, None, self.device)
+        for name in self.all:
+            corpus._encode = Remembered(self.encoder, [name], self.device).read(corpus.texts)
+            for less in {less for less, _ in COLUMNS.values() if less is not None}:
+                corpus.centres(name, less)
+        return corpus
 
     def rows(self):
         """The poolings of each row of the table, and the most passes."""
@@ -193,6 +203,7 @@ class Bench:
                 "mean and one mask prompt": ([self.own, *one], None),
                 "one prompt, one pass": (self.all, 1),
                 "all prompts": (self.all, None),
+                FREE: (self.all, None),
             }
         echo, eol, knowledge = (self.by_prompt[name] for name in ("echo", "eol", "knowledge"))
         return {
@@ -206,6 +217,7 @@ class Bench:
             "plain, echo and knowledge": (["mean", *echo, *knowledge], None),
             "one prompt, one pass": (self.all, 1),
             "all prompts": (self.all, None),
+            FREE: (self.all, None),
         }
 
     def run(self, parts):
@@ -224,12 +236,12 @@ class Bench:
                 print(f"{part}: {time.perf_counter() - began:.0f} s", json.dumps(result[part]), flush=True)
                 continue
             for name, rows in self.sets.items():
-                getattr(self, f"part_{part}")(name, rows, result[part])
+                for _ in getattr(self, f"part_{part}")(name, rows, result[part]):
+                    yield result | {"prompts": templates, "seconds": time.perf_counter() - began}
                 print(f"{part} {name}: {time.perf_counter() - began:.0f} s", flush=True)
                 for label, cells in result[part].items():
                     shown = {"": cells} if name in cells else cells
                     print("  ", label, {column: round(100 * cell[name]["test"], 1) for column, cell in shown.items()})
-                yield result | {"prompts": templates, "seconds": time.perf_counter() - began}
 
     def search(self, rows, poolings, *, less=(None,), corpus="", **options):
         """A fitted search."""
@@ -247,12 +259,21 @@ class Bench:
         """Every row and column of the table."""
         for label, (poolings, passes) in self.rows().items():
             for column, (less, corpus) in COLUMNS.items():
-                if (label not in WHOLE or passes) and column not in ("as they are", "8, A"):
+                if (label not in WHOLE or passes or label == FREE) and column not in ("as they are", "8, A"):
                     continue
                 splits = SPLITS if label in WHOLE else FEWER_SPLITS
-                search = self.search(rows, poolings, less=(less,), corpus=corpus, max_passes=passes, splits=splits)
+                search = self.search(
+                    rows,
+                    poolings,
+                    less=(less,),
+                    corpus=corpus,
+                    max_passes=passes,
+                    splits=splits,
+                    any_pass=label == FREE,
+                )
                 cell = facts_of(search, gain=label == "all prompts")
                 result.setdefault(label, {}).setdefault(column, {})[name] = cell
+                yield
 
     def part_few(self, name, rows, result):
         """Fewer and more pairs that choose, and what the verdict says."""
@@ -261,6 +282,7 @@ class Bench:
                 continue
             search = self.search(rows, self.all, dev=size, splits=FEWER_SPLITS)
             result.setdefault(str(size), {})[name] = facts_of(search, gain=True)
+            yield
 
     def part_cost(self, name, rows, result):
         """The best set within some blocks of one pass, and within two passes."""
@@ -269,6 +291,7 @@ class Bench:
         for label, (cost, passes) in (limits | {"two passes": (2.0, 2)}).items():
             search = self.search(rows, self.all, max_cost=cost, max_passes=passes, splits=FEWER_SPLITS)
             result.setdefault(label, {})[name] = facts_of(search) | {"cost": search.cost_.as_dict()}
+            yield
 
     @cached_property
     def by_dev(self):
@@ -296,6 +319,7 @@ class Bench:
             result.setdefault(column, {})[name] = cell
         last = search._score(search.last_.mix, every)
         result.setdefault("last layer", {})[name] = {"test": last, "mix": str(search.last_.mix)}
+        yield
 
     def part_elsewhere(self):
         """The views chosen on STS-B dev, on transfer tasks and Quora's duplicates; those that Quora chose, on STS."""
@@ -353,8 +377,6 @@ class Bench:
             "all layers": LayerSet.of(*range(depth + 1), pooling=self.own),
         }.items():
             result[label] = {"mix": str(mix), "sts": self.sts(mix)}
-        everything = self.everything()
-        result["all views"] = {"mix": "", "sts": self.sts(everything)}
         seen = self.views
         for criterion in ("repetition", "deletion", "neighbours"):
             texts = self.following if criterion == "neighbours" else self.text[:: len(self.text) // ALIKE]
@@ -370,51 +392,6 @@ class Bench:
                 cell["last separation"] = search.last_.dev
                 result[f"{criterion}, {label}"] = cell
                 yield result
-            if criterion == "repetition":
-                for less in (None, 0, 8):
-                    mix = self.agreeing(read, texts, less)
-                    result[f"agreement, less {less}"] = {"mix": str(mix), "sts": self.sts(mix)}
-                    yield result
-
-    def everything(self):
-        """The mean of all layers of all poolings, each of length 1, but for layers that are the same for all texts."""
-        from layerwise.mixes import LayerSet, LayerViews
-        from layerwise.search.view_candidates import differing_views
-
-        parts = []
-        for name in self.all:
-            layers = differing_views(self.views.views[name][:2000]).tolist()
-            parts.append(LayerSet.of(*layers, pooling=name))
-        return LayerViews(tuple(parts), "unit")
-
-    def agreeing(self, read, texts, less):
-        """The views that agree best with the mean of all on which texts are alike: near ones and others."""
-        texts = list(dict.fromkeys(texts))
-        random = np.random.default_rng(0)
-        places = torch.tensor([read.places[text] for text in texts], device=self.device)
-        total = 0
-        for name in self.all:
-            views = read.views[name][places]
-            if less is not None:
-                views = self.corpora["B"].centres(name, less).taken_from(views)
-            unit = torch.nn.functional.normalize(views, dim=-1)
-            cosines = torch.einsum("alw,blw->lab", unit, unit)
-            spread = cosines.flatten(1).std(1)
-            keep = spread > 1e-4
-            total = total + (cosines[keep] / spread[keep, None, None]).sum(0)
-        total.fill_diagonal_(-torch.inf)
-        near = total.topk(3, dim=1).indices.cpu().numpy()
-        rows = np.repeat(np.arange(len(texts)), 6)
-        other = np.concatenate([near, random.integers(len(texts), size=(len(texts), 3))], 1).ravel()
-        rows, other = rows[rows != other], other[rows != other]
-        drawn = random.permutation(len(rows))[:1500]
-        rows, other = rows[drawn], other[drawn]
-        gold = total[torch.from_numpy(rows).to(self.device), torch.from_numpy(other).to(self.device)].cpu().tolist()
-        some = {"left": [texts[n] for n in rows], "right": [texts[n] for n in other], "gold": gold}
-        before, self.views = self.views, read
-        search = self.search(some, self.all, dev=None, less=(less,), corpus="B", bags=0)
-        self.views = before
-        return search.best_.mix
 
 
 def facts_of(search, *, gain=False):

@@ -233,7 +233,14 @@ def test_a_model_equals_loops_over_its_views(text, tiny_bert):
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modernbert", "distilbert"])
-@pytest.mark.parametrize("text", ["attention(cls, mean)", "attention(cls, mean, last=cls, scores=ratio)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "attention(cls, mean)",
+        "attention(cls, mean, last=cls, scores=ratio)",
+        'attention(mask in means, mean in "In short, {text} is {mask}", last=mask in means)',
+    ],
+)
 def test_a_saved_attention_gives_the_same_embeddings(text, architecture, tiny_folders, sentences, tmp_path):
     heads = [Head(torch.randn(8, parse_mix(text).width(WIDTH), generator=torch.Generator().manual_seed(1)) / 8)]
     model = attentive(tiny_folders[architecture], text, heads=heads, normalize=True)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from layerwise.encoder.dropout import dropout_rate
     from layerwise.encoder.fingerprint import tokenizer_fingerprint
     from layerwise.encoder.folders import DEFAULT, ModelFolder, find_model, is_default, local_model
-    from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences
+    from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences, read_views
     from layerwise.encoder.load import DTYPES, pick_device
     from layerwise.encoder.onnx import graphs_folder
     from layerwise.encoder.pooling import MASK, POOLINGS, pooled_mask

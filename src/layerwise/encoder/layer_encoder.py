@@ -281,14 +281,7 @@ class LayerEncoder:
         poolings: Sequence[str],
         places: Tensor | None = None,
     ) -> Tensor:
-        pooled_by = [parse_pooling(name).pooling for name in poolings]
-        masks = {name: pooled_mask(name, mask, places) for name in set(pooled_by)}
-
-        def pool(states: Tensor) -> Tensor:
-            return torch.stack([POOLINGS[name](states, masks[name]) for name in pooled_by], dim=1)
-
-        pooled = self.reader.read({"input_ids": tokens, "attention_mask": mask}, set(layers), pool)
-        return torch.stack([pooled[layer] for layer in layers], dim=2)
+        return read_views(self.reader, tokens, mask, layers, poolings, places)
 
     def fingerprint(self) -> tuple[str, str]:
         """Hashes of the weights as they are now and of the tokenizer."""
@@ -411,6 +404,25 @@ class LayerEncoder:
             shape=(len(texts), self.depth + 1, self.width),
         )
         return {name: replace(common, pooling=parse_pooling(name).full) for name in names}
+
+
+def read_views(
+    reader: LayerReader,
+    tokens: Tensor,
+    mask: Tensor,
+    layers: Sequence[int],
+    poolings: Sequence[str],
+    places: Tensor | None = None,
+) -> Tensor:
+    """One batch's views of any model that a reader reads, as `LayerEncoder.read` gives those of its own."""
+    pooled_by = [parse_pooling(name).pooling for name in poolings]
+    masks = {name: pooled_mask(name, mask, places) for name in set(pooled_by)}
+
+    def pool(states: Tensor) -> Tensor:
+        return torch.stack([POOLINGS[name](states, masks[name]) for name in pooled_by], dim=1)
+
+    pooled = reader.read({"input_ids": tokens, "attention_mask": mask}, set(layers), pool)
+    return torch.stack([pooled[layer] for layer in layers], dim=2)
 
 
 def check_sentences(sentences: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.digests import tensor_digest
-from layerwise.encoder import POOLINGS
+from layerwise.encoder import parse_pooling
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views, several_poolings_needed
 from layerwise.registry import check_known
@@ -98,7 +98,7 @@ class LayerAttention(Mix):
     `attention(cls, mean)`, and with the last [CLS] before it `attention(cls, mean, last=cls)`.
 
     Args:
-        queries: The token pooling of the layers that ask.
+        queries: The token pooling of the layers that ask; in a prompt, such as "mask in means", too.
         values: The token pooling of the layers that are weighed: keys and values.
         last: Put the last layer's vector of this token pooling before the attended one; "" for none.
         scores: "softmax", the authors' code, or "ratio", equation 1 as printed; see above.
@@ -119,7 +119,7 @@ class LayerAttention(Mix):
 
     def __post_init__(self) -> None:
         for name in self.poolings:
-            POOLINGS[name]  # an unknown pooling is refused, with the known ones
+            parse_pooling(name)  # an unknown pooling is refused, with the known ones
         object.__setattr__(self, "pooling", self.queries)
         check_known(self.scores, SCORES, "attention scores")
         if self.network is not None and self.network.scores != self.scores:

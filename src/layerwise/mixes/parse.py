@@ -6,7 +6,7 @@
     concat(1,12)                                         side by side
     last @ cls | last @ mean                             mixes side by side, each with a pooling
     views(5,9 @ mean; 12 @ cls; unit)                    the mean of views by several poolings, each of length 1
-    attention(cls, mean) | attention(cls, mean, last=cls)
+    attention(cls, mean) | attention(cls, mean, last=cls) | attention(mask in means, mean in means)
                                                          attention over all layers, which names its poolings
     wk | wk(start=4,window=2)                            SBERT-WK, which takes no pooling
 
@@ -30,7 +30,8 @@ from layerwise.mixes.wk import LayerWk
 _LAST_K = re.compile(r"last-(\d+)")
 _CONCAT = re.compile(r"concat\((.*)\)")
 _ATTENTION = re.compile(r"attention(?:\((.*)\))?")
-_ATTENTION_OPTION = re.compile(r"(last|scores)\s*=\s*(\w+)")
+_ATTENDED = re.compile(r"[a-z][\w-]*(?:\s+in\s.+)?$", re.DOTALL)
+_ATTENTION_OPTION = re.compile(r"(last|scores)\s*=\s*(\w.*)", re.DOTALL)
 _VIEWS = re.compile(r"views\((.*)\)", re.DOTALL)
 _TIMES = re.compile(r"(\d+(?:\.\d+)?)\s*\*\s*(\d+)")
 _LESS = re.compile(r"less\s+(mean|\d+)")
@@ -162,8 +163,8 @@ def _number(part: str, text: str) -> int:
 
 
 def _attention(inside: str, text: str) -> LayerAttention:
-    parts = [part.strip() for part in inside.split(",")]
-    if len(parts) < 2 or not all(part.isidentifier() for part in parts[:2]):
+    parts = [part.strip() for part in split_outside_quotes(inside, ",")]
+    if len(parts) < 2 or not all(_ATTENDED.match(part) for part in parts[:2]):
         raise MixError(f"{text!r}: an attention needs two token poolings; {_ATTENTION_HELP}")
     options: dict[str, Any] = {}
     for part in parts[2:]:

@@ -148,12 +148,7 @@ class LayerViewsPooling(Module):
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Take away what is to be taken away, scale, average."""
         mix = self._mix if self._mix.less is None else self._mix.with_centres(Centres(self.means, self.directions))
-        if "views" in features:
-            layers = list(mix.layers)
-            views = torch.stack([features["views"][name][:, layers] for name in mix.poolings], dim=1)
-        else:
-            views = _views(features["all_layer_embeddings"], features["attention_mask"], mix.layers, mix.poolings)
-        features["sentence_embedding"] = mix.combine_poolings(views.float())
+        features["sentence_embedding"] = mix.combine_poolings(_views_of(features, mix).float())
         return features
 
     def get_embedding_dimension(self) -> int:
@@ -215,8 +210,7 @@ class LayerAttentionPooling(NetworkModule):
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Pool every layer, then attend to them."""
         mix = self._mix.with_network(self.network)  # of this copy, where the host runs several
-        views = _views(features["all_layer_embeddings"], features["attention_mask"], mix.layers, mix.poolings)
-        features["sentence_embedding"] = mix.combine_poolings(views)
+        features["sentence_embedding"] = mix.combine_poolings(_views_of(features, mix))
         return features
 
     def get_embedding_dimension(self) -> int:
@@ -245,6 +239,14 @@ class FlowTransform(NetworkModule):
     def get_embedding_dimension(self) -> int:
         """The width of an embedding."""
         return self.width
+
+
+def _views_of(features: dict[str, Any], mix: LayerViews | LayerAttention) -> Tensor:
+    """A mix's views, pooled by a `PromptedTransformer` or from all hidden states: (batch, poolings, layers, width)."""
+    if "views" not in features:
+        return _views(features["all_layer_embeddings"], features["attention_mask"], mix.layers, mix.poolings)
+    layers = list(mix.layers)
+    return torch.stack([features["views"][name][:, layers] for name in mix.poolings], dim=1)
 
 
 def _views(states: Sequence[Tensor], mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:

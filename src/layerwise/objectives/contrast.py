@@ -28,10 +28,10 @@ def info_nce(
     Args:
         anchors: (n, d).
         positives: (m, d); rows from n on are further negatives.
-        negatives: (k, d).
+        negatives: (k, d); with `hard_negative_weight` the first n are the anchors' own.
         temperature: What cosines are divided by.
-        hard_negative_weight: Added to the logit of anchor i with negative i, so k must be n. The code of SimCSE and
-            LayerAttPooler does so; eq. 8 as printed is 0.
+        hard_negative_weight: Added to the logit of anchor i with negative i, so k must be n or more. The code of SimCSE
+            and LayerAttPooler does so; eq. 8 as printed is 0.
         symmetric: The mean with the loss from positives to anchors, so m must be n; negatives stay with the first.
         ignored: (n, m + k) bool, true where a candidate is no negative of an anchor: it is left out of the denominator.
             An anchor's positive must stay.
@@ -108,7 +108,7 @@ def full_dtype(*tensors: Tensor) -> torch.dtype:
 
 def _check_own_negatives(anchors: Tensor, negatives: Tensor | None) -> None:
     came = 0 if negatives is None else len(negatives)
-    if came != len(anchors):
+    if came < len(anchors):
         raise InputError(
             f"hard_negative_weight needs one negative an anchor; {came} came for {len(anchors)} anchors; give "
             f"{len(anchors)}, or the weight 0"

@@ -1,14 +1,13 @@
 """Beam search over hundreds of views: exact scores of every set that it looks at.
 
 A view is one vector a sentence. The cosine of two summed sets grows with each view by products of the new view with the
-sums so far, so that all sets of one view more cost one matrix product for each pair. Where the same few views are
-searched again and again, on resamples of the pairs, Gram matrices have all of these products ready.
+sums so far, so that all sets of one view more cost one matrix product for each pair. Resamples of the pairs need no
+products of their own: Gram matrices have them all ready, and their greedy searches grow side by side.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -24,17 +23,6 @@ _AT_ONCE = 2**26  # numbers of grown sets in memory
 _PATIENCE = 2  # sizes without a better set, after which larger ones are not tried
 
 
-class Summed(Protocol):
-    """Views of pairs whose sums can be compared."""
-
-    @property
-    def own(self) -> Tensor:
-        """Of each view alone: left with right, left with left, right with right. (3, pairs, views)"""
-
-    def added(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
-        """What each view adds to these products of a set's sums, beside its own. (sets, 3, pairs, views)"""
-
-
 @dataclass(frozen=True, eq=False)
 class PairViews:
     """The views of pairs, left and right: (pairs, views, width)."""
@@ -48,12 +36,12 @@ class PairViews:
 
     @cached_property
     def own(self) -> Tensor:
-        """As `Summed` says."""
+        """Of each view alone: left with right, left with left, right with right. (3, pairs, views)"""
         sides = ((self.left, self.right), (self.left, self.left), (self.right, self.right))
         return torch.stack([(one * other).sum(-1) for one, other in sides])
 
     def added(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
-        """As `Summed` says; by matrix products of the sums with all views."""
+        """What each view adds to these products of a set's sums, beside its own. (sets, 3, pairs, views)"""
         left, right = (
             torch.stack([side[:, list(views)].sum(1) for views in sets], 1) for side in (self.left, self.right)
         )
@@ -87,19 +75,17 @@ class ViewGrams:
 
     products: Tensor
 
-    @property
+    @cached_property
     def own(self) -> Tensor:
-        """As `Summed` says."""
+        """Of each view alone. (3, pairs, views)"""
         return torch.diagonal(self.products, dim1=-2, dim2=-1)
 
-    def added(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
-        """As `Summed` says."""
-        products = self.products
-        return torch.stack([products[:, :, list(s)].sum(2) + products[..., list(s)].sum(3) for s in sets])
-
-    def drawn(self, pairs: Tensor) -> "ViewGrams":
-        """Of a resample of the pairs."""
-        return ViewGrams(self.products[:, pairs])
+    def grown(self, views: tuple[int, ...]) -> Tensor:
+        """The products of a set's sums with each view added. (3, pairs, views)"""
+        if not views:
+            return self.own
+        before, after = self.products[:, :, list(views)].sum(2), self.products[..., list(views)].sum(3)
+        return before[..., list(views)].sum(2, keepdim=True) + before + after + self.own
 
 
 @dataclass(frozen=True)
@@ -111,7 +97,7 @@ class _Beam:
 
 
 def beam_search_views(
-    summed: Summed,
+    pairs: PairViews,
     metric: BatchMetric,
     *,
     most: int = 8,
@@ -122,19 +108,19 @@ def beam_search_views(
     """The best sets of each size, with their scores: those of k views give those of k + 1.
 
     Args:
-        summed: The views of the pairs that choose.
+        pairs: The views of the pairs that choose.
         metric: Prepared for these pairs: (sets, pairs) similarities to (sets,) scores.
         most: Views in a set.
         width: Sets that are kept of each size; 1 is greedy.
         fits: For a set, which views may come to it (views,), such as those that do not cost too much.
         progress: Called with the number of sets just scored.
     """
-    own = summed.own
+    own = pairs.own
     beam = _Beam([()], torch.zeros_like(own[None, ..., 0]))
     found: dict[tuple[int, ...], float] = {}
     best, patience = -torch.inf, _PATIENCE
     for _ in range(min(most, own.shape[-1])):
-        sums = _grown(beam, summed)
+        sums = _grown(beam, pairs)
         scores = _scores(sums, metric)
         for row, views in enumerate(beam.views):
             scores[row, list(views)] = -torch.inf
@@ -170,27 +156,65 @@ def bagged_views(
     metric of some rows of the pairs, or None where their grades are all the same and such a resample chooses nothing;
     `usable` says which views may be taken.
     """
-    random, counts = np.random.default_rng(seed), dict[int, int]()
-    places = np.flatnonzero(usable)
-    grams, pairs = views.pick(places).grams(), len(views.left)
-    for _ in range(bags):
-        rows = random.integers(pairs, size=pairs)
-        metric = prepare(rows)
-        if metric is None:
-            continue
-        drawn = grams.drawn(torch.from_numpy(rows).to(grams.products.device))
-        found = beam_search_views(drawn, metric, most=most, width=1, progress=progress)
-        for view in min(found, key=lambda chosen: (-found[chosen], len(chosen), chosen), default=()):
+    random, places = np.random.default_rng(seed), np.flatnonzero(usable)
+    drawn = [random.integers(len(views.left), size=len(views.left)) for _ in range(bags)]
+    prepared = [(rows, prepare(rows)) for rows in drawn]
+    searches = [_Resample(torch.from_numpy(rows), metric) for rows, metric in prepared if metric is not None]
+    grams = views.pick(places).grams()
+    for _ in range(min(most, len(places))):
+        growing = [search for search in searches if search.patience]
+        if growing:
+            _grow_resamples(growing, grams, progress)
+    counts: dict[int, int] = {}
+    for search in searches:
+        for view in search.best:
             counts[int(places[view])] = counts.get(int(places[view]), 0) + 1
     repeated = {view: count for view, count in counts.items() if count > 1}
     return dict(sorted((repeated or counts).items()))
 
 
-def _grown(beam: _Beam, summed: Summed) -> Tensor:
+@dataclass
+class _Resample:
+    """A greedy search on some rows of the pairs: as `beam_search_views` of width 1."""
+
+    rows: Tensor
+    metric: BatchMetric
+    views: tuple[int, ...] = ()
+    best: tuple[int, ...] = ()
+    score: float = -torch.inf
+    patience: int = _PATIENCE
+
+    def take(self, scores: Tensor) -> None:
+        """Take the best of all views, by their scores with the views that it has."""
+        scores[list(self.views)] = -torch.inf
+        view = int(scores.argmax())
+        if scores[view] == -torch.inf:
+            self.patience = 0
+            return
+        self.views = tuple(sorted((*self.views, view)))
+        if scores[view] > self.score:
+            self.best, self.score, self.patience = self.views, float(scores[view]), _PATIENCE
+        else:
+            self.patience -= 1
+
+
+def _grow_resamples(searches: Sequence[_Resample], grams: ViewGrams, progress: Progress) -> None:
+    """One view more for each."""
+    scores = []
+    for search in searches:
+        rows = search.rows.to(grams.products.device)
+        cosines = _cosine(grams.grown(search.views)[:, rows].double().unbind())  # (pairs, views)
+        scores.append(search.metric(cosines.mT.contiguous()))
+    for search, own in zip(searches, torch.nan_to_num(torch.stack(scores), nan=-torch.inf).cpu(), strict=True):
+        search.take(own)
+        progress(len(own))
+
+
+def _grown(beam: _Beam, pairs: PairViews) -> Tensor:
     """The products of every set's sums with each view added: (sets, 3, pairs, views)"""
     if beam.views == [()]:
-        return summed.own[None]
-    return beam.sums.unsqueeze(-1) + summed.added(beam.views) + summed.own
+        return pairs.own[None]
+    return beam.sums.unsqueeze(-1) + pairs.added(beam.views) + pairs.own
 
 
 def _scores(sums: Tensor, metric: BatchMetric) -> Tensor:

@@ -13,7 +13,7 @@ from layerwise.evaluate import evaluate
 from layerwise.measures import alignment, layer_similarity, token_similarity, uniformity
 from layerwise.mixes import LayerSet, parse_mix
 from layerwise.model import LayerModel
-from layerwise.objectives import squared_distance
+from layerwise.objectives import info_nce, squared_distance
 from layerwise.train import Corpus, DevSettings, read_corpus
 from layerwise.train.contrastive.batches import Batches
 from layerwise.train.contrastive.dev import DevScore
@@ -143,6 +143,27 @@ def test_a_student_comes_nearer_to_its_teacher(run, tiny_folders, options):
 def cosine_matrix(vectors):
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return unit @ unit.T
+
+
+@pytest.mark.parametrize("pooler", ["last @ mask in means", "attention(cls, mean)"])
+def test_the_queue_holds_what_a_slow_encoder_without_dropout_gives(folder, pooler):
+    what = recipe(term("info-nce", queue=6, momentum=0.0), columns=2, model={"pooler": pooler, "head": "mlp"})
+    encoder, corpus = encoder_of(folder), texts(4, 2)
+    student = build_student(what, encoder, seed=0).train()
+    batch, queue = batch_of(encoder, corpus, rows=4, pooler=student.pooler), student.terms["info-nce"].queue
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.mul_(1.1)
+        first = student(batch)["loss"]  # of an empty queue
+        assert int(queue.count) == 4
+        second = student.eval()(batch)
+    expected = student.run_pass(student.passes(batch)[0])["embeddings"][:4]  # momentum 0: as the student is now
+    torch.testing.assert_close(queue.vectors[:4], expected.detach())
+    assert torch.equal(queue.vectors[4:], torch.zeros_like(queue.vectors[4:]))
+    both = student.run_pass(student.passes(batch)[0])["embeddings"].view(2, 4, -1)
+    torch.testing.assert_close(second["loss"], info_nce(both[0], both[1], expected))
+    assert not any(parameter.requires_grad for parameter in queue.parameters())
+    assert first.isfinite()
 
 
 def test_the_second_view_has_words_twice(run, folder):

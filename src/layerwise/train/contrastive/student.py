@@ -82,7 +82,8 @@ class Student(BaseStudent):
         return LayerModel(self.encoder, self.pooler, heads=heads, **options)
 
     def _step(self, encoded: Encoded, batch: Mapping[str, Any]) -> Step:
-        tokens, mask, frozen = batch["input_ids"], batch["attention_mask"], batch.get("frozen")
+        tokens, mask = batch["input_ids"], batch["attention_mask"]
+        places, frozen = batch.get("places"), batch.get("frozen")
         columns = len(tokens) // len(batch["rows"])
         embeddings = _by_column(encoded["embeddings"], columns)
         views = {}
@@ -95,7 +96,12 @@ class Student(BaseStudent):
         return Step(
             embeddings=_gather_columns(embeddings),
             views=views,
-            local=LocalRows(embeddings, _by_column(tokens, columns), _by_column(mask, columns)),
+            local=LocalRows(
+                embeddings,
+                _by_column(tokens, columns),
+                _by_column(mask, columns),
+                None if places is None else _by_column(places, columns),
+            ),
             head=self.head,
             frozen=None if frozen is None else gather_rows(frozen),
         )
@@ -124,6 +130,8 @@ def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int, teacher_w
         in_features=0 if settings.head == "none" else layers.in_features,
         seed=seed + 2,
         teacher_width=teacher_width,
+        pooler=layers.pooler,
+        head=layers.head,
     )
     terms = {term.name: term.build(context) for term in recipe.objectives}
     weights = {term.name: term.weight for term in recipe.objectives}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from layerwise.encoder import LayerEncoder, resolve_layer
 from layerwise.errors import InputError
+from layerwise.mixes import LayerMix
 from layerwise.objectives import gather_rows
 from layerwise.registry import Registry
 from layerwise.settings import Settings
@@ -27,6 +28,7 @@ class LocalRows:
     embeddings: Tensor  # (columns, b, width)
     tokens: Tensor  # (columns, b, t)
     mask: Tensor  # (columns, b, t)
+    places: Tensor | None = None  # (columns, b, 3), where texts stand in a prompt
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class TermContext:
         in_features: The input width of the training head; 0 where there is none.
         seed: Of the term's new weights.
         teacher_width: Of a teacher's embeddings; 0 where there is none.
+        pooler: What makes embeddings of views, for terms that encode texts themselves.
+        head: Applied after it.
     """
 
     encoder: LayerEncoder
@@ -67,6 +71,8 @@ class TermContext:
     in_features: int
     seed: int
     teacher_width: int = 0
+    pooler: LayerMix | None = None
+    head: nn.Module | None = None
 
     def layer(self, number: int) -> int:
         """A layer's number from 0; a layer that the encoder does not have is refused."""

@@ -1,11 +1,16 @@
 """Contrast between sentences: InfoNCE as in SimCSE and LayerAttPooler, NT-Xent as in SG-BERT's baselines."""
 
-from typing import ClassVar, Literal
+from copy import deepcopy
+from typing import Annotated, ClassVar, Literal, Self
 
-from torch import Tensor
+import torch
+from pydantic import Field
+from torch import Tensor, nn
 
+from layerwise.encoder import LayerEncoder, layer_reader, read_views
 from layerwise.errors import InputError
-from layerwise.objectives import info_nce, nt_xent
+from layerwise.mixes import LayerAttention
+from layerwise.objectives import empty_places, enqueue, gather_rows, info_nce, momentum_update, nt_xent
 from layerwise.train.contrastive.terms.base import TERMS, Step, Term, TermContext, TermSettings
 from layerwise.train.loop.settings import Positive
 
@@ -19,6 +24,9 @@ class InfoNceSettings(TermSettings):
         hard_negative_weight: Added to the logit of each anchor's hard negative; the authors' code of LayerAttPooler has
             1.0, its paper and SimCSE's have none.
         symmetric: The mean with the loss in the other direction.
+        queue: How many embeddings of earlier sentences are further negatives (ESimCSE: 2.5 × the batch); 0: none. They
+            come from a momentum encoder without dropout, which takes the room of a second encoder and a pass forward.
+        momentum: How much of the momentum encoder's weights a step keeps.
     """
 
     reads_all_columns: ClassVar[bool] = True
@@ -26,6 +34,8 @@ class InfoNceSettings(TermSettings):
     temperature: Positive = 0.05
     hard_negative_weight: float = 0.0
     symmetric: bool = False
+    queue: Annotated[int, Field(ge=0)] = 0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.995
 
     def check_columns(self, columns: int) -> None:
         """A weight of hard negatives needs hard negatives."""
@@ -37,29 +47,93 @@ class InfoNceSettings(TermSettings):
         """A sentence and its positive."""
         return 2
 
-    def build(self, context: TermContext) -> "InfoNce":  # noqa: ARG002
+    def build(self, context: TermContext) -> "InfoNce":
         """Build the term."""
-        return InfoNce(self)
+        return InfoNce(self, MomentumQueue(self, context) if self.queue else None)
 
 
 class InfoNce(Term):
-    """InfoNCE over the first two columns, with the third as hard negatives where there is one."""
+    """InfoNCE over the first two columns, with the third as hard negatives where there is one, and with a queue."""
 
-    def __init__(self, settings: InfoNceSettings) -> None:
+    def __init__(self, settings: InfoNceSettings, queue: "MomentumQueue | None" = None) -> None:
         super().__init__()
         self.settings = settings
+        self.queue = queue
 
     def forward(self, step: Step) -> Tensor:
-        """The loss of anchors against all positives and hard negatives."""
-        columns = step.embeddings
-        return info_nce(
+        """The loss of anchors against all positives, hard negatives and the queue, which then takes the anchors."""
+        columns, queue = step.embeddings, self.queue
+        negatives = [columns[2]] if len(columns) > 2 else []
+        ignored = None
+        if queue is not None:
+            before = columns.shape[1] * (1 + len(negatives))
+            empty = empty_places(queue.vectors, queue.count)
+            ignored = torch.cat([empty.new_zeros(before), empty]).expand(columns.shape[1], -1)
+            negatives.append(queue.vectors.clone())
+        loss = info_nce(
             columns[0],
             columns[1],
-            columns[2] if len(columns) > 2 else None,
+            torch.cat(negatives) if negatives else None,
             temperature=self.settings.temperature,
             hard_negative_weight=self.settings.hard_negative_weight if len(columns) > 2 else 0.0,
             symmetric=self.settings.symmetric,
+            ignored=ignored,
         )
+        if queue is not None and self.training:
+            queue.add(step)
+        return loss
+
+
+class MomentumQueue(nn.Module):
+    """Embeddings of the latest sentences by a slow copy of encoder, pooler and head.
+
+    All of it is state of the module, so checkpoints hold it, and a resumed training continues with the same queue. Each
+    process encodes its rows and all of them queue the rows of all.
+    """
+
+    vectors: Tensor
+    count: Tensor
+
+    def __init__(self, settings: InfoNceSettings, context: TermContext) -> None:
+        super().__init__()
+        if context.pooler is None or context.head is None:
+            raise InputError("objective 'info-nce': a queue needs the pooler and head that make its embeddings")
+        self.momentum = settings.momentum
+        self.poolings, self.layers = list(context.pooler.poolings), list(context.pooler.layers)
+        self.register_buffer("vectors", torch.zeros(settings.queue, context.width))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.pooler = deepcopy(context.pooler)
+        self._trained = _trained_modules(context.encoder, context.pooler, context.head)
+        self.copies = nn.ModuleList(map(deepcopy, self._trained[:-1]))  # the encoder, and an attention
+        if isinstance(self.pooler, LayerAttention):
+            self.pooler = self.pooler.with_network(self.copies[-1])  # type: ignore[arg-type]
+        self.head = deepcopy(context.head)
+        self.requires_grad_(False).train(False)
+        self.reader = layer_reader(self.copies[0])
+
+    def train(self, mode: bool = True) -> Self:  # noqa: ARG002
+        """Always in evaluation mode: the copy has no dropout."""
+        return super().train(False)
+
+    @torch.no_grad()
+    def add(self, step: Step) -> None:
+        """Let the copy follow, and queue its embeddings of the first column."""
+        slow = [parameter for module in (*self.copies, self.head) for parameter in module.parameters()]
+        momentum_update(slow, [p for module in self._trained for p in module.parameters()], momentum=self.momentum)
+        for mine, theirs in zip(self.head.buffers(), self._trained[-1].buffers(), strict=True):  # of batch norm
+            mine.copy_(theirs)
+        local = step.local
+        places = None if local.places is None else local.places[0]
+        views = read_views(self.reader, local.tokens[0], local.mask[0], self.layers, self.poolings, places)
+        with torch.autocast(views.device.type, enabled=False):
+            embeddings: Tensor = self.head(self.pooler.combine_poolings(views))
+        enqueue(self.vectors, self.count, gather_rows(embeddings))
+
+
+def _trained_modules(encoder: LayerEncoder, pooler: object, head: nn.Module) -> tuple[nn.Module, ...]:
+    """In a tuple, so that they are no submodules: the encoder, the pooler's network where it has one, the head."""
+    network = [pooler.trained] if isinstance(pooler, LayerAttention) else []
+    return (encoder.model, *network, head)
 
 
 @TERMS.register("nt-xent")

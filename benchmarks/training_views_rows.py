@@ -1,0 +1,115 @@
+"""The rows of the table of training from a view: what each part adds to the mask token of a prompt.
+
+A row is a recipe of the package with values put in, on text of the folder that `training_views.py prepare` writes. A
+row may begin from the weights that another row reached, and may learn from a model or from another row.
+"""
+
+from dataclasses import dataclass
+
+WIKIPEDIA, TRIPLES, PAIRS = "wikipedia.txt", "nli.jsonl", "pairs.jsonl"
+MINILM, MPNET = "all-MiniLM-L6-v2", "all-mpnet-base-v2"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row.
+
+    Attributes:
+        label: How the table calls it.
+        recipe: Of the package.
+        sets: Values put into it.
+        text: The training text, a file of the prepared folder.
+        start: The row whose trained encoder it begins from; "": the pretrained one.
+        teachers: Models, or rows, that the objective `distil` learns from.
+        labels: Whether labels were used, here or by a teacher: "no", "triples", "teacher".
+    """
+
+    label: str
+    recipe: str
+    sets: tuple[str, ...] = ()
+    text: str = WIKIPEDIA
+    start: str = ""
+    teachers: tuple[str, ...] = ()
+    labels: str = "no"
+
+
+# SimCSE of 200,000 sentences, in batches of 128, at most 1,500 steps
+_SIMCSE = ("train.batch_size=128", "train.steps=1500", "train.learning_rate=1e-4", "data.limit=200000")
+_PLAIN = (*_SIMCSE, "data.repetition=0")
+_SG = ("objective.sg.weight=0.1",)
+_SSCL = ("objective.info-nce.weight=0", "objective.sscl.layers=[-2]")
+_ATTENTION = ('model.pooler="attention(mask in means, mean in means, last=mask in means)"',)
+_RANKING = ("objective.ranking.weight=1.0",)
+_LISTS = ("objective.distil.weight=1.0", "objective.distil.vectors=0")
+_TRIPLES = ("train.batch_size=256", "train.steps=650", "dev.every=100", 'model.pooler="last @ mask in means"')
+_MASKED = (*_TRIPLES, "model.head=none", "model.keep_head=false")
+_DISTIL = ("train.steps=4000", "dev.every=250", "data.limit=200000")
+
+
+def _simcse(label: str, *sets: str, **options: str | tuple[str, ...]) -> Row:
+    return Row(label, "small-prompt-simcse", (*_SIMCSE, *sets), **options)  # type: ignore[arg-type]
+
+
+def _distil(label: str, *sets: str, teachers: tuple[str, ...] = (MINILM,)) -> Row:
+    return Row(label, "small-prompt-distil", (*_DISTIL, *sets), teachers=teachers, labels="teacher")
+
+
+WITHOUT_LABELS = {
+    "cls": Row("[CLS], SimCSE", "small-simcse", _SIMCSE),
+    "cls-plain": Row("[CLS] without a head, SimCSE", "small-simcse", (*_SIMCSE, "model.head=none")),
+    "mean": Row(
+        "mean of the tokens, SimCSE", "small-simcse", (*_SIMCSE, 'model.pooler="last @ mean"', "model.head=none")
+    ),
+    "mask": Row("mask of a prompt, SimCSE", "small-prompt-simcse", _PLAIN),
+    "cls-repetition": Row("[CLS] + repetition", "small-simcse", (*_SIMCSE, "data.repetition=0.32")),
+    "repetition": _simcse("mask + repetition"),
+    "sg": _simcse("mask + repetition + SG-OPT", *_SG),
+    "sscl": _simcse("mask + repetition + SSCL", *_SSCL),
+    "sscl-9": _simcse(
+        "mask + repetition + SSCL, layer 9", "objective.info-nce.weight=0", "objective.sscl.layers=[9]",
+        "objective.sscl.negative_weight=0.5",
+    ),
+    "attention": _simcse("mask + repetition + attention over layers", *_ATTENTION),
+    "attention-train": _simcse(
+        "mask + repetition + attention in training only", *_ATTENTION, 'model.inference="last @ mask in means"'
+    ),
+    "ranking": _simcse("mask + repetition + ranking of two passes", *_RANKING),
+    "ranking-teacher": _simcse(
+        "mask + repetition + ranking of two passes and of a SimCSE teacher", *_RANKING, *_LISTS,
+        teachers=("repetition",),
+    ),
+    "queue": _simcse("mask + repetition + momentum queue", "objective.info-nce.queue=320"),
+    "all": _simcse(
+        "mask + repetition + SG-OPT + SSCL + attention + ranking", *_SG, *_RANKING, *_ATTENTION,
+        "objective.sscl.weight=0.5",
+        'objective.sscl.anchors="last"', "model.head=linear", "model.keep_head=true",
+    ),
+}  # fmt: skip
+WITH_LABELS = {
+    "nli-cls": Row(
+        "[CLS], NLI triples", "small-sup", ("train.steps=650", "dev.every=100"), TRIPLES, labels="triples"
+    ),
+    "nli": Row("mask, NLI triples", "small-sup", _MASKED, TRIPLES, labels="triples"),
+    "nli-start": Row(
+        "mask, NLI triples, begun from mask + repetition", "small-sup", (*_MASKED, "train.learning_rate=1e-4"), TRIPLES,
+        start="repetition", labels="triples",
+    ),
+    "pairs": Row(
+        "mask, pairs of NLI, Quora and captions", "small-sup-eq6", (*_MASKED, "train.steps=1500"), PAIRS,
+        labels="pairs",
+    ),
+    "pairs-nli": Row(
+        "mask, those pairs, then NLI triples", "small-sup", (*_MASKED, "train.learning_rate=1e-4"), TRIPLES,
+        start="pairs", labels="triples",
+    ),
+}  # fmt: skip
+TAUGHT = {
+    "distil-minilm": _distil("mask, taught by all-MiniLM-L6-v2"),
+    "distil-minilm-lists": _distil("mask, its similarities alone", "objective.distil.vectors=0"),
+    "distil-minilm-vectors": _distil("mask, its vectors alone", 'objective.distil.similarities="none"'),
+    "distil-minilm-mle": _distil("mask, its order and vectors", 'objective.distil.similarities="list-mle"'),
+    "distil-mpnet": _distil("mask, taught by all-mpnet-base-v2", teachers=(MPNET,)),
+    "distil-mpnet-mean": _distil("mean, taught by all-mpnet-base-v2", 'model.pooler="last @ mean"', teachers=(MPNET,)),
+}
+ROWS: dict[str, Row] = {**WITHOUT_LABELS, **WITH_LABELS, **TAUGHT}
+GROUPS = {"without-labels": WITHOUT_LABELS, "with-labels": WITH_LABELS, "taught": TAUGHT}
