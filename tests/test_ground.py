@@ -112,3 +112,14 @@ def test_small_numbers_are_not_shown_as_nothing(value, text):
     from layerwise.cli.screen import decimals
 
     assert decimals(value, 3) == text
+
+
+def test_a_narrow_table_cuts_no_name(monkeypatch, capsys):
+    from layerwise.cli.screen import print_table
+
+    monkeypatch.setenv("COLUMNS", "40")
+    name = "coordination_inversion_of_a_long_name"
+    print_table(("task", "metric", "rows"), [(name, "accuracy", "10,000/10,000")])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert "".join(line.split()[0] for line in lines[3:] if line.strip()) == name

@@ -61,7 +61,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     table = Table(box=box.SIMPLE_HEAD)
     for place, column in enumerate(columns):
         numeric = all(row[place][:1].isdigit() or row[place][:1] in "-+" for row in rows if row[place])
-        table.add_column(Text(printable(column)), justify="right" if place and numeric else "left")
+        table.add_column(Text(printable(column)), justify="right" if place and numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_printable_lines(cell)) for cell in row))
     console = Console()
