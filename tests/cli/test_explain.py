@@ -127,3 +127,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(monkeypatch, capfd, pair, words):
 
 def test_a_missing_model_is_told_at_once(monkeypatch, capfd, tmp_path):
     assert_one_line(*run_main(monkeypatch, capfd, "explain", tmp_path / "none", "a", "b"), "none")
+
+
+@pytest.mark.parametrize(("texts", "name"), [(("", "b"), "TEXT_A"), (("a", " "), "TEXT_B")])
+def test_an_empty_text_is_refused(monkeypatch, capfd, pair, texts, name):
+    said = run_main(monkeypatch, capfd, "explain", pair[0], *texts)
+    assert_one_line(*said, f"{name} is empty; give a sentence, in quotes where it holds spaces")

@@ -38,6 +38,9 @@ def explain(
     """Explain the cosine of two sentences exactly, as a sum over their words and layers."""
     if top < 1:
         raise InputError(f"--top {top}: give 1 or more")
+    for name, text in (("TEXT_A", left), ("TEXT_B", right)):
+        if not text.strip():
+            raise InputError(f"{name} is empty; give a sentence, in quotes where it holds spaces")
     if out is not None:
         if out.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"{out}: an explanation is an HTML file; name one that ends in .html")
