@@ -28,6 +28,7 @@ from layerwise.embed.job import chunks
 from layerwise.encoder import no_progress
 from layerwise.errors import InputError, LayerwiseError, MixError
 from layerwise.model import LayerModel
+from support.commands import assert_one_line, run_main
 from support.forks import Forked
 from support.tiny import WIDTH, WORDS
 
@@ -568,6 +569,13 @@ def test_a_run_that_wrote_nothing_is_in_nobodys_way(tmp_path, tiny_bert):
     with pytest.raises(InputError, match=r"rows\.csv: no column 'txt'; it has 'text'"):
         embed(tiny_bert, path, tmp_path / "out", "txt")
     assert embed(tiny_bert, path, tmp_path / "out").rows == 1
+
+
+def test_a_missing_column_names_the_options_of_columns(tmp_path, tiny_bert, monkeypatch, capfd):
+    path = tmp_path / "rows.csv"
+    path.write_text("text\na river\n")
+    said = run_main(monkeypatch, capfd, "embed", tiny_bert, path, "-o", tmp_path / "out", "--keep", "id")
+    assert_one_line(*said, "rows.csv: no column 'id'; it has 'text'", "--column, others by --keep")
 
 
 def test_a_second_run_on_the_same_folder_is_refused(tmp_path, tiny_bert, text_file):

@@ -104,7 +104,7 @@ def embed(
                 progress=progress,
             )
     except MissingColumnError as error:
-        raise InputError(f"{error}; name the column of the text by --column") from error
+        raise InputError(f"{error}; name the column of the text by --column, others by --keep") from error
     except KeyboardInterrupt as stopped:
         kept = any(shards.glob("part-*"))
         say_error(
