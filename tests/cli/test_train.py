@@ -101,8 +101,10 @@ def test_one_seed_leaves_a_model_with_its_scores(tiny_bert, data, tmp_path):
     assert not np.allclose(model.encode(WORDS[:5]), LayerModel.load(tiny_bert, mix="last @ cls").encode(WORDS[:5]))
 
 
-def test_the_score_is_that_of_the_saved_model(tiny_bert, data, tmp_path):
-    trained("small-lap-unsup", tiny_bert, data, tmp_path / "run")
+def test_the_score_is_that_of_the_saved_model(tiny_bert, data, tmp_path, caplog):
+    with caplog.at_level("INFO", "layerwise"):
+        trained("small-lap-unsup", tiny_bert, data, tmp_path / "run")
+    assert "scoring the trained model on stsb" in caplog.text  # which may take longer than the training
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     again = evaluate(str(tmp_path / "run" / "model"), ["stsb"], data=str(data))
     assert result["scores"]["stsb"] == pytest.approx(again.runs[0].results["stsb"].score, abs=1e-3)

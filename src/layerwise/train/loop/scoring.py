@@ -44,6 +44,7 @@ def check_unseen(dev: str, tasks: Sequence[Task]) -> None:
 
 def score_model(model: LayerModel, tasks: Sequence[Task], data: str | None = None) -> Evaluation:
     """Scores by SentEval's protocol. Views are not cached: no other run will have these weights."""
+    log.info("scoring the trained model on %s", ", ".join(task.name for task in tasks))
     return evaluate(LayerSubject(model, cache=False), tasks, data=data)
 
 
