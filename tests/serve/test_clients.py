@@ -1,7 +1,10 @@
 """The clients that people use, with the lines of docs/serving.md, against a real server."""
 
 import base64
+import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +63,15 @@ def test_the_lines_of_the_docs_run(block, server, tiny_layers, capsys):
     vectors = run_lines(block, server).get("vectors")
     assert vectors is None or len(vectors[0]) == tiny_layers.encoder.width
     capsys.readouterr()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_curl_line_of_the_docs_runs(server, tiny_layers):
+    (line,) = re.findall(r"^curl .*?\n```", DOCS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    line = line.removesuffix("```").replace("http://127.0.0.1:8000", server.url).replace('"default"', '"tiny"')
+    answer = json.loads(subprocess.run(["bash", "-c", line], check=True, capture_output=True, timeout=60).stdout)
+    expected = tiny_layers.with_mix("last-2 @ mean").encode(["A cat sat."], truncate_dim=4)
+    np.testing.assert_allclose([item["embedding"] for item in answer["data"]], expected, **NEAR)
 
 
 def test_the_lines_of_the_readme_run(server, capsys):
