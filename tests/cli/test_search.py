@@ -382,6 +382,26 @@ def test_without_labels_by_neighbouring_lines(made, tiny_bert, tmp_path):
     assert_unlabelled(said, LayerSearch(dev=None).fit(views[:-1], views[1:]), pairs=PAIRS - 1)
 
 
+def test_without_labels_only_the_rows_of_a_split(made, tiny_bert, tmp_path):
+    rows = [row | {"split": "dev" if n < 20 else "test"} for n, row in enumerate(made.rows)]
+    write(tmp_path / "pairs.csv", rows)
+    splits = 'splits = { dev = ["dev"], test = ["test"] }'
+    (tmp_path / "mine.toml").write_text(f'[[task]]\nname = "mine"\nkind = "sts"\nfile = "pairs.csv"\n{splits}\n')
+    said = call_json("search", tiny_bert, tmp_path / "mine.toml", "--no-labels", "pairs", "--split", "dev")
+    views = [side["mean"][:20] for side in made.views]
+    assert_unlabelled(said, LayerSearch(dev=None).fit(*views), pairs=20)
+
+
+@pytest.mark.parametrize("words", [("--layers", "0-7"), ("--max-layer", "5")])
+def test_layers_that_the_model_has_not_are_refused_before_texts_are_read(monkeypatch, capfd, tiny_bert, pairs, words):
+    def encode(*_, **__):
+        raise ModelError("texts were read")
+
+    monkeypatch.setattr("layerwise.encoder.LayerEncoder.encode_layers", encode)
+    assert_one_line(*run_main(monkeypatch, capfd, "search", tiny_bert, pairs, *words), "There is no layer 5")
+    assert_one_line(*run_main(monkeypatch, capfd, "search", tiny_bert, pairs), "texts were read")
+
+
 # Mistakes
 
 UNLOADED = {  # refused before a model is looked for
@@ -424,6 +444,13 @@ UNLOADED = {  # refused before a model is looked for
     "{csv} --save {csv}": ("pairs.csv: is not empty; give another folder",),
     "{csv} --save {csv}/model": ("model: ", "pairs.csv is a file, not a folder; give another path"),
     "{csv} --no-labels magic": ("Unknown --no-labels 'magic'. Known: dropout, pairs, neighbours",),
+    "{csv} --no-labels pairs --metric pearson": ("--metric is for graded pairs; leave it out with --no-labels",),
+    "{csv} --no-labels all --dev 5": ("--dev is for graded pairs",),
+    "{csv} --no-labels dropout --splits 2": ("--splits is for graded pairs",),
+    "{csv} --no-labels pairs --score label": ("--score is for graded pairs",),
+    "{csv} --split test": ("pairs.csv: --split is for tasks; take rows of a file by a column: --where split=test",),
+    "{csv} --pooling all": ("--pooling all is for a search of views; add --prompts auto or --scale unit",),
+    "{tmp}/gap.txt --no-labels all": ("gap.txt:2: the line is empty; give a text, or drop the row",),
     "{csv} --no-labels pairs --method magic": ("Unknown method 'magic'. Known: auto",),
     "{csv} --no-labels pairs --method weights": ("Layer weights need pairs with scores or labels",),
     "{csv} --metric mrr@10 --method weights": ("Layer weights need pairs with scores or labels",),
@@ -468,6 +495,7 @@ def places(made, tmp_path, pairs):
     changed("zero.csv", None, label=0)
     for name, count in (("few", 4), ("eight", 8), ("one", 1)):
         write(tmp_path / f"{name}.csv", rows[:count])
+    (tmp_path / "gap.txt").write_text("a door\n\na river\n")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     return {"tmp": tmp_path, "csv": pairs, "full": tmp_path / "full"}

@@ -145,11 +145,14 @@ def search(
         check_free(save, overwrite)
     if no_labels is not None:
         check_known(no_labels, _UNLABELLED, "--no-labels")
+        _check_ungraded(metric=metric, score=score, dev=dev, splits=splits)
     views = ViewOptions.of(prompts, scale, less, corpus, max_cost, max_passes, needed=no_labels == "all")
     space = Space.parse(layers, highest=max_layer)
     reading = {"format": input_format, "encoding": encoding, "delimiter": delimiter}
-    rows = _read(pairs, left, right, score, where, reading, metric, no_labels, data)
+    rows = _read(pairs, left, right, score, where, reading, metric, no_labels, split, data)
     names = [name.strip() for name in pooling.split(",")] if pooling else []
+    if views is None and "all" in names:
+        raise InputError("--pooling all is for a search of views; add --prompts auto or --scale unit, or name poolings")
     if rows.task.has_classes and no_labels is None:
         _check_classes(rows, names, metric, method, dev, head)
         chosen_space = None if (layers, max_layer) == ("all", None) else space
@@ -163,7 +166,10 @@ def search(
             rows, no_labels=no_labels, method=method, layers=layers, max_layer=max_layer, head=head, table=table
         )
     fixed = dev is None and splits is None and limit is None
-    rows, parts = rows_to_search(rows, split=split, fixed=fixed) if no_labels is None else (rows, None)
+    if no_labels is None:
+        rows, parts = rows_to_search(rows, split=split, fixed=fixed)
+    else:
+        rows, parts = rows if split is None else rows.of_role(split), None
     rows = rows if limit is None else rows.limited(limit, seed=seed)
     chosen = LayerSearch(
         metric=None if no_labels else metric or rows.task.metric,
@@ -176,6 +182,7 @@ def search(
     )
     check_request(pairs, rows, [name for name in names if name != "all"], chosen, head=head)
     loaded = LayerModel.load(model, **loading)
+    space.bits(loaded.encoder.depth + 1)  # refuses layers that the model has not, before any text is read
     if views is not None:
         asked = (loaded, rows, names, chosen, views)
         found = search_text_views(*asked, no_labels) if no_labels else search_views_of(*asked)
@@ -205,6 +212,13 @@ def _search_pairs(
             )
         first, second = alike_texts(no_labels, rows.left, rows.right, seed=search.seed)
         return search_text(model, first, second, poolings, search, watch, criterion=no_labels, show_progress_bar=bar)
+
+
+def _check_ungraded(**options: object) -> None:
+    """Refuse what a search without labels has no use for."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"--{name} is for graded pairs; leave it out with --no-labels")
 
 
 def _check_classes(
@@ -239,6 +253,7 @@ def _read(
     reading: "Mapping[str, str | None]",
     metric: str | None,
     no_labels: str | None,
+    split: str | None,
     data: str | None,
 ) -> "TaskRows":
     """The rows of a plain file of pairs, or of a task."""
@@ -262,6 +277,8 @@ def _read(
                 f"{', '.join(_SEARCHED)}, or compare layers: layerwise evaluate MODEL --tasks {path} --every-layer"
             )
         return load_task(task, data)
+    if split is not None:
+        raise InputError(f"{path}: --split is for tasks; take rows of a file by a column: --where split={split}")
     retrieval = no_labels is None and RetrievalMetric.parse(metric or "")
     graded = None if no_labels else score or (None if retrieval else "score")
     if not no_labels and (input_format or guess_format(path)) == "text":

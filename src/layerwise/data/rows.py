@@ -120,7 +120,8 @@ def written_text_of(source: RowSource, row: Row, column: int) -> str:
     """A column's value, which must be a text that is not empty."""
     text = text_of(source, row, column)
     if not text.strip():
-        raise source.fail(row.place, f"column {source.columns[column]!r} is empty; give a text, or drop the row")
+        what = "the line" if source.format == "text" else f"column {source.columns[column]!r}"
+        raise source.fail(row.place, f"{what} is empty; give a text, or drop the row")
     return text
 
 
