@@ -129,6 +129,34 @@ class ViewResult:
         return list(dict.fromkeys(chain.from_iterable((*rows.left, *rows.right) for rows in parts)))
 
 
+class TimedViews:
+    """Encodes texts for a search of views, from the cache if they are there, and adds up the time that takes.
+
+    Args:
+        model: Whose encoder reads the texts.
+        prompt: What is put before them.
+        show_progress_bar: Show one of the sentences.
+    """
+
+    def __init__(self, model: LayerModel, prompt: str, show_progress_bar: bool) -> None:
+        self.encoder = model.encoder
+        self.prompt = prompt
+        self.show_progress_bar = show_progress_bar
+        self.spent = 0.0
+
+    def __call__(self, texts: list[str], poolings: list[str]) -> dict[str, Array]:
+        """(texts), poolings -> pooling -> (texts, layers, width)."""
+        start = time.perf_counter()
+        prompted = [self.prompt + text for text in texts]
+        views = self.encoder.encode_layers(prompted, poolings, cache=True, show_progress_bar=self.show_progress_bar)
+        self.spent += time.perf_counter() - start
+        return views
+
+    def seconds_since(self, began: float) -> dict[str, float]:
+        """How long views took, and the search around them."""
+        return {"views": self.spent, "search": time.perf_counter() - began - self.spent}
+
+
 def search_views(
     model: LayerModel,
     pairs: TaskRows,
@@ -150,22 +178,15 @@ def search_views(
         corpus_name: What that text is called, for the record.
         show_progress_bar: Show one of the sentences.
     """
-    began, spent, prompt = time.perf_counter(), [0.0], model.prompt()
-
-    def encode(texts: list[str], poolings: list[str]) -> dict[str, Array]:
-        start = time.perf_counter()
-        prompted = [prompt + text for text in texts]
-        views = model.encoder.encode_layers(prompted, poolings, cache=True, show_progress_bar=show_progress_bar)
-        spent[0] += time.perf_counter() - start
-        return views
-
+    began, prompt = time.perf_counter(), model.prompt()
+    encode = TimedViews(model, prompt, show_progress_bar)
     own, *_ = model.mix.poolings
     prices = prices_of(model.encoder, [*search.poolings, own], pairs.left)
     with watch("Searching", None) as progress:
         search.progress = progress
         search.fit(encode, pairs.left, pairs.right, pairs.labels, prices=prices, own=own, corpus=corpus)
         search.report_, search.front_  # noqa: B018 - computed while their time is taken
-    seconds = {"views": spent[0], "search": time.perf_counter() - began - spent[0]}
+    seconds = encode.seconds_since(began)
     record = FittedOn.of(corpus, source=corpus_name, what=CENTRES) if corpus is not None else None
     return ViewResult(model, pairs, search, record, seconds, prompt, model_notes(model, search))
 

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from layerwise.encoder import Array
 from layerwise.mixes import LayerViews
 from layerwise.model import LayerModel
 from layerwise.postprocess import LAYERS, FittedOn
 from layerwise.search.alike import ALIKE, alike_and_unlike
 from layerwise.search.run import Watch, chosen_model, kept_model, model_notes, unwatched
 from layerwise.search.view_cost import prices_of
-from layerwise.search.view_run import CENTRES
+from layerwise.search.view_run import CENTRES, TimedViews
 from layerwise.search.view_search import ViewMix, ViewSearch
 from layerwise.texts import unique_texts
 
@@ -130,15 +129,8 @@ def search_view_text(
         criteria: Of `ALIKE`, by which text is alike.
         show_progress_bar: Show one of the sentences.
     """
-    began, spent, prompt = time.perf_counter(), [0.0], model.prompt()
-
-    def encode(some: list[str], poolings: list[str]) -> dict[str, Array]:
-        start = time.perf_counter()
-        prompted = [prompt + text for text in some]
-        views = model.encoder.encode_layers(prompted, poolings, cache=True, show_progress_bar=show_progress_bar)
-        spent[0] += time.perf_counter() - start
-        return views
-
+    began, prompt = time.perf_counter(), model.prompt()
+    encode = TimedViews(model, prompt, show_progress_bar)
     own, *_ = model.mix.poolings
     prices = prices_of(model.encoder, [*search.poolings, own], texts)
     searches: dict[str, ViewSearch] = {}
@@ -154,7 +146,7 @@ def search_view_text(
         for name, one in searches.items()
     )
     last = {name: one.score(last_mix) for name, one in searches.items()}
-    seconds = {"views": spent[0], "search": time.perf_counter() - began - spent[0]}
+    seconds = encode.seconds_since(began)
     notes = model_notes(model, search)
     return ViewTextResult(model, unique_texts(texts)[0], proposals, last_mix, last, seconds, prompt, notes)
 
