@@ -190,11 +190,7 @@ def show_views(result: "ViewResult") -> None:
     ]  # fmt: skip
     heads = ("passes", "blocks", "work", "best set that costs no more", "dev", "unseen")
     print_table(heads, front, title="Quality against cost")
-    if result.prompt:
-        print_line(f"Put before the texts: {result.prompt!r}.")
-    for warning in result.warnings:
-        print_line(f"Note: {warning}.")
-    print_line(spent(result.seconds))
+    _show_notes(result)
 
 
 def show_text_views(result: "ViewTextResult") -> None:
@@ -207,6 +203,10 @@ def show_text_views(result: "ViewTextResult") -> None:
     title = "How many standard deviations alike and unlike sentences lie apart, by each criterion"
     print_table(("", "views", *result.last), rows, title=title)
     print_line(f"{result}")
+    _show_notes(result)
+
+
+def _show_notes(result: "ViewResult | ViewTextResult") -> None:
     if result.prompt:
         print_line(f"Put before the texts: {result.prompt!r}.")
     for warning in result.warnings:
