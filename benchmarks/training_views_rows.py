@@ -109,6 +109,8 @@ TAUGHT = {
     "distil-minilm-vectors": _distil("mask, its vectors alone", 'objective.distil.similarities="none"'),
     "distil-minilm-mle": _distil("mask, its order and vectors", 'objective.distil.similarities="list-mle"'),
     "distil-mpnet": _distil("mask, taught by all-mpnet-base-v2", teachers=(MPNET,)),
+    "distil-mpnet-6": _distil("mask, 6 blocks, taught by all-mpnet-base-v2", "model.blocks=6", teachers=(MPNET,)),
+    "distil-mpnet-3": _distil("mask, 3 blocks, taught by all-mpnet-base-v2", "model.blocks=3", teachers=(MPNET,)),
     "distil-mpnet-mean": _distil("mean, taught by all-mpnet-base-v2", 'model.pooler="last @ mean"', teachers=(MPNET,)),
 }
 ROWS: dict[str, Row] = {**WITHOUT_LABELS, **WITH_LABELS, **TAUGHT}

@@ -28,8 +28,7 @@ SIZES = (50, 100, 200, 350, 1000)
 COLUMNS = {"as they are": (None, ""), "mean, A": (0, "A"), "8, A": (8, "A"), "mean, B": (0, "B"), "8, B": (8, "B")}
 TRANSFER = ("trec", "mrpc", "sst2_sentences", "cr")
 QUORA, NEIGHBOURS, ALIKE = 4000, 1000, 600
-FREE = "all prompts, any number of passes"
-WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts", FREE)
+WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts")
 
 
 def main() -> None:
@@ -40,6 +39,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?")
     parser.add_argument("--parts", default="dev,rows,cost,few")
     parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--rows", help="of the table, with semicolons; all without it")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.part == "prepare":
@@ -48,7 +48,7 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = True
     name = Path(options.model).name if options.model != "default" else "all-MiniLM-L6-v2"
     out = options.out or RESULTS / f"views-{name}.json"
-    bench = Bench(options.folder, options.model, options.sets.split(","))
+    bench = Bench(options.folder, options.model, options.sets.split(","), options.rows and options.rows.split(";"))
     protocol = {"model": name, "pairs": DEV, "splits": SPLITS, "resamples": RESAMPLES, "bags": BAGS}
     for result in bench.run(options.parts.split(",")):  # after every search, so that nothing is lost
         out.write_text(json.dumps(protocol | result, indent=1) + "\n", encoding="utf-8")
@@ -161,13 +161,13 @@ class Remembered:
 class Bench:
     """One model on all sets."""
 
-    def __init__(self, folder, model, sets):
+    def __init__(self, folder, model, sets, labels=None):
         from layerwise import LayerModel
         from layerwise.encoder import prompts_for
         from layerwise.search.view_cost import prices_of
 
         facts = json.loads((folder / "views.json").read_text())
-        self.sets = {name: facts["sets"][name] for name in sets}
+        self.sets, self.labels = {name: facts["sets"][name] for name in sets}, labels
         self.dev, self.quora, self.transfer = facts["dev"], facts["quora"], facts["transfer"]
         self.text, self.following = facts["B"], facts["neighbours"]
         self.model = LayerModel.load(model)
@@ -203,7 +203,6 @@ class Bench:
                 "mean and one mask prompt": ([self.own, *one], None),
                 "one prompt, one pass": (self.all, 1),
                 "all prompts": (self.all, None),
-                FREE: (self.all, None),
             }
         echo, eol, knowledge = (self.by_prompt[name] for name in ("echo", "eol", "knowledge"))
         return {
@@ -217,7 +216,6 @@ class Bench:
             "plain, echo and knowledge": (["mean", *echo, *knowledge], None),
             "one prompt, one pass": (self.all, 1),
             "all prompts": (self.all, None),
-            FREE: (self.all, None),
         }
 
     def run(self, parts):
@@ -258,8 +256,10 @@ class Bench:
     def part_rows(self, name, rows, result):
         """Every row and column of the table."""
         for label, (poolings, passes) in self.rows().items():
+            if self.labels and label not in self.labels:
+                continue
             for column, (less, corpus) in COLUMNS.items():
-                if (label not in WHOLE or passes or label == FREE) and column not in ("as they are", "8, A"):
+                if (label not in WHOLE or passes) and column not in ("as they are", "8, A"):
                     continue
                 splits = SPLITS if label in WHOLE else FEWER_SPLITS
                 search = self.search(
@@ -269,7 +269,6 @@ class Bench:
                     corpus=corpus,
                     max_passes=passes,
                     splits=splits,
-                    any_pass=label == FREE,
                 )
                 cell = facts_of(search, gain=label == "all prompts")
                 result.setdefault(label, {}).setdefault(column, {})[name] = cell

@@ -249,14 +249,3 @@ def test_resamples_of_one_grade_choose_nothing():
     rows = np.arange(PAIRS)
     search = planted.fit(parts=[(rows[:60], rows[60:])], bags=4, resamples=50)
     assert search.best_.mix.poolings
-
-
-def test_resamples_may_take_any_pass():
-    planted = Planted()
-    within = planted.fit(bags=8, most=1)
-    free = planted.fit(bags=8, most=1, any_pass=True)
-    assert len({name for name, _ in parts_of(within.best_.mix)}) == 1
-    assert {name for name, _ in parts_of(free.best_.mix)} == {name for name, _ in GOOD}
-    assert free.best_.test > within.best_.test
-    with pytest.raises(InputError, match="leave out max_cost"):
-        planted.fit(any_pass=True, max_cost=1.0)

@@ -67,8 +67,6 @@ class ViewSearch(Parameters):
         width: Sets of each size that the beam keeps; 1 is greedy.
         bags: How many resamples of the choosing pairs choose again among the passes of the best set; every view then
             counts as often as it was chosen, which generalises better. 0 leaves the best set as it is.
-        any_pass: Whether the resamples may choose among all passes of the full search: a little better, and many times
-            as expensive, because the embedding then needs most of the prompts.
         keep: Poolings that go from the first look into the full search.
         look: Pairs of the choosing ones that have the first look; all without it.
         max_cost: The most that an embedding may cost, in passes through all blocks.
@@ -96,7 +94,6 @@ class ViewSearch(Parameters):
         most: int = 8,
         width: int = 8,
         bags: int = 30,
-        any_pass: bool = False,
         keep: int = 24,
         look: int | None = None,
         max_cost: float | None = None,
@@ -116,7 +113,6 @@ class ViewSearch(Parameters):
         self.most = most
         self.width = width
         self.bags = bags
-        self.any_pass = any_pass
         self.keep = keep
         self.look = look
         self.max_cost = max_cost
@@ -161,8 +157,6 @@ class ViewSearch(Parameters):
             raise InputError(f"{len(left)} and {len(right)} sentences for {len(self._gold)} scores: the lengths differ")
         self._corpus = corpus if corpus is None or isinstance(corpus, Corpus) else Corpus(corpus, encode, self.device)
         self._names = list(dict.fromkeys(str(parse_pooling(name)) for name in self.poolings))
-        if self.any_pass and (self.max_cost is not None or self.max_passes is not None):
-            raise InputError("any_pass takes as many passes as help; leave out max_cost and max_passes, or any_pass")
         if not self._names:
             raise InputError("No poolings to search; give one or more, such as 'mean' or 'last in eol'")
         self.parts_, self.left_out_ = self._splits()
@@ -313,7 +307,6 @@ class ViewSearch(Parameters):
         """The best set within a budget for each number of components, the best of them first."""
 
         limits = Limits(candidates, budget, self.max_passes, self.prices_.depth)
-        unlimited = self.any_pass and budget is None
         found = []
         for less in self.less:
             views = candidates.views(self.scale, less)
@@ -325,8 +318,7 @@ class ViewSearch(Parameters):
                 seen |= {tuple(places[list(chosen)].tolist()): score for chosen, score in scored.items()}
             if seen:
                 best = min(seen, key=lambda chosen: (-seen[chosen], len(chosen), chosen))
-                usable = np.ones(len(candidates.names), dtype=bool) if unlimited else limits.within(best)
-                counts = self._bagged(candidates, views, usable) if self.bags else {}
+                counts = self._bagged(candidates, views, limits.within(best)) if self.bags else {}
                 counts = counts or dict.fromkeys(best, 1)
                 cosines = views.cosines(list(counts), list(map(float, counts.values())))
                 score = float(candidates.metric(cosines[None].contiguous())[0])
