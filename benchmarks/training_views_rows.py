@@ -78,6 +78,10 @@ WITHOUT_LABELS = {
         "mask + repetition + ranking of two passes and of a SimCSE teacher", *_RANKING, *_LISTS,
         teachers=("repetition",),
     ),
+    "ranking-two-teachers": _simcse(
+        "mask + repetition + ranking of two passes and of two SimCSE teachers", *_RANKING, *_LISTS,
+        teachers=("repetition", "sg"),
+    ),
     "queue": _simcse("mask + repetition + momentum queue", "objective.info-nce.queue=320"),
     "all": _simcse(
         "mask + repetition + SG-OPT + SSCL + attention + ranking", *_SG, *_RANKING, *_ATTENTION,
@@ -109,6 +113,7 @@ TAUGHT = {
     "distil-minilm-vectors": _distil("mask, its vectors alone", 'objective.distil.similarities="none"'),
     "distil-minilm-mle": _distil("mask, its order and vectors", 'objective.distil.similarities="list-mle"'),
     "distil-mpnet": _distil("mask, taught by all-mpnet-base-v2", teachers=(MPNET,)),
+    "distil-two": _distil("mask, taught by both", teachers=(MINILM, MPNET)),
     "distil-mpnet-mean": _distil("mean, taught by all-mpnet-base-v2", 'model.pooler="last @ mean"', teachers=(MPNET,)),
 }
 ROWS: dict[str, Row] = {**WITHOUT_LABELS, **WITH_LABELS, **TAUGHT}
