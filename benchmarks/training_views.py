@@ -249,7 +249,8 @@ class Bench:
 
         row = ROWS[name]
         teachers = [self._model(teacher, seed) for teacher in row.teachers]
-        sets = [*row.sets, *(f"objective.distil.teacher={json.dumps(teacher)}" for teacher in teachers)]
+        named = json.dumps(teachers if len(teachers) > 1 else teachers[0]) if teachers else ""
+        sets = [*row.sets, *([f"objective.distil.teacher={named}"] if named else [])]
         recipe = load_recipe(row.recipe, [*sets, f'data.files=["{(self.folder / row.text).resolve()}"]', *self._put_in])
         encoder = self.model_of(row.start, seed) if row.start else self._model(STUDENT, seed)
         job = ContrastiveJob(recipe, encoder=encoder, corpus=self._corpus(recipe), data=str(self.folder))

@@ -78,6 +78,10 @@ WITHOUT_LABELS = {
         "mask + repetition + ranking of two passes and of a SimCSE teacher", *_RANKING, *_LISTS,
         teachers=("repetition",),
     ),
+    "ranking-two-teachers": _simcse(
+        "mask + repetition + ranking of two passes and of two SimCSE teachers", *_RANKING, *_LISTS,
+        teachers=("repetition", "sg"),
+    ),
     "queue": _simcse("mask + repetition + momentum queue", "objective.info-nce.queue=320"),
     "all": _simcse(
         "mask + repetition + SG-OPT + SSCL + attention + ranking", *_SG, *_RANKING, *_ATTENTION,
@@ -111,6 +115,7 @@ TAUGHT = {
     "distil-mpnet": _distil("mask, taught by all-mpnet-base-v2", teachers=(MPNET,)),
     "distil-mpnet-6": _distil("mask, 6 blocks, taught by all-mpnet-base-v2", "model.blocks=6", teachers=(MPNET,)),
     "distil-mpnet-3": _distil("mask, 3 blocks, taught by all-mpnet-base-v2", "model.blocks=3", teachers=(MPNET,)),
+    "distil-two": _distil("mask, taught by both", teachers=(MINILM, MPNET)),
     "distil-mpnet-mean": _distil("mean, taught by all-mpnet-base-v2", 'model.pooler="last @ mean"', teachers=(MPNET,)),
 }
 ROWS: dict[str, Row] = {**WITHOUT_LABELS, **WITH_LABELS, **TAUGHT}

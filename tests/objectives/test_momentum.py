@@ -28,11 +28,8 @@ def test_the_loss_with_a_queue_is_the_papers():
 
 @pytest.mark.parametrize("size", [2, 5, 7])
 def test_the_queue_holds_the_latest(size):
-    queue, count, plain = (
-        torch.zeros(size, 6, dtype=torch.float64),
-        torch.zeros((), dtype=torch.int64),
-        deque(maxlen=size),
-    )
+    queue, count = torch.zeros(size, 6, dtype=torch.float64), torch.zeros((), dtype=torch.int64)
+    plain = deque(maxlen=size)
     for seed, rows in enumerate((3, 1, 4, 2, 9, 3)):
         vectors = draw(rows, seed)
         enqueue(queue, count, vectors)

@@ -9,7 +9,7 @@ import typer
 from layerwise.cli.inputs import check_file
 from layerwise.cli.options import AsJson, Device
 from layerwise.cli.recipes import check_command
-from layerwise.cli.screen import print_table
+from layerwise.cli.screen import print_line, print_table
 from layerwise.cli.training import (
     Encoder,
     KeepCheckpoints,
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A name listed by `layerwise recipes`, or a file *.toml.")],
+    recipe: Annotated[
+        str | None, typer.Argument(help="A name listed by `layerwise recipes`, or a file *.toml.", show_default=False)
+    ] = None,
     model: Encoder = None,
     data: Annotated[
         list[str] | None,
@@ -50,10 +52,19 @@ def train(
     resume: Resume = False,
     keep_checkpoints: KeepCheckpoints = False,
     no_test: NoTest = False,
+    suggest: Annotated[
+        str | None,
+        typer.Option(metavar="CORPUS", help="Train nothing: write the recipe for this file, to recipe.toml or --out."),
+    ] = None,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Train sentence embeddings. The best step on the dev pairs is scored and saved as a model folder."""
+    if suggest is not None:
+        _suggest(suggest, model or "default", dev, Path(out or "recipe.toml"))
+        return
+    if recipe is None:
+        raise InputError("no recipe; `layerwise recipes` lists them, and --suggest CORPUS writes one for a file")
     if recipe.endswith(".toml"):
         check_file(recipe, "`layerwise recipes` lists the shipped recipes")
     from layerwise.train import load_recipe
@@ -74,6 +85,31 @@ def train(
         as_json=as_json,
         show=_show,
     )
+
+
+def _suggest(corpus: str, model: str, dev: str | None, out: Path) -> None:
+    """Write the recipe for a file, and say why."""
+    check_file(corpus, "give a file of text")
+    if out.exists():
+        raise InputError(f"{out}: exists; give another file with --out")
+    from layerwise.data import guess_format
+    from layerwise.files import check_writable, write_text
+    from layerwise.train import load_recipe, pairs_task
+    from layerwise.train import suggest as suggest_recipe
+
+    check_writable(out)
+    task = "" if dev in (None, "none") else str(dev)
+    if guess_format(task):  # a file of pairs: a recipe names a task
+        check_file(task, "give a task, a task file or a file of graded pairs")
+        declared, task = pairs_task(task), str(out.with_name(f"{out.stem}-dev.toml"))
+        write_text(task, declared)
+    suggestion = suggest_recipe(corpus, model=model, dev=task)
+    write_text(out, suggestion.toml)
+    load_recipe(out)  # what is written can be read
+    print_line(f"{suggestion.extends}, because of")
+    for reason in suggestion.reasons:
+        print_line(f"- {reason}")
+    print_line(f"wrote {out}: `layerwise train {out}` trains it")
 
 
 def _split_data(paths: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from layerwise.data.labels import as_number, label_name, listed
     from layerwise.data.locate import data_folder, fetched_folder, find_file, load_task, obtain
     from layerwise.data.pairs import demo_rows, is_pair_file, load_pairs, pairs_in_memory, read_pairs
-    from layerwise.data.rows import STDIN, Row, RowSource, column_type, guess_format, lines_of, text_of, written_text_of
+    from layerwise.data.rows import (
+        STDIN,
+        Row,
+        RowSource,
+        column_names,
+        column_type,
+        guess_format,
+        lines_of,
+        text_of,
+        written_text_of,
+    )
     from layerwise.data.task_rows import NoSubsetError, Rows, TaskRows, check_scale, read_task, relevant_passages
     from layerwise.data.tasks import GROUPS, KINDS, ROLES, SUITES, Source, Task, TaskKind, TextFile, repeated
 

@@ -105,6 +105,24 @@ def guess_format(path: str) -> str:
     return _SUFFIXES.get(Path(path).suffix.lower(), "text" if path == STDIN else "")
 
 
+def column_names(path: str) -> tuple[str, ...]:
+    """The columns of a file by its header, its first object or its schema; a text file has one, `text`."""
+    source = RowSource.of(path, ())
+    if source.format == "text":
+        return ("text",)
+    if source.format == "parquet":
+        import pyarrow.parquet as pq
+
+        return tuple(pq.read_schema(path).names)
+    first = next((line for line in lines_of(source) if line.strip()), "")
+    if source.format == "jsonl":
+        try:
+            return tuple(json.loads(first))
+        except (ValueError, TypeError) as error:
+            raise source.fail(1, "not a JSON object; write one object a line") from error
+    return tuple(next(csv.reader([first], delimiter=source.delimiter), ()))
+
+
 def text_of(source: RowSource, row: Row, column: int) -> str:
     """A column's value, which must be a text."""
     value = row.values[column]

@@ -43,5 +43,6 @@ if TYPE_CHECKING:
         multitask_toml,
         parse_multitask_recipe,
     )
+    from layerwise.train.suggestion import Suggestion, pairs_task, suggest
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

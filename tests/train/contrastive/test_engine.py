@@ -17,11 +17,11 @@ from layerwise.objectives import info_nce, squared_distance
 from layerwise.train import Corpus, DevSettings, read_corpus
 from layerwise.train.contrastive.batches import Batches
 from layerwise.train.contrastive.dev import DevScore
-from layerwise.train.contrastive.frozen import FrozenCopy, FrozenViews
+from layerwise.train.contrastive.frozen import FrozenCopy, FrozenViews, teachers_vectors
 from layerwise.train.contrastive.student import build_student, training_tokenizer
 from layerwise.train.contrastive.terms import FrozenSettings
 from layerwise.train.loop.grad_cache import cached_backward
-from support.tiny import SENTENCES
+from support.tiny import SENTENCES, WIDTH
 from support.training import (
     encoder_of,
     losses,
@@ -143,6 +143,23 @@ def test_a_student_comes_nearer_to_its_teacher(run, tiny_folders, options):
 def cosine_matrix(vectors):
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return unit @ unit.T
+
+
+def test_two_teachers_teach_the_weighted_mean_of_their_similarities(run, tiny_folders):
+    names = [str(tiny_folders[name]) for name in ("roberta", "bert")]
+    teachers, corpus = [LayerModel.load(name, device="cpu") for name in names], texts(8)
+    settings = term("distil", teacher=names, teacher_weights=[3, 1])
+    vectors = teachers_vectors(teachers, settings.frozen.weights, corpus.columns[0])
+    each = [cosine_matrix(teacher.encode(list(corpus.columns[0]))) for teacher in teachers]
+    np.testing.assert_allclose(vectors @ vectors.T, 0.75 * each[0] + 0.25 * each[1], atol=1e-5)
+    trained = run(recipe(settings, steps=12, learning_rate=2e-3), corpus)
+    learns(trained)
+    assert [taught["name"] for taught in trained.facts["teacher"]] == ["roberta", "bert"]
+    assert trained.student.terms["distil"].projection.out_features == 2 * WIDTH
+    with pytest.raises(InputError, match="1 teacher_weights for 2 teacher"):
+        term("distil", teacher=names, teacher_weights=[1])
+    with pytest.raises(InputError, match="no teacher"):
+        term("distil", teacher=[])
 
 
 @pytest.mark.parametrize("pooler", ["last @ mask in means", "attention(cls, mean)"])

@@ -131,7 +131,8 @@ def same(value, formula, *inputs):
 
 
 def test_every_name_is_tested_here():
-    assert set(TERMS) == {"info-nce", "nt-xent", "sg", "sscl", "mlm", "diffcse", "ranking", "distil"}
+    elsewhere = {"exits"}  # test_exits.py
+    assert set(TERMS) - elsewhere == {"info-nce", "nt-xent", "sg", "sscl", "mlm", "diffcse", "ranking", "distil"}
 
 
 @pytest.mark.parametrize("columns", [2, 3])

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from layerwise.encoder import (
     POOLINGS,
+    Array,
     LayerEncoder,
     LayerReader,
     SentenceTokenizer,
@@ -61,10 +62,11 @@ class FrozenViews:
         return cls(_placed(torch.cat([torch.from_numpy(part) for part in parts]), encoder.device), encoder.device)
 
     @classmethod
-    def of_teacher(cls, teacher: LayerModel, texts: Sequence[str], device: torch.device) -> "FrozenViews":
-        """The embeddings of another model, of length 1, as one layer."""
-        vectors = teacher.encode(list(texts), normalize_embeddings=True, convert_to_numpy=True)
-        return cls(_placed(torch.from_numpy(np.asarray(vectors, dtype=np.float32))[:, None], device), device)
+    def of_teachers(
+        cls, teachers: Sequence[LayerModel], weights: Sequence[float], texts: Sequence[str], device: torch.device
+    ) -> "FrozenViews":
+        """The embeddings of other models, see `teachers_vectors`, as one layer."""
+        return cls(_placed(torch.from_numpy(teachers_vectors(teachers, weights, texts))[:, None], device), device)
 
     def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The rows' views, on the device."""
@@ -92,6 +94,18 @@ class FrozenCopy:
         inputs = {"input_ids": tokens, "attention_mask": mask}
         pooled = self.reader.read(inputs, set(self.layers), lambda states: self.pool(states, mask))
         return torch.stack([pooled[layer] for layer in self.layers], dim=1)
+
+
+def teachers_vectors(teachers: Sequence[LayerModel], weights: Sequence[float], texts: Sequence[str]) -> Array:
+    """The teachers' embeddings side by side, of length 1: (texts, sum of widths)
+
+    Each is of length √weight, and the weights' sum is 1: a cosine is the weighted mean of the teachers' cosines.
+    """
+    vectors = [
+        weight**0.5 * np.asarray(teacher.encode(list(texts), normalize_embeddings=True), dtype=np.float32)
+        for teacher, weight in zip(teachers, weights, strict=True)
+    ]
+    return np.concatenate(vectors, axis=1)
 
 
 def bytes_needed(encoder: LayerEncoder, sentences: int, settings: FrozenSettings) -> int:

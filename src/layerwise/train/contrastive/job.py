@@ -18,7 +18,14 @@ from layerwise.train.contrastive.batches import Batches, EndlessBatches
 from layerwise.train.contrastive.blocks import KeptBlocks, kept_blocks, search_blocks, some_of
 from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus, equal_to_evaluation, load_corpus
 from layerwise.train.contrastive.dev import DevScore
-from layerwise.train.contrastive.frozen import MAX_BYTES, Frozen, FrozenCopy, FrozenViews, bytes_needed
+from layerwise.train.contrastive.frozen import (
+    MAX_BYTES,
+    Frozen,
+    FrozenCopy,
+    FrozenViews,
+    bytes_needed,
+    teachers_vectors,
+)
 from layerwise.train.contrastive.settings import RECIPES, Recipe
 from layerwise.train.contrastive.student import BATCH, Student, build_student, prompt_of, training_tokenizer
 from layerwise.train.contrastive.trainer import ContrastiveTrainer
@@ -61,7 +68,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         self.corpus: AnyCorpus
         self.dev: DevScore | None = None
         self.tests: Sequence[Task] = ()
-        self.taught_by: dict[str, str] = {}
+        self.taught_by: list[dict[str, str]] = []
         self.blocks: KeptBlocks | None = None
 
     def read_data(self) -> None:
@@ -105,9 +112,9 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
                 f"[data] max_length is {recipe.data.max_length}; "
                 f"{encoder.name} takes at most {encoder.max_length} tokens"
             )
-        teacher = self._teacher(encoder)
-        student = build_student(recipe, encoder, seed=seed, teacher_width=teacher.width if teacher else 0)
-        frozen = self._frozen(encoder) if teacher is None else self._taught(teacher, encoder)
+        teachers = self._teachers(encoder)
+        student = build_student(recipe, encoder, seed=seed, teacher_width=sum(teacher.width for teacher in teachers))
+        frozen = self._taught(teachers, encoder) if teachers else self._frozen(encoder)
         if isinstance(frozen, FrozenCopy) and not prompt_of(student.pooler).is_plain:
             raise InputError(
                 "the frozen copy would read the pooler's prompt; leave dropout = true out of the objective, and give "
@@ -136,7 +143,9 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         tasks = [task.name for task in find_tasks(suites=["sts"])]
         return {
             "text": {"source": self.corpus.source, **asdict(self.corpus.counts)},
-            **({"teacher": self.taught_by} if self.taught_by else {}),
+            **(
+                {"teacher": self.taught_by[0] if len(self.taught_by) == 1 else self.taught_by} if self.taught_by else {}
+            ),
             **({"blocks": asdict(self.blocks)} if self.blocks else {}),
             "text_equal_to_evaluation": equal_to_evaluation(self.corpus, tasks, self.data),
         }
@@ -183,35 +192,42 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         settings, texts = self.recipe.model, some_of(self.corpus.columns[0], SEARCHED_TEXTS)
         mix = parse_mix(settings.inference or settings.pooler)
         mix = parse_mix("last @ mean") if isinstance(mix, LayerAttention) else mix
-        teacher = self._teacher(encoder)
-        source = "the whole encoder" if teacher is None else str(self.taught_by["name"])
+        teachers, frozen = self._teachers(encoder), self.recipe.frozen
+        source = " and ".join(model["name"] for model in self.taught_by) or "the whole encoder"
+        taught = teachers_vectors(teachers, frozen.weights, texts) if frozen and teachers else None
         return search_blocks(
             encoder,
             named,
             embed=lambda shorter: LayerModel(shorter, mix).encode(texts),
-            teacher=(teacher or LayerModel(encoder, mix)).encode(texts),
+            teacher=LayerModel(encoder, mix).encode(texts) if taught is None else taught,
             source=f"{source}, {len(texts)} sentences",
         )
 
-    def _teacher(self, encoder: LayerEncoder) -> LayerModel | None:
-        """The model that an objective learns from."""
-        settings = self.recipe.frozen
-        if settings is None or not settings.teacher:
-            return None
-        teacher = LayerModel.load(settings.teacher, device=str(encoder.device))
-        self.taught_by = {"name": Path(settings.teacher).name, "mix": str(teacher.mix), "model": teacher.digest()}
-        self.taught_by["saw"] = "; ".join(record.source for record in teacher.fitted_on) or "not recorded"
-        return teacher
+    def _teachers(self, encoder: LayerEncoder) -> list[LayerModel]:
+        """The models that an objective learns from."""
+        names = self.recipe.frozen.teachers if self.recipe.frozen else ()
+        teachers = [LayerModel.load(name, device=str(encoder.device)) for name in names]
+        self.taught_by = [
+            {
+                "name": Path(name).name,
+                "mix": str(teacher.mix),
+                "model": teacher.digest(),
+                "saw": "; ".join(record.source for record in teacher.fitted_on) or "not recorded",
+            }
+            for name, teacher in zip(names, teachers, strict=True)
+        ]
+        return teachers
 
-    def _taught(self, teacher: LayerModel, encoder: LayerEncoder) -> FrozenViews:
-        """The teacher's embeddings of all texts, computed once."""
-        corpus = self.corpus
-        if not isinstance(corpus, Corpus) or 4 * len(corpus) * teacher.width > MAX_BYTES:
+    def _taught(self, teachers: Sequence[LayerModel], encoder: LayerEncoder) -> FrozenViews:
+        """The teachers' embeddings of all texts, computed once."""
+        corpus, width = self.corpus, sum(teacher.width for teacher in teachers)
+        if not isinstance(corpus, Corpus) or 4 * len(corpus) * width > MAX_BYTES:
             raise InputError(
                 f"the teacher's embeddings must fit into memory ({MAX_BYTES >> 30} GiB), but the text is streamed or "
                 f"too long; give less text by limit under [data]"
             )
-        return FrozenViews.of_teacher(teacher, corpus.columns[0], encoder.device)
+        weights = self.recipe.frozen.weights if self.recipe.frozen else ()
+        return FrozenViews.of_teachers(teachers, weights, corpus.columns[0], encoder.device)
 
     def _frozen(self, encoder: LayerEncoder) -> Frozen | None:
         """The frozen copy's views: computed once where they can be held in memory."""

@@ -118,10 +118,10 @@ def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int, teacher_w
     prompt_of(layers.pooler)  # several are refused before anything is made
     if recipe.exits is not None and len(layers.pooler.poolings) > 1:
         raise InputError(f"objective 'exits' cuts one token pooling, but the pooler {layers.pooler} has several")
-    if recipe.copies > 1 and not dropout_rate(encoder.model):
+    if recipe.copies > 1 and not recipe.data.repetition and not dropout_rate(encoder.model):
         raise InputError(
             f"{encoder.name} has no dropout, so two passes over a sentence are equal; "
-            f"set dropout = 0.1 under [model], or train on pairs"
+            f"set dropout = 0.1 under [model] or repetition = 0.32 under [data], or train on pairs"
         )
     context = TermContext(
         encoder=encoder,

@@ -133,14 +133,16 @@ class TermSettings(Settings, ABC):
 class FrozenSettings:
     """Views of the frozen copy: token pooling, layers as in a mix, which column it reads, whether dropout is on.
 
-    With a `teacher`, the embeddings of that model instead, as if they were one layer.
+    With `teachers`, the embeddings of these models instead, side by side as if they were one layer, each model by its
+    weight.
     """
 
     pooling: str = "mean"
     layers: str = "all"
     column: int = 0
     dropout: bool = False
-    teacher: str = ""
+    teachers: tuple[str, ...] = ()
+    weights: tuple[float, ...] = ()
 
 
 def draw_layer(step: Step) -> Tensor:

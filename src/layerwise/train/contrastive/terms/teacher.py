@@ -50,7 +50,10 @@ class DistilSettings(TermSettings):
     """A teacher's embeddings of the first column, computed once before training: its similarities, and its vectors.
 
     Attributes:
-        teacher: A model folder, a hub name, or "default"; its own pooling, mix and prompt make its embeddings.
+        teacher: A model folder, a hub name, or "default"; its own pooling, mix and prompt make its embeddings. A list
+            of several teaches the weighted mean of their similarities (RankCSE, section 3.3), and their vectors side by
+            side.
+        teacher_weights: Of several teachers; by default all the same.
         similarities: How the batch's similarities follow the teacher's: "list-net" (a KL divergence but for a
             constant), "list-mle" (its order alone), "none".
         temperature: Our cosines are divided by it.
@@ -60,7 +63,8 @@ class DistilSettings(TermSettings):
     """
 
     name: Literal["distil"] = "distil"
-    teacher: str
+    teacher: str | tuple[str, ...]
+    teacher_weights: tuple[Positive, ...] = ()
     similarities: Literal["list-net", "list-mle", "none"] = "list-net"
     temperature: Positive = 0.05
     teacher_temperature: Positive = 0.05
@@ -68,20 +72,29 @@ class DistilSettings(TermSettings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not self.teacher:
+        if not self.teachers or not all(self.teachers):
             raise InputError('no teacher; name a model folder, a hub name or "default"')
+        if self.teacher_weights and len(self.teacher_weights) != len(self.teachers):
+            raise InputError(f"{len(self.teacher_weights)} teacher_weights for {len(self.teachers)} teacher(s)")
         if self.similarities == "none" and not self.vectors:
             raise InputError('nothing is learned of the teacher; give similarities = "list-net", or vectors = 1.0')
         return self
 
     def with_absolute_paths(self) -> Self:
         """With the teacher's folder as an absolute path."""
-        return self.replaced(teacher=absolute(self.teacher))
+        named = self.teacher
+        return self.replaced(teacher=absolute(named) if isinstance(named, str) else tuple(map(absolute, named)))
+
+    @property
+    def teachers(self) -> tuple[str, ...]:
+        """One or several."""
+        return (self.teacher,) if isinstance(self.teacher, str) else self.teacher
 
     @property
     def frozen(self) -> FrozenSettings:
         """The teacher's embeddings."""
-        return FrozenSettings(teacher=self.teacher)
+        weights = self.teacher_weights or (1.0,) * len(self.teachers)
+        return FrozenSettings(teachers=self.teachers, weights=tuple(weight / sum(weights) for weight in weights))
 
     def build(self, context: TermContext) -> "Distil":
         """Build the term."""

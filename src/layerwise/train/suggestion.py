@@ -1,0 +1,187 @@
+"""Which recipe suits a file of text: what its columns hold, how many rows there are, and what the model is."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from layerwise.data import RowSource, column_names, find_tasks, guess_format
+from layerwise.encoder import LayerEncoder
+from layerwise.errors import InputError
+from layerwise.model import LayerModel
+from layerwise.train.loop.settings import absolute
+
+_SAMPLED = 500  # rows that are looked at
+_ENOUGH = 200_000  # unlabelled sentences: more are left out by `limit`
+_STEPS = 500
+_SMALL = 60_000_000  # parameters
+_LABELS = ("score", "label", "similarity", "relatedness", "class", "category", "target", "grade", "sentiment")
+_ROLES = (
+    ("anchor", "query", "premise", "question", "sentence1", "text1", "sent0", "source_text"),
+    ("positive", "entailment", "entailed", "answer", "passage", "paraphrase", "sentence2", "text2", "sent1"),
+    ("negative", "contradiction", "contradicted", "hard_negative", "hard_neg", "sentence3", "text3"),
+)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a file holds.
+
+    Attributes:
+        texts: The columns of texts: a sentence, a pair, or a pair and a hard negative.
+        label: The column of scores or classes; empty where there is none.
+        rows: How many rows there are.
+    """
+
+    texts: tuple[str, ...]
+    label: str
+    rows: int
+
+    @property
+    def kind(self) -> str:
+        """In words."""
+        return ("sentences", "pairs", "triples")[len(self.texts) - 1] + (" with labels" if self.label else "")
+
+
+@dataclass
+class Suggestion:
+    """A recipe as TOML, the recipe that it extends, and the reasons."""
+
+    extends: str
+    toml: str = ""
+    reasons: list[str] = field(default_factory=list)
+
+
+def suggest(corpus: str, *, model: str = "default", dev: str = "") -> Suggestion:
+    """The recipe for a file of text.
+
+    Args:
+        corpus: Text, CSV, TSV, JSONL or Parquet.
+        model: The encoder to train.
+        dev: The task, or task file, whose graded pairs pick the best step; without it the last step's weights are kept.
+    """
+    if dev:
+        find_tasks([dev])  # an unknown one is refused
+    columns = look_at(corpus)
+    if columns.label:
+        raise InputError(
+            f"{corpus}: holds {columns.kind} (column {columns.label!r}); contrast needs none: declare it as a task and "
+            f"train it with `layerwise multitask`, or give a file of texts alone"
+        )
+    encoder = LayerEncoder(model, device="cpu")
+    suggestion = Suggestion(("small-simcse", "small-sup-eq6", "small-sup")[len(columns.texts) - 1])
+    suggestion.reasons.append(f"{columns.rows:,} rows of {columns.kind} ({', '.join(columns.texts)}): {_why(columns)}")
+    pooler = _pooler(encoder, suggestion.reasons)
+    tables: dict[str, dict[str, Any]] = {
+        "data": {"files": [absolute(corpus)], "columns": list(columns.texts)},
+        "model": {"encoder": absolute(model), "pooler": pooler, "head": "none", "keep_head": False},
+        "train": _training(columns, encoder, suggestion.reasons),
+        "dev": {"task": absolute(dev) if dev else "", "patience": 0, "test": []},
+    }
+    if len(columns.texts) == 1:
+        tables["data"] |= {"limit": _ENOUGH, "repetition": 0.32}
+        suggestion.reasons.append("words repeated in the second view, so that length does not give positives away")
+    suggestion.reasons.append(
+        f"{dev} picks the best step" if dev else "no graded pairs: the last step's weights are kept; --dev gives some"
+    )
+    suggestion.toml = _toml(suggestion, tables)
+    return suggestion
+
+
+def pairs_task(pairs: str) -> str:
+    """The task file, as TOML, of a file of graded pairs."""
+    columns = look_at(pairs)
+    if len(columns.texts) != 2 or not columns.label:
+        raise InputError(f"{pairs}: holds {columns.kind}; dev pairs have two columns of texts and one of scores")
+    named = {"left": columns.texts[0], "right": columns.texts[1], "label": columns.label}
+    shown = ", ".join(f"{place} = {json.dumps(name, ensure_ascii=False)}" for place, name in named.items())
+    file = json.dumps(absolute(pairs), ensure_ascii=False)
+    return f'[[task]]\nname = "dev-pairs"\nkind = "sts"\nfile = {file}\ncolumns = {{ {shown} }}\n'
+
+
+def look_at(corpus: str) -> Columns:
+    """The columns of a file by its first rows."""
+    names = column_names(corpus) if corpus else ()
+    if not names:
+        raise InputError(f"{corpus}: has no columns; give a text file, or CSV, TSV, JSONL or Parquet with names")
+    if guess_format(corpus) == "text":
+        rows = [(row.values[0],) for row in islice(RowSource.of(corpus, names), _SAMPLED)]
+    else:
+        rows = [row.values for row in islice(RowSource.of(corpus, names), _SAMPLED)]
+    if len(rows) < 2:
+        raise InputError(f"{corpus}: has {len(rows)} row(s); give two or more")
+    label = next((name for name in names if name.lower() in _LABELS), "")
+    texts = [
+        name for name, *values in zip(names, *rows, strict=True) if name != label and _are_texts(values, len(names))
+    ]
+    if not texts:
+        raise InputError(f"{corpus}: none of its columns {', '.join(names)} holds texts; give a file with sentences")
+    count = sum(1 for _ in RowSource.of(corpus, texts[:1]))
+    return Columns(_in_roles(texts)[:3], label, count)
+
+
+def _are_texts(values: Sequence[Any], columns: int) -> bool:
+    """Whether they are texts that differ: not numbers, and not names of a few sources or splits."""
+    texts = [value for value in values if isinstance(value, str) and value.strip()]
+    if len(texts) < len(values) / 2:
+        return False
+    numbers = sum(text.strip().lstrip("+-").replace(".", "", 1).isdecimal() for text in texts)
+    return numbers < len(texts) / 2 and (columns == 1 or len(set(texts)) > max(1, len(texts) // 10))
+
+
+def _in_roles(texts: Sequence[str]) -> tuple[str, ...]:
+    """Anchor, positive and negative by their usual names; without these, in the order of the file."""
+    by_role = [next((name for name in texts if name.lower() in role), "") for role in _ROLES]
+    named = [name for name in by_role if name]
+    return tuple(named if by_role[0] and by_role[1] else texts)
+
+
+def _why(columns: Columns) -> str:
+    if len(columns.texts) == 1:
+        return "SimCSE, a sentence is its own positive"
+    if len(columns.texts) == 2:
+        return "the second column is the positive, other rows of the batch are negatives"
+    return "the second column is the positive, the third a hard negative"
+
+
+def _pooler(encoder: LayerEncoder, reasons: list[str]) -> str:
+    """The pooler for a model."""
+    if (encoder.folder.root / "modules.json").is_file():
+        mix = str(LayerModel.load(encoder.name, device="cpu").mix)
+        reasons.append(f"{Path(encoder.name).name} makes sentence embeddings already: its own pooling, {mix}")
+        return mix
+    if encoder.tokenizer.mask_token is None:
+        reasons.append("a decoder: the last token of a prompt that asks for the meaning is pooled (PromptEOL)")
+        return "last @ last in eol"
+    reasons.append("a masked language model: the mask token of a prompt is pooled (PromptBERT)")
+    return "last @ mask in means"
+
+
+def _training(columns: Columns, encoder: LayerEncoder, reasons: list[str]) -> dict[str, Any]:
+    """Batch, epochs and learning rate by rows and size of the model."""
+    rows = min(columns.rows, _ENOUGH) if len(columns.texts) == 1 else columns.rows
+    batch = next((size for size in (128, 64, 32, 16, 8, 4) if rows >= 8 * size), 2)
+    epochs = min(10, max(1, ceil(_STEPS * batch / rows)))
+    parameters = sum(parameter.numel() for parameter in encoder.model.parameters())
+    small = parameters < _SMALL
+    rate = 1e-4 if small else 3e-5
+    if (encoder.folder.root / "modules.json").is_file():
+        rate = 2e-5
+    reasons.append(f"{parameters / 1e6:.1f} million parameters: learning rate {rate:g}")
+    reasons.append(f"batches of {batch}, {epochs} pass(es) over the rows: about {ceil(rows / batch) * epochs} steps")
+    return {"batch_size": batch, "epochs": epochs, "learning_rate": rate}
+
+
+def _toml(suggestion: Suggestion, tables: dict[str, dict[str, Any]]) -> str:
+    lines = [f"# {reason}" for reason in suggestion.reasons]
+    lines += ["", f'extends = "{suggestion.extends}"']
+    for name, values in tables.items():
+        lines += [
+            "",
+            f"[{name}]",
+            *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()),
+        ]
+    return "\n".join(lines) + "\n"

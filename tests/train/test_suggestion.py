@@ -1,0 +1,91 @@
+"""What is suggested for a file and a model: the recipe, its reasons, and that it runs."""
+
+import csv
+import json
+
+import pytest
+
+from layerwise.errors import InputError
+from layerwise.train import ContrastiveJob, load_recipe, pairs_task, suggest, train
+from support.tiny import save_decoder
+from support.training import said, save_masked_bert
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    return str(save_masked_bert(tmp_path_factory.mktemp("masked") / "bert"))
+
+
+def write_csv(path, header, count=40, **values):
+    columns = [said(count, seed) for seed in range(len(header))]
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow([*header, *values])
+        for number, row in enumerate(zip(*columns, strict=True)):
+            rows.writerow([*row, *(value(number) for value in values.values())])
+    return str(path)
+
+
+def suggested(tmp_path, corpus, model, **options):
+    suggestion = suggest(corpus, model=model, **options)
+    (tmp_path / "recipe.toml").write_text(suggestion.toml)
+    return suggestion, load_recipe(tmp_path / "recipe.toml")
+
+
+@pytest.mark.parametrize(
+    ("header", "texts", "extends"),
+    [
+        (["text"], ("text",), "small-simcse"),
+        (["positive", "anchor"], ("anchor", "positive"), "small-sup-eq6"),
+        (["one", "other"], ("one", "other"), "small-sup-eq6"),
+        (["negative", "positive", "anchor"], ("anchor", "positive", "negative"), "small-sup"),
+    ],
+)
+def test_columns_decide_the_recipe_and_it_runs(tmp_path, masked, header, texts, extends):
+    corpus = write_csv(tmp_path / "corpus.csv", header, source=lambda row: "here" if row % 2 else "there")
+    suggestion, recipe = suggested(tmp_path, corpus, masked)
+    assert (suggestion.extends, recipe.data.columns) == (extends, texts)
+    assert recipe.model.pooler == "last @ mask in means"
+    assert recipe.train.batch_size == 4
+    assert any(f"40 rows of {('sentences', 'pairs', 'triples')[len(texts) - 1]}" in line for line in suggestion.reasons)
+    short = load_recipe(tmp_path / "recipe.toml", ["train.steps=2", "data.max_length=16"])
+    assert train(ContrastiveJob(short), tmp_path / "run", device="cpu").facts["steps"] == 2
+
+
+def test_the_model_decides_the_pooler(tmp_path):
+    (tmp_path / "corpus.txt").write_text("\n".join(said(40)))
+    corpus = str(tmp_path / "corpus.txt")
+    _, decoder = suggested(tmp_path, corpus, str(save_decoder("llama", tmp_path / "llama")))
+    assert decoder.model.pooler == "last @ last in eol"
+    short = decoder.replaced(train=decoder.train.replaced(steps=2))
+    assert train(ContrastiveJob(short), tmp_path / "run", device="cpu").facts["steps"] == 2
+    finished, recipe = suggested(tmp_path, corpus, "default")
+    assert (recipe.model.pooler, recipe.train.learning_rate) == ("6 @ mean", 2e-5)
+    assert any("makes sentence embeddings already" in line for line in finished.reasons)
+
+
+def test_graded_pairs_pick_the_best_step(tmp_path, masked):
+    corpus = write_csv(tmp_path / "corpus.csv", ["text"])
+    pairs = write_csv(tmp_path / "pairs.csv", ["left side", "right side"], score=lambda row: row % 5)
+    (tmp_path / "dev.toml").write_text(pairs_task(pairs))
+    suggestion, recipe = suggested(tmp_path, corpus, masked, dev=str(tmp_path / "dev.toml"))
+    assert any("picks the best step" in line for line in suggestion.reasons)
+    short = load_recipe(tmp_path / "recipe.toml", ["train.steps=2", "dev.every=1", "data.max_length=16"])
+    assert train(ContrastiveJob(short), tmp_path / "run", device="cpu").facts["dev"]["task"] == "dev-pairs, all rows"
+    assert recipe.dev.test == ()
+
+
+def test_mistakes_are_told(tmp_path, masked):
+    labelled = write_csv(tmp_path / "labelled.csv", ["text"], label=lambda row: row % 2)
+    with pytest.raises(InputError, match=r"holds sentences with labels .*`layerwise multitask`"):
+        suggest(labelled, model=masked)
+    (tmp_path / "numbers.jsonl").write_text("\n".join(json.dumps({"n": number}) for number in range(9)))
+    with pytest.raises(InputError, match="none of its columns n holds texts"):
+        suggest(str(tmp_path / "numbers.jsonl"), model=masked)
+    (tmp_path / "one.txt").write_text("a sentence\n")
+    with pytest.raises(InputError, match=r"has 1 row\(s\); give two or more"):
+        suggest(str(tmp_path / "one.txt"), model=masked)
+    with pytest.raises(InputError, match="dev pairs have two columns of texts and one of scores"):
+        pairs_task(labelled)
+    with pytest.raises(InputError, match="Unknown task"):
+        suggest(labelled, model=masked, dev="nothing")
