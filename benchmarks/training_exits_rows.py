@@ -47,6 +47,18 @@ def student(blocks: str, teacher: str = MINILM, *sets: str) -> Row:
     return Row("small-prompt-distil", (f"model.blocks={blocks}", *STEPS, *sets), teacher=teacher)
 
 
+PLACES = tuple((layer, width) for layer in (3, 6, 9, 12) for width in (0, 192, 96))
+SMOL = "SmolLM2-135M-Instruct"
+
+
+def alone(layer: int, width: int) -> Row:
+    """A model trained for one exit: the first blocks, by that width alone."""
+    sets = (f'model.blocks="1-{layer}"', "objective.info-nce.weight=0", "objective.exits.layers=[-1]")
+    sets = (*sets, f"objective.exits.widths=[{width}]", "objective.exits.teacher=0", *LONGER)
+    return Row("small-prompt-exits", sets, exits=((layer, width),))
+
+
+LONGER = ("dev.every=125", "train.steps=1500", "train.epochs=4")
 HEAD = ('model.head="identity"', "model.keep_head=true")
 ROWS = {
     "distil-12": student("12"),
@@ -62,6 +74,16 @@ ROWS = {
     "distil-12-mpnet-head": student("12", MPNET, *HEAD, "model.width=768"),
     "distil-6-mpnet-head": student("6", MPNET, *HEAD, "model.width=768"),
     "distil-3-mpnet-head": student("3", MPNET, *HEAD, "model.width=768"),
+    "exits": Row("small-prompt-exits", LONGER, exits=PLACES),
+    "exits-no-teacher": Row("small-prompt-exits", (*LONGER, "objective.exits.teacher=0"), exits=PLACES),
+    "uncut": Row("small-prompt-simcse", LONGER, exits=PLACES),  # cut without training for it
+    **{f"alone-{layer}x{width}": alone(layer, width) for layer, width in PLACES},
+    "smollm": Row("smollm-simcse", LONGER, encoder=SMOL),
+    "smollm-lora": Row("smollm-simcse-lora", LONGER, encoder=SMOL),
+    "smollm-situation": Row("smollm-simcse", (*LONGER, 'model.pooler="26 @ last in situation"'), encoder=SMOL),
+    "smollm-mean-both-ways": Row(
+        "smollm-simcse", (*LONGER, 'model.pooler="last @ mean"', 'model.attention="bidirectional"'), encoder=SMOL
+    ),
 }
 
 
