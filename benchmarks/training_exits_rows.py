@@ -119,9 +119,7 @@ def model_path(name: str, models: Path | None) -> str:
     places = [models, os.environ.get("LAYERWISE_MODELS")]
     shared = os.environ.get("LAYERWISE_SHARED")
     for place in [*places, Path(shared) / "models" if shared else None]:
-        if place and (Path(place) / name / "config.json").is_file():
-            return str(Path(place) / name)
-        if place and (Path(place) / name / "modules.json").is_file():
+        if place and (Path(place) / name).is_dir():
             return str(Path(place) / name)
     if name == MINILM:
         return "default"
@@ -142,7 +140,8 @@ def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
         f"data.limit={SENTENCES}",
         f"dev.task={json.dumps(str(folder / 'dev.toml'))}",
     ]
-    sets += [f"objective.distil.teacher={json.dumps(model_path(row.teacher, options.models))}"] * bool(row.teacher)
+    if row.teacher:
+        sets.append(f"objective.distil.teacher={json.dumps(model_path(row.teacher, options.models))}")
     sets += [f"train.steps={options.steps}"] * bool(options.steps) + options.sets
     job = ContrastiveJob(load_recipe(row.recipe, sets), encoder=model_path(row.encoder, options.models))
     began = time.perf_counter()
@@ -157,16 +156,12 @@ def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
     if not options.dev_only:
         result["test"] = scores(trained.model, folder)
         for layer, width in row.exits:
-            result.setdefault("exits", {})[f"{layer}x{width}"] = scores(exit_of(trained.model, layer, width), folder)
+            result.setdefault("exits", {})[f"{layer}x{width}"] = scores(
+                trained.model.at_exit(layer, width or None), folder
+            )
     if options.keep:
         trained.model.save(options.keep / f"{name}_{seed}", overwrite=True)
     return result
-
-
-def exit_of(model: Any, layer: int, width: int) -> Any:
-    """The model cut at a layer, its embeddings at a width; 0: all of it."""
-    (pooling,) = model.mix.poolings
-    return model.with_mix(f"{layer} @ {pooling}").replaced(truncate_dim=width or None)
 
 
 def scores(model: Any, folder: Path) -> dict[str, float]:
