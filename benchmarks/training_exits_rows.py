@@ -47,6 +47,18 @@ def student(blocks: str, teacher: str = MINILM, *sets: str) -> Row:
     return Row("small-prompt-distil", (f"model.blocks={blocks}", *STEPS, *sets), teacher=teacher)
 
 
+PLACES = tuple((layer, width) for layer in (3, 6, 9, 12) for width in (0, 192, 96))
+SMOL = "SmolLM2-135M-Instruct"
+
+
+def alone(layer: int, width: int) -> Row:
+    """A model trained for one exit: the first blocks, by that width alone."""
+    sets = (f'model.blocks="1-{layer}"', "objective.info-nce.weight=0", "objective.exits.layers=[-1]")
+    sets = (*sets, f"objective.exits.widths=[{width}]", "objective.exits.teacher=0", *LONGER)
+    return Row("small-prompt-exits", sets, exits=((layer, width),))
+
+
+LONGER = ("dev.every=125", "train.steps=1500", "train.epochs=4")
 HEAD = ('model.head="identity"', "model.keep_head=true")
 ROWS = {
     "distil-12": student("12"),
@@ -62,6 +74,16 @@ ROWS = {
     "distil-12-mpnet-head": student("12", MPNET, *HEAD, "model.width=768"),
     "distil-6-mpnet-head": student("6", MPNET, *HEAD, "model.width=768"),
     "distil-3-mpnet-head": student("3", MPNET, *HEAD, "model.width=768"),
+    "exits": Row("small-prompt-exits", LONGER, exits=PLACES),
+    "exits-no-teacher": Row("small-prompt-exits", (*LONGER, "objective.exits.teacher=0"), exits=PLACES),
+    "uncut": Row("small-prompt-simcse", LONGER, exits=PLACES),  # cut without training for it
+    **{f"alone-{layer}x{width}": alone(layer, width) for layer, width in PLACES},
+    "smollm": Row("smollm-simcse", LONGER, encoder=SMOL),
+    "smollm-lora": Row("smollm-simcse-lora", LONGER, encoder=SMOL),
+    "smollm-situation": Row("smollm-simcse", (*LONGER, 'model.pooler="26 @ last in situation"'), encoder=SMOL),
+    "smollm-mean-both-ways": Row(
+        "smollm-simcse", (*LONGER, 'model.pooler="last @ mean"', 'model.attention="bidirectional"'), encoder=SMOL
+    ),
 }
 
 
@@ -97,9 +119,7 @@ def model_path(name: str, models: Path | None) -> str:
     places = [models, os.environ.get("LAYERWISE_MODELS")]
     shared = os.environ.get("LAYERWISE_SHARED")
     for place in [*places, Path(shared) / "models" if shared else None]:
-        if place and (Path(place) / name / "config.json").is_file():
-            return str(Path(place) / name)
-        if place and (Path(place) / name / "modules.json").is_file():
+        if place and (Path(place) / name).is_dir():
             return str(Path(place) / name)
     if name == MINILM:
         return "default"
@@ -120,7 +140,8 @@ def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
         f"data.limit={SENTENCES}",
         f"dev.task={json.dumps(str(folder / 'dev.toml'))}",
     ]
-    sets += [f"objective.distil.teacher={json.dumps(model_path(row.teacher, options.models))}"] * bool(row.teacher)
+    if row.teacher:
+        sets.append(f"objective.distil.teacher={json.dumps(model_path(row.teacher, options.models))}")
     sets += [f"train.steps={options.steps}"] * bool(options.steps) + options.sets
     job = ContrastiveJob(load_recipe(row.recipe, sets), encoder=model_path(row.encoder, options.models))
     began = time.perf_counter()
@@ -135,16 +156,12 @@ def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
     if not options.dev_only:
         result["test"] = scores(trained.model, folder)
         for layer, width in row.exits:
-            result.setdefault("exits", {})[f"{layer}x{width}"] = scores(exit_of(trained.model, layer, width), folder)
+            result.setdefault("exits", {})[f"{layer}x{width}"] = scores(
+                trained.model.at_exit(layer, width or None), folder
+            )
     if options.keep:
         trained.model.save(options.keep / f"{name}_{seed}", overwrite=True)
     return result
-
-
-def exit_of(model: Any, layer: int, width: int) -> Any:
-    """The model cut at a layer, its embeddings at a width; 0: all of it."""
-    (pooling,) = model.mix.poolings
-    return model.with_mix(f"{layer} @ {pooling}").replaced(truncate_dim=width or None)
 
 
 def scores(model: Any, folder: Path) -> dict[str, float]:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from layerwise.encoder.batches import Batch, padded_texts, token_batches
     from layerwise.encoder.blocks import even_blocks, keep_in_config, model_with_blocks
     from layerwise.encoder.cache import CacheEntry, ViewCache, ViewKey
-    from layerwise.encoder.dropout import dropout_rate
+    from layerwise.encoder.dropout import dropout_rate, plain_dropout
     from layerwise.encoder.fingerprint import tokenizer_fingerprint
     from layerwise.encoder.folders import DEFAULT, ModelFolder, find_model, is_default, local_model
     from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences, read_views

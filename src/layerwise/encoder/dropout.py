@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,5 +30,14 @@ def dropout_on(model: nn.Module, seed: int) -> Iterator[None]:
 
 
 def dropout_rate(model: nn.Module) -> float:
-    """The highest rate of its dropout modules."""
-    return max((float(module.p) for module in model.modules() if isinstance(module, nn.Dropout)), default=0.0)
+    """The highest rate of its dropout modules, or of attention that holds its rate as a plain number."""
+    rates = [float(module.p) for module in model.modules() if isinstance(module, nn.Dropout)]
+    return max([*rates, *(float(module.attention_dropout) for module in plain_dropout(model))], default=0.0)
+
+
+def plain_dropout(model: nn.Module) -> list[Any]:
+    """The attention modules of Llama and its like, which have their rate as a number (`attention_dropout`)."""
+    config = getattr(model, "config", None)
+    if not hasattr(config, "num_key_value_heads"):  # encoders such as ModernBERT keep what they are configured with
+        return []
+    return [module for module in model.modules() if isinstance(getattr(module, "attention_dropout", None), float | int)]

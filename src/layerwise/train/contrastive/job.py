@@ -17,6 +17,7 @@ from layerwise.objectives import rank, world_size
 from layerwise.train.contrastive.batches import Batches, EndlessBatches
 from layerwise.train.contrastive.blocks import KeptBlocks, kept_blocks, search_blocks, some_of
 from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus, equal_to_evaluation, load_corpus
+from layerwise.train.contrastive.decoders import attend_both_ways, merge_lora
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.contrastive.frozen import (
     MAX_BYTES,
@@ -87,6 +88,8 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
     def load_encoder(self, device: str | None = None) -> LayerEncoder:
         """The encoder, or the blocks of it that the recipe keeps."""
         encoder = super().load_encoder(device)
+        if self.recipe.model.attention:
+            attend_both_ways(encoder)
         if self.recipe.model.blocks == "":
             return encoder
         if self.blocks is None:
@@ -163,7 +166,9 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         return {"dev": facts}
 
     def model(self, training: Training[Student], facts: Mapping[str, Any]) -> LayerModel:
-        """The model that the recipe asks for, with the record of its training text."""
+        """The model that the recipe asks for, with the record of its training text; LoRA is merged."""
+        if self.recipe.model.lora:
+            merge_lora(training.student.backbone)
         return self._to_model(training.student, training=dict(facts), fitted_on=(self.corpus.fitted_on,))
 
     def evaluate(self, model: LayerModel) -> Evaluation | None:

@@ -72,11 +72,20 @@ class ModelSettings(BaseModelSettings):
         inference: The mix of the trained model where it is not the pooler ("train only"), such as "last @ cls".
         blocks: Which blocks of the encoder are trained and saved, numbered from 1: "1,4,7,10"; a number of them, at
             even distances; "best 6": found by a search against the teacher's similarities; empty: all.
+        attention: "bidirectional" lets the tokens of a causal decoder see the whole text, in the saved model too.
+        lora: The rank of LoRA on all linear layers, merged into the weights of the trained model; 0: all weights are
+            trained.
+        lora_alpha: LoRA's scale is alpha / rank.
+        lora_dropout: The dropout rate before LoRA.
     """
 
     keep_head: bool = False
     inference: str = ""
     blocks: int | str = ""
+    attention: Literal["", "bidirectional"] = ""
+    lora: Annotated[int, Field(ge=0)] = 0
+    lora_alpha: Annotated[int, Field(ge=1)] = 32
+    lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     @model_validator(mode="after")
     def _check(self) -> Self:

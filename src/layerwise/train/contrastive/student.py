@@ -1,6 +1,7 @@
 """The student of contrastive training: encoder, pooler, head and loss terms; one forward pass a step."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from layerwise.errors import InputError
 from layerwise.mixes import LayerMix, Mix, parse_mix
 from layerwise.model import Head, LayerModel
 from layerwise.objectives import gather_rows
+from layerwise.train.contrastive.decoders import add_lora
 from layerwise.train.contrastive.settings import Recipe
 from layerwise.train.contrastive.terms import LocalRows, Step, Term, TermContext
 from layerwise.train.loop.student import BaseStudent, Encoded, EncoderPass, freeze, new_layers
@@ -118,6 +120,9 @@ def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int, teacher_w
     prompt_of(layers.pooler)  # several are refused before anything is made
     if recipe.exits is not None and len(layers.pooler.poolings) > 1:
         raise InputError(f"objective 'exits' cuts one token pooling, but the pooler {layers.pooler} has several")
+    if settings.lora:
+        rank, alpha, dropout = settings.lora, settings.lora_alpha, settings.lora_dropout
+        add_lora(encoder.model, rank=rank, alpha=alpha, dropout=dropout, seed=seed + 3)
     if recipe.copies > 1 and not recipe.data.repetition and not dropout_rate(encoder.model):
         raise InputError(
             f"{encoder.name} has no dropout, so two passes over a sentence are equal; "
@@ -154,8 +159,9 @@ def training_tokenizer(encoder: LayerEncoder, pooler: Mix, *, max_length: int) -
     prompt = prompt_of(pooler)
     if prompt.is_plain:
         return SentenceTokenizer(encoder.tokenizer, max_length=max_length)
-    empty, special = encoder.token_counts([""], prompt)[0], encoder.tokenizer.num_special_tokens_to_add()
-    longest = min(encoder.max_length, empty + max(1, max_length - special))
+    (empty,) = encoder.token_counts([""], replace(prompt, over="all"))  # without a text there is none to pool over
+    of_text = max(1, max_length - encoder.tokenizer.num_special_tokens_to_add())
+    longest = min(encoder.max_length, empty + prompt.template.count("{text}") * of_text)
     return PromptTokenizer(encoder.tokenizer, prompt, max_length=longest, model=encoder.name)
 
 

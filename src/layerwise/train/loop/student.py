@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from layerwise.encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder, plain_dropout
 from layerwise.errors import InputError, MixError
 from layerwise.mixes import LayerAttention, LayerMix, parse_mix
 from layerwise.model import Head
@@ -185,10 +185,12 @@ def _batch_norm_head(in_features: int, width: int, generator: torch.Generator) -
 
 
 def set_dropout(model: nn.Module, rate: float | None) -> None:
-    """Set the rate of every dropout module; None leaves them unchanged."""
+    """Set the rate of every dropout module and of a decoder's attention; None leaves them unchanged."""
     if rate is not None:
         for module in _dropout_modules(model):
             module.p = rate
+        for attention in plain_dropout(model):
+            attention.attention_dropout = rate
 
 
 @contextmanager
@@ -198,12 +200,15 @@ def dropout_set(model: nn.Module, rate: float | None) -> Iterator[None]:
     Only modules are set: attention that holds its rate as a plain number (ModernBERT's) is left unchanged.
     """
     rates = {module: module.p for module in (_dropout_modules(model) if rate is not None else ())}
+    plain = [(module, module.attention_dropout) for module in (plain_dropout(model) if rate is not None else ())]
     try:
         set_dropout(model, rate)
         yield
     finally:
         for module, before in rates.items():
             module.p = before
+        for attention, before in plain:
+            attention.attention_dropout = before
 
 
 def _dropout_modules(model: nn.Module) -> list[nn.Dropout]:
@@ -213,7 +218,8 @@ def _dropout_modules(model: nn.Module) -> list[nn.Dropout]:
 def freeze(student: nn.Module, backbone: nn.Module, names: Sequence[str]) -> None:
     """Freeze the named parts, and a pooler of the encoder's, which no loss reaches; refuse weights of low precision."""
     if "embeddings" in names:
-        backbone.get_submodule("embeddings").requires_grad_(False)
+        named = getattr(backbone, "embeddings", None)
+        (named if isinstance(named, nn.Module) else backbone.get_input_embeddings()).requires_grad_(False)  # type: ignore[operator]
     unused = getattr(backbone, "pooler", None)
     if isinstance(unused, nn.Module):
         unused.requires_grad_(False)
