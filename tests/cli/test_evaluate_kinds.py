@@ -91,9 +91,3 @@ def test_a_bad_row_is_one_line(tiny_bert, mine, monkeypatch, capfd, file, rows, 
     write(mine / file, rows)
     ended = run_main(monkeypatch, capfd, "evaluate", tiny_bert, "--tasks", mine / "tasks.toml")
     assert_one_line(*ended, message)
-
-
-def test_layers_are_not_yet_searched_for_these_kinds(tiny_bert, mine, monkeypatch, capfd):
-    (mine / "topics.toml").write_text(TASKS.split("[[task]]")[0] + "[[task]]" + TASKS.split("[[task]]")[1])
-    ended = run_main(monkeypatch, capfd, "search", tiny_bert, mine / "topics.toml")
-    assert_one_line(*ended, "task 'topics' is of the kind clustering, for which layers cannot be searched")
