@@ -47,7 +47,9 @@ def test_figures_of_three_kinds_and_the_stored_second_run(tiny_bert, mine, monke
     assert made["protocol"]["metrics"] == {"topics": "v_measure", "answers": "map", "library": "ndcg@10"}
     monkeypatch.setattr("layerwise.evaluate.load.LayerModel.load", lambda *_, **__: pytest.fail("the model was loaded"))
     assert call_json("evaluate", tiny_bert, "--tasks", mine / "tasks.toml", "-o", mine / "b.json") == made
-    assert "3 of 3 results were stored before" in call("evaluate", tiny_bert, "--tasks", mine / "tasks.toml")
+    told = call("evaluate", tiny_bert, "--tasks", mine / "tasks.toml")
+    assert "3 of 3 results were stored before" in told
+    assert "time by task: each under 1 s; reading rows" in told
     compared = call_json("compare", mine / "a.json", mine / "b.json", "--resamples", "20")
     assert all(line["gain"]["mean"] == 0 for line in compared["tasks"].values())
 
