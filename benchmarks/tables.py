@@ -20,6 +20,7 @@ from evaluation_tables import (
     senteval_table,
     suites_table,
 )
+from kinds_tables import kinds_answer, kinds_gains, kinds_layers
 from multitask_tables import multitask_reached, multitask_table
 from search_tables import (
     chosen_once_table,
@@ -283,6 +284,9 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "suites-results": (["docs/evaluate.md"], suites_table),
     "baselines-results": (["docs/evaluate.md"], baselines_table),
     "retrieval-results": (["docs/evaluate.md"], retrieval_table),
+    "kinds-answer": (["docs/kinds.md"], kinds_answer),
+    "kinds-layers": (["docs/kinds.md"], kinds_layers),
+    "kinds-gains": (["docs/kinds.md"], kinds_gains),
     "training-summary": (["README.md"], training_summary),
     "training-results": (["docs/train.md"], training_table),
     "smoothing-results": (["docs/train.md"], smoothing_table),

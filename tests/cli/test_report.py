@@ -227,3 +227,28 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_bert, files, tmp_path, 
     code = run_main(monkeypatch, capfd, "report", *arguments)
     assert_one_line(*code, "r.html: cannot be written: No space left on device; free some space")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_every_layer_on_tasks(tiny_bert, tiny_folders, files, tmp_path, monkeypatch, capfd):
+    """The matrix of an evaluation is a section; another model's, or one without layers, is refused."""
+    (tmp_path / "task.toml").write_text(f'[[task]]\nname = "mine"\nkind = "sts"\nfile = "{files / "graded.csv"}"\n')
+    scored, single, page = tmp_path / "layers.json", tmp_path / "single.json", tmp_path / "page.html"
+    evaluate = ("evaluate", tiny_bert, "--tasks", tmp_path / "task.toml")
+    made = call_json(*evaluate, "--every-layer", "--pooling", "mean", "-o", scored)
+    call(*evaluate, "-o", single)
+    report = ("report", tiny_bert, "--pairs", files / "graded.csv", "-o", page)
+    call(*report, "--tasks", scored)
+    words = words_of(page)
+    best = max(range(DEPTH + 1), key=lambda layer: made["matrix"]["scores"][0][layer])
+    assert 'id="tasks"' in words
+    assert f"The last layer is the best of {int(best == DEPTH)} of 1 tasks" in words
+    assert f"--tasks {scored}" in words
+    page.unlink()
+    ended = run_main(monkeypatch, capfd, *report, "--tasks", single)
+    assert_one_line(*ended, "single.json: has no single layers; write it by layerwise evaluate MODEL --every-layer")
+    other = next(path for name, path in tiny_folders.items() if path != tiny_bert)
+    ended = run_main(monkeypatch, capfd, "report", other, *report[2:], "--tasks", scored)
+    assert_one_line(*ended, "whose weights are others; evaluate this model")
+    ended = run_main(monkeypatch, capfd, *report, "--tasks", tmp_path / "none.json")
+    assert_one_line(*ended, "none.json: no such file; give a result of")
+    assert not page.exists()

@@ -125,6 +125,7 @@ def test_the_json_holds_what_programs_ask_for(made, tiny_bert, pairs):
     assert said["protocol"] == {
         "metric": "spearman",
         "space": "all sets",
+        "unit": "pairs",
         "dev_pairs": 25,
         "test_pairs": 35,
         "splits": 2,

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A result of `layerwise evaluate --out A.json`.")],
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="A result of `layerwise evaluate --out A.json`, or of mteb: its folder.")
+    ],
     b: Annotated[Path | None, typer.Argument(metavar="B", help="Another result.")] = None,
     more: Annotated[list[Path] | None, typer.Argument(metavar="MORE", help="And others.")] = None,
     mix_a: Annotated[str | None, typer.Option(help="Which mix of A, if it holds several; else the first.")] = None,
@@ -39,12 +41,13 @@ def compare(
     """
     paths = [path for path in (a, b, *(more or ())) if path is not None]
     for path in paths:
-        check_file(path, "give a result of `layerwise evaluate --out FILE.json`")
+        if not path.is_dir():
+            check_file(path, "give a result of `layerwise evaluate --out FILE.json`, or a result folder of mteb")
     if out is not None:
         _check_figure(out)
-    from layerwise.evaluate import Evaluation, compare_runs, rank_runs  # takes seconds
+    from layerwise.evaluate import NO_ROWS, compare_runs, load_evaluation, rank_runs  # takes seconds
 
-    evaluations = [Evaluation.load(path) for path in paths]
+    evaluations = [load_evaluation(path) for path in paths]
     two = len(paths) == 2 and not all_mixes
     mixes = [mix_a, mix_b, *[None] * len(paths)]
     chosen = [
@@ -53,7 +56,8 @@ def compare(
     ]
     lines = compare_runs(chosen[0][0], chosen[1][0], seed=seed, resamples=resamples) if two else []
     rankings: list[Ranking] = []
-    if not two or out is not None or sum(line.gain is not None for line in lines) > 1:
+    of_mteb = any(path.is_dir() for path in paths) and any(line.note == NO_ROWS for line in lines)
+    if not two or out is not None or of_mteb or sum(line.gain is not None for line in lines) > 1:
         rankings = rank_runs(_named(evaluations, chosen, paths), seed=seed, resamples=resamples)
     if out is not None:
         _draw(rankings[-1], out)

@@ -91,7 +91,9 @@ def evaluate(
     total = len(chosen) * len(subject.variants)
     watch = _Watch(total)
     try:
-        evaluation = run(subject, chosen, protocol=how, data=data, store=store, progress=watch)
+        evaluation = run(
+            subject, chosen, protocol=how, data=data, store=store, progress=watch, when_read=watch.rows_read
+        )
     except KeyboardInterrupt as stopped:
         say_error(
             "interrupted; results so far are stored: run the same command again to resume"
@@ -105,8 +107,7 @@ def evaluate(
         print_json(evaluation.as_dict() | matrix)
     else:
         _show(evaluation, out or [], store.taken, total)
-        if watch.slow:
-            print_line(f"time by task: {watch.slow}")
+        print_line(watch.times)
 
 
 def _seeds(text: str | None) -> tuple[int, ...]:
@@ -153,13 +154,21 @@ class _Watch:
     def __init__(self, total: int) -> None:
         self.total, self.done = total, 0
         self._seconds: dict[str, float] = {}
+        self._reading = 0.0
         self._last = time.perf_counter()
 
+    def rows_read(self) -> None:
+        """The rows of all tasks are read: time from here on is that of the tasks."""
+        self._reading, self._last = time.perf_counter() - self._last, time.perf_counter()
+
     @property
-    def slow(self) -> str:
-        """The tasks that took a second or more, the slowest first; empty where none did."""
+    def times(self) -> str:
+        """Of reading rows, and of the tasks that took a second or more, the slowest first."""
         slow = sorted(((seconds, name) for name, seconds in self._seconds.items() if seconds >= 1), reverse=True)
-        return ", ".join(f"{name} {seconds:.0f} s" for seconds, name in slow)
+        named = [f"{name} {seconds:.0f} s" for seconds, name in slow]
+        others = len(self._seconds) - len(slow)
+        rest = [f"{others} under 1 s" if slow else "each under 1 s"] * bool(others)
+        return f"time by task: {', '.join(named + rest)}; reading rows {self._reading:.1f} s"
 
     def __call__(self, task: "Task", variant: "Variant", result: "TaskResult") -> None:
         self.done += 1

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from layerwise.cli.inputs import check_pairs, check_split
+from layerwise.cli.inputs import check_file, check_pairs, check_split
 from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import (
     AsJson,
@@ -51,6 +51,9 @@ def report(
         str | None,
         typer.Option(help="Show prompts and token poolings too: auto, names by commas, or a file (see search)."),
     ] = None,
+    tasks: Annotated[
+        Path | None, typer.Option(help="Show every layer on tasks: a result of evaluate --every-layer -o FILE.json.")
+    ] = None,
     data: DataFolder = None,
     as_json: AsJson = False,
     *,
@@ -69,19 +72,24 @@ def report(
     check_split(split, data)
     if pairs is not None:
         check_pairs(pairs)
+    if tasks is not None:
+        check_file(tasks, "give a result of `layerwise evaluate MODEL --every-layer -o FILE.json`")
     from layerwise.encoder import prompts_for
     from layerwise.measures import ModelOnPairs  # takes seconds: the mistakes above are reported first
     from layerwise.model import LayerModel
     from layerwise.report import (
         build_page,
+        check_same_model,
         command_line,
         measure_model,
         measure_trainings,
         measure_views,
+        read_matrix,
         report_data,
         write_page,
     )
 
+    evaluation, matrix = (None, None) if tasks is None else read_matrix(tasks)
     curves = measure_trainings(trainings or ())
     whole = (
         load_pairs(
@@ -101,6 +109,8 @@ def report(
         raise InputError("--prompts searches views, which needs graded pairs; give --pairs with a column of scores")
     chosen_prompts = read_prompt_option(prompts)
     models = {name: LayerModel.load(name, **loading) for name in ([model] if against is None else [model, against])}
+    if evaluation is not None and tasks is not None:
+        check_same_model(evaluation, models[model], tasks)
     try:
         results = [
             measure_model(
@@ -111,7 +121,7 @@ def report(
             for name, loaded in models.items()
         ]
         model_results, *baseline = results
-        measured = report_data(model_results, *baseline, trainings=curves, seed=seed)
+        measured = replace(report_data(model_results, *baseline, trainings=curves, seed=seed), matrix=matrix)
         if prompts is not None:
             asked = prompts_for(models[model].tokenizer) if chosen_prompts is None else chosen_prompts
             measured = replace(measured, views=measure_views(model_results.subject, asked, seed=seed))
@@ -133,7 +143,7 @@ def report(
         ("--precision", loading["precision"], "float"),
     )
     chosen = [*source, *columns, "--limit", str(limit), "--seed", str(seed), *how]
-    compared = [("--against", against, None), ("--prompts", prompts, None)]
+    compared = [("--against", against, None), ("--prompts", prompts, None), ("--tasks", tasks, None)]
     others = _typed(*compared, *(("--train", folder, None) for folder in trainings or ()))
     commands = [
         command_line("report", model, *others, *chosen, "-o", out.name),

@@ -12,6 +12,7 @@ from layerwise.cli.inputs import check_pairs, check_split
 from layerwise.cli.loading import Loading, loads_model
 from layerwise.cli.options import AsJson, DataFolder, Delimiter, Encoding, InputFormat, Model
 from layerwise.cli.screen import counting, points, print_json, print_line, print_table, spent
+from layerwise.cli.search_tasks import TaskOptions, search_tasks_of, show_joint
 from layerwise.cli.search_views import ViewOptions, search_text_views, search_views_of, show_text_views, show_views
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.muted import muted
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from layerwise.model import LayerModel
     from layerwise.search import (
         ClassSearchResult,
+        JointResult,
         LayerSearch,
         SearchResult,
         Space,
@@ -33,16 +35,18 @@ if TYPE_CHECKING:
     )
 
 _POINTS = 100  # correlations and rates are shown times 100
-_SEARCHED = ("sts", "classification", "retrieval")  # kinds of tasks
 _UNLABELLED = ("dropout", "pairs", "neighbours", "repetition", "deletion", "all")
 
 
 @loads_model
 def search(
     model: Model,
-    pairs: Annotated[
-        str,
-        typer.Argument(metavar="PAIRS", help="CSV, TSV, JSONL or Parquet; or a task, by a task file *.toml or name."),
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PAIRS...",
+            help="CSV, TSV, JSONL or Parquet; or a task, by a task file *.toml or name; several tasks get one set.",
+        ),
     ],
     left: Annotated[str, typer.Option(help="The column of the first sentence (the query).")] = "sentence1",
     right: Annotated[str, typer.Option(help="The column of the second sentence (the passage).")] = "sentence2",
@@ -60,6 +64,9 @@ def search(
             help="spearman, pearson; average-precision, accuracy (labels 0, 1); mrr@10, recall@5, ndcg@10; else "
             "the task's, or spearman."
         ),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="With several tasks: what each counts, such as 2,1; else all the same.")
     ] = None,
     layers: Annotated[
         str,
@@ -135,7 +142,8 @@ def search(
 ) -> None:
     """Search every combination of layers: some pairs choose, others report. No training."""
     check_split(split, data)
-    check_pairs(pairs, input_format)
+    for source in sources:
+        check_pairs(source, input_format)
     from layerwise.model import LayerModel  # takes seconds
     from layerwise.search import LayerSearch, Space, check_request, check_table_path, only_head, rows_to_search
 
@@ -149,11 +157,22 @@ def search(
     views = ViewOptions.of(prompts, scale, less, corpus, max_cost, max_passes, needed=no_labels == "all")
     space = Space.parse(layers, highest=max_layer)
     reading = {"format": input_format, "encoding": encoding, "delimiter": delimiter}
-    rows = _read(pairs, left, right, score, where, reading, metric, no_labels, split, data)
+    columns = (left, right, score, where)
+    read = [rows for path in sources for rows in _read(path, *columns, reading, metric, no_labels, split, data)]
     names = [name.strip() for name in pooling.split(",")] if pooling else []
     if views is None and "all" in names:
         raise InputError("--pooling all is for a search of views; add --prompts auto or --scale unit, or name poolings")
-    if rows.task.has_classes and no_labels is None:
+    pairs, rows = sources[0], read[0]
+    if no_labels is None and (len(read) > 1 or weights or not _is_searched_alone(rows)):
+        asked = TaskOptions(names, metric, weights, split, limit, fixed=dev is None and splits is None)
+        asked.refuse({"--head": head, "--prompts and the like": views, "--compare-unlabelled": compare_unlabelled})
+        asked_for = LayerSearch(space=space, method=method, dev=dev or 0.5, splits=splits or 1, seed=seed)
+        found = search_tasks_of(read, asked, asked_for, lambda: LayerModel.load(model, **loading))
+        _report(found, save, overwrite, table, as_json)
+        return
+    if len(read) > 1:
+        raise InputError("--no-labels takes one file or task; give one")
+    if rows.task.kind == "classification" and no_labels is None:
         _check_classes(rows, names, metric, method, dev, head)
         chosen_space = None if (layers, max_layer) == ("all", None) else space
         loaded = LayerModel.load(model, **loading)
@@ -184,9 +203,9 @@ def search(
     loaded = LayerModel.load(model, **loading)
     space.bits(loaded.encoder.depth + 1)  # refuses layers that the model has not, before any text is read
     if views is not None:
-        asked = (loaded, rows, names, chosen, views)
-        found = search_text_views(*asked, no_labels) if no_labels else search_views_of(*asked)
-        _report(found, save, overwrite, table, as_json)
+        viewed = (loaded, rows, names, chosen, views)
+        found_views = search_text_views(*viewed, no_labels) if no_labels else search_views_of(*viewed)
+        _report(found_views, save, overwrite, table, as_json)
         return
     chosen.device = loaded.encoder.device if loaded.encoder.device.type == "cuda" else "cpu"
     chosen.head = only_head(loaded) if head else None
@@ -255,8 +274,8 @@ def _read(
     no_labels: str | None,
     split: str | None,
     data: str | None,
-) -> "TaskRows":
-    """The rows of a plain file of pairs, or of a task."""
+) -> "list[TaskRows]":
+    """The rows of a plain file of pairs, or of each task of a task file."""
     from layerwise.data import find_tasks, guess_format, load_task, read_pairs
     from layerwise.search import RetrievalMetric
 
@@ -267,16 +286,7 @@ def _read(
     if not is_file:
         if (left, right, score, where, *reading.values()) != ("sentence1", "sentence2", *[None] * 5):
             raise InputError(f"{path}: is a task, which declares its columns; --left, --right and so on are for files")
-        task, *more = find_tasks([path], data=data)
-        if more:
-            names = ", ".join(one.name for one in (task, *more))
-            raise InputError(f"{path}: holds several tasks ({names}); layers are searched for one, so give it a file")
-        if task.kind not in _SEARCHED and no_labels is None:
-            raise InputError(
-                f"task {task.name!r} is of the kind {task.kind}, for which layers cannot be searched; give a task of "
-                f"{', '.join(_SEARCHED)}, or compare layers: layerwise evaluate MODEL --tasks {path} --every-layer"
-            )
-        return load_task(task, data)
+        return [load_task(task, data) for task in find_tasks([path], data=data)]
     if split is not None:
         raise InputError(f"{path}: --split is for tasks; take rows of a file by a column: --where split={split}")
     retrieval = no_labels is None and RetrievalMetric.parse(metric or "")
@@ -295,18 +305,25 @@ def _read(
         )
     except MissingColumnError as error:
         raise InputError(f"{error}; name the columns by --left, --right and --score") from error
-    return rows
+    return [rows]
+
+
+def _is_searched_alone(rows: "TaskRows") -> bool:
+    """Whether a task is searched by Gram matrices or by its classes; other kinds by their own metrics."""
+    from layerwise.search import is_searched_by_grams
+
+    return rows.task.kind == "classification" or is_searched_by_grams(rows)
 
 
 def _report(
-    result: "SearchResult | TextResult | ClassSearchResult | ViewResult | ViewTextResult",
+    result: "SearchResult | TextResult | ClassSearchResult | ViewResult | ViewTextResult | JointResult",
     save: Path | None,
     overwrite: bool,
     table: Path | None,
     as_json: bool,
 ) -> None:
     """Write what was asked for, then print the result."""
-    from layerwise.search import ClassSearchResult, ViewResult, ViewTextResult
+    from layerwise.search import ClassSearchResult, JointResult, ViewResult, ViewTextResult
 
     if table is not None and not isinstance(result, ViewResult | ViewTextResult):
         (result.table if isinstance(result, ClassSearchResult) else result.search.table_).write(table)
@@ -320,6 +337,8 @@ def _report(
         show_views(result)
     elif isinstance(result, ViewTextResult):
         show_text_views(result)
+    elif isinstance(result, JointResult):
+        show_joint(result)
     else:
         _show_classes(result) if isinstance(result, ClassSearchResult) else _show(result)
     if save is not None:
@@ -374,8 +393,8 @@ def _show_scores(result: "SearchResult") -> None:
     best, last = search.best_, search.last_
     many = f", means of {len(report.splits)} splits" if len(report.splits) > 1 else ""
     title = (
-        f"{len(search.table_):,} sets of layers, {search.metric_name_} x 100; {report.dev_pairs:,} pairs choose, "
-        f"{report.test_pairs:,} others report{many}"
+        f"{len(search.table_):,} sets of layers, {search.metric_name_} x 100; {report.dev_pairs:,} {search.unit_} "
+        f"choose, {report.test_pairs:,} others report{many}"
     )
     rows = [
         ("best found", str(best.mix), points(best.dev), points(best.test)),
@@ -388,4 +407,4 @@ def _show_scores(result: "SearchResult") -> None:
     front = [(str(c.layers[-1]), str(c.mix), points(c.dev), points(c.test)) for c in front_with_tests(search)]
     print_table(("blocks", "best set that needs no more", "dev", "unseen"), front, title="Quality against cost")
     shares = ", ".join(f"{layer}: {share:.0%}" for layer, share in search.stability_.items() if share >= 0.1)
-    print_line(f"Chosen by halves of the pairs: layer {shares} (agreement {search.stability_.agreement:.0%}).")
+    print_line(f"Chosen by halves of the {search.unit_}: layer {shares} (agreement {search.stability_.agreement:.0%}).")

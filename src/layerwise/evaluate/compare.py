@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
-from layerwise.evaluate.kinds import Redraw, redraw_of
+from layerwise.evaluate.kinds import redraw_of
 from layerwise.evaluate.results import Run, TaskResult
+from layerwise.kinds import Redraw
 from layerwise.search import Gain, check_seed, redraw_spearman, summarise
 
 Numbers = NDArray[np.floating[Any]]
+NO_ROWS = "no scores of single rows for this protocol"
 _BLOCK = 2**18  # numbers drawn at once: what fits into the cache
 
 
@@ -99,7 +101,7 @@ def mismatch(one: TaskResult, other: TaskResult) -> str:
 def not_resampled(one: TaskResult, other: TaskResult) -> str:
     """Why the rows of two results cannot be resampled; empty where they can."""
     if not len(one.items) or len(one.items) != len(other.items):
-        return "no scores of single rows for this protocol"
+        return NO_ROWS
     if _redraw(one) is None:
         remedy = "; evaluate with --aggregate all" if one.metric.endswith("mean") else ""
         return f"{one.metric} cannot be resampled{remedy}"

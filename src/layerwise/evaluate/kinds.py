@@ -1,6 +1,6 @@
 """How each kind of task is evaluated: which rows are scored, which settings decide, how figures are resampled."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,18 +13,20 @@ from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.retrieval import SearchTask, score_retrieval, search_task
 from layerwise.evaluate.scoring import is_random, score_task
 from layerwise.kinds import (
+    Bitext,
+    Clustering,
+    CorpusSearch,
+    FewShot,
     Outcome,
+    PairClassification,
     Problem,
+    Redraw,
+    Reranking,
     prepare,
-    redraw_average_precision,
     redraw_mean,
-    redraw_v_measure,
 )
-from layerwise.kinds.problem import Numbers
 from layerwise.registry import Registry
 from layerwise.search import redraw_pearson, redraw_spearman
-
-Redraw = Callable[[Numbers, Numbers, Numbers], Numbers]
 
 
 @dataclass(frozen=True)
@@ -168,14 +170,12 @@ class Search(Kind):
 EVALUATED: Registry[Kind] = Registry("kind")
 EVALUATED.register("sts")(GradedPairs({"spearman": redraw_spearman, "pearson": redraw_pearson}))
 EVALUATED.register("classification")(Classes({"accuracy": redraw_mean}))
-EVALUATED.register("retrieval")(Search(dict.fromkeys(("mrr", "ndcg", "recall"), redraw_mean)))
-EVALUATED.register("reranking")(Kind(dict.fromkeys(("map", "mrr", "ndcg"), redraw_mean)))
-EVALUATED.register("clustering")(Kind({"v_measure": redraw_v_measure}))
-EVALUATED.register("fewshot")(FewShots({"accuracy": redraw_mean}))
-EVALUATED.register("bitext")(Kind(dict.fromkeys(("f1", "accuracy"), redraw_mean)))
-EVALUATED.register("pair-classification")(
-    Kind({f"{name}_ap": redraw_average_precision for name in ("max", "cosine", "dot", "euclidean", "manhattan")})
-)
+EVALUATED.register("retrieval")(Search(CorpusSearch.redraws))
+EVALUATED.register("reranking")(Kind(Reranking.redraws))
+EVALUATED.register("clustering")(Kind(Clustering.redraws))
+EVALUATED.register("fewshot")(FewShots(FewShot.redraws))
+EVALUATED.register("bitext")(Kind(Bitext.redraws))
+EVALUATED.register("pair-classification")(Kind(PairClassification.redraws))
 
 
 def kind_of(task: Task) -> Kind:

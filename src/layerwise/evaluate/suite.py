@@ -32,6 +32,7 @@ def evaluate(
     data: str | None = None,
     store: ResultStore | None = None,
     progress: Progress | None = None,
+    when_read: Callable[[], None] | None = None,
 ) -> Evaluation:
     """Score a model on tasks, by each of its mixes where it is a subject with several.
 
@@ -42,6 +43,7 @@ def evaluate(
         data: The data folder; by default `$LAYERWISE_DATA`, then fetched tasks, then the network.
         store: Where results are stored and read; by default nowhere.
         progress: Called after each result.
+        when_read: Called once, when the rows of all tasks are read and checked.
     """
     if not tasks:
         raise InputError("no tasks; name some, or a suite")
@@ -51,7 +53,10 @@ def evaluate(
         log.info("%s has no weights to recognise it by: its results are not stored", subject.name)
         store = None
     results: dict[str, dict[str, TaskResult]] = {variant.label: {} for variant in subject.variants}
-    for rows in [load_task(task, data) for task in _resolved(tasks)]:  # all are read before anything is encoded
+    read = [load_task(task, data) for task in _resolved(tasks)]  # all of them before anything is encoded
+    if when_read:
+        when_read()
+    for rows in read:
         try:
             for variant, result in _evaluate_task(subject, facts, rows, protocol, store):
                 results[variant.label][rows.task.name] = result

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from layerwise.kinds.corpus import CorpusSearch
     from layerwise.kinds.fewshot import FewShot
     from layerwise.kinds.pair_classification import PairClassification, redraw_average_precision
-    from layerwise.kinds.problem import Figures, Outcome, Problem, over_seeds, redraw_mean
+    from layerwise.kinds.problem import Divisible, Figures, Outcome, Problem, Redraw, over_seeds, redraw_mean
     from layerwise.kinds.rankings import ranked_scores
     from layerwise.kinds.registry import PROBLEMS, prepare
     from layerwise.kinds.reranking import Reranking

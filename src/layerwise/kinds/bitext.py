@@ -1,7 +1,8 @@
 """Bitext mining: each sentence's nearest sentence of the other language should be its translation; F1, as in mteb."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from layerwise.data import TaskRows
 from layerwise.encoder import Array
-from layerwise.kinds.problem import Outcome
+from layerwise.kinds.problem import Outcome, Redraw, Units, redraw_mean
 from layerwise.kinds.rankings import unit
 
 _BLOCK = 100  # sentences that are compared with all others at once; ties depend on it, so it is mteb's
@@ -18,6 +19,9 @@ _BLOCK = 100  # sentences that are compared with all others at once; ties depend
 @dataclass(frozen=True, eq=False)
 class Bitext:
     """Left and right sentences as positions among the texts; row i of one is the translation of row i of the other."""
+
+    unit: ClassVar[str] = "pairs"
+    redraws: ClassVar[Mapping[str, Redraw]] = dict.fromkeys(("f1", "accuracy"), redraw_mean)
 
     texts: dict[str, list[str]]
     left: NDArray[np.intp]
@@ -31,6 +35,21 @@ class Bitext:
         left, right = tested.positions()
         assert right is not None  # noqa: S101 - a task of pairs
         return cls({"": tested.texts}, left, right, rows.task.metric)
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def pick(self, units: Units) -> "Bitext":
+        """Some of the pairs, mined among themselves."""
+        return replace(self, left=self.left[units], right=self.right[units])
+
+    def unit_texts(self) -> list[str]:
+        """Both sides."""
+        return [self.texts[""][place] for place in np.union1d(self.left, self.right)]
+
+    def reseeded(self, count: int) -> list["Bitext"]:  # noqa: ARG002 - as Divisible
+        """Itself: nothing is random."""
+        return [self]
 
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
         """F1, precision and accuracy × 100 of the nearest sentences by cosine.

@@ -7,8 +7,8 @@ it is a task's metric.
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from layerwise.data import TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.extras import require
-from layerwise.kinds.problem import Numbers, Outcome
+from layerwise.kinds.problem import Numbers, Outcome, Redraw, Units
 from layerwise.kinds.sklearn_warnings import no_convergence_warnings
 
 SEED = 42  # mteb's
@@ -27,15 +27,27 @@ _SHARE, _DRAWS, _DRAWN = 0.04, 10, 16_384
 Codes = NDArray[np.intp]
 
 
+def redraw_v_measure(clusters: Numbers, classes: Numbers, counts: Numbers) -> Numbers:
+    """V-measure of fixed clusters on resamples: (rows,), (rows,), (draws, rows) -> (draws,)"""
+    columns, rows = int(clusters.max()) + 1, int(classes.max()) + 1
+    cells = classes.astype(np.intp) * columns + clusters.astype(np.intp)
+    tables = (np.bincount(cells, weights=draw, minlength=rows * columns).astype(np.float64) for draw in counts)
+    return np.array([_v_measure(table.reshape(rows, columns)) for table in tables])
+
+
 @dataclass(frozen=True, eq=False)
 class Clustering:
     """Rows as positions among the texts, their classes as numbers, and the rows of each set."""
+
+    unit: ClassVar[str] = "rows"
+    redraws: ClassVar[Mapping[str, Redraw]] = {"v_measure": redraw_v_measure}
 
     texts: dict[str, list[str]]
     rows: NDArray[np.intp]
     classes: Codes
     sets: list[NDArray[np.intp]]
     sampled: bool
+    seed: int = SEED
 
     @classmethod
     def of(cls, rows: TaskRows) -> "Clustering":
@@ -52,12 +64,32 @@ class Clustering:
         left, _ = tested.positions()
         return cls({"": tested.texts}, left, classes, sets, rows.task.metric == "v_measure_sampled")
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def pick(self, units: Units) -> "Clustering":
+        """Some of the rows, in the sets that they are of."""
+        places = np.full(len(self), -1)
+        places[units] = np.arange(len(units))
+        sets = [places[members][places[members] >= 0] for members in self.sets]
+        if any(len(np.unique(self.classes[units[members]])) < 2 for members in sets):
+            raise InputError(f"{len(units)} of {len(self)} rows have one class; clusters need 2: give more rows")
+        return replace(self, rows=self.rows[units], classes=self.classes[units], sets=sets)
+
+    def unit_texts(self) -> list[str]:
+        """Of the rows."""
+        return [self.texts[""][place] for place in np.unique(self.rows)]
+
+    def reseeded(self, count: int) -> list["Clustering"]:
+        """Clustered from other starts."""
+        return [self, *(replace(self, seed=self.seed + number) for number in range(1, count))]
+
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
         """The mean V-measure × 100 of the sets, and the sampled one where it is the metric."""
         from sklearn.metrics import v_measure_score
 
         embeddings = vectors[""][self.rows]
-        found = [_k_means(embeddings[members], self.classes[members]) for members in self.sets]
+        found = [_k_means(embeddings[members], self.classes[members], self.seed) for members in self.sets]
         scores = [v_measure_score(self.classes[rows], made) for rows, made in zip(self.sets, found, strict=True)]
         figures, sd = {"v_measure": 100 * float(np.mean(scores))}, {}
         details: dict[str, Any] = {"classes": int(self.classes.max()) + 1}
@@ -72,11 +104,11 @@ class Clustering:
         return Outcome(figures, found[0].astype(np.float64), self.classes.astype(np.float64), sd, details)
 
 
-def _k_means(embeddings: Array, classes: Codes) -> Codes:
+def _k_means(embeddings: Array, classes: Codes, seed: int) -> Codes:
     """The cluster of each row. (n, d), (n,) -> (n,)"""
     from sklearn.cluster import MiniBatchKMeans
 
-    model = MiniBatchKMeans(len(np.unique(classes)), batch_size=_BATCH, n_init="auto", random_state=SEED)
+    model = MiniBatchKMeans(len(np.unique(classes)), batch_size=_BATCH, n_init="auto", random_state=seed)
     with no_convergence_warnings():  # of a layer where all texts are one vector
         clusters: Codes = model.fit(embeddings).labels_
     return clusters
@@ -99,14 +131,6 @@ def sampled_v_measures(embeddings: Array, classes: Codes) -> Numbers:
         with no_convergence_warnings():
             scores.append(v_measure_score(labels[rows], model.fit_predict(some[rows])))
     return np.array(scores)
-
-
-def redraw_v_measure(clusters: Numbers, classes: Numbers, counts: Numbers) -> Numbers:
-    """V-measure of fixed clusters on resamples: (rows,), (rows,), (draws, rows) -> (draws,)"""
-    columns, rows = int(clusters.max()) + 1, int(classes.max()) + 1
-    cells = classes.astype(np.intp) * columns + clusters.astype(np.intp)
-    tables = (np.bincount(cells, weights=draw, minlength=rows * columns).astype(np.float64) for draw in counts)
-    return np.array([_v_measure(table.reshape(rows, columns)) for table in tables])
 
 
 def _v_measure(table: Numbers) -> float:

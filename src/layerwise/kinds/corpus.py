@@ -1,7 +1,8 @@
 """Retrieval in a corpus of its own with graded judgements: every query ranks all passages by cosine, as in mteb."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from layerwise.data import TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
-from layerwise.kinds.problem import Outcome
+from layerwise.kinds.problem import Outcome, Redraw, Units, redraw_mean
 from layerwise.kinds.rankings import (
     Hits,
     average_precision,
@@ -42,6 +43,9 @@ class CorpusSearch:
         metric: The headline figure.
     """
 
+    unit: ClassVar[str] = "queries"
+    redraws: ClassVar[Mapping[str, Redraw]] = dict.fromkeys(("mrr", "ndcg", "recall"), redraw_mean)
+
     texts: dict[str, list[str]]
     queries: NDArray[np.intp]
     passages: NDArray[np.intp]
@@ -71,6 +75,23 @@ class CorpusSearch:
         return cls(
             texts, query_rows, document_rows, id_places(list(rows.corpus)), list(relevant.values()), rows.task.metric
         )
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def pick(self, units: Units) -> "CorpusSearch":
+        """Some of the queries, in the whole corpus."""
+        return replace(self, queries=self.queries[units], relevant=[self.relevant[unit] for unit in units])
+
+    def unit_texts(self) -> list[str]:
+        """The queries and their relevant passages."""
+        passages = {self.passages[place] for graded in self.relevant for place in graded}
+        queries = [self.texts["query"][place] for place in np.unique(self.queries)]
+        return queries + [self.texts["document"][place] for place in sorted(passages)]
+
+    def reseeded(self, count: int) -> list["CorpusSearch"]:  # noqa: ARG002 - as Divisible
+        """Itself: nothing is random."""
+        return [self]
 
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
         """NDCG, MRR, recall, precision and MAP × 100, of exact search."""

@@ -1,8 +1,8 @@
 """Few-shot classification, as in mteb: ten times a logistic regression on a few training rows of each class."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from layerwise.data import TaskRows, as_number
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.extras import require
-from layerwise.kinds.problem import Outcome
+from layerwise.kinds.problem import Outcome, Redraw, Units, redraw_mean
 from layerwise.kinds.sklearn_warnings import no_convergence_warnings
 
 DRAWS, SEED = 10, 42  # mteb's
@@ -23,6 +23,9 @@ Codes = NDArray[np.intp]
 @dataclass(frozen=True, eq=False)
 class FewShot:
     """Rows as positions among the texts, their classes as numbers, the rows of each draw, and the rows that test."""
+
+    unit: ClassVar[str] = "rows"
+    redraws: ClassVar[Mapping[str, Redraw]] = {"accuracy": redraw_mean}
 
     texts: dict[str, list[str]]
     rows: NDArray[np.intp]
@@ -49,6 +52,22 @@ class FewShot:
         left, _ = needed.positions()
         places = [np.searchsorted(drawn, draw) for draw in draws]
         return cls({"": needed.texts}, left, classes[used], places, np.arange(len(drawn), len(used)))
+
+    def __len__(self) -> int:
+        return len(self.tested)
+
+    def pick(self, units: Units) -> "FewShot":
+        """Some of the tested rows, predicted from the same draws."""
+        return replace(self, tested=self.tested[units])
+
+    def unit_texts(self) -> list[str]:
+        """Of the tested rows and of the rows that were drawn to learn from."""
+        used = np.concatenate([*self.draws, self.tested])
+        return [self.texts[""][place] for place in np.unique(self.rows[used])]
+
+    def reseeded(self, count: int) -> list["FewShot"]:  # noqa: ARG002 - as Divisible
+        """Itself: its draws are part of the task."""
+        return [self]
 
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
         """Accuracy and F1 × 100, the mean of the draws; of two classes also the predictions' average precision."""

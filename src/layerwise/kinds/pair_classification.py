@@ -5,7 +5,8 @@ is the best of the four.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,31 @@ from layerwise.data import TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.extras import require
-from layerwise.kinds.problem import Figures, Numbers, Outcome
+from layerwise.kinds.problem import Figures, Numbers, Outcome, Redraw, Units
+
+
+def redraw_average_precision(similarities: Numbers, labels: Numbers, counts: Numbers) -> Numbers:
+    """Average precision on resamples, tied pairs together: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
+    order = np.argsort(-similarities, kind="stable")
+    ordered, drawn = similarities[order], counts[:, order]
+    ends = np.flatnonzero(np.r_[ordered[1:] != ordered[:-1], True])
+    found = np.cumsum(drawn * labels[order], axis=1)[:, ends]
+    seen = np.maximum(np.cumsum(drawn, axis=1)[:, ends], 1)  # a resample may begin with pairs that it lacks
+    gained = np.diff(found, axis=1, prepend=0)
+    with np.errstate(invalid="ignore"):  # NaN where a resample has no positive pair
+        scores: Numbers = (gained * found / seen).sum(1) / found[:, -1]
+    return scores
 
 
 @dataclass(frozen=True, eq=False)
 class PairClassification:
     """Left and right texts as positions among the texts, and the pairs' labels, 0 or 1."""
+
+    unit: ClassVar[str] = "pairs"
+    redraws: ClassVar[Mapping[str, Redraw]] = dict.fromkeys(
+        (f"{name}_ap" for name in ("max", "cosine", "dot", "euclidean", "manhattan")),
+        redraw_average_precision,
+    )
 
     texts: dict[str, list[str]]
     left: NDArray[np.intp]
@@ -40,6 +60,26 @@ class PairClassification:
                 f"task {rows.task.name!r}: all pairs have the label {labels[0]}; give pairs of both, 0 and 1"
             )
         return cls({"": tested.texts}, left, right, labels, rows.task.metric)
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def pick(self, units: Units) -> "PairClassification":
+        """Some of the pairs."""
+        labels = self.labels[units]
+        if np.ptp(labels) == 0:
+            raise InputError(
+                f"{len(units)} of {len(self)} pairs all have the label {labels[0]}; give more pairs of both, 0 and 1"
+            )
+        return replace(self, left=self.left[units], right=self.right[units], labels=labels)
+
+    def unit_texts(self) -> list[str]:
+        """Both sides."""
+        return [self.texts[""][place] for place in np.union1d(self.left, self.right)]
+
+    def reseeded(self, count: int) -> list["PairClassification"]:  # noqa: ARG002 - as Divisible
+        """Itself: nothing is random."""
+        return [self]
 
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
         """`<similarity>_ap`, `_accuracy` and `_f1`, and the best of each as `max_…`, × 100."""
@@ -92,16 +132,3 @@ def threshold_scores(similarities: Numbers, labels: NDArray[np.int64]) -> Figure
         "accuracy": float(accuracies.max(initial=0.0)),
         "f1": float(f1.max(initial=0.0)),
     }
-
-
-def redraw_average_precision(similarities: Numbers, labels: Numbers, counts: Numbers) -> Numbers:
-    """Average precision on resamples, tied pairs together: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
-    order = np.argsort(-similarities, kind="stable")
-    ordered, drawn = similarities[order], counts[:, order]
-    ends = np.flatnonzero(np.r_[ordered[1:] != ordered[:-1], True])
-    found = np.cumsum(drawn * labels[order], axis=1)[:, ends]
-    seen = np.maximum(np.cumsum(drawn, axis=1)[:, ends], 1)  # a resample may begin with pairs that it lacks
-    gained = np.diff(found, axis=1, prepend=0)
-    with np.errstate(invalid="ignore"):  # NaN where a resample has no positive pair
-        scores: Numbers = (gained * found / seen).sum(1) / found[:, -1]
-    return scores

@@ -1,8 +1,8 @@
 """What every kind of task gives: a problem, which is texts to embed, and the outcome of scoring their vectors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,8 @@ from layerwise.encoder import Array
 
 Figures = dict[str, float]
 Numbers = NDArray[np.floating[Any]]
+Units = NDArray[np.integer[Any]]
+Redraw = Callable[[Numbers, Numbers, Numbers], Numbers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,24 @@ class Problem(Protocol):
 
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
         """The outcome by the vectors of `texts`: role -> (texts, width)"""
+
+
+class Divisible(Problem, Protocol):
+    """A problem of which parts can be scored: some of its rows, pairs or queries choose layers, others report."""
+
+    unit: ClassVar[str]  # what is picked, such as "queries"
+    redraws: ClassVar[Mapping[str, Redraw]]  # headline figure, without its depth -> its value on resamples
+
+    def __len__(self) -> int: ...
+
+    def pick(self, units: Units) -> Self:
+        """The same on some of the units; its texts stay those of all of them."""
+
+    def unit_texts(self) -> list[str]:
+        """The texts that its units are made of."""
+
+    def reseeded(self, count: int) -> Sequence[Self]:
+        """Itself, and the same by other random seeds where its score depends on one."""
 
 
 def over_seeds(outcomes: dict[int, Outcome]) -> Outcome:

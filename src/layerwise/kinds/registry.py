@@ -8,11 +8,11 @@ from layerwise.kinds.clustering import Clustering
 from layerwise.kinds.corpus import CorpusSearch
 from layerwise.kinds.fewshot import FewShot
 from layerwise.kinds.pair_classification import PairClassification
-from layerwise.kinds.problem import Problem
+from layerwise.kinds.problem import Divisible
 from layerwise.kinds.reranking import Reranking
 from layerwise.registry import Registry
 
-PROBLEMS: Registry[Callable[[TaskRows], Problem]] = Registry("kind")
+PROBLEMS: Registry[Callable[[TaskRows], Divisible]] = Registry("kind")
 PROBLEMS.register("bitext")(Bitext.of)
 PROBLEMS.register("clustering")(Clustering.of)
 PROBLEMS.register("fewshot")(FewShot.of)
@@ -21,6 +21,6 @@ PROBLEMS.register("reranking")(Reranking.of)
 PROBLEMS.register("retrieval")(CorpusSearch.of)
 
 
-def prepare(rows: TaskRows) -> Problem:
+def prepare(rows: TaskRows) -> Divisible:
     """The problem of a task's test rows."""
     return PROBLEMS[rows.task.kind](rows)

@@ -1,7 +1,8 @@
 """Reranking: each query orders its own candidates by cosine; MAP, MRR and NDCG@10, as in mteb."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from layerwise.data import TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
-from layerwise.kinds.problem import Outcome
+from layerwise.kinds.problem import Outcome, Redraw, Units, redraw_mean
 from layerwise.kinds.rankings import Hits, average_precision, id_places, ndcg, order_by, reciprocal_rank, unit
 from layerwise.texts import unique_texts
 
@@ -27,6 +28,9 @@ class Candidates:
 @dataclass(frozen=True, eq=False)
 class Reranking:
     """Queries with their candidates; `left_out` of the queries have only relevant ones or none, which say nothing."""
+
+    unit: ClassVar[str] = "queries"
+    redraws: ClassVar[Mapping[str, Redraw]] = dict.fromkeys(("map", "mrr", "ndcg"), redraw_mean)
 
     texts: dict[str, list[str]]
     queries: list[Candidates]
@@ -53,6 +57,23 @@ class Reranking:
                 f"task {rows.task.name!r}: no query has both relevant candidates (label above 0) and others; add some"
             )
         return cls({"query": queries, "document": documents}, useful, len(lists) - len(useful), rows.task.metric)
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def pick(self, units: Units) -> "Reranking":
+        """Some of the queries with their candidates."""
+        return replace(self, queries=[self.queries[unit] for unit in units], left_out=0)
+
+    def unit_texts(self) -> list[str]:
+        """The queries and their candidates."""
+        queries = sorted({one.query for one in self.queries})
+        passages = np.unique(np.concatenate([one.passages for one in self.queries]))
+        return [self.texts["query"][place] for place in queries] + [self.texts["document"][place] for place in passages]
+
+    def reseeded(self, count: int) -> list["Reranking"]:  # noqa: ARG002 - as Divisible
+        """Itself: nothing is random."""
+        return [self]
 
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
         """MAP, MRR and NDCG@10 × 100."""

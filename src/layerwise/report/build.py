@@ -21,6 +21,7 @@ from layerwise.plots import inline_svg, theme_css
 from layerwise.report.answer import answer, headline
 from layerwise.report.data import ModelResults, ReportData
 from layerwise.report.page import Cell, Column, Explorer, Figure, Page, Section, Table
+from layerwise.report.tasks import tasks_section
 from layerwise.report.views import views_section
 from layerwise.version import __version__
 
@@ -47,10 +48,12 @@ def build_page(data: ReportData, commands: Sequence[str] = ()) -> Page:
 
 
 def sections(data: ReportData) -> tuple[Section, ...]:
-    """The figures of all measures by section, without sections that have none; views come after the search."""
+    """The figures of all measures by section, without empty ones; views come after the search, tasks last."""
     drawn = [section(data, name) for name in SECTIONS]
     if data.views is not None:
         drawn.insert(1 + [*SECTIONS].index("search"), views_section(data.views))
+    if data.matrix is not None:
+        drawn.append(tasks_section(data.matrix))
     return tuple(one for one in drawn if one.figures)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from layerwise.evaluate import gain_on_pairs
+from layerwise.evaluate import Matrix, gain_on_pairs
 from layerwise.measures import (
     MeasureValue,
     ModelOnPairs,
@@ -53,7 +53,8 @@ class ReportData:
     """All that a report shows: a model, perhaps another as its baseline, and trainings.
 
     `gain` is how much better the model's similarities agree with the grades than the baseline's; `views` a search of
-    prompts and token poolings; `words` what the words of some pairs add to their cosines.
+    prompts and token poolings; `matrix` every layer on several tasks; `words` what the words of some pairs
+    add to their cosines.
     """
 
     model: ModelResults
@@ -61,6 +62,7 @@ class ReportData:
     gain: Gain | None = None
     others: Mapping[str, Values[MeasureValue]] = field(default_factory=dict)  # of both models, and of trainings
     views: ViewResult | None = None
+    matrix: Matrix | None = None
     words: Mapping[int, tuple[WordTerms, WordTerms]] = field(default_factory=dict)
 
     @property

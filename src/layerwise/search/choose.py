@@ -17,6 +17,7 @@ from layerwise.search.weights import search_weights
 
 Problems = Mapping[str, Problem]  # by token pooling
 METHODS = ("auto", "exhaustive", "beam", "greedy", "weights")
+BEAM_WIDTH = 32  # sets of each size that a beam keeps
 EXHAUSTIVE = 2**26  # sets; more are searched by a beam unless the user insists
 
 
@@ -63,15 +64,17 @@ def pick(problems: Problems, rows: Rows) -> dict[str, Problem]:
     return {pooling: problem.pick(rows) for pooling, problem in problems.items()}
 
 
-def make_table(problems: Problems, space: Space, method: str, *, progress: Progress = no_progress) -> ScoreTable:
-    """Every set scored, or those that a beam visits."""
+def make_table(
+    problems: Problems, space: Space, method: str, *, width: int = BEAM_WIDTH, progress: Progress = no_progress
+) -> ScoreTable:
+    """Every set scored, or those that a beam of some width visits."""
     parts = {}
     for pooling, problem in problems.items():
         if scores_every_set(space, method, problem.layers):
             parts[pooling] = problem.scan(space, progress=progress)
         else:
-            width = 1 if method == "greedy" else 32
-            parts[pooling] = beam_search(problem, space, width=width, progress=progress)
+            kept = 1 if method == "greedy" else width
+            parts[pooling] = beam_search(problem, space, width=kept, progress=progress)
     return ScoreTable(parts)
 
 

@@ -16,6 +16,7 @@ from layerwise.mixes import LayerSet, LayerViews, LayerWeights
 from layerwise.model import Head
 from layerwise.parameters import Parameters
 from layerwise.search.choose import (
+    BEAM_WIDTH,
     Choice,
     best_of,
     check_method,
@@ -26,6 +27,8 @@ from layerwise.search.choose import (
     weights_mix,
 )
 from layerwise.search.heads import HeadPairs
+from layerwise.search.joint_problem import JointProblem
+from layerwise.search.kind_problem import KindProblem
 from layerwise.search.metrics import Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Problem, Progress, Scores, no_progress
 from layerwise.search.retrieval import RetrievalMetric, RetrievalProblem
@@ -63,6 +66,7 @@ class LayerSearch(Parameters):
         space: Which sets may be chosen, a `Space` or its text; every set without it.
         method: "auto" searches every set where there are at most 2^26, else by a beam; "exhaustive", "beam" and
             "greedy" are what they say; "weights" moves from the best set to continuous layer weights.
+        beam_width: How many sets of each size a beam keeps.
         head: An MLP head after the mix, e.g. SimCSE's.
         dev: How many pairs (or, below 1, which share of them) choose; the others report. With None all pairs choose and
             none report, for a choice that is scored elsewhere: there is no verdict then.
@@ -83,6 +87,7 @@ class LayerSearch(Parameters):
         stability_: Layer -> how often random halves of the pairs choose it; `stability_.agreement`.
         parts_: The splits, as rows of the pairs that choose and that report.
         problems_, space_: What was searched, by token pooling, and where.
+        metric_name_, unit_: The name of the metric, and what it is taken on: "pairs", "queries", "rows".
         warnings_: What a careful reader of the result should know; `few_pairs_` is the first of them.
 
     >>> import numpy as np
@@ -100,6 +105,7 @@ class LayerSearch(Parameters):
         metric: AnyMetric | None = None,
         space: Space | str | None = None,
         method: str = "auto",
+        beam_width: int = BEAM_WIDTH,
         head: Head | None = None,
         dev: int | float | None = 0.5,
         splits: int = 1,
@@ -112,6 +118,7 @@ class LayerSearch(Parameters):
         self.metric = metric
         self.space = space
         self.method = method
+        self.beam_width = beam_width
         self.head = head
         self.dev = dev
         self.splits = splits
@@ -134,21 +141,48 @@ class LayerSearch(Parameters):
                 labelled: the two sentences of a row are taken for alike (two dropout passes, or sentences that are
                 neighbours in a text), those of different rows for unlike, and the metric is "separation".
         """
-        for fitted in ("best_", "last_", "table_", "parts_", "report_", "stability_", "verdict_"):  # of an earlier fit
-            self.__dict__.pop(fitted, None)
-        check_method(self.method)
-        self.space_ = _as_space(self.space)
         left, right = by_pooling(views_a), by_pooling(views_b)
         self._default_metric = "spearman" if gold is not None else GUARDED
-        alike, self._has_labels = None, gold is not None
+        alike, has_labels = None, gold is not None
         if gold is None:
             alike = len(next(iter(left.values())))
             left, right, gold = without_labels(left, right, seed=self.seed)
-        self.problems_ = self._make_problems(left, right, gold)
-        self._labelled = self._pairs if alike is None else alike  # the unlike pairs after them are drawn
+        metric = self.metric or self._default_metric
+        problems = self._make_problems(left, right, gold)
+        unit = "queries" if retrieval_metric(metric) else "pairs"
+        return self._fit(problems, metric_name(metric), unit, has_labels=has_labels, labelled=alike)
+
+    def fit_problems(self, problems: Mapping[str, Problem], *, metric: str, unit: str) -> Self:
+        """Choose layers for problems that were made before, one for each token pooling.
+
+        Args:
+            problems: Such as `KindProblem`: anything that scores sets of layers, on all of its rows or on some.
+            metric: The name of their scores.
+            unit: What their rows are, such as "queries".
+        """
+        return self._fit(dict(problems), metric, unit)
+
+    def _fit(
+        self,
+        problems: dict[str, Problem],
+        metric: str,
+        unit: str,
+        *,
+        has_labels: bool = True,
+        labelled: int | None = None,
+    ) -> Self:
+        """Search; `labelled`: how many pairs there were before unlike ones were drawn."""
+        for fitted in ("best_", "last_", "table_", "parts_", "report_", "stability_", "verdict_"):  # of an earlier fit
+            self.__dict__.pop(fitted, None)
+        check_method(self.method)
+        self.space_, self.problems_ = _as_space(self.space), problems
+        self.metric_name_, self.unit_, self._has_labels = metric, unit, has_labels
+        self._labelled = self._pairs if labelled is None else labelled
         if not self._is_split:
             self._choices = None
-            self.table_ = make_table(self.problems_, self.space_, self.method, progress=self._progress)
+            self.table_ = make_table(
+                self.problems_, self.space_, self.method, width=self.beam_width, progress=self._progress
+            )
             self.best_ = best_of(self.problems_, self.table_, self.method)
             self.last_ = last_layer(self.problems_)
         else:
@@ -189,23 +223,20 @@ class LayerSearch(Parameters):
             choices = [(choice.best, baseline, choice.test) for choice in self._choices or ()]
             gain = bootstrap_gain(self.problems_, choices, seed=self.seed, resamples=self.resamples)
         return Verdict(
-            self.best_, baseline, gain, self._labelled, self._unit, is_last=is_last, may_keep=layer is not None
+            self.best_, baseline, gain, self._labelled, self.unit_, is_last=is_last, may_keep=layer is not None
         )
 
     @cached_property
     def stability_(self) -> Stability:
-        """Which layers random halves of the pairs choose."""
-        return stability(self.problems_, self.table_, seed=self.seed)
+        """Which layers random halves of the pairs choose; of those that chose, where sets are scored one by one."""
+        slow = any(isinstance(problem, KindProblem | JointProblem) for problem in self.problems_.values())
+        problems = pick(self.problems_, self.parts_[0][0]) if slow and self._is_split else self.problems_
+        return stability(problems, self.table_, seed=self.seed)
 
     @property
     def front_(self) -> list[ScoredSet]:
         """The best sets by highest layer, each better than all that need fewer blocks."""
         return self.table_.front()
-
-    @property
-    def metric_name_(self) -> str:
-        """The name of the metric."""
-        return metric_name(self.metric or self._default_metric)
 
     @property
     def few_pairs_(self) -> str:
@@ -215,8 +246,8 @@ class LayerSearch(Parameters):
         if choosing >= FEW_PAIRS:
             return ""
         return (
-            f"{choosing} pairs choose among {len(self.table_):,} sets: with fewer than {FEW_PAIRS} the best of them "
-            f"is little more than luck"
+            f"{choosing} {self.unit_} choose among {len(self.table_):,} sets: with fewer than {FEW_PAIRS} the best of "
+            f"them is little more than luck"
         )
 
     @property
@@ -225,7 +256,7 @@ class LayerSearch(Parameters):
         warnings = [self.few_pairs_] if self.few_pairs_ else []
         if self.stability_.agreement < UNSTABLE:
             warnings.append(
-                f"the choice is unstable: the sets that two halves of the pairs choose share only "
+                f"the choice is unstable: the sets that two halves of the {self.unit_} choose share only "
                 f"{self.stability_.agreement:.0%} of their layers; other sets may be as good"
             )
         return warnings
@@ -272,10 +303,6 @@ class LayerSearch(Parameters):
         return self.verdict_.use if self._is_split else self.best_
 
     @property
-    def _unit(self) -> str:
-        return "queries" if retrieval_metric(self.metric or self._default_metric) else "pairs"
-
-    @property
     def _progress(self) -> Progress:
         return self.progress or no_progress
 
@@ -284,7 +311,9 @@ class LayerSearch(Parameters):
         return len(next(iter(self.problems_.values())))
 
     def _split_choices(self) -> tuple[list[SplitChoice], ScoreTable]:
-        return choose_by_splits(self.problems_, self.space_, self.method, self.parts_, progress=self._progress)
+        return choose_by_splits(
+            self.problems_, self.space_, self.method, self.parts_, width=self.beam_width, progress=self._progress
+        )
 
     def _choose_by_mean(self, choices: list[SplitChoice]) -> None:
         """One split: its choice. Several: the set with the best mean over their dev pairs, with their mean scores."""

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -39,13 +40,14 @@ def unwatched(_what: str, _total: int | None) -> AbstractContextManager[Callable
 class SearchResult:
     """A fitted search with its verdict, what a choice without labels would have been, and how long things took.
 
-    `searched` is the model that was searched, `rows` are the pairs, `prompts` what was put before the texts of either
-    side; `notes` are about the model.
+    `searched` is the model that was searched, `rows` are the task's, `texts_of` gives the texts of some pairs or
+    queries, `prompts` are what was put before the texts of either side, and `notes` are about the model.
     """
 
     searched: LayerModel
     rows: TaskRows
     search: LayerSearch
+    texts_of: Callable[[Rows], list[str]]
     unlabelled: Choice | None
     unlabelled_note: str
     seconds: dict[str, float]
@@ -60,14 +62,7 @@ class SearchResult:
     @property
     def model(self) -> LayerModel:
         """The model to use: that of the chosen layers, or that of the last layer where they are not reliably better."""
-        search, verdict = self.search, self.verdict
-        if verdict.use is not verdict.chosen:
-            return kept_model(self.searched, verdict.use.mix, f"kept by a search: {verdict}")
-        choosing = [self._texts_of(dev) for dev, _ in search.parts_]
-        record = FittedOn.of(list(dict.fromkeys(chain(*choosing))), source=self.rows.task.name, what=LAYERS)
-        return chosen_model(
-            self.searched, verdict.use.mix, self.how, keep_heads=search.head is not None, chosen_on=record
-        )
+        return model_to_use(self.searched, self.search, self.how, self.rows.task.name, self.texts_of)
 
     @property
     def how(self) -> str:
@@ -75,22 +70,14 @@ class SearchResult:
         search, report = self.search, self.search.report_
         splits = "the task's dev split" if search.parts is not None else f"{len(report.splits)} random split(s)"
         return (
-            f"the best of {len(search.table_):,} sets by {search.metric_name_} on {report.dev_pairs:,} pairs "
-            f"({splits}). {self.verdict}"
+            f"the best of {len(search.table_):,} sets by {search.metric_name_} on {report.dev_pairs:,} "
+            f"{search.unit_} ({splits}). {self.verdict}"
         )
 
     @property
     def warnings(self) -> list[str]:
         """What a careful reader should know."""
         return [*self.search.warnings_, *self.notes]
-
-    def _texts_of(self, choosing: Rows) -> list[str]:
-        """The texts of the pairs, or of the queries and their passages, that chose."""
-        if retrieval_metric(self.search.metric) is None:
-            rows = self.rows.pick(choosing)
-            return [*rows.left, *rows.right]
-        queries, passages, relevant = as_retrieval(self.rows)
-        return [queries[n] for n in choosing] + [passages[p] for n in choosing for p in relevant[n]]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON. Scores are as the metric gives them: correlations from -1 to 1."""
@@ -113,6 +100,7 @@ class SearchResult:
             "protocol": {
                 "metric": search.metric_name_,
                 "space": str(search.space_),
+                "unit": search.unit_,
                 "dev_pairs": report.dev_pairs,
                 "test_pairs": report.test_pairs,
                 "splits": len(report.splits),
@@ -218,6 +206,7 @@ def search_pairs(
     """
     began = time.perf_counter()
     retrieval = retrieval_metric(search.metric) is not None
+    texts_of = partial(texts_of_queries if retrieval else texts_of_pairs, pairs)
     left, right, gold = as_retrieval(pairs) if retrieval else (pairs.left, pairs.right, pairs.labels)
     prompts = (model.prompt("query"), model.prompt("document")) if retrieval else (model.prompt(), model.prompt())
     left, right = ([prompt + text for text in side] for prompt, side in zip(prompts, (left, right), strict=True))
@@ -230,7 +219,19 @@ def search_pairs(
         searched = time.perf_counter()
         choice, note = _without_labels(model.encoder, [*left, *right], poolings, search, show_progress_bar)
         seconds["without labels"] = time.perf_counter() - searched
-    return SearchResult(model, pairs, search, choice, note, seconds, prompts, model_notes(model, search))
+    return SearchResult(model, pairs, search, texts_of, choice, note, seconds, prompts, model_notes(model, search))
+
+
+def texts_of_pairs(rows: TaskRows, pairs: Rows) -> list[str]:
+    """The texts of some pairs."""
+    some = rows.pick(pairs)
+    return [*some.left, *some.right]
+
+
+def texts_of_queries(rows: TaskRows, chosen: Rows) -> list[str]:
+    """Some queries and their passages."""
+    queries, passages, relevant = as_retrieval(rows)
+    return [queries[n] for n in chosen] + [passages[p] for n in chosen for p in relevant[n]]
 
 
 def search_text(
@@ -282,6 +283,18 @@ def encode_sides(
     texts, (first, second) = unique_texts(left, right)
     views = encoder.encode_layers(texts, list(poolings), cache=True, show_progress_bar=show_progress_bar)
     return {name: array[first] for name, array in views.items()}, {name: array[second] for name, array in views.items()}
+
+
+def model_to_use(
+    model: LayerModel, search: LayerSearch, how: str, source: str, texts_of: Callable[[Rows], list[str]]
+) -> LayerModel:
+    """What the verdict of a search says to use, with a record of the text that chose its layers."""
+    verdict = search.verdict_
+    if verdict.use is not verdict.chosen:
+        return kept_model(model, verdict.use.mix, f"kept by a search: {verdict}")
+    choosing = [texts_of(dev) for dev, _ in search.parts_]
+    record = FittedOn.of(list(dict.fromkeys(chain(*choosing))), source=source, what=LAYERS)
+    return chosen_model(model, verdict.use.mix, how, keep_heads=search.head is not None, chosen_on=record)
 
 
 def chosen_model(

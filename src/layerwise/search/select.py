@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from layerwise.errors import InputError
-from layerwise.search.choose import Choice, Problems, best_of, last_layer, make_table, pick
+from layerwise.search.choose import BEAM_WIDTH, Choice, Problems, best_of, last_layer, make_table, pick
 from layerwise.search.metrics import FEWEST_PAIRS, Numbers, check_seed
 from layerwise.search.problems import Progress, Rows, Scores, no_progress
 from layerwise.search.spaces import Space, membership
@@ -107,7 +107,13 @@ def halves(pairs: int, seed: int) -> Part:
 
 
 def choose_by_splits(
-    problems: Problems, space: Space, method: str, parts: Sequence[Part], *, progress: Progress = no_progress
+    problems: Problems,
+    space: Space,
+    method: str,
+    parts: Sequence[Part],
+    *,
+    width: int = BEAM_WIDTH,
+    progress: Progress = no_progress,
 ) -> tuple[list[SplitChoice], ScoreTable]:
     """Each split's dev pairs choose, its test pairs report. Also the sets' scores on dev pairs, mean of the splits."""
     choices, tables, choosers = [], [], []
@@ -115,7 +121,7 @@ def choose_by_splits(
         choosing, reporting = pick(problems, dev), pick(problems, test)
         for some in (*choosing.values(), *reporting.values()):
             some.check()
-        table = make_table(choosing, space, method, progress=progress)
+        table = make_table(choosing, space, method, width=width, progress=progress)
         best, last = best_of(choosing, table, method), last_layer(choosing)
         best, last = replace(best, test=best.on(reporting)), replace(last, test=last.on(reporting))
         choices.append(SplitChoice(best, last, test))

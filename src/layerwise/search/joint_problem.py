@@ -1,0 +1,81 @@
+"""Several tasks as one problem: a set's score is the weighted mean of its scores on all of them.
+
+The rows of the tasks, one task after the other, are the rows of the problem, so that splits, resamples and the verdict
+work on it as on a single task.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from layerwise.search.problems import Problem, Progress, Rows, Scores, Weights, no_progress
+from layerwise.search.spaces import Masks, Space
+
+
+@dataclass(frozen=True, eq=False)
+class JointProblem:
+    """Tasks with their weights, which sum to 1.
+
+    Args:
+        tasks: A problem for each task, all of the same layers.
+        weights: What each task counts.
+    """
+
+    tasks: tuple[Problem, ...]
+    weights: tuple[float, ...]
+
+    @classmethod
+    def of(cls, tasks: Sequence[Problem], weights: Sequence[float]) -> "JointProblem":
+        """With weights of any sum."""
+        return cls(tuple(tasks), tuple(weight / sum(weights) for weight in weights))
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return self.tasks[0].layers
+
+    def __len__(self) -> int:
+        return sum(map(len, self.tasks))
+
+    def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
+        """Every set of a space, task after task; progress counts sets of the last task."""
+        total: Scores = np.zeros(0)
+        masks: Masks = np.zeros(0, dtype=np.uint64)
+        for number, (task, weight) in enumerate(zip(self.tasks, self.weights, strict=True), start=1):
+            shown = progress if number == len(self.tasks) else no_progress
+            found, scores = task.scan(space, progress=shown)
+            order = np.argsort(found)
+            masks, part = found[order], weight * scores[order]
+            total = part if number == 1 else total + part
+        return masks, total
+
+    def scores(self, weights: Weights) -> Scores:
+        """Any weights or sets: (rows, layers) -> (rows,)"""
+        return self._mean(lambda task, _: task.scores(weights))
+
+    def pick(self, rows: Rows) -> "JointProblem":
+        """The same on some rows of every task."""
+        parts = self._rows_of_tasks(rows)
+        return replace(self, tasks=tuple(task.pick(part) for task, part in zip(self.tasks, parts, strict=True)))
+
+    def check(self) -> None:
+        """Refuse what one of the metrics cannot score."""
+        for task in self.tasks:
+            task.check()
+
+    def redrawn(self, weights: Weights, draws: Sequence[Rows]) -> Scores:
+        """Scores on resamples of the rows of all tasks: (rows, layers), draws -> (draws, rows)"""
+        parts = [self._rows_of_tasks(draw) for draw in draws]
+        return self._mean(lambda task, number: task.redrawn(weights, [part[number] for part in parts]))
+
+    def _mean(self, scores: Callable[[Problem, int], Scores]) -> Scores:
+        pairs = zip(self.tasks, self.weights, strict=True)
+        total: Scores = np.sum([weight * scores(task, number) for number, (task, weight) in enumerate(pairs)], axis=0)
+        return total
+
+    def _rows_of_tasks(self, rows: Rows) -> list[Rows]:
+        """Rows of the problem as rows of each task."""
+        starts = np.cumsum([0, *map(len, self.tasks)])
+        return [rows[(rows >= start) & (rows < end)] - start for start, end in pairwise(starts)]

@@ -1,0 +1,148 @@
+"""Clustering, reranking, few-shot classes and other kinds as problems of a search: every set by the task's own metric.
+
+These metrics have no form that is fast for all sets at once, so each set is embedded and scored as `evaluate` does it.
+What was scored is kept, so that resamples and random halves cost nothing more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from layerwise.encoder import Array
+from layerwise.errors import InputError
+from layerwise.kinds import Divisible, Outcome, Redraw
+from layerwise.mixes import LayerSet
+from layerwise.search.metrics import counts_of
+from layerwise.search.problems import Progress, Rows, Scores, Weights, no_progress
+from layerwise.search.spaces import Masks, Space, membership
+
+_POINTS = 100  # figures are times 100
+_RESEEDED = 10  # random seeds behind the resamples of a score that depends on one
+_KEPT = 2**26  # numbers of outcomes in memory
+_AT_ONCE = 2**22  # numbers of resamples in memory
+
+
+@dataclass(frozen=True, eq=False)
+class KindProblem:
+    """A task by the views of one token pooling; scores are from 0 to 1.
+
+    Args:
+        task: Of one of `layerwise.kinds`.
+        views: Role -> views of the task's texts, (texts, layers, width).
+        metric: The headline figure.
+        normalize: Whether embeddings get the length 1, as the model does it.
+    """
+
+    task: Divisible
+    views: Mapping[str, Array]
+    metric: str
+    normalize: bool = False
+    _outcomes: dict[bytes, Outcome] = field(default_factory=dict, repr=False)
+    _parts: dict[bytes, "KindProblem"] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for role, views in self.views.items():
+            if not np.isfinite(views).all():
+                row = int(np.flatnonzero(~np.isfinite(views).all((1, 2)))[0])
+                text = self.task.texts[role][row]
+                raise InputError(f"the views of {text[:60]!r} hold NaN or infinite numbers; check the weights")
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return int(next(iter(self.views.values())).shape[1])
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
+        """Every set of a space, one after the other."""
+        space.count(self.layers)
+        masks, scores = [], []
+        for block in space.masks(self.layers, 1):
+            masks.append(block)
+            scores.append(self.scores(membership(block, self.layers)))
+            progress(1)
+        return np.concatenate(masks), np.concatenate(scores)
+
+    def scores(self, weights: Weights) -> Scores:
+        """Sets as rows of 0 and 1: (rows, layers) -> (rows,)"""
+        return np.array([self._outcome(row).figures[self.metric] / _POINTS for row in np.asarray(weights)])
+
+    def pick(self, rows: Rows) -> "KindProblem":
+        """The same on some of the rows or queries, in their order; asked for again, with what was scored."""
+        units = np.unique(rows)
+        if len(units) == len(self):
+            return self
+        key = units.astype("<i8").tobytes()
+        if key not in self._parts:
+            self._parts[key] = KindProblem(self.task.pick(units), self.views, self.metric, self.normalize)
+        return self._parts[key]
+
+    def check(self) -> None:
+        """A part that cannot be scored is refused when it is picked."""
+
+    def redrawn(self, weights: Weights, draws: Sequence[Rows]) -> Scores:
+        """Scores on resamples of the rows or queries: (rows, layers), draws -> (draws, rows)
+
+        Only what was drawn at all is scored. Of one set on many resamples, what depends on a random seed is made by
+        several, so that its chance is part of an interval.
+        """
+        units = np.unique(np.concatenate(draws))
+        part = self.pick(units)
+        places = [np.searchsorted(units, draw) for draw in draws]
+        sets = np.asarray(weights)
+        many = len(sets) == 1 and len(draws) >= _RESEEDED**2
+        variants = part.task.reseeded(_RESEEDED if many else 1)
+        scores = np.empty((len(draws), len(sets)))
+        for column, row in enumerate(sets):
+            for number, variant in enumerate(variants):
+                outcome = part._outcome(row) if variant is part.task else variant.score(part._embedded(row))
+                drawn = places[number :: len(variants)]
+                scores[number :: len(variants), column] = self._resampled(outcome, drawn, len(units))
+        return scores
+
+    @property
+    def redraw(self) -> Redraw:
+        """How the metric is computed on resamples."""
+        plain = self.metric.partition("@")[0]
+        if plain not in self.task.redraws:
+            known = ", ".join(self.task.redraws)
+            raise InputError(f"{self.metric} cannot be resampled, so layers are not searched by it; take {known}")
+        return self.task.redraws[plain]
+
+    def _resampled(self, outcome: Outcome, draws: Sequence[Rows], size: int) -> Scores:
+        block = max(1, _AT_ONCE // size)
+        parts = []
+        for start in range(0, len(draws), block):
+            some = draws[start : start + block]
+            full = np.array([len(draw) > 0 for draw in some])
+            with np.errstate(invalid="ignore", divide="ignore"):
+                scores = self.redraw(outcome.items, outcome.gold, counts_of(some, size))
+            parts.append(np.where(full, scores, np.nan))
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def _outcome(self, row: Weights) -> Outcome:
+        key = np.flatnonzero(row).astype("<i8").tobytes()
+        if key in self._outcomes:
+            return self._outcomes[key]
+        outcome = self.task.score(self._embedded(row))
+        if len(outcome.items) != len(self):
+            raise InputError(f"{self.metric} of this task has no scores of single {self.task.unit} to resample")
+        if len(self) * len(self._outcomes) < _KEPT:
+            self._outcomes[key] = outcome
+        return outcome
+
+    def _embedded(self, row: Weights) -> dict[str, Array]:
+        """The embeddings of all texts by a set of layers, as a model gives them: (texts, width) by role"""
+        layers = np.flatnonzero(row)
+        if not np.isin(row[layers], 1).all():
+            raise InputError(f"layer weights are searched for pairs with scores; {self.metric} takes sets of layers")
+        mix = LayerSet.of(*layers.tolist())
+        vectors = {role: np.ascontiguousarray(mix(views), dtype=np.float32) for role, views in self.views.items()}
+        if not self.normalize:
+            return vectors
+        return {role: F.normalize(torch.from_numpy(rows), dim=-1).numpy() for role, rows in vectors.items()}

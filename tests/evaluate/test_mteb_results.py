@@ -1,0 +1,161 @@
+"""Result folders of mteb in `compare`: written by the real mteb, for our models and for made-up scores."""
+
+import json
+import sys
+from importlib.util import find_spec
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from layerwise.errors import InputError
+from layerwise.evaluate import LayerSubject, MtebEncoder, evaluate, read_mteb_folder
+from layerwise.model import LayerModel
+from support.commands import assert_one_line, call, call_json, run_main
+
+pytest.importorskip("datasets")
+
+
+@pytest.fixture(scope="module")
+def mteb():
+    patch = pytest.MonkeyPatch()
+    if find_spec("pytrec_eval") is None:  # it has no wheel for every machine, and scores retrieval only
+        patch.setitem(sys.modules, "pytrec_eval", ModuleType("pytrec_eval"))
+    yield pytest.importorskip("mteb")
+    patch.undo()
+
+
+def sts_task(name: str, seed: int):
+    from datasets import Dataset
+    from mteb.abstasks.sts import AbsTaskSTS
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    from support.pair_files import made_up_sentences
+
+    left, right = made_up_sentences()
+    columns = {"sentence1": left, "sentence2": right, "score": np.random.default_rng(seed).random(len(left)).tolist()}
+    unknown = ("date", "domains", "task_subtypes", "license", "annotations_creators", "dialect", "sample_creation")
+
+    class Pairs(AbsTaskSTS):
+        metadata = TaskMetadata(
+            name=name,
+            description="Pairs of a test",
+            reference=None,
+            dataset={"path": "none/none", "revision": "1"},
+            type="STS",
+            category="t2t",
+            modalities=["text"],
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            main_score="cosine_spearman",
+            bibtex_citation=None,
+            **dict.fromkeys(unknown),
+        )
+        min_score, max_score = 0, 1
+
+        def load_data(self, **_):
+            self.dataset = {"test": Dataset.from_dict(columns)}
+            self.data_loaded = True
+
+    return Pairs(), columns
+
+
+@pytest.fixture(scope="module")
+def written(mteb, tiny_layers, tmp_path_factory):
+    """The folders of two of our models, by the real mteb on two tasks; and one of those tasks as ours."""
+    from mteb.cache import ResultCache
+
+    root = tmp_path_factory.mktemp("mteb")
+    tasks = [sts_task(f"OurPairs{number}", number) for number in (1, 2)]
+    for mix in ("1,3", "4"):
+        bridge = MtebEncoder(LayerModel(tiny_layers.encoder, mix), name=f"me/tiny{mix[0]}")
+        made = [task for task, _ in tasks]
+        mteb.evaluate(bridge, made, cache=ResultCache(root), show_progress_bar=False)
+    return root, tasks[0][1]
+
+
+def test_the_scores_are_ours_on_the_same_rows(written, tiny_layers, tmp_path):
+    from support.row_files import write
+
+    root, columns = written
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    write(tmp_path / "pairs.csv", rows)
+    (tmp_path / "task.toml").write_text('[[task]]\nname = "pairs"\nkind = "sts"\nfile = "pairs.csv"\n')
+    ours = evaluate(LayerSubject(tiny_layers, ["1,3"]), [str(tmp_path / "task.toml")]).runs[0].results["pairs"]
+    evaluation = read_mteb_folder(root / "results" / "me__tiny1")
+    assert evaluation.model == "me/tiny1"
+    (run,) = evaluation.runs
+    assert run.mix.endswith("1,3 @ mean")
+    assert list(run.results) == ["OurPairs1", "OurPairs2"]
+    result = run.results["OurPairs1"]
+    assert result.score == pytest.approx(ours.figures["spearman"], abs=1e-3)  # mteb writes six digits of a share
+    assert result.figures["cosine_pearson"] == pytest.approx(ours.figures["pearson"], abs=1e-3)
+
+
+def test_two_folders_are_compared_and_ranked(written):
+    root, _ = written
+    folders = [root / "results" / name for name in ("me__tiny1", "me__tiny4")]
+    said = call_json("compare", *folders, "--resamples", "20")
+    runs = [read_mteb_folder(folder).runs[0] for folder in folders]
+    for name, line in said["tasks"].items():
+        assert (line["a"], line["b"]) == (runs[0].results[name].score, runs[1].results[name].score)
+        assert line["gain"] is None
+        assert line["note"] == "no scores of single rows for this protocol"
+    (ranking,) = said["rankings"]
+    assert ranking["suite"] == "mteb"
+    means = sorted((run.average for run in runs), reverse=True)
+    assert [run["mean"] for run in ranking["runs"]] == pytest.approx(means)
+    assert "mteb: mean of 2 tasks, against the best" in call("compare", *folders)
+
+
+def test_splits_and_subsets(tmp_path):
+    """As in mteb's files of multilingual tasks; the mean of the subsets is a split's score."""
+    scores = {
+        "test": [{"main_score": 0.5, "hf_subset": "de"}, {"main_score": 0.7, "hf_subset": "en", "f1": 0.2}],
+        "dev": [{"main_score": 0.1, "hf_subset": "de", "f1": 0.4}],
+    }
+    folder = tmp_path / "me__model" / "revision"
+    folder.mkdir(parents=True)
+    (folder / "Bi.json").write_text(json.dumps({"task_name": "Bi", "dataset_revision": "9", "scores": scores}))
+    (run,) = read_mteb_folder(tmp_path).runs
+    assert {name: result.score for name, result in run.results.items()} == pytest.approx(
+        {"Bi, test": 60, "Bi, dev": 10}
+    )
+    assert run.results["Bi, test"].details == {"subsets": {"de": 50.0, "en": 70.0}}
+    assert run.results["Bi, dev"].figures == pytest.approx({"main_score": 10, "f1": 40})
+    assert run.mix == "revision"
+
+
+def test_other_rows_are_not_compared(tmp_path):
+    for name, revision in (("a", "1"), ("b", "2")):
+        (tmp_path / name).mkdir()
+        facts = {"task_name": "T", "dataset_revision": revision, "scores": {"test": [{"main_score": 0.5}]}}
+        (tmp_path / name / "T.json").write_text(json.dumps(facts))
+    said = call_json("compare", tmp_path / "a", tmp_path / "b")
+    assert said["tasks"]["T"]["note"] == "made on other rows"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "holds no results of mteb"),
+        ({"a/x/T.json": "{}"}, "T.json: is no result of mteb: no 'task_name'"),
+        ({"a/x/T.json": '{"task_name": "T", "scores": {}}'}, "T.json: is no result of mteb: it has no scores"),
+        (
+            {"a/x/T.json": '{"task_name": "T", "scores": {"test": [{}]}}'},
+            "T.json: is no result of mteb: no 'main_score'",
+        ),
+        ({"a/x/T.json": "[1]"}, "T.json"),
+        ({"a/x/T.json": "{}", "a/y/T.json": "{}"}, r"holds results of 2 models or revisions \(a/x, a/y\)"),
+    ],
+)
+def test_a_folder_that_is_none_is_refused(tmp_path, files, message):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_mteb_folder(tmp_path)
+
+
+def test_the_command_says_it_in_one_line(tmp_path, monkeypatch, capfd):
+    assert_one_line(*run_main(monkeypatch, capfd, "compare", tmp_path, tmp_path), "holds no results of mteb; give the")
