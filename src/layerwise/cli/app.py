@@ -16,9 +16,11 @@ from layerwise.cli import (
     evaluate,
     explain,
     fit,
+    index,
     info,
     multitask,
     predict,
+    query,
     recipes,
     report,
     search,
@@ -42,6 +44,8 @@ app = typer.Typer(
 app.command("info")(info.info)
 app.command("search")(search.search)
 app.command("embed")(embed.embed)
+app.add_typer(index.app, name="index")
+app.command("query")(query.query)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("explain")(explain.explain)
