@@ -56,7 +56,7 @@ def run_embed(
     width = model.truncated_width(job.truncate_dim)
     job = replace(job, prompt=model.prompt(job.prompt_name, job.prompt), prompt_name=None)
     folder = ShardFolder(shard_folder, job)
-    facts = {"loading": choice.record(), "source": job.source_record()}
+    facts = {"loading": choice.record(), "source": job.source_record(), "width": width}
     with folder.opened(job.settings(model), overwrite=overwrite, facts=facts):
         count = _Count(progress)
         todo = count.unwritten(chunks(job), folder)

@@ -81,27 +81,29 @@ class VectorFiles:
             return []
         return [name for name in _parquet_file(self.parts[0]).schema_arrow.names if name != "embedding"]
 
-    def batches(self, *, rows: int = BATCH_ROWS, start: int = 0) -> Iterator[VectorBatch]:
-        """All vectors in order as float32, from the row `start` on; numbers that are not finite are refused."""
+    def batches(self, *, rows: int = BATCH_ROWS, start: int = 0, check: bool = True) -> Iterator[VectorBatch]:
+        """All vectors in order as float32, from the row `start` on; `check` refuses numbers that are not finite."""
         first = 0
         for part, count in zip(self.parts, self.part_rows, strict=True):
             if first + count > start:
                 position = first
                 for vectors, table in (_npy_batches if part.suffix == ".npy" else _parquet_batches)(part, rows):
-                    _check(part, vectors, position - first, self.width)
+                    _check_width(part, vectors, self.width)
+                    if check:
+                        _check_finite(part, vectors, position - first)
                     skip = max(0, start - position)
                     if skip < len(vectors):
                         yield VectorBatch(position + skip, vectors[skip:], None if table is None else table.slice(skip))
                     position += len(vectors)
             first += count
 
-    def read(self) -> tuple[Array, Any]:
+    def read(self, *, check: bool = True) -> tuple[Array, Any]:
         """All vectors at once, and the table of carried columns (None of arrays)."""
         import pyarrow as pa
 
         vectors = np.empty((self.rows, self.width), dtype=np.float32)
         tables = []
-        for batch in self.batches():
+        for batch in self.batches(check=check):
             vectors[batch.start : batch.start + len(batch.vectors)] = batch.vectors
             tables += [] if batch.table is None else [batch.table]
         return vectors, pa.concat_tables(tables) if tables else None
@@ -193,9 +195,12 @@ def _parquet_batches(part: Path, rows: int) -> Iterator[tuple[Array, Any]]:
         raise InputError(f"{part}: is damaged: {_first_line(error)}; {_REMEDY}") from error
 
 
-def _check(part: Path, vectors: Array, start: int, width: int) -> None:
+def _check_width(part: Path, vectors: Array, width: int) -> None:
     if len(vectors) and vectors.shape[1] != width:
         raise InputError(f"{part}: has vectors of {vectors.shape[1]} numbers, expected {width}; {_REMEDY}")
+
+
+def _check_finite(part: Path, vectors: Array, start: int) -> None:
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         row = start + int(np.argmin(finite))

@@ -20,7 +20,7 @@ _HNSW_BYTES, _IVF_BYTES = 4 << 30, 16 << 30  # of float32 vectors, which these k
 _LINKS, _BUILD_EFFORT = 32, 100  # of HNSW: links a vector, candidates while it is built
 _TRAINING_ROWS = 64  # for each inverted list
 _CODE_BITS, _CODE_NUMBERS = 8, 4  # of PQ: each 4 numbers of a vector become one byte
-_PQ_ROWS = 2**_CODE_BITS
+_PQ_ROWS = 256  # that the codes of a byte are made from, at least
 
 
 @dataclass(frozen=True)
