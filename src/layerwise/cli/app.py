@@ -9,8 +9,10 @@ import typer
 from layerwise.cli import (
     analyze,
     cache,
+    cluster,
     compare,
     data,
+    dedup,
     demo,
     embed,
     evaluate,
@@ -46,6 +48,8 @@ app.command("search")(search.search)
 app.command("embed")(embed.embed)
 app.add_typer(index.app, name="index")
 app.command("query")(query.query)
+app.command("dedup")(dedup.dedup)
+app.command("cluster")(cluster.cluster)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("explain")(explain.explain)

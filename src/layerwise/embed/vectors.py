@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from layerwise.embed.shards import EMBEDDED, MANIFEST
 from layerwise.encoder import Array
@@ -80,6 +81,12 @@ class VectorFiles:
         if self.parts[0].suffix == ".npy":
             return []
         return [name for name in _parquet_file(self.parts[0]).schema_arrow.names if name != "embedding"]
+
+    def row_numbers(self) -> NDArray[np.int64]:
+        """Each vector's row in the embedded input; of arrays, its position."""
+        if "row" not in self.columns:
+            return np.arange(self.rows)
+        return np.concatenate([np.asarray(_parquet_file(part).read(columns=["row"])["row"]) for part in self.parts])
 
     def batches(self, *, rows: int = BATCH_ROWS, start: int = 0, check: bool = True) -> Iterator[VectorBatch]:
         """All vectors in order as float32, from the row `start` on; `check` refuses numbers that are not finite."""
