@@ -421,7 +421,7 @@ def test_a_shard_gets_its_name_once_it_is_on_the_disk(tmp_path, monkeypatch, tin
 
     monkeypatch.setattr(os, "fsync", fsync)
     embed(tiny_bert, text_file, tmp_path / "out")
-    assert seen == [0, 0, 1, 2, 3, 4], "the manifest, then each shard while only those before it are there"
+    assert seen == [0, 0, 1, 2, 3, 4, 5], "the manifest, each shard while only those before it are there, the manifest"
 
 
 def test_killed_before_its_manifest_was_there_it_starts(tmp_path, tiny_bert, text_file):

@@ -6,7 +6,7 @@ import pytest
 from layerwise.data import RowSource
 from layerwise.embed import EmbedJob, ModelChoice, run_embed
 from layerwise.errors import InputError
-from layerwise.index import ExactIndex
+from layerwise.index import ExactIndex, model_of
 from layerwise.model import LayerModel
 from support.tiny import SENTENCES, save_tiny
 
@@ -44,12 +44,13 @@ def test_the_model_that_made_the_vectors_is_known_by_any_backend(tiny_bert, tmp_
     run_embed(EmbedJob(RowSource.of(str(file), ("text", "text"))), choice, tmp_path / "vectors")
     index = ExactIndex.read(tmp_path / "vectors")
     model = LayerModel.load(tiny_bert, device="cpu")
-    assert index.model_of(model) is model
-    assert index.model_of(model.with_mix("1 @ max")).mix == model.mix  # its encoder with the mix of the vectors
+    assert model_of(index.settings, index.width, model) is model
+    mixed = model_of(index.settings, index.width, model.with_mix("1 @ max"))
+    assert mixed.mix == model.mix  # its encoder with the mix of the vectors
     onnx = LayerModel.load(tiny_bert, device="cpu", backend="onnx")
-    assert index.model_of(onnx) is onnx
+    assert model_of(index.settings, index.width, onnx) is onnx
     other = LayerModel.load(save_tiny("electra", tmp_path / "electra"), device="cpu")
-    assert index.model_of(other) is None
+    assert model_of(index.settings, index.width, other) is None
     row = int(index.search(model.encode(SENTENCES[1:2]), 1).rows[0, 0])
     assert index.columns(row)["text"] == SENTENCES[1]
 

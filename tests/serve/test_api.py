@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from layerwise.data import RowSource
-from layerwise.embed import EmbedJob, ModelChoice, run_embed
+from layerwise.embed import EmbedJob, ModelChoice, VectorFiles, run_embed
 from layerwise.errors import InputError
-from layerwise.index import ExactIndex
+from layerwise.index import ExactIndex, build_index
 from layerwise.serve import ServeSettings, create_app, load_served
 from layerwise.serve.load import served_index
 from layerwise.serve.served_model import ServedModel
@@ -251,3 +251,16 @@ def test_models_and_indexes_have_names(tiny_bert, tmp_path):
         load_served(ServeSettings(models=(str(tiny_bert),), index=("x",), device="cpu"))
     with pytest.raises(InputError, match="holds no vectors"):
         load_served(ServeSettings(models=(str(tiny_bert),), index=(f"x={tmp_path}",), device="cpu"))
+
+
+def test_an_index_of_faiss_is_served_as_vectors_are(tiny_bert, embedded, tmp_path):
+    build_index(VectorFiles.of(embedded), tmp_path / "index", kind="hnsw")
+    places = (f"exact={embedded}", f"graph={tmp_path / 'index'}")
+    served = load_served(ServeSettings(models=(f"{tiny_bert}=tiny",), index=places, device="cpu"))
+    with running(served) as server:
+        exact, graph = (
+            server.post("/v1/search", input=SENTENCES[3], index=name, top_k=4).json()["data"][0]["hits"]
+            for name in ("exact", "graph")
+        )
+    assert [(hit["row"], hit["columns"]) for hit in graph] == [(hit["row"], hit["columns"]) for hit in exact]
+    assert graph[0]["columns"]["copy"] == SENTENCES[3]

@@ -9,16 +9,20 @@ import typer
 from layerwise.cli import (
     analyze,
     cache,
+    cluster,
     compare,
     data,
+    dedup,
     demo,
     embed,
     evaluate,
     explain,
     fit,
+    index,
     info,
     multitask,
     predict,
+    query,
     recipes,
     report,
     search,
@@ -42,6 +46,10 @@ app = typer.Typer(
 app.command("info")(info.info)
 app.command("search")(search.search)
 app.command("embed")(embed.embed)
+app.add_typer(index.app, name="index")
+app.command("query")(query.query)
+app.command("dedup")(dedup.dedup)
+app.command("cluster")(cluster.cluster)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("explain")(explain.explain)

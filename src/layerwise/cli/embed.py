@@ -17,7 +17,6 @@ from layerwise.cli.options import (
     InputFormat,
     MaxLength,
     Mix,
-    Model,
     Precision,
     Revision,
     TrustRemoteCode,
@@ -27,9 +26,25 @@ from layerwise.errors import InputError, MissingColumnError
 
 
 def embed(
-    model: Model,
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="Text, CSV, TSV, JSONL, Parquet, or - for stdin.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="A folder for shards, or one file *.parquet or *.npy.")],
+    model: Annotated[
+        str | None,
+        typer.Argument(help="A model folder, a hub name, or 'default' for the embedded all-MiniLM-L6-v2."),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Argument(metavar="INPUT", help="Text, CSV, TSV, JSONL, Parquet, or - for stdin.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A folder for shards, or one file *.parquet or *.npy.")
+    ] = None,
+    verified: Annotated[
+        Path | None,
+        typer.Option(
+            "--verify",
+            metavar="FOLDER",
+            help="Check a folder instead: counts, checksums, every vector, a sample of rows embedded again. "
+            "MODEL and INPUT are needed only where they have moved.",
+        ),
+    ] = None,
     column: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
     keep: Annotated[list[str] | None, typer.Option(help="A column to carry along (repeat; Parquet only).")] = None,
     mix: Mix = None,
@@ -63,6 +78,12 @@ def embed(
     """Embed any number of rows, streaming. Stopped in any way, the same command resumes it."""
     from layerwise.data import RowSource
 
+    if verified is not None:
+        _verify(verified, model, source, column, input_format, encoding, delimiter, device, as_json)
+        return
+    if model is None or source is None or out is None:
+        missing = "argument 'MODEL'" if model is None else "argument 'INPUT'" if source is None else "option '--out'"
+        raise typer.BadParameter(f"Missing {missing}")
     check_model(model)
     columns = (column, *(keep or ()))
     rows = RowSource.of(source, columns, format=input_format, encoding=encoding, delimiter=delimiter)
@@ -118,3 +139,38 @@ def embed(
         return
     before = f" ({result.resumed:,} were there already)" if result.resumed else ""
     print_line(f"{result.rows:,} rows of {result.width} numbers in {result.seconds:.1f} s{before}: {result.out}")
+
+
+def _verify(
+    folder: Path,
+    model: str | None,
+    source: str | None,
+    column: str,
+    input_format: str | None,
+    encoding: str | None,
+    delimiter: str | None,
+    device: str | None,
+    as_json: bool,
+) -> None:
+    """Check a folder and list its faults."""
+    from layerwise.data import RowSource
+
+    check_model(model)
+    rows = None
+    if source is not None:
+        rows = RowSource.of(source, (column,), format=input_format, encoding=encoding, delimiter=delimiter)
+    from layerwise.embed import verify_folder  # takes seconds
+
+    with counting("Reading") as progress:
+        result = verify_folder(folder, source=rows, model=model, device=device, progress=progress)
+    if as_json:
+        print_json(asdict(result))
+    else:
+        again = f"; {result.sampled} embedded again, lowest cosine {result.lowest_cosine:.4f}" if result.sampled else ""
+        print_line(f"{result.rows:,} rows in {result.shards} shards{again}: {len(result.faults)} faults in {folder}")
+        for note in result.notes:
+            print_line(note)
+    for fault in result.faults:
+        say_error(fault)
+    if result.faults:
+        raise typer.Exit(2)

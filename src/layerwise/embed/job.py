@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from layerwise.data import Row, RowSource, text_of
+from layerwise.data import STDIN, Row, RowSource, text_of
 from layerwise.digests import json_digest, text_digest
 from layerwise.errors import InputError
 from layerwise.model import LayerModel
@@ -14,6 +14,7 @@ from layerwise.registry import check_known
 
 EMPTY_CHOICES = ("error", "skip", "keep")
 FORMAT_CHOICES = ("parquet", "npy")
+RECORDED_OPTIONS = ("dtype", "max_length", "backend", "precision", "revision")  # of `LayerModel.load`
 _FILE_ENDING = re.compile(r"\.(?!v\d)[a-z][a-z0-9]{1,10}", re.IGNORECASE)  # not run.v2, nor run.2
 
 
@@ -29,6 +30,12 @@ class ModelChoice:
         """Load the model, on `device` if one is named."""
         options = self.options if device is None else self.options | {"device": device}
         return LayerModel.load(self.name, mix=self.mix, **options)
+
+    def record(self) -> dict[str, Any]:
+        """What a manifest keeps of it, so that queries are embedded by the same model; code is never trusted by it."""
+        name = str(Path(self.name).expanduser().absolute()) if Path(self.name).expanduser().is_dir() else self.name
+        options = {key: self.options.get(key) for key in RECORDED_OPTIONS}
+        return {"name": name, "mix": self.mix} | {key: value for key, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,12 @@ class EmbedJob:
             "backend": model.encoder.arithmetic,
             "model": model.digest(),
         }
+
+    def source_record(self) -> dict[str, Any]:
+        """What a manifest keeps of the input, so that a sample of its rows can be embedded again."""
+        source = self.source
+        path = source.path if source.path == STDIN else str(Path(source.path).expanduser().absolute())
+        return {"path": path} | {key: getattr(source, key) for key in ("format", "encoding", "delimiter")}
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ def run_embed(
     width = model.truncated_width(job.truncate_dim)
     job = replace(job, prompt=model.prompt(job.prompt_name, job.prompt), prompt_name=None)
     folder = ShardFolder(shard_folder, job)
-    with folder.opened(job.settings(model), overwrite=overwrite):
+    facts = {"loading": choice.record(), "source": job.source_record(), "width": width}
+    with folder.opened(job.settings(model), overwrite=overwrite, facts=facts):
         count = _Count(progress)
         todo = count.unwritten(chunks(job), folder)
         if processes == 1:
@@ -65,6 +66,7 @@ def run_embed(
             del model  # the workers load theirs
             embed_in_processes(todo, choice, job, shard_folder, processes, devices, count.written, progress)
         folder.check_end(count.shards)
+        folder.finish(count.shards)
     if joined is not None:
         join_shards([folder.path(number) for number in range(count.shards)], joined)
     seconds = time.perf_counter() - start

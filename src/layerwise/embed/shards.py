@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from layerwise.data import column_type
+from layerwise.digests import file_sha256
 from layerwise.embed.job import Chunk, EmbedJob
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.files import atomic_file, new_mapped_array, read_json, write_json
 
-_MANIFEST = "_embed.json"
+MANIFEST = "_embed.json"
+EMBEDDED = b"layerwise.embed"  # the manifest, in the metadata of one Parquet file
 _LOCK = ".lock"
 _SHARD = re.compile(r"part-\d{6}\.(parquet|npy)")
 _SIDECAR = re.compile(r"_part-\d{6}\.rows")
@@ -38,16 +40,19 @@ class ShardFolder:
         self.job = job
 
     @contextmanager
-    def opened(self, settings: dict[str, Any], *, overwrite: bool) -> Iterator[None]:
+    def opened(
+        self, settings: dict[str, Any], *, overwrite: bool, facts: Mapping[str, Any] | None = None
+    ) -> Iterator[None]:
         """Lock the folder for this job: created, emptied if `overwrite`, or resumed if it is of the same job.
 
-        A run that fails before its first shard leaves nothing behind.
+        `facts` are written into the manifest too, and may change between runs of the same job. A run that fails before
+        its first shard leaves nothing behind.
         """
         lock, is_new = FileLock(self.folder / _LOCK, timeout=0), not self.folder.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock.acquire()
-            self._prepare(settings, overwrite)
+            self._prepare(settings, facts or {}, overwrite)
         except Timeout as error:
             raise InputError(f"{self.folder}: another run is writing there; wait for it or stop it") from error
         except (FileExistsError, NotADirectoryError) as error:
@@ -111,8 +116,18 @@ class ShardFolder:
                 f"give the same input, another output, or --overwrite"
             )
 
-    def _prepare(self, settings: dict[str, Any], overwrite: bool) -> None:
-        manifest = self.folder / _MANIFEST
+    def finish(self, shards: int) -> int:
+        """Write into the manifest that the run has ended, with the rows and the checksum of every shard; all rows."""
+        paths = [self.path(number) for number in range(shards)]
+        rows = {path.name: rows_of_shard(path) for path in paths}
+        checksums = {path.name: file_sha256(path) for path in paths}
+        manifest = read_json(self.folder / MANIFEST, remedy="run the same command again")
+        ended = {"finished": True, "rows": sum(rows.values()), "shards": rows, "checksums": checksums}
+        write_json(self.folder / MANIFEST, manifest | ended, indent=1)
+        return sum(rows.values())
+
+    def _prepare(self, settings: dict[str, Any], facts: Mapping[str, Any], overwrite: bool) -> None:
+        manifest = self.folder / MANIFEST
         names = sorted(path.name for path in self.folder.iterdir() if path.name != _LOCK)
         unfinished = [name for name in names if _UNFINISHED.fullmatch(name)]
         if set(names) - set(unfinished) and not manifest.is_file():
@@ -124,14 +139,15 @@ class ShardFolder:
         sidecars = [name for name in names if _SIDECAR.fullmatch(name)]
         for name in unfinished + (shards + sidecars if overwrite else []):
             (self.folder / name).unlink()
-        write_json(manifest, settings, indent=1)
+        if overwrite or not shards:  # else it is of the same job
+            write_json(manifest, {**settings, **facts, "finished": False}, indent=1)
 
     def _leave_nothing(self, is_new: bool) -> None:
         """Remove manifest, lock and a new folder where no shard was written."""
         if self.is_begun or not self.folder.is_dir():
             return
         names = [path.name for path in self.folder.iterdir()]
-        ours = [name for name in names if name in (_MANIFEST, _LOCK) or _SIDECAR.fullmatch(name)]
+        ours = [name for name in names if name in (MANIFEST, _LOCK) or _SIDECAR.fullmatch(name)]
         for name in ours:
             (self.folder / name).unlink()
         if is_new and len(ours) == len(names):
@@ -142,7 +158,7 @@ class ShardFolder:
 
 
 def join_shards(shards: Sequence[Path], out: Path) -> None:
-    """Write one file of all shards' rows in order, then remove the shards."""
+    """Write one file of all shards' rows in order, then remove the shards. Parquet keeps the manifest with it."""
     folder = shards[0].parent
     for path in out.parent.glob(f".*{out.suffix}"):  # of a run that was killed while it joined
         if re.fullmatch(rf"\.{re.escape(out.stem)}\.\d+{re.escape(out.suffix)}", path.name):
@@ -170,10 +186,22 @@ def _join_npy(shards: Sequence[Path], building: Path) -> None:
 def _join_parquet(shards: Sequence[Path], building: Path) -> None:
     import pyarrow.parquet as pq
 
-    schema = pq.read_schema(shards[0]).remove_metadata()
+    manifest = read_json(shards[0].parent / MANIFEST)
+    for key in ("shards", "checksums"):  # they are of the shards, which are then removed
+        manifest.pop(key, None)
+    schema = pq.read_schema(shards[0]).with_metadata({EMBEDDED: json.dumps(manifest)})
     with pq.ParquetWriter(building, schema, compression="none", use_dictionary=False) as writer:
         for shard in shards:
-            writer.write_table(pq.read_table(shard).replace_schema_metadata(None).cast(schema))
+            writer.write_table(pq.read_table(shard).cast(schema))
+
+
+def rows_of_shard(path: Path) -> int:
+    """How many rows a shard has, by its head alone."""
+    if path.suffix == ".npy":
+        return len(np.load(path, mmap_mode="r", allow_pickle=False))
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(path).num_rows)
 
 
 def _check_same(manifest: Path, now: dict[str, Any]) -> None:

@@ -1,12 +1,18 @@
-"""What every index can do."""
+"""What every index can do, and which model made its vectors."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise.embed import RECORDED_OPTIONS
 from layerwise.encoder import Array
+from layerwise.errors import InputError
+from layerwise.model import LayerModel
+
+SIMILARITIES = ("cosine", "dot")
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,10 @@ class VectorIndex(Protocol):
     def width(self) -> int:
         """The length of a vector."""
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """How the vectors were made: the manifest of `layerwise embed`; empty where it is not known."""
+
     def __len__(self) -> int:
         """How many vectors."""
 
@@ -32,3 +42,52 @@ class VectorIndex(Protocol):
 
     def columns(self, row: int) -> dict[str, Any]:
         """What was carried along with a vector."""
+
+
+def model_of(settings: Mapping[str, Any], width: int, model: LayerModel) -> LayerModel | None:
+    """The model, or its encoder with another mix, that made vectors; None where it is another one.
+
+    It may have made them with another backend. Without a manifest only the length of a vector is known.
+    """
+    if "model" not in settings:
+        return model if model.width == width else None
+    for candidate in (model, model.with_mix(str(settings.get("mix", "last")))):
+        if candidate.digest(settings.get("backend")) == settings["model"]:
+            return candidate
+    return None
+
+
+def load_model_of(
+    place: str, settings: Mapping[str, Any], width: int, *, name: str | None = None, **options: Any
+) -> LayerModel:
+    """Load the model that made vectors, as recorded, or `name`, which must be the same one.
+
+    Options are those of `LayerModel.load`; what is None is taken from the record.
+    """
+    recorded = settings.get("loading")
+    recorded = recorded if isinstance(recorded, Mapping) else {}
+    name = name or (str(recorded["name"]) if "name" in recorded else None)
+    if name is None:
+        raise InputError(f"{place}: does not say which model made its vectors; name it by --model")
+    chosen = {key: recorded[key] for key in RECORDED_OPTIONS if recorded.get(key) is not None}
+    chosen |= {key: value for key, value in options.items() if value is not None}
+    model = LayerModel.load(name, mix=recorded.get("mix"), **chosen)
+    made_by = model_of(settings, width, model)
+    if made_by is None:
+        made = "by another model" if "model" in settings else f"with {width} numbers a vector, by another model"
+        raise InputError(f"{place}: its vectors were made {made} than {name}; give that one by --model, or embed again")
+    return made_by
+
+
+def embed_queries(
+    model: LayerModel, settings: Mapping[str, Any], texts: Sequence[str], *, prompt_name: str | None = None
+) -> Array:
+    """Queries as the vectors were made; with the model's prompt "query", where it has one, or the one that is named."""
+    name = prompt_name or ("query" if model.prompts["query"] else None)
+    embeddings: Array = model.encode(
+        list(texts),
+        prompt_name=name,
+        normalize_embeddings=bool(settings.get("normalize")),
+        truncate_dim=settings.get("truncate_dim"),
+    )
+    return embeddings

@@ -11,7 +11,7 @@ import torch
 
 from layerwise.encoder import is_default
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.index import ExactIndex
+from layerwise.index import VectorIndex, model_of, open_index
 from layerwise.model import LayerModel
 from layerwise.predict import Predictor
 from layerwise.serve.served_model import Options, ServedModel
@@ -26,7 +26,7 @@ class ServedIndex:
     """Vectors, the model that made them, and how: queries are embedded in the same way."""
 
     name: str
-    index: ExactIndex
+    index: VectorIndex
     served: ServedModel
     options: Options
 
@@ -52,7 +52,7 @@ def load_served(settings: ServeSettings) -> Served:
         name, path = split_index(text)
         if name in indexes:
             raise InputError(f"two indexes are called {name!r}; give one of them another name")
-        indexes[name] = served_index(name, ExactIndex.read(path), list(models.values()), path)
+        indexes[name] = served_index(name, open_index(path), list(models.values()), path)
     return Served(models, indexes)
 
 
@@ -66,10 +66,10 @@ def check_limits(settings: ServeSettings, models: Sequence[ServedModel]) -> None
             )
 
 
-def served_index(name: str, index: ExactIndex, models: Sequence[ServedModel], path: str) -> ServedIndex:
+def served_index(name: str, index: VectorIndex, models: Sequence[ServedModel], path: str) -> ServedIndex:
     """An index with the model that made its vectors."""
     for served in models:
-        model = index.model_of(served.model)
+        model = model_of(index.settings, index.width, served.model)
         if model is not None:
             options = Options(
                 layers=None if model is served.model else str(model.mix),
