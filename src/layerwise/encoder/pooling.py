@@ -74,7 +74,7 @@ def pooled_mask(pooling: str, mask: Tensor, places: Tensor | None) -> Tensor:
     if places is None:
         return mask
     tokens = torch.arange(mask.shape[1], device=mask.device)
-    first, end, masked = places.split(1, dim=1)  # not by lists of numbers, which no CUDA graph allows
+    first, end, masked = places.unsqueeze(-1).unbind(1)  # not by lists of numbers, which no CUDA graph allows
     pooled = tokens == masked if pooling == MASK else (tokens >= first) & (tokens < end)
     return pooled.to(mask.dtype)
 
