@@ -30,7 +30,15 @@ from search_tables import (
     verdict_table,
     views_table,
 )
-from training_tables import reached, smoothing_table, speed_table, training_summary, training_table, trials_table
+from training_tables import (
+    prompts_table,
+    reached,
+    smoothing_table,
+    speed_table,
+    training_summary,
+    training_table,
+    trials_table,
+)
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
@@ -289,6 +297,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "kinds-gains": (["docs/kinds.md"], kinds_gains),
     "training-summary": (["README.md"], training_summary),
     "training-results": (["docs/train.md"], training_table),
+    "prompt-training": (["docs/train.md"], prompts_table),
     "smoothing-results": (["docs/train.md"], smoothing_table),
     "training-search": (["docs/train.md"], trials_table),
     "report-cost": (["docs/analyze.md"], report_table),

@@ -5,6 +5,9 @@ from typing import Any
 
 from evaluation_tables import SETS, read, table
 from training_rows import ROWS
+from training_views_rows import ROWS as PROMPT_ROWS
+
+_LABELS = {"no": "Wikipedia", "triples": "NLI triples", "pairs": "pairs", "teacher": "a teacher's vectors"}
 
 UNTRAINED = {
     "last layer, mean": "last layer",
@@ -66,6 +69,28 @@ def training_summary() -> str:
         "the dev split of STS-B. Every set, the protocol and what it does not show: [docs/train.md](docs/train.md)."
     )
     return table(["average of seven STS sets", "score", "seeds"], lines) + f"\n{note}\n"
+
+
+def prompts_table() -> str:
+    """Training from the mask token of a prompt: every row on the seven STS sets, and on pairs outside them."""
+    runs = read("training-views")["runs"]
+    lines = []
+    for name, row in PROMPT_ROWS.items():
+        own = [run for run in runs if run["row"] == name]
+        if own:
+            scores = [_spread([run["test"][key] for run in own]) for key in (*SETS, "average")]
+            outside = [_spread([run["outside"][key] for run in own]) for key in ("twitter-url", "biosses")]
+            dev = _spread([run["training"]["dev"]["best"] for run in own])
+            lines.append([f"{row.label} ({_LABELS[row.labels]})", *scores, dev, *outside, str(len(own))])
+    seconds = max(run["training"]["seconds"] for run in runs)
+    note = (
+        "wiki-mlm-12x384, Spearman × 100, all pairs of the test parts; checkpoints picked on the dev split of STS-B; "
+        "the last two sets are outside STS and chose nothing. Wikipedia: 200,000 sentences, none of them in the test "
+        "sets, 1,500 steps of 128; NLI: 55,356 triples, some of whose sentences are in the test sets too (in STS-12 369, "
+        f"STS-15 384, STS-B 256, SICK-R 522). At most {seconds:.0f} s on an H200 beside eight other processes, "
+        "without CUDA graphs (`benchmarks/training_views.py`; rows of its list that are not here were not run)."
+    )
+    return table([*HEAD[:-1], "Twitter URL", "BIOSSES", "seeds"], lines) + f"\n{note}\n"
 
 
 def smoothing_table() -> str:

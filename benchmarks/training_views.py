@@ -227,7 +227,7 @@ class Bench:
             "label": row.label,
             "seed": seed,
             "labels": row.labels,
-            "put_in": [*row.sets, *self._put_in],
+            "put_in": [*row.sets, *self._steps, *self.options.sets],
             "start": row.start,
             "teachers": list(row.teachers),
             "text": self.text_facts.get(row.text, {}),
@@ -267,8 +267,11 @@ class Bench:
     @property
     def _put_in(self) -> list[str]:
         dev = [f"dev.task={json.dumps(str((self.folder / DEV).resolve()))}", "dev.test=[]"]
-        steps = [f"train.steps={self.options.steps}"] if self.options.steps else []
-        return [*dev, *steps, *self.options.sets]
+        return [*dev, *self._steps, *self.options.sets]
+
+    @property
+    def _steps(self) -> list[str]:
+        return [f"train.steps={self.options.steps}"] if self.options.steps else []
 
     def _corpus(self, recipe: Any) -> Any:
         """The text of a recipe, read once by this process."""
