@@ -86,8 +86,8 @@ def prompts_table() -> str:
     note = (
         "wiki-mlm-12x384, Spearman × 100, all pairs of the test parts; checkpoints picked on the dev split of STS-B; "
         "the last two sets are outside STS and chose nothing. Wikipedia: 200,000 sentences, none of them in the test "
-        "sets, 1,500 steps of 128; NLI: 55,356 triples, some of whose sentences are in the test sets too (in STS-12 369, "
-        f"STS-15 384, STS-B 256, SICK-R 522). At most {seconds:.0f} s on an H200 beside eight other processes, "
+        "sets, 1,500 steps of 128; NLI: 55,356 triples, some of whose sentences are in the test sets too (in STS-12 "
+        f"369, STS-15 384, STS-B 256, SICK-R 522). At most {seconds:.0f} s on an H200 beside eight other processes, "
         "without CUDA graphs (`benchmarks/training_views.py`; rows of its list that are not here were not run)."
     )
     return table([*HEAD[:-1], "Twitter URL", "BIOSSES", "seeds"], lines) + f"\n{note}\n"
