@@ -72,7 +72,7 @@ class Client:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
         writer.write(
-            f"POST {self._path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"POST {self._path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n".encode()
             + body
         )

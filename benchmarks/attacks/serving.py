@@ -86,7 +86,8 @@ def _value(random: Random, depth: int) -> object:
 def post(path: str, body: bytes, *headers: bytes, length: int | None = None) -> bytes:
     """A request on a connection of its own."""
     size = len(body) if length is None else length
-    lines = [b"POST %b HTTP/1.1" % path.encode(), b"Host: x", b"Content-Type: application/json", b"Connection: close"]
+    lines = [b"POST %b HTTP/1.1" % path.encode(), b"Host: localhost", b"Content-Type: application/json"]
+    lines.append(b"Connection: close")
     return b"\r\n".join([*lines, b"Content-Length: %d" % size, *headers, b"", b""]) + body
 
 
@@ -139,7 +140,7 @@ def hostile_mixes(random: Random) -> bytes:
 def path_tricks(random: Random) -> bytes:
     """Addresses that lead elsewhere, and methods that nobody takes."""
     method = str(random.choice(["GET", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "X" * 30]))
-    return f"{method} {random.choice(TRICKS)} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+    return f"{method} {random.choice(TRICKS)} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
 
 def header_floods(random: Random) -> bytes:
@@ -158,7 +159,7 @@ def header_floods(random: Random) -> bytes:
 def wrong_lengths(random: Random) -> bytes:
     """More or less body than was said; chunks that are none."""
     if random.random() < 0.3:
-        head = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         return head + bytes(random.choice([b"zz\r\n", b"ffffffffffffffff\r\na", b"5\r\nab\r\n", b"0\r\n\r\nGET /"]))
     return post("/v1/embeddings", b'{"input": "a"}', length=int(random.choice([0, 3, 100, 10**9, 10**18, -1])))
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from layerwise.errors import InputError
-from layerwise.serve import ServeSettings, read_serve_settings
+from layerwise.serve import ServeSettings, read_serve_settings, slow_clients
 from layerwise.serve.keys import Keys
 from support.serving import Gate, refused, running
 
@@ -103,7 +103,8 @@ def sent(server, text="Rain."):
     """A request on a connection of its own, whose answer is not read."""
     body = f'{{"input": "{text}"}}'.encode()
     connection = socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])))
-    connection.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+    head = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+    connection.sendall(head + body)
     return connection
 
 
@@ -167,7 +168,7 @@ def test_a_request_that_takes_too_long_is_504(tiny_layers, gate):
 def test_a_body_that_does_not_come_is_408(tiny_layers):
     with running({"tiny": tiny_layers}, deadline=0.2) as server:
         with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as slow:
-            slow.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            slow.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
             assert slow.recv(100).startswith(b"HTTP/1.1 408")
 
 
@@ -213,3 +214,57 @@ def test_no_text_is_logged(tiny_layers, caplog, monkeypatch):
         refused(server.post("/v1/embeddings", input="private kitchen"), 500, "the server failed; report it")
     assert "A request failed: ZeroDivisionError" in caplog.text
     assert "kitchen" not in caplog.text
+
+
+def raw(server, *parts):
+    """What the server says to bytes, until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as client:
+        for part in parts:
+            client.sendall(part)
+        return b"".join(iter(lambda: client.recv(4096), b""))
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil"])
+def test_a_local_server_answers_to_no_other_name(server, host):
+    answer = server.client.get("/v1/models", headers={"Host": host})
+    refused(answer, 421, "--allow-host")
+
+
+@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:8000", "LOCALHOST.", "192.168.1.2:80"])
+def test_addresses_and_localhost_are_its_own(server, host):
+    assert server.client.get("/v1/models", headers={"Host": host}).status_code == 200
+
+
+def test_a_proxys_name_is_allowed_where_that_is_said_and_keys_allow_all(tiny_layers, keys):
+    with running({"tiny": tiny_layers}, allow_host=("Proxy.example",)) as server:
+        assert server.client.get("/v1/models", headers={"Host": "proxy.example:443"}).status_code == 200
+        assert server.client.get("/v1/models", headers={"Host": "other.example"}).status_code == 421
+    with running({"tiny": tiny_layers}, keys=str(keys)) as server:
+        assert server.client.get("/livez", headers={"Host": "other.example"}).status_code == 200
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /livez HT", b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-A: "])
+def test_headers_that_do_not_come_end_the_connection(tiny_layers, monkeypatch, begun):
+    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 0.1)
+    with running({"tiny": tiny_layers}) as server:
+        assert raw(server, begun) == b""
+        assert server.client.get("/livez").status_code == 200
+
+
+def test_headers_of_a_second_request_must_come_too(tiny_layers, monkeypatch):
+    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 0.1)
+    with running({"tiny": tiny_layers}) as server:
+        said = raw(server, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /livez HT")
+        assert said.count(b"HTTP/1.1 200") == 1
+
+
+def test_a_slow_body_is_waited_for_longer_than_slow_headers(tiny_layers, monkeypatch):
+    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 0.05)
+    body = b'{"input": "Rain."}'
+    head = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    with running({"tiny": tiny_layers}) as server:
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as client:
+            client.sendall(head % len(body) + body[:5])
+            time.sleep(0.3)
+            client.sendall(body[5:])
+            assert client.recv(100).startswith(b"HTTP/1.1 200")

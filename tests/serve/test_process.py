@@ -22,7 +22,7 @@ def killed(tiny_bert):
     with started(tiny_bert, "--backend", "torch") as (process, url):
         port = url.rpartition(":")[2]
         with socket.create_connection(("127.0.0.1", int(port))) as connection:
-            connection.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n")
+            connection.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\n")
             process.kill()
             process.wait()
     return port

@@ -11,6 +11,7 @@ import numpy as np
 import uvicorn
 
 from layerwise.serve import ServeSettings, create_app
+from layerwise.serve.server import server_config
 from support.commands import COMMAND
 
 
@@ -45,8 +46,10 @@ def numbers(embedding):
 @contextmanager
 def running(models, headers=None, **settings):
     """Serve models until the end of the block."""
-    app = create_app(models, ServeSettings(**{"port": 0} | settings))
-    config = uvicorn.Config(app, port=0, log_config=None, lifespan="on", http="h11")
+    given = ServeSettings(**{"port": 0} | settings)
+    app = create_app(models, given)
+    config = server_config(app, given)
+    config.port = 0
     server = uvicorn.Server(config)
     server.capture_signals = _no_signals
     thread = threading.Thread(target=server.run)

@@ -30,6 +30,9 @@ def serve(
     config: Annotated[
         Path | None, typer.Option(help="A TOML file of settings; flags and LAYERWISE_SERVE_* come before it.")
     ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A name that a local server answers to as well (repeat).")
+    ] = None,
     cors: Annotated[list[str] | None, typer.Option(help="An origin whose pages may call the server (repeat).")] = None,
     fill_ms: Annotated[float | None, typer.Option(help="How long a batch waits for more texts; 2 ms without.")] = None,
     max_queue_tokens: Annotated[int | None, typer.Option(help="Tokens that may wait; beyond them 429.")] = None,

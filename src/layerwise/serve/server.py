@@ -12,8 +12,10 @@ from fastapi import FastAPI
 
 from layerwise.errors import InputError
 from layerwise.serve.app import service_of
+from layerwise.serve.hosts import HostGuard
 from layerwise.serve.kernels import choose_kernels
-from layerwise.serve.settings import ServeSettings
+from layerwise.serve.settings import ServeSettings, is_local
+from layerwise.serve.slow_clients import PatientProtocol
 
 log = logging.getLogger(__name__)
 _SWITCH_SECONDS = 0.0005  # Python's 5 ms are long for batches that take the lock between two operations
@@ -56,9 +58,16 @@ def run_server(app: FastAPI, settings: ServeSettings, *, on_start: Callable[[str
     host, port = listening.getsockname()[:2]
     if on_start is not None:
         on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-    config = uvicorn.Config(
-        app,
-        http="h11",  # the one that bounds the size of headers
+    config = server_config(app, settings)
+    _Server(config, app, settings.drain).run(sockets=[listening])
+
+
+def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
+    """How uvicorn serves an application: bounded headers, connections and times, names that are ours."""
+    guarded = HostGuard(app, settings.allow_host) if settings.keys is None and is_local(settings.host) else app
+    return uvicorn.Config(
+        guarded,
+        http=PatientProtocol,
         h11_max_incomplete_event_size=_HEADER_BYTES,
         ws="none",
         lifespan="on",
@@ -70,7 +79,6 @@ def run_server(app: FastAPI, settings: ServeSettings, *, on_start: Callable[[str
         limit_concurrency=settings.max_connections,
         timeout_graceful_shutdown=max(1, round(settings.drain)),
     )
-    _Server(config, app, settings.drain).run(sockets=[listening])
 
 
 def _listen(settings: ServeSettings) -> socket.socket:

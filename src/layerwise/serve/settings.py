@@ -14,7 +14,7 @@ from layerwise.settings import Settings, parse_settings, read_toml
 PREFIX = "LAYERWISE_SERVE_"
 _Count = Annotated[int, Field(ge=1)]
 _Seconds = Annotated[float, Field(gt=0)]
-_LISTS = ("models", "index", "cors")
+_LISTS = ("models", "index", "cors", "allow_host")
 
 
 class ServeSettings(Settings):
@@ -27,6 +27,7 @@ class ServeSettings(Settings):
         port: The port; 0 takes any free one.
         keys: A file of keys, one a line. With it, all but the health checks need `Authorization: Bearer KEY`.
         without_keys: Serve a public address although there are no keys.
+        allow_host: Names that a server on a local address without keys answers to, beside localhost: those of a proxy.
         cors: Origins whose pages may call the server from a browser, such as "https://example.org".
         fill_ms: How long a batch that is not full waits for more texts while others are being served.
         max_queue_tokens: Tokens that may wait; beyond them requests get 429.
@@ -48,6 +49,7 @@ class ServeSettings(Settings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     keys: str | None = None
     without_keys: bool = False
+    allow_host: tuple[str, ...] = ()
     cors: tuple[str, ...] = ()
     fill_ms: Annotated[float, Field(ge=0)] = 2.0
     max_queue_tokens: _Count = 131_072
