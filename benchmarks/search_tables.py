@@ -144,8 +144,8 @@ def elsewhere_table() -> str:
             scores = " | ".join(f"{100 * cell[name]:.1f}" for name in heads)
             lines.append(f"| {result['model']}, {label} | {scores} |")
     return "\n".join(lines) + (
-        "\n\nTransfer tasks: accuracy of a logistic regression, SentEval's protocol, one run; Quora: average precision on "
-        "the dev pairs that share no sentence with the 350 that chose. "
+        "\n\nTransfer tasks: accuracy of a logistic regression, SentEval's protocol, one run; Quora: average precision "
+        "on the dev pairs that share no sentence with the 350 that chose. "
         f"({', '.join(f'`{file}.json`' for file in _BOTH)}; the choice on Quora was not run for the second.)\n"
     )
 
@@ -162,8 +162,8 @@ def unlabelled_views_table() -> str:
     lines.append(f"| 306 graded pairs of STS-B dev, views | {' | '.join(f'{score:.1f}' for score in labelled)} |")
     return "\n".join(lines) + (
         "\n\nSpearman × 100, average of the seven STS sets; *layers* may be taken of the mean alone, *views* of all "
-        "prompts and poolings, as they are. Repetition and deletion of words in 600 captions, questions, NLI and Wikipedia "
-        "sentences, neighbours among 1,000 sentences of news articles; none is in the seven sets. "
+        "prompts and poolings, as they are. Repetition and deletion of words in 600 captions, questions, NLI and "
+        "Wikipedia sentences, neighbours among 1,000 sentences of news articles; none is in the seven sets. "
         f"({', '.join(f'`{file}.json`' for file in _BOTH)}.)\n"
     )
 
