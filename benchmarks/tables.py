@@ -259,6 +259,28 @@ def serve_table() -> str:
     )
 
 
+def serve_load_table() -> str:
+    """The server under more than it can do, and for long."""
+    result = read("serve")
+    before, heavy, after = (result["overload"][part] for part in ("before", "overload", "after"))
+    refused, answered = heavy["statuses"].get("429", 0), heavy["statuses"].get("200", 0)
+    others = sum(heavy["statuses"].values()) - refused - answered
+    memory = [number / 2**20 for number in result["soak"]["memory_bytes"]]
+    minutes = 10 * len(memory) / 60
+    lines = [
+        "| | |",
+        "|---|---|",
+        f"| overload, {result['overload']['seconds']:.0f} s of 64 clients with 64 texts a request | {answered:,} requests "
+        f"answered, {refused:,} refused with 429, {others} otherwise |",
+        f"| the slowest answer | {result['overload']['slowest_seconds']:.0f} s (deadline: 60 s) |",
+        f"| memory after it | {result['overload']['memory_growth']:+.1%} |",
+        f"| latency of one client before and after, p50 | {before['p50_ms']:.0f} ms, {after['p50_ms']:.0f} ms |",
+        f"| memory in {minutes:.0f} minutes of 8 clients, after the first and the last | {memory[0]:.0f} MiB, "
+        f"{memory[-1]:.0f} MiB (most: {max(memory):.0f} MiB) |",
+    ]
+    return "\n".join(lines) + "\n\nTwo cores that others used as well. (`serve.json`.)\n"
+
+
 def attacks_table() -> str:
     """The attacks of the last run, by list."""
     results, parts = read("attacks"), []
@@ -280,6 +302,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "search-results": (["docs/search.md"], search_table),
     "verdict-results": (["docs/search.md"], verdict_table),
     "serve-speed": (["docs/serving.md"], serve_table),
+    "serve-load": (["docs/serving.md"], serve_load_table),
     "views-results": (["docs/views.md"], views_table),
     "views-once": (["docs/views.md"], chosen_once_table),
     "views-few": (["docs/views.md"], few_pairs_table),
