@@ -270,8 +270,8 @@ def serve_load_table() -> str:
     lines = [
         "| | |",
         "|---|---|",
-        f"| overload, {result['overload']['seconds']:.0f} s of 64 clients with 64 texts a request | {answered:,} requests "
-        f"answered, {refused:,} refused with 429, {others} otherwise |",
+        f"| overload, {result['overload']['seconds']:.0f} s of 64 clients with 64 texts a request | {answered:,} "
+        f"requests answered, {refused:,} refused with 429, {others} otherwise |",
         f"| the slowest answer | {result['overload']['slowest_seconds']:.0f} s (deadline: 60 s) |",
         f"| memory after it | {result['overload']['memory_growth']:+.1%} |",
         f"| latency of one client before and after, p50 | {before['p50_ms']:.0f} ms, {after['p50_ms']:.0f} ms |",
