@@ -73,6 +73,7 @@ OBJECTIVES = {
     "mlm": (INFO_NCE, term("mlm", weight=1.0, share=0.5)),
     "diffcse": (INFO_NCE, term("diffcse", weight=1.0, share=0.5)),
     "ranking": (INFO_NCE, term("ranking", weight=0.5)),
+    "whitening": (INFO_NCE, term("whitening", weight=0.5, ridge=0.1)),
     "sscl beside sg": (term("sscl"), term("sg", form="opt2", temperature=0.1)),
 }
 POOLERS = [
