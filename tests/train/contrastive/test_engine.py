@@ -163,6 +163,29 @@ def test_two_teachers_teach_the_weighted_mean_of_their_similarities(run, tiny_fo
         term("distil", teacher=[])
 
 
+def test_a_teachers_embeddings_are_read_by_the_next_seed_and_training(run, tiny_folders, monkeypatch):
+    corpus, encoded = texts(8), []
+    encode = LayerModel.encode
+    monkeypatch.setattr(
+        LayerModel, "encode", lambda model, rows, **o: encoded.append(len(rows)) or encode(model, rows, **o)
+    )
+    what = recipe(term("distil", teacher=str(tiny_folders["roberta"])), steps=2)
+    first = run(what, corpus)
+    assert encoded == [8]
+    again = run(what, corpus)
+    run(what, corpus, seed=5)
+    assert encoded == [8]
+    assert losses(again) == losses(first)
+    run(what, texts(9))  # other texts
+    other = recipe(term("distil", teacher=str(tiny_folders["bert"])), steps=2)
+    run(other, corpus)  # another teacher
+    assert encoded == [8, 9, 8]
+    teacher = LayerModel.load(tiny_folders["roberta"], device="cpu")
+    expected = encode(teacher, list(corpus.columns[0]), normalize_embeddings=True)
+    np.testing.assert_array_equal(teachers_vectors([teacher], [1.0], corpus.columns[0]), expected)
+    assert encoded == [8, 9, 8]
+
+
 @pytest.mark.parametrize("pooler", ["last @ mask in means", "attention(cls, mean)"])
 def test_the_queue_holds_what_a_slow_encoder_without_dropout_gives(folder, pooler):
     what = recipe(term("info-nce", queue=6, momentum=0.0), columns=2, model={"pooler": pooler, "head": "mlp"})
