@@ -40,6 +40,9 @@ _SG = ("objective.sg.weight=0.1",)
 _SSCL = ("objective.info-nce.weight=0", "objective.sscl.layers=[-2]")
 _ATTENTION = ('model.pooler="attention(mask in means, mean in means, last=mask in means)"',)
 _RANKING = ("objective.ranking.weight=1.0",)
+_DENOISE = ("model.denoise=true",)
+_TWO = ("""model.second_prompt='The sentence : "{text}" means {mask}.'""",)
+_WHITENING = ("objective.whitening.weight=1.0",)
 _LISTS = ("objective.distil.weight=1.0", "objective.distil.vectors=0")
 _TRIPLES = ("train.batch_size=256", "train.steps=650", "dev.every=100", 'model.pooler="last @ mask in means"')
 _MASKED = (*_TRIPLES, "model.head=none", "model.keep_head=false")
@@ -83,8 +86,14 @@ WITHOUT_LABELS = {
         teachers=("repetition", "sg"),
     ),
     "queue": _simcse("mask + repetition + momentum queue", "objective.info-nce.queue=320"),
+    "denoise": _simcse("mask + repetition + denoising", *_DENOISE),
+    "two-templates": _simcse("mask + repetition + two prompts", *_TWO),
+    "two-templates-plain": _simcse("mask, two prompts", *_TWO, "data.repetition=0"),
+    "promptbert": Row("mask, two prompts + denoising (PromptBERT)", "small-prompt-promptbert", _SIMCSE),
+    "whitening": _simcse("mask + repetition + whitening", *_WHITENING),
     "all": _simcse(
-        "mask + repetition + SG-OPT + SSCL + attention + ranking", *_SG, *_RANKING, *_ATTENTION,
+        "mask + repetition + SG-OPT + SSCL + attention + ranking + denoising + two prompts + whitening", *_SG,
+        *_RANKING, *_ATTENTION, *_DENOISE, *_TWO, *_WHITENING,
         "objective.sscl.weight=0.5",
         'objective.sscl.anchors="last"', "model.head=linear", "model.keep_head=true",
     ),

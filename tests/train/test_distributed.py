@@ -42,6 +42,9 @@ def recipes(batch_size):
         "info-nce": one(term("info-nce")),
         "sscl": one(term("sscl"), model={"head": "mlp"}),
         "sg opt3": one(term("sg", hidden=8, temperature=0.1), columns=1),
+        "whitening, denoised": one(
+            term("whitening", ridge=0.1), model={"pooler": "last @ mask in means", "denoise": True}
+        ),
         "gradient caching": one(term("info-nce"), term("sscl", anchors="last"), chunk=3),
     }
 

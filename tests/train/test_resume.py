@@ -121,6 +121,13 @@ BROKEN = {
     "diffcse": recipe(INFO_NCE, term("diffcse", weight=0.5), model={"head": "mlp-bn"}, steps=8, dev={"every": 5}),
     "chunks": recipe(chunk=5, steps=8, dev={"every": 2}),
     "a queue": recipe(term("info-nce", queue=11, momentum=0.9), steps=8, dev={"every": 3}),
+    "denoised, in two prompts, whitened": recipe(
+        INFO_NCE,
+        term("whitening", ridge=0.1),
+        steps=8,
+        model={"pooler": "last @ mask in means", "denoise": True, "second_prompt": "describes"},
+        dev={"every": 3},
+    ),
     "epochs": recipe(epochs=2.7, steps=None, dev={"every": 2}),
 }
 

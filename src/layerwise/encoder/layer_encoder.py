@@ -413,15 +413,21 @@ def read_views(
     layers: Sequence[int],
     poolings: Sequence[str],
     places: Tensor | None = None,
+    *,
+    positions: Tensor | None = None,
 ) -> Tensor:
-    """One batch's views of any model that a reader reads, as `LayerEncoder.read` gives those of its own."""
+    """One batch's views of any model that a reader reads, as `LayerEncoder.read` gives those of its own.
+
+    `positions` (batch, tokens) are the tokens' position ids where they do not simply follow each other.
+    """
     pooled_by = [parse_pooling(name).pooling for name in poolings]
     masks = {name: pooled_mask(name, mask, places) for name in set(pooled_by)}
 
     def pool(states: Tensor) -> Tensor:
         return torch.stack([POOLINGS[name](states, masks[name]) for name in pooled_by], dim=1)
 
-    pooled = reader.read({"input_ids": tokens, "attention_mask": mask}, set(layers), pool)
+    inputs = {"input_ids": tokens, "attention_mask": mask}
+    pooled = reader.read(inputs if positions is None else inputs | {"position_ids": positions}, set(layers), pool)
     return torch.stack([pooled[layer] for layer in layers], dim=2)
 
 

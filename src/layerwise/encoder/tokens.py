@@ -78,6 +78,15 @@ class SentenceTokenizer:
         return ids
 
 
+@dataclass(frozen=True)
+class Template:
+    """The tokens of a prompt without its text, how many of them stand before it, and which one is the mask."""
+
+    ids: list[int]
+    before: int
+    mask: int
+
+
 class PromptTokenizer:
     """Sentences within a prompt to tokens. Where they are too many, the text is cut and never the prompt."""
 
@@ -105,6 +114,21 @@ class PromptTokenizer:
         truncated = sum(len(kept) < len(text) for kept, text in zip(fitted, texts, strict=True))
         places = [self._places(text, encoding) for text, encoding in zip(fitted, encodings, strict=True)]
         return Tokens([encoding.ids for encoding in encodings], truncated, np.array(places).reshape(-1, 3))
+
+    def template(self) -> Template:
+        """The prompt's own tokens: those around a text of one letter. Refused where the text stands in it twice."""
+        if len(self._parts) != 2:
+            raise InputError(f"The prompt {self.prompt.full} has its text twice; take one that has it once")
+        letter, begins = "a", len(self._parts[0])
+        (encoding,) = self._encode([letter])
+        of_text = [first < begins + len(letter) and last > max(first, begins) for first, last in encoding.offsets]
+        if not any(of_text):
+            raise InputError(f"The prompt {self.prompt.full} has no token of its own for a text; take another prompt")
+        masked = self._mask_place(letter, encoding)
+        kept = [number for number, inside in enumerate(of_text) if not inside]
+        return Template(
+            [encoding.ids[number] for number in kept], of_text.index(True), kept.index(masked) if masked in kept else 0
+        )
 
     def spans(self, text: str) -> Spans:
         """The prompt with the text in it, and where each of its tokens stands there."""

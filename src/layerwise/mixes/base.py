@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from layerwise.encoder import parse_pooling
@@ -74,6 +75,25 @@ class Mix(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
+
+
+def pick_layers(views: Views, places: Sequence[int]) -> Views:
+    """Some layers in their order: (..., layers, width) -> (..., len(places), width)
+
+    Of a tensor not by a list of numbers, which would be copied to the GPU each time, as no CUDA graph allows.
+    """
+    if isinstance(views, Tensor):
+        return torch.stack([views[..., place, :] for place in places], dim=-2)
+    picked: np.ndarray[Any, Any] = views[..., list(places), :]
+    return picked
+
+
+def weighted_sum(views: Tensor, weights: Sequence[float]) -> Tensor:
+    """Each view times its weight, added up; no tensor of weights is made. (..., views, width) -> (..., width)"""
+    summed = views[..., 0, :] * weights[0]
+    for place, weight in enumerate(weights[1:], start=1):
+        summed = torch.add(summed, views[..., place, :], alpha=weight)
+    return summed
 
 
 def several_poolings_needed(mix: Mix, shape: Sequence[int]) -> MixError:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from layerwise.errors import MixError
-from layerwise.mixes.base import Mix, Views, several_poolings_needed
+from layerwise.mixes.base import Mix, Views, pick_layers, several_poolings_needed
 from layerwise.mixes.concat import LayerConcat
 from layerwise.mixes.layer_set import LayerSet
 from layerwise.mixes.weights import LayerWeights
@@ -83,8 +83,7 @@ class LayerJoin(Mix):
         return self.expression
 
     def _combined(self, part: Part, picked: Views) -> Views:
-        places = [self.layers.index(layer) for layer in part.layers]
-        return part.combine(picked[..., places, :])
+        return part.combine(pick_layers(picked, [self.layers.index(layer) for layer in part.layers]))
 
 
 def _side_by_side(parts: list[Views]) -> Views:

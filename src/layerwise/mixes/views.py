@@ -11,7 +11,7 @@ from torch import Tensor
 
 from layerwise.digests import tensor_digest
 from layerwise.errors import MixError
-from layerwise.mixes.base import Mix, Views, several_poolings_needed
+from layerwise.mixes.base import Mix, Views, pick_layers, several_poolings_needed, weighted_sum
 from layerwise.mixes.layer_set import LayerSet
 from layerwise.registry import check_known
 
@@ -156,7 +156,7 @@ class LayerViews(Mix):
             yield f"{','.join(named)} @ {part.pooling}"
 
     def _picked(self, part: LayerSet, views: Views) -> Views:
-        return views[..., [self.layers.index(layer) for layer in part.layers], :]
+        return pick_layers(views, [self.layers.index(layer) for layer in part.layers])
 
     def _mean(self, parts: list[Views]) -> Views:
         """(..., views of a part, width) of every part -> (..., width)"""
@@ -169,8 +169,8 @@ class LayerViews(Mix):
         views = F.normalize(views, dim=-1, eps=_TINY) if self.scale == "unit" else views
         if not self.weights:
             return views.mean(-2)
-        weights = torch.tensor(self.weights, dtype=views.dtype, device=views.device)
-        return torch.einsum("...vw,v->...w", views, weights / weights.sum())
+        total = sum(self.weights)
+        return weighted_sum(views, [weight / total for weight in self.weights])
 
 
 def fit_centres(views: Tensor, count: int) -> Centres:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from layerwise.encoder import resolve_layer
 from layerwise.errors import MixError
-from layerwise.mixes.base import Mix, Views
+from layerwise.mixes.base import Mix, Views, weighted_sum
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,7 +57,7 @@ class LayerWeights(Mix):
         """The weighted mean: (..., len(layers), width) -> (..., width)."""
         values = [weight for _, weight in self.weights]
         if isinstance(picked, Tensor):
-            return torch.einsum("...lw,l->...w", picked, picked.new_tensor(values))
+            return weighted_sum(picked, values)
         mixed: np.ndarray[Any, Any] = np.einsum("...lw,l->...w", picked, np.asarray(values, dtype=picked.dtype))
         return mixed
 

@@ -14,5 +14,6 @@ if TYPE_CHECKING:
     from layerwise.objectives.shapes import check_rows, check_same_shape
     from layerwise.objectives.sscl import self_contrastive
     from layerwise.objectives.tokens import mask_tokens, masked_language_loss, replaced_token_loss
+    from layerwise.objectives.whitening import group_whitened, whitened_contrast
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

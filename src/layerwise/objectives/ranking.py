@@ -3,6 +3,8 @@
 Row i of a matrix of cosines is sentence i's list of all others; its own place is left out.
 """
 
+from math import log
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -24,7 +26,7 @@ def rank_consistency(first: Tensor, second: Tensor, *, temperature: float = 0.05
     one, other = (
         _others(matrix / temperature).log_softmax(1) for matrix in (cosines(first, second), cosines(second, first))
     )
-    middle = torch.logaddexp(one, other) - torch.log(torch.tensor(2.0, device=one.device, dtype=one.dtype))
+    middle = torch.logaddexp(one, other) - log(2)
     both = (F.kl_div(middle, lists, log_target=True, reduction="batchmean") for lists in (one, other))
     return sum(both, one.new_zeros(())) / 2
 

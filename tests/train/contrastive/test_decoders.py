@@ -12,7 +12,7 @@ from layerwise.errors import InputError
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
 from layerwise.train.contrastive.decoders import add_lora, attend_both_ways, merge_lora
-from layerwise.train.contrastive.student import training_tokenizer
+from layerwise.train.contrastive.prompted import prompt_of, training_tokenizer
 from layerwise.train.loop.student import dropout_set, set_dropout
 from support.tiny import SENTENCES, save_decoder
 from support.training import encoder_of, losses, recipe, texts, train_recipe
@@ -125,7 +125,7 @@ def test_the_dropout_of_a_decoder(llama):
 @pytest.mark.parametrize(("pooler", "texts_of_it"), [("last @ mean in echo", 2), ("last @ last in eol", 1)])
 def test_a_text_has_its_length_each_time_that_it_appears(llama, pooler, texts_of_it):
     encoder, mix = encoder_of(llama), parse_mix(pooler)
-    tokenizer = training_tokenizer(encoder, mix, max_length=4)
+    tokenizer = training_tokenizer(encoder, prompt_of(mix), max_length=4)
     text = "old river old clock old door"
     (ids,) = tokenizer([text]).ids
     (whole,) = encoder.prompted(parse_pooling(mix.poolings[0]).prompt)([text]).ids

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from layerwise.encoder import SentenceTokenizer
+from layerwise.encoder import PLAIN, SentenceTokenizer
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.evaluate import evaluate
 from layerwise.measures import alignment, layer_similarity, token_similarity, uniformity
@@ -18,7 +18,8 @@ from layerwise.train import Corpus, DevSettings, read_corpus
 from layerwise.train.contrastive.batches import Batches
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.contrastive.frozen import FrozenCopy, FrozenViews, teachers_vectors
-from layerwise.train.contrastive.student import build_student, training_tokenizer
+from layerwise.train.contrastive.prompted import prompt_of, training_tokenizer
+from layerwise.train.contrastive.student import build_student
 from layerwise.train.contrastive.terms import FrozenSettings
 from layerwise.train.loop.grad_cache import cached_backward
 from support.tiny import SENTENCES, WIDTH
@@ -54,7 +55,7 @@ def run(folder, tmp_path):
 
 
 def batch_of(encoder, corpus, *, copies=1, rows=8, seed=0, pooler=None):
-    tokenizer = training_tokenizer(encoder, pooler or LayerSet.of(-1), max_length=16)
+    tokenizer = training_tokenizer(encoder, prompt_of(pooler or LayerSet.of(-1)), max_length=16)
     return next(iter(Batches(corpus, tokenizer, batch_size=rows, copies=copies, pad_id=0, seed=seed)))
 
 
@@ -73,6 +74,7 @@ OBJECTIVES = {
     "mlm": (INFO_NCE, term("mlm", weight=1.0, share=0.5)),
     "diffcse": (INFO_NCE, term("diffcse", weight=1.0, share=0.5)),
     "ranking": (INFO_NCE, term("ranking", weight=0.5)),
+    "whitening": (INFO_NCE, term("whitening", weight=0.5, ridge=0.1)),
     "sscl beside sg": (term("sscl"), term("sg", form="opt2", temperature=0.1)),
 }
 POOLERS = [
@@ -162,6 +164,29 @@ def test_two_teachers_teach_the_weighted_mean_of_their_similarities(run, tiny_fo
         term("distil", teacher=[])
 
 
+def test_a_teachers_embeddings_are_read_by_the_next_seed_and_training(run, tiny_folders, monkeypatch):
+    corpus, encoded = texts(8), []
+    encode = LayerModel.encode
+    monkeypatch.setattr(
+        LayerModel, "encode", lambda model, rows, **o: encoded.append(len(rows)) or encode(model, rows, **o)
+    )
+    what = recipe(term("distil", teacher=str(tiny_folders["roberta"])), steps=2)
+    first = run(what, corpus)
+    assert encoded == [8]
+    again = run(what, corpus)
+    run(what, corpus, seed=5)
+    assert encoded == [8]
+    assert losses(again) == losses(first)
+    run(what, texts(9))  # other texts
+    other = recipe(term("distil", teacher=str(tiny_folders["bert"])), steps=2)
+    run(other, corpus)  # another teacher
+    assert encoded == [8, 9, 8]
+    teacher = LayerModel.load(tiny_folders["roberta"], device="cpu")
+    expected = encode(teacher, list(corpus.columns[0]), normalize_embeddings=True)
+    np.testing.assert_array_equal(teachers_vectors([teacher], [1.0], corpus.columns[0]), expected)
+    assert encoded == [8, 9, 8]
+
+
 @pytest.mark.parametrize("pooler", ["last @ mask in means", "attention(cls, mean)"])
 def test_the_queue_holds_what_a_slow_encoder_without_dropout_gives(folder, pooler):
     what = recipe(term("info-nce", queue=6, momentum=0.0), columns=2, model={"pooler": pooler, "head": "mlp"})
@@ -184,7 +209,7 @@ def test_the_queue_holds_what_a_slow_encoder_without_dropout_gives(folder, poole
 
 
 def test_the_second_view_has_words_twice(run, folder):
-    corpus, tokenizer = texts(16), training_tokenizer(encoder_of(folder), LayerSet.of(-1), max_length=30)
+    corpus, tokenizer = texts(16), training_tokenizer(encoder_of(folder), PLAIN, max_length=30)
     batches = Batches(corpus, tokenizer, batch_size=8, pad_id=0, seed=1, repetition=0.5)
     first, second = (list(batches) for _ in range(2))
     for one, again in zip(first, second, strict=True):
@@ -216,7 +241,7 @@ def test_texts_stand_in_the_poolers_prompt(run):
 def test_the_text_has_its_length_beside_the_prompt(folder):
     encoder = encoder_of(folder)
     plain, prompted = (
-        training_tokenizer(encoder, parse_mix(f"last @ {pooling}"), max_length=8)
+        training_tokenizer(encoder, prompt_of(parse_mix(f"last @ {pooling}")), max_length=8)
         for pooling in ("mean", "mask in means")
     )
     long = "rain " * 40

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from layerwise.errors import InputError, LayerwiseError, ModelError
-from layerwise.objectives import cosines, list_mle, list_net, rank_consistency, vector_distance
+from layerwise.objectives import cosines, list_mle, list_net, rank_consistency, vector_distance, whitened_contrast
 from layerwise.train import TERMS, Recipe
 from layerwise.train.contrastive.terms import LocalRows, Step, TermContext
 from layerwise.train.contrastive.terms.tokens import first_token_is
@@ -132,7 +132,17 @@ def same(value, formula, *inputs):
 
 def test_every_name_is_tested_here():
     elsewhere = {"exits"}  # test_exits.py
-    assert set(TERMS) - elsewhere == {"info-nce", "nt-xent", "sg", "sscl", "mlm", "diffcse", "ranking", "distil"}
+    assert set(TERMS) - elsewhere == {
+        "info-nce",
+        "nt-xent",
+        "sg",
+        "sscl",
+        "mlm",
+        "diffcse",
+        "ranking",
+        "distil",
+        "whitening",
+    }
 
 
 @pytest.mark.parametrize("columns", [2, 3])
@@ -160,6 +170,16 @@ def test_nt_xent(encoder):
 def test_ranking(encoder):
     built, step = term("ranking", temperature=0.2).build(context_for(encoder)), step_of(2)
     same(built(step), rank_consistency(*step.embeddings, temperature=0.2), step.embeddings)
+
+
+def test_whitening_draws_its_shuffles_anew_at_every_step(encoder):
+    built, step = term("whitening", temperature=0.2, size=4, positives=3).build(context_for(encoder)), step_of(2)
+    torch.manual_seed(3)
+    orders = list(torch.rand(1, 4, WIDTH)[0].argsort(dim=-1))
+    torch.manual_seed(3)
+    formula = whitened_contrast(*step.embeddings, orders, size=4, temperature=0.2)
+    same(built(step), formula, step.embeddings)
+    assert built(step) != formula
 
 
 @pytest.mark.parametrize("similarities", ["list-net", "list-mle", "none"])
@@ -394,6 +414,8 @@ def test_hooks_are_gone_after_an_exception(masked_bert):
         ("sscl", {"anchors": "none"}, "Unknown anchors 'none'"),
         ("sscl", {"pooling": "median"}, "median"),
         ("sscl", {"passes": 0}, "passes is 0; expected 1 or more"),
+        ("whitening", {"size": 0}, "size is 0; expected 1 or more"),
+        ("whitening", {"positives": 0}, "positives is 0; expected 1 or more"),
         ("mlm", {"share": 1.5}, "share is 1.5; expected a number below 1"),
         ("diffcse", {"share": 0.0}, "share is 0.0; expected a number above 0"),
         *(
@@ -417,6 +439,7 @@ def test_settings_that_cannot_be(name, settings, said):
         ("sscl", {}, {"width": 64}, "cannot be compared with the view of a layer"),
         ("sg", {}, {"width": 64}, "layers of 32 numbers, but embeddings have 64"),
         ("diffcse", {}, {"width": 64}, "must have 32 numbers, not 64"),
+        ("whitening", {"size": 33}, {}, "groups of 33 dimensions, but embeddings have 32"),
     ],
 )
 def test_terms_that_do_not_fit_their_place(encoder, name, settings, place, said):

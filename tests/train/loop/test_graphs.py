@@ -4,11 +4,13 @@ import pytest
 import torch
 
 from layerwise.train import MultitaskJob
+from layerwise.train.contrastive.decoders import attend_both_ways
 from layerwise.train.contrastive.student import BATCH, build_student
 from layerwise.train.loop.graphs import STEP, GraphedEncode
 from support import multitasking
+from support.graph_capture import CaptureCheck
 from support.task_batches import all_tasks
-from support.tiny import save_tiny
+from support.tiny import save_decoder, save_tiny
 from support.training import encoder_of, recipe, term
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
@@ -17,6 +19,9 @@ RECIPES = {
     "sscl": recipe(term("sscl"), model={"dropout": 0.0, "head": "mlp"}, columns=2),
     "attention": recipe(
         term("info-nce"), model={"dropout": 0.0, "pooler": "attention(cls, mean, last=cls)"}, columns=2
+    ),
+    "prompt": recipe(
+        term("info-nce"), term("sscl"), model={"dropout": 0.0, "pooler": "last @ mask in means"}, columns=2
     ),
 }
 
@@ -30,11 +35,12 @@ def student_of(folder, name="info-nce", device="cpu"):
     return build_student(RECIPES[name], encoder_of(folder, device=device), seed=0)
 
 
-def batch_of(rows, length, device="cpu"):
+def batch_of(rows, length, device="cpu", places=None):
     tokens = torch.randint(5, 20, (rows, length), generator=torch.Generator().manual_seed(length))
     mask = torch.ones_like(tokens)
     mask[::2, length - 1 :] = 0
-    return {"input_ids": tokens.to(device), "attention_mask": mask.to(device), "rows": torch.arange(rows // 2)}
+    batch = {"input_ids": tokens.to(device), "attention_mask": mask.to(device), "rows": torch.arange(rows // 2)}
+    return batch if places is None else batch | {"places": torch.tensor([places] * rows, device=device)}
 
 
 def pass_of(student, batch):
@@ -86,6 +92,75 @@ def test_an_encoder_that_can_not_be_recorded_trains_without(folder, monkeypatch,
     ]
 
 
+POOLERS = [
+    *(f"last @ {pooling}" for pooling in ("cls", "mean", "max", "last", "weighted-mean", "mean-but-first")),
+    "first-last @ mean",
+    "1:0.25,3:0.75 @ mean",
+    "concat(1,3) @ cls",
+    "last @ cls | last @ mean",
+    "last @ mean | 1:0.5,2:0.5 @ mean",
+    "attention(cls, mean, last=cls)",
+    "attention(mean, mean, scores=ratio)",
+    "last @ mask in means",
+    "1:0.25,3:0.75 @ mask in means",
+    "2-4 @ mask in means | last @ mean in means",
+    "attention(mask in means, mean in means, last=mask in means)",
+    "views(2,4 @ mask in means; 3 @ mean in means; unit)",
+    "views(2,3*4 @ mask in means; 3 @ mean in means)",
+]
+TERMS = (term("info-nce"), term("sscl", anchors="last", layers=(1, 2)))
+HEADS = [("last @ mask in means", head) for head in ("mlp", "linear", "identity", "mlp-bn")]
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    return save_decoder("llama", tmp_path_factory.mktemp("graphs") / "decoder")
+
+
+def refused_by_graphs(student, batch, monkeypatch):
+    """What of a pass, forward and backward, no graph could hold."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)  # transformers asks
+    with CaptureCheck() as check:
+        encoded = student.train().run_pass(pass_of(student, batch))
+        sum(tensor.square().sum() for tensor in encoded.values()).backward()
+    return check.refused
+
+
+@pytest.mark.parametrize(("pooler", "head"), [*((pooler, "none") for pooler in POOLERS), *HEADS])
+def test_no_pooler_makes_tensors_of_numbers_or_reads_values_back(folder, monkeypatch, pooler, head):
+    what = recipe(*TERMS, model={"pooler": pooler, "head": head}, columns=2)
+    student = build_student(what, encoder_of(folder), seed=0)
+    places = (0, 7, 5) if student.pooler.is_prompted else None
+    assert refused_by_graphs(student, batch_of(8, 8, places=places), monkeypatch) == []
+    assert any(parameter.grad is not None for parameter in student.parameters())
+
+
+@pytest.mark.parametrize("pooler", ["last @ last in eol", "last @ mean in echo", "last-2 @ weighted-mean"])
+@pytest.mark.parametrize("attention", ["", "bidirectional"])
+def test_no_pooler_of_a_decoder_does(decoder, monkeypatch, pooler, attention):
+    encoder = encoder_of(decoder)
+    if attention:
+        attend_both_ways(encoder)
+    student = build_student(recipe(model={"pooler": pooler, "dropout": 0.1}, columns=2), encoder, seed=0)
+    places = (2, 7, 0) if student.pooler.is_prompted else None
+    assert refused_by_graphs(student, batch_of(8, 8, places=places), monkeypatch) == []
+
+
+def test_what_no_graph_holds_is_seen():
+    numbers = torch.ones(2, 3)
+    for make in (
+        lambda: numbers[:, [0, 1]],
+        lambda: torch.tensor([1.0, 2.0]),
+        lambda: numbers.new_tensor([1.0]),
+        lambda: numbers[numbers > 0],
+        lambda: numbers.sum().item(),
+        lambda: bool((numbers > 0).all()),
+    ):
+        with CaptureCheck() as check:
+            make()
+        assert check.refused
+
+
 @needs_gpu
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_graph_gives_the_loss_and_gradients_of_the_plain_pass(folder, name):
@@ -94,7 +169,8 @@ def test_a_graph_gives_the_loss_and_gradients_of_the_plain_pass(folder, name):
         student.attention.eval()  # RReLU's slopes are random in training
     graphs = GraphedEncode(student, rows={BATCH: 8}, bf16=False)
     for length in (8, 16, 8):
-        assert_graphs_equal_the_plain_pass(student, graphs, batch_of(8, length, device="cuda"))
+        batch = batch_of(8, length, device="cuda", places=(0, length - 1, 5) if name == "prompt" else None)
+        assert_graphs_equal_the_plain_pass(student, graphs, batch)
     assert len(graphs._graphs) == 2
 
 

@@ -17,11 +17,12 @@ from torch import Tensor
 from layerwise.encoder import PromptTokenizer, SentenceTokenizer, ahead
 from layerwise.errors import InputError
 from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus
+from layerwise.train.contrastive.prompted import TwoPrompts
 from layerwise.train.contrastive.repetition import repeat_words
 from layerwise.train.contrastive.text_rows import Texts
 
 Numbers = NDArray[np.int64]
-AnyTokenizer = SentenceTokenizer | PromptTokenizer
+AnyTokenizer = SentenceTokenizer | PromptTokenizer | TwoPrompts
 
 
 class Batches:
@@ -29,11 +30,12 @@ class Batches:
 
     A batch has `input_ids` and `attention_mask`, both int64 (columns·b, t): the b rows of the first column, then those
     of the next; and `rows`, int64 (b,), their numbers in the corpus (of a streamed one: in the order of reading, the
-    same in each epoch). t is the longest text of the batch. Texts in a prompt have `places`, int64 (columns·b, 3), too.
+    same in each epoch). t is the longest text of the batch. Texts in a prompt have `places`, int64 (columns·b, 3), too;
+    in two prompts (columns·b, 4).
 
     Args:
         corpus: In memory or streamed.
-        tokenizer: Truncates each text to the model's length.
+        tokenizer: Truncates each text to the model's length; `TwoPrompts` makes a second column of the only one.
         batch_size: Rows per batch and process, 2 or more.
         copies: How often the texts of a one-column corpus are repeated; 2 for two passes with different dropout.
         pad_id: The token that texts are padded with.
@@ -124,7 +126,7 @@ class Batches:
             in_block = self.sharding.count(len(block))
             batches, rows = batches + in_block, rows + len(block)
             if batches > skip or not in_block:
-                block = self._with_repetition(block, np.random.default_rng([self.seed, epoch, number + 1, 1]))
+                block = self._with_second_view(block, np.random.default_rng([self.seed, epoch, number + 1, 1]))
                 random = np.random.default_rng([self.seed, epoch, number + 1])
                 window = tokenised(
                     block, self.tokenizer, sharding=self.sharding, random=random if self.bucket else None
@@ -146,11 +148,13 @@ class Batches:
         if self.corpus.rows is not None and not len(self):
             raise self._no_batch(self.corpus.rows)
 
-    def _with_repetition(self, block: "Block", random: np.random.Generator) -> "Block":
-        if not self.repetition:
+    def _with_second_view(self, block: "Block", random: np.random.Generator) -> "Block":
+        """With a second column where it is not just a copy: with repeated words, or in another prompt."""
+        if not self.repetition and not isinstance(self.tokenizer, TwoPrompts):
             return block
         (texts,) = block.columns
-        return replace(block, columns=(texts, repeat_words(texts, self.repetition, random)))
+        second = repeat_words(texts, self.repetition, random) if self.repetition else texts
+        return replace(block, columns=(texts, second))
 
     def _no_batch(self, rows: int) -> InputError:
         world = self.sharding.world
@@ -291,7 +295,7 @@ class Window:
         batches: This process's part of each batch: positions among the n rows.
         truncated: How many texts were truncated to the model's length.
         dropped: How many rows are in no batch.
-        places: Which of its tokens are pooled, where texts stand in a prompt, (columns, n, 3).
+        places: Which of its tokens are pooled, where texts stand in a prompt, (columns, n, 3); in two, (columns, n, 4).
     """
 
     rows: Numbers
@@ -310,7 +314,7 @@ class Window:
     def padded(self, batch: Numbers, *, pad_id: int, copies: int = 1) -> dict[str, Tensor]:
         """A batch: token numbers and mask, (copies·columns·b, longest), and the rows' numbers, (b,).
 
-        Where texts stand in a prompt, also the `places` that are pooled, (copies·columns·b, 3).
+        Where texts stand in a prompt, also the `places` that are pooled, (copies·columns·b, 3 or 4).
         """
         lengths, starts = self.lengths[:, batch].reshape(-1, 1), self.starts[:, batch].reshape(-1, 1)
         numbers = np.arange(lengths.max())
@@ -318,7 +322,7 @@ class Window:
         tokens = np.where(mask, self.tokens.take(starts + numbers, mode="clip"), pad_id)
         arrays = {"input_ids": tokens, "attention_mask": mask.astype(np.int64)}
         if self.places is not None:
-            arrays["places"] = self.places[:, batch].reshape(-1, 3)
+            arrays["places"] = self.places[:, batch].reshape(-1, self.places.shape[-1])
         padded = {name: torch.from_numpy(np.tile(array, (copies, 1))) for name, array in arrays.items()}
         return padded | {"rows": torch.from_numpy(self.rows[batch])}
 
@@ -348,8 +352,9 @@ def _window(
     starts[:, positions] = (np.cumsum(each) - each).reshape(len(block.columns), -1)
     dropped, pooled = sharding.dropped(len(block)), None
     if tokenized.places is not None:
-        pooled = np.zeros((len(block.columns), len(block), 3), dtype=np.int64)
-        pooled[:, positions] = tokenized.places.reshape(len(block.columns), -1, 3)
+        shape = (len(block.columns), len(block), tokenized.places.shape[1])
+        pooled = np.zeros(shape, dtype=np.int64)
+        pooled[:, positions] = tokenized.places.reshape(shape[0], -1, shape[2])
     return Window(block.rows, tokens, starts, lengths, batches, tokenized.truncated, dropped, pooled)
 
 

@@ -5,6 +5,7 @@ up at every step. Where this is not possible (dropout on in the copy, a streamed
 copy of the model runs at every step.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Protocol
@@ -13,14 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from layerwise.digests import text_digest
 from layerwise.encoder import (
     POOLINGS,
     Array,
     LayerEncoder,
     LayerReader,
     SentenceTokenizer,
+    ViewCache,
+    ViewKey,
     layer_reader,
     stream,
+    tokenizer_fingerprint,
     window_rows,
     windows_of,
 )
@@ -28,6 +33,7 @@ from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
 from layerwise.train.contrastive.terms import FrozenSettings
 
+log = logging.getLogger(__name__)
 MAX_BYTES = 4 << 30  # of views held in memory
 
 
@@ -102,10 +108,34 @@ def teachers_vectors(teachers: Sequence[LayerModel], weights: Sequence[float], t
     Each is of length √weight, and the weights' sum is 1: a cosine is the weighted mean of the teachers' cosines.
     """
     vectors = [
-        weight**0.5 * np.asarray(teacher.encode(list(texts), normalize_embeddings=True), dtype=np.float32)
+        np.float32(weight**0.5) * _unit_vectors(teacher, texts)
         for teacher, weight in zip(teachers, weights, strict=True)
     ]
     return np.concatenate(vectors, axis=1)
+
+
+def _unit_vectors(teacher: LayerModel, texts: Sequence[str]) -> Array:
+    """A teacher's embeddings of length 1, (texts, width), cached as one layer for other seeds and trainings."""
+    encoder, store = teacher.encoder, ViewCache()
+    key = ViewKey(
+        model=teacher.digest(),
+        tokenizer=tokenizer_fingerprint(teacher.tokenizer),
+        texts=text_digest(texts),
+        pooling=f"{teacher.mix}, embeddings of length 1",
+        max_length=encoder.max_length,
+        dtype=encoder.dtype,
+        backend=encoder.arithmetic,
+        shape=(len(texts), 1, teacher.width),
+    )
+    vectors = store.get(key)
+    if vectors is None:
+        log.info("the teacher %s encodes %d sentences; they are cached", encoder.name, len(texts))
+
+        def fill(arrays: Sequence[Array]) -> None:
+            arrays[0][:, 0] = teacher.encode(list(texts), normalize_embeddings=True)
+
+        (vectors,) = store.put_all([key], fill, label=encoder.name)
+    return np.asarray(vectors[:, 0])
 
 
 def bytes_needed(encoder: LayerEncoder, sentences: int, settings: FrozenSettings) -> int:

@@ -14,7 +14,7 @@ from layerwise.evaluate import Evaluation
 from layerwise.mixes import LayerAttention, LayerMix, parse_mix
 from layerwise.model import LayerModel
 from layerwise.objectives import rank, world_size
-from layerwise.train.contrastive.batches import Batches, EndlessBatches
+from layerwise.train.contrastive.batches import AnyTokenizer, Batches, EndlessBatches
 from layerwise.train.contrastive.blocks import KeptBlocks, kept_blocks, search_blocks, some_of
 from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus, equal_to_evaluation, load_corpus
 from layerwise.train.contrastive.decoders import attend_both_ways, merge_lora
@@ -27,8 +27,9 @@ from layerwise.train.contrastive.frozen import (
     bytes_needed,
     teachers_vectors,
 )
+from layerwise.train.contrastive.prompted import TwoPrompts, prompt_of, prompt_tokenizer, training_tokenizer
 from layerwise.train.contrastive.settings import RECIPES, Recipe
-from layerwise.train.contrastive.student import BATCH, Student, build_student, prompt_of, training_tokenizer
+from layerwise.train.contrastive.student import BATCH, Student, build_student, prompts_of
 from layerwise.train.contrastive.trainer import ContrastiveTrainer
 from layerwise.train.loop.graphs import GraphedEncode, use_graphs
 from layerwise.train.loop.job import Job, Training
@@ -257,11 +258,12 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
             )  # fmt: skip
         if isinstance(corpus, Corpus) and not for_copy:
             corpus = replace(corpus, columns=corpus.columns[: recipe.student_columns])
+        as_copies = corpus.width == 1 and not recipe.data.repetition and not recipe.model.second_prompt
         batches = Batches(
             corpus,
-            training_tokenizer(encoder, pooler, max_length=recipe.data.max_length),
+            self._tokenizer(encoder, pooler),
             batch_size=recipe.train.batch_size,
-            copies=recipe.copies if corpus.width == 1 and not recipe.data.repetition else 1,
+            copies=recipe.copies if as_copies else 1,
             repetition=recipe.data.repetition,
             pad_id=int(encoder.tokenizer.pad_token_id or 0),
             seed=seed,
@@ -270,6 +272,13 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
             world=world_size(),
         )
         return EndlessBatches(batches) if isinstance(corpus, StreamedCorpus) else batches
+
+    def _tokenizer(self, encoder: LayerEncoder, pooler: LayerMix) -> AnyTokenizer:
+        first, *second = prompts_of(self.recipe, pooler)
+        length = self.recipe.data.max_length
+        if not second:
+            return training_tokenizer(encoder, first, max_length=length)
+        return TwoPrompts(*(prompt_tokenizer(encoder, prompt, max_length=length) for prompt in (first, *second)))
 
     def _graphs(self, student: Student, columns: int) -> GraphedEncode | None:
         settings = self.recipe.train

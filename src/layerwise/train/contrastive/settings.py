@@ -10,6 +10,7 @@ from layerwise.errors import InputError
 from layerwise.mixes import LayerAttention, parse_mix
 from layerwise.settings import Settings
 from layerwise.train.contrastive.blocks import check_blocks
+from layerwise.train.contrastive.prompted import second_prompt_of
 from layerwise.train.contrastive.terms import TERMS, ExitsSettings, FrozenSettings, TermSettings
 from layerwise.train.loop.settings import (
     BaseModelSettings,
@@ -77,6 +78,10 @@ class ModelSettings(BaseModelSettings):
             trained.
         lora_alpha: LoRA's scale is alpha / rank.
         lora_dropout: The dropout rate before LoRA.
+        denoise: Take the views of the prompt alone, beside a text of that length, away from those of the texts
+            (PromptBERT); in training only.
+        second_prompt: The second view of a sentence stands in this prompt, a name or a template, instead of the
+            pooler's.
     """
 
     keep_head: bool = False
@@ -86,6 +91,8 @@ class ModelSettings(BaseModelSettings):
     lora: Annotated[int, Field(ge=0)] = 0
     lora_alpha: Annotated[int, Field(ge=1)] = 32
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    denoise: bool = False
+    second_prompt: str = ""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -97,6 +104,8 @@ class ModelSettings(BaseModelSettings):
                 raise InputError(
                     "inference must be a mix without parameters; to keep an attention pooler, leave it out"
                 )
+        if self.second_prompt:
+            second_prompt_of(self.second_prompt, parse_mix(self.pooler))
         if self.keep_head and (self.inference or self.head in ("none", "mlp-bn")):
             raise InputError("keep_head needs head mlp, linear or identity, and no other mix for inference")
         return self
@@ -179,6 +188,11 @@ class Recipe(BaseRecipe):
         if self.data.repetition and self.copies != 2:
             raise InputError(
                 "[data] repetition is of the second view of a sentence; give one column, and an objective of two views"
+            )
+        if self.model.second_prompt and self.copies != 2:
+            raise InputError(
+                "[model] second_prompt is of the second view of a sentence; give one column, and an objective of two "
+                "views"
             )
 
     def with_absolute_paths(self) -> Self:

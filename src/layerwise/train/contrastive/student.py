@@ -1,25 +1,19 @@
 """The student of contrastive training: encoder, pooler, head and loss terms; one forward pass a step."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from layerwise.encoder import (
-    LayerEncoder,
-    Prompt,
-    PromptTokenizer,
-    SentenceTokenizer,
-    dropout_rate,
-    parse_pooling,
-)
+from layerwise.encoder import LayerEncoder, Prompt, dropout_rate
 from layerwise.errors import InputError
 from layerwise.mixes import LayerMix, Mix, parse_mix
 from layerwise.model import Head, LayerModel
 from layerwise.objectives import gather_rows
 from layerwise.train.contrastive.decoders import add_lora
+from layerwise.train.contrastive.denoising import Denoiser
+from layerwise.train.contrastive.prompted import prompt_of, prompt_tokenizer, second_prompt_of, which_prompt
 from layerwise.train.contrastive.settings import Recipe
 from layerwise.train.contrastive.terms import LocalRows, Step, Term, TermContext
 from layerwise.train.loop.student import BaseStudent, Encoded, EncoderPass, freeze, new_layers
@@ -36,6 +30,7 @@ class Student(BaseStudent):
         head: Applied after the pooler, or identity.
         terms: The loss, by name.
         weights: Of the terms.
+        denoiser: Takes the views of the prompt alone away, from all views of a pass.
     """
 
     def __init__(
@@ -45,10 +40,12 @@ class Student(BaseStudent):
         head: nn.Module,
         terms: Mapping[str, Term],
         weights: Mapping[str, float],
+        denoiser: Denoiser | None = None,
     ) -> None:
         super().__init__(encoder, pooler, head)
         self.terms = nn.ModuleDict(terms)
         self.weights = dict(weights)
+        self.denoiser = denoiser
         self._term_views = [view for term in terms.values() for view in term.views]
         self.layers = sorted({*pooler.layers, *(layer for _, layer in self._term_views)})
         self.poolings = list(dict.fromkeys([*pooler.poolings, *(pooling for pooling, _ in self._term_views)]))
@@ -62,8 +59,14 @@ class Student(BaseStudent):
         return (EncoderPass(rows={BATCH: len(tokens)}, tokens=tokens, mask=mask, places=places),)
 
     def encode(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> Encoded:
-        """One pass: embeddings after the head, and the views that terms asked for, (rows, poolings, layers, width)."""
-        views = self.encoder.read(tokens, mask, self.layers, self.poolings, places)
+        """One pass: embeddings after the head, and the views that terms asked for, (rows, poolings, layers, width).
+
+        A fourth number among `places` says which of two prompts a text stands in.
+        """
+        pooled, prompts = (places, None) if places is None else (places[:, :3], which_prompt(places))
+        views = self.encoder.read(tokens, mask, self.layers, self.poolings, pooled)
+        if self.denoiser is not None:
+            views = self.denoiser(views, self.encoder.reader, mask, self.layers, self.poolings, prompts)
         with torch.autocast(views.device.type, enabled=False):
             embeddings = self.head(self.pooler.combine_poolings(self._pooler_views(views)))
         encoded = {"embeddings": embeddings, "views": views}
@@ -117,13 +120,14 @@ def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int, teacher_w
     if settings.inference:
         parse_mix(settings.inference).resolve(encoder.depth)  # a missing layer is refused before training
     layers = new_layers(settings, encoder, seed=seed)
-    prompt_of(layers.pooler)  # several are refused before anything is made
+    denoiser = _denoiser(recipe, encoder, layers.pooler)  # several prompts are refused before anything is made
     if recipe.exits is not None and len(layers.pooler.poolings) > 1:
         raise InputError(f"objective 'exits' cuts one token pooling, but the pooler {layers.pooler} has several")
     if settings.lora:
         rank, alpha, dropout = settings.lora, settings.lora_alpha, settings.lora_dropout
         add_lora(encoder.model, rank=rank, alpha=alpha, dropout=dropout, seed=seed + 3)
-    if recipe.copies > 1 and not recipe.data.repetition and not dropout_rate(encoder.model):
+    alike = not recipe.data.repetition and not settings.second_prompt
+    if recipe.copies > 1 and alike and not dropout_rate(encoder.model):
         raise InputError(
             f"{encoder.name} has no dropout, so two passes over a sentence are equal; "
             f"set dropout = 0.1 under [model] or repetition = 0.32 under [data], or train on pairs"
@@ -137,32 +141,33 @@ def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int, teacher_w
         teacher_width=teacher_width,
         pooler=layers.pooler,
         head=layers.head,
+        denoiser=denoiser,
     )
     terms = {term.name: term.build(context) for term in recipe.objectives}
     weights = {term.name: term.weight for term in recipe.objectives}
-    student = Student(encoder, layers.pooler, layers.head, terms, weights).to(encoder.device)
+    student = Student(encoder, layers.pooler, layers.head, terms, weights, denoiser).to(encoder.device)
     freeze(student, encoder.model, settings.freeze)
     return student
 
 
-def prompt_of(pooler: Mix) -> Prompt:
-    """The prompt that a pooler's texts stand in; the student reads one pass, so several are refused."""
-    prompts = list(dict.fromkeys(parse_pooling(name).prompt for name in pooler.poolings))
-    if len(prompts) > 1:
-        names = ", ".join("the text alone" if prompt.is_plain else str(prompt) for prompt in prompts)
-        raise InputError(f"[model] pooler {pooler} has several prompts ({names}), but one pass is trained; choose one")
-    return prompts[0]
+def prompts_of(recipe: Recipe, pooler: Mix) -> list[Prompt]:
+    """The prompt that texts stand in, and that of the second view where it is another."""
+    second = recipe.model.second_prompt
+    return [prompt_of(pooler), *([second_prompt_of(second, pooler)] if second else [])]
 
 
-def training_tokenizer(encoder: LayerEncoder, pooler: Mix, *, max_length: int) -> SentenceTokenizer | PromptTokenizer:
-    """Of texts within the pooler's prompt; `max_length` is of the text alone, as far as the encoder has room."""
-    prompt = prompt_of(pooler)
-    if prompt.is_plain:
-        return SentenceTokenizer(encoder.tokenizer, max_length=max_length)
-    (empty,) = encoder.token_counts([""], replace(prompt, over="all"))  # without a text there is none to pool over
-    of_text = max(1, max_length - encoder.tokenizer.num_special_tokens_to_add())
-    longest = min(encoder.max_length, empty + prompt.template.count("{text}") * of_text)
-    return PromptTokenizer(encoder.tokenizer, prompt, max_length=longest, model=encoder.name)
+def _denoiser(recipe: Recipe, encoder: LayerEncoder, pooler: Mix) -> Denoiser | None:
+    prompts = prompts_of(recipe, pooler)
+    if not recipe.model.denoise:
+        return None
+    for prompt in prompts:
+        if prompt.is_plain or prompt.over != "all":
+            raise InputError(
+                f"[model] denoise takes away what the prompt alone gives, but {pooler} pools the text; take a pooler "
+                f"of the prompt, such as 'last @ mask in means'"
+            )
+    tokenizers = [prompt_tokenizer(encoder, prompt, max_length=recipe.data.max_length) for prompt in prompts]
+    return Denoiser(encoder, tokenizers)
 
 
 class _PoolerViews:

@@ -19,6 +19,7 @@ from layerwise.train.contrastive.terms.guided import SelfGuidedSettings
 from layerwise.train.contrastive.terms.layers import SelfContrastiveSettings
 from layerwise.train.contrastive.terms.teacher import DistilSettings, RankingSettings
 from layerwise.train.contrastive.terms.tokens import DiffCseSettings, MaskedLanguageSettings
+from layerwise.train.contrastive.terms.whitening import WhiteningSettings
 
 __all__ = [
     "TERMS",
@@ -38,4 +39,5 @@ __all__ = [
     "TermContext",
     "TermSettings",
     "View",
+    "WhiteningSettings",
 ]

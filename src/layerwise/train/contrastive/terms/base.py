@@ -15,6 +15,7 @@ from layerwise.mixes import LayerMix
 from layerwise.objectives import gather_rows
 from layerwise.registry import Registry
 from layerwise.settings import Settings
+from layerwise.train.contrastive.denoising import Denoiser
 from layerwise.train.loop.settings import Positive
 
 View = tuple[str, int]  # token pooling, layer
@@ -28,7 +29,7 @@ class LocalRows:
     embeddings: Tensor  # (columns, b, width)
     tokens: Tensor  # (columns, b, t)
     mask: Tensor  # (columns, b, t)
-    places: Tensor | None = None  # (columns, b, 3), where texts stand in a prompt
+    places: Tensor | None = None  # (columns, b, 3), where texts stand in a prompt; of two prompts (columns, b, 4)
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class TermContext:
         teacher_width: Of a teacher's embeddings; 0 where there is none.
         pooler: What makes embeddings of views, for terms that encode texts themselves.
         head: Applied after it.
+        denoiser: Takes the views of the prompt alone away, for such terms.
     """
 
     encoder: LayerEncoder
@@ -73,6 +75,7 @@ class TermContext:
     teacher_width: int = 0
     pooler: LayerMix | None = None
     head: nn.Module | None = None
+    denoiser: Denoiser | None = None
 
     def layer(self, number: int) -> int:
         """A layer's number from 0; a layer that the encoder does not have is refused."""

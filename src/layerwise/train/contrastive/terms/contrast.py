@@ -99,6 +99,7 @@ class MomentumQueue(nn.Module):
         if context.pooler is None or context.head is None:
             raise InputError("objective 'info-nce': a queue needs the pooler and head that make its embeddings")
         self.momentum = settings.momentum
+        self._denoiser = (context.denoiser,)  # in a tuple: the student has it as a submodule already
         self.poolings, self.layers = list(context.pooler.poolings), list(context.pooler.layers)
         self.register_buffer("vectors", torch.zeros(settings.queue, context.width))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
@@ -122,9 +123,12 @@ class MomentumQueue(nn.Module):
         momentum_update(slow, [p for module in self._trained for p in module.parameters()], momentum=self.momentum)
         for mine, theirs in zip(self.head.buffers(), self._trained[-1].buffers(), strict=True):  # of batch norm
             mine.copy_(theirs)
-        local = step.local
-        places = None if local.places is None else local.places[0]
-        views = read_views(self.reader, local.tokens[0], local.mask[0], self.layers, self.poolings, places)
+        tokens, mask = step.local.tokens[0], step.local.mask[0]
+        places = None if step.local.places is None else step.local.places[0, :, :3]
+        views = read_views(self.reader, tokens, mask, self.layers, self.poolings, places)
+        (denoiser,) = self._denoiser
+        if denoiser is not None:  # the first column stands in the first prompt
+            views = denoiser(views, self.reader, mask, self.layers, self.poolings)
         with torch.autocast(views.device.type, enabled=False):
             embeddings: Tensor = self.head(self.pooler.combine_poolings(views))
         enqueue(self.vectors, self.count, gather_rows(embeddings))

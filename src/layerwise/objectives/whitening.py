@@ -1,0 +1,104 @@
+"""Shuffled group whitening (WhitenedCSE, Zhuo et al. 2023): whitened vectors of a batch as further positives.
+
+The dimensions are shuffled and cut into groups; each group is whitened over the batch (ZCA), and the dimensions are put
+back: Z_g ↦ (Z_g - μ_g) Σ_g^(-1/2), Σ_g = (Z_g - μ_g)ᵀ(Z_g - μ_g) / n. Another shuffle gives another vector of the same
+sentence, so that one sentence has as many positives as there are shuffles.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerwise.errors import InputError
+from layerwise.objectives.contrast import full_dtype, info_nce
+from layerwise.objectives.shapes import check_above_zero, check_rows, check_same_shape
+
+_FLOOR = 1e-12  # of eigenvalues: vectors that are all the same stay finite
+
+
+def group_whitened(vectors: Tensor, order: Tensor, *, size: int, ridge: float = 1e-3) -> Tensor:
+    """Vectors whitened in groups of dimensions. (n, d), (d,) -> (n, d)
+
+    Args:
+        vectors: Of a batch.
+        order: A permutation of the dimensions: the first `size` are a group, then the next. A last, smaller group is
+            whitened too.
+        size: Dimensions of a group; with n rows or fewer than so, the covariance has no inverse but for `ridge`.
+        ridge: This share of the mean variance of a group is added to its variances.
+    """
+    check_rows(vectors=vectors)
+    check_above_zero("ridge", ridge)
+    if order.shape != vectors.shape[1:]:
+        raise InputError(f"order: the shape is {tuple(order.shape)}; expected one place for each of {vectors.shape[1]}")
+    if not 1 <= size <= vectors.shape[1]:
+        raise InputError(f"size {size} is not possible; give 1 to {vectors.shape[1]} dimensions a group")
+    with torch.autocast(vectors.device.type, enabled=False):
+        shuffled = vectors.to(full_dtype(vectors)).index_select(1, order)
+        whole = shuffled.shape[1] - shuffled.shape[1] % size
+        parts = [_whitened(shuffled[:, :whole].reshape(len(shuffled), -1, size), ridge)]
+        if whole < shuffled.shape[1]:
+            parts.append(_whitened(shuffled[:, whole:].unsqueeze(1), ridge))
+        return torch.cat(parts, dim=1).index_select(1, order.argsort())
+
+
+def whitened_contrast(
+    anchors: Tensor,
+    positives: Tensor,
+    orders: Sequence[Tensor],
+    *,
+    size: int,
+    temperature: float = 0.05,
+    ridge: float = 1e-3,
+) -> Tensor:
+    """The mean of InfoNCE from whitened anchors to each whitening of the positives. (n, d), (n, d), (d,) each -> scalar
+
+    The first of `orders` is the anchors', each of the others gives every anchor a further positive.
+    """
+    check_rows(anchors=anchors, positives=positives)
+    check_same_shape(anchors=anchors, positives=positives)
+    if len(orders) < 2:
+        raise InputError(f"{len(orders)} orders came; give one for the anchors and one or more for the positives")
+    first, *others = orders
+    whitened = group_whitened(anchors, first, size=size, ridge=ridge)
+    losses = [
+        info_nce(whitened, group_whitened(positives, order, size=size, ridge=ridge), temperature=temperature)
+        for order in others
+    ]
+    return torch.stack(losses).mean()
+
+
+def _whitened(groups: Tensor, ridge: float) -> Tensor:
+    """(n, groups, size) -> (n, groups · size)"""
+    centred = (groups - groups.mean(0)).transpose(0, 1)
+    covariance = centred.mT @ centred / groups.shape[0]
+    variance = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
+    identity = torch.eye(groups.shape[2], dtype=groups.dtype, device=groups.device)
+    root: Tensor = _InverseRoot.apply(covariance + (ridge * variance + _FLOOR)[:, None, None] * identity)  # type: ignore[no-untyped-call]
+    return (centred @ root).transpose(0, 1).flatten(1)
+
+
+class _InverseRoot(torch.autograd.Function):
+    """A^(-1/2) of symmetric positive matrices, (k, d, d).
+
+    The gradient of an eigendecomposition divides by differences of eigenvalues, which are 0 for equal ones. That of the
+    root does not: with A = U diag(λ) Uᵀ and r = √λ it is -U (Uᵀ G U ∘ 1 / (r_i r_j (r_i + r_j))) Uᵀ.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, matrices: Tensor) -> Tensor:
+        values, vectors = torch.linalg.eigh(matrices)
+        roots = values.clamp(min=_FLOOR).sqrt()
+        ctx.save_for_backward(roots, vectors)
+        inverse: Tensor = (vectors / roots.unsqueeze(-2)) @ vectors.mT
+        return inverse
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gradient,) = gradients
+        roots, vectors = ctx.saved_tensors
+        rows, columns = roots.unsqueeze(-1), roots.unsqueeze(-2)
+        inner = vectors.mT @ gradient @ vectors / -(rows * columns * (rows + columns))
+        outer: Tensor = vectors @ inner @ vectors.mT
+        return (outer + outer.mT) / 2

@@ -1,0 +1,148 @@
+"""Template denoising (PromptBERT, Jiang et al. 2022): a prompt's own views are taken away from those of its texts.
+
+The prompt's tokens without a text, at the positions that they have around one, give views that depend on the text's
+length alone. So one short row for each length goes through the encoder at every step, with gradient and dropout,
+however many texts the batch has. The trained model does not denoise; the authors' code can do either.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from layerwise.encoder import LayerEncoder, LayerReader, PromptTokenizer, read_views
+from layerwise.errors import InputError
+
+_TOLERANCE = 1e-4
+
+
+class Denoiser(nn.Module):
+    """The templates of one or two prompts beside texts of every length, and their views taken away.
+
+    Args:
+        encoder: Must take position ids; this is checked.
+        tokenizers: One for each prompt; they say how long a text may be.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    places: Tensor
+    positions: Tensor
+    starts: Tensor
+    ends: Tensor
+    sizes: Tensor
+
+    def __init__(self, encoder: LayerEncoder, tokenizers: Sequence[PromptTokenizer]) -> None:
+        super().__init__()
+        first = _first_position(encoder, tokenizers[0])
+        tables = [_table(tokenizer, first) for tokenizer in tokenizers]
+        longest = max(tokens.shape[1] for tokens, _, _ in tables)
+        pad_id = int(encoder.tokenizer.pad_token_id or 0)
+        columns = {
+            "tokens": [_padded(tokens, longest, pad_id) for tokens, _, _ in tables],
+            "mask": [_padded(torch.ones_like(tokens), longest, 0) for tokens, _, _ in tables],
+            "positions": [_padded(positions, longest, first) for _, positions, _ in tables],
+            "places": [places for _, _, places in tables],
+        }
+        for name, parts in columns.items():
+            self.register_buffer(name, torch.cat(parts), persistent=False)
+        rows = [len(tokens) for tokens, _, _ in tables]
+        sizes = [tokens.shape[1] for tokens, _, _ in tables]
+        self.register_buffer("starts", torch.tensor([0, *rows[:-1]]), persistent=False)
+        self.register_buffer("ends", torch.tensor(rows).cumsum(0) - 1, persistent=False)
+        self.register_buffer("sizes", torch.tensor(sizes), persistent=False)
+        self.to(encoder.device)
+        _check_positions(encoder, self, tokenizers[0])
+
+    def forward(
+        self,
+        views: Tensor,
+        reader: LayerReader,
+        mask: Tensor,
+        layers: Sequence[int],
+        poolings: Sequence[str],
+        prompts: Tensor | None = None,
+    ) -> Tensor:
+        """The views of texts less those of their template: (n, poolings, layers, width) -> the same
+
+        Args:
+            views: Of texts in the prompt.
+            reader: Of the model that made them.
+            mask: The texts' tokens, (n, t).
+            layers: Of the views.
+            poolings: Of the views.
+            prompts: Which of two prompts each text stands in, (n,).
+        """
+        templates = self.template_views(reader, layers, poolings)
+        rows = self._rows(mask, prompts)
+        with torch.autocast(views.device.type, enabled=False):
+            # by a product, whose gradient is the same every time; that of an index is added up in any order on a GPU
+            chosen = (rows.unsqueeze(1) == torch.arange(len(templates), device=rows.device)).to(views.dtype)
+            return views - (chosen @ templates.to(views.dtype).flatten(1)).view_as(views)
+
+    def template_views(self, reader: LayerReader, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
+        """The views of the templates alone, (rows, poolings, layers, width): beside no text, one token, two, …"""
+        return read_views(reader, self.tokens, self.mask, layers, poolings, self.places, positions=self.positions)
+
+    def _rows(self, mask: Tensor, prompts: Tensor | None) -> Tensor:
+        """Which row is that of each text's length."""
+        which = torch.zeros_like(mask[:, 0]) if prompts is None else prompts
+        start, end = self.starts[which], self.ends[which]
+        return torch.minimum(start + (mask.sum(1) - self.sizes[which]).clamp(min=0), end)
+
+
+def _table(tokenizer: PromptTokenizer, first: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens and positions, (lengths, tokens of the template), and places, (lengths, 3)."""
+    template = tokenizer.template()
+    size = len(template.ids)
+    lengths = torch.arange(tokenizer.max_length - size + 1).unsqueeze(1)
+    numbers = torch.arange(size)
+    positions = first + numbers + lengths * (numbers >= template.before)
+    places = torch.tensor([[0, size, template.mask]]).expand(len(lengths), -1)
+    return torch.tensor([template.ids]).expand(len(lengths), -1), positions, places
+
+
+def _padded(rows: Tensor, length: int, value: int) -> Tensor:
+    return nn.functional.pad(rows, (0, length - rows.shape[1]), value=value)
+
+
+def _first_position(encoder: LayerEncoder, tokenizer: PromptTokenizer) -> int:
+    """The position of a first token: 0, or what follows that of padding (RoBERTa); a model without is refused."""
+    tokens = torch.tensor(tokenizer(["a"]).ids, device=encoder.device)
+    numbers = torch.arange(tokens.shape[1], device=encoder.device).unsqueeze(0)
+    plain = _last_layer(encoder, tokens, None)
+    after_padding = int(encoder.tokenizer.pad_token_id or 0) + 1
+    has_room = after_padding + tokens.shape[1] <= getattr(encoder.model.config, "max_position_embeddings", 0)
+    for first in (0, after_padding) if has_room else (0,):
+        try:
+            given = _last_layer(encoder, tokens, numbers + first)
+        except TypeError:
+            break
+        if torch.allclose(plain, given, atol=_TOLERANCE):
+            return first
+    raise _no_positions(encoder)
+
+
+def _check_positions(encoder: LayerEncoder, denoiser: Denoiser, tokenizer: PromptTokenizer) -> None:
+    """Refuse a model that ignores the positions that it is given: its templates would be the same for all lengths."""
+    before = tokenizer.template().before
+    ends = torch.stack([denoiser.tokens[0], denoiser.tokens[0]]), denoiser.positions[[0, int(denoiser.ends[0])]]
+    near, far = _last_layer(encoder, *ends)
+    if 0 < before < int(denoiser.sizes[0]) and torch.allclose(near, far, atol=_TOLERANCE):
+        raise _no_positions(encoder)
+
+
+def _last_layer(encoder: LayerEncoder, tokens: Tensor, positions: Tensor | None) -> Tensor:
+    """(n, width), without dropout."""
+    training = encoder.model.training
+    encoder.model.eval()
+    try:
+        with torch.no_grad():
+            mask = torch.ones_like(tokens)
+            return read_views(encoder.reader, tokens, mask, [encoder.depth], ["mean"], positions=positions)[:, 0, 0]
+    finally:
+        encoder.model.train(training)
+
+
+def _no_positions(encoder: LayerEncoder) -> InputError:
+    return InputError(f"[model] denoise: {encoder.name} does not take the positions of tokens; leave denoise out")
