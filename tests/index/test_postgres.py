@@ -1,6 +1,8 @@
 """Vectors in PostgreSQL: found as by brute force, replaced by id, and loaded whole though connections are lost."""
 
 import json
+import shlex
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -8,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from layerwise.data import demo_corpus
 from layerwise.embed import VectorFiles
 from layerwise.errors import InputError
 from layerwise.index import ExactIndex, PostgresIndex, TableAddress, load_vectors, open_index, postgres_load
@@ -168,16 +171,16 @@ def test_a_lost_connection_loses_and_doubles_nothing(server, sql, files, after):
 
 
 def test_a_connection_that_is_lost_inside_a_batch_leaves_nothing_of_it(server, sql, files, monkeypatch):
-    real, counted = postgres_load._Load._rows, []
+    real, counted = postgres_load.rows_of, []
 
-    def rows(self, batch):
-        for place, row in enumerate(real(self, batch)):
+    def rows(vectors, batch, columns):
+        for place, row in enumerate(real(vectors, batch, columns)):
             if batch.start == 100 and place == 20 and not counted:
                 counted.extend(sql("SELECT count(*) FROM inside"))
                 ending(sql, 0)(0)
             yield row
 
-    monkeypatch.setattr(postgres_load._Load, "_rows", rows)
+    monkeypatch.setattr(postgres_load, "rows_of", rows)
     result = load_vectors(files, server.format("inside"), waits=(0.05, 0.1))
     assert counted == [(100,)]
     assert (result.rows, result.reconnected) == (ROWS, 1)
@@ -245,6 +248,19 @@ def test_addresses_that_lead_nowhere_are_one_line_without_the_password(address, 
     parsed = TableAddress.parse("postgresql://me:secret@db.example:5433/my%20base/papers.chunks?sslmode=require")
     assert (parsed.name, urlsplit(parsed.conninfo).path) == (("papers", "chunks"), "/my%20base")
     assert parsed.shown == "postgresql://db.example:5433/my%20base/papers.chunks"
+
+
+def test_the_commands_of_the_page_run(server, tmp_path, tiny_bert, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "index.md").read_text(encoding="utf-8")
+    block = next(block for block in page.split("```bash\n") if block.startswith("pip install 'layerwise[postgres]'"))
+    monkeypatch.chdir(tmp_path)
+    rows = [f'"{text}",{"en" if number % 2 else "de"}' for number, text in enumerate(demo_corpus()[:30])]
+    (tmp_path / "corpus.csv").write_text("\n".join(["text,lang", *rows]) + "\n", encoding="utf-8")
+    commands = [line for line in block.split("```")[0].splitlines() if line.startswith("layerwise ")]
+    here = {"postgresql://localhost/search/corpus": server.format("corpus"), "default": str(tiny_bert)}
+    printed = [call(*(here.get(word, word) for word in shlex.split(line)[1:])) for line in commands]
+    assert "30 vectors of 32 numbers" in printed[1]
+    assert len([line for line in printed[2].splitlines() if line.strip().endswith(" en")]) == 10
 
 
 def test_the_commands_load_and_query_by_text_with_the_recorded_model(server, tmp_path, tiny_bert, capsys, monkeypatch):

@@ -4,10 +4,8 @@ Every batch is one transaction, in which the record of how far the load came is 
 and doubles nothing: the load connects again and continues, and so does the same command after any kind of stop.
 """
 
-import json
-import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +13,10 @@ import numpy as np
 
 from layerwise.digests import file_sha256, json_digest
 from layerwise.embed import VectorBatch, VectorFiles, portable
-from layerwise.encoder import Array, Progress, no_progress
+from layerwise.encoder import Progress, no_progress
 from layerwise.errors import InputError
 from layerwise.index.postgres_index import PostgresIndex, operator_class
+from layerwise.index.postgres_rows import column_types, register_halfvec, rows_of
 from layerwise.index.postgres_table import (
     MOST_NUMBERS,
     TableAddress,
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 BATCH_ROWS = 2000  # a transaction
-_LARGEST = float(np.finfo(np.float16).max)
 _REMEDY = "correct that, then run the same command again, which resumes"
 _WAITS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before connecting again
 _TUNING_QUERIES = 32
@@ -104,7 +102,7 @@ def load_vectors(
 
 def _wanted(files: VectorFiles, id_column: str | None, similarity: str, manifest: dict[str, Any]) -> TableFacts:
     """What the table's record must say."""
-    types = {"row": "bigint"} | _column_types(files)
+    types = column_types(files)
     id_column = id_column or "row"
     if id_column not in types:
         raise InputError(
@@ -119,25 +117,6 @@ def _wanted(files: VectorFiles, id_column: str | None, similarity: str, manifest
         columns=types,
         embedded=embedded,
     )
-
-
-def _column_types(files: VectorFiles) -> dict[str, str]:
-    """PostgreSQL's types of the carried columns."""
-    table = next(iter(files.batches(rows=1, check=False))).table
-    return {} if table is None else {field.name: _column_type(field.type) for field in table.schema}
-
-
-def _column_type(kind: Any) -> str:
-    import pyarrow as pa
-
-    known = (
-        (pa.types.is_boolean, "boolean"),
-        (pa.types.is_integer, "bigint"),
-        (pa.types.is_floating, "double precision"),
-        (pa.types.is_date, "date"),
-        (pa.types.is_timestamp, "timestamp" if getattr(kind, "tz", None) is None else "timestamptz"),
-    )
-    return next((name for matches, name in known if matches(kind)), "text")  # others are written as JSON
 
 
 class _Load:
@@ -196,7 +175,7 @@ class _Load:
         if self.resumed is None:
             self.resumed = done
             progress(done)
-        _register_halfvec(connection)
+        register_halfvec(connection)
         for batch in self.files.batches(rows=BATCH_ROWS, start=done):
             self._write(connection, batch)
             progress(len(batch.vectors))
@@ -237,7 +216,7 @@ class _Load:
             statement = SQL("COPY layerwise_batch ({}) FROM STDIN (FORMAT BINARY)").format(columns)
             with connection.cursor().copy(statement) as copy:
                 copy.set_types([*self.wanted.columns.values(), "halfvec"])
-                for row in self._rows(batch):
+                for row in rows_of(self.files, batch, self.wanted.columns):
                     copy.write_row(row)
             connection.execute(
                 SQL(
@@ -247,23 +226,6 @@ class _Load:
             )
             loading = facts.loading | {self.key: batch.start + len(batch.vectors)}
             connection.execute(comment(self.address, facts.model_copy(update={"loading": loading})))
-
-    def _rows(self, batch: VectorBatch) -> Iterator[tuple[Any, ...]]:
-        """The rows of a batch as PostgreSQL takes them."""
-        too_large = np.abs(batch.vectors).max(axis=1) > _LARGEST
-        if too_large.any():
-            row = batch.start + int(np.argmax(too_large))
-            raise InputError(f"{self.files.place}: its row {row} has numbers too large for half precision")
-        halves = batch.vectors.astype(">f2")
-        records = [{}] * len(halves) if batch.table is None else batch.table.to_pylist()
-        for place, record in enumerate(records):
-            row = batch.start + place
-            values = {"row": row} | record
-            columns = self.wanted.columns.items()
-            yield (
-                *(_value(self.files, row, name, values[name], kind) for name, kind in columns),
-                _HalfVector(halves[place]),
-            )
 
     def _lock(self, connection: "Connection[Any]") -> None:
         """One load at a time writes; readers are not disturbed."""
@@ -300,47 +262,6 @@ def _check_same(address: TableAddress, there: TableFacts, wanted: TableFacts) ->
             raise InputError(
                 f"{address.shown}: was made with {name} = {before!r}, now it is {now!r}; give another table"
             )
-
-
-def _value(files: VectorFiles, row: int, name: str, value: Any, kind: str) -> Any:
-    if kind != "text" or value is None:
-        return value
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    if "\0" in text:
-        raise InputError(
-            f"{files.place}: its row {row}, column {name!r} holds a NUL character, which PostgreSQL cannot store; "
-            f"remove it from the input and embed again"
-        )
-    return text
-
-
-class _HalfVector:
-    """A vector as big-endian half-precision numbers."""
-
-    def __init__(self, numbers: Array) -> None:
-        self.numbers = numbers
-
-
-def _register_halfvec(connection: "Connection[Any]") -> None:
-    """Teach a connection pgvector's binary form of halfvec: its length, two zero bytes, the numbers."""
-    from psycopg.adapt import Dumper
-    from psycopg.pq import Format
-    from psycopg.types import TypeInfo
-
-    info = TypeInfo.fetch(connection, "halfvec")
-    if info is None:
-        raise InputError("pgvector is older than 0.7, which has no halfvec; update the extension vector")
-    info.register(connection)
-    number = info.oid
-
-    class HalfVectorDumper(Dumper):
-        format = Format.BINARY
-        oid = number
-
-        def dump(self, obj: _HalfVector) -> bytes:
-            return struct.pack(">hh", len(obj.numbers), 0) + obj.numbers.tobytes()
-
-    connection.adapters.register_dumper(_HalfVector, HalfVectorDumper)
 
 
 def _tune(connection: "Connection[Any]", address: TableAddress, wanted: float) -> tuple[int, float | None]:
