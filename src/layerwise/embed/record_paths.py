@@ -1,8 +1,8 @@
 """The paths in the record of how vectors were made: no private path of a machine is shipped with them.
 
 A record names the folder of the model and the file of the input relative to where the record lies, or by their name
-alone where that path would lead through the root or the home of a user. Where they are on this machine is remembered in
-the cache, by digests. Records in memory hold absolute paths.
+alone where that path would lead through the root or the homes of users; then this machine's cache remembers, by digests,
+where they are. Records in memory hold absolute paths.
 """
 
 import os
@@ -26,14 +26,15 @@ def is_local(path: str) -> bool:
 
 
 def portable(record: Mapping[str, Any], beside: Path | None) -> dict[str, Any]:
-    """A record as it is written into the folder `beside`, or into no folder; its paths are remembered here."""
+    """A record as it is written into the folder `beside`, or into no folder."""
     written = dict(record)
     for part, key in _PATHS:
         path = _path_of(record, part, key)
         if path is not None and Path(path).is_absolute():
-            short = f"./{Path(path).name}" if beside is None else _relative(Path(path), beside.expanduser().absolute())
-            written[part] = {**record[part], key: short}
-            _remember(_memory_key(written, part, short), path)
+            relative = None if beside is None else _relative(Path(path), beside.expanduser().absolute())
+            written[part] = {**record[part], key: relative or f"./{Path(path).name}"}
+            if relative is None:
+                _remember(_memory_key(written, part, path), path)
     return written
 
 
@@ -55,14 +56,14 @@ def _path_of(record: Mapping[str, Any], part: str, key: str) -> str | None:
     return path if isinstance(path, str) and path != STDIN and is_local(path) else None
 
 
-def _relative(path: Path, beside: Path) -> str:
-    """From one place to another, or the name alone where the way leads through the root or all users' homes."""
+def _relative(path: Path, beside: Path) -> str | None:
+    """From one place to another; None where the way leads through the root or the homes of users."""
     try:
         shared = Path(os.path.commonpath((path, beside)))
     except ValueError:  # another drive
-        return f"./{path.name}"
+        return None
     if shared in (Path(shared.anchor), Path.home().parent):
-        return f"./{path.name}"
+        return None
     relative = Path(os.path.relpath(path, beside)).as_posix()
     return relative if relative.startswith("../") else f"./{relative}"
 
