@@ -10,6 +10,7 @@ over; its memory is what that added. pgvector runs in a server that pixeltable-p
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -136,6 +137,7 @@ def main() -> None:
     if options.measure:
         measure(*options.measure)
         return
+    load = os.getloadavg()[0]
     texts = sentences(options.rows + options.queries)
     results: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -167,6 +169,7 @@ def main() -> None:
         "index",
         {
             "machine": machine(),
+            "other_work": {"load_average_before": load, "load_average_after": os.getloadavg()[0]},
             "what": "wiki1m sentences, all-MiniLM-L6-v2 in int8, 384 numbers",
             "rows": options.rows,
             "queries": options.queries,
