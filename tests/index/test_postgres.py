@@ -12,7 +12,7 @@ import pytest
 
 from layerwise.data import demo_corpus
 from layerwise.embed import VectorFiles
-from layerwise.errors import InputError
+from layerwise.errors import InputError, MissingExtraError
 from layerwise.index import ExactIndex, PostgresIndex, TableAddress, load_vectors, open_index, postgres_load
 from support.commands import call, call_json, refused
 from support.postgres import postgres_server
@@ -248,6 +248,15 @@ def test_addresses_that_lead_nowhere_are_one_line_without_the_password(address, 
     parsed = TableAddress.parse("postgresql://me:secret@db.example:5433/my%20base/papers.chunks?sslmode=require")
     assert (parsed.name, urlsplit(parsed.conninfo).path) == (("papers", "chunks"), "/my%20base")
     assert parsed.shown == "postgresql://db.example:5433/my%20base/papers.chunks"
+
+
+def test_without_psycopg_the_install_line_is_told(files, monkeypatch):
+    monkeypatch.setattr("layerwise.extras.find_spec", lambda name: None)
+    message = r"a table of PostgreSQL needs psycopg: pip install 'layerwise\[postgres\]'"
+    with pytest.raises(MissingExtraError, match=message):
+        load_vectors(files, "postgresql://localhost/db/table")
+    with pytest.raises(MissingExtraError, match=message):
+        open_index("postgresql://localhost/db/table")
 
 
 def test_the_commands_of_the_page_run(server, tmp_path, tiny_bert, monkeypatch):

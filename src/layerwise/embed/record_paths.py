@@ -1,8 +1,8 @@
 """The paths in the record of how vectors were made: no private path of a machine is shipped with them.
 
 A record names the folder of the model and the file of the input relative to where the record lies, or by their name
-alone where that path would lead through the root or the homes of users; then this machine's cache remembers, by digests,
-where they are. Records in memory hold absolute paths.
+alone where that path would lead through the root or the homes of users; then the cache of this machine remembers by
+digests where they are. Records in memory hold absolute paths.
 """
 
 import os

@@ -26,6 +26,7 @@ from layerwise.index.postgres_table import (
     first_line,
     one_line_errors,
     read_facts,
+    require_psycopg,
 )
 from layerwise.index.protocol import SIMILARITIES
 from layerwise.registry import check_known
@@ -78,6 +79,7 @@ def load_vectors(
         waits: Seconds to wait before each attempt to connect again.
         progress: Called with numbers of rows as they are written.
     """
+    require_psycopg()
     check_known(similarity, SIMILARITIES, "similarity of an index")
     address, began = TableAddress.parse(to), time.perf_counter()
     if files.width > MOST_NUMBERS:

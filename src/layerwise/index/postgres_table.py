@@ -83,9 +83,14 @@ class TableFacts(Settings):
     embedded: dict[str, Any] = Field(default_factory=dict)
 
 
+def require_psycopg() -> None:
+    """Fail where the optional dependency is missing."""
+    require("postgres", "a table of PostgreSQL", "psycopg")
+
+
 def connect(address: TableAddress) -> "Connection[Any]":
     """A connection that commits each statement by itself, unless in a transaction."""
-    require("postgres", "PostgreSQL", "psycopg")
+    require_psycopg()
     import psycopg
 
     try:
