@@ -20,6 +20,7 @@ from evaluation_tables import (
     senteval_table,
     suites_table,
 )
+from index_tables import index_table
 from kinds_tables import kinds_answer, kinds_gains, kinds_layers
 from multitask_tables import multitask_reached, multitask_table
 from search_tables import (
@@ -326,6 +327,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "report-cost": (["docs/analyze.md"], report_table),
     "training-speed": (["docs/train.md"], speed_table),
     "multitask-results": (["docs/multitask.md"], multitask_table),
+    "index-results": (["docs/index.md"], index_table),
     "attacks": (["docs/reliability.md"], attacks_table),
 }
 

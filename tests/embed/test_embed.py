@@ -864,7 +864,7 @@ def test_an_error_in_a_worker_is_passed_on(tmp_path, tiny_bert, text_file):
     _embed_tasks(ModelChoice(str(tiny_bert)), job, tmp_path / "out", None, torch.get_num_threads(), tasks, reports)
     written = []
     with pytest.raises(LayerwiseError, match=r"part-000001\.parquet: cannot be written: .*; the shards written"):
-        _take(reports, pending, written.append, no_progress, wait=0.0)
+        _take(reports, pending, written.append, no_progress, no_progress, wait=0.0)
     assert [chunk.number for chunk in written] == [0]
 
 

@@ -21,7 +21,7 @@ from layerwise.cli.options import (
     Revision,
     TrustRemoteCode,
 )
-from layerwise.cli.screen import counting, print_json, print_line, say_error
+from layerwise.cli.screen import counting, decimals, print_json, print_line, say_error
 from layerwise.errors import InputError, MissingColumnError
 
 
@@ -40,8 +40,8 @@ def embed(
         Path | None,
         typer.Option(
             "--verify",
-            metavar="FOLDER",
-            help="Check a folder instead: counts, checksums, every vector, a sample of rows embedded again. "
+            metavar="VECTORS",
+            help="Check a folder or joined file instead: counts, checksums, every vector, some rows embedded again. "
             "MODEL and INPUT are needed only where they have moved.",
         ),
     ] = None,
@@ -62,6 +62,15 @@ def embed(
     number_type: Annotated[str, typer.Option(help="Numbers in the output: float32 or float16.")] = "float32",
     shard_rows: Annotated[int, typer.Option(help="Rows a shard; a stopped run loses at most a few of them.")] = 8192,
     processes: Annotated[int, typer.Option(help="Processes that share the work.")] = 1,
+    bad_rows: Annotated[
+        Path | None,
+        typer.Option(
+            help="Set rows that cannot be embedded aside in this *.jsonl, *.csv or *.tsv file (Parquet only)."
+        ),
+    ] = None,
+    price_per_hour: Annotated[
+        float | None, typer.Option(min=0, help="Of this machine: the report then has the cost of a million tokens.")
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", metavar="", help="Start again although OUT exists.")
     ] = False,
@@ -122,6 +131,7 @@ def embed(
                 processes=processes,
                 devices=devices,
                 overwrite=overwrite,
+                bad_rows=bad_rows,
                 progress=progress,
             )
     except MissingColumnError as error:
@@ -134,11 +144,18 @@ def embed(
             else "interrupted; nothing was written yet"
         )
         raise typer.Exit(130) from stopped
+    cost = None if price_per_hour is None else result.cost_per_million_tokens(price_per_hour)
     if as_json:
-        print_json(asdict(result))
+        facts = asdict(result) | {"tokens_per_second": result.tokens_per_second}
+        print_json(facts | ({} if price_per_hour is None else {"cost_per_million_tokens": cost}))
         return
     before = f" ({result.resumed:,} were there already)" if result.resumed else ""
     print_line(f"{result.rows:,} rows of {result.width} numbers in {result.seconds:.1f} s{before}: {result.out}")
+    if result.tokens:
+        price = "" if cost is None else f", {decimals(cost, 4)} a million tokens at {price_per_hour:g} an hour"
+        print_line(f"{result.tokens:,} tokens, {result.tokens_per_second:,.0f} tokens/s with loading the model{price}")
+    if bad_rows is not None:
+        print_line(f"{result.set_aside:,} rows were set aside: {bad_rows}")
 
 
 def _verify(
@@ -152,22 +169,23 @@ def _verify(
     device: str | None,
     as_json: bool,
 ) -> None:
-    """Check a folder and list its faults."""
+    """Check a folder or a file and list its faults."""
     from layerwise.data import RowSource
 
     check_model(model)
     rows = None
     if source is not None:
         rows = RowSource.of(source, (column,), format=input_format, encoding=encoding, delimiter=delimiter)
-    from layerwise.embed import verify_folder  # takes seconds
+    from layerwise.embed import verify_vectors  # takes seconds
 
     with counting("Reading") as progress:
-        result = verify_folder(folder, source=rows, model=model, device=device, progress=progress)
+        result = verify_vectors(folder, source=rows, model=model, device=device, progress=progress)
     if as_json:
         print_json(asdict(result))
     else:
         again = f"; {result.sampled} embedded again, lowest cosine {result.lowest_cosine:.4f}" if result.sampled else ""
-        print_line(f"{result.rows:,} rows in {result.shards} shards{again}: {len(result.faults)} faults in {folder}")
+        files = f"{result.shards} shards" if folder.is_dir() else "one file"
+        print_line(f"{result.rows:,} rows in {files}{again}: {len(result.faults)} faults in {folder}")
         for note in result.notes:
             print_line(note)
     for fault in result.faults:

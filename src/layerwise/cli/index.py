@@ -1,4 +1,4 @@
-"""`layerwise index build VECTORS -o FOLDER`: make vectors searchable."""
+"""`layerwise index build VECTORS -o FOLDER` and `layerwise index load VECTORS --to TABLE`: make vectors searchable."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -74,6 +74,40 @@ def build(
     print_line(f"Recall@10 on {result.queries} held-out rows: {result.recall:.3f} (effort {result.effort}).")
     if result.recall < recall:
         print_line(f"That is below the wanted {recall:g}: choose another --kind, such as hnsw or flat.")
+
+
+@app.command("load")
+def load(
+    vectors: Vectors,
+    to: Annotated[str, typer.Option(metavar="URL", help="postgresql://[user@]host[:port]/database/table")],
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="The carried column that tells rows apart; else the input's row number.")
+    ] = None,
+    similarity: Annotated[str, typer.Option(help="cosine or dot.")] = "cosine",
+    recall: Annotated[float, typer.Option(help="The recall@10 that sets the effort of a search.")] = 0.95,
+    model: Annotated[
+        str | None, typer.Option(help="The model that made the vectors, where they do not say (one *.npy file).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load vectors into a table of PostgreSQL with pgvector; rows of the same id are replaced. Stopped, it resumes."""
+    check_model(model)
+    from layerwise.embed import VectorFiles  # takes seconds
+    from layerwise.index import load_vectors
+
+    files = VectorFiles.of(vectors)
+    settings = _recorded(files, model) if model else None
+    with counting("Loading", files.rows) as progress:
+        result = load_vectors(
+            files, to, id_column=id_column, similarity=similarity, recall=recall, settings=settings, progress=progress
+        )
+    if as_json:
+        print_json(asdict(result))
+        return
+    before = f" ({result.resumed:,} were there already)" if result.resumed else ""
+    print_line(f"{result.rows:,} vectors of {result.width} numbers in {result.seconds:.1f} s{before}: {result.table}")
+    if result.recall is not None:
+        print_line(f"Recall@10 on rows of the table: {result.recall:.3f} (effort {result.effort}).")
 
 
 def _recorded(files: "VectorFiles", name: str) -> dict[str, Any]:

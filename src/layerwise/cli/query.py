@@ -18,10 +18,22 @@ _SHOWN = 100  # letters of a column
 
 
 def query(
-    index: Annotated[str, typer.Argument(help="A folder of `layerwise index build`, or vectors of `layerwise embed`.")],
+    index: Annotated[
+        str,
+        typer.Argument(
+            help="A folder of `layerwise index build`, vectors of `layerwise embed`, or postgresql://…/table."
+        ),
+    ],
     text: Annotated[str | None, typer.Argument(help="The text to look for.")] = None,
     file: Annotated[Path | None, typer.Option(help="A file of texts instead, one a line.")] = None,
     k: Annotated[int, typer.Option("-k", "--top", min=1, help="Rows to show.")] = 10,
+    where: Annotated[
+        str | None,
+        typer.Option("--filter", metavar="SQL", help='A condition of a table of PostgreSQL: "lang = :lang".'),
+    ] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A value of the condition (repeat).")
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="Where the model that made the vectors is now; another one is refused.")
     ] = None,
@@ -42,11 +54,11 @@ def query(
         check_file(file)
     check_model(model)
     texts = [text] if text is not None else _texts(str(file))
-    from layerwise.index import embed_queries, load_model_of, open_index  # takes seconds
+    from layerwise.index import TableAddress, embed_queries, is_postgres, load_model_of, open_index  # takes seconds
 
-    opened = open_index(index)
+    opened = open_index(index, where=where or "", values=dict(map(_split_param, param or ())))
     made_by = load_model_of(
-        index,
+        TableAddress.parse(index).shown if is_postgres(index) else index,
         opened.settings,
         opened.width,
         name=model,
@@ -60,6 +72,13 @@ def query(
         return
     for number, query in enumerate(texts):
         _show(_facts(opened, hits, number, query), title=query if len(texts) > 1 else "")
+
+
+def _split_param(text: str) -> tuple[str, str]:
+    name, mark, value = text.partition("=")
+    if not mark or not name.isidentifier():
+        raise InputError(f"--param {text!r} is no NAME=VALUE; write one such as --param lang=en")
+    return name, value
 
 
 def _texts(path: str) -> list[str]:

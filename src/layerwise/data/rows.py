@@ -1,7 +1,7 @@
 """Files to rows, streaming: text, CSV, TSV, JSONL, Parquet and standard input.
 
 Memory does not grow with the file. An error (not UTF-8, a missing column, a value that is no text) names the file and
-the row, and says what to do.
+the row, and says what to do. A lenient source yields such a row with its error, and continues.
 """
 
 import codecs
@@ -36,10 +36,14 @@ _LONGEST_FIELD = 2**31 - 1  # the csv module's limit of 128 KiB is too low for t
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row: its number (for errors: the line of a text file, otherwise the row), and the values of its columns."""
+    """A row: its number (for errors: the line of a text file, otherwise the row), and the values of its columns.
+
+    `error` says why it cannot be read, in a lenient source; then there are no values.
+    """
 
     place: int
     values: tuple[Any, ...]
+    error: InputError | None = None
 
 
 RowReader = Callable[["RowSource"], Iterator[Row]]
@@ -48,13 +52,18 @@ FORMATS: Registry[RowReader] = Registry("input format")
 
 @dataclass(frozen=True)
 class RowSource:
-    """A file (or "-"), its format, and the columns to read. A text file has one column, whatever its name."""
+    """A file (or "-"), its format, and the columns to read. A text file has one column, whatever its name.
+
+    A `lenient` source yields rows that cannot be read with their error instead of raising it. Bytes that are not of the
+    encoding become halves of surrogate pairs, which `text_of` refuses.
+    """
 
     path: str
     format: str
     columns: tuple[str, ...]
     encoding: str = _UTF8
     delimiter: str = ","
+    lenient: bool = False
 
     @classmethod
     def of(
@@ -99,6 +108,12 @@ class RowSource:
         """An error about a row."""
         return InputError(f"{self.name}:{place}: {message}")
 
+    def bad(self, error: InputError, place: int) -> Row:
+        """A row that cannot be read: its error is raised, unless the source is lenient."""
+        if not self.lenient:
+            raise error
+        return Row(place, (), error)
+
 
 def guess_format(path: str) -> str:
     """The format of a file by its ending, empty where it names none; standard input is text."""
@@ -128,10 +143,16 @@ def text_of(source: RowSource, row: Row, column: int) -> str:
     value = row.values[column]
     if isinstance(value, str):
         if has_lone_surrogate(value):
-            raise source.fail(row.place, f"column {source.columns[column]!r} holds half a surrogate pair, no text")
+            what = f"is not {source.encoding}" if _has_escaped_byte(value) else "holds half a surrogate pair, no text"
+            raise source.fail(row.place, f"column {source.columns[column]!r} {what}")
         return value
     shown = "null" if value is None else repr(value)
     raise source.fail(row.place, f"column {source.columns[column]!r} is {shown}, expected a text")
+
+
+def _has_escaped_byte(text: str) -> bool:
+    """Whether a text holds bytes that a lenient source could not decode."""
+    return any("\udc80" <= char <= "\udcff" for char in text)
 
 
 def written_text_of(source: RowSource, row: Row, column: int) -> str:
@@ -183,15 +204,34 @@ def _read_delimited(source: RowSource) -> Iterator[Row]:
             if header is None:
                 raise InputError(f"{source.name}: the file is empty; expected a header row")
             places = _places(source, header)
-            for record in reader:
-                if not record:
-                    continue
-                if len(record) != len(header):
+            for record in _records(source, reader):
+                if isinstance(record, Row):
+                    yield record
+                elif record and len(record) != len(header):
                     counted = f"{len(record)} columns, but the header has {len(header)}"
-                    raise source.fail(reader.line_num, f"{counted}; put quotes around a field that holds a separator")
-                yield Row(reader.line_num, tuple(record[place] for place in places))
+                    remedy = "put quotes around a field that holds a separator"
+                    yield source.bad(source.fail(reader.line_num, f"{counted}; {remedy}"), reader.line_num)
+                elif record:
+                    yield Row(reader.line_num, tuple(record[place] for place in places))
         except csv.Error as error:
-            raise source.fail(reader.line_num, f"not valid CSV: {error}; put quotes around the whole field") from error
+            raise _csv_error(source, reader, error) from error
+
+
+def _records(source: RowSource, reader: Any) -> Iterator[list[str] | Row]:
+    """The records of a CSV reader. One that is broken is a bad row, unless it swallowed the rest of the file."""
+    while True:
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if not source.lenient or "end of data" in str(error):
+                raise
+            yield source.bad(_csv_error(source, reader, error), reader.line_num)
+
+
+def _csv_error(source: RowSource, reader: Any, error: csv.Error) -> InputError:
+    return source.fail(reader.line_num, f"not valid CSV: {error}; put quotes around the whole field")
 
 
 @FORMATS.register("jsonl")
@@ -201,15 +241,22 @@ def _read_jsonl(source: RowSource) -> Iterator[Row]:
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise source.fail(
-                    place, f"not valid JSON: {str(error).splitlines()[0]}; write one object a line"
-                ) from error
-            if not isinstance(record, dict):
-                raise source.fail(place, f"expected a JSON object, not {type(record).__name__}")
-            _places(source, list(record), at=place)
-            yield Row(place, tuple(record[column] for column in source.columns))
+                yield _json_row(source, place, line)
+            except InputError as error:
+                if not source.lenient:
+                    raise
+                yield source.bad(error, place)
+
+
+def _json_row(source: RowSource, place: int, line: str) -> Row:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise source.fail(place, f"not valid JSON: {str(error).splitlines()[0]}; write one object a line") from error
+    if not isinstance(record, dict):
+        raise source.fail(place, f"expected a JSON object, not {type(record).__name__}")
+    _places(source, list(record), at=place)
+    return Row(place, tuple(record[column] for column in source.columns))
 
 
 @FORMATS.register("parquet")
@@ -223,12 +270,26 @@ def _read_parquet(source: RowSource) -> Iterator[Row]:
         place = 0
         wanted = list(dict.fromkeys(source.columns))
         for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=wanted):
-            columns = [batch.column(name).to_pylist() for name in source.columns]
+            columns = [_values(source, batch.column(name)) for name in source.columns]
             for values in zip(*columns, strict=True):
                 place += 1
                 yield Row(place, values)
     except (pa.ArrowException, OSError, OverflowError, UnicodeError) as error:
         raise InputError(f"{source.name}: not a readable Parquet file: {str(error).splitlines()[0]}") from error
+
+
+def _values(source: RowSource, column: Any) -> list[Any]:
+    """The values of an Arrow column; in a lenient source, texts of bytes that are not UTF-8 too."""
+    import pyarrow as pa
+
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeError:
+        if not source.lenient:
+            raise
+        data = column.cast(pa.large_binary()).to_pylist()
+        values = [None if one is None else one.decode(_UTF8, "surrogateescape") for one in data]
+    return values
 
 
 def _places(source: RowSource, header: Sequence[str], at: int | None = None) -> list[int]:
@@ -271,7 +332,7 @@ def _numbered(source: RowSource, lines: BinaryIO) -> Iterator[tuple[int, str]]:
         return
     for place, line in enumerate(lines, start=1):
         try:
-            text = line.decode("utf-8-sig" if place == 1 else _UTF8)
+            text = line.decode("utf-8-sig" if place == 1 else _UTF8, _on_error(source))
         except UnicodeDecodeError as error:
             wide = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
             other = "utf-16" if wide else "latin-1"
@@ -281,10 +342,15 @@ def _numbered(source: RowSource, lines: BinaryIO) -> Iterator[tuple[int, str]]:
         yield place, text
 
 
+def _on_error(source: RowSource) -> str:
+    """What a decoder does with bytes that it cannot decode."""
+    return "surrogateescape" if source.lenient else "strict"
+
+
 def _decoded(source: RowSource, lines: BinaryIO) -> Iterator[tuple[int, str]]:
     """As `_numbered`, for other encodings, in which a newline need not be one byte."""
     place = 0
-    text = io.TextIOWrapper(lines, encoding=source.encoding, newline="\n")
+    text = io.TextIOWrapper(lines, encoding=source.encoding, errors=_on_error(source), newline="\n")
     try:
         for place, line in enumerate(text, start=1):
             yield place, line.removeprefix("\ufeff") if place == 1 else line

@@ -32,9 +32,10 @@ _POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Embedded:
-    """A worker's report: rows that it has embedded and not yet written. A number instead is that of a shard."""
+    """A worker's report: rows and tokens that it has embedded and not yet written. A number instead is a shard's."""
 
-    rows: int
+    rows: int = 0
+    tokens: int = 0
 
 
 def embed_chunks(
@@ -44,10 +45,11 @@ def embed_chunks(
     folder: ShardFolder,
     written: Callable[[Chunk], None],
     progress: Progress = no_progress,
+    on_tokens: Progress = no_progress,
 ) -> None:
     """Embed chunks and write their shards, while the model works on the next. `written` is called for each.
 
-    `progress` is called with the rows of each batch as they are embedded.
+    `progress` is called with the rows of each batch as they are embedded, `on_tokens` with the tokens of each chunk.
     """
     waiting: deque[Chunk] = deque()
     writes: deque[tuple[Chunk, Future[None]]] = deque()
@@ -64,7 +66,14 @@ def embed_chunks(
             written(chunk)
 
     with ThreadPoolExecutor(max_workers=1) as writer:
-        stream = model.stream(windows(), normalize=job.normalize, truncate_dim=job.truncate_dim, progress=progress)
+        stream = model.stream(
+            windows(),
+            normalize=job.normalize,
+            truncate_dim=job.truncate_dim,
+            progress=progress,
+            on_tokens=on_tokens,
+            check_finite=not job.set_aside,
+        )
         for embeddings in stream:
             chunk = waiting.popleft()
             writes.append((chunk, writer.submit(folder.write, chunk, embeddings)))
@@ -81,10 +90,11 @@ def embed_in_processes(
     devices: Sequence[str],
     written: Callable[[Chunk], None],
     progress: Progress = no_progress,
+    on_tokens: Progress = no_progress,
 ) -> None:
     """Give chunks to worker processes as they become free; `written` is called here for each shard they write.
 
-    `progress` is called with the rows that they have embedded.
+    `progress` is called with the rows that they have embedded, `on_tokens` with the tokens.
     """
     spawn = mp.get_context("spawn")
     tasks: Any = spawn.Queue(maxsize=2 * processes)
@@ -98,7 +108,7 @@ def embed_in_processes(
     for worker in workers:
         worker.start()
     pending: dict[int, Chunk] = {}
-    take = partial(_take, reports, pending, written, progress)
+    take = partial(_take, reports, pending, written, progress, on_tokens)
     try:
         for task in _with_ends(todo, processes):
             if task is not None:
@@ -133,7 +143,13 @@ def _put(tasks: Any, task: Chunk | None, workers: Sequence[BaseProcess], meanwhi
 
 
 def _take(
-    reports: Any, pending: dict[int, Chunk], written: Callable[[Chunk], None], progress: Progress, *, wait: float
+    reports: Any,
+    pending: dict[int, Chunk],
+    written: Callable[[Chunk], None],
+    progress: Progress,
+    on_tokens: Progress,
+    *,
+    wait: float,
 ) -> None:
     """Handle every report that is there; wait for the first if asked."""
     while pending:
@@ -146,6 +162,7 @@ def _take(
         wait = 0.0
         if isinstance(report, Embedded):
             progress(report.rows)
+            on_tokens(report.tokens)
         else:
             written(pending.pop(report))
 
@@ -183,6 +200,7 @@ def _embed_tasks(
             ShardFolder(folder, job),
             lambda chunk: reports.put(chunk.number),
             lambda rows: reports.put(Embedded(rows)),
+            lambda tokens: reports.put(Embedded(tokens=tokens)),
         )
     except LayerwiseError as error:
         reports.put(LayerwiseError(str(error)))

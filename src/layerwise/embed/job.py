@@ -1,13 +1,14 @@
 """What an embedding job is, and how its input is cut into chunks, one for each shard of the output."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from layerwise.data import STDIN, Row, RowSource, text_of
 from layerwise.digests import json_digest, text_digest
+from layerwise.embed.bad_rows import BadRow
 from layerwise.errors import InputError
 from layerwise.model import LayerModel
 from layerwise.registry import check_known
@@ -44,7 +45,8 @@ class EmbedJob:
 
     `empty` says what becomes of rows without text: "error", "skip" (left out; the column `row` keeps the others'
     numbers), or "keep" (embedded as the model's special tokens alone). Without `prompt` and `prompt_name`, the
-    model's default prompt is taken, as `encode` does.
+    model's default prompt is taken, as `encode` does. With `set_aside`, rows that cannot be embedded are left out and
+    reported instead of stopping the run.
     """
 
     source: RowSource
@@ -56,6 +58,7 @@ class EmbedJob:
     prompt: str | None = None
     prompt_name: str | None = None
     number_type: str = "float32"
+    set_aside: bool = False
 
     def __post_init__(self) -> None:
         check_known(self.format, FORMAT_CHOICES, "output format")
@@ -70,12 +73,17 @@ class EmbedJob:
                 )
         if self.format == "npy" and len(self.source.columns) > 1:
             raise InputError("NPY files hold numbers only, so no columns can be carried along; write Parquet")
+        if self.format == "npy" and self.set_aside:
+            raise InputError("NPY files have no row numbers, so no bad row may be set aside; write Parquet")
         if self.format == "npy" and self.empty == "skip":
             raise InputError("NPY files have no row numbers, so no row may be skipped; write Parquet, or keep the rows")
 
     def settings(self, model: LayerModel) -> dict[str, Any]:
-        """Everything that decides the output besides the input's rows; a run is resumed only with equal settings."""
-        settings = {key: value for key, value in asdict(self).items() if key != "source"}
+        """Everything that decides the output besides the input's rows; a run is resumed only with equal settings.
+
+        A run that a bad row stopped may be resumed with `set_aside`.
+        """
+        settings = {key: value for key, value in asdict(self).items() if key not in ("source", "set_aside")}
         return settings | {
             "columns": list(self.source.columns),
             "mix": str(model.mix),
@@ -87,17 +95,24 @@ class EmbedJob:
         """What a manifest keeps of the input, so that a sample of its rows can be embedded again."""
         source = self.source
         path = source.path if source.path == STDIN else str(Path(source.path).expanduser().absolute())
-        return {"path": path} | {key: getattr(source, key) for key in ("format", "encoding", "delimiter")}
+        digest = json_digest(path)[:16]  # tells inputs of one name apart, see record_paths.py
+        return {"path": path, "digest": digest} | {
+            key: getattr(source, key) for key in ("format", "encoding", "delimiter")
+        }
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """The rows of one shard: their numbers in the input (from 0), texts, and the columns carried along."""
+    """The rows of one shard: their numbers in the input (from 0), texts, and the columns carried along.
+
+    `lines` are the rows' places in the file, for errors.
+    """
 
     number: int
     rows: list[int]
     texts: list[str]
     carried: list[tuple[Any, ...]]
+    lines: list[int]
 
     @property
     def fingerprint(self) -> str:
@@ -105,26 +120,41 @@ class Chunk:
         return json_digest([self.rows, text_digest(self.texts), text_digest(map(repr, self.carried))])
 
 
-def chunks(job: EmbedJob) -> Iterator[Chunk]:
-    """Read the source and cut it into chunks of `shard_rows` rows."""
-    rows: list[int] = []
-    texts: list[str] = []
-    carried: list[tuple[Any, ...]] = []
-    number = 0
-    for index, row in enumerate(job.source):
-        text = _text(job, row)
-        if text is None:
+def chunks(job: EmbedJob, on_bad: Callable[[BadRow], object] = lambda _bad: None) -> Iterator[Chunk]:
+    """Read the source and cut it into chunks of `shard_rows` rows. `on_bad` is called with rows that are set aside."""
+    source = replace(job.source, lenient=job.set_aside)
+    chunk, first_bad = Chunk(0, [], [], [], []), None
+    for index, row in enumerate(source):
+        try:
+            read = _read(job, row)
+        except InputError as error:
+            if not job.set_aside:
+                raise
+            first_bad = first_bad or str(error)
+            on_bad(BadRow.of(source.name, index, row.place, error))
             continue
-        rows.append(index)
-        texts.append((job.prompt or "") + text)
-        carried.append(_carried(job, row))
-        if len(rows) == job.shard_rows:
-            yield Chunk(number, rows, texts, carried)
-            rows, texts, carried, number = [], [], [], number + 1
-    if rows:
-        yield Chunk(number, rows, texts, carried)
-    elif not number:
-        raise InputError(f"{job.source.name}: no rows to embed")
+        if read is None:
+            continue
+        chunk.rows.append(index)
+        chunk.texts.append((job.prompt or "") + read[0])
+        chunk.carried.append(read[1])
+        chunk.lines.append(row.place)
+        if len(chunk.rows) == job.shard_rows:
+            yield chunk
+            chunk = Chunk(chunk.number + 1, [], [], [], [])
+    if chunk.rows:
+        yield chunk
+    elif not chunk.number:
+        why = f": every row was set aside, the first because of {first_bad}" if first_bad else ""
+        raise InputError(f"{source.name}: no rows to embed{why}")
+
+
+def _read(job: EmbedJob, row: Row) -> tuple[str, tuple[Any, ...]] | None:
+    """A row's text and carried columns; None of an empty row that is skipped."""
+    if row.error is not None:
+        raise row.error
+    text = _text(job, row)
+    return None if text is None else (text, _carried(job, row))
 
 
 def _carried(job: EmbedJob, row: Row) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from layerwise.embed.bad_rows import BadRow, check_bad_rows_file, write_bad_rows
 from layerwise.embed.engine import embed_chunks, embed_in_processes
 from layerwise.embed.job import Chunk, EmbedJob, ModelChoice, chunks
 from layerwise.embed.shards import ShardFolder, join_shards
@@ -14,7 +15,10 @@ from layerwise.errors import InputError
 
 @dataclass(frozen=True)
 class EmbedResult:
-    """What a run did: rows written now, rows that an earlier run had written, and how long it took."""
+    """What a run did: rows and tokens embedded now, rows that an earlier run had written, and how long it took.
+
+    `set_aside` counts the rows that could not be embedded, those of earlier runs too.
+    """
 
     out: str
     rows: int
@@ -22,6 +26,17 @@ class EmbedResult:
     shards: int
     width: int
     seconds: float
+    tokens: int = 0
+    set_aside: int = 0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of the whole run, loading the model included."""
+        return self.tokens / self.seconds
+
+    def cost_per_million_tokens(self, price_per_hour: float) -> float | None:
+        """What a million tokens cost on a machine of this price, loading the model included; None without tokens."""
+        return price_per_hour * self.seconds / 3600 / (self.tokens / 1e6) if self.tokens else None
 
 
 def run_embed(
@@ -33,6 +48,7 @@ def run_embed(
     processes: int = 1,
     devices: Sequence[str] = (),
     overwrite: bool = False,
+    bad_rows: Path | None = None,
     progress: Progress = no_progress,
 ) -> EmbedResult:
     """Embed every row of the job's source. The same call after any kind of stop resumes the run.
@@ -45,12 +61,16 @@ def run_embed(
         processes: How many processes share the work, each with the model in its memory.
         devices: Their devices, in turn; without any, what the model is loaded for.
         overwrite: Start again, and replace the shards of an earlier run.
+        bad_rows: A file (*.jsonl, *.csv or *.tsv) for rows that cannot be embedded; without, the first one is an error.
         progress: Called with numbers of rows as they are embedded, and with those of each shard written before.
     """
     if processes < 1:
         raise InputError(f"processes must be 1 or more, not {processes}")
     if joined is not None and joined.exists() and not overwrite:
         raise InputError(f"{joined}: exists already; give another name, or --overwrite")
+    if bad_rows is not None:
+        check_bad_rows_file(bad_rows)
+        job = replace(job, set_aside=True)
     start = time.perf_counter()
     model = choice.load(devices[0] if devices else None)
     width = model.truncated_width(job.truncate_dim)
@@ -58,38 +78,67 @@ def run_embed(
     folder = ShardFolder(shard_folder, job)
     facts = {"loading": choice.record(), "source": job.source_record(), "width": width}
     with folder.opened(job.settings(model), overwrite=overwrite, facts=facts):
-        count = _Count(progress)
-        todo = count.unwritten(chunks(job), folder)
+        count = _Count(folder, progress)
+        todo = count.unwritten(chunks(job, count.bad.append))
         if processes == 1:
-            embed_chunks(model, todo, job, folder, count.written, progress)
+            embed_chunks(model, todo, job, folder, count.written, progress, count.add_tokens)
         else:
             del model  # the workers load theirs
-            embed_in_processes(todo, choice, job, shard_folder, processes, devices, count.written, progress)
+            embed_in_processes(
+                todo, choice, job, shard_folder, processes, devices, count.written, progress, count.add_tokens
+            )
         folder.check_end(count.shards)
-        folder.finish(count.shards)
+        if bad_rows is not None:
+            write_bad_rows(count.bad, bad_rows)
+        if not count.new + count.resumed:
+            raise InputError(
+                f"{job.source.name}: every row was set aside, see {bad_rows}; check the model and its dtype"
+            )
+        folder.finish(count.shards, set_aside=len(count.bad))
     if joined is not None:
         join_shards([folder.path(number) for number in range(count.shards)], joined)
     seconds = time.perf_counter() - start
-    return EmbedResult(str(joined or shard_folder), count.new, count.resumed, count.shards, width, seconds)
+    return EmbedResult(
+        str(joined or shard_folder),
+        count.new,
+        count.resumed,
+        count.shards,
+        width,
+        seconds,
+        tokens=count.tokens,
+        set_aside=len(count.bad),
+    )
 
 
 class _Count:
-    """Counts shards and rows, those written now and those of an earlier run."""
+    """Counts shards and rows, those written now and those of an earlier run, and gathers rows that are set aside."""
 
-    def __init__(self, progress: Progress) -> None:
-        self.shards = self.new = self.resumed = 0
+    def __init__(self, folder: ShardFolder, progress: Progress) -> None:
+        self.shards = self.new = self.resumed = self.tokens = 0
+        self.bad: list[BadRow] = []
+        self._folder = folder
         self._progress = progress
 
-    def unwritten(self, all_chunks: Iterable[Chunk], folder: ShardFolder) -> Iterator[Chunk]:
+    def unwritten(self, all_chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """The chunks that have no shard yet."""
         for chunk in all_chunks:
             self.shards = chunk.number + 1
-            if folder.has(chunk):
-                self.resumed += len(chunk.rows)
+            if self._folder.has(chunk):
+                self.resumed += self._rows_of(chunk)
                 self._progress(len(chunk.rows))
             else:
                 yield chunk
 
     def written(self, chunk: Chunk) -> None:
         """A shard has been written."""
-        self.new += len(chunk.rows)
+        self.new += self._rows_of(chunk)
+
+    def add_tokens(self, tokens: int) -> None:
+        """Tokens have been embedded."""
+        self.tokens += tokens
+
+    def _rows_of(self, chunk: Chunk) -> int:
+        """How many rows the chunk's shard has."""
+        bad = self._folder.bad_rows(chunk.number) if self._folder.job.set_aside else []
+        self.bad += bad
+        return len(chunk.rows) - len(bad)

@@ -10,21 +10,26 @@ import shutil
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from layerwise.data import column_type
 from layerwise.digests import file_sha256
+from layerwise.embed.bad_rows import BadRow
 from layerwise.embed.job import Chunk, EmbedJob
+from layerwise.embed.record_paths import portable, resolved
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.files import atomic_file, new_mapped_array, read_json, write_json
 
 MANIFEST = "_embed.json"
 EMBEDDED = b"layerwise.embed"  # the manifest, in the metadata of one Parquet file
+_ROWS, _BAD_ROWS = b"layerwise.rows", b"layerwise.bad-rows"  # in the metadata of a shard
 _LOCK = ".lock"
 _SHARD = re.compile(r"part-\d{6}\.(parquet|npy)")
 _SIDECAR = re.compile(r"_part-\d{6}\.rows")
@@ -85,11 +90,37 @@ class ShardFolder:
                 f"{path}: was made of other rows than the input has now; "
                 f"give the same input, another output, or --overwrite"
             )
+        if not self.job.set_aside and self.bad_rows(chunk.number):
+            raise InputError(
+                f"{path}: was written without rows that were set aside; give --bad-rows again, another output, or "
+                f"--overwrite"
+            )
         return True
 
+    def bad_rows(self, number: int) -> list[BadRow]:
+        """The rows of a chunk that its shard was written without, because their embeddings are not finite."""
+        path = self.path(number)
+        if path.suffix == ".npy":
+            return []
+        import pyarrow.parquet as pq
+
+        text = (pq.read_schema(path).metadata or {}).get(_BAD_ROWS, b"[]")
+        try:
+            return [BadRow.parse(record) for record in json.loads(text)]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path}: is damaged; delete it and run the same command again") from error
+
     def write(self, chunk: Chunk, embeddings: Array) -> None:
-        """Write a chunk's shard, whole or not at all."""
-        path, numbers = self.path(chunk.number), embeddings.astype(self.job.number_type)
+        """Write a chunk's shard, whole or not at all. Rows that are not finite are set aside, or refused."""
+        with np.errstate(over="ignore"):  # what overflows float16 is infinite, and told below
+            path, numbers = self.path(chunk.number), embeddings.astype(self.job.number_type)
+        finite = np.isfinite(numbers).all(axis=1)
+        bad = [self._not_finite(chunk, int(place)) for place in np.flatnonzero(~finite)]
+        if bad and not self.job.set_aside:
+            raise InputError(
+                f"{bad[0].file}:{bad[0].line}: {bad[0].reason}; write --number-type float32, or set such rows aside by "
+                f"--bad-rows"
+            )
         if path.suffix == ".npy":
             with atomic_file(self._sidecar(chunk.number), remedy=self._remedy) as building:
                 building.write_text(f"{chunk.fingerprint} {_npy_checksum(numbers)}")
@@ -97,7 +128,11 @@ class ShardFolder:
             if path.suffix == ".npy":
                 np.save(building, numbers, allow_pickle=False)
             else:
-                _write_parquet(building, self.job, chunk, numbers)
+                _write_parquet(building, self.job, chunk, numbers, finite, bad)
+
+    def _not_finite(self, chunk: Chunk, place: int) -> BadRow:
+        reason = f"its embedding has NaN, infinite or too large numbers for {self.job.number_type}"
+        return BadRow(self.job.source.name, chunk.rows[place], chunk.lines[place], reason)
 
     @property
     def is_begun(self) -> bool:
@@ -116,13 +151,14 @@ class ShardFolder:
                 f"give the same input, another output, or --overwrite"
             )
 
-    def finish(self, shards: int) -> int:
+    def finish(self, shards: int, *, set_aside: int = 0) -> int:
         """Write into the manifest that the run has ended, with the rows and the checksum of every shard; all rows."""
         paths = [self.path(number) for number in range(shards)]
         rows = {path.name: rows_of_shard(path) for path in paths}
         checksums = {path.name: file_sha256(path) for path in paths}
         manifest = read_json(self.folder / MANIFEST, remedy="run the same command again")
         ended = {"finished": True, "rows": sum(rows.values()), "shards": rows, "checksums": checksums}
+        ended |= {"set_aside": set_aside} if set_aside else {}
         write_json(self.folder / MANIFEST, manifest | ended, indent=1)
         return sum(rows.values())
 
@@ -140,7 +176,7 @@ class ShardFolder:
         for name in unfinished + (shards + sidecars if overwrite else []):
             (self.folder / name).unlink()
         if overwrite or not shards:  # else it is of the same job
-            write_json(manifest, {**settings, **facts, "finished": False}, indent=1)
+            write_json(manifest, portable({**settings, **facts}, self.folder) | {"finished": False}, indent=1)
 
     def _leave_nothing(self, is_new: bool) -> None:
         """Remove manifest, lock and a new folder where no shard was written."""
@@ -186,11 +222,12 @@ def _join_npy(shards: Sequence[Path], building: Path) -> None:
 def _join_parquet(shards: Sequence[Path], building: Path) -> None:
     import pyarrow.parquet as pq
 
-    manifest = read_json(shards[0].parent / MANIFEST)
+    manifest = portable(resolved(read_json(shards[0].parent / MANIFEST), shards[0].parent), building.parent)
     for key in ("shards", "checksums"):  # they are of the shards, which are then removed
         manifest.pop(key, None)
     schema = pq.read_schema(shards[0]).with_metadata({EMBEDDED: json.dumps(manifest)})
-    with pq.ParquetWriter(building, schema, compression="none", use_dictionary=False) as writer:
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    with pq.ParquetWriter(building, schema, **options) as writer:
         for shard in shards:
             writer.write_table(pq.read_table(shard).cast(schema))
 
@@ -218,7 +255,9 @@ def _check_same(manifest: Path, now: dict[str, Any]) -> None:
             )
 
 
-def _write_parquet(path: Path, job: EmbedJob, chunk: Chunk, numbers: Array) -> None:
+def _write_parquet(
+    path: Path, job: EmbedJob, chunk: Chunk, numbers: Array, finite: NDArray[np.bool_], bad: Sequence[BadRow]
+) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -226,7 +265,10 @@ def _write_parquet(path: Path, job: EmbedJob, chunk: Chunk, numbers: Array) -> N
     for place, name in enumerate(job.source.columns[1:]):
         columns[name] = _carried_column(job, name, [values[place] for values in chunk.carried])
     columns["embedding"] = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), numbers.shape[1])
-    table = pa.table(columns).replace_schema_metadata({"layerwise.rows": chunk.fingerprint})
+    metadata = {_ROWS: chunk.fingerprint} | ({_BAD_ROWS: json.dumps(list(map(asdict, bad)))} if bad else {})
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    if bad:
+        table = table.filter(pa.array(finite))
     # Embeddings do not compress; checksums tell a damaged shard when a run is resumed.
     pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
 
@@ -249,7 +291,7 @@ def _rows_of_parquet(path: Path) -> str | None:
         table = pq.read_table(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError):
         return None
-    return (table.schema.metadata or {}).get(b"layerwise.rows", b"").decode() or None
+    return (table.schema.metadata or {}).get(_ROWS, b"").decode() or None
 
 
 def _rows_of_npy(path: Path, sidecar: Path) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise.embed.record_paths import resolved
 from layerwise.embed.shards import EMBEDDED, MANIFEST
 from layerwise.encoder import Array
 from layerwise.errors import InputError
@@ -128,7 +129,7 @@ class VectorFiles:
 def _settings(place: Path) -> dict[str, Any]:
     if place.is_dir():
         manifest = place / MANIFEST
-        return read_json(manifest, remedy=_REMEDY) if manifest.is_file() else {}
+        return resolved(read_json(manifest, remedy=_REMEDY), place) if manifest.is_file() else {}
     if place.suffix == ".npy":
         return {}
     text = (_parquet_file(place).schema_arrow.metadata or {}).get(EMBEDDED)
@@ -138,7 +139,7 @@ def _settings(place: Path) -> dict[str, Any]:
         raise InputError(f"{place}: the record of how it was made is not JSON: {error}; {_REMEDY}") from error
     if not isinstance(settings, dict):
         raise InputError(f"{place}: the record of how it was made is not a JSON object; {_REMEDY}")
-    return settings
+    return resolved(settings, place.parent)
 
 
 def _shape(part: Path) -> tuple[int, int]:

@@ -4,15 +4,17 @@ Nothing stops at the first fault: all of them are listed, each with the shard an
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from layerwise.data import STDIN, RowSource, text_of
 from layerwise.digests import file_sha256
 from layerwise.embed.job import RECORDED_OPTIONS
+from layerwise.embed.record_paths import is_local, resolved
 from layerwise.embed.shards import MANIFEST
 from layerwise.embed.vectors import VectorFiles
 from layerwise.encoder import Array, Progress, no_progress
@@ -29,7 +31,7 @@ _NAMED = 5  # rows of a fault
 class Verification:
     """What was checked, and every fault. `lowest_cosine` is that of the rows embedded again, None without any."""
 
-    folder: str
+    place: str
     rows: int
     shards: int
     sampled: int
@@ -38,8 +40,8 @@ class Verification:
     notes: tuple[str, ...]
 
 
-def verify_folder(
-    folder: str | Path,
+def verify_vectors(
+    place: str | Path,
     *,
     source: RowSource | None = None,
     model: str | None = None,
@@ -48,10 +50,10 @@ def verify_folder(
     device: str | None = None,
     progress: Progress = no_progress,
 ) -> Verification:
-    """Check a folder of shards.
+    """Check a folder of shards, or one file joined from them.
 
     Args:
-        folder: What `layerwise embed` wrote.
+        place: What `layerwise embed` wrote.
         source: Where its input is now; without, where it was.
         model: Where its model is now; without, where it was. Another model is a fault.
         sample: How many rows are embedded again.
@@ -59,22 +61,19 @@ def verify_folder(
         device: That they are embedded on.
         progress: Called with numbers of rows as they are read.
     """
-    place = Path(folder).expanduser()
-    if not (place / MANIFEST).is_file():
-        raise InputError(f"{place}: has no {MANIFEST}; give a folder that `layerwise embed` wrote")
-    manifest = read_json(place / MANIFEST, remedy="embed again")
-    faults = list(_file_faults(place, manifest))
-    parts = sorted(path for path in place.glob("part-*") if path.suffix in (".parquet", ".npy"))
+    place = Path(place).expanduser()
+    manifest, parts = _manifest(place), _parts(place)
+    faults = list(_file_faults(place, manifest)) if place.is_dir() else []
     random, rows, last = np.random.default_rng(seed), 0, -1
     drawn: dict[int, Array] = {}
     for part in parts:
+        check = _PartCheck(part, last, manifest)
         try:
-            found, last = _part_faults(part, last, manifest, drawn, random, -(-sample // len(parts)))
-            rows += len(found.vectors)
-            faults += found.faults
-            progress(len(found.vectors))
+            rows += check.read(drawn, random, -(-sample // len(parts)), progress)
         except LayerwiseError as error:
             faults.append(str(error))
+        faults += check.faults()
+        last = check.last
     if "rows" in manifest and manifest["rows"] != rows:
         faults.append(f"{place}: has {rows:,} readable rows, its manifest says {manifest['rows']}")
     lowest, notes = None, []
@@ -88,17 +87,25 @@ def verify_folder(
     except LayerwiseError as error:
         notes.append(f"no row was embedded again: {error}")
     sampled = len(drawn) if lowest is not None else 0
-    return Verification(str(folder), rows, len(parts), sampled, lowest, tuple(faults), tuple(notes))
+    return Verification(str(place), rows, len(parts), sampled, lowest, tuple(faults), tuple(notes))
 
 
 class _OtherModelError(LayerwiseError):
     """The model is another one than that of the vectors."""
 
 
-@dataclass(frozen=True)
-class _Part:
-    vectors: Array
-    faults: list[str]
+def _manifest(place: Path) -> dict[str, Any]:
+    if place.is_dir():
+        if not (place / MANIFEST).is_file():
+            raise InputError(f"{place}: has no {MANIFEST}; give a folder that `layerwise embed` wrote")
+        return resolved(read_json(place / MANIFEST, remedy="embed again"), place)
+    return VectorFiles.of(place).settings
+
+
+def _parts(place: Path) -> list[Path]:
+    if not place.is_dir():
+        return [place]
+    return sorted(path for path in place.glob("part-*") if path.suffix in (".parquet", ".npy"))
 
 
 def _least(manifest: Mapping[str, Any]) -> float:
@@ -122,32 +129,54 @@ def _file_faults(place: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
         yield f"{place / name}: is not of this run"
 
 
-def _part_faults(
-    part: Path, last: int, manifest: Mapping[str, Any], drawn: dict[int, Array], random: Any, sample: int
-) -> tuple[_Part, int]:
-    """The faults of a shard's vectors and row numbers; some rows are put into `drawn`, by their number in the input."""
-    files = VectorFiles.of(part)
-    vectors, table = files.read(check=False)
-    start = last + 1
-    rows = np.asarray(table.column("row")) if table is not None else np.arange(start, start + len(vectors))
-    faults = []
-    if len(rows) and (rows[0] <= last or (np.diff(rows) <= 0).any()):
-        faults.append(f"{part}: its row numbers do not rise, or were there before")
-    width = manifest.get("width")
-    if width is not None and files.width != width:
-        faults.append(f"{part}: has vectors of {files.width} numbers, the manifest says {width}")
-    finite = np.isfinite(vectors).all(axis=1)
-    zero = (vectors == 0).all(axis=1)
-    constant = ~zero & finite & (vectors == vectors[:, :1]).all(axis=1) & (files.width > 1)
-    for bad, what in ((~finite, "NaN or infinity"), (zero, "zeros alone"), (constant, "one number over and over")):
-        if bad.any():
-            named = ", ".join(map(str, rows[bad][:_NAMED]))
-            more = " and more" if bad.sum() > _NAMED else ""
-            faults.append(f"{part}: {bad.sum()} vectors hold {what}: input rows {named}{more}")
-    good = np.flatnonzero(finite & ~zero)
-    for place in random.choice(good, min(sample, len(good)), replace=False):
-        drawn[int(rows[place])] = vectors[place]
-    return _Part(vectors, faults), int(rows[-1]) if len(rows) else last
+class _PartCheck:
+    """The faults of one file's vectors and row numbers; `last` is the last row number before it, then its own."""
+
+    def __init__(self, part: Path, last: int, manifest: Mapping[str, Any]) -> None:
+        self.part, self.last = part, last
+        self._width = manifest.get("width")
+        self._bad: dict[str, list[int]] = {}
+        self._others: list[str] = []
+
+    def read(self, drawn: dict[int, Array], random: np.random.Generator, sample: int, progress: Progress) -> int:
+        """Read all vectors in batches; some are put into `drawn`, by their row in the input. Gives their number."""
+        files = VectorFiles.of(self.part)
+        if self._width is not None and files.width != self._width:
+            self._others.append(f"{self.part}: has vectors of {files.width} numbers, the manifest says {self._width}")
+        chosen = random.choice(files.rows, min(sample, files.rows), replace=False)
+        for batch in files.batches(check=False):
+            vectors, end = batch.vectors, batch.start + len(batch.vectors)
+            first = self.last + 1
+            rows = np.arange(first, first + len(vectors)) if batch.table is None else np.asarray(batch.table["row"])
+            good = self._check(rows, vectors)
+            for place in chosen[(chosen >= batch.start) & (chosen < end)] - batch.start:
+                if good[place]:
+                    drawn[int(rows[place])] = vectors[place].copy()
+            progress(len(vectors))
+        return files.rows
+
+    def faults(self) -> list[str]:
+        """All faults, one of a kind."""
+        named = []
+        for what, rows in self._bad.items():
+            more = " and more" if len(rows) > _NAMED else ""
+            shown = ", ".join(map(str, rows[:_NAMED]))
+            named.append(f"{self.part}: {len(rows)} vectors hold {what}: input rows {shown}{more}")
+        return self._others + named
+
+    def _check(self, rows: NDArray[np.int64], vectors: Array) -> NDArray[np.bool_]:
+        if rows[0] <= self.last or (np.diff(rows) <= 0).any():
+            fault = f"{self.part}: its row numbers do not rise, or were there before"
+            self._others += [] if fault in self._others else [fault]
+        self.last = int(rows[-1])
+        finite = np.isfinite(vectors).all(axis=1)
+        zero = (vectors == 0).all(axis=1)
+        constant = ~zero & finite & (vectors == vectors[:, :1]).all(axis=1) & (vectors.shape[1] > 1)
+        for bad, what in ((~finite, "NaN or infinity"), (zero, "zeros alone"), (constant, "one number over and over")):
+            if bad.any():
+                self._bad.setdefault(what, []).extend(rows[bad].tolist())
+        good: NDArray[np.bool_] = finite & ~zero
+        return good
 
 
 def _lowest_cosine(
@@ -156,7 +185,7 @@ def _lowest_cosine(
     """Embed the drawn rows again, and compare."""
     source = source or _recorded_source(manifest)
     texts = {}
-    for number, row in enumerate(source):
+    for number, row in enumerate(replace(source, lenient=True)):  # rows that were set aside are counted too
         if number in drawn:
             texts[number] = str(manifest.get("prompt") or "") + text_of(source, row, 0)
     gone = sorted(set(drawn) - set(texts))
@@ -181,15 +210,18 @@ def _lowest_cosine(
 def _recorded_source(manifest: Mapping[str, Any]) -> RowSource:
     record, columns = manifest.get("source"), manifest.get("columns")
     if not isinstance(record, Mapping) or not isinstance(columns, list) or not columns:
-        raise InputError("the manifest does not say what was embedded; give INPUT")
+        raise InputError("no manifest says what was embedded; give INPUT")
     if record.get("path") == STDIN:
         raise InputError("the input was standard input; give it as INPUT")
+    path = str(record.get("path"))
+    if not Path(path).exists():
+        raise InputError(f"the input {Path(path).name!r} is not where it was; give INPUT")
     options = {key: str(record[key]) for key in ("format", "encoding") if key in record}
     if options.get("format") == "parquet":
         options.pop("encoding", None)
     if options.get("format") in ("csv", "tsv"):
         options["delimiter"] = str(record.get("delimiter", ","))
-    return RowSource.of(str(record.get("path")), (str(columns[0]),), **options)
+    return RowSource.of(path, (str(columns[0]),), **options)
 
 
 def _recorded_model(manifest: Mapping[str, Any], name: str | None, device: Any) -> LayerModel:
@@ -197,9 +229,11 @@ def _recorded_model(manifest: Mapping[str, Any], name: str | None, device: Any) 
     record = record if isinstance(record, Mapping) else {}
     name = name or record.get("name")
     if not isinstance(name, str):
-        raise InputError("the manifest does not say which model made the vectors; give MODEL")
+        raise InputError("no manifest says which model made the vectors; give MODEL")
+    if is_local(name) and not Path(name).exists():
+        raise InputError(f"the model {Path(name).name!r} is not where it was; give MODEL")
     options = {key: record[key] for key in RECORDED_OPTIONS if record.get(key) is not None}
     model = LayerModel.load(name, mix=record.get("mix"), device=device, **options)
-    if model.digest(manifest.get("backend")) != manifest.get("model"):
+    if "model" in manifest and model.digest(manifest.get("backend")) != manifest["model"]:
         raise _OtherModelError(f"the vectors were made by another model than {name}")
     return model

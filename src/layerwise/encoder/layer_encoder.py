@@ -214,10 +214,12 @@ class LayerEncoder:
         *,
         prompt: Prompt = PLAIN,
         progress: Progress = no_progress,
+        on_tokens: Progress = no_progress,
     ) -> Iterator[Array]:
         """Run `forward(tokens, mask)` over windows of sentences: one array each, rows in the sentences' order.
 
-        Within a prompt, `forward` also gets the places of the tokens that are pooled, for `read`.
+        Within a prompt, `forward` also gets the places of the tokens that are pooled, for `read`. `on_tokens` is called
+        with the number of tokens of each window.
         """
         survive_fork()
         yield from stream(
@@ -229,6 +231,7 @@ class LayerEncoder:
             budget=self.budget,
             may_pad=self.reader.ignores_padding,
             progress=progress,
+            on_tokens=on_tokens,
         )
 
     def prompted(self, prompt: Prompt) -> PromptTokenizer:

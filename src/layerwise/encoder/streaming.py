@@ -96,13 +96,18 @@ def stream(
     budget: TokenBudget,
     may_pad: bool = True,
     progress: Progress = no_progress,
+    on_tokens: Progress = no_progress,
 ) -> Iterator[Array]:
-    """Yield `forward` of each window's sentences, rows in the order of the sentences. No window may be empty."""
+    """Yield `forward` of each window's sentences, rows in the order of the sentences. No window may be empty.
+
+    `on_tokens` is called with the number of tokens of each window.
+    """
     unfinished: deque[_Window] = deque()
     transfers: deque[_Transfer] = deque()
     truncated = 0
     for tokens in ahead(tokenizer, windows):
         truncated += tokens.truncated
+        on_tokens(sum(map(len, tokens.ids)))
         window = _Window(len(tokens.ids), len(tokens.ids))
         unfinished.append(window)
         todo = deque(

@@ -1,4 +1,4 @@
-"""Stores of vectors behind one protocol: exact search over what `layerwise embed` writes, and FAISS."""
+"""Stores of vectors behind one protocol: exact search over what `layerwise embed` writes, FAISS, and PostgreSQL."""
 
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from layerwise.index.faiss_index import FaissIndex
     from layerwise.index.faiss_kinds import choose_kind
     from layerwise.index.open import open_index
+    from layerwise.index.postgres_index import PostgresIndex
+    from layerwise.index.postgres_load import LoadResult, load_vectors
+    from layerwise.index.postgres_table import TableAddress, is_postgres
     from layerwise.index.protocol import Hits, VectorIndex, embed_queries, load_model_of, model_of
     from layerwise.index.tables import check_table, write_table
 

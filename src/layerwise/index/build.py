@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.checksums import write_checksums
-from layerwise.embed import VectorFiles
+from layerwise.embed import VectorFiles, portable
 from layerwise.encoder import Array, Progress, no_progress
 from layerwise.errors import InputError
 from layerwise.files import atomic_folder, new_mapped_array, write_json
@@ -89,7 +89,7 @@ def build_index(
         facts |= {"similarity": similarity, "recall": reached, "queries": len(building.held)}
         facts["seconds"] = time.perf_counter() - began
         manifest = files.settings if settings is None else settings
-        facts["embedded"] = {key: manifest[key] for key in manifest if key not in ("shards", "checksums")}
+        facts["embedded"] = portable(_without_files(manifest), place)
         IndexFacts(**facts)
         write_json(folder / FACTS, {"format": 1} | facts, indent=1)
         _write_faiss(building.index, folder / INDEX)
@@ -108,6 +108,11 @@ def check_out(place: Path, *, overwrite: bool) -> None:
         raise InputError(f"{place}: is there and no index, so it is not replaced; give another folder")
     if any(place.iterdir()) and not overwrite:
         raise InputError(f"{place}: holds an index; give another folder, or --overwrite")
+
+
+def _without_files(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest without what it says of the files, which the index is not made of."""
+    return {key: value for key, value in manifest.items() if key not in ("shards", "checksums")}
 
 
 class _Building:

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from layerwise.checksums import CHECKSUMS, changed_files
+from layerwise.embed import resolved
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.files import read_json
@@ -68,6 +69,7 @@ class FaissIndex:
         place = Path(folder).expanduser()
         facts = parse_settings(IndexFacts, read_json(place / FACTS, remedy=_REMEDY), file=str(place / FACTS))
         _check_files(place, facts)
+        facts = facts.model_copy(update={"embedded": resolved(facts.embedded, place)})
         index = _read_faiss(place / INDEX, facts)
         vectors = _read_vectors(place / VECTORS, facts) if facts.kind == "pq" else None
         table = place / COLUMNS

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.embed import RECORDED_OPTIONS
+from layerwise.embed import RECORDED_OPTIONS, is_local
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.model import LayerModel
@@ -67,6 +68,10 @@ def load_model_of(
     recorded = settings.get("loading")
     recorded = recorded if isinstance(recorded, Mapping) else {}
     name = name or (str(recorded["name"]) if "name" in recorded else None)
+    if name is not None and is_local(name) and not Path(name).expanduser().exists():
+        raise InputError(
+            f"{place}: the model {Path(name).name!r} that made its vectors is not here; say where it is by --model"
+        )
     if name is None:
         raise InputError(f"{place}: does not say which model made its vectors; name it by --model")
     chosen = {key: recorded[key] for key in RECORDED_OPTIONS if recorded.get(key) is not None}

@@ -370,23 +370,36 @@ class LayerModel:
         normalize: bool = False,
         truncate_dim: int | None = None,
         progress: Progress = no_progress,
+        on_tokens: Progress = no_progress,
+        check_finite: bool = True,
     ) -> Iterator[Array]:
-        """Embeddings of windows of texts, one array each, the next window tokenised while the model works on one."""
+        """Embeddings of windows of texts, one array each, the next window tokenised while the model works on one.
+
+        `on_tokens` is called with the number of tokens of each window. Embeddings that are not finite are refused,
+        unless `check_finite` is False.
+        """
         width = self.truncated_width(truncate_dim)
 
         def finish(embeddings: Tensor) -> Tensor:
             return F.normalize(embeddings[:, :width], dim=-1) if normalize else embeddings[:, :width]
 
         if self.mix.is_prompted:
-            parts = self._stream_prompted(windows, finish, progress)
+            parts = self._stream_prompted(windows, finish, progress, on_tokens)
         else:
-            parts = self.encoder.stream(windows, lambda *batch: finish(self.forward(*batch)), progress=progress)
+            parts = self.encoder.stream(
+                windows, lambda *batch: finish(self.forward(*batch)), progress=progress, on_tokens=on_tokens
+            )
         for embeddings in parts:
-            self.encoder.check_finite(embeddings)
+            if check_finite:
+                self.encoder.check_finite(embeddings)
             yield embeddings
 
     def _stream_prompted(
-        self, windows: Iterable[Sequence[str]], finish: Callable[[Tensor], Tensor], progress: Progress
+        self,
+        windows: Iterable[Sequence[str]],
+        finish: Callable[[Tensor], Tensor],
+        progress: Progress,
+        on_tokens: Progress,
     ) -> Iterator[Array]:
         """One pass a prompt over every window, no higher than its views need."""
         for window in windows:
@@ -394,6 +407,9 @@ class LayerModel:
             with torch.inference_mode():
                 mixed = self.mix.combine_poolings(torch.from_numpy(views).to(self.encoder.device))
                 embeddings = finish(self.apply_heads(mixed)).cpu().numpy()
+            if on_tokens is not no_progress:
+                passes = by_prompt(self.mix.poolings)
+                on_tokens(sum(sum(self.encoder.token_counts(window, prompt)) for prompt in passes))
             progress(len(window))
             yield embeddings
 

@@ -1,0 +1,33 @@
+"""The table of docs/index.md: every kind of index against brute force."""
+
+import json
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def index_table() -> str:
+    """Time to build, recall, time of a query and memory, each beside that of brute force."""
+    result = json.loads((RESULTS / "index.json").read_text(encoding="utf-8"))
+    indexes = result["indexes"]
+    exact = indexes["brute force"]
+    lines = [
+        "| index | built in | recall@10 | a query | to brute force | memory | to brute force |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, facts in indexes.items():
+        built = f"{facts['build_seconds']:.1f} s" if "build_seconds" in facts else ""
+        time, memory = facts["median_milliseconds"], facts["memory_bytes"]
+        lines.append(
+            f"| {name} | {built} | {facts['recall_at_10']:.3f} | {time:.2f} ms | "
+            f"{time / exact['median_milliseconds']:.2f}× | {memory / 1e6:.0f} MB | "
+            f"{memory / exact['memory_bytes']:.2f}× |"
+        )
+    machine = result["machine"]
+    note = (
+        f"{result['rows']:,} {result['what']}; {result['queries']} other sentences as queries, one at a time, the "
+        f"median of three rounds; {machine['cores']} cores ({machine['processor']}). Brute force is NumPy over all "
+        f"vectors. Memory is what opening an index and searching it adds to a process; of pgvector, the size of table "
+        f"and index. The time to build includes measuring the recall; of pgvector, loading and indexing."
+    )
+    return "\n".join(lines) + f"\n\n{note}\n"

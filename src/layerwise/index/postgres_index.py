@@ -1,0 +1,219 @@
+"""Searching a table of vectors in PostgreSQL, by pgvector's HNSW index, within a condition in SQL if wanted.
+
+The condition is SQL of the user; its values are bound as parameters and are never part of the statement. Every query is
+one statement in a transaction that can only read.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerwise.embed import resolved
+from layerwise.encoder import Array
+from layerwise.errors import InputError
+from layerwise.index.exact import check_queries
+from layerwise.index.postgres_table import (
+    TableAddress,
+    connect,
+    first_line,
+    is_lost,
+    one_line_errors,
+    read_facts,
+)
+from layerwise.index.protocol import Hits
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from psycopg.sql import Composed
+
+_OPERATORS = {"cosine": ("<=>", "halfvec_cosine_ops"), "dot": ("<#>", "halfvec_ip_ops")}
+_PLACEHOLDER = re.compile(r"(?<![:\w]):([A-Za-z_]\w*)")
+_REMEMBERED = 100_000  # hits whose columns are kept
+_MOST_EFFORT = 1000  # of pgvector
+
+
+def operator_class(similarity: str) -> str:
+    """Of an HNSW index."""
+    return _OPERATORS[similarity][1]
+
+
+class PostgresIndex:
+    """A table that `layerwise index load` filled.
+
+    Args:
+        connection: To its database.
+        address: Of the table.
+        where: A condition in SQL, with `:name` where a value of `values` stands.
+        values: Of the condition.
+    """
+
+    def __init__(
+        self,
+        connection: "Connection[Any]",
+        address: TableAddress,
+        *,
+        where: str = "",
+        values: Mapping[str, str] | None = None,
+    ) -> None:
+        facts = read_facts(connection, address)
+        if facts is None:
+            raise InputError(f"{address.shown}: there is no such table; fill it by `layerwise index load`")
+        self.facts = facts.model_copy(update={"embedded": resolved(facts.embedded, None)})
+        self.similarity = facts.similarity
+        self._connection, self._address = connection, address
+        self._values = {f"value_{name}": value for name, value in (values or {}).items()}
+        self._where = _condition(where, self._values)
+        self._records: OrderedDict[int, dict[str, Any]] = OrderedDict()
+        self._numbers = count()
+
+    @classmethod
+    def read(cls, address: str, *, where: str = "", values: Mapping[str, str] | None = None) -> "PostgresIndex":
+        """Connect to a table: `postgresql://[user@]host[:port]/database/table`."""
+        parsed = TableAddress.parse(address)
+        return cls(connect(parsed), parsed, where=where, values=values)
+
+    @property
+    def width(self) -> int:
+        """The length of a vector."""
+        return self.facts.width
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How the vectors were made."""
+        return self.facts.embedded
+
+    def __len__(self) -> int:
+        from psycopg.sql import SQL
+
+        found = self._connection.execute(SQL("SELECT count(*) FROM {}").format(self._address.identifier)).fetchone()
+        return int(found[0]) if found else 0
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+    def search(self, queries: Array, k: int) -> Hits:
+        """The k nearest vectors of each query (n, width) that fulfil the condition, best first.
+
+        Rows are ids where these are whole numbers, else numbers by which `columns` knows the hits of this search. Where
+        the condition leaves fewer than k for some query, all queries get as many as that one.
+        """
+        check_queries(queries, self.width)
+        found = self._ask([_text(query) for query in queries], k, columns=list(self.facts.columns))
+        rows, scores = [], []
+        for hits in found:
+            rows.append([self._keep(dict(zip(self.facts.columns, hit[1:], strict=True))) for hit in hits])
+            scores.append([1 - hit[0] if self.similarity == "cosine" else -hit[0] for hit in hits])
+        least = min(map(len, rows), default=0)
+        return Hits(
+            np.array([row[:least] for row in rows], dtype=np.int64).reshape(len(rows), least),
+            np.array([score[:least] for score in scores], dtype=np.float32).reshape(len(rows), least),
+        )
+
+    def columns(self, row: int) -> dict[str, Any]:
+        """The other columns of a hit of a recent search."""
+        return self._records[row]
+
+    def sample(self, most: int) -> list[str]:
+        """Some vectors, spread over the table, in pgvector's text form."""
+        from psycopg.sql import SQL, Identifier
+
+        statement = SQL("SELECT embedding::text FROM {} ORDER BY hashtext({}::text) LIMIT %s")
+        name = Identifier(self.facts.id)
+        rows = self._connection.execute(statement.format(self._address.identifier, name), [most]).fetchall()
+        return [row[0] for row in rows]
+
+    def distances(self, queries: Sequence[str], k: int, *, effort: int | None = None, exact: bool = False) -> list[Any]:
+        """The distances of the k nearest of each query, by the index with this effort, or of all rows."""
+        return [[hit[0] for hit in hits] for hits in self._ask(queries, k, effort=effort, exact=exact)]
+
+    def _ask(
+        self,
+        queries: Sequence[str],
+        k: int,
+        *,
+        columns: Sequence[str] = (),
+        effort: int | None = None,
+        exact: bool = False,
+    ) -> list[list[tuple[Any, ...]]]:
+        """The hits of each query: distance and columns."""
+        import psycopg
+
+        remedy = "check --filter and --param" if self._where else "check the table"
+        if self._connection.closed:
+            self._connection = connect(self._address)
+        try:
+            with one_line_errors(self._address, remedy), self._connection.transaction():
+                self._set(k, effort or self.facts.effort, exact)
+                statement = self._statement(columns)
+                values = [{"query": query, "k": k} | self._values for query in queries]
+                return [self._connection.execute(statement, one, prepare=True).fetchall() for one in values]
+        except psycopg.OperationalError as error:
+            if not is_lost(error):
+                raise
+            raise InputError(
+                f"{self._address.shown}: the connection was lost: {first_line(error)}; run the same command again"
+            ) from error
+
+    def _set(self, k: int, effort: int, exact: bool) -> None:
+        """The settings of one transaction: it only reads, and where a condition drops rows, it looks further."""
+        settings = {
+            "transaction_read_only": "on",
+            "hnsw.ef_search": str(min(_MOST_EFFORT, max(effort, k))),
+            "hnsw.iterative_scan": "strict_order",
+            "enable_indexscan": "off" if exact else "on",
+        }
+        for name, value in settings.items():
+            self._connection.execute("SELECT set_config(%s, %s, true)", [name, value])
+
+    def _statement(self, columns: Sequence[str]) -> "Composed":
+        from psycopg.sql import SQL, Identifier
+
+        distance = SQL("embedding {} %(query)s::halfvec").format(SQL(_OPERATORS[self.similarity][0]))
+        where = SQL("WHERE ({})").format(SQL(self._where)) if self._where else SQL("")
+        return SQL("SELECT {} FROM {} {} ORDER BY {} LIMIT %(k)s").format(
+            SQL(", ").join([distance, *map(Identifier, columns)]), self._address.identifier, where, distance
+        )
+
+    def _keep(self, record: dict[str, Any]) -> int:
+        """Remember the columns of a hit; the row that stands for it."""
+        key = record[self.facts.id]
+        row = key if isinstance(key, int) else next(self._numbers)
+        self._records[row] = record
+        self._records.move_to_end(row)
+        while len(self._records) > _REMEMBERED:
+            self._records.popitem(last=False)
+        return row
+
+
+def _text(vector: Array) -> str:
+    return "[" + ",".join(f"{number:.7g}" for number in vector.tolist()) + "]"
+
+
+def _condition(where: str, values: Mapping[str, str]) -> str:
+    """A condition in which `:name` is a parameter of psycopg's, and nothing else is."""
+    if not where.strip():
+        if values:
+            raise InputError("--param gives a value to a condition; write the condition by --filter")
+        return ""
+    known = {name.removeprefix("value_") for name in values}
+    used = set()
+
+    def placed(match: re.Match[str]) -> str:
+        used.add(match[1])
+        if match[1] not in known:
+            raise InputError(f"--filter {where!r} has no value for :{match[1]}; give --param {match[1]}=VALUE")
+        return f"%(value_{match[1]})s"
+
+    # texts in quotes are not searched for names
+    parts = re.split(r"('(?:[^']|'')*')", where.replace("%", "%%"))
+    condition = "".join(part if part.startswith("'") else _PLACEHOLDER.sub(placed, part) for part in parts)
+    if known - used:
+        raise InputError(
+            f"--filter {where!r} does not use --param {sorted(known - used)[0]}; write :name where it stands"
+        )
+    return condition

@@ -1,0 +1,287 @@
+"""Loading vectors into PostgreSQL: binary COPY in batches, upsert by id, one HNSW index at the end.
+
+Every batch is one transaction, in which the record of how far the load came is written too. So a lost connection loses
+and doubles nothing: the load connects again and continues, and so does the same command after any kind of stop.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerwise.digests import file_sha256, json_digest
+from layerwise.embed import VectorBatch, VectorFiles, portable
+from layerwise.encoder import Progress, no_progress
+from layerwise.errors import InputError
+from layerwise.index.postgres_index import PostgresIndex, operator_class
+from layerwise.index.postgres_rows import column_types, register_halfvec, rows_of
+from layerwise.index.postgres_table import (
+    MOST_NUMBERS,
+    TableAddress,
+    TableFacts,
+    comment,
+    connect,
+    first_line,
+    one_line_errors,
+    read_facts,
+    require_psycopg,
+)
+from layerwise.index.protocol import SIMILARITIES
+from layerwise.registry import check_known
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+BATCH_ROWS = 2000  # a transaction
+_REMEDY = "correct that, then run the same command again, which resumes"
+_WAITS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before connecting again
+_TUNING_QUERIES = 32
+DEPTH = 10  # recall@10
+_EFFORTS = (40, 80, 160, 320, 640, 1000)
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """A finished load: rows written now, and before a stop; recall@10 of the index, and the effort that reaches it."""
+
+    table: str
+    rows: int
+    resumed: int
+    width: int
+    effort: int
+    recall: float | None
+    reconnected: int
+    seconds: float
+
+
+def load_vectors(
+    files: VectorFiles,
+    to: str,
+    *,
+    id_column: str | None = None,
+    similarity: str = "cosine",
+    recall: float = 0.95,
+    settings: dict[str, Any] | None = None,
+    waits: tuple[float, ...] = _WAITS,
+    progress: Progress = no_progress,
+) -> LoadResult:
+    """Load vectors into a table, which is created or must be one of the same model, width and columns.
+
+    Args:
+        files: The vectors.
+        to: The table: `postgresql://[user@]host[:port]/database/table`.
+        id_column: The carried column whose values tell rows apart; without, the number of the row in the input.
+        similarity: "cosine" or "dot".
+        recall: The wanted recall@10, which sets the effort of a search.
+        settings: How the vectors were made, where their manifest does not say.
+        waits: Seconds to wait before each attempt to connect again.
+        progress: Called with numbers of rows as they are written.
+    """
+    require_psycopg()
+    check_known(similarity, SIMILARITIES, "similarity of an index")
+    address, began = TableAddress.parse(to), time.perf_counter()
+    if files.width > MOST_NUMBERS:
+        raise InputError(f"{files.place}: vectors of {files.width} numbers; pgvector's index takes {MOST_NUMBERS}")
+    wanted = _wanted(files, id_column, similarity, files.settings if settings is None else settings)
+    load = _Load(files, address, wanted, waits)
+    load.run(load.prepare, lambda _found: None)
+    load.run(load.copy, progress)
+    load.run(load.finish, lambda _found: None)
+    tuned = load.run(lambda connection, _progress: _tune(connection, address, recall), lambda _found: None)
+    return LoadResult(
+        address.shown,
+        files.rows - (load.resumed or 0),
+        load.resumed or 0,
+        files.width,
+        tuned[0],
+        tuned[1],
+        load.reconnected,
+        time.perf_counter() - began,
+    )
+
+
+def _wanted(files: VectorFiles, id_column: str | None, similarity: str, manifest: dict[str, Any]) -> TableFacts:
+    """What the table's record must say."""
+    types = column_types(files)
+    id_column = id_column or "row"
+    if id_column not in types:
+        raise InputError(
+            f"{files.place}: has no column {id_column!r} for --id; it has {', '.join(types)}: carry it along by "
+            f"`layerwise embed --keep {id_column}`"
+        )
+    embedded = portable({key: manifest[key] for key in manifest if key not in ("shards", "checksums")}, None)
+    return TableFacts(
+        width=files.width,
+        similarity=similarity,  # type: ignore[arg-type]
+        id=id_column,
+        columns=types,
+        embedded=embedded,
+    )
+
+
+class _Load:
+    """One load, over as many connections as it takes."""
+
+    def __init__(self, files: VectorFiles, address: TableAddress, wanted: TableFacts, waits: tuple[float, ...]) -> None:
+        self.files, self.address, self.wanted, self._waits = files, address, wanted, waits
+        self.key = _digest(files)
+        self.reconnected = 0
+        self.resumed: int | None = None
+
+    def run(self, step: Callable[["Connection[Any]", Progress], Any], progress: Progress) -> Any:
+        """A step on a connection of its own; where that is lost, the step is repeated on another."""
+        import psycopg
+
+        waits = iter(self._waits)
+        while True:
+            try:
+                with connect(self.address) as connection, one_line_errors(self.address, _REMEDY):
+                    return step(connection, progress)
+            except (psycopg.OperationalError, InputError) as error:
+                if isinstance(error, InputError) and not (self.reconnected and "cannot connect" in str(error)):
+                    raise
+                wait = next(waits, None)
+                if wait is None:
+                    raise InputError(
+                        f"{self.address.shown}: the connection was lost: {first_line(error)}; what was loaded is kept: "
+                        f"run the same command again, which resumes"
+                    ) from error
+                self.reconnected += 1
+                time.sleep(wait)
+
+    def prepare(self, connection: "Connection[Any]", _progress: Progress) -> None:
+        """Create the table, or check that it is one of the same kind."""
+        from psycopg.sql import SQL, Identifier
+
+        with connection.transaction():
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            facts = read_facts(connection, self.address)
+            if facts is not None:
+                _check_same(self.address, facts, self.wanted)
+                return
+            columns = SQL(", ").join(
+                SQL("{} {}").format(Identifier(name), SQL(kind)) for name, kind in self.wanted.columns.items()
+            )
+            connection.execute(
+                SQL("CREATE TABLE {} ({}, embedding halfvec({}) NOT NULL, PRIMARY KEY ({}))").format(
+                    self.address.identifier, columns, SQL(str(self.files.width)), Identifier(self.wanted.id)
+                )
+            )
+            connection.execute(comment(self.address, self.wanted))
+
+    def copy(self, connection: "Connection[Any]", progress: Progress) -> None:
+        """Write all rows that are not there yet."""
+        done = self._facts(connection).loading.get(self.key, 0)
+        if self.resumed is None:
+            self.resumed = done
+            progress(done)
+        register_halfvec(connection)
+        for batch in self.files.batches(rows=BATCH_ROWS, start=done):
+            self._write(connection, batch)
+            progress(len(batch.vectors))
+
+    def finish(self, connection: "Connection[Any]", _progress: Progress) -> None:
+        """Make the index, and forget how far the load came."""
+        from psycopg.sql import SQL
+
+        with connection.transaction():
+            self._lock(connection)
+            facts = self._facts(connection)
+            connection.execute(
+                SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hnsw (embedding {})").format(
+                    self.address.index_identifier(), self.address.identifier, SQL(operator_class(facts.similarity))
+                )
+            )
+            loading = {key: rows for key, rows in facts.loading.items() if key != self.key}
+            connection.execute(comment(self.address, facts.model_copy(update={"loading": loading})))
+        connection.execute(SQL("ANALYZE {}").format(self.address.identifier))
+
+    def _write(self, connection: "Connection[Any]", batch: VectorBatch) -> None:
+        """One batch, and the record of it. Of rows with one id, the last is kept."""
+        from psycopg.sql import SQL, Identifier
+
+        names = [*self.wanted.columns, "embedding"]
+        columns = SQL(", ").join(map(Identifier, names))
+        updates = SQL(", ").join(
+            SQL("{0} = EXCLUDED.{0}").format(Identifier(name)) for name in names if name != self.wanted.id
+        )
+        with connection.transaction():
+            self._lock(connection)
+            facts = self._facts(connection)
+            if facts.loading.get(self.key, 0) != batch.start:
+                raise InputError(f"{self.address.shown}: the same vectors are being loaded by another run; wait for it")
+            connection.execute(
+                SQL("CREATE TEMP TABLE layerwise_batch (LIKE {}) ON COMMIT DROP").format(self.address.identifier)
+            )
+            statement = SQL("COPY layerwise_batch ({}) FROM STDIN (FORMAT BINARY)").format(columns)
+            with connection.cursor().copy(statement) as copy:
+                copy.set_types([*self.wanted.columns.values(), "halfvec"])
+                for row in rows_of(self.files, batch, self.wanted.columns):
+                    copy.write_row(row)
+            connection.execute(
+                SQL(
+                    "INSERT INTO {0} ({1}) SELECT DISTINCT ON ({2}) {1} FROM layerwise_batch ORDER BY {2}, row DESC "
+                    "ON CONFLICT ({2}) DO UPDATE SET {3}"
+                ).format(self.address.identifier, columns, Identifier(self.wanted.id), updates)
+            )
+            loading = facts.loading | {self.key: batch.start + len(batch.vectors)}
+            connection.execute(comment(self.address, facts.model_copy(update={"loading": loading})))
+
+    def _lock(self, connection: "Connection[Any]") -> None:
+        """One load at a time writes; readers are not disturbed."""
+        from psycopg.sql import SQL
+
+        connection.execute(SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self.address.identifier))
+
+    def _facts(self, connection: "Connection[Any]") -> TableFacts:
+        facts = read_facts(connection, self.address)
+        if facts is None:
+            raise InputError(f"{self.address.shown}: the table was dropped; run the same command again")
+        return facts
+
+
+def _digest(files: VectorFiles) -> str:
+    """What a load of these vectors is known by when it is resumed."""
+    checksums = files.settings.get("checksums")
+    return json_digest(checksums or {part.name: file_sha256(part) for part in files.parts})[:16]
+
+
+def _check_same(address: TableAddress, there: TableFacts, wanted: TableFacts) -> None:
+    """Refuse a table of other vectors."""
+    if there.embedded.get("model") != wanted.embedded.get("model"):
+        raise InputError(f"{address.shown}: holds vectors of another model; give another table")
+    for name in ("normalize", "truncate_dim", "prompt"):
+        if there.embedded.get(name) != wanted.embedded.get(name):
+            raise InputError(
+                f"{address.shown}: holds vectors made with {name} = {there.embedded.get(name)!r}, these are made with "
+                f"{wanted.embedded.get(name)!r}; give another table"
+            )
+    for name in ("width", "similarity", "id", "columns"):
+        before, now = getattr(there, name), getattr(wanted, name)
+        if before != now:
+            raise InputError(
+                f"{address.shown}: was made with {name} = {before!r}, now it is {now!r}; give another table"
+            )
+
+
+def _tune(connection: "Connection[Any]", address: TableAddress, wanted: float) -> tuple[int, float | None]:
+    """The least effort that reaches the wanted recall@10 on rows of the table, which it then records."""
+    index = PostgresIndex(connection, address)
+    queries, effort, reached = index.sample(_TUNING_QUERIES), _EFFORTS[0], None
+    if len(queries) > 1:
+        nearest = index.distances(queries, DEPTH, exact=True)
+        for effort in _EFFORTS:
+            found = index.distances(queries, DEPTH, effort=effort)
+            reached = float(np.mean([_recall(*one) for one in zip(found, nearest, strict=True)]))
+            if reached >= wanted:
+                break
+    facts = read_facts(connection, address) or index.facts
+    connection.execute(comment(address, facts.model_copy(update={"effort": effort, "recall": reached})))
+    return effort, reached
+
+
+def _recall(found: list[float], nearest: list[float]) -> float:
+    """The share of the nearest rows that were found; equal distances count alike."""
+    return sum(distance <= nearest[-1] + 1e-9 for distance in found) / len(nearest)
