@@ -370,6 +370,18 @@ def test_rows_that_are_nowhere_and_no_network(monkeypatch, capfd, tiny_bert, tmp
     assert_one_line(code, output, last, *told)
 
 
+def test_a_task_of_a_suite_whose_rows_are_nowhere_is_left_out(monkeypatch, caplog, tiny_bert, data):
+    def no_network(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr("layerwise.data.fetch.urlopen", no_network)
+    (data / "sts" / "sts12.parquet").unlink()
+    assert list(call_json("evaluate", tiny_bert, "--suite", "sts", "--data", data)["tasks"]) == SEVEN[1:]
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("sts12 is left out: its rows are not on this machine: ")
+    assert warning.endswith("or put sts/sts12.parquet into a data folder (--data, LAYERWISE_DATA)")
+
+
 def test_a_mistake_is_told_before_a_model_is_loaded(monkeypatch, capfd, tmp_path):
     """A missing data folder need not wait for a model."""
     monkeypatch.setattr("layerwise.evaluate.load.load_subject", lambda *_, **__: pytest.fail("a model was loaded"))

@@ -1,5 +1,6 @@
 """`layerwise evaluate MODEL`: scores with their protocol."""
 
+import logging
 import sys
 import time
 from functools import cached_property
@@ -14,6 +15,8 @@ from layerwise.cli.screen import print_json, print_line, print_table, say_error
 from layerwise.errors import InputError
 from layerwise.extras import require
 from layerwise.files import check_writable
+
+log = logging.getLogger(__name__)
 
 EACH = "each"  # as a mix: every single layer
 _TEXTS, _FIGURES = (".json", ".md", ".csv"), (".svg", ".png")
@@ -140,7 +143,7 @@ def _available(tasks: "list[Task]", named: set[str], data: str | None) -> "list[
         except InputError as error:
             if task.name in named or len(tasks) == 1:
                 raise
-            say_error(f"{task.name} is left out: {error}")
+            log.warning("%s is left out: its rows are not on this machine: %s", task.name, error)
             continue
         available.append(task)
     if not available:
