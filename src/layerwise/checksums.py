@@ -1,11 +1,12 @@
-"""Checksums of a folder's files, written beside them: a bit that a disk has changed is noticed when they are read."""
+"""Checksums of a folder's files, beside them, and of a JSON file, in it: a bit that a disk has changed is noticed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from layerwise.digests import file_sha256
+from layerwise.digests import file_sha256, json_digest
 from layerwise.errors import InputError
-from layerwise.files import read_json, write_json
+from layerwise.files import plain_json, read_json, write_json
 
 CHECKSUMS = "checksums.json"
 
@@ -26,6 +27,20 @@ def changed_files(folder: Path) -> list[str]:
     except InputError:
         return [CHECKSUMS]
     return [name for name, expected in checksums.items() if _sha256(folder, name) != expected]
+
+
+def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object with a digest of itself."""
+    plain = plain_json(value)
+    write_json(path, plain | {"digest": json_digest(plain)})
+
+
+def read_checked_json(path: Path) -> dict[str, Any]:
+    """What `write_checked_json` wrote; an error where it is damaged."""
+    value = read_json(path)
+    if value.pop("digest", None) != json_digest(value):
+        raise InputError(f"{path}: is damaged: its digest differs; remove it")
+    return value
 
 
 def _sha256(folder: Path, name: str) -> str:

@@ -1,7 +1,10 @@
 """`layerwise evaluate`: figures and protocol for people and programs, files, and one line for every mistake."""
 
 import csv
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +32,8 @@ kind = "classification"
 file = "topics.csv"
 suite = "mine"
 """
+
+LAYERS = [(), ("--layers", "1,2 @ cls"), ("--layers", "each")]  # the model's mix, another, all layers
 
 
 def write_csv(path: Path, rows: list[dict]) -> None:
@@ -72,6 +77,13 @@ def test_the_table_says_the_same(tiny_bert, mine):
     assert f"{found['tasks']['mine']['spearman']:.2f}" in shown
     assert "protocol senteval" in shown
     assert f"{DEPTH} @ mean" in shown
+
+
+def test_each_layer_is_every_layer(tiny_bert, mine):
+    asked = ("evaluate", tiny_bert, "--tasks", mine / "my.toml")
+    assert call_json(*asked, "--layers", "each") == call_json(*asked, "--every-layer")
+    others = call_json(*asked, "--layers", "each", "--layers", "1,2", "--pooling", "mean")
+    assert [run["mix"] for run in others["runs"]] == ["1,2 @ mean", *layer_mixes(DEPTH, ("mean",))]
 
 
 def test_every_layer_by_every_pooling(tiny_bert, mine):
@@ -137,20 +149,36 @@ def test_files_in_every_format(tiny_bert, mine):
 def test_a_second_run_takes_what_is_stored_and_fresh_does_not(tiny_bert, mine, monkeypatch):
     found = call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml")
     scored = []
-    monkeypatch.setattr("layerwise.evaluate.subjects.kind_of", lambda *given: scored.append(given) or 1 / 0)
+    monkeypatch.setattr("layerwise.evaluate.problems.problem_of", lambda *given: scored.append(given) or 1 / 0)
     assert call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml") == found
     with pytest.raises(ZeroDivisionError):
         call("evaluate", tiny_bert, "--tasks", mine / "my.toml", "--fresh")
     assert len(scored) == 1
 
 
-@pytest.mark.parametrize("layers", [(), ("--layers", "1,2 @ cls"), ("--every-layer",)])
+def test_where_all_is_stored_neither_torch_is_imported_nor_rows_read(tiny_bert, mine):
+    asked = [("evaluate", str(tiny_bert), "--tasks", str(mine / "my.toml"), *layers) for layers in LAYERS]
+    for words in asked:
+        call(*words)
+    script = (
+        "import sys; from layerwise.cli.app import app\n"
+        f"for words in {asked!r}: app(list(words), standalone_mode=False)\n"
+        "print([name for name in ('torch', 'transformers', 'scipy', 'sklearn', 'pyarrow') if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert ended.stdout.splitlines()[-1] == "[]"
+    assert ended.stdout.count("the result was stored before (--fresh") == 2
+    assert f"all {3 * (DEPTH + 1)} results were stored before (--fresh" in ended.stdout
+    assert len(re.findall(r"; all of it \d+\.\d s", ended.stdout)) == 3
+
+
+@pytest.mark.parametrize("layers", LAYERS)
 def test_where_all_is_stored_no_model_is_loaded(tiny_bert, mine, monkeypatch, layers):
     asked = ("evaluate", tiny_bert, "--tasks", mine / "my.toml", *layers)
     first = call_json(*asked)
     monkeypatch.setattr("layerwise.model.LayerModel.load", lambda *_, **__: pytest.fail("a model was loaded"))
     assert call_json(*asked) == first
-    assert "results were stored before" in call(*asked)
+    assert "stored before (--fresh" in call(*asked)
 
 
 def test_a_remembered_model_is_loaded_where_a_result_is_missing(tiny_bert, mine):
@@ -186,7 +214,7 @@ def test_a_damaged_memory_is_not_used(tiny_bert, mine):
     path.write_text(path.read_text().replace('"4 @ mean"', '"3 @ mean"'))
     assert call_json(*asked) == first
     call("cache", "clear")
-    assert list(ResultStore().memory.glob("*")) == []
+    assert [*ResultStore().memory.glob("*"), *ResultStore().rows.glob("*")] == []
 
 
 def test_what_was_stored_and_what_was_written_is_said(tiny_bert, mine):
@@ -195,7 +223,7 @@ def test_what_was_stored_and_what_was_written_is_said(tiny_bert, mine):
     assert "stored before" not in first
     written = "".join(first.splitlines()).partition("time by task")[0].split("wrote ")[1:]
     assert [path.split("/")[-1] for path in written] == ["a.json", "a.md"]
-    assert "1 of 2 results were stored before (--fresh scores them again)" in call(*asked, "--layers", "1")
+    assert "1 of 2 results were stored before (--fresh scores again)" in call(*asked, "--layers", "1")
     assert "stored before" not in call(*asked, "--fresh")
 
 
@@ -205,11 +233,11 @@ def test_stopped_by_hand_it_says_how_to_go_on(tiny_bert, mine, monkeypatch, capf
 
     asked = ("evaluate", tiny_bert, "--tasks", mine / "my.toml")
     with monkeypatch.context() as patch:
-        patch.setattr("layerwise.evaluate.subjects.kind_of", stop)
+        patch.setattr("layerwise.evaluate.problems.problem_of", stop)
         code, output, error = run_main(patch, capfd, *asked)
     assert (code, output, error) == (130, "", "error: interrupted; there was no result yet\n")
     call(*asked, "--layers", "1")
-    monkeypatch.setattr("layerwise.evaluate.subjects.kind_of", stop)
+    monkeypatch.setattr("layerwise.evaluate.problems.problem_of", stop)
     code, output, error = run_main(monkeypatch, capfd, *asked, "--layers", "1", "--layers", "2")
     assert (code, output) == (130, "")
     assert error == "error: interrupted; results so far are stored: run the same command again to resume\n"
@@ -340,6 +368,18 @@ def test_rows_that_are_nowhere_and_no_network(monkeypatch, capfd, tiny_bert, tmp
     last = error.splitlines()[-1]  # before it, what is being fetched
     told = ("cannot be fetched", "run `layerwise data fetch`, or put sts/sts12.parquet into a data folder (--data")
     assert_one_line(code, output, last, *told)
+
+
+def test_a_task_of_a_suite_whose_rows_are_nowhere_is_left_out(monkeypatch, caplog, tiny_bert, data):
+    def no_network(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr("layerwise.data.fetch.urlopen", no_network)
+    (data / "sts" / "sts12.parquet").unlink()
+    assert list(call_json("evaluate", tiny_bert, "--suite", "sts", "--data", data)["tasks"]) == SEVEN[1:]
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("sts12 is left out: its rows are not on this machine: ")
+    assert warning.endswith("or put sts/sts12.parquet into a data folder (--data, LAYERWISE_DATA)")
 
 
 def test_a_mistake_is_told_before_a_model_is_loaded(monkeypatch, capfd, tmp_path):

@@ -48,7 +48,7 @@ def test_figures_of_three_kinds_and_the_stored_second_run(tiny_bert, mine, monke
     monkeypatch.setattr("layerwise.evaluate.load.LayerModel.load", lambda *_, **__: pytest.fail("the model was loaded"))
     assert call_json("evaluate", tiny_bert, "--tasks", mine / "tasks.toml", "-o", mine / "b.json") == made
     told = call("evaluate", tiny_bert, "--tasks", mine / "tasks.toml")
-    assert "3 of 3 results were stored before" in told
+    assert "all 3 results were stored before" in told
     assert "time by task: each under 1 s; reading rows" in told
     compared = call_json("compare", mine / "a.json", mine / "b.json", "--resamples", "20")
     assert all(line["gain"]["mean"] == 0 for line in compared["tasks"].values())
@@ -68,7 +68,7 @@ def test_the_matrix_of_tasks_by_layers(tiny_bert, mine):
 def test_a_heat_map_needs_layers(tiny_bert, mine, monkeypatch, capfd):
     options = ("--tasks", mine / "tasks.toml", "-o", mine / "map.png")
     ended = run_main(monkeypatch, capfd, "evaluate", tiny_bert, *options)
-    assert_one_line(*ended, "map.png: a heat map shows layers: add --every-layer, or write .json, .md or .csv")
+    assert_one_line(*ended, "map.png: a heat map shows layers: add --layers each, or write .json, .md or .csv")
 
 
 def test_suites_name_the_tasks_of_the_catalogue():

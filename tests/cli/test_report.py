@@ -245,7 +245,7 @@ def test_every_layer_on_tasks(tiny_bert, tiny_folders, files, tmp_path, monkeypa
     assert f"--tasks {scored}" in words
     page.unlink()
     ended = run_main(monkeypatch, capfd, *report, "--tasks", single)
-    assert_one_line(*ended, "single.json: has no single layers; write it by layerwise evaluate MODEL --every-layer")
+    assert_one_line(*ended, "single.json: has no single layers; write it by layerwise evaluate MODEL --layers each")
     other = next(path for name, path in tiny_folders.items() if path != tiny_bert)
     ended = run_main(monkeypatch, capfd, "report", other, *report[2:], "--tasks", scored)
     assert_one_line(*ended, "whose weights are others; evaluate this model")

@@ -19,6 +19,7 @@ from layerwise.data import Task, load_task
 from layerwise.errors import InputError, MissingExtraError
 from layerwise.evaluate import LayerSubject, MtebEncoder, Protocol, TaskEvaluator, evaluate
 from layerwise.model import Head, LayerModel
+from support.mteb_tasks import mteb_sts_task
 from support.tiny import SENTENCES, WORDS
 
 
@@ -207,43 +208,12 @@ def test_mteb_evaluates_our_models(tmp_path, tiny_layers, pairs_task, monkeypatc
     if find_spec("pytrec_eval") is None:  # it has no wheel for every machine, and scores retrieval only
         monkeypatch.setitem(sys.modules, "pytrec_eval", ModuleType("pytrec_eval"))
     mteb = pytest.importorskip("mteb")
-    from datasets import Dataset
-    from mteb.abstasks.sts import AbsTaskSTS
-    from mteb.abstasks.task_metadata import TaskMetadata
-
     rows = load_task(pairs_task)
     rows = rows.pick(rows.splits["test"])
-
-    class Pairs(AbsTaskSTS):
-        metadata = TaskMetadata(
-            name="OurPairs",
-            description="Pairs of a test",
-            reference=None,
-            dataset={"path": "none/none", "revision": "1"},
-            type="STS",
-            category="t2t",
-            modalities=["text"],
-            eval_splits=["test"],
-            eval_langs=["eng-Latn"],
-            main_score="cosine_spearman",
-            date=None,
-            domains=None,
-            task_subtypes=None,
-            license=None,
-            annotations_creators=None,
-            dialect=None,
-            sample_creation=None,
-            bibtex_citation=None,
-        )
-        min_score, max_score = 0, 5
-
-        def load_data(self, **_):
-            columns = {"sentence1": rows.left, "sentence2": rows.right, "score": rows.labels}
-            self.dataset = {"test": Dataset.from_dict(columns)}
-            self.data_loaded = True
-
+    columns = {"sentence1": rows.left, "sentence2": rows.right, "score": rows.labels}
+    task = mteb_sts_task("OurPairs", columns, highest=5)
     bridge = MtebEncoder(LayerModel(tiny_layers.encoder, "1,3"), name="me/tiny")
-    found = mteb.evaluate(bridge, [Pairs()], cache=None, show_progress_bar=False)
+    found = mteb.evaluate(bridge, [task], cache=None, show_progress_bar=False)
     ours = evaluate(LayerSubject(tiny_layers, ["1,3"]), [pairs_task]).runs[0].results["pairs"]
     scores = found.task_results[0].scores["test"][0]
     assert scores["cosine_spearman"] == pytest.approx(ours.figures["spearman"] / 100, abs=1e-5)

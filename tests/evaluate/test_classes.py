@@ -201,9 +201,9 @@ def test_what_decides_a_score_and_which_rows_it_is_of():
     assert kind_of(search).settings(search, Protocol("lc")) == kind_of(search).settings(search, protocol)
     rows, _ = some_rows(("train", "dev", "test"))
     with pytest.raises(InputError, match="--split dev is for STS; task 'classes' is scored on its test rows"):
-        kind_of(rows.task).scored(rows, protocol)  # dev rows choose, they are not scored
-    assert kind_of(rows.task).scored(rows, Protocol()).tolist() == rows.splits["test"].tolist()
-    assert len(kind_of(rows.task).scored(rows, Protocol("lc"))) == ROWS
+        kind_of(rows.task).scored(rows.task, rows.splits, protocol)  # dev rows choose, they are not scored
+    assert kind_of(rows.task).scored(rows.task, rows.splits, Protocol()) == "test"
+    assert kind_of(rows.task).scored(rows.task, rows.splits, Protocol("lc")) is None
 
 
 @pytest.mark.parametrize(

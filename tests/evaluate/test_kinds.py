@@ -17,6 +17,7 @@ from layerwise.evaluate import (
     layer_mixes,
 )
 from layerwise.evaluate.kinds import EVALUATED
+from layerwise.evaluate.problems import REDRAWS
 from support.row_files import write
 from support.tiny import DEPTH, WORDS
 
@@ -62,7 +63,7 @@ def tasks(tmp_path_factory) -> dict[str, Task]:
 
 
 def test_every_kind_has_a_declaration_and_a_way_to_be_evaluated():
-    assert set(EVALUATED) == set(KINDS)
+    assert set(EVALUATED) == set(REDRAWS) == set(KINDS)
     assert set(MTEB) < set(KINDS)
 
 

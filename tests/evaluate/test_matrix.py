@@ -67,7 +67,7 @@ def test_a_heat_map_has_a_row_for_each_task_and_pooling(evaluation):
     assert np.nanmax(shares) == pytest.approx(100)
     dots = drawing.axes[0].collections[1].get_offsets()
     assert len(dots) == TASKS
-    with pytest.raises(InputError, match="a heat map is of single layers; evaluate with --every-layer"):
+    with pytest.raises(InputError, match="a heat map is of single layers; evaluate with --layers each"):
         Matrix.of([run((0, 1), "mean", [1.0])]).draw()
 
 

@@ -12,6 +12,8 @@ from layerwise.errors import InputError
 from layerwise.evaluate import LayerSubject, MtebEncoder, evaluate, read_mteb_folder
 from layerwise.model import LayerModel
 from support.commands import assert_one_line, call, call_json, run_main
+from support.mteb_tasks import mteb_sts_task
+from support.pair_files import made_up_sentences
 
 pytest.importorskip("datasets")
 
@@ -26,38 +28,9 @@ def mteb():
 
 
 def sts_task(name: str, seed: int):
-    from datasets import Dataset
-    from mteb.abstasks.sts import AbsTaskSTS
-    from mteb.abstasks.task_metadata import TaskMetadata
-
-    from support.pair_files import made_up_sentences
-
     left, right = made_up_sentences()
     columns = {"sentence1": left, "sentence2": right, "score": np.random.default_rng(seed).random(len(left)).tolist()}
-    unknown = ("date", "domains", "task_subtypes", "license", "annotations_creators", "dialect", "sample_creation")
-
-    class Pairs(AbsTaskSTS):
-        metadata = TaskMetadata(
-            name=name,
-            description="Pairs of a test",
-            reference=None,
-            dataset={"path": "none/none", "revision": "1"},
-            type="STS",
-            category="t2t",
-            modalities=["text"],
-            eval_splits=["test"],
-            eval_langs=["eng-Latn"],
-            main_score="cosine_spearman",
-            bibtex_citation=None,
-            **dict.fromkeys(unknown),
-        )
-        min_score, max_score = 0, 1
-
-        def load_data(self, **_):
-            self.dataset = {"test": Dataset.from_dict(columns)}
-            self.data_loaded = True
-
-    return Pairs(), columns
+    return mteb_sts_task(name, columns), columns
 
 
 @pytest.fixture(scope="module")

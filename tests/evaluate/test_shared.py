@@ -109,7 +109,7 @@ def test_every_layer_is_there_from_the_same_pass(sets):
 
 def test_a_second_run_reads_nothing_and_scores_nothing(sets, monkeypatch):
     before = sets.read
-    monkeypatch.setattr("layerwise.evaluate.subjects.kind_of", lambda *_: pytest.fail("scored again"))
+    monkeypatch.setattr("layerwise.evaluate.problems.problem_of", lambda *_: pytest.fail("scored again"))
     again = evaluate(LayerSubject(sets.model, layer_mixes(12)), sets.tasks, data=sets.data, store=sets.store)
     assert sets.read == before
     for one, other in zip(sets.found, again, strict=True):
@@ -119,7 +119,7 @@ def test_a_second_run_reads_nothing_and_scores_nothing(sets, monkeypatch):
 @pytest.mark.slow  # made-up subsets are in test_evaluate_store; stsb has none
 @pytest.mark.parametrize("evaluated", [ALL], indirect=True, ids=["all"])
 def test_averages_over_subsets_are_stored_too(sets, monkeypatch):
-    monkeypatch.setattr("layerwise.evaluate.subjects.kind_of", lambda *_: pytest.fail("scored again"))
+    monkeypatch.setattr("layerwise.evaluate.problems.problem_of", lambda *_: pytest.fail("scored again"))
     weighted = Protocol(aggregation="wmean")
     subject = LayerSubject(sets.model, ["last"])
     found = evaluate(subject, find_tasks(["sts13"]), data=sets.data, store=sets.store, protocol=weighted)

@@ -12,7 +12,7 @@ from layerwise.data import load_task
 from layerwise.errors import InputError
 from layerwise.evaluate import HostSubject, LayerSubject, Protocol, correlations, evaluate, score_sts
 from layerwise.evaluate.sts import score_splits
-from layerwise.evaluate.subjects import check_finite
+from layerwise.evaluate.subject import check_finite
 from layerwise.model import LayerModel
 from layerwise.search import random_splits
 

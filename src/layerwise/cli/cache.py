@@ -78,10 +78,11 @@ def _results() -> "list[Path]":
 
 
 def _remembered() -> "list[Path]":
+    """What is kept of models and of rows that were read before."""
     from layerwise.evaluate import ResultStore
 
-    folder = ResultStore().memory
-    return sorted(folder.glob("*.json")) if folder else []
+    store = ResultStore()
+    return sorted(path for folder in (store.memory, store.rows) if folder for path in folder.glob("*.json"))
 
 
 def _row(entry: "CacheEntry") -> tuple[str, ...]:

@@ -1,9 +1,11 @@
 """`layerwise evaluate MODEL`: scores with their protocol."""
 
+import logging
 import sys
 import time
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,11 +16,14 @@ from layerwise.errors import InputError
 from layerwise.extras import require
 from layerwise.files import check_writable
 
+log = logging.getLogger(__name__)
+
+EACH = "each"  # as a mix: every single layer
 _TEXTS, _FIGURES = (".json", ".md", ".csv"), (".svg", ".png")
 
 if TYPE_CHECKING:
     from layerwise.data import Task
-    from layerwise.evaluate import Evaluation, TaskResult, Variant
+    from layerwise.evaluate import Evaluation, Subject, TaskResult, Variant
 
 
 @loads_model
@@ -36,13 +41,14 @@ def evaluate(
     ] = None,
     layers: Annotated[
         list[str] | None,
-        typer.Option(help="A mix instead of the model's (repeat); 'search' with --protocol lc."),
+        typer.Option(
+            help="A mix instead of the model's (repeat); 'each' is every layer by every pooling; 'search' with "
+            "--protocol lc."
+        ),
     ] = None,
-    every_layer: Annotated[
-        bool, typer.Option("--every-layer", metavar="", help="Every layer by every pooling.")
-    ] = False,
+    every_layer: Annotated[bool, typer.Option("--every-layer", metavar="", help="The same as --layers each.")] = False,
     poolings: Annotated[
-        str | None, typer.Option("--pooling", help="For --every-layer and search: of mean, cls, max.")
+        str | None, typer.Option("--pooling", help="For --layers each and search: of mean, cls, max.")
     ] = None,
     protocol: Annotated[str, typer.Option(help="senteval, senteval-mlp or lc.")] = "senteval",
     aggregate: Annotated[str, typer.Option(help="Headline of STS over subsets: all, mean or wmean.")] = "all",
@@ -52,7 +58,7 @@ def evaluate(
     out: Annotated[
         list[Path] | None,
         typer.Option(
-            "--out", "-o", help="Write *.json (for compare), *.md, *.csv or, of --every-layer, *.svg or *.png (repeat)."
+            "--out", "-o", help="Write *.json (for compare), *.md, *.csv or, of --layers each, *.svg or *.png (repeat)."
         ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", metavar="", help="Score again what was stored before.")] = False,
@@ -63,31 +69,28 @@ def evaluate(
     """Evaluate a model on STS, transfer, clustering, retrieval or your own tasks; the same command resumes."""
     from layerwise.data import find_tasks
 
+    started = time.perf_counter()
+    mixes = [mix for mix in layers or () if mix.strip() != EACH]
+    every_layer = every_layer or len(mixes) < len(layers or ())
     names = [name.strip() for text in tasks or () for name in text.split(",") if name.strip()]
     if tasks and not names:
         raise InputError("--tasks names no task; leave it out for the suite sts, or see `layerwise data list`")
     named = {task.name for task in find_tasks(names)}
     _check_out(out or [], every_layer=every_layer)
-    from layerwise.evaluate import Matrix, Protocol, ResultStore, check_layers, load_subject  # takes seconds
+    from layerwise.evaluate import Matrix, Protocol, ResultStore
     from layerwise.evaluate import evaluate as run
 
     how = Protocol(protocol, aggregate, split, _seeds(seeds))
-    if poolings and not every_layer and layers != ["search"]:
-        raise InputError(f"--pooling is for --every-layer and the search; write --layers 'last @ {poolings}' instead")
+    if poolings and not every_layer and mixes != ["search"]:
+        raise InputError(f"--pooling is for --layers each and the search; write --layers 'last @ {poolings}' instead")
     token_poolings = (poolings or ("mean,cls,max" if every_layer else "mean")).split(",")
-    check_layers(layers or (), token_poolings, every_layer=every_layer)
+    store = ResultStore(fresh=fresh)
+    choice = {"layers": mixes, "every_layer": every_layer, "poolings": token_poolings, **loading}
+    wanted = _Wanted(model, choice, store.memory)
+    wanted.check()
     suites = suite.split(",") if suite else () if names else ("sts",)
     chosen = _available(find_tasks(names, suites), named, data)
-    store = ResultStore(fresh=fresh)
-    subject = load_subject(
-        model,
-        layers=layers or (),
-        every_layer=every_layer,
-        poolings=token_poolings,
-        show_progress_bar=sys.stderr.isatty(),
-        memory=store.memory,
-        **loading,
-    )
+    subject = wanted.subject
     total = len(chosen) * len(subject.variants)
     watch = _Watch(total)
     try:
@@ -107,7 +110,7 @@ def evaluate(
         print_json(evaluation.as_dict() | matrix)
     else:
         _show(evaluation, out or [], store.taken, total)
-        print_line(watch.times)
+        print_line(f"{watch.times}; all of it {time.perf_counter() - started:.1f} s")
 
 
 def _seeds(text: str | None) -> tuple[int, ...]:
@@ -122,7 +125,7 @@ def _check_out(paths: list[Path], *, every_layer: bool) -> None:
         if path.suffix not in (*_TEXTS, *_FIGURES):
             raise InputError(f"{path}: its ending {path.suffix!r} is not one of {', '.join((*_TEXTS, *_FIGURES))}")
         if path.suffix in _FIGURES and not every_layer:
-            raise InputError(f"{path}: a heat map shows layers: add --every-layer, or write .json, .md or .csv")
+            raise InputError(f"{path}: a heat map shows layers: add --layers each, or write .json, .md or .csv")
         if path.suffix in _FIGURES:
             require("report", "a figure", "matplotlib")
         check_writable(path)
@@ -140,12 +143,52 @@ def _available(tasks: "list[Task]", named: set[str], data: str | None) -> "list[
         except InputError as error:
             if task.name in named or len(tasks) == 1:
                 raise
-            say_error(f"{task.name} is left out: {error}")
+            log.warning("%s is left out: its rows are not on this machine: %s", task.name, error)
             continue
         available.append(task)
     if not available:
         raise InputError("none of the tasks is here or can be fetched; see `layerwise data list`, or name --data")
     return available
+
+
+class _Wanted:
+    """The model that is evaluated: one that was loaded before is remembered, and loaded where it must embed.
+
+    Torch, whose import takes seconds, is imported where a mix must be checked or a model loaded.
+    """
+
+    def __init__(self, model: str, choice: dict[str, Any], memory: Path | None) -> None:
+        self._model, self._choice, self._memory = model, choice, memory
+
+    def check(self) -> None:
+        """Refuse layers that are none, before rows are fetched; those of a remembered model were checked before."""
+        from layerwise.encoder import is_default, local_model
+
+        on_disk = is_default(self._model) or local_model(self._model)
+        is_own_mix = not self._choice["layers"] and not self._choice["every_layer"]
+        if is_own_mix or (on_disk and self._remembered):
+            return
+        from layerwise.evaluate import check_layers
+
+        check_layers(self._choice["layers"], self._choice["poolings"], every_layer=self._choice["every_layer"])
+
+    @cached_property
+    def subject(self) -> "Subject":
+        """As it is remembered, or loaded."""
+        return self._remembered or self._load(self._memory)
+
+    @cached_property
+    def _remembered(self) -> "Subject | None":
+        if self._memory is None:
+            return None
+        from layerwise.evaluate import Memory
+
+        return Memory.of(self._memory, self._model, **self._choice).recall(self._load)
+
+    def _load(self, memory: Path | None = None) -> "Subject":
+        from layerwise.evaluate import load_subject
+
+        return load_subject(self._model, show_progress_bar=sys.stderr.isatty(), memory=memory, **self._choice)
 
 
 class _Watch:
@@ -210,4 +253,5 @@ def _show(evaluation: "Evaluation", written: list[Path], stored: int, total: int
         if note:
             print_line(note)
     if stored:
-        print_line(f"{stored} of {total} results were stored before (--fresh scores them again)")
+        what = f"{stored} of {total} results were" if stored < total else f"all {total} results were"
+        print_line(f"{what if total > 1 else 'the result was'} stored before (--fresh scores again)")

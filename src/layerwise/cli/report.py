@@ -52,7 +52,7 @@ def report(
         typer.Option(help="Show prompts and token poolings too: auto, names by commas, or a file (see search)."),
     ] = None,
     tasks: Annotated[
-        Path | None, typer.Option(help="Show every layer on tasks: a result of evaluate --every-layer -o FILE.json.")
+        Path | None, typer.Option(help="Show every layer on tasks: a result of evaluate --layers each -o FILE.json.")
     ] = None,
     data: DataFolder = None,
     as_json: AsJson = False,
@@ -73,7 +73,7 @@ def report(
     if pairs is not None:
         check_pairs(pairs)
     if tasks is not None:
-        check_file(tasks, "give a result of `layerwise evaluate MODEL --every-layer -o FILE.json`")
+        check_file(tasks, "give a result of `layerwise evaluate MODEL --layers each -o FILE.json`")
     from layerwise.encoder import prompts_for
     from layerwise.measures import ModelOnPairs  # takes seconds: the mistakes above are reported first
     from layerwise.model import LayerModel

@@ -41,6 +41,11 @@ class TaskKind:
     binary: bool = False
 
 
+def _texts_with_classes(*metrics: str) -> TaskKind:
+    columns = {"left": "text", "label": "label"}
+    return TaskKind(columns, required=tuple(columns), metrics=metrics, classes=True)
+
+
 KINDS: Registry[TaskKind] = Registry("kind")
 KINDS.register("sts")(
     TaskKind(
@@ -49,14 +54,7 @@ KINDS.register("sts")(
         metrics=("spearman", "pearson"),
     )
 )
-KINDS.register("classification")(
-    TaskKind(
-        columns={"left": "text", "label": "label"},
-        required=("left", "label"),
-        metrics=("accuracy", "f1"),
-        classes=True,
-    )
-)
+KINDS.register("classification")(_texts_with_classes("accuracy", "f1"))
 KINDS.register("retrieval")(
     TaskKind(
         columns={"left": "query", "right": "passage"},
@@ -71,22 +69,8 @@ KINDS.register("reranking")(
         metrics=("map", "mrr", "ndcg@10"),
     )
 )
-KINDS.register("clustering")(
-    TaskKind(
-        columns={"left": "text", "label": "label"},
-        required=("left", "label"),
-        metrics=("v_measure", "v_measure_sampled"),
-        classes=True,
-    )
-)
-KINDS.register("fewshot")(
-    TaskKind(
-        columns={"left": "text", "label": "label"},
-        required=("left", "label"),
-        metrics=("accuracy", "f1_macro"),
-        classes=True,
-    )
-)
+KINDS.register("clustering")(_texts_with_classes("v_measure", "v_measure_sampled"))
+KINDS.register("fewshot")(_texts_with_classes("accuracy", "f1_macro"))
 KINDS.register("pair-classification")(
     TaskKind(
         columns={"left": "sentence1", "right": "sentence2", "label": "label"},

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from layerwise.doors import door
 
 if TYPE_CHECKING:
+    from layerwise.encoder.arrays import Array
     from layerwise.encoder.batches import Batch, padded_texts, token_batches
     from layerwise.encoder.blocks import even_blocks, keep_in_config, model_with_blocks
     from layerwise.encoder.cache import CacheEntry, ViewCache, ViewKey
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     )
     from layerwise.encoder.smollm import smollm2_folder
     from layerwise.encoder.streaming import (
-        Array,
         Progress,
         ahead,
         no_progress,

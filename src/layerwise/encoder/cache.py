@@ -22,7 +22,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from layerwise.digests import json_digest
-from layerwise.encoder.streaming import Array
+from layerwise.encoder.arrays import Array
 from layerwise.errors import InputError
 from layerwise.files import new_mapped_array
 from layerwise.places import default_cache_folder

@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from layerwise.digests import json_digest
-from layerwise.encoder.streaming import Array
+from layerwise.encoder.arrays import Array
 from layerwise.errors import InputError, ModelError
 from layerwise.files import read_json, write_json
 from layerwise.muted import muted

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from layerwise.digests import text_digest
+from layerwise.encoder.arrays import Array
 from layerwise.encoder.blocks import model_with_blocks
 from layerwise.encoder.cache import ViewCache, ViewKey
 from layerwise.encoder.dropout import dropout_on
@@ -24,7 +25,6 @@ from layerwise.encoder.onnx import Int8Reader, OnnxReader
 from layerwise.encoder.pooling import POOLINGS, pooled_mask
 from layerwise.encoder.prompts import PLAIN, Prompt, by_prompt, parse_pooling
 from layerwise.encoder.streaming import (
-    Array,
     Forward,
     Progress,
     TokenBudget,

@@ -18,8 +18,9 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 from layerwise.digests import file_sha256, text_digest
+from layerwise.encoder.arrays import Array
 from layerwise.encoder.int8 import Int8Plan, load_plan, measure_loss, quantise
-from layerwise.encoder.streaming import Array, Forward
+from layerwise.encoder.streaming import Forward
 from layerwise.encoder.taps import probe_inputs
 from layerwise.errors import ModelError
 from layerwise.extras import require

@@ -14,14 +14,13 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from layerwise.encoder.arrays import Array
 from layerwise.encoder.batches import Batch, Rows, token_batches
 from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer
 from layerwise.errors import ModelError, is_memory_shortage
 
-Array = NDArray[np.float32]
 Forward = Callable[..., Tensor]  # of tokens and mask, and of the places of the tokens that are pooled in a prompt
 Progress = Callable[[int], object]
 S = TypeVar("S")

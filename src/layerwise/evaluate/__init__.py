@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from layerwise.evaluate.mteb_results import load_evaluation, read_mteb_folder
     from layerwise.evaluate.protocol import PROTOCOLS, Protocol, SearchSetting
     from layerwise.evaluate.ranking import Difference, Ranked, Ranking, rank_runs
+    from layerwise.evaluate.remembered import Memory
     from layerwise.evaluate.results import (
         Evaluation,
         Run,
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from layerwise.evaluate.retrieval import faiss_module, score_retrieval, search_task
     from layerwise.evaluate.store import ResultStore
     from layerwise.evaluate.sts import correlations, cosine, flat, score_sts, spearman
-    from layerwise.evaluate.subjects import HostSubject, LayerSubject, Subject, Variant, layer_mixes
+    from layerwise.evaluate.subject import Subject, Variant
+    from layerwise.evaluate.subjects import HostSubject, LayerSubject, layer_mixes
     from layerwise.evaluate.suite import evaluate, versions
     from layerwise.kinds.problem import Outcome, over_seeds
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
-from layerwise.evaluate.kinds import redraw_of
+from layerwise.evaluate.problems import redraw_of
 from layerwise.evaluate.results import Run, TaskResult
 from layerwise.kinds import Redraw
 from layerwise.search import Gain, check_seed, redraw_spearman, summarise

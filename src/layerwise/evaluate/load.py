@@ -17,10 +17,12 @@ from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.remembered import Memory
 from layerwise.evaluate.scoring import sides
 from layerwise.evaluate.sts import search_splits
-from layerwise.evaluate.subjects import HostSubject, LayerSubject, Subject, Variant, layer_mixes
+from layerwise.evaluate.subject import Subject, Variant
+from layerwise.evaluate.subjects import HostSubject, LayerSubject, layer_mixes
 from layerwise.kinds import Outcome
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
+from layerwise.postprocess import FittedOn
 from layerwise.search import LARGE, TransferProtocol, TransferSearch
 
 log = logging.getLogger(__name__)
@@ -89,9 +91,7 @@ def load_subject(
     load = partial(_load, name, layers, every_layer, poolings, show_progress_bar, options)
     if memory is None:
         return load()
-    where = {key: options[key] for key in ("revision", "trust_remote_code") if key in options}
-    choice = {"options": options, "layers": layers, "every_layer": every_layer, "poolings": poolings}
-    known = Memory(memory, find_model(name, **where), choice)
+    known = Memory.of(memory, name, layers=layers, every_layer=every_layer, poolings=poolings, **options)
     subject = known.recall(load)
     if subject is None:
         subject = load()
@@ -193,9 +193,9 @@ class SearchedSubject(Subject):
         """The facts of the model."""
         return self._layers.facts()
 
-    def saw(self, texts: Sequence[str], variant: Variant) -> float | None:  # noqa: ARG002
-        """The share that the encoder saw; the model's mix and heads have no part in the search."""
-        return self._layers.saw(texts, self._layers.variants[0])
+    def records(self, variant: Variant) -> tuple[FittedOn, ...]:  # noqa: ARG002 - the same for all
+        """Of the encoder; the model's mix and heads have no part in the search."""
+        return self._layers.records(self._layers.variants[0])
 
     def embed(self, texts: Sequence[str], role: str, variants: Sequence[Variant]) -> Iterator[Array]:  # noqa: ARG002
         """Refused: each split has other layers."""

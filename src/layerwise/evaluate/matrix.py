@@ -67,7 +67,7 @@ class Matrix:
         from layerwise.plots import view_scores
 
         if any(len(run.layers) != 1 for run in self.runs):
-            raise InputError("a heat map is of single layers; evaluate with --every-layer")
+            raise InputError("a heat map is of single layers; evaluate with --layers each")
         poolings = list(dict.fromkeys(run.pooling for run in self.runs))
         layers = max(run.layers[0] for run in self.runs) + 1
         shares: dict[str, NDArray[np.float64]] = {}

@@ -9,15 +9,15 @@ from dataclasses import asdict
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from layerwise.checksums import read_checked_json, write_checked_json
 from layerwise.data import TaskRows
 from layerwise.digests import file_sha256, json_digest
-from layerwise.encoder import Array, ModelFolder
+from layerwise.encoder import Array, ModelFolder, find_model
 from layerwise.errors import InputError
 from layerwise.evaluate.protocol import Protocol
-from layerwise.evaluate.subjects import Subject, Variant, share_seen
-from layerwise.files import plain_json, read_json, write_json
+from layerwise.evaluate.subject import Subject, Variant
 from layerwise.kinds import Outcome
 from layerwise.postprocess import ENCODER, FittedOn, read_records
 from layerwise.version import __version__
@@ -43,14 +43,28 @@ class Memory:
         self._path = folder / f"{json_digest(known_by | packages)[:32]}.json"
         self._model = model
 
+    @classmethod
+    def of(
+        cls,
+        folder: Path,
+        name: str,
+        *,
+        layers: Sequence[str] = (),
+        every_layer: bool = False,
+        poolings: Sequence[str] = ("mean",),
+        **options: Any,
+    ) -> Self:
+        """Of a model and what is chosen about it, as `load_subject` takes them."""
+        where = {key: options[key] for key in ("revision", "trust_remote_code") if key in options}
+        choice = {"options": options, "layers": layers, "every_layer": every_layer, "poolings": poolings}
+        return cls(folder, find_model(name, **where), choice)
+
     def recall(self, load: Callable[[], Subject]) -> Subject | None:
         """The subject as it was; `load` loads it where it must embed. None if it is not known, or damaged."""
         if not self._path.is_file():
             return None
         try:
-            known = read_json(self._path)
-            if known.pop("digest") != json_digest(known):
-                raise ValueError
+            known = read_checked_json(self._path)
             variants = [Variant(**{**one, "layers": tuple(one["layers"])}) for one in known["variants"]]
         except (InputError, KeyError, TypeError, ValueError):
             log.warning("%s: is damaged; the model is loaded again", self._path)
@@ -62,8 +76,7 @@ class Memory:
     def keep(self, subject: Subject, *, own_mix: bool) -> None:
         """Remember a loaded subject; `own_mix` says that it embeds by the mix that the model was saved with."""
         variants = [asdict(variant) for variant in subject.variants]
-        known = plain_json({"facts": subject.facts(), "variants": variants, "own_mix": own_mix})
-        write_json(self._path, known | {"digest": json_digest(known)})
+        write_checked_json(self._path, {"facts": subject.facts(), "variants": variants, "own_mix": own_mix})
 
 
 class RememberedSubject(Subject):
@@ -78,7 +91,7 @@ class RememberedSubject(Subject):
         load: Callable[[], Subject],
     ) -> None:
         self._name, self._facts, self._variants = name, facts, list(variants)
-        self._records, self._load = records, load
+        self._records, self._load = tuple(records), load
 
     @property
     def name(self) -> str:
@@ -94,9 +107,9 @@ class RememberedSubject(Subject):
         """As they were, but for the name: the folder may have another one now."""
         return self._facts | {"model": self._name}
 
-    def saw(self, texts: Sequence[str], variant: Variant) -> float | None:  # noqa: ARG002 - the same for all
-        """By the records in the model's folder."""
-        return share_seen(self._records, texts)
+    def records(self, variant: Variant) -> tuple[FittedOn, ...]:  # noqa: ARG002 - the same for all
+        """Those in the model's folder."""
+        return self._records
 
     def embed(self, texts: Sequence[str], role: str, variants: Sequence[Variant]) -> Iterator[Array]:
         """By the loaded model."""

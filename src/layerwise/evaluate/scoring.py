@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from layerwise.classify import SentEvalProtocol, evaluate_classes, pair_features
-from layerwise.data import Task, TaskRows
+from layerwise.data import TaskRows
 from layerwise.encoder import Array
+from layerwise.evaluate.kinds import is_random
 from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.sts import score_splits, score_sts
 from layerwise.kinds import Outcome, over_seeds
@@ -53,11 +54,6 @@ def _classes(rows: TaskRows, vectors: Array, protocol: Protocol) -> Outcome:
 
 
 _SCORERS: dict[str, Scorer] = {"sts": _sts, "classification": _classes}
-
-
-def is_random(task: Task, protocol: Protocol) -> bool:
-    """Whether seeds matter: nothing is random in a regression whose setting is chosen on dev rows."""
-    return protocol.name != "senteval" or "dev" not in task.splits
 
 
 def score_classes(rows: TaskRows, left: Array, right: Array | None, protocol: Protocol) -> Outcome:

@@ -7,10 +7,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from layerwise.digests import json_digest
+from layerwise.checksums import read_checked_json, write_checked_json
 from layerwise.errors import InputError
 from layerwise.evaluate.results import TaskResult
-from layerwise.files import plain_json, read_json, write_json
 from layerwise.places import default_cache_folder
 
 log = logging.getLogger(__name__)
@@ -37,10 +36,8 @@ class ResultStore:
         if self.fresh or not path.is_file():
             return None
         try:
-            facts = read_json(path)
+            facts = read_checked_json(path)
             if facts.get("key") == _text(key):
-                if facts.pop("digest") != json_digest(facts):
-                    raise ValueError
                 result = TaskResult.of(facts)
                 self.taken += 1
                 return result
@@ -51,13 +48,17 @@ class ResultStore:
 
     def put(self, key: Mapping[str, Any], result: TaskResult) -> None:
         """Store a result."""
-        facts = plain_json({"key": _text(key), **result.as_dict()})
-        write_json(self._path(key), facts | {"digest": json_digest(facts)})
+        write_checked_json(self._path(key), {"key": _text(key), **result.as_dict()})
 
     @property
     def memory(self) -> Path | None:
         """Where models are remembered by their files, see `load_subject`; nowhere if no result is read."""
         return None if self.fresh else self.folder / "models"
+
+    @property
+    def rows(self) -> Path | None:
+        """Where facts of rows are kept by the content of their files; nowhere if no result is read."""
+        return None if self.fresh else self.folder / "rows"
 
     def _path(self, key: Mapping[str, Any]) -> Path:
         return self.folder / f"{sha256(_text(key).encode()).hexdigest()[:32]}.json"

@@ -1,10 +1,7 @@
-"""What is evaluated: a model with one or several of its layer mixes, or anything else that encodes sentences."""
+"""Subjects that are loaded: a model with one or several of its layer mixes, or anything that encodes sentences."""
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -12,76 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerwise.data import TaskRows
 from layerwise.encoder import Array, tokenizer_fingerprint
 from layerwise.errors import InputError
-from layerwise.evaluate.kinds import kind_of
-from layerwise.evaluate.protocol import Protocol
-from layerwise.kinds import Outcome
+from layerwise.evaluate.subject import Subject, Variant
 from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix
 from layerwise.model import AnyHead, FlowHead, LayerModel
-from layerwise.muted import muted
 from layerwise.postprocess import ENCODER, LAYERS, FittedOn
 
 log = logging.getLogger(__name__)
 
 _LARGEST_VIEWS = 8 * 2**30  # bytes of views of one task that are cached; beyond, embeddings are made directly
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way to embed with a subject.
-
-    Args:
-        label: The text of the mix, or another name.
-        layers: Of the mix.
-        pooling: Of the mix.
-        facts: They go into the stamp and decide whether a stored result is the same.
-        heads: The heads that follow the mix, in words.
-    """
-
-    label: str
-    layers: tuple[int, ...] = ()
-    pooling: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
-    heads: str = ""
-
-
-class Subject(ABC):
-    """What is evaluated: anything with a name, facts and embeddings."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The name in results."""
-
-    @property
-    def variants(self) -> Sequence[Variant]:
-        """The ways to embed, one result each."""
-        return [Variant("as it encodes")]
-
-    @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Hashes and settings, the same for all variants."""
-
-    @abstractmethod
-    def embed(self, texts: Sequence[str], role: str, variants: Sequence[Variant]) -> Iterator[Array]:
-        """Embeddings (texts, width) by each of the variants; `role` is "query", "document" or nothing."""
-
-    def saw(self, texts: Sequence[str], variant: Variant) -> float | None:  # noqa: ARG002
-        """The share of these texts that a variant was fitted or trained on; None where that is not recorded."""
-        return None
-
-    def outcomes(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
-        """The outcome of a task by each variant, from one pass over its texts."""
-        problem = kind_of(rows.task).problem(rows, protocol)
-        embedded = zip(*(self.embed(texts, role, variants) for role, texts in problem.texts.items()), strict=True)
-        for number, (variant, vectors) in enumerate(zip(variants, embedded, strict=True)):
-            for texts, by_variant in zip(problem.texts.values(), vectors, strict=True):
-                check_finite(by_variant, texts, f"{rows.task.name}, {self.name} by {variant.label}")
-            with muted("layerwise.evaluate.scoring") if number else nullcontext():  # warn of rows once
-                outcome = problem.score(dict(zip(problem.texts, vectors, strict=True)))
-            yield outcome
 
 
 class LayerSubject(Subject):
@@ -167,9 +104,9 @@ class LayerSubject(Subject):
             else:
                 yield model.encode(list(texts), prompt=self._prompt(role), show_progress_bar=self.show_progress_bar)
 
-    def saw(self, texts: Sequence[str], variant: Variant) -> float | None:
-        """The share by the records of what the model was fitted on."""
-        return share_seen(self._models[variant.label].fitted_on, texts)
+    def records(self, variant: Variant) -> tuple[FittedOn, ...]:
+        """What the model by this mix was fitted on."""
+        return tuple(self._models[variant.label].fitted_on)
 
     def _prompt(self, role: str) -> str:
         return self.model.prompt(role or None)
@@ -216,12 +153,6 @@ class HostSubject(Subject):
             yield np.asarray(encode(list(texts), **options), dtype=np.float32)
 
 
-def share_seen(records: Sequence[FittedOn], texts: Sequence[str]) -> float | None:
-    """The largest share of texts that is in one of the records; a record of unknown text rules out a share of 0."""
-    shares = [record.saw(texts) for record in records if record.digest]
-    return max(shares) if any(shares) or (shares and len(shares) == len(records)) else None
-
-
 def _rules(tokenizer: Any) -> str:
     """What decides the tokens of a text; sentence-transformers has several kinds of tokenizers."""
     if hasattr(tokenizer, "truncation_side"):
@@ -232,18 +163,6 @@ def _rules(tokenizer: Any) -> str:
 def layer_mixes(depth: int, poolings: Sequence[str] = ("mean", "cls", "max")) -> list[str]:
     """Every single layer by every pooling."""
     return [f"{layer} @ {pooling}" for pooling in poolings for layer in range(depth + 1)]
-
-
-def check_finite(vectors: Array, texts: Sequence[str], label: str) -> None:
-    """Refuse embeddings that are not finite."""
-    broken = np.flatnonzero(~np.isfinite(vectors).all(1))
-    if len(broken):
-        text = texts[int(broken[0])]
-        shown = text if len(text) <= 60 else text[:57] + "..."
-        raise InputError(
-            f"{label}: {len(broken)} of {len(texts)} embeddings have NaN or infinite numbers, the first that of "
-            f"{shown!r}; check the weights, or evaluate in float32"
-        )
 
 
 def _check_different(mixes: Sequence[LayerAttention]) -> None:

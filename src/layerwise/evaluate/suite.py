@@ -4,19 +4,19 @@ import logging
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from layerwise.data import Task, TaskRows, find_tasks, load_task
-from layerwise.digests import text_digest
+from layerwise.data import KnownRows, Task, find_tasks
 from layerwise.errors import InputError
 from layerwise.evaluate.kinds import kind_of
-from layerwise.evaluate.load import as_subject
 from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.results import Evaluation, Run, TaskResult
 from layerwise.evaluate.store import ResultStore
-from layerwise.evaluate.subjects import Subject, Variant
+from layerwise.evaluate.subject import Subject, Variant
 from layerwise.kinds import Outcome
+from layerwise.postprocess import FittedOn
 from layerwise.version import __version__
 
 log = logging.getLogger(__name__)
@@ -47,13 +47,14 @@ def evaluate(
     """
     if not tasks:
         raise InputError("no tasks; name some, or a suite")
-    protocol, subject = protocol or Protocol(), as_subject(model)
+    protocol, subject = protocol or Protocol(), _as_subject(model)
     facts = subject.facts()
     if store and not facts.get("model_hash"):
         log.info("%s has no weights to recognise it by: its results are not stored", subject.name)
         store = None
     results: dict[str, dict[str, TaskResult]] = {variant.label: {} for variant in subject.variants}
-    read = [load_task(task, data) for task in _resolved(tasks)]  # all of them before anything is encoded
+    memory = store.rows if store else None
+    read = [KnownRows.find(task, data, memory) for task in _resolved(tasks)]  # all, before anything is encoded
     if when_read:
         when_read()
     for rows in read:
@@ -75,8 +76,21 @@ def _resolved(tasks: Sequence[Task | str]) -> list[Task]:
     return [one for task in several for one in (find_tasks([task]) if isinstance(task, str) else [task])]
 
 
+def _as_subject(model: Any) -> Subject:
+    if isinstance(model, Subject):
+        return model
+    from layerwise.evaluate.load import as_subject  # imports torch, which stored results do not need
+
+    return as_subject(model)
+
+
 def versions() -> dict[str, str]:
     """The versions of the packages that decide numbers."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
     known = {"python": platform.python_version(), "layerwise": __version__}
     for package in ("torch", "transformers", "sentence-transformers", "numpy", "scipy", "scikit-learn", "faiss-cpu"):
         try:
@@ -87,14 +101,14 @@ def versions() -> dict[str, str]:
 
 
 def _evaluate_task(
-    subject: Subject, facts: dict[str, Any], rows: TaskRows, protocol: Protocol, store: ResultStore | None
+    subject: Subject, facts: dict[str, Any], rows: KnownRows, protocol: Protocol, store: ResultStore | None
 ) -> Iterable[tuple[Variant, TaskResult]]:
     """Stored results first, then the missing ones, from one pass over the texts.
 
     A stored result gets a new stamp, except for the versions that made it: aggregation, suite and what is known of the
     text that a model saw do not decide a figure, and may have changed.
     """
-    task = rows.task
+    task, stamps = rows.task, _Stamps(subject, facts, rows, protocol)
     keys = {variant.label: _key(facts, variant, rows, protocol) for variant in subject.variants}
     missing = []
     for variant in subject.variants:
@@ -102,26 +116,26 @@ def _evaluate_task(
         if stored is None:
             missing.append(variant)
         else:
-            stamp = _stamp(facts, subject, variant, rows, protocol) | {"versions": stored.stamp.get("versions")}
+            stamp = stamps.of(variant) | {"versions": stored.stamp.get("versions")}
             yield variant, replace(stored, suite=task.suite, metric=kind_of(task).headline(task, protocol), stamp=stamp)
     if not missing:
         return
-    for variant, outcome in zip(missing, subject.outcomes(rows, protocol, missing), strict=True):
-        result = _result(outcome, _stamp(facts, subject, variant, rows, protocol), task, protocol)
+    for variant, outcome in zip(missing, subject.outcomes(rows.rows, protocol, missing), strict=True):
+        result = _result(outcome, stamps.of(variant), task, protocol)
         if store:
             store.put(keys[variant.label], result)
         yield variant, result
 
 
-def _key(facts: dict[str, Any], variant: Variant, rows: TaskRows, protocol: Protocol) -> dict[str, Any]:
+def _key(facts: dict[str, Any], variant: Variant, rows: KnownRows, protocol: Protocol) -> dict[str, Any]:
     """Everything that decides a result; the place of the model is not part of it."""
     task = rows.task
     return {
         "subject": {name: value for name, value in facts.items() if name != "model" or not facts.get("model_hash")},
         "mix": [variant.label, variant.pooling],
         "behind": variant.facts,
-        "rows": rows.digest,
-        "task": [task.name, task.kind, task.duplicates, text_digest(rows.subsets)],
+        "rows": rows.facts.digest,
+        "task": [task.name, task.kind, task.duplicates, rows.facts.subsets],
         **kind_of(task).settings(task, protocol),
     }
 
@@ -140,32 +154,48 @@ def _result(outcome: Outcome, stamp: dict[str, Any], task: Task, protocol: Proto
     )
 
 
-def _stamp(
-    facts: dict[str, Any], subject: Subject, variant: Variant, rows: TaskRows, protocol: Protocol
-) -> dict[str, Any]:
-    task, kind = rows.task, kind_of(rows.task)
-    test = kind.scored(rows, protocol)
-    tested = [rows.left[row] for row in test] + ([rows.right[row] for row in test] if rows.right else [])
-    return {
-        "task": task.name,
-        "suite": task.suite,
-        "kind": task.kind,
-        "split": kind.split(task, protocol),
-        "rows": rows.counts,
-        "scored": len(test),
-        "rows_digest": rows.digest,
-        "as_published": rows.digest == task.digest if task.digest else None,
-        "empty_texts": rows.empty,
-        "aggregation": kind.aggregation(protocol),
-        **{name: value for name, value in kind.settings(task, protocol).items() if name != "split"},
-        **facts,
-        "mix": variant.label,
-        "layers": list(variant.layers),
-        "pooling": variant.pooling,
-        **variant.facts,
-        **({"behind": variant.heads} if variant.heads else {}),
-        "saw_test_text": subject.saw(tested, variant),
-        "versions": versions(),
-        "source": str(task.source) if task.source else "",
-        "note": task.note,
-    }
+class _Stamps:
+    """How the results of a task are made, by each variant of a subject."""
+
+    def __init__(self, subject: Subject, facts: dict[str, Any], rows: KnownRows, protocol: Protocol) -> None:
+        self._subject, self._facts, self._rows, self._protocol = subject, facts, rows, protocol
+        self._role = kind_of(rows.task).scored(rows.task, rows.facts.splits, protocol)
+        self._seen: dict[tuple[FittedOn, ...], float | None] = {(): None}  # by records: the share of tested texts
+
+    def of(self, variant: Variant) -> dict[str, Any]:
+        """The stamp of a variant's result."""
+        task, known, kind = self._rows.task, self._rows.facts, kind_of(self._rows.task)
+        counts = known.splits if task.splits else {"all": known.rows}
+        return {
+            "task": task.name,
+            "suite": task.suite,
+            "kind": task.kind,
+            "split": kind.split(task, self._protocol),
+            "rows": dict(counts),
+            "scored": known.rows if self._role is None else known.splits[self._role],
+            "rows_digest": known.digest,
+            "as_published": known.digest == task.digest if task.digest else None,
+            "empty_texts": known.empty,
+            "aggregation": kind.aggregation(self._protocol),
+            **{name: value for name, value in kind.settings(task, self._protocol).items() if name != "split"},
+            **self._facts,
+            "mix": variant.label,
+            "layers": list(variant.layers),
+            "pooling": variant.pooling,
+            **variant.facts,
+            **({"behind": variant.heads} if variant.heads else {}),
+            "saw_test_text": self._saw(variant),
+            "versions": versions(),
+            "source": str(task.source) if task.source else "",
+            "note": task.note,
+        }
+
+    def _saw(self, variant: Variant) -> float | None:
+        """The share of tested texts that the variant was fitted on; only where it has records are rows read for it."""
+        records = self._subject.records(variant)
+        if records not in self._seen:
+            rows = self._rows.rows
+            test = range(len(rows)) if self._role is None else rows.splits[self._role]
+            tested = [side[row] for side in (rows.left, rows.right) if side for row in test]
+            self._seen[records] = self._subject.saw(tested, variant)
+        return self._seen[records]

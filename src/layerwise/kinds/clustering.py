@@ -17,14 +17,12 @@ from layerwise.data import TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.extras import require
-from layerwise.kinds.problem import Numbers, Outcome, Redraw, Units
+from layerwise.kinds.problem import Codes, Numbers, Outcome, Redraw, Units
 from layerwise.kinds.sklearn_warnings import no_convergence_warnings
 
 SEED = 42  # mteb's
 _BATCH, _SAMPLED_BATCH = 500, 512
 _SHARE, _DRAWS, _DRAWN = 0.04, 10, 16_384
-
-Codes = NDArray[np.intp]
 
 
 def redraw_v_measure(clusters: Numbers, classes: Numbers, counts: Numbers) -> Numbers:

@@ -11,13 +11,11 @@ from layerwise.data import TaskRows, as_number
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.extras import require
-from layerwise.kinds.problem import Outcome, Redraw, Units, redraw_mean
+from layerwise.kinds.problem import Codes, Outcome, Redraw, Units, redraw_mean
 from layerwise.kinds.sklearn_warnings import no_convergence_warnings
 
 DRAWS, SEED = 10, 42  # mteb's
 _MOST_STEPS = 100
-
-Codes = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from layerwise.encoder import Array
 Figures = dict[str, float]
 Numbers = NDArray[np.floating[Any]]
 Units = NDArray[np.integer[Any]]
+Codes = NDArray[np.intp]  # classes as numbers
 Redraw = Callable[[Numbers, Numbers, Numbers], Numbers]
 
 

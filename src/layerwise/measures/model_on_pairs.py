@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from layerwise.data import Rows, TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
-from layerwise.evaluate.subjects import check_finite
+from layerwise.evaluate.subject import check_finite
 from layerwise.mixes import LayerWk
 from layerwise.model import LayerModel
 from layerwise.registry import check_known

@@ -12,11 +12,11 @@ from layerwise.report.page import Figure, Section
 
 
 def read_matrix(path: str | os.PathLike[str]) -> tuple[Evaluation, Matrix]:
-    """A result of `layerwise evaluate MODEL --every-layer -o FILE.json`."""
+    """A result of `layerwise evaluate MODEL --layers each -o FILE.json`."""
     evaluation = Evaluation.load(path)
     if len(evaluation.runs) < 2 or any(len(run.layers) != 1 for run in evaluation.runs):
         raise InputError(
-            f"{path}: has no single layers; write it by layerwise evaluate MODEL --every-layer -o FILE.json"
+            f"{path}: has no single layers; write it by layerwise evaluate MODEL --layers each -o FILE.json"
         )
     return evaluation, Matrix.of(evaluation.runs)
 

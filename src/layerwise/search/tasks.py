@@ -53,9 +53,7 @@ def search_task(
         show_progress_bar: While encoding.
     """
     began, search = time.perf_counter(), search or LayerSearch()
-    problems = task.problems(
-        model, poolings or model.mix.poolings, device=str(search.device), show_progress_bar=show_progress_bar
-    )
+    (problems,) = _problems(model, [task], poolings, search, show_progress_bar)
     seen = time.perf_counter()
     _fit(search, problems, task.split(search), task.rows.task.metric, task.unit, watch, exact=task.is_exact)
     seconds = {"views": seen - began, "search": time.perf_counter() - seen}
@@ -192,12 +190,7 @@ def search_tasks(
     """
     began, search = time.perf_counter(), search or LayerSearch()
     counts = check_weights(tasks, weights)
-    by_task = [
-        task.problems(
-            model, poolings or model.mix.poolings, device=str(search.device), show_progress_bar=show_progress_bar
-        )
-        for task in tasks
-    ]
+    by_task = _problems(model, tasks, poolings, search, show_progress_bar)
     seen = time.perf_counter()
     parts, exact = [task.split(search) for task in tasks], all(task.is_exact for task in tasks)
     singles = []
@@ -230,6 +223,14 @@ def check_weights(tasks: Sequence[SearchTask], weights: Sequence[float]) -> list
     if not all(np.isfinite(weight) and weight > 0 for weight in counts):
         raise InputError(f"weights are {counts}; they must be above 0: leave out a task that does not count")
     return counts
+
+
+def _problems(
+    model: LayerModel, tasks: Sequence[SearchTask], poolings: Sequence[str], search: LayerSearch, bar: bool
+) -> list[dict[str, Problem]]:
+    """Of each task: token pooling -> its problem."""
+    pooled, device = poolings or model.mix.poolings, str(search.device)
+    return [task.problems(model, pooled, device=device, show_progress_bar=bar) for task in tasks]
 
 
 def _fit(
