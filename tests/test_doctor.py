@@ -11,7 +11,7 @@ import pytest
 
 from layerwise.encoder.folders import WEIGHTS_SHA256
 from layerwise.version import __version__
-from support.commands import call, run_main, strict_json
+from support.commands import call, check_schema, run_main, strict_json
 from support.site import core_packages, link_packages, run_in
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +46,7 @@ def everywhere_unwritable(tmp_path_factory):
 
 def test_versions_are_those_installed(everywhere_unwritable):
     _, result = everywhere_unwritable
+    check_schema(strict_json(result.stdout), "doctor")
     checks, facts = checks_of(result.stdout), strict_json(result.stdout)
     assert facts["version"] == checks["versions", "layerwise"]["value"] == __version__
     for name in ("torch", "transformers", "sentence-transformers", "numpy", "pyarrow", "typer"):
