@@ -4,11 +4,11 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 EXTRAS ?= all,dev,bench
 
-.PHONY: setup demo test unit-test test-all lint bench bench-quality bench-multitask attack format clean
+.PHONY: setup demo test unit-test test-all lint bench bench-quality bench-multitask attack dist format clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make setup | demo | test | test-all | lint | bench | bench-quality | bench-multitask | attack | format | clean"
+	@echo "make setup | demo | test | test-all | lint | bench | bench-quality | bench-multitask | attack | dist | format | clean"
 
 setup: $(INSTALLED)
 
@@ -73,6 +73,21 @@ bench-multitask: $(INSTALLED)
 attack: $(INSTALLED)
 	$(BIN)/python benchmarks/attacks
 	$(BIN)/python benchmarks/tables.py
+
+# wheel and source distribution, tried in an environment that has nothing else: core alone, then the demonstration
+DIST_ENV := build/dist-env
+dist: $(INSTALLED)
+	rm -rf dist $(DIST_ENV) build/lib build/bdist.* build/dist-demo
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv $(DIST_ENV)
+	$(DIST_ENV)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(DIST_ENV)/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	$(DIST_ENV)/bin/python -m pip check
+	cd build && dist-env/bin/layerwise doctor
+	cd build && dist-env/bin/python -I ../benchmarks/core_job.py
+	$(DIST_ENV)/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[default-model,report]"
+	cd build && dist-env/bin/layerwise doctor
+	cd build && dist-env/bin/layerwise demo --out dist-demo
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -24,7 +24,7 @@ from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
 from layerwise.search import LayerSearch, encode_sides
 from layerwise.version import __version__
-from support.commands import COMMAND, assert_one_line, call, call_json, run_main, strict_json
+from support.commands import COMMAND, assert_one_line, call, call_json, check_schema, run_main, strict_json
 from support.tiny import SENTENCES, WIDTH
 
 
@@ -425,7 +425,7 @@ def demo(tmp_path_factory) -> tuple[Path, str, str]:
 
 
 def test_demo_gives_json_that_every_program_reads(demo):
-    strict_json(demo[1])
+    check_schema(strict_json(demo[1]), "demo")
 
 
 def test_demo_scores_every_layer_and_mix(demo):

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from layerwise.cli.app import app, main
 from layerwise.data import load_task
 from layerwise.model import LayerModel
+from support.commands import check_schema
 from support.tiny import WORDS
 
 
@@ -62,6 +63,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_bert, sentences_file, t
 
 def test_whitening_is_saved_as_a_plain_model(tiny_bert, sentences_file, tmp_path):
     facts = json.loads(run("fit", tiny_bert, sentences_file, "-o", tmp_path / "w", "--dimensions", 8, "--json"))
+    check_schema(facts, "fit")
     assert facts["width"] == 8
     assert facts["fitted"]["what"] == "whitening"
     assert facts["fitted"]["sentences"] == 200  # the empty line is not one

@@ -15,7 +15,7 @@ from layerwise.evaluate import Evaluation
 from layerwise.model import LayerModel
 from layerwise.train import load_multitask_recipe, read_metrics
 from support.commands import call as run
-from support.commands import refused
+from support.commands import check_schema, refused
 from support.multitasking import RECIPE, save_tasks
 from support.row_files import write
 from support.tiny import WORDS
@@ -59,6 +59,7 @@ def test_a_training_and_its_predictions_by_the_command_line(tiny_bert, data, tmp
     assert {line["step"] for line in read_metrics(folder / "metrics.jsonl")} == {1, 2, 3, 4}
     assert load_multitask_recipe(folder / "recipe.toml").train.steps == 4
     again = json.loads(run(*given, "--resume", "--json"))
+    check_schema(again, "multitask")
     assert again["results"] == results["results"]
     assert "is not empty; resume with --resume" in refused(capsys, monkeypatch, *given)
     other = refused(capsys, monkeypatch, *given, "--resume", "--set", "train.steps=9")
@@ -81,6 +82,7 @@ def test_a_training_and_its_predictions_by_the_command_line(tiny_bert, data, tmp
             "predict", model, "--task", "mood", data / "mood.csv", "-o", tmp_path / "o.csv", "--json", "--device", "cpu"
         )
     )
+    check_schema(told, "predict")
     assert told["rows"] == 56
 
 

@@ -19,7 +19,7 @@ from layerwise.model import LayerModel
 from layerwise.train import RECIPES, ContrastiveJob, format_spread, load_recipe, parse_recipe, read_metrics, train_seeds
 from layerwise.train.loop.scoring import tasks_to_score
 from layerwise.train.loop.summary import summarise
-from support.commands import refused
+from support.commands import check_schema, refused
 from support.tiny import WORDS
 
 STEPS = ["train.batch_size=8", "train.steps=5", "train.precision=float32", "train.learning_rate=1e-3", "dev.every=2"]
@@ -64,6 +64,7 @@ def trained(recipe, encoder, data, out, *more, settings=LOUD, text="text.txt"):
 
 def test_recipes_are_listed_and_printed():
     listed = json.loads(run("recipes", "--json"))
+    check_schema(listed, "recipes")
     assert [one["name"] for one in listed] == [*RECIPES.names(), "cs224n"]
     assert {"about", "objectives", "encoder", "reached"} < set(listed[0])
     said = run("recipes")
@@ -81,6 +82,7 @@ def test_recipes_are_listed_and_printed():
 def test_one_seed_leaves_a_model_with_its_scores(tiny_bert, data, tmp_path):
     out = tmp_path / "run"
     facts = json.loads(trained("small-simcse", tiny_bert, data, out, "--json"))
+    check_schema(facts, "train")
     assert facts["models"] == [str(out / "model")]
     assert facts["scores"]["stsb"]["sd"] is None
     assert not list(out.glob("checkpoint-*"))

@@ -77,6 +77,49 @@ def test_quiet_drawn_and_inside_the_window(browser, page_file, look, scheme):
         assert log.requests == [page_file.resolve().as_uri()]
 
 
+OVERLAPS = """[...document.querySelectorAll('.commands > div')].map(box => {
+  const [pre, button] = ['pre', 'button'].map(name => box.querySelector(name).getBoundingClientRect());
+  return button.left < pre.right || Math.abs(button.top - pre.top) > 20;
+})"""
+UNTOLD = """[...document.querySelectorAll('body *')].filter(e => e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 1)
+  .map(e => [e, getComputedStyle(e)]).filter(([, style]) => style.overflowX !== 'visible')
+  .filter(([, style]) => style.textOverflow !== 'ellipsis' && !style.backgroundImage.includes('gradient'))
+  .map(([e]) => e.outerHTML.slice(0, 80))"""
+
+
+def test_on_a_phone_nothing_is_cut_off_without_a_cue(browser, tmp_path):
+    """What is wider than its box ends in an ellipsis or a shade; commands wrap, with their button beside them."""
+    commands = ("layerwise report default --pairs a/long/path/to/pairs.csv --against another-model -o report.html",)
+    file = write_page(some_page(commands=commands), tmp_path / "page.html")
+    with opened(browser, file, **{**PHONE, "width": 375}) as (tab, log):
+        assert fits(tab)
+        assert tab.evaluate(UNTOLD) == []
+        assert tab.evaluate(OVERLAPS) == [False]
+        assert tab.evaluate("[...document.querySelectorAll('pre')].every(e => e.scrollWidth <= e.clientWidth)")
+        assert tab.evaluate("document.querySelectorAll('.scroll').length") > 0
+        assert log.problems == []
+
+
+def test_explorer_shows_the_recommended_set(browser, tmp_path):
+    explorer = some_explorer()
+    used = np.round(explorer.similarities[:, 5], 3)
+    apart = replace(explorer, recommended="5 @ mean", recommended_similarities=used)
+    file = write_page(some_page(explorer=apart), tmp_path / "page.html")
+    with opened(browser, file) as (tab, log):
+        number = int(tab.evaluate("document.querySelector('#pair_list [aria-selected=true]').dataset.pair"))
+        assert f"Recommended 5 @ mean{used[number]:.3f}" in text(tab, "#pair_facts")
+        hover(tab, "#pair_chart .point:last-child")
+        assert shown_tooltip(tab).endswith(f"\nrecommended 5 @ mean: {used[number]:.3f}")
+        tab.select_option("#pair_order", label="recommended against last layer, largest change first")
+        first = int(tab.evaluate("document.querySelector('#pair_list li').dataset.pair"))
+        assert first == int(np.argmax(np.abs(used - np.round(explorer.similarities[:, -1], 3))))
+        assert log.problems == []
+    file = write_page(some_page(explorer=replace(explorer, recommended=explorer.mix_name)), tmp_path / "own.html")
+    with opened(browser, file) as (tab, _):
+        assert "Mix 3-8 (recommended)" in text(tab, "#pair_facts")
+        assert "mix 3-8 (recommended)" in text(tab, "#pair_legend")
+
+
 def test_hostile_words_do_not_run(browser, tmp_path):
     file = write_page(some_page(title=HOSTILE, answer=(HOSTILE,)), tmp_path / "page.html")
     with opened(browser, file, **PHONE) as (tab, log):
@@ -212,7 +255,7 @@ def test_explorer_shows_the_chosen_pair(browser, page_file):
         number = int(tab.evaluate("document.querySelector('#pair_list [aria-selected=true]').dataset.pair"))
         assert second[0] == explorer.pairs[number][0]
         assert text(tab, "#pair_right") == explorer.pairs[number][1]
-        assert f"Gold{explorer.pairs[number][2]:g}" in text(tab, "#pair_facts")
+        assert f"Grade{explorer.pairs[number][2]:g}" in text(tab, "#pair_facts")
         assert f"{explorer.similarities[number, -1]:.3f}" in text(tab, "#pair_facts")
         hover(tab, "#pair_chart .point[data-label^='layer 5:']")
         others = (explorer.similarities[:, 5].sum() - explorer.similarities[number, 5]) / (len(explorer.pairs) - 1)
@@ -262,7 +305,7 @@ def test_explorer_orders_and_searches(browser, page_file):
         apart = np.abs(rankdata(gold) - rankdata(np.round(explorer.mix_similarities, 3)))
         assert len(set(gold)) < len(gold)  # some share their ranks
         assert apart[tab.evaluate(listed)].tolist() == sorted(apart, reverse=True)
-        assert [gold[i] for i in order_by("gold, highest first")] == sorted(gold, reverse=True)
+        assert [gold[i] for i in order_by("grade, highest first")] == sorted(gold, reverse=True)
         assert order_by("as in the file") == list(range(len(gold)))
         tab.evaluate("document.querySelector('#pair_search').focus()")
         tab.keyboard.insert_text("RIVER town")
@@ -281,7 +324,7 @@ def test_explorer_orders_and_searches(browser, page_file):
         assert log.problems == []
 
 
-def test_a_thousand_pairs_of_two_models_without_gold(browser, tmp_path):
+def test_a_thousand_pairs_of_two_models_without_grades(browser, tmp_path):
     explorer = some_explorer(1000, graded=False, second=True)
     file = write_page(some_page(explorer=explorer), tmp_path / "page.html")
     with opened(browser, file) as (tab, log):
@@ -289,7 +332,7 @@ def test_a_thousand_pairs_of_two_models_without_gold(browser, tmp_path):
         assert tab.evaluate("document.querySelector('#pair_order').options[0].text").startswith(
             "mix against last layer"
         )
-        assert "Gold" not in text(tab, "#pair_facts")
+        assert "Grade" not in text(tab, "#pair_facts")
         assert "trained <i>" in text(tab, "#pair_legend")
         hover(tab, "#pair_chart .point[data-label^='layer 12:']")
         assert "trained <i>, layer 6: " in shown_tooltip(tab)

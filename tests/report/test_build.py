@@ -211,12 +211,28 @@ def test_two_models_without_grades(ungraded):
 
 def test_cards_hold_the_numbers(found):
     facts = headline(ReportData(with_choice(found, "1,3 @ mean", SURE)))
-    assert [fact.value for fact in facts] == ["1,3 @ mean", "+8.2", "p = 0.001", "3 of 4"]
-    assert facts[2].note == f"halves of the pairs share {100 * found.get(ChosenLayers).agreement:.0f} % of their layers"
+    assert [fact.value for fact in facts] == ["1,3 @ mean", "+8.2", "very sure it is better", "3 of 4"]
+    halves = f"halves of the pairs share {100 * found.get(ChosenLayers).agreement:.0f} % of their layers"
+    assert facts[2].note == f"p = 0.001; {halves}"
     kept = headline(ReportData(with_choice(found, "1,3 @ mean", UNSURE)))
-    assert [fact.value for fact in kept][:2] == ["the last layer", "+0.3"]
-    sure = headline(ReportData(with_choice(found, "1,3 @ mean", replace(SURE, p_value=0.0004))))
-    assert sure[2].value == "p < 0.001"
+    assert [fact.value for fact in kept][:3] == ["the last layer", "+0.3", "not sure it is better"]
+    assert kept[0].label == "use", "the verdict is on the first card"
+    for p_value, words, shown in ((0.0004, "very sure", "p < 0.001"), (0.03, "sure", "p = 0.03")):
+        card = headline(ReportData(with_choice(found, "1,3 @ mean", replace(SURE, p_value=p_value))))[2]
+        assert (card.value, card.note) == (f"{words} it is better", f"{shown}; {halves}")
+    worse = replace(SURE, mean=-SURE.mean, low=-SURE.high, high=-SURE.low)
+    assert headline(ReportData(with_choice(found, "1,3 @ mean", worse)))[2].value == "sure it is not better"
+
+
+def test_the_explorer_shows_the_set_that_is_recommended(found):
+    chosen = with_choice(found, "1,3 @ mean", SURE)
+    explorer = pair_explorer(ReportData(chosen))
+    views = found.subject.pooled("mean")
+    expected = cosine(*found.subject.sides((views[:, 1] + views[:, 3]) / 2))
+    assert explorer.recommended == str(chosen.get(ChosenLayers).verdict.use.mix) == "1,3 @ mean"
+    np.testing.assert_allclose(explorer.recommended_similarities, expected, atol=1e-6)
+    kept = pair_explorer(ReportData(with_choice(found, "1,3 @ mean", UNSURE)))
+    assert (kept.recommended, kept.recommended_similarities) == (kept.mix_name, None)
 
 
 # The gain on pairs

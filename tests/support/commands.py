@@ -2,11 +2,14 @@
 
 import json
 import sys
+from functools import cache
 
+import jsonschema_rs
 import pytest
 from typer.testing import CliRunner
 
 from layerwise.cli.app import app, main
+from layerwise.cli.schemas import SCHEMAS, schema_of
 
 COMMAND = [sys.executable, "-m", "layerwise"]
 
@@ -24,7 +27,23 @@ def strict_json(text: str):
 
 
 def call_json(*arguments):
-    return strict_json(call(*arguments, "--json"))
+    """What a command prints with --json, which must be as its published schema says."""
+    value = strict_json(call(*arguments, "--json"))
+    check_schema(value, *arguments)
+    return value
+
+
+def check_schema(value, *arguments) -> None:
+    """Fail where a command's output is not what `layerwise schema` promises."""
+    words = [str(word) for word in arguments]
+    name = next(name for name in (" ".join(words[:2]), words[0]) if name in SCHEMAS)
+    validator(name).validate(value)
+
+
+@cache
+def validator(name: str) -> jsonschema_rs.Draft202012Validator:
+    """Validates the JSON of a command."""
+    return jsonschema_rs.Draft202012Validator(schema_of(name))
 
 
 def run_main(monkeypatch, capfd, *arguments) -> tuple[object, str, str]:

@@ -14,6 +14,7 @@ from layerwise.cli import (
     data,
     dedup,
     demo,
+    doctor,
     embed,
     evaluate,
     explain,
@@ -25,10 +26,12 @@ from layerwise.cli import (
     query,
     recipes,
     report,
+    schema,
     search,
     serve,
     train,
 )
+from layerwise.cli.examples import examples_of
 from layerwise.cli.group import Group
 from layerwise.cli.screen import say_error
 from layerwise.cli.signals import orderly_stop
@@ -38,7 +41,9 @@ from layerwise.version import __version__
 app = typer.Typer(
     name="layerwise",
     cls=Group,
-    help="Sentence embeddings from every layer of a transformer encoder.",
+    help="Sentence embeddings from every layer of a transformer encoder.\n\n"
+    "Tab completes commands and options after `layerwise --install-completion` (bash, zsh, fish, PowerShell).",
+    epilog=examples_of(""),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -62,6 +67,8 @@ app.command("predict")(predict.predict)
 app.command("serve")(serve.serve)
 app.command("recipes")(recipes.recipes)
 app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
+app.command("schema")(schema.schema)
 app.add_typer(cache.app, name="cache")
 app.add_typer(data.app, name="data")
 

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from layerwise.errors import printable
 from layerwise.files import plain_json
@@ -51,8 +51,10 @@ def _printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
-    """A table for people; columns after the first are right-aligned where they hold numbers."""
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", left: Sequence[int] = ()
+) -> None:
+    """A table for people; columns after the first, but those of `left`, are right-aligned where they hold numbers."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -61,7 +63,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     table = Table(box=box.SIMPLE_HEAD)
     for place, column in enumerate(columns):
         numeric = all(row[place][:1].isdigit() or row[place][:1] in "-+" for row in rows if row[place])
-        table.add_column(Text(printable(column)), justify="right" if place and numeric else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if place and numeric and place not in left else "left"
+        table.add_column(Text(printable(column)), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(_printable_lines(cell)) for cell in row))
     console = Console()

@@ -6,6 +6,7 @@ from layerwise.report.page import Fact
 from layerwise.search import Gain
 
 _SIGNIFICANT = 0.05
+_VERY_SURE = 0.01
 
 
 def answer(data: ReportData) -> tuple[str, ...]:
@@ -99,15 +100,28 @@ def _cheaper(chosen: ChosenLayers) -> MixScore | None:
 
 
 def _chosen_facts(chosen: ChosenLayers) -> tuple[Fact, ...]:
-    p_value = f"p = {chosen.gain.p_value:.2g}" if chosen.gain.p_value >= 0.001 else "p < 0.001"
+    halves = f"halves of the pairs share {_percent(chosen.agreement)} of their layers"
     use, found = chosen.verdict.use, f"the best found has {chosen.best.test:.1f} on unseen pairs"
     kept = "the last layer" if use.mix == chosen.verdict.baseline.mix else str(use.mix)
     return (
         Fact("use", kept, found if chosen.verdict.is_gain else f"{found}, the last layer {chosen.last.test:.1f}"),
         Fact("best found over the last layer", _signed(chosen.gain.mean), _interval(chosen.gain)),
-        Fact("how sure", p_value, f"halves of the pairs share {_percent(chosen.agreement)} of their layers"),
+        Fact("how sure", _sureness(chosen), f"{_p_value(chosen.gain)}; {halves}"),
         Fact("blocks that run", f"{chosen.blocks} of {chosen.all_blocks}", f"{chosen.sets:,} sets were scored"),
     )
+
+
+def _sureness(chosen: ChosenLayers) -> str:
+    """Whether the best found is better than the last layer, in words; as the verdict, by the interval of its gain."""
+    if chosen.best.mix == chosen.last.mix:
+        return "the last layer is the best found"
+    if chosen.verdict.is_gain:
+        return "very sure it is better" if chosen.gain.p_value < _VERY_SURE else "sure it is better"
+    return "sure it is not better" if chosen.gain.high < 0 else "not sure it is better"
+
+
+def _p_value(gain: Gain) -> str:
+    return f"p = {gain.p_value:.2g}" if gain.p_value >= 0.001 else "p < 0.001"
 
 
 def _space_facts(results: ModelResults) -> tuple[Fact, ...]:

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 
+from layerwise.evaluate import cosine
 from layerwise.measures import (
     SECTIONS,
     ChosenLayers,
@@ -119,7 +121,21 @@ def pair_explorer(data: ReportData) -> Explorer:
         other_similarities=None if other is None else other.layers,
         other_layers=() if other is None else [str(layer) for layer in range(other.layers.shape[1])],
         words=data.words,
+        **_recommended(data.model, similarities.mix),
     )
+
+
+def _recommended(results: ModelResults, own_mix: str) -> dict[str, Any]:
+    """The set of layers that the verdict names, with every pair's cosine where it is not the model's own mix."""
+    chosen = results.find(ChosenLayers)
+    if chosen is None:
+        return {}
+    subject, mix = results.subject, chosen.verdict.use.mix
+    if str(mix) == own_mix:
+        return {"recommended": own_mix}
+    picked = np.stack([subject.pooled(pooling)[:, list(mix.layers)] for pooling in mix.poolings], axis=1)
+    cosines = cosine(*subject.sides(mix.combine_poolings(picked)))
+    return {"recommended": str(mix), "recommended_similarities": cosines}
 
 
 def _protocol(data: ReportData) -> tuple[tuple[str, str], ...]:

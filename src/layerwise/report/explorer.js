@@ -37,11 +37,11 @@ function range(lists) {
 
 // What the ranks, orders and the chart's scale need, worked out once.
 function prepare(data) {
-  const golds = data.pairs.map((pair) => pair[2]);
-  const graded = golds.some(known);
-  const mixOfGraded = data.mix.values.map((value, index) => (known(golds[index]) ? value : null));
-  const [goldRanks, mixRanks] = [ranksOf(golds), ranksOf(mixOfGraded)];
-  const apart = goldRanks.map((rank, index) => {
+  const grades = data.pairs.map((pair) => pair[2]);
+  const graded = grades.some(known);
+  const mixOfGraded = data.mix.values.map((value, index) => (known(grades[index]) ? value : null));
+  const [gradeRanks, mixRanks] = [ranksOf(grades), ranksOf(mixOfGraded)];
+  const apart = gradeRanks.map((rank, index) => {
     const other = mixRanks[index];
     return known(rank) && known(other) ? Math.abs(rank - other) : null;
   });
@@ -51,20 +51,31 @@ function prepare(data) {
   });
   const [low, high] = range([...data.rows, data.mix.values, ...(data.other ? data.other.rows : [])]);
   const texts = data.pairs.map((pair) => `${pair[0]}\n${pair[1]}`.toLocaleLowerCase());
-  const count = golds.filter(known).length;
-  return { golds, graded, goldRanks, mixRanks, apart, moved, low, high, texts, count, sums: columnSums(data.rows) };
+  const count = grades.filter(known).length;
+  return { grades, graded, gradeRanks, mixRanks, apart, moved, low, high, texts, count, sums: columnSums(data.rows) };
+}
+
+// Whether the answer recommends other layers than the model's own mix.
+function isApart(data) {
+  return data.recommended !== null && !data.recommended.is_mix;
+}
+
+function mixName(data, word) {
+  return `${word} ${data.mix.name}${data.recommended && data.recommended.is_mix ? " (recommended)" : ""}`;
 }
 
 function ordersOf(data, facts) {
-  const byGold = [
-    ["disagreement with gold, largest first", facts.apart, -1],
-    ["disagreement with gold, smallest first", facts.apart, 1],
-    ["gold, highest first", facts.golds, -1],
-    ["gold, lowest first", facts.golds, 1],
+  const apart = (row, index) => Math.abs(data.recommended.values[index] - row[row.length - 1]);
+  const byGrade = [
+    ["disagreement with the grade, largest first", facts.apart, -1],
+    ["disagreement with the grade, smallest first", facts.apart, 1],
+    ["grade, highest first", facts.grades, -1],
+    ["grade, lowest first", facts.grades, 1],
   ];
   return [
-    ...(facts.graded ? byGold : []),
+    ...(facts.graded ? byGrade : []),
     ["mix against last layer, largest change first", facts.moved, -1],
+    ...(isApart(data) ? [["recommended against last layer, largest change first", data.rows.map(apart), -1]] : []),
     ["cosine of the mix, highest first", data.mix.values, -1],
     ["cosine of the mix, lowest first", data.mix.values, 1],
     ["as in the file", data.pairs.map((_, index) => index), 1],
@@ -89,7 +100,9 @@ function columnLabels(data, index, mean) {
     }
     return lines.join("\n");
   });
-  return [...labels, `mix ${data.mix.name}: ${threeDigits(data.mix.values[index])}`];
+  const lines = [`${mixName(data, "mix")}: ${threeDigits(data.mix.values[index])}`];
+  if (isApart(data)) lines.push(`recommended ${data.recommended.name}: ${threeDigits(data.recommended.values[index])}`);
+  return [...labels, lines.join("\n")];
 }
 
 function htmlElement(name, text, attributes = {}) {
@@ -112,11 +125,12 @@ function legendEntry(kind, shape, words) {
 
 function pairFacts(data, facts, index) {
   const row = data.rows[index];
-  const ranks = `${Math.round(facts.goldRanks[index])} by gold, ${Math.round(facts.mixRanks[index])} by the mix`;
+  const ranks = `${Math.round(facts.gradeRanks[index])} by grade, ${Math.round(facts.mixRanks[index])} by the mix`;
   const told = [
-    ["Gold", known(facts.golds[index]) ? String(Math.round(facts.golds[index] * 1000) / 1000) : null],
+    ["Grade", known(facts.grades[index]) ? String(Math.round(facts.grades[index] * 1000) / 1000) : null],
     ["Last layer", threeDigits(row[row.length - 1])],
-    [`Mix ${data.mix.name}`, threeDigits(data.mix.values[index])],
+    [mixName(data, "Mix"), threeDigits(data.mix.values[index])],
+    ...(isApart(data) ? [[`Recommended ${data.recommended.name}`, threeDigits(data.recommended.values[index])]] : []),
     [`Rank of ${facts.count.toLocaleString("en")}`, known(facts.apart[index]) ? ranks : null],
   ];
   return told.filter(([, value]) => value !== null).map(([name, value]) => {
@@ -137,8 +151,8 @@ function colouredWords(terms, strongest) {
 }
 
 function listItem(data, facts, index) {
-  const [left, right, gold] = data.pairs[index];
-  const figure = facts.graded ? gold : data.mix.values[index];
+  const [left, right, grade] = data.pairs[index];
+  const figure = facts.graded ? grade : data.mix.values[index];
   const item = htmlElement("li", "", { role: "option", id: `pair_option_${index}`, "data-pair": index });
   item.append(htmlElement("span", left, { dir: "auto" }), htmlElement("span", right, { dir: "auto" }));
   item.append(htmlElement("b", known(figure) ? figure.toFixed(2) : "\u2013"));
@@ -158,7 +172,7 @@ function legend(data) {
     ...(data.other ? [legendEntry("second", "line", `this pair, ${data.other.name}`)] : []),
     legendEntry("others", "line", "mean of the other pairs"),
     legendEntry("own", "ring", "last layer"),
-    legendEntry("mixed", "diamond", `mix ${data.mix.name}`),
+    legendEntry("mixed", "diamond", mixName(data, "mix")),
   ];
 }
 
@@ -212,7 +226,7 @@ function startExplorer() {
     shown = sorted(values, direction).filter((index) => words.every((word) => facts.texts[index].includes(word)));
     list.replaceChildren(...shown.map((index) => listItem(data, facts, index)));
     const all = data.pairs.length.toLocaleString("en");
-    const figure = facts.graded ? "gold" : "the mix's cosine";
+    const figure = facts.graded ? "the grade" : "the mix's cosine";
     part("count").textContent = shown.length
       ? `${shown.length.toLocaleString("en")} of ${all} pairs; at the right, ${figure}`
       : `None of ${all} pairs has these words`;

@@ -63,10 +63,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Explorer:
-    """`similarities` (n, layers) and `mix_similarities` (n) are cosines of the n pairs (left, right, gold or None).
+    """`similarities` (n, layers) and `mix_similarities` (n) are cosines of the n pairs (left, right, grade or None).
 
-    A second model beside it has `other_similarities` (n, its layers) and, where its layers have other labels,
-    `other_layers`. `words` has, for some pairs by their number, what each word of either sentence adds to the cosine.
+    `recommended` names the set of layers that the answer recommends; `recommended_similarities` (n) are its cosines,
+    None where it is the model's own mix. A second model beside it has `other_similarities` (n, its layers) and, where
+    its layers have other labels, `other_layers`. `words` has, for some pairs by their number, what each word of either
+    sentence adds to the cosine.
     """
 
     pairs: Sequence[tuple[str, str, float | None]]
@@ -79,6 +81,8 @@ class Explorer:
     other_similarities: Any = None
     other_layers: Sequence[str] = ()
     words: Mapping[int, tuple[WordTerms, WordTerms]] = field(default_factory=dict)
+    recommended: str = ""
+    recommended_similarities: Any = None
 
     def __post_init__(self) -> None:
         count = len(self.pairs)
@@ -86,6 +90,8 @@ class Explorer:
             raise InputError(f"An explorer of {count} pairs and {len(self.layers)} layers shows nothing; give some")
         _check("similarities", self.similarities, (count, len(self.layers)))
         _check("mix_similarities", self.mix_similarities, (count,))
+        if self.recommended_similarities is not None:
+            _check("recommended_similarities", self.recommended_similarities, (count,))
         if self.other_similarities is not None:
             _check("other_similarities", self.other_similarities, (count, len(self.other_layers or self.layers)))
 
@@ -98,12 +104,17 @@ def explorer_data(explorer: Explorer) -> dict[str, Any]:
         "layers": explorer.layers,
         "rows": _rounded(explorer.similarities),
         "mix": {"name": explorer.mix_name, "values": _rounded(explorer.mix_similarities)},
+        "recommended": None,
         "other": None,
         "words": {
             number: [[(word, round(term, 3)) for word, term in side] for side in sides]
             for number, sides in explorer.words.items()
         },
     }
+    if explorer.recommended:
+        same = explorer.recommended_similarities is None
+        cosines = explorer.mix_similarities if same else explorer.recommended_similarities
+        data["recommended"] = {"name": explorer.recommended, "values": _rounded(cosines), "is_mix": same}
     if explorer.other_similarities is not None:
         layers = explorer.other_layers or explorer.layers
         name = explorer.other_name or "the other model"
