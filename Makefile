@@ -2,13 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-EXTRAS ?= all,dev,bench
+EXTRAS ?= all,dev,bench,docs
 
-.PHONY: setup demo test unit-test test-all lint bench bench-quality bench-multitask attack dist format clean
+.PHONY: setup demo test unit-test test-all lint docs bench bench-quality bench-multitask attack dist format clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make setup | demo | test | test-all | lint | bench | bench-quality | bench-multitask | attack | dist | format | clean"
+	@echo "make setup | demo | test | test-all | lint | docs | bench | bench-quality | bench-multitask | attack | dist | format | clean"
 
 setup: $(INSTALLED)
 
@@ -89,9 +89,14 @@ dist: $(INSTALLED)
 	cd build && dist-env/bin/layerwise doctor
 	cd build && dist-env/bin/layerwise demo --out dist-demo
 
+# the documentation as a site in site/, which opens from the disk, too
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(INSTALLED)
+	$(BIN)/python -m mkdocs build --strict
+
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv demo-output build dist
+	rm -rf .venv demo-output build dist site

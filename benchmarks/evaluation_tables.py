@@ -39,7 +39,8 @@ def quality_table() -> str:
         f"`benchmarks/results/quality.json`). Layer combination: {protocol['dev_pairs']} pairs choose, the others "
         f"report, mean of {protocol['splits']} splits. Whitening of the last layer's mean is fitted on the sentences "
         f"of STS-B train, which hold {seen} of the sets' test sentences, or on each set's own test sentences, as its "
-        f"paper does; on text that is neither it gains less (docs/evaluate.md)."
+        f"paper does; on text that is neither it gains less "
+        f"([evaluate](../evaluate.md#baselines-that-are-fitted-on-text))."
     )
     return table(["encoder", "12", "13", "14", "15", "16", "B", "SICK-R", "avg"], rows) + f"\n{note}\n"
 

@@ -1,4 +1,4 @@
-"""The table of docs/index.md: every kind of index against brute force."""
+"""The table of docs/indexing.md: every kind of index against brute force."""
 
 import json
 from pathlib import Path

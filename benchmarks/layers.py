@@ -1,4 +1,4 @@
-"""The score of every layer by token pooling, and of the mix that search chooses: the README's figure.
+"""The score of every layer by token pooling, and of the mix that search chooses: docs/layers.svg.
 
     python benchmarks/layers.py           # measure, write, draw
     python benchmarks/layers.py --draw    # only draw what was measured

@@ -1,4 +1,4 @@
-"""The README's quality table: encoders by ways to embed without training, on the seven STS sets.
+"""The quality table: encoders by ways to embed without training, on the seven STS sets.
 
     python benchmarks/quality.py [ENCODER ...]      (or: make bench-quality)
 

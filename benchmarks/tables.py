@@ -1,4 +1,4 @@
-"""Writes the tables of the README and of docs/ from the raw results, between their markers.
+"""Writes the tables of docs/ from the raw results, between their markers.
 
     python benchmarks/tables.py [--check]
 
@@ -23,6 +23,7 @@ from evaluation_tables import (
 from index_tables import index_table
 from kinds_tables import kinds_answer, kinds_gains, kinds_layers
 from multitask_tables import multitask_reached, multitask_table
+from paper_tables import bert_lc_table, layer_att_pooler_table, minbert_table, sg_bert_table, sscl_table
 from search_tables import (
     chosen_once_table,
     elsewhere_table,
@@ -298,8 +299,13 @@ def attacks_table() -> str:
 
 
 TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
-    "embed-results": (["README.md", "docs/embed.md"], embed_table),
-    "lc-summary": (["README.md"], lc_summary),
+    "embed-results": (["docs/embed.md"], embed_table),
+    "lc-summary": (["docs/benchmarks/README.md"], lc_summary),
+    "paper-bert-lc": (["docs/background/bert-lc.md"], bert_lc_table),
+    "paper-sg-bert": (["docs/background/sg-bert.md"], sg_bert_table),
+    "paper-sscl": (["docs/background/sscl.md"], sscl_table),
+    "paper-layer-att-pooler": (["docs/background/layer-att-pooler.md"], layer_att_pooler_table),
+    "paper-minbert": (["docs/background/minbert.md"], minbert_table),
     "search-results": (["docs/search.md"], search_table),
     "verdict-results": (["docs/search.md"], verdict_table),
     "serve-speed": (["docs/serving.md"], serve_table),
@@ -311,7 +317,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "views-unlabelled": (["docs/views.md"], unlabelled_views_table),
     "lc-results": (["docs/search.md"], lc_table),
     "transfer-results": (["docs/search.md"], transfer_table),
-    "quality-results": (["README.md"], quality_table),
+    "quality-results": (["docs/benchmarks/README.md"], quality_table),
     "senteval-results": (["docs/evaluate.md"], senteval_table),
     "suites-results": (["docs/evaluate.md"], suites_table),
     "baselines-results": (["docs/evaluate.md"], baselines_table),
@@ -319,7 +325,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "kinds-answer": (["docs/kinds.md"], kinds_answer),
     "kinds-layers": (["docs/kinds.md"], kinds_layers),
     "kinds-gains": (["docs/kinds.md"], kinds_gains),
-    "training-summary": (["README.md"], training_summary),
+    "training-summary": (["docs/benchmarks/README.md"], training_summary),
     "training-results": (["docs/train.md"], training_table),
     "prompt-training": (["docs/train.md"], prompts_table),
     "smoothing-results": (["docs/train.md"], smoothing_table),
@@ -327,7 +333,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "report-cost": (["docs/analyze.md"], report_table),
     "training-speed": (["docs/train.md"], speed_table),
     "multitask-results": (["docs/multitask.md"], multitask_table),
-    "index-results": (["docs/index.md"], index_table),
+    "index-results": (["docs/indexing.md"], index_table),
     "attacks": (["docs/reliability.md"], attacks_table),
 }
 

@@ -53,7 +53,7 @@ def training_table() -> str:
 
 
 def training_summary() -> str:
-    """Averages over the seven sets, for the README."""
+    """Averages over the seven sets."""
     runs, known = read("training")["runs"], read("quality")["encoders"]["wiki-mlm-12x384"]["rows"]
     lines = []
     for label in ("last layer", "layer combination"):
@@ -66,7 +66,8 @@ def training_summary() -> str:
             lines.append([f"{ROWS[name].label} ({text})", scores, str(len(own))])
     note = (
         "wiki-mlm-12x384, Spearman × 100, 'all', test splits (`benchmarks/training.py`, H200); checkpoints picked on "
-        "the dev split of STS-B. Every set, the protocol and what it does not show: [docs/train.md](docs/train.md)."
+        "the dev split of STS-B. Every set, the protocol and what it does not show: "
+        "[train](../train.md#what-was-reached)."
     )
     return table(["average of seven STS sets", "score", "seeds"], lines) + f"\n{note}\n"
 

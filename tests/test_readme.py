@@ -1,7 +1,6 @@
-"""What the README shows is what happens: its Python lines print what it prints, its commands run."""
+"""All commands of docs/start run, tables and figures are those of the results, and links lead somewhere."""
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from layerwise.cli.app import app
+from support.pages import blocks_of, commands_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = ROOT / "docs" / "start" / "commands.md"
 TASKS = """
 [[task]]
 name = "mood"
@@ -30,23 +31,7 @@ MOODS = [
 ]
 
 
-def blocks(language: str) -> list[str]:
-    """What stands between fences of a language; "" for plain ones."""
-    parts = README.split("```")[1::2]
-    return [text for name, _, text in (part.partition("\n") for part in parts) if name == language]
-
-
-def test_the_python_lines_print_what_the_readme_says(tmp_path, forks):
-    code, _ = blocks("python")  # the other one is in serve/test_clients
-    printed = blocks("")[0]
-    done = forks.run(code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == printed
-    assert (tmp_path / "my-model" / "modules.json").is_file()
-    assert len([line for line in code.splitlines() if line]) == 10, "ten lines"
-
-
-def test_the_commands_run(tmp_path, monkeypatch):
+def test_all_commands_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus.txt").write_text("The cat sat on the mat.\nShares fell.\n")
     (tmp_path / "corpus.csv").write_text("id,body\n1,The cat sat on the mat.\n2,Shares fell.\n")
@@ -56,8 +41,7 @@ def test_the_commands_run(tmp_path, monkeypatch):
     (tmp_path / "task.toml").write_text(task)
     (tmp_path / "tasks.toml").write_text(TASKS)
     (tmp_path / "moods.csv").write_text("text,label,split\n" + "".join(MOODS))
-    lines = [line.split("#")[0] for block in blocks("bash") for line in block.splitlines()]
-    commands = [shlex.split(line)[1:] for line in lines if line.startswith("layerwise ")]
+    commands = [command for block in blocks_of(COMMANDS) for command in commands_of(block)]
     names = ["info", "search", "evaluate", "evaluate", "compare", "analyze", "report", "data", "fit", "recipes"]
     tail = ["multitask", "predict", "embed", "embed", "serve", "cache", "demo"]
     assert [command[0] for command in commands] == [*names, "train", *tail]
@@ -88,15 +72,21 @@ def test_make_targets_of_the_readme_exist():
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
-def test_tables_are_those_of_the_results():
+@pytest.mark.parametrize("script", ["tables.py", "views_figure.py"])
+def test_tables_and_figure_are_those_of_the_results(script):
     done = subprocess.run(
-        [sys.executable, "benchmarks/tables.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, f"benchmarks/{script}", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
-def test_links_lead_somewhere(page):
-    for path, text in ((ROOT, README), (page.parent, page.read_text(encoding="utf-8"))):
-        for link in re.findall(r"\]\(([^)#]+)\)", text):
-            assert link.startswith("http") or (path / link).exists(), link
+def test_links_of_the_readme_lead_somewhere():
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", README):
+        assert link.startswith("http") or (ROOT / link).exists(), link
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.stem)
+def test_links_of_the_docs_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        generated = (page.parent / link).resolve().relative_to(ROOT).as_posix().startswith("docs/reference/")
+        assert link.startswith("http") or generated or (page.parent / link).exists(), link

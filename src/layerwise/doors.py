@@ -19,7 +19,7 @@ Door = tuple[Callable[[str], object], Callable[[], list[str]], list[str]]
 
 def door(package: str, file: str) -> Door:
     """`__getattr__`, `__dir__` and `__all__` of a package from the imports under TYPE_CHECKING in its `__init__`."""
-    homes = _homes(Path(file).read_text(encoding="utf-8"))
+    homes = homes_of(file)
     names = sorted(homes)
 
     def get(name: str) -> object:
@@ -30,8 +30,9 @@ def door(package: str, file: str) -> Door:
     return get, lambda: names, names
 
 
-def _homes(source: str) -> dict[str, str]:
-    """Public name -> the module that defines it."""
+def homes_of(file: str) -> dict[str, str]:
+    """Public name of a package, by its `__init__` -> the module that it is imported from."""
+    source = Path(file).read_text(encoding="utf-8")
     blocks = [
         node
         for node in ast.parse(source).body

@@ -1,4 +1,4 @@
-"""The commands of docs/index.md run as they stand."""
+"""The commands of docs/indexing.md run as they stand."""
 
 import shlex
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from layerwise.data import demo_corpus
 from support.commands import call
 
-PAGE = (Path(__file__).parents[2] / "docs" / "index.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "indexing.md").read_text(encoding="utf-8")
 
 
 def test_the_commands_of_the_page_run_and_print_what_it_shows(tmp_path, monkeypatch):

@@ -260,7 +260,7 @@ def test_without_psycopg_the_install_line_is_told(files, monkeypatch):
 
 
 def test_the_commands_of_the_page_run(server, tmp_path, tiny_bert, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs" / "index.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "indexing.md").read_text(encoding="utf-8")
     block = next(block for block in page.split("```bash\n") if block.startswith("pip install 'layerwise[postgres]'"))
     monkeypatch.chdir(tmp_path)
     rows = [f'"{text}",{"en" if number % 2 else "de"}' for number, text in enumerate(demo_corpus()[:30])]

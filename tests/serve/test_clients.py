@@ -74,7 +74,7 @@ def test_the_curl_line_of_the_docs_runs(server, tiny_layers):
     np.testing.assert_allclose([item["embedding"] for item in answer["data"]], expected, **NEAR)
 
 
-def test_the_lines_of_the_readme_run(server, capsys):
+def test_the_lines_of_the_readme_run(server, tiny_layers, capsys):
     (block,) = [block for block in python_blocks(README) if "openai" in block]
     run_lines(block, server)
-    capsys.readouterr()
+    assert capsys.readouterr().out == f"{tiny_layers.encoder.width}\n"

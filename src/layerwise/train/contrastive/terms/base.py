@@ -93,7 +93,12 @@ class Term(nn.Module, ABC):
 
 
 class TermSettings(Settings, ABC):
-    """The settings of a term: a recipe's [[objective]] table."""
+    """The settings of a term: a recipe's [[objective]] table.
+
+    Attributes:
+        name: Which objective it is.
+        weight: Of this objective in the sum; 0 removes one that an extended recipe has.
+    """
 
     reads_all_columns: ClassVar[bool] = False  # whether it reads every column of the data, however many it needs
     reads_tokens: ClassVar[bool] = False  # whether it runs a model over tokens, which gradient caching cannot split

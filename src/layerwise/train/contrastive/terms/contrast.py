@@ -142,7 +142,11 @@ def _trained_modules(encoder: LayerEncoder, pooler: object, head: nn.Module) -> 
 
 @TERMS.register("nt-xent")
 class NtXentSettings(TermSettings):
-    """Each of the 2n views is an anchor (SG-BERT's "Contrastive (BT)" on pairs of back-translations)."""
+    """Each of the 2n views is an anchor (SG-BERT's "Contrastive (BT)" on pairs of back-translations).
+
+    Attributes:
+        temperature: Cosines are divided by it.
+    """
 
     name: Literal["nt-xent"] = "nt-xent"
     temperature: Positive = 0.05

@@ -1,0 +1,100 @@
+"""The pages of the documentation that tell a story: their commands run as they stand and print what is shown."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support.pages import DOCS, Block, assert_shown, blocks_of, commands_of, run_page, run_python
+from support.serving import started
+
+ROOT = Path(__file__).parents[2]
+TOLD = ("start/ten-minutes.md", "tutorials/fewer-blocks.md", "tutorials/domain-encoder.md")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, cache, monkeypatch):
+    """A folder of its own for each page, and one cache for all: the same sentences are encoded once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAYERWISE_CACHE", str(cache))
+
+
+def is_report(block):
+    return block.text.startswith("layerwise report ")
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_page_runs_and_prints_what_it_shows(name, tmp_path):
+    outputs = list(run_page(DOCS / name, skip=is_report))  # commands.md writes a report
+    assert outputs
+    for shown, printed in outputs:
+        if printed:
+            assert_shown(shown, printed)
+
+
+def test_the_examples_of_the_readme_print_what_it_shows(tmp_path):
+    shutil.copy(ROOT / "src/layerwise/data/demo_pairs.csv", "pairs.csv")
+    shutil.copy(ROOT / "src/layerwise/data/demo_corpus.txt", "corpus.txt")
+    outputs = list(run_page(ROOT / "README.md", skip=lambda block: "serve" in block.text or "openai" in block.text))
+    assert len(outputs) == 4
+    for shown, printed in outputs[:-1]:  # the last one, of the server, is in serve/test_clients
+        assert_shown(shown, printed)
+    assert (tmp_path / "best" / "modules.json").is_file()
+    assert (tmp_path / "trained" / "model" / "modules.json").is_file()
+
+
+def test_the_examples_of_the_readme_are_short():
+    code = [block for block in blocks_of(ROOT / "README.md") if block.language != "text"]
+    assert len(code) == 6
+    assert max(len([line for line in block.text.splitlines() if line]) for block in code) <= 6
+
+
+@pytest.mark.slow  # the report of all pairs takes its time
+def test_ten_minutes_run_with_their_report(tmp_path):
+    for shown, printed in run_page(DOCS / TOLD[0]):
+        assert_shown(shown, printed)
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_the_search_service_answers_as_the_page_says():
+    page = DOCS / "tutorials/search-service.md"
+
+    def is_served(block):
+        return block.text.startswith("layerwise serve ") or "urlopen" in block.text
+
+    *outputs, (answer, nothing) = run_page(page, skip=is_served)
+    assert nothing == ""
+    for shown, printed in outputs:
+        assert_shown(shown, printed)
+    ((_, *words),) = [commands_of(block)[0] for block in blocks_of(page) if block.text.startswith("layerwise serve ")]
+    (code,) = [block.text for block in blocks_of(page) if "urlopen" in block.text]
+    with started(*words) as (_, url):
+        assert_shown(answer, run_python(code.replace("http://127.0.0.1:8000", url), {}))
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "is_near", "fits"),
+    [
+        ("a 1\nb", "a  1\n──\nb\n", False, True),
+        ("a\n…\nc", "a\nb\nc\n", False, True),
+        ("took 3.1 s", "took 12 s", False, True),
+        ("a 1.5 to +2", "a 1.7 to -2", True, True),
+        ("a\nc", "a\nb\nc\n", False, False),
+        ("a", "a\nb", False, False),
+        ("a 1", "a 2", False, False),
+        ("b 1", "a 1", True, False),
+        ("b\na", "a\nb", False, False),
+    ],
+)
+def test_what_is_shown_is_compared_with_what_was_printed(shown, printed, is_near, fits):
+    block = Block("text", shown, is_near)
+    if fits:
+        assert_shown(block, printed)
+    else:
+        with pytest.raises(AssertionError, match="the page"):
+            assert_shown(block, printed)
