@@ -20,11 +20,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "layerwise embed best corpus.csv --column body -o v.npy",
         "layerwise embed --verify vectors",
     ),
-    "index": ("layerwise index build vectors -o my-index",),
+    "index": (
+        "layerwise index build vectors -o my-index",
+        "layerwise index load v --to postgresql://host/db/docs",
+    ),
     "index build": (
         "layerwise index build vectors -o my-index",
         "layerwise index build vectors -o fast --kind hnsw",
     ),
+    "index load": ("layerwise index load v --to postgresql://host/db/docs",),
     "query": (
         'layerwise query my-index "a cat on a mat" -k 5',
         "layerwise query vectors --file queries.txt --json",

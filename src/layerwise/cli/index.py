@@ -79,7 +79,7 @@ def build(
 @app.command("load")
 def load(
     vectors: Vectors,
-    to: Annotated[str, typer.Option(metavar="URL", help="postgresql://[user@]host[:port]/database/table")],
+    to: Annotated[str, typer.Option(metavar="URL", help="postgresql://host/db/table")],
     id_column: Annotated[
         str | None, typer.Option("--id", help="The carried column that tells rows apart; else the input's row number.")
     ] = None,

@@ -21,7 +21,7 @@ def query(
     index: Annotated[
         str,
         typer.Argument(
-            help="A folder of `layerwise index build`, vectors of `layerwise embed`, or postgresql://…/table."
+            help="A folder of `layerwise index build`, vectors of `layerwise embed`, or postgresql://host/db/table."
         ),
     ],
     text: Annotated[str | None, typer.Argument(help="The text to look for.")] = None,

@@ -223,15 +223,22 @@ SCHEMAS: dict[str, Schema] = {
         *map(_object, (_LAYER_SEARCH, _WITHOUT_LABELS, _CLASSES, _JOINT, _VIEWS, _VIEWS_OF_TEXT)),
     ),
     "embed": _any_of(
-        _object({"out": _TEXT, **_counts("rows", "resumed", "shards", "width"), "seconds": _NUMBER}),
         _object(
-            {"folder": _TEXT, **_counts("rows", "shards", "sampled"), "lowest_cosine": _NUMBER}
+            {"out": _TEXT, **_counts("rows", "resumed", "shards", "width", "tokens", "set_aside")}
+            | _numbers("seconds", "tokens_per_second"),
+            maybe=_numbers("cost_per_million_tokens"),
+        ),
+        _object(
+            {"place": _TEXT, **_counts("rows", "shards", "sampled"), "lowest_cosine": _NUMBER}
             | {"faults": _list(_TEXT), "notes": _list(_TEXT)}
         ),
     ),
     "index build": _object(
         {**_texts("out", "kind"), **_counts("rows", "width", "effort", "queries", "bytes")}
         | _numbers("recall", "seconds")
+    ),
+    "index load": _object(
+        {"table": _TEXT, **_counts("rows", "resumed", "width", "effort", "reconnected")} | _numbers("recall", "seconds")
     ),
     "query": _list(
         _object(
