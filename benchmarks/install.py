@@ -1,7 +1,9 @@
-"""What is installed: packages and megabytes of layerwise, alone and with extras, and of sentence-transformers.
+"""What a plain `pip install layerwise` brings: packages and megabytes, against sentence-transformers alone.
 
-Each is installed into an environment of its own, with torch as constraints.txt pins it. Counted are the packages there
-and the bytes of their files, without pip and without compiled bytecode. Raw result: benchmarks/results/install.json.
+The package is installed into an environment of its own, with torch as constraints.txt pins it (or `--python` names the
+Python of one, such as that of `make dist`). Counted are the packages that are needed, by their metadata, and the bytes
+of their files without compiled bytecode: all of layerwise's core, and those that sentence-transformers needs among
+them. Raw result: benchmarks/results/install.json.
 
     python benchmarks/install.py
 """
@@ -12,67 +14,79 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
-_TOOLS = ("pip", "setuptools", "wheel")  # of the environment itself
 _COUNT = """
 import json, sys
 from importlib import metadata
 from pathlib import Path
-found = {}
-for each in metadata.distributions():
-    paths = {Path(each.locate_file(file)) for file in each.files or () if not str(file).endswith(".pyc")}
-    found[each.metadata["Name"].lower()] = sum(path.stat().st_size for path in paths if path.is_file())
-print(json.dumps(found))
+from pip._vendor.packaging.requirements import Requirement
+from pip._vendor.packaging.utils import canonicalize_name
+
+def needed(name):
+    found, waiting = {}, [Requirement(name)]
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        extras = requirement.extras or {""}
+        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        each = metadata.distribution(name)
+        files = {Path(each.locate_file(file)) for file in each.files or () if not str(file).endswith(".pyc")}
+        size = sum(path.stat().st_size for path in files if path.is_file())
+        found[name] = {"version": each.version, "bytes": size}
+        inner = [Requirement(text) for text in each.requires or ()]
+        for wanted in extras - {""}:
+            waiting += [one for one in inner if one.marker and one.marker.evaluate({"extra": wanted})]
+        waiting += [one for one in inner if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return dict(sorted(found.items()))
+
+print(json.dumps({name: needed(name) for name in ("sentence-transformers", "layerwise")}))
 """
 
 
-def measure(what: str, *requirements: str) -> dict[str, object]:
-    """Install requirements into an empty environment, and count."""
-    with tempfile.TemporaryDirectory() as name:
-        subprocess.run([sys.executable, "-m", "venv", name], check=True)
-        python = Path(name) / "bin" / "python"
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--constraint", "constraints.txt"]
-        start = time.perf_counter()
-        subprocess.run([*pip, "torch"], cwd=ROOT, check=True)
-        subprocess.run([*pip, *requirements], cwd=ROOT, check=True)
-        seconds = time.perf_counter() - start
-        sizes = json.loads(subprocess.run([str(python), "-c", _COUNT], check=True, capture_output=True).stdout)
-    sizes = {name: size for name, size in sorted(sizes.items()) if name not in _TOOLS}
-    result = {
-        "what": what,
+def installed(folder: str) -> Path:
+    """The Python of a new environment that has the package."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = Path(folder) / "bin" / "python"
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--constraint", "constraints.txt"]
+    subprocess.run([*pip, "torch"], cwd=ROOT, check=True)
+    subprocess.run([*pip, "."], cwd=ROOT, check=True)
+    return python
+
+
+def totals(packages: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """How many, and how large, with and without torch."""
+    sizes = {name: package["bytes"] for name, package in packages.items()}
+    return {
         "packages": len(sizes),
         "megabytes": round(sum(sizes.values()) / 1e6, 1),
         "megabytes_without_torch": round((sum(sizes.values()) - sizes["torch"]) / 1e6, 1),
-        "seconds": round(seconds, 1),
-        "bytes_by_package": sizes,
     }
-    shown = {name: value for name, value in result.items() if name != "bytes_by_package"}
-    print(json.dumps(shown), flush=True)
-    return result
 
 
 def main() -> None:
-    """Measure the three, and say what core adds."""
+    """Count, and say what core adds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", type=Path, help="The Python of an environment that has the package.")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "install.json")
-    out = parser.parse_args().out
-    installs = [
-        measure("sentence-transformers", "sentence-transformers"),
-        measure("layerwise", "."),
-        measure("layerwise[all]", ".[all]"),
-    ]
-    reference, core = (set(install["bytes_by_package"]) for install in installs[:2])
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        python = options.python or installed(folder)
+        done = subprocess.run([str(python), "-I", "-c", _COUNT], check=True, capture_output=True)
+    needed = json.loads(done.stdout)
+    core, reference = needed["layerwise"], needed["sentence-transformers"]
     result = {
         "machine": {"python": platform.python_version(), "platform": platform.platform()},
-        "installs": installs,
-        "core_adds": sorted(core - reference),
-        "core_lacks": sorted(reference - core),
+        "totals": {name: totals(packages) for name, packages in needed.items()},
+        "core_adds": {name: core[name] for name in core if name not in reference},
+        "core": core,
     }
-    out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"{out}: core adds {', '.join(result['core_adds'])}")
+    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result["totals"], indent=1))
+    print(f"core adds {', '.join(result['core_adds'])}")
 
 
 if __name__ == "__main__":

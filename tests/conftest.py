@@ -65,6 +65,7 @@ LONG = (  # files of ten seconds or more: they begin first, or one worker would 
     "classify/test_shared.py",
     "cli/test_multitask.py",
     "search/test_select.py",
+    "test_doctor.py",
 )
 
 
