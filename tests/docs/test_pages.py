@@ -9,7 +9,11 @@ from support.pages import DOCS, Block, assert_shown, blocks_of, commands_of, run
 from support.serving import started
 
 ROOT = Path(__file__).parents[2]
-TOLD = ("start/ten-minutes.md", "tutorials/fewer-blocks.md", "tutorials/domain-encoder.md")
+TOLD = (
+    "start/ten-minutes.md",
+    pytest.param("tutorials/fewer-blocks.md", marks=pytest.mark.slow),  # they train
+    pytest.param("tutorials/domain-encoder.md", marks=pytest.mark.slow),
+)
 
 
 @pytest.fixture(scope="module")
