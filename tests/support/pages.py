@@ -1,7 +1,7 @@
 """Runs the blocks of a documentation page in order, and compares what they print with what the page shows.
 
 A page has ```python and ```bash blocks; a ```text block after them shows their output. A line … stands for lines that
-are left out; seconds and bytes may differ, and all numbers of a block after the comment `numbers may differ`, such as
+are left out; seconds, bytes and what is left by rounding (e-07 and less) may differ, and all numbers of a block after the comment `numbers may differ`, such as
 those of a training, which depend on the machine. Everything else is as printed.
 """
 
@@ -18,6 +18,7 @@ from support.commands import call
 DOCS = Path(__file__).parents[2] / "docs"
 _FENCE = re.compile(r"^(<!-- numbers may differ -->\n)?```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _NUMBER = re.compile(r"[-+−]?\d[\d,.]*(e-?\d+)?")
+_ROUNDING = re.compile(r"[-+−]?\d(?:\.\d+)?e-(?:0[7-9]|[1-9]\d)")
 _TIMES = re.compile(r"\d[\d,.]*(?= ?(?:s|ms|kB|MB|rows/s|texts/s|sentences/s)\b)")
 
 
@@ -79,5 +80,6 @@ def assert_shown(shown: Block, printed: str) -> None:
 
 def _normal(line: str, is_near: bool) -> str:
     """Words, without the widths of columns, rules, durations and, if they may differ, numbers."""
+    line = _ROUNDING.sub("0", line)
     line = _NUMBER.sub("0", line) if is_near else _TIMES.sub("0", line)
     return " ".join(line.replace("─", "").split())
