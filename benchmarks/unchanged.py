@@ -243,7 +243,7 @@ def save_tiny_bert(folder: Path) -> None:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokens = [*special, *WORDS, *"abcdefghijklmnopqrstuvwxyz", *".,?!"]
     vocabulary = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
-    backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106
+    backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.post_processor = processors.TemplateProcessing(

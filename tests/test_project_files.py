@@ -75,7 +75,9 @@ def test_the_docs_that_are_published_are_those_built():
     config = ROOT / "mkdocs.yml"
     if not config.is_file():
         pytest.skip("there is no documentation site yet")
-    (folder,) = [step["with"]["path"] for step in steps_of(ROOT / ".github/workflows/docs.yml") if "pages" in str(step)]
+    (folder,) = [
+        step["with"]["path"] for step in steps_of(ROOT / ".github/workflows/docs.yml") if "upload-pages" in str(step)
+    ]
     stated = re.search(r"^site_dir: *(\S+)", config.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert folder == (stated[1] if stated else "site")
 
