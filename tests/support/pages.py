@@ -1,8 +1,8 @@
 """Runs the blocks of a documentation page in order, and compares what they print with what the page shows.
 
 A page has ```python and ```bash blocks; a ```text block after them shows their output. A line … stands for lines that
-are left out; seconds, bytes and what is left by rounding (e-07 and less) may differ, and all numbers of a block after the comment `numbers may differ`, such as
-those of a training, which depend on the machine. Everything else is as printed.
+are left out; seconds, bytes and what rounding leaves (e-07 and less) may differ, and all numbers of a block after the
+comment `numbers may differ`, such as those of a training, which depend on the machine. Everything else is as printed.
 """
 
 import io
