@@ -136,7 +136,9 @@ def test_embed_every_format(tmp_path, tiny_bert, ending):
     keep = () if ending == "txt" else ("--keep", "id")
     said = call_json("embed", tiny_bert, path, "-o", tmp_path / "out", *keep, "--shard-rows", 3)
     assert said.pop("seconds") > 0
-    assert said == {"out": str(tmp_path / "out"), "rows": 7, "resumed": 0, "shards": 3, "width": WIDTH}
+    assert said.pop("tokens_per_second") > 0
+    assert said.pop("tokens") == sum(LayerEncoder(tiny_bert, device="cpu").token_counts(SENTENCES))
+    assert said == {"out": str(tmp_path / "out"), "rows": 7, "set_aside": 0, "resumed": 0, "shards": 3, "width": WIDTH}
     assert np.abs(embeddings(tmp_path / "out") - LayerModel.load(tiny_bert).encode(SENTENCES)).max() < 1e-6
     if keep:
         assert pq.read_table(tmp_path / "out")["id"].to_pylist() == list("0123456")
