@@ -31,6 +31,7 @@ MOODS = [
 ]
 
 
+@pytest.mark.slow  # each command has tests of its own
 def test_all_commands_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus.txt").write_text("The cat sat on the mat.\nShares fell.\n")

@@ -12,6 +12,7 @@ from support.commands import call, call_json
 from support.tiny import save_decoder
 
 
+@pytest.mark.slow  # cli/test_search_views.py shows the same search
 def test_a_decoders_views_are_shown_with_their_cost(tiny_bert, own_cache, tmp_path):
     save_decoder("llama", own_cache / "models" / smollm.NAME)
     found = call_json("demo", tiny_bert, "-o", tmp_path / "out", "--device", "cpu")["decoder"]

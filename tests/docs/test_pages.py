@@ -10,7 +10,7 @@ from support.serving import started
 
 ROOT = Path(__file__).parents[2]
 TOLD = (
-    "start/ten-minutes.md",
+    pytest.param("start/ten-minutes.md", marks=pytest.mark.slow),  # the README has the same commands
     pytest.param("tutorials/fewer-blocks.md", marks=pytest.mark.slow),  # they train
     pytest.param("tutorials/domain-encoder.md", marks=pytest.mark.slow),
 )
@@ -65,6 +65,7 @@ def test_ten_minutes_run_with_their_report(tmp_path):
     assert (tmp_path / "report.html").is_file()
 
 
+@pytest.mark.slow  # tests/serve and tests/index have the same by a tiny model
 def test_the_search_service_answers_as_the_page_says():
     page = DOCS / "tutorials/search-service.md"
 

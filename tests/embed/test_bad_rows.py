@@ -77,7 +77,9 @@ def told(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(("name", "processes"), [*((name, 1) for name in FILES), ("rows.jsonl", 2)])
+@pytest.mark.parametrize(
+    ("name", "processes"), [*((name, 1) for name in FILES), pytest.param("rows.jsonl", 2, marks=pytest.mark.slow)]
+)
 def test_bad_rows_of_every_format_are_set_aside_and_the_others_stay(tmp_path, tiny_bert, name, processes):
     write, first, reasons = FILES[name]
     path, bad = write(tmp_path / name), tmp_path / "bad.jsonl"

@@ -746,6 +746,7 @@ def kill_after(process: Forked, out: Path, count: int, pause: float) -> None:
     assert process.wait() == -9, f"the run must still have been at work: {process.stderr[-2000:]}"
 
 
+@pytest.mark.slow  # killed once with two workers, below
 def test_killed_three_times_nothing_is_lost_or_doubled(tmp_path, tiny_bert, many, start):
     path, expected = many
     chance, kept = random.Random(0), {}

@@ -101,7 +101,7 @@ def rows_of_part(rows, tested):
     return replace(rows, splits=rows.splits | {"test": tested})
 
 
-@pytest.mark.parametrize("kind", ["reranking", "retrieval", "fewshot"])
+@pytest.mark.parametrize("kind", ["reranking", "retrieval", pytest.param("fewshot", marks=pytest.mark.slow)])
 def test_resamples_of_independent_units_are_means_of_what_was_drawn(kind):
     problem = problem_of(kind)
     random = np.random.default_rng(1)

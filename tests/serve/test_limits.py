@@ -251,6 +251,7 @@ def test_headers_that_do_not_come_end_the_connection(tiny_layers, monkeypatch, b
         assert server.client.get("/livez").status_code == 200
 
 
+@pytest.mark.slow  # it waits until uvicorn ends an idle connection
 def test_headers_of_a_second_request_must_come_too(tiny_layers, monkeypatch):
     monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 0.1)
     with running({"tiny": tiny_layers}) as server:
