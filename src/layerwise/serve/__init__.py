@@ -10,7 +10,8 @@ from layerwise.doors import door
 
 if TYPE_CHECKING:
     from layerwise.serve.app import create_app
-    from layerwise.serve.batcher import Batcher, Job, TextPass
+    from layerwise.serve.batcher import Batcher
+    from layerwise.serve.jobs import Job, TextPass
     from layerwise.serve.load import load_served
     from layerwise.serve.served_model import ServedModel
     from layerwise.serve.server import run_server

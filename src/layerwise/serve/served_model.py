@@ -26,7 +26,8 @@ from layerwise.mixes import LayerConcat, LayerJoin, LayerMix, LayerViews, LayerW
 from layerwise.model import LayerModel
 from layerwise.predict import Predictor
 from layerwise.serve.api_errors import ApiError
-from layerwise.serve.batcher import Job, Needs, TextPass
+from layerwise.serve.batch_plan import Needs
+from layerwise.serve.jobs import Job, TextPass
 
 ALL = "all"
 Texts = Sequence[str] | Sequence[Sequence[int]]

@@ -16,7 +16,8 @@ from layerwise.encoder import Array, LayerEncoder, check_sentences
 from layerwise.errors import LayerwiseError
 from layerwise.registry import did_you_mean
 from layerwise.serve.api_errors import ApiError, closing, overloaded
-from layerwise.serve.batcher import Batcher, Job, QueueFull
+from layerwise.serve.batcher import Batcher, QueueFull
+from layerwise.serve.jobs import Job
 from layerwise.serve.load import Served, ServedIndex
 from layerwise.serve.metrics import Metrics
 from layerwise.serve.served_model import Options, ServedModel, Texts

@@ -1,0 +1,74 @@
+"""What a batch gives: the union of the views that its rows need, then each request's own mix of them."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from layerwise.encoder import Array, LayerEncoder
+from layerwise.mixes import LayerWk
+from layerwise.serve.jobs import Piece, embedded
+
+Needs = tuple[list[int], list[str]]  # layers and token poolings
+
+
+class BatchPlan:
+    """What a batch has to give: the union of the views that its rows need, then each model's embeddings of its rows."""
+
+    def __init__(
+        self, encoder: LayerEncoder, members: Sequence[tuple[Piece, int]], graphs: Sequence[Needs] = ()
+    ) -> None:
+        self._encoder = encoder
+        self.members = members
+        groups: dict[tuple[int, int], list[int]] = {}
+        for place, (piece, _) in enumerate(members):
+            groups.setdefault((id(piece.job.model), piece.number), []).append(place)
+        self.groups = list(groups.values())
+        layers: set[int] = set()
+        poolings: dict[str, None] = {}
+        for piece, _ in (members[group[0]] for group in self.groups):
+            poolings |= dict.fromkeys(piece.text_pass.needs)
+            layers.update(*piece.text_pass.needs.values())
+        fitting = (graph for graph in graphs if set(graph[0]) >= layers and set(graph[1]) >= set(poolings))
+        self._layers, self._poolings = next(fitting, (sorted(layers), list(poolings)))
+
+    def forward(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> list[Tensor]:
+        """For each group of rows, their embeddings; of a mix of several prompts, its views of this one."""
+        job = self.members[0][0].job
+        if isinstance(job.model.mix, LayerWk):
+            return [job.model.forward(tokens, mask)]
+        views = self._encoder.read(tokens, mask, self._layers, self._poolings, places).float()
+        return [self._values(views, group) for group in self.groups]
+
+    def finish(self, values: Sequence[Tensor]) -> None:
+        """Hand the rows of each group to their jobs."""
+        for group, tensor in zip(self.groups, values, strict=True):
+            array: Array = tensor.cpu().numpy()
+            for piece, places, rows in _by_piece(self.members, group):
+                piece.job.put(piece.number, np.array(rows), array[places])
+
+    def _values(self, views: Tensor, group: list[int]) -> Tensor:
+        piece, _ = self.members[group[0]]
+        mix, needs = piece.job.model.mix, piece.text_pass.needs
+        picked = views if len(group) == len(self.members) else views[group]
+        if len(piece.job.passes) == 1:
+            poolings = [self._poolings.index(name) for name in mix.poolings]
+            layers = [self._layers.index(layer) for layer in mix.layers]
+            return embedded(piece.job.model, picked[:, poolings][:, :, layers])
+        values = picked.new_zeros(len(group), len(mix.poolings), len(mix.layers), picked.shape[-1])
+        for name, numbers in needs.items():
+            from_layers = [self._layers.index(layer) for layer in numbers]
+            to_layers = [mix.layers.index(layer) for layer in numbers]
+            values[:, mix.poolings.index(name), to_layers] = picked[:, self._poolings.index(name), from_layers]
+        return values
+
+
+def _by_piece(members: Sequence[tuple[Piece, int]], group: list[int]) -> Iterator[tuple[Piece, list[int], list[int]]]:
+    """The places of each piece's rows in a group, and the rows."""
+    pieces: dict[int, tuple[Piece, list[int], list[int]]] = {}
+    for place, member in enumerate(group):
+        piece, row = members[member]
+        entry = pieces.setdefault(id(piece), (piece, [], []))
+        entry[1].append(place)
+        entry[2].append(row)
+    yield from pieces.values()

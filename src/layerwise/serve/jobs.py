@@ -1,0 +1,157 @@
+"""Requests on their way through the queue: a job, what of it still waits, and the pieces that run next."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerwise.encoder import Array, Prompt, Tokens
+from layerwise.errors import ModelError
+from layerwise.mixes import LayerWk
+from layerwise.model import LayerModel
+
+
+@dataclass(frozen=True)
+class TextPass:
+    """The texts of a request within one prompt, and the layers that are needed of each of its token poolings."""
+
+    prompt: Prompt
+    tokens: Tokens
+    needs: dict[str, tuple[int, ...]]
+
+    @property
+    def size(self) -> int:
+        """The number of tokens."""
+        return sum(map(len, self.tokens.ids))
+
+
+@dataclass(eq=False)
+class Job:
+    """A request's texts on their way: `future` gets their embeddings (texts, width).
+
+    A mix with views of several prompts has a pass for each of them.
+    """
+
+    model: LayerModel
+    passes: tuple[TextPass, ...]
+    future: Future[Array] = field(default_factory=Future)
+    waiting: int = 0  # tokens in the queue
+    submitted: float = 0.0
+
+    def __post_init__(self) -> None:
+        count = len(self.passes[0].tokens.ids)
+        self._missing = np.ones((len(self.passes), count), dtype=bool)
+        self._embeddings: Array = np.empty((count, self.model.width), dtype=np.float32)
+        mix = self.model.mix
+        shape = (count, len(mix.poolings), len(mix.layers), self.model.encoder.width)
+        self._views: Array | None = np.zeros(shape, dtype=np.float32) if len(self.passes) > 1 else None
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all passes."""
+        return sum(one.size for one in self.passes)
+
+    def put(self, number: int, rows: NDArray[np.int64], values: Array) -> None:
+        """Store what a pass gave for some texts, and finish when nothing is missing."""
+        if self._views is None:
+            self._embeddings[rows] = values
+        else:
+            mix, needs = self.model.mix, self.passes[number].needs
+            for name in needs:
+                place = mix.poolings.index(name)
+                self._views[rows, place] = values[:, place]
+        self._missing[number, rows] = False
+        if not self._missing.any():
+            self._finish()
+
+    def fail(self, error: BaseException) -> None:
+        """Give the error to whoever waits."""
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def _finish(self) -> None:
+        if self._views is not None:
+            with torch.inference_mode():
+                views = torch.from_numpy(self._views).to(self.model.encoder.device)
+                self._embeddings = embedded(self.model, views).cpu().numpy()
+        try:
+            self.model.encoder.check_finite(self._embeddings)
+        except ModelError as error:
+            self.fail(error)
+            return
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
+            self.future.set_result(self._embeddings)
+
+
+@dataclass(eq=False)
+class Share:
+    """What of a pass still waits: its rows from `start` on."""
+
+    job: Job
+    number: int
+    start: int = 0
+
+    @property
+    def text_pass(self) -> TextPass:
+        """The pass that it is of."""
+        return self.job.passes[self.number]
+
+    @property
+    def group(self) -> tuple[Prompt, LayerModel | None]:
+        """What can share a pass: texts within one prompt; SBERT-WK reads token states, so that it runs alone."""
+        alone = self.job.model if isinstance(self.job.model.mix, LayerWk) else None
+        return self.text_pass.prompt, alone
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing waits, or nobody."""
+        return self.start >= len(self.text_pass.tokens.ids) or self.job.future.done()
+
+    def take(self, room: int) -> "Piece":
+        """The next rows of at most `room` tokens, at least one row."""
+        ids, stop, size = self.text_pass.tokens.ids, self.start, 0
+        while stop < len(ids) and (stop == self.start or size + len(ids[stop]) <= room):
+            size += len(ids[stop])
+            stop += 1
+        piece = Piece(self.job, self.number, range(self.start, stop), size)
+        self.start = stop
+        self.job.waiting -= size
+        return piece
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some rows of a pass that run in the next batches, and how many tokens they have."""
+
+    job: Job
+    number: int
+    rows: range
+    size: int
+
+    @property
+    def text_pass(self) -> TextPass:
+        """The pass that it is of."""
+        return self.job.passes[self.number]
+
+
+def places_of(pieces: Sequence[Piece]) -> NDArray[np.int64] | None:
+    """Which tokens are pooled, where the texts stand in a prompt."""
+    parts = [piece.text_pass.tokens.places for piece in pieces]
+    if parts[0] is None:
+        return None
+    return np.concatenate(
+        [
+            part[piece.rows.start : piece.rows.stop]
+            for part, piece in zip(parts, pieces, strict=True)
+            if part is not None
+        ]
+    )
+
+
+def embedded(model: LayerModel, views: Tensor) -> Tensor:
+    """(n, poolings, layers, width) -> (n, width of the model)"""
+    return model.apply_heads(model.mix.combine_poolings(views))
