@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from layerwise.doors import door
 
 if TYPE_CHECKING:
+    from layerwise.encoder.arguments import check_sentences
     from layerwise.encoder.arrays import Array
     from layerwise.encoder.batches import Batch, padded_texts, token_batches
     from layerwise.encoder.blocks import even_blocks, keep_in_config, model_with_blocks
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from layerwise.encoder.dropout import dropout_rate, plain_dropout
     from layerwise.encoder.fingerprint import tokenizer_fingerprint
     from layerwise.encoder.folders import DEFAULT, ModelFolder, find_model, is_default, local_model
-    from layerwise.encoder.layer_encoder import LayerEncoder, check_sentences, read_views
+    from layerwise.encoder.layer_encoder import LayerEncoder, read_views
     from layerwise.encoder.load import DTYPES, pick_device
     from layerwise.encoder.onnx import graphs_folder
     from layerwise.encoder.pooling import MASK, POOLINGS, pooled_mask

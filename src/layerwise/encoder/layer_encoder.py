@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from layerwise.digests import text_digest
+from layerwise.encoder.arguments import check_sentences, checked_backend, checked_length, token_budget
 from layerwise.encoder.arrays import Array
 from layerwise.encoder.blocks import model_with_blocks
 from layerwise.encoder.cache import ViewCache, ViewKey
@@ -27,7 +28,6 @@ from layerwise.encoder.prompts import PLAIN, Prompt, by_prompt, parse_pooling
 from layerwise.encoder.streaming import (
     Forward,
     Progress,
-    TokenBudget,
     no_progress,
     stream,
     window_rows,
@@ -43,13 +43,9 @@ from layerwise.encoder.taps import (
 )
 from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer, Spans
 from layerwise.errors import InputError, ModelError
-from layerwise.registry import check_known
-from layerwise.texts import has_lone_surrogate
 from layerwise.threads import survive_fork
 
 log = logging.getLogger(__name__)
-
-_CPU_TOKENS, _GPU_TOKENS = 512, 65_536  # tokens a batch: where the measured speed levels off
 
 
 class LayerEncoder:
@@ -90,12 +86,12 @@ class LayerEncoder:
         self.device = pick_device("cpu" if device is None and precision == "int8" else device)
         self.dtype = dtype
         self.precision = precision
-        self.backend = _checked_backend(backend, precision, self.device, dtype)
+        self.backend = checked_backend(backend, precision, self.device, dtype)
         loaded = load_encoder(self.folder, dtype=dtype, device=self.device, trust_remote_code=trust_remote_code)
         self.model: nn.Module = loaded.model
         self.tokenizer: Any = loaded.tokenizer
-        self._max_length = _checked_length(max_length, self.tokenizer, loaded.max_length)
-        self.budget = _token_budget(tokens_per_batch, self.device)
+        self._max_length = checked_length(max_length, self.tokenizer, loaded.max_length)
+        self.budget = token_budget(tokens_per_batch, self.device)
         self._sentences = SentenceTokenizer(self.tokenizer, max_length=self.max_length)
         self._prompted: dict[Prompt, PromptTokenizer] = {}
         self._loaded_depth: int | None = None
@@ -432,54 +428,3 @@ def read_views(
     inputs = {"input_ids": tokens, "attention_mask": mask}
     pooled = reader.read(inputs if positions is None else inputs | {"position_ids": positions}, set(layers), pool)
     return torch.stack([pooled[layer] for layer in layers], dim=2)
-
-
-def check_sentences(sentences: Sequence[str]) -> list[str]:
-    """The sentences as a checked list: texts only; empty ones pass with a warning."""
-    if isinstance(sentences, str):
-        raise InputError("sentences is one string; give a list of them")
-    texts = list(sentences)
-    for row, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"sentence {row} is {text!r}, not a text")
-        if has_lone_surrogate(text):
-            raise InputError(f"sentence {row} holds half a surrogate pair, which is no text; decode it as UTF-8")
-    empty = sum(not text.strip() for text in texts)
-    if empty:
-        log.warning("%d of %d sentences are empty; they are encoded as special tokens alone", empty, len(texts))
-    return texts
-
-
-def _checked_length(asked: int | None, tokenizer: Any, most: int) -> int:
-    least = max(1, int(tokenizer.num_special_tokens_to_add()))
-    if asked is None:
-        return most
-    if not least <= asked <= most:
-        raise InputError(f"max_length {asked} is not possible: this encoder takes {least} to {most} tokens")
-    return asked
-
-
-def _token_budget(asked: int | None, device: torch.device) -> TokenBudget:
-    if asked is not None and asked < 1:
-        raise InputError(f"tokens_per_batch must be 1 or more, not {asked}")
-    if device.type == "cpu":
-        return TokenBudget(asked or _CPU_TOKENS, slack=0.1)
-    return TokenBudget(asked or _GPU_TOKENS, slack=0.0)
-
-
-def _checked_backend(backend: str | None, precision: str, device: torch.device, dtype: str) -> str:
-    """The backend to use; without a choice, ONNX for int8 and torch otherwise."""
-    check_known(precision, ("float", "int8"), "precision")
-    is_plain = device.type == "cpu" and dtype == "float32"
-    if precision == "int8":
-        if backend not in (None, "onnx"):
-            raise InputError(f"precision int8 runs with the onnx backend, not with {backend}; leave the backend out")
-        if not is_plain:
-            raise InputError(
-                f"precision int8 runs on the CPU with dtype float32, not {dtype} on {device}; leave both out"
-            )
-        return "onnx"
-    check_known(backend or "torch", ("onnx", "torch"), "backend")
-    if backend == "onnx" and not is_plain:
-        raise InputError(f"The ONNX backend runs float32 on the CPU, not {dtype} on {device}; use the torch backend")
-    return backend or "torch"
