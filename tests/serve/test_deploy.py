@@ -64,7 +64,9 @@ def test_the_unit_runs_our_command():
     assert stop > settings.drain
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze, which checks the unit, is not installed"
+)
 def test_systemd_reads_the_unit():
     done = subprocess.run(
         ["systemd-analyze", "verify", DEPLOY / "layerwise.service"], capture_output=True, text=True, check=False

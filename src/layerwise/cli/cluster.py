@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from layerwise.cli.index import Vectors
-from layerwise.cli.options import AsJson
+from layerwise.cli.options import AsJson, Overwrite
 from layerwise.cli.screen import counting, print_json, print_line, print_table
 
 
@@ -20,7 +20,7 @@ def cluster(
     ] = None,
     nearest: Annotated[int, typer.Option(min=1, help="Rows to show of each, nearest to its centre.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the first centres.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", metavar="", help="Replace OUT where it exists.")] = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Group rows by spherical k-means, and show the rows nearest to each centre."""

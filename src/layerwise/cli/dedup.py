@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from layerwise.cli.index import Vectors
-from layerwise.cli.options import AsJson
+from layerwise.cli.options import AsJson, Overwrite
 from layerwise.cli.screen import counting, print_json, print_line
 
 
@@ -19,7 +19,7 @@ def dedup(
     kind: Annotated[
         str, typer.Option(help="flat: exact; ivf: faster, may miss some; auto: by the number of rows.")
     ] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", metavar="", help="Replace OUT where it exists.")] = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Find near duplicates: of each group, the first row is kept and represents the others."""

@@ -22,7 +22,9 @@ _QUERIES = ("Can I get a refund?", "Why is space dark although there are so many
 
 def demo(
     model: Model = "default",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the model and the corpus go.")] = Path("demo-output"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the model, the pairs and the corpus go.")] = Path(
+        "demo-output"
+    ),
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -37,6 +39,7 @@ def demo(
     scores = score_demo_pairs(loaded)
     best = scores.search.model
     best.save(out / "model", overwrite=True)
+    _leave_files(out)
     answers = _search(LayerModel.load(out / "model", device=device), out)
     if as_json:
         views = _decoder_views(device)
@@ -44,7 +47,9 @@ def demo(
         print_json(scores.as_dict() | {"saved": str(out / "model"), "answers": answers, "decoder": decoder})
         return
     _show(scores)
-    print_line(f"Saved the model of {best.mix} in {out / 'model'}; its corpus is in {out / 'corpus'}.\n")
+    print_line(
+        f"Saved the model of {best.mix} in {out / 'model'}; pairs.csv and corpus.txt there are what it was tried on.\n"
+    )
     for query, hits in answers.items():
         rows = [(f"{hit['score']:.3f}", hit["text"]) for hit in hits]
         print_table(("cosine", query), rows)
@@ -105,10 +110,19 @@ def _points(score: float | None) -> str:
     return "-" if score is None or isnan(score) else f"{100 * score:.1f}"
 
 
-def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:
-    """Embed the corpus as any other file, and search it for the passages nearest to the queries."""
+def _leave_files(out: Path) -> None:
+    """Pairs and corpus as files such as a user's, to try the other commands on."""
     from importlib import resources
 
+    from layerwise.files import atomic_file
+
+    for name in ("pairs.csv", "corpus.txt"):
+        with atomic_file(out / name) as file:
+            file.write_bytes(resources.files("layerwise.data").joinpath(f"demo_{name}").read_bytes())
+
+
+def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:
+    """Embed the corpus as any other file, and search it for the passages nearest to the queries."""
     import numpy as np
     import pyarrow.parquet as pq
     import torch
@@ -117,10 +131,9 @@ def _search(model: "LayerModel", out: Path) -> dict[str, list[dict[str, Any]]]:
     from layerwise.data import RowSource
     from layerwise.embed import EmbedJob, ModelChoice, run_embed
 
-    with resources.as_file(resources.files("layerwise.data") / "demo_corpus.txt") as path:
-        job = EmbedJob(RowSource.of(str(path), ("text", "text")))
-        choice = ModelChoice(str(out / "model"), options={"device": str(model.encoder.device)})
-        run_embed(job, choice, out / "corpus", overwrite=True)
+    job = EmbedJob(RowSource.of(str(out / "corpus.txt"), ("text", "text")))
+    choice = ModelChoice(str(out / "model"), options={"device": str(model.encoder.device)})
+    run_embed(job, choice, out / "corpus", overwrite=True)
     table = pq.read_table(out / "corpus", columns=["text", "embedding"])
     texts = table["text"].to_pylist()
     corpus = torch.from_numpy(np.stack(table["embedding"].to_numpy()))

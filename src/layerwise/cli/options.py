@@ -8,6 +8,7 @@ import typer
 Model = Annotated[
     str, typer.Argument(help="A model folder, a hub name, or 'default' for the embedded all-MiniLM-L6-v2.")
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", metavar="", help="Replace OUT where it exists.")]
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of a table.")]
 Mix = Annotated[
     str | None,

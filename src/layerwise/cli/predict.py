@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from layerwise.cli.loading import check_model
-from layerwise.cli.options import AsJson, Delimiter, Device, Encoding, InputFormat
+from layerwise.cli.options import AsJson, Delimiter, Device, Encoding, InputFormat, Overwrite
 from layerwise.cli.screen import counting, print_json, print_line, say_error
 from layerwise.errors import InputError
 
@@ -25,7 +25,7 @@ def predict(
     input_format: InputFormat = None,
     encoding: Encoding = None,
     delimiter: Delimiter = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", metavar="", help="Replace OUT where it exists.")] = False,
+    overwrite: Overwrite = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:

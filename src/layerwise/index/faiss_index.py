@@ -56,7 +56,7 @@ class FaissIndex:
     """
 
     def __init__(self, index: Any, facts: IndexFacts, *, table: Path | None = None, vectors: Any = None) -> None:
-        self.facts = facts
+        self.facts, self.width, self.settings = facts, facts.width, facts.embedded
         self.kind = KINDS[facts.kind]
         self._index = index
         self._vectors = vectors
@@ -74,16 +74,6 @@ class FaissIndex:
         vectors = _read_vectors(place / VECTORS, facts) if facts.kind == "pq" else None
         table = place / COLUMNS
         return cls(index, facts, table=table if table.is_file() else None, vectors=vectors)
-
-    @property
-    def width(self) -> int:
-        """The length of a vector."""
-        return self.facts.width
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """How the vectors were made."""
-        return self.facts.embedded
 
     def __len__(self) -> int:
         return int(self._index.ntotal)

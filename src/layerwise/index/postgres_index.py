@@ -62,8 +62,8 @@ class PostgresIndex:
         facts = read_facts(connection, address)
         if facts is None:
             raise InputError(f"{address.shown}: there is no such table; fill it by `layerwise index load`")
-        self.facts = facts.model_copy(update={"embedded": resolved(facts.embedded, None)})
-        self.similarity = facts.similarity
+        self.facts, self.width, self.similarity = facts, facts.width, facts.similarity
+        self.settings = resolved(facts.embedded, None)
         self._connection, self._address = connection, address
         self._values = {f"value_{name}": value for name, value in (values or {}).items()}
         self._where = _condition(where, self._values)
@@ -75,16 +75,6 @@ class PostgresIndex:
         """Connect to a table: `postgresql://[user@]host[:port]/database/table`."""
         parsed = TableAddress.parse(address)
         return cls(connect(parsed), parsed, where=where, values=values)
-
-    @property
-    def width(self) -> int:
-        """The length of a vector."""
-        return self.facts.width
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """How the vectors were made."""
-        return self.facts.embedded
 
     def __len__(self) -> int:
         from psycopg.sql import SQL
