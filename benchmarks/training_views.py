@@ -9,7 +9,7 @@
 Wikipedia sentences, NLI triples, pairs, STS-B dev, the seven STS sets, and pairs outside STS that choose nothing.
 Models are folders of --models (wiki-mlm-12x384, and teachers by their names; all-MiniLM-L6-v2 is the package's).
 
-`run` splits its runs over --jobs processes. Each rewrites its result file, OUT-0.json, OUT-1.json, …, after every
+`run` has --jobs processes take its runs in turn. Each rewrites its result file, OUT-0.json, OUT-1.json, …, after every
 finished run; the same command again leaves out what is finished. A run beyond --limit seconds of training is given up
 and recorded as such. Checkpoints are picked on the dev split of STS-B alone; the test sets are scored once by the
 picked weights, and not at all with --dev-only.
@@ -18,16 +18,20 @@ picked weights, and not at all with --dev-only.
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from measure import machine, write_runs
-from training_views_rows import GROUPS, MINILM, PAIRS, ROWS, TRIPLES, WIKIPEDIA, Row
+from training_views_rows import GROUPS, MINILM, NEEDED, PAIRS, ROWS, TRIPLES, WIKIPEDIA, Row
 
 DEV, TEST = "dev.toml", "test.toml"
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -61,6 +65,7 @@ def main() -> None:
     running.add_argument("--out", type=Path, default=Path("training-views"), help="result files begin with this")
     running.add_argument("--models", type=Path, default=Path(os.environ.get("LAYERWISE_MODELS", "models")))
     running.add_argument("--kept", type=Path, help="folder of models that other rows need; default OUT-models")
+    running.add_argument("--keep-all", action="store_true", help="keep the models of all rows there")
     running.add_argument("--dev-only", action="store_true")
     collecting = commands.add_parser("collect", help="join result files")
     collecting.add_argument("files", type=Path, nargs="+")
@@ -157,14 +162,23 @@ def _write_task(file: Path, tasks: dict[str, Any], pairs: int | None) -> None:
 def run(options: argparse.Namespace) -> None:
     """Run in this process, or split the runs over several."""
     runs = planned(options.rows.split(","), [int(seed) for seed in options.seeds.split(",")])
+    taken = Path(f"{options.out}-taken")
+    if options.part is None:
+        shutil.rmtree(taken, ignore_errors=True)
+        taken.mkdir(parents=True)
     if options.part is None and options.jobs > 1:
         command = [sys.executable, __file__, *sys.argv[1:]]
         jobs = [subprocess.Popen([*command, "--part", str(part)]) for part in range(min(options.jobs, len(runs)))]
         sys.exit(max(job.wait() for job in jobs))
     part = options.part or 0
     bench = Bench(options, Path(f"{options.out}-{part}.json"))
-    for name, seed in runs[part :: options.jobs]:
-        bench.run(name, seed)
+    files = options.out.parent.glob(f"{options.out.name}-*.json")
+    finished = {run for file in files for run in Bench.finished(file)}
+    for name, seed in runs:
+        with suppress(FileExistsError):
+            (taken / f"{name}-{seed}").touch(exist_ok=False)
+            if (name, seed) not in finished:
+                bench.run(name, seed)
 
 
 def planned(names: Iterable[str], seeds: list[int]) -> list[tuple[str, int]]:
@@ -186,16 +200,19 @@ class Bench:
         self.file = file
         self.kept = options.kept or Path(f"{options.out}-models")
         self.kept.mkdir(parents=True, exist_ok=True)
-        before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-        self.results = {(run["row"], run["seed"]): run for run in before}
+        self.results = self.finished(file)
         facts = self.folder / "facts.json"
         self.text_facts = json.loads(facts.read_text(encoding="utf-8")) if facts.is_file() else {}
         self._corpora: dict[str, Any] = {}
 
+    @staticmethod
+    def finished(file: Path) -> dict[tuple[str, int], dict[str, Any]]:
+        """The runs of a result file that did not fail."""
+        before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+        return {(run["row"], run["seed"]): run for run in before if "training" in run}
+
     def run(self, name: str, seed: int) -> None:
-        """One row with one seed, unless it is finished; the result file is written at once."""
-        if "training" in self.results.get((name, seed), {}):
-            return
+        """One row with one seed; the result file is written at once."""
         began = time.perf_counter()
         try:
             result = self._trained(name, seed)
@@ -211,8 +228,6 @@ class Bench:
 
     def model_of(self, name: str, seed: int) -> str:
         """The folder of a trained row, which is trained now if no process has; others wait for it."""
-        from filelock import FileLock
-
         folder = self.kept / f"{name}-{seed}"
         with FileLock(f"{folder}.lock"):
             if not (folder / "modules.json").is_file():
@@ -222,6 +237,9 @@ class Bench:
 
     def _trained(self, name: str, seed: int) -> dict[str, Any]:
         row, trained = ROWS[name], self._train(name, seed)
+        if self.options.keep_all or name in NEEDED:
+            with FileLock(f"{self.kept / f'{name}-{seed}'}.lock"):
+                trained.model.save(self.kept / f"{name}-{seed}", overwrite=True)
         result: dict[str, Any] = {
             "row": name,
             "label": row.label,

@@ -127,5 +127,20 @@ TAUGHT = {
     "distil-two": _distil("mask, taught by both", teachers=(MINILM, MPNET)),
     "distil-mpnet-mean": _distil("mean, taught by all-mpnet-base-v2", 'model.pooler="last @ mean"', teachers=(MPNET,)),
 }
-ROWS: dict[str, Row] = {**WITHOUT_LABELS, **WITH_LABELS, **TAUGHT}
-GROUPS = {"without-labels": WITHOUT_LABELS, "with-labels": WITH_LABELS, "taught": TAUGHT}
+COMBINED = {  # chosen on STS-B dev alone; weights and settings that the rows above suggest
+    "ranking-light": _simcse("mask + repetition + ranking × 0.1", "objective.ranking.weight=0.1"),
+    "sg-light": _simcse("mask + repetition + SG-OPT × 0.03", "objective.sg.weight=0.03"),
+    "sg-more": _simcse("mask + repetition + SG-OPT × 0.3", "objective.sg.weight=0.3"),
+    "sg-ranking": _simcse("mask + repetition + SG-OPT + ranking × 0.1", *_SG, "objective.ranking.weight=0.1"),
+    "sg-two": _simcse("mask + repetition + SG-OPT + two prompts", *_SG, *_TWO),
+    "sg-denoise": _simcse("mask + repetition + SG-OPT + denoising", *_SG, *_DENOISE),
+    "sg-slow": _simcse("mask + repetition + SG-OPT, lr 3e-5", *_SG, "train.learning_rate=3e-5"),
+    "sg-fast": _simcse("mask + repetition + SG-OPT, lr 2e-4", *_SG, "train.learning_rate=2e-4"),
+    "sg-large": _simcse("mask + repetition + SG-OPT, batches of 512", *_SG, "train.batch_size=512", "train.steps=780"),
+    "sg-small": _simcse("mask + repetition + SG-OPT, batches of 64", *_SG, "train.batch_size=64"),
+    "sg-cool": _simcse("mask + repetition + SG-OPT, temperature 0.03", *_SG, "objective.info-nce.temperature=0.03"),
+    "sg-warm": _simcse("mask + repetition + SG-OPT, temperature 0.1", *_SG, "objective.info-nce.temperature=0.1"),
+}
+ROWS: dict[str, Row] = {**WITHOUT_LABELS, **WITH_LABELS, **TAUGHT, **COMBINED}
+GROUPS = {"without-labels": WITHOUT_LABELS, "with-labels": WITH_LABELS, "taught": TAUGHT, "combined": COMBINED}
+NEEDED = {other for row in ROWS.values() for other in (row.start, *row.teachers) if other in ROWS}

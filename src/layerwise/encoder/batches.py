@@ -16,18 +16,20 @@ Rows = NDArray[np.int64]
 class Batch:
     """Some sentences of a window: which rows they are, and their tokens one after the other, longest first.
 
-    `places` (sentences, 3) says which tokens of a prompt are pooled; None where all are.
+    `places` (sentences, 3) says which tokens of a prompt are pooled; None where all are. A packed batch is read without
+    its padding (packing.py).
     """
 
     rows: Rows
     lengths: Rows
     tokens: Rows
     places: Rows | None = None
+    is_packed: bool = False
 
     @property
     def size(self) -> int:
-        """How many tokens the model will see, padding included."""
-        return int(self.lengths[0]) * len(self.rows)
+        """How many tokens the model will see, with the padding that it sees."""
+        return len(self.tokens) if self.is_packed else int(self.lengths[0]) * len(self.rows)
 
     def split(self) -> tuple["Batch", "Batch"]:
         """Two halves, for a batch that does not fit into memory."""
@@ -35,8 +37,8 @@ class Batch:
         cut = int(self.lengths[:half].sum())
         first, second = (None, None) if self.places is None else (self.places[:half], self.places[half:])
         return (
-            Batch(self.rows[:half], self.lengths[:half], self.tokens[:cut], first),
-            Batch(self.rows[half:], self.lengths[half:], self.tokens[cut:], second),
+            Batch(self.rows[:half], self.lengths[:half], self.tokens[:cut], first, self.is_packed),
+            Batch(self.rows[half:], self.lengths[half:], self.tokens[cut:], second, self.is_packed),
         )
 
     def padded(self, pad_id: int) -> tuple[Tensor, ...]:
@@ -65,13 +67,14 @@ def token_batches(
     budget: int,
     slack: float = 0.1,
     may_pad: bool = True,
+    packs: bool = False,
     places: Rows | None = None,
 ) -> Iterator[Batch]:
     """Cut sentences into batches of at most `budget` tokens, the longest first.
 
     A batch that is at least a quarter full also ends where the next sentence is shorter than its longest by more
     than `slack`: then less than that share of the work is padding, and short sentences still travel together. Where
-    nothing may be padded, all sentences of a batch have one length.
+    nothing may be padded, all sentences of a batch have one length. Packed batches are full, whatever their lengths.
     """
     lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
     order = np.argsort(-lengths, kind="stable")
@@ -80,10 +83,13 @@ def token_batches(
     ends = np.concatenate([[0], np.cumsum(sorted_lengths)])
     start = 0
     while start < len(order):
-        stop = _end_of_batch(sorted_lengths, start, budget, slack, may_pad)
+        if packs:
+            stop = _end_of_packed(sorted_lengths, ends, start, budget)
+        else:
+            stop = _end_of_batch(sorted_lengths, start, budget, slack, may_pad)
         rows = order[start:stop]
         pooled = None if places is None else places[rows]
-        yield Batch(rows, sorted_lengths[start:stop], flat[ends[start] : ends[stop]], pooled)
+        yield Batch(rows, sorted_lengths[start:stop], flat[ends[start] : ends[stop]], pooled, packs)
         start = stop
 
 
@@ -95,3 +101,9 @@ def _end_of_batch(lengths: Rows, start: int, budget: int, slack: float, may_pad:
     quarter = start + max(1, budget // (4 * longest))
     shorter = int(np.searchsorted(-lengths, -longest / (1 + slack), side="right"))
     return min(stop, max(quarter, shorter), len(lengths))
+
+
+def _end_of_packed(lengths: Rows, ends: Rows, start: int, budget: int) -> int:
+    """As many tokens as the budget; pooling has them padded, which must not take much more memory."""
+    full = int(np.searchsorted(ends, ends[start] + budget, side="right")) - 1
+    return max(start + 1, min(full, start + 2 * budget // int(lengths[start])))

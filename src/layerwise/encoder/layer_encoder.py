@@ -23,6 +23,7 @@ from layerwise.encoder.fingerprint import model_fingerprint, tokenizer_fingerpri
 from layerwise.encoder.folders import DEFAULT, ModelFolder, check_unchanged, find_model
 from layerwise.encoder.load import load_encoder, pick_device
 from layerwise.encoder.onnx import Int8Reader, OnnxReader
+from layerwise.encoder.packing import packing_reader
 from layerwise.encoder.pooling import POOLINGS, pooled_mask
 from layerwise.encoder.prompts import PLAIN, Prompt, by_prompt, parse_pooling
 from layerwise.encoder.streaming import (
@@ -109,9 +110,11 @@ class LayerEncoder:
 
     @cached_property
     def reader(self) -> LayerReader:
-        """How layers are read: tapped where that provably equals the model's hidden states."""
+        """How layers are read: tapped where that provably equals the model's hidden states, packed where that does."""
         survive_fork()
-        return layer_reader(self.model)
+        reader = layer_reader(self.model)
+        can_pack = self.device.type == "cuda" and self.dtype in ("float16", "bfloat16")
+        return packing_reader(reader) if can_pack and isinstance(reader, TappedLayers) else reader
 
     @property
     def depth(self) -> int:
@@ -226,6 +229,7 @@ class LayerEncoder:
             device=self.device,
             budget=self.budget,
             may_pad=self.reader.ignores_padding,
+            packs=self.reader.packs,
             progress=progress,
             on_tokens=on_tokens,
         )

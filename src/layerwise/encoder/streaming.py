@@ -1,6 +1,6 @@
 """The loop of all encoding: windows of sentences in, one array for each window out, in order.
 
-While the model works on one window, the next is tokenised in a thread. On a GPU, results are copied back while the
+While the model works on one window, the next two are tokenised in a thread. On a GPU, results are copied back while the
 next batches run. When memory runs short, the token budget is halved.
 """
 
@@ -8,6 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from layerwise.encoder.arrays import Array
 from layerwise.encoder.batches import Batch, Rows, token_batches
+from layerwise.encoder.packing import Packed, packed_batch, to_device
 from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer
 from layerwise.errors import ModelError, is_memory_shortage
 
@@ -63,6 +65,10 @@ class _Window:
         self.filled[rows] = values
         self.left -= len(rows)
 
+    def put_all(self, values: Array) -> None:
+        """The rows of a batch that is the whole window, in their order."""
+        self.filled, self.left = values, 0
+
 
 @dataclass(frozen=True)
 class _Transfer:
@@ -73,11 +79,27 @@ class _Transfer:
     values: Tensor
     copied: "torch.cuda.Event | None"
 
+    @classmethod
+    def start(cls, window: _Window, rows: Rows, values: Tensor) -> "_Transfer":
+        """Have a GPU copy its result, in the order of the sentences if they are all of the window's."""
+        if values.device.type != "cuda":
+            return cls(window, rows, values.cpu(), None)
+        if len(rows) == window.rows:
+            values = torch.empty_like(values).index_copy_(0, to_device(torch.from_numpy(rows), values.device), values)
+        here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        here.copy_(values, non_blocking=True)
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record()
+        return cls(window, rows, here, copied)
+
     def finish(self) -> int:
         """Wait for the copy and put it into its window; the number of its rows."""
         if self.copied is not None:
             self.copied.synchronize()
-        self.window.put(self.rows, self.values.numpy())
+        if self.copied is not None and len(self.rows) == self.window.rows:
+            self.window.put_all(self.values.numpy())
+        else:
+            self.window.put(self.rows, self.values.numpy())
         return len(self.rows)
 
 
@@ -94,6 +116,7 @@ def stream(
     device: torch.device,
     budget: TokenBudget,
     may_pad: bool = True,
+    packs: bool = False,
     progress: Progress = no_progress,
     on_tokens: Progress = no_progress,
 ) -> Iterator[Array]:
@@ -110,14 +133,21 @@ def stream(
         window = _Window(len(tokens.ids), len(tokens.ids))
         unfinished.append(window)
         todo = deque(
-            token_batches(tokens.ids, budget=budget.tokens, slack=budget.slack, may_pad=may_pad, places=tokens.places)
+            token_batches(
+                tokens.ids,
+                budget=budget.tokens,
+                slack=budget.slack,
+                may_pad=may_pad,
+                packs=packs,
+                places=tokens.places,
+            )
         )
         while todo:
             batch = todo.popleft()
             values = run_batch(batch, todo, pad_id=pad_id, forward=forward, device=device, budget=budget)
             if values is None:
                 continue
-            transfers.append(_start_transfer(window, batch.rows, values))
+            transfers.append(_Transfer.start(window, batch.rows, values))
             if len(transfers) >= _IN_FLIGHT:
                 progress(transfers.popleft().finish())
         yield from _finished(unfinished)
@@ -134,7 +164,7 @@ def windows_of(texts: Sequence[str], most: int) -> Iterator[Sequence[str]]:
     while start < len(texts):
         yield texts[start : start + size]
         start += size
-        size = min(2 * size, most)
+        size = min(size + size // 2, most)
 
 
 def window_rows(bytes_per_row: int) -> int:
@@ -143,10 +173,10 @@ def window_rows(bytes_per_row: int) -> int:
 
 
 def ahead(function: Callable[[S], R], items: Iterable[S]) -> Iterator[R]:
-    """`map(function, items)`, computed one item ahead in a thread."""
+    """`map(function, items)`, computed two items ahead in a thread."""
     source = iter(items)
     with ThreadPoolExecutor(max_workers=1) as thread:
-        waiting = deque(thread.submit(function, item) for item in islice(source, 1))
+        waiting = deque(thread.submit(function, item) for item in islice(source, 2))
         while waiting:
             result = waiting.popleft().result()
             waiting.extend(thread.submit(function, item) for item in islice(source, 1))
@@ -166,10 +196,11 @@ def run_batch(
     if batch.size > budget.tokens and len(batch.rows) > 1:
         todo.extendleft(reversed(batch.split()))
         return None
-    inputs = batch.padded(pad_id)
     try:
-        with torch.inference_mode():
-            return forward(*(_to(device, tensor) for tensor in inputs))
+        inputs = [to_device(tensor, device) for tensor in batch.padded(pad_id)]
+        packed = packed_batch(Packed.of(batch, inputs[0])) if batch.is_packed else nullcontext()
+        with torch.inference_mode(), packed:
+            return forward(*inputs)
     except (RuntimeError, MemoryError) as error:
         if not is_memory_shortage(error):
             raise
@@ -182,22 +213,6 @@ def run_batch(
         torch.cuda.empty_cache()
     todo.appendleft(batch)
     return None
-
-
-def _to(device: torch.device, tensor: Tensor) -> Tensor:
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
-
-
-def _start_transfer(window: _Window, rows: Rows, values: Tensor) -> _Transfer:
-    if values.device.type != "cuda":
-        return _Transfer(window, rows, values.cpu(), None)
-    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    here.copy_(values, non_blocking=True)
-    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    copied.record()
-    return _Transfer(window, rows, here, copied)
 
 
 def _finished(windows: deque[_Window]) -> Iterator[Array]:

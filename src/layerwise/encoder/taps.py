@@ -36,6 +36,7 @@ class LayerReader(Protocol):
 
     depth: int
     ignores_padding: bool
+    packs: bool
 
     def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
         """Layer -> pooled states."""
@@ -49,6 +50,7 @@ class TappedLayers:
         self.blocks = list(dict.fromkeys(blocks))
         self.depth = depth
         self.ignores_padding = True
+        self.packs = False
 
     def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
         """Layer -> pooled states, pooled while the model runs."""
@@ -82,6 +84,7 @@ class UntappedLayers:
         self.model = model
         self.depth = depth
         self.ignores_padding = True
+        self.packs = False
 
     def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
         """Layer -> pooled states."""
@@ -100,7 +103,7 @@ def layer_reader(model: nn.Module) -> LayerReader:
         states, alone = _probed(model, probe), _probed(model, {name: ids[1:, :4] for name, ids in probe.items()})
         _check_finite(model, states, probe["attention_mask"])
         reader = _fastest(model, probe, states)
-    reader.ignores_padding = all(_near(padded[1:, :4], own) for padded, own in zip(states, alone, strict=True))
+    reader.ignores_padding = all(near(padded[1:, :4], own) for padded, own in zip(states, alone, strict=True))
     if not reader.ignores_padding:
         log.warning(
             "%s: its padding changes the numbers of a sentence, so that only sentences of equal length are batched; "
@@ -238,7 +241,7 @@ def _same(tapped: Tensor, expected: Tensor) -> bool:
     return tapped.shape == expected.shape and torch.allclose(tapped, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-def _near(padded: Tensor, alone: Tensor) -> bool:
+def near(padded: Tensor, alone: Tensor) -> bool:
     """Equal but for the rounding of another batch; what overflows is told when sentences are encoded."""
     tolerance = 1e-3 if alone.dtype in (torch.float32, torch.float64) else 5e-2
     difference = (padded - alone).abs().nan_to_num(0.0).max().item()

@@ -139,9 +139,9 @@ class PromptTokenizer:
         """As much of each text as fits, and the tokens of the prompt with it."""
         fitted = [_beginning(self._truncating, text) for text in texts]
         encodings = self._encode(fitted)
-        for row, encoding in enumerate(encodings):
-            if len(encoding.ids) > self.max_length:
-                fitted[row], encodings[row] = self._cut(fitted[row])
+        long = [row for row, encoding in enumerate(encodings) if len(encoding) > self.max_length]
+        for row, (text, encoding) in zip(long, self._cut([fitted[row] for row in long]), strict=True):
+            fitted[row], encodings[row] = text, encoding
         return fitted, encodings
 
     def _encode(self, texts: Sequence[str]) -> list[Encoding]:
@@ -150,32 +150,31 @@ class PromptTokenizer:
         encodings: list[Encoding] = self._whole.encode_batch(filled, add_special_tokens=not self.prompt.is_chat)
         return encodings
 
-    def _cut(self, text: str) -> tuple[str, Encoding]:
-        """The longest beginning of a text that fits, by whole tokens."""
-        ends = [end for _, end in self._whole.encode(text, add_special_tokens=False).offsets]
-        keep = self._room
-        while True:
-            cut = text[: ends[keep - 1]] if keep > 0 else ""
-            (encoding,) = self._encode([cut])
-            over = len(encoding.ids) - self.max_length
-            if over <= 0:
-                return cut, encoding
-            keep -= max(1, over // (len(self._parts) - 1))
+    def _cut(self, texts: Sequence[str]) -> list[tuple[str, Encoding]]:
+        """The longest beginning of each text that fits, by whole tokens."""
+        tokens = self._whole.encode_batch(list(texts), add_special_tokens=False)
+        keep, found = [self._room] * len(texts), dict[int, tuple[str, Encoding]]()
+        while len(found) < len(texts):
+            left = [row for row in range(len(texts)) if row not in found]
+            cut = [texts[row][: tokens[row].offsets[keep[row] - 1][1]] if keep[row] > 0 else "" for row in left]
+            for row, text, encoding in zip(left, cut, self._encode(cut), strict=True):
+                over = len(encoding) - self.max_length
+                if over <= 0:
+                    found[row] = text, encoding
+                else:
+                    keep[row] -= max(1, over // (len(self._parts) - 1))
+        return [found[row] for row in range(len(texts))]
 
     def _places(self, text: str, encoding: Encoding) -> tuple[int, int, int]:
-        start, stop = 0, len(encoding.ids)
+        start, stop = 0, len(encoding)
         if self.prompt.over != "all":
             begins = len(self._parts[0])
             if self.prompt.over == "second":
                 begins += len(text) + len(self._parts[1])
-            within = [
-                place
-                for place, (first, last) in enumerate(encoding.offsets)
-                if last > begins and first < begins + len(text) and last > first
-            ]
-            if not within:
+            within = _tokens_within(encoding, begins, begins + len(text))
+            if within is None:
                 raise InputError(f"The text {text[:40]!r} has no token in the prompt {self.prompt.full}; leave it out")
-            start, stop = within[0], within[-1] + 1
+            start, stop = within
         return start, stop, self._mask_place(text, encoding)
 
     def _mask_place(self, text: str, encoding: Encoding) -> int:
@@ -188,10 +187,24 @@ class PromptTokenizer:
                 before += part.index(self._mask_token)
                 break
             before += len(part) + (len(text) if number < len(self._parts) - 1 else 0)
-        for place, (first, last) in enumerate(encoding.offsets):
-            if first <= before < last:
-                return place
-        raise InputError(f"The mask of the prompt {self.prompt.full} is no token of this model; take another prompt")
+        place = encoding.char_to_token(before)
+        if place is None:
+            raise InputError(
+                f"The mask of the prompt {self.prompt.full} is no token of this model; take another prompt"
+            )
+        return int(place)
+
+
+def _tokens_within(encoding: Encoding, begins: int, ends: int) -> tuple[int, int] | None:
+    """The first token of some characters and the one after their last; None where they have none."""
+    first = next((place for at in range(begins, ends) if (place := encoding.char_to_token(at)) is not None), None)
+    if first is None:
+        return None
+    last = next(place for at in range(ends - 1, begins - 1, -1) if (place := encoding.char_to_token(at)) is not None)
+    stop = last + 1  # a character of several tokens is found by the first of them
+    while stop < len(encoding) and (span := encoding.token_to_chars(stop)) and span[0] < min(ends, span[1]):
+        stop += 1
+    return first, stop
 
 
 def _beginning(tokenizer: Tokenizer, text: str) -> str:

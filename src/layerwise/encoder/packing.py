@@ -1,0 +1,183 @@
+"""Passes without padding: the tokens of a batch one after the other, each attending within its own text.
+
+A GPU in half precision has an attention for texts of unlike length. With it batches are full whatever their lengths
+are, no mask is made, and nothing waits for the GPU. Whether a model takes its tokens so is tried once, on a few tokens.
+"""
+
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from itertools import pairwise
+from threading import RLock
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from layerwise.encoder.batches import Batch
+from layerwise.encoder.taps import Inputs, Pool, TappedLayers, near, probe_inputs
+
+log = logging.getLogger(__name__)
+_NAME = "layerwise_packed"
+_LOCAL = ("sliding_window", "local_attention", "attention_chunk_size")  # settings of attention that sees a part only
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A padded batch without its padding, on the model's device.
+
+    Attributes:
+        padded: The tokens that this stands for, (batch, longest).
+        tokens: All of them but the padding, one text after the other, (1, n).
+        positions: Each token's place in its text, (1, n).
+        bounds: Where each text begins, and the end of the last one; int32 (batch + 1,).
+        places: Each token's place in the padded batch, flattened; (n,).
+    """
+
+    padded: Tensor
+    tokens: Tensor
+    positions: Tensor
+    bounds: Tensor
+    places: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, padded: Tensor) -> "Packed":
+        """Pack a batch whose padded tokens are on the device already."""
+        lengths, longest = torch.from_numpy(batch.lengths), padded.shape[1]
+        bounds = F.pad(lengths.cumsum(0), (1, 0))
+        positions = torch.arange(int(bounds[-1])) - bounds[:-1].repeat_interleave(lengths)
+        places = positions + torch.arange(0, padded.numel(), longest).repeat_interleave(lengths)
+        arrays = torch.from_numpy(batch.tokens)[None], positions[None], bounds.int(), places
+        return cls(padded, *(to_device(array, padded.device) for array in arrays))
+
+    def restored(self, states: Tensor) -> Tensor:
+        """States of the tokens, (1, n, width), as those of the padded batch; zeros where there is no token."""
+        restored = states.new_zeros(self.padded.numel(), states.shape[-1])
+        restored[self.places] = states[0]
+        return restored.view(*self.padded.shape, -1)
+
+
+_now: ContextVar[Packed | None] = ContextVar("packed", default=None)
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor there; on a GPU the copy need not be waited for."""
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+@contextmanager
+def packed_batch(packed: Packed) -> Iterator[None]:
+    """Within, a reader that packs reads this batch without its padding."""
+    token = _now.set(packed)
+    try:
+        yield
+    finally:
+        _now.reset(token)
+
+
+class PackedLayers(TappedLayers):
+    """Reads layers as `TappedLayers`, and a batch that is packed without its padding."""
+
+    def __init__(self, tapped: TappedLayers, first_position: int) -> None:
+        super().__init__(tapped.model, tapped.blocks, tapped.depth)
+        self.packs = True
+        self.first_position = first_position
+        self._lock = RLock()  # the model's attention is another one for as long as a packed pass takes
+
+    def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
+        """Layer -> pooled states, pooled while the model runs."""
+        packed = _now.get()
+        with self._lock:
+            if packed is None or inputs["input_ids"] is not packed.padded or "position_ids" in inputs:
+                return super().read(inputs, wanted, pool)
+            tokens = {"input_ids": packed.tokens, "position_ids": packed.positions + self.first_position}
+            with _packed_attention(self.model):
+                return super().read(tokens, wanted, lambda states: pool(packed.restored(states)))
+
+
+def packing_reader(tapped: TappedLayers) -> TappedLayers:
+    """A reader that packs, where packed tokens give what padded ones give; else the reader itself."""
+    config: Any = tapped.model.config
+    if any(getattr(config, name, None) for name in _LOCAL) or len(set(getattr(config, "layer_types", None) or ())) > 1:
+        return tapped
+    probe, layers = probe_inputs(tapped.model), range(tapped.depth + 1)
+    mask, padded = probe["attention_mask"].bool(), probe["input_ids"]
+    lengths = mask.sum(dim=1).cpu().numpy()
+    packed = Packed.of(Batch(lengths, lengths, padded[mask].cpu().numpy()), padded)
+    with torch.inference_mode():
+        expected = tapped.read(probe, layers, lambda states: states[mask])
+        for first in dict.fromkeys((0, int(getattr(config, "pad_token_id", None) or 0) + 1)):
+            reader = PackedLayers(tapped, first)
+            try:
+                with packed_batch(packed):
+                    read = reader.read({"input_ids": padded}, layers, lambda states: states[mask])
+            except (RuntimeError, ValueError, TypeError, AttributeError, LookupError, NotImplementedError) as error:
+                log.debug("%s: does not run on packed tokens: %s", type(tapped.model).__name__, error)
+                return tapped
+            if all(near(read[layer], expected[layer]) for layer in layers):
+                return reader
+    return tapped
+
+
+@contextmanager
+def _packed_attention(model: nn.Module) -> Iterator[None]:
+    from transformers import AttentionInterface
+
+    config: Any = model.config
+    before = config._attn_implementation
+    AttentionInterface.register(_NAME, _attend)
+    config._attn_implementation = _NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """transformers' form of an attention, of (1, heads, n, width) each; every token sees those of its text."""
+    packed, unknown = _now.get(), sorted(name for name in ("softcap", "s_aux", "sliding_window") if options.get(name))
+    if packed is None or attention_mask is not None or dropout or unknown:
+        raise NotImplementedError(f"packed attention with {', '.join(unknown) or 'a mask or dropout'}")
+    groups = query.shape[1] // key.shape[1]
+    queries, keys, values = (
+        states[0].transpose(0, 1) if states is query else states[0].repeat_interleave(groups, dim=0).transpose(0, 1)
+        for states in (query, key, value)
+    )
+    causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
+    if queries.device.type != "cuda":
+        return _by_text(queries, keys, values, packed.bounds.tolist(), scaling, causal)[None], None
+    from torch.nn.attention.varlen import varlen_attn
+
+    bounds, longest = packed.bounds, packed.padded.shape[1]
+    window = (-1, 0) if causal else (-1, -1)
+    attended: Tensor = varlen_attn(  # type: ignore[assignment] # one tensor, as nothing else is asked for
+        queries, keys, values, bounds, bounds, longest, longest, scale=scaling, window_size=window
+    )
+    return attended[None], None
+
+
+def _by_text(
+    queries: Tensor, keys: Tensor, values: Tensor, bounds: Sequence[int], scaling: float | None, causal: bool
+) -> Tensor:
+    """The same one text after the other, where torch has no attention for texts of unlike length."""
+    parts = []
+    for begin, end in pairwise(bounds):
+        query, key, value = (states[begin:end].transpose(0, 1) for states in (queries, keys, values))
+        attended = F.scaled_dot_product_attention(query, key, value, scale=scaling, is_causal=causal)
+        parts.append(attended.transpose(0, 1))
+    return torch.cat(parts)
