@@ -15,12 +15,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import pytest
 from hypothesis import settings
 
-from support.forks import Forks
+from support.forks import Forks, Server
 from support.report_page import HOW_TO_GET, OPTIONS, find_browser
 
 settings.register_profile("layerwise", deadline=None, max_examples=60)  # no test fails because the machine is slow
 settings.register_profile("thorough", deadline=None, max_examples=200)  # make test-all
 settings.load_profile("layerwise")
+
+FORK_SERVER = pytest.StashKey[Server]()
 
 
 def pytest_configure(config):
@@ -34,6 +36,8 @@ def pytest_configure(config):
     if platform.machine() in ("aarch64", "arm64"):
         torch.backends.mkldnn.enabled = False  # it begins a product in 0.7 ms there, and a tiny one takes a twentieth
     typer.main.get_command = cache(typer.main.get_command)  # made of all commands at each call, in 17 ms
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        config.stash[FORK_SERVER] = Server.fork()
 
 
 LONG = (  # files of ten seconds or more: they begin first, or one worker would be left with the last of them
@@ -97,9 +101,9 @@ def sentences() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def forks(tmp_path_factory):
+def forks(tmp_path_factory, pytestconfig):
     """Runs code in processes of their own, without the seconds of their imports."""
-    with Forks(tmp_path_factory.mktemp("forks")) as made:
+    with Forks(tmp_path_factory.mktemp("forks"), pytestconfig.stash.get(FORK_SERVER, None)) as made:
         yield made
 
 

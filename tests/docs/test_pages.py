@@ -66,7 +66,7 @@ def test_ten_minutes_run_with_their_report(tmp_path):
 
 
 @pytest.mark.slow  # tests/serve and tests/index have the same by a tiny model
-def test_the_search_service_answers_as_the_page_says():
+def test_the_search_service_answers_as_the_page_says(forks):
     page = DOCS / "tutorials/search-service.md"
 
     def is_served(block):
@@ -78,7 +78,7 @@ def test_the_search_service_answers_as_the_page_says():
         assert_shown(shown, printed)
     ((_, *words),) = [commands_of(block)[0] for block in blocks_of(page) if block.text.startswith("layerwise serve ")]
     (code,) = [block.text for block in blocks_of(page) if "urlopen" in block.text]
-    with started(*words) as (_, url):
+    with started(forks, *words) as (_, url):
         assert_shown(answer, run_python(code.replace("http://127.0.0.1:8000", url), {}))
 
 

@@ -17,9 +17,9 @@ from support.tiny import SENTENCES
 
 
 @pytest.fixture(scope="module")
-def killed(tiny_bert):
+def killed(tiny_bert, forks):
     """The port of a server that was killed while it had a request."""
-    with started(tiny_bert, "--backend", "torch") as (process, url):
+    with started(forks, tiny_bert, "--backend", "torch") as (process, url):
         port = url.rpartition(":")[2]
         with socket.create_connection(("127.0.0.1", int(port))) as connection:
             connection.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\n")
@@ -28,10 +28,10 @@ def killed(tiny_bert):
     return port
 
 
-def test_sigterm_answers_what_was_accepted_and_exits_0(tiny_bert, killed):
+def test_sigterm_answers_what_was_accepted_and_exits_0(tiny_bert, forks, killed):
     """What clients sent before the signal is answered. The server starts where another was killed."""
     body = json.dumps({"input": SENTENCES * 8})
-    with started(tiny_bert, "--port", killed, "--drain", "60", "--backend", "torch") as (process, url):
+    with started(forks, tiny_bert, "--port", killed, "--drain", "60", "--backend", "torch") as (process, url):
         answers, broken, sending, under_load = [], [], threading.Lock(), threading.Event()
         signalled = False
 

@@ -3,15 +3,21 @@
 It has never imported this package: its forks do, or show that a model loads without it.
 """
 
+import faulthandler
 import gc
 import json
 import os
+import platform
 import runpy
+import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
@@ -35,9 +41,12 @@ class Forked:
             self.returncode = self.server.ask(wait=self.pid)
         return self.returncode
 
-    def kill(self) -> None:
+    def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, 9)
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
     @property
     def stdout(self) -> str:
@@ -49,28 +58,76 @@ class Forked:
 
 
 @dataclass
+class Server:
+    """The process that forks, by the pipes to it and from it."""
+
+    pid: int
+    questions: TextIO
+    answers: TextIO
+    wait: Callable[[], object]
+
+    @classmethod
+    def start(cls) -> "Server":
+        """A new process, which spends seconds on imports."""
+        process = subprocess.Popen(
+            [sys.executable, __file__],
+            env=os.environ | ONE_THREAD,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return cls(process.pid, process.stdin, process.stdout, process.wait)
+
+    @classmethod
+    def fork(cls) -> "Server":
+        """A fork of this process, which has not imported this package yet; what is slow is imported for both."""
+        import_what_is_slow()
+        (asked, asking), (answered, answering) = os.pipe(), os.pipe()
+        pid = os.fork()
+        if not pid:
+            faulthandler.disable()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            use_files(asked, answering, 2)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            serve()
+        os.close(asked)
+        os.close(answering)
+        return cls(pid, os.fdopen(asking, "w"), os.fdopen(answered), partial(os.waitpid, pid, 0))
+
+    def stop(self) -> None:
+        """Its input ends, and so does it."""
+        self.questions.close()
+        self.answers.close()
+        self.wait()
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        self.wait()
+
+
+@dataclass
 class Forks:
-    """The process that forks; started when it is first asked."""
+    """Starts processes by a server, which is started when it is first asked unless there is one."""
 
     folder: Path
+    server: Server | None = None
     count: int = 0
-    server: subprocess.Popen | None = None
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         if self.server is not None:
-            self.server.__exit__(None, None, None)  # its input ends, and so does it
+            self.server.stop()
 
     def ask(self, **question):
         if self.server is None:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            self.server = subprocess.Popen([sys.executable, __file__], env=os.environ | ONE_THREAD, **pipes)
+            self.server = Server.start()
         try:
-            self.server.stdin.write(json.dumps(question) + "\n")
-            self.server.stdin.flush()
-            return json.loads(self.server.stdout.readline())
+            self.server.questions.write(json.dumps(question) + "\n")
+            self.server.questions.flush()
+            return json.loads(self.server.answers.readline())
         except BaseException:  # a test that ran out of time: its answer is not for the next one
             self.server.kill()
             self.server = None
@@ -86,6 +143,8 @@ class Forks:
             (self.folder / f"{self.count}.py").write_text(str(what), encoding="utf-8")
             what = self.folder / f"{self.count}.py"
         said = self.folder / f"{self.count}.out", self.folder / f"{self.count}.err"
+        for file in said:
+            file.touch()
         asked = {"what": str(what), "arguments": list(map(str, arguments)), "said": list(map(str, said))}
         pid = self.ask(**asked, cwd=str(Path(cwd).resolve()), environment=os.environ | ONE_THREAD | variables)
         return Forked(self, pid, said)
@@ -102,9 +161,9 @@ def become(what: str, arguments: list[str], said: list[str], cwd: str, environme
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
-    for number, path in zip((0, 1, 2), (os.devnull, *said), strict=True):
-        file = os.open(path, os.O_RDWR | os.O_CREAT)
-        os.dup2(file, number)
+    files = [os.open(path, os.O_RDWR | os.O_CREAT) for path in (os.devnull, *said)]
+    use_files(*files)
+    for file in files:
         os.close(file)
     sys.argv = [what, *arguments]
     try:
@@ -122,10 +181,27 @@ def become(what: str, arguments: list[str], said: list[str], cwd: str, environme
     return 0
 
 
-def serve() -> None:
+def use_files(*files: int) -> None:
+    """Let these be standard input, output and error."""
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def import_what_is_slow() -> None:
     import pyarrow.parquet  # noqa: F401
     import sentence_transformers  # noqa: F401
-    from transformers import AutoModel, AutoTokenizer, BertModel  # noqa: F401
+    import torch
+    from transformers import AutoModel, AutoTokenizer, BertModel, Trainer  # noqa: F401
+
+    if platform.machine() in ("aarch64", "arm64"):
+        torch.backends.mkldnn.enabled = False  # as in conftest.py
+
+
+def serve() -> None:
+    import_what_is_slow()
 
     def answer(pid: int, options: int):
         done, status = os.waitpid(pid, options)

@@ -1,8 +1,8 @@
 """A server in a thread of this process, on a free port."""
 
 import base64
-import subprocess
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,7 +12,6 @@ import uvicorn
 
 from layerwise.serve import ServeSettings, create_app
 from layerwise.serve.server import server_config
-from support.commands import COMMAND
 
 
 @dataclass
@@ -100,14 +99,17 @@ class Gate:
 
 
 @contextmanager
-def started(*words):
+def started(forks, *words):
     """`layerwise serve WORDS` as a process, on any free port unless one is named: the process and its address."""
     words = [*map(str, words)]
     if "--port" not in words:
         words += ["--port", "0"]
-    process = subprocess.Popen([*COMMAND, "serve", *words], stdout=subprocess.PIPE, text=True)
+    process = forks.start("layerwise", "serve", *words)
     try:
-        url = process.stdout.readline().partition(" ")[0]
+        while "\n" not in process.stdout:
+            assert process.poll() is None, process.stderr[-2000:]
+            time.sleep(0.02)
+        url = process.stdout.partition(" ")[0]
         assert url.startswith("http"), "it did not start"
         while True:
             try:
@@ -119,4 +121,3 @@ def started(*words):
     finally:
         process.kill()
         process.wait()
-        process.stdout.close()
