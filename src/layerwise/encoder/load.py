@@ -76,14 +76,16 @@ def pick_device(device: str | torch.device | None) -> torch.device:
 
 def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:
     from safetensors import SafetensorError
+    from transformers import AutoConfig
 
     try:
         with quiet():
+            config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code, local_files_only=True)
             if not trust_remote_code:
-                _check_size(path)
-            kind = _model_class(path, trust_remote_code)
-            model, report = kind.from_pretrained(
+                _check_size(path, config)
+            model, report = _model_class(path, config).from_pretrained(
                 path,
+                config=config,
                 dtype=dtype,
                 use_safetensors=True,
                 trust_remote_code=trust_remote_code,
@@ -114,11 +116,10 @@ def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.M
     return model  # type: ignore[no-any-return]
 
 
-def _model_class(path: Path, trust_remote_code: bool) -> Any:
+def _model_class(path: Path, config: Any) -> Any:
     """`AutoModel`; of T5 and its like, whose decoder would ask for text of its own, the class of the encoder alone."""
-    from transformers import MODEL_FOR_TEXT_ENCODING_MAPPING, AutoConfig, AutoModel, AutoModelForTextEncoding
+    from transformers import MODEL_FOR_TEXT_ENCODING_MAPPING, AutoModel, AutoModelForTextEncoding
 
-    config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code, local_files_only=True)
     encoder_alone = any(str(name).endswith("EncoderModel") for name in getattr(config, "architectures", None) or ())
     if encoder_alone and type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING:
         return AutoModelForTextEncoding
@@ -157,10 +158,10 @@ def _settings(value: Any) -> Iterator[tuple[str, Any]]:
             todo += inner
 
 
-def _check_size(path: Path) -> None:
+def _check_size(path: Path, config: Any) -> None:
     """Refuse a config.json of a model much larger than the weights, before any memory is taken for it."""
     from safetensors import safe_open
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoModel
     from transformers.initialization import no_init_weights
 
     files = list(path.glob("*.safetensors"))
@@ -169,7 +170,6 @@ def _check_size(path: Path) -> None:
     for file in files:
         with safe_open(file, framework="pt") as weights:
             tensors += len(weights.keys())
-    config = AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
     with _counted(path, numbers=numbers, tensors=2 * tensors + 64), no_init_weights(), torch.device("meta"):
         AutoModel.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
 
