@@ -25,10 +25,17 @@ def llama(tmp_path_factory):
     return save_decoder("llama", tmp_path_factory.mktemp("decoders") / "llama")
 
 
+POOLERS = ["last @ mean", "last @ last", "last @ mean in echo", "last @ last in eol", "last @ weighted-mean"]
+BOTH_WAYS = {"attention": "bidirectional"}
+
+
 @pytest.mark.parametrize(
-    "pooler", ["last @ mean", "last @ last", "last @ mean in echo", "last @ last in eol", "last @ weighted-mean"]
+    ("pooler", "model"),
+    [
+        *((pooler, {}) for pooler in POOLERS),
+        *((pooler, model) for pooler in ("last @ mean in echo", "last @ last") for model in (LORA, BOTH_WAYS)),
+    ],
 )
-@pytest.mark.parametrize("model", [{}, LORA, {"attention": "bidirectional"}])
 def test_every_pooler_of_a_decoder_learns(llama, tmp_path, pooler, model):
     what = recipe(model={"pooler": pooler, "dropout": 0.1, **model}, steps=12, learning_rate=3e-3)
     trained = train_recipe(what, tmp_path / "run", encoder=encoder_of(llama), corpus=texts(8))
