@@ -291,8 +291,8 @@ def test_a_pca_of_the_most_and_the_least_alike_pairs(material):
     found = measure_projection(material, pairs=12, seed=5)
     assert found.points.shape == (12, 2, 2)
     assert found.alike.tolist() == [True] * 6 + [False] * 6
-    assert found.gold[:6].min() >= found.gold[6:].max()
-    assert sorted(found.gold[6:]) == sorted(material.pairs.gold)[:6]
+    assert found.grades[:6].min() >= found.grades[6:].max()
+    assert sorted(found.grades[6:]) == sorted(material.pairs.gold)[:6]
     vectors = material.model.encode([text for pair in zip(found.left, found.right, strict=True) for text in pair])
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     expected = PCA(2).fit(units)

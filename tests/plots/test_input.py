@@ -75,9 +75,9 @@ CASES = {
     "no view": ("view_scores", {"scores": {"a": [1]}, "chosen": [("a", 1)]}, "chosen: layer 1 is not there"),
     "label": ("attention_map", {"weights": [[1]], "sentences": [3]}, "A label is 3; expected a text"),
     "weights": ("attention_weights", {"weights": {"a": [1], "b": [1, 2]}}, "weights: the lengths differ: 'a' 1, 'b' 2"),
-    "points": ("pair_map", {"points": {"a": np.ones((3, 2, 3))}, "gold": [1, 2, 3]}, "expected (3, 2, 2), not empty"),
-    "no points": ("pair_map", {"points": {}, "gold": [1]}, "points: expected at least one model's"),
-    "texts": ("pair_map", {"points": {"a": np.ones((1, 2, 2))}, "gold": [1], "texts": []}, "texts: 0 came for 1 pairs"),
+    "points": ("pair_map", {"points": {"a": np.ones((3, 2, 3))}, "grades": [1, 2, 3]}, "expected (3, 2, 2), not empty"),
+    "no points": ("pair_map", {"points": {}, "grades": [1]}, "points: expected at least one model's"),
+    "texts": ("pair_map", {"points": {"a": np.ones((1, 2, 2))}, "grades": [1], "texts": []}, "0 came for 1 pairs"),
     "measures": ("geometry_by_layer", {"measures": {}}, "measures: expected at least one measure"),
     "own": (
         "geometry_by_layer",

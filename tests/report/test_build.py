@@ -50,6 +50,7 @@ from layerwise.report.build import layer_table, pair_explorer, section
 from layerwise.report.page import page_html
 from layerwise.report.pair_words import word_terms
 from layerwise.search import Choice, Gain, Verdict
+from layerwise.train import load_recipe
 from support.attention import network_of
 from support.text_pairs import some_pairs
 from support.tiny import DEPTH, WIDTH, tiny_tokenizer
@@ -422,6 +423,55 @@ def test_different_tokenizers_get_a_token_figure_each(found, shallow):
     ]
 
 
+# Is it over-smoothed?
+
+
+def smoothed(found, tokens, layers, scores=None, choice=UNSURE):
+    """The answer where TokSim, SetSim and the scores of single layers are these."""
+    told = with_choice(found, "1,3 @ mean", choice)
+    told = with_value(told, "toksim", TokSim(np.array(tokens), 10))
+    told = with_value(told, "setsim", SetSim(("cls", "mean"), np.array([[0.0] * DEPTH, layers]), 10))
+    curve = None if scores is None else LayerScores(("mean",), np.array([scores]), "4 @ mean", "mean", scores[-1], 9)
+    return section(ReportData(with_value(told, "scores", curve)), "smoothing").text
+
+
+def test_over_smoothing_is_answered_with_its_degree_and_what_follows(found):
+    assert smoothed(found, [0.1, 0.2, 0.3, 0.6, 0.85], [0.5, 0.5, 0.9, 0.97], [10.0, 20, 41.26, 30, 22], SURE) == (
+        "Yes, by TokSim, the mean cosine of two tokens of a sentence: it is 0.10 in layer 0 and 0.85 in the last layer "
+        "(from 0.8 on we say yes, below 0.5 no). The last layer's embedding has a cosine of 0.97 to that of the layer "
+        "below (SetSim): it adds little. It may cost score: layer 2 alone has a score of 41.3, the last 22.0. Use what "
+        "the search chooses; a training with lower layers as negatives works against it (recipe small-sscl-simcse)."
+    )
+    assert load_recipe("small-sscl-simcse").name == "small-sscl-simcse"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "scores", "begins", "ends"),
+    [
+        ([0.3, 0.2, 0.3, 0.4, 0.499], [1, 2, 3, 4, 5], "No, by TokSim,", "Nothing has to be done against it: no"),
+        ([0.3, 0.2, 0.3, 0.4, 0.1], [1, 9, 3, 4, 5], "No, by TokSim,", "there is another reason: the search decides."),
+        ([0.3, 0.2, 0.3, 0.4, 0.5], [1, 2, 3, 4, 5], "Partly, by TokSim,", "It does no harm here: no single"),
+        ([0.3, 0.2, 0.3, 0.4, 0.79], [1, 9, 3, 4, 5], "Partly, by TokSim,", "The search decides; a training with"),
+        ([0.3, 0.2, 0.3, 0.4, 0.8], None, "Yes, by TokSim,", "cannot be said, for the pairs have no grades."),
+        ([0.3, 0.2, 0.3, 0.4, 0.8], [1, 2, 3, 4, np.nan], "Yes, by TokSim,", "for the last layer has no score."),
+        ([0.3, 0.2, 0.3, 0.4, np.nan], [1, 2, 3, 4, 5], "It cannot be said: no sentence has two tokens.", ""),
+    ],
+)
+def test_over_smoothing_by_degree_and_by_scores(found, tokens, scores, begins, ends):
+    text = smoothed(found, tokens, [0.5] * DEPTH, None if scores is None else [float(score) for score in scores])
+    assert text.startswith(begins)
+    assert ends in text
+    assert "nan" not in text
+
+
+def test_over_smoothing_of_two_models_is_answered_for_each(found, shallow):
+    first, second = section(report_data(found, shallow), "smoothing").text.split("\n\n")
+    assert first.startswith("tiny: ")
+    assert f"{found.get(TokSim).means[-1]:.2f} in the last layer" in first
+    assert second.startswith("shallow: ")
+    assert f"{shallow.get(TokSim).means[-1]:.2f} in the last layer" in second
+
+
 def test_a_report_says_what_it_can_without_grades(ungraded):
     page = build_page(ReportData(ungraded))
     assert [section.id for section in page.sections] == ["smoothing", "space"]
@@ -486,7 +536,7 @@ def test_commands_are_quoted():
 def test_the_pairs_shown_first_have_their_words(found, ungraded):
     data = report_data(found)
     similarities = found.get(PairSimilarities)
-    apart = np.abs(rankdata(similarities.gold) - rankdata(similarities.mix_similarities))
+    apart = np.abs(rankdata(similarities.grades) - rankdata(similarities.mix_similarities))
     assert len(data.words) == min(24, len(apart))
     assert int(apart.argmax()) in data.words
     for number, sides in data.words.items():

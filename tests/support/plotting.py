@@ -96,7 +96,7 @@ FIGURES: dict[str, Callable[[Theme], Drawing]] = {
         scores={"mean": MEAN, "last in eol": np.where(LAYERS > 0, CLS, np.nan)},
         chosen=[("mean", 3), ("last in eol", 5)], theme=t,
     ),
-    "pair_map": lambda t: pair_map(points={"before": POINTS, "after": POINTS**3}, gold=GRADES, theme=t),
+    "pair_map": lambda t: pair_map(points={"before": POINTS, "after": POINTS**3}, grades=GRADES, theme=t),
     "means_with_ties": lambda t: means_with_ties(
         names=["MiniLM, 1,6 @ mean", "MiniLM, last", "wiki-mlm, last-4", "mpnet, cls"], means=[63.2, 62.9, 58, 51.5],
         by_rows=[(0, 0), (-0.9, 0.3), (-6.0, -4.4), (-12.7, -10.7)], by_tasks=[(0, 0), (-2, 1.4), (-9, 0.4), (-16, -7)],
@@ -126,7 +126,7 @@ EXTREMES: dict[str, Callable[[Theme], Drawing]] = {
     ),
     "means_with_ties_alone": lambda t: means_with_ties(names=["a name " * 20, "b"], means=[1.0, 1.0], theme=t),
     "score_by_pairs_alone": lambda t: score_by_pairs(pairs=[100], scores={"x": [1.0]}, theme=t),
-    "pair_map_equal": lambda t: pair_map(points={"PCA": POINTS[:1]}, gold=[3.0], method="PCA", theme=t),
+    "pair_map_equal": lambda t: pair_map(points={"PCA": POINTS[:1]}, grades=[3.0], method="PCA", theme=t),
     "dumbbells_equal": lambda t: dumbbells(
         measures=["a measure whose name is far too long to be shown in full", "zero"], before=[-1e-7, 0],
         after=[1e6, 0], theme=t,

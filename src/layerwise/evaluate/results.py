@@ -43,7 +43,8 @@ class TaskResult:
         facts: dict[str, Any] = {name: getattr(self, name) for name in ("task", "suite", "metric", "figures", "stamp")}
         facts |= {name: getattr(self, name) for name in ("sd", "details") if getattr(self, name)}
         if items:
-            facts |= {name: _rounded(getattr(self, name)) for name in ("items", "gold") if len(getattr(self, name))}
+            rows = {"items": self.items, "grades": self.gold}
+            facts |= {name: _rounded(values) for name, values in rows.items() if len(values)}
         return facts
 
     @classmethod
@@ -51,7 +52,8 @@ class TaskResult:
         """From `as_dict`."""
         figures, sd = _numbers(facts["figures"]), _numbers(facts.get("sd", {}))
         figures[facts["metric"]]  # a result must have its headline
-        if not isinstance(facts["stamp"], dict) or len(facts.get("gold", ())) not in (0, len(facts.get("items", ()))):
+        items, grades = facts.get("items", ()), facts.get("grades", facts.get("gold", ()))  # of earlier files
+        if not isinstance(facts["stamp"], dict) or len(grades) not in (0, len(items)):
             raise ValueError("its stamp or its rows are damaged")
         return cls(
             facts["task"],
@@ -61,8 +63,8 @@ class TaskResult:
             facts["stamp"],
             sd=sd,
             details=facts.get("details", {}),
-            items=np.asarray(facts.get("items", ()), dtype=np.float64),
-            gold=np.asarray(facts.get("gold", ()), dtype=np.float64),
+            items=np.asarray(items, dtype=np.float64),
+            gold=np.asarray(grades, dtype=np.float64),
         )
 
 

@@ -29,7 +29,7 @@ class Projection(MeasureValue):
     mix: str
     left: tuple[str, ...]
     right: tuple[str, ...]
-    gold: NDArray[np.float64]
+    grades: NDArray[np.float64]
     alike: NDArray[np.bool_]
     points: NDArray[np.float64]
     explained: float | None
@@ -38,10 +38,10 @@ class Projection(MeasureValue):
     def rows(self) -> list[Row]:
         """A row for each pair."""
         return [
-            {"left": left, "right": right, "gold": grade, "alike": same}
+            {"left": left, "right": right, "grade": grade, "alike": same}
             | {"left x": a[0], "left y": a[1], "right x": b[0], "right y": b[1]}
             for left, right, grade, same, (a, b) in zip(
-                self.left, self.right, self.gold.tolist(), self.alike.tolist(), self.points.tolist(), strict=True
+                self.left, self.right, self.grades.tolist(), self.alike.tolist(), self.points.tolist(), strict=True
             )
         ]
 
@@ -109,7 +109,7 @@ def _plot(values: Values[Projection], theme: "plots.Theme") -> "plots.Drawing":
     first = next(iter(values.values()))
     return plots.pair_map(
         points={name: value.points for name, value in values.items()},
-        gold=first.gold,
+        grades=first.grades,
         texts=list(zip(first.left, first.right, strict=True)),
         method=METHODS[first.method],
         theme=theme,

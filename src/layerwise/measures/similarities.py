@@ -18,20 +18,20 @@ class PairSimilarities(MeasureValue):
     mix: str
     left: tuple[str, ...]
     right: tuple[str, ...]
-    gold: NDArray[np.float64] | None
+    grades: NDArray[np.float64] | None
     layers: NDArray[np.float64]
     mix_similarities: NDArray[np.float64]
 
     @property
     def pairs(self) -> list[tuple[str, str, float | None]]:
-        """Left, right and score of each pair."""
-        gold = [None] * len(self.left) if self.gold is None else self.gold.tolist()
-        return list(zip(self.left, self.right, gold, strict=True))
+        """Left, right and grade of each pair."""
+        grades = [None] * len(self.left) if self.grades is None else self.grades.tolist()
+        return list(zip(self.left, self.right, grades, strict=True))
 
     def rows(self) -> list[Row]:
         """A row for each pair."""
         return [
-            {"left": left, "right": right, "gold": grade}
+            {"left": left, "right": right, "grade": grade}
             | {f"layer {number}": value for number, value in enumerate(by_layer)}
             | {"own mix": mix}
             for (left, right, grade), by_layer, mix in zip(

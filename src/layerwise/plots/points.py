@@ -28,7 +28,7 @@ _POINT = 34  # square points
 def pair_map(
     *,
     points: Mapping[str, ArrayLike],
-    gold: ArrayLike,
+    grades: ArrayLike,
     texts: Sequence[tuple[str, str]] | None = None,
     method: str = "t-SNE",
     title: str = "",
@@ -38,7 +38,7 @@ def pair_map(
 
     Args:
         points: Model -> (pairs, 2 sentences, 2 coordinates); a panel for each.
-        gold: (pairs,)
+        grades: (pairs,)
         texts: The sentences, for those who ask a point.
         method: How the points were made: t-SNE or PCA.
         title: Above the figure.
@@ -46,20 +46,20 @@ def pair_map(
     """
     if not points:
         raise InputError("points: expected at least one model's, as a mapping from names to arrays")
-    grades = check_numbers("gold", gold)
+    numbers = check_numbers("grades", grades)
     placed = {
-        name: check_numbers(f"points of {name!r}", array, shape=(len(grades), 2, 2)) for name, array in points.items()
+        name: check_numbers(f"points of {name!r}", array, shape=(len(numbers), 2, 2)) for name, array in points.items()
     }
     if texts is not None:
-        check_length("texts", texts, len(grades), "pairs")
-    limits = (float(grades.min()), float(grades.max()))
+        check_length("texts", texts, len(numbers), "pairs")
+    limits = (float(numbers.min()), float(numbers.max()))
     drawing = new_drawing(theme, size=(1.2 + 4.0 * len(placed), 4.3), title=title)
     panels = new_panels(drawing, len(placed))
     for panel, (name, array) in zip(panels, placed.items(), strict=True):
         style_axes(panel, theme, x=method, title=name, grid=None, ticks=False)
-        _draw_pairs(drawing, panel, array, grades, limits, texts)
+        _draw_pairs(drawing, panel, array, numbers, limits, texts)
     colour_bar(drawing, panels, limits, "grade")
-    return finish(drawing, f"{method} of {len(grades)} graded pairs: {', '.join(placed)}")
+    return finish(drawing, f"{method} of {len(numbers)} graded pairs: {', '.join(placed)}")
 
 
 def _draw_pairs(

@@ -23,6 +23,7 @@ from layerwise.plots import inline_svg, theme_css
 from layerwise.report.answer import answer, headline
 from layerwise.report.data import ModelResults, ReportData
 from layerwise.report.page import Cell, Column, Explorer, Figure, Page, Section, Table
+from layerwise.report.smoothing import smoothing_answer
 from layerwise.report.tasks import tasks_section
 from layerwise.report.views import views_section
 from layerwise.version import __version__
@@ -60,10 +61,11 @@ def sections(data: ReportData) -> tuple[Section, ...]:
 
 
 def section(data: ReportData, name: str) -> Section:
-    """The figures of one section, by measure."""
+    """The figures of one section, by measure; a section that asks a question begins with the answer."""
     chosen = [(measure, figure) for measure in all_measures() for figure in measure.figures if figure.section == name]
     figures = [drawn for measure, figure in chosen for drawn in _figures(data, measure, figure)]
-    return Section(name, SECTIONS[name], tuple(figures))
+    text = smoothing_answer(data) if name == "smoothing" and figures else ""
+    return Section(name, SECTIONS[name], tuple(figures), text)
 
 
 def _figures(data: ReportData, measure: Measure, figure: MeasureFigure) -> list[Figure]:
@@ -155,7 +157,7 @@ def _protocol(data: ReportData) -> tuple[tuple[str, str], ...]:
     if data.baseline is not None:
         lines.append(("against", "the same pairs for both; intervals by the paired bootstrap, 2,000 resamples"))
     if (points := model.find(Projection)) is not None:
-        lines.append(("t-SNE", f"{len(points.gold)} pairs of the highest and lowest grades, seed {points.seed}"))
+        lines.append(("t-SNE", f"{len(points.grades)} pairs of the highest and lowest grades, seed {points.seed}"))
     return tuple(lines)
 
 

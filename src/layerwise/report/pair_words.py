@@ -22,10 +22,10 @@ def word_terms(model: LayerModel, pairs: PairSimilarities) -> dict[int, tuple[Wo
 
     The pairs are those whose cosines and grades disagree most; without grades, those where mix and last layer do.
     """
-    if pairs.gold is None:
+    if pairs.grades is None:
         surprise = np.abs(pairs.mix_similarities - pairs.layers[:, -1])
     else:
-        surprise = np.abs(rankdata(pairs.gold) - rankdata(pairs.mix_similarities))
+        surprise = np.abs(rankdata(pairs.grades) - rankdata(pairs.mix_similarities))
     order = np.argsort(-surprise, kind="stable").tolist()
     short = [number for number in order if max(len(pairs.left[number]), len(pairs.right[number])) <= _LONGEST]
     chosen = short[:_MOST_PAIRS]
