@@ -419,9 +419,9 @@ def demo(tmp_path_factory) -> tuple[Path, str, str]:
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAYERWISE_CACHE", str(folder / "cache"))
-        first = call("demo", "-o", folder / "out", "--json")
+        first = call("demo", "-o", folder / "out", "--no-report", "--json")
         table = pq.read_table(folder / "out" / "corpus")
-        second = call("demo", "-o", folder / "out")
+        second = call("demo", "-o", folder / "out", "--no-report")
         assert pq.read_table(folder / "out" / "corpus") == table
     return folder / "out", first, second
 
@@ -487,7 +487,8 @@ def test_demo_again_tells_people_the_same(demo):
     said = json.loads(demo[1])
     told = " ".join(demo[2].split())
     assert f"choose {said['best']['mix']} among 381 sets of layers" in told
-    assert f"has {100 * said['best']['test']:.1f} here, the last layer {100 * said['last']['test']:.1f}." in told
+    best, last = (100 * said[name]["test"] for name in ("best", "last"))
+    assert f"has {best:.1f} on the pairs of step 1, the last layer {last:.1f}." in told
     assert said["verdict"]["text"] in told
     assert all(f"Note: {warning}." in told for warning in said["warnings"])
     assert all(hit["text"][:30] in demo[2] for hits in said["answers"].values() for hit in hits)

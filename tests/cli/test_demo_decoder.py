@@ -15,20 +15,20 @@ from support.tiny import save_decoder
 @pytest.mark.slow  # cli/test_search_views.py shows the same search
 def test_a_decoders_views_are_shown_with_their_cost(tiny_bert, own_cache, tmp_path):
     save_decoder("llama", own_cache / "models" / smollm.NAME)
-    found = call_json("demo", tiny_bert, "-o", tmp_path / "out", "--device", "cpu")["decoder"]
+    found = call_json("demo", tiny_bert, "-o", tmp_path / "out", "--no-report", "--device", "cpu")["decoder"]
     assert set(found["singles"]) == {"mean", "last in situation", "mean in situation", "mean in echo"}
     assert found["best"]["cost"]["forward_passes"] >= 1
-    said = call("demo", tiny_bert, "-o", tmp_path / "out", "--device", "cpu")
-    assert "A decoder, without training" in said
+    said = call("demo", tiny_bert, "-o", tmp_path / "out", "--no-report", "--device", "cpu")
+    assert "Step 4 of 4: a language model that was not made for embeddings." in said
     assert f"{smollm.NAME}: Spearman x 100 on " in said
     assert found["verdict"]["text"][:20] in said
 
 
 def test_without_its_package_people_are_told_and_the_rest_goes_on(tiny_bert, tmp_path):
-    found = call_json("demo", tiny_bert, "-o", tmp_path / "out", "--device", "cpu")
+    found = call_json("demo", tiny_bert, "-o", tmp_path / "out", "--no-report", "--device", "cpu")
     assert found["decoder"] == {"note": f"{smollm.NAME} is not installed; {smollm.INSTALL}"}
     assert (tmp_path / "out" / "model" / "modules.json").is_file()
-    said = call("demo", tiny_bert, "-o", tmp_path / "out", "--device", "cpu")
+    said = call("demo", tiny_bert, "-o", tmp_path / "out", "--no-report", "--device", "cpu")
     assert f"{smollm.INSTALL}, to see it here." in " ".join(said.split())
 
 

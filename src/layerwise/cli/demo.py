@@ -1,4 +1,4 @@
-"""`layerwise demo`: the main job on the embedded default encoder, from layers to a saved model and a search."""
+"""`layerwise demo`: four steps from the layers of the embedded encoder to a saved model, a search and a report."""
 
 import sys
 from math import isnan
@@ -9,7 +9,8 @@ import typer
 
 from layerwise.cli.options import AsJson, Device, Model
 from layerwise.cli.screen import print_json, print_line, print_table
-from layerwise.errors import ModelError
+from layerwise.errors import MissingExtraError, ModelError
+from layerwise.extras import require
 from layerwise.muted import muted
 
 if TYPE_CHECKING:
@@ -22,15 +23,19 @@ _QUERIES = ("Can I get a refund?", "Why is space dark although there are so many
 
 def demo(
     model: Model = "default",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the model, the pairs and the corpus go.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the model, the files and the report go.")] = Path(
         "demo-output"
     ),
+    no_report: Annotated[
+        bool, typer.Option("--no-report", metavar="", help="Leave out the HTML report, which takes the longest.")
+    ] = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score every layer and set of layers, save the model of the best, embed a small corpus and search it.
+    """Show in four steps what layers are worth, which to use, how to use them, and what a decoder holds.
 
-    Then the views of a decoder, SmolLM2, where its package is installed.
+    The model that was chosen, the files that it was tried on and a report are left in a folder. The decoder, SmolLM2,
+    is shown where its package is installed.
     """
     from layerwise.evaluate import score_demo_pairs
     from layerwise.model import LayerModel
@@ -44,16 +49,15 @@ def demo(
     if as_json:
         views = _decoder_views(device)
         decoder = {"note": views} if isinstance(views, str) else views.as_dict()
-        print_json(scores.as_dict() | {"saved": str(out / "model"), "answers": answers, "decoder": decoder})
+        report = None if no_report else _write_report(loaded, model, out)
+        left = {"saved": str(out / "model"), "report": str(report) if isinstance(report, Path) else None}
+        print_json(scores.as_dict() | left | {"answers": answers, "decoder": decoder})
         return
-    _show(scores)
-    print_line(
-        f"Saved the model of {best.mix} in {out / 'model'}; pairs.csv and corpus.txt there are what it was tried on.\n"
-    )
-    for query, hits in answers.items():
-        rows = [(f"{hit['score']:.3f}", hit["text"]) for hit in hits]
-        print_table(("cosine", query), rows)
+    _show_layers(scores)
+    _show_choice(scores, out)
+    _show_answers(answers)
     _show_decoder(_decoder_views(device))
+    _show_files(out, None if no_report else _write_report(loaded, model, out))
 
 
 def _decoder_views(device: str | None) -> "ViewResult | str":
@@ -70,8 +74,40 @@ def _decoder_views(device: str | None) -> "ViewResult | str":
         return search_demo_views(LayerModel.load(folder, device=device), show_progress_bar=sys.stderr.isatty())
 
 
+def _show_layers(scores: "DemoScores") -> None:
+    from layerwise.evaluate import DEMO_POOLINGS
+
+    _show_step(
+        1, "every layer is an embedding", "Each layer, and means of several, scored on pairs that people graded."
+    )
+    rows = [(name, *(_points(row[p]) for p in DEMO_POOLINGS)) for name, row in scores.table().items()]
+    title = f"{scores.encoder}: Spearman x 100 on {scores.search.search.report_.test_pairs} pairs, by token pooling"
+    print_table(("layers", *DEMO_POOLINGS), rows, title=title)
+
+
+def _show_choice(scores: "DemoScores", out: Path) -> None:
+    result = scores.search
+    _show_step(2, "which layers to use", "Some pairs choose among all sets, others report: a gain must be sure.")
+    best, last = result.search.best_, result.search.last_
+    print_line(
+        f"{result.search.report_.dev_pairs} other pairs choose {best.mix} among {len(result.search.table_):,} sets of "
+        f"layers: it has {_points(best.test)} on the pairs of step 1, the last layer {_points(last.test)}.\n"
+        f"{result.verdict}"
+    )
+    for warning in result.warnings:
+        print_line(f"Note: {warning}.")
+    print_line(f"Saved the model of {result.model.mix} in {out / 'model'}.\n")
+
+
+def _show_answers(answers: dict[str, list[dict[str, Any]]]) -> None:
+    _show_step(3, "use it", "The saved model embeds a corpus, and finds the passages nearest to a question.")
+    for query, hits in answers.items():
+        print_table(("cosine", query), [(f"{hit['score']:.3f}", hit["text"]) for hit in hits])
+
+
 def _show_decoder(found: "ViewResult | str") -> None:
-    print_line("\nA decoder, without training: prompts, token poolings and layers searched together.")
+    about = "Prompts, token poolings and layers searched together, without training."
+    _show_step(4, "a language model that was not made for embeddings", about)
     if isinstance(found, str):
         print_line(f"{found}, to see it here.\n")
         return
@@ -88,22 +124,46 @@ def _show_decoder(found: "ViewResult | str") -> None:
     print_line(f"{found.verdict}\n")
 
 
-def _show(scores: "DemoScores") -> None:
-    from layerwise.evaluate import DEMO_POOLINGS
+def _show_step(number: int, title: str, about: str) -> None:
+    print_line(f"Step {number} of 4: {title}. {about}\n")
 
-    result = scores.search
-    report = result.search.report_
-    rows = [(name, *(_points(row[p]) for p in DEMO_POOLINGS)) for name, row in scores.table().items()]
-    title = f"{scores.encoder}: Spearman x 100 on {report.test_pairs} pairs"
-    print_table(("layers", *DEMO_POOLINGS), rows, title=title)
-    best, last = result.search.best_, result.search.last_
-    print_line(
-        f"{report.dev_pairs} other pairs choose {best.mix} among {len(result.search.table_):,} sets of layers: it has "
-        f"{_points(best.test)} here, the last layer {_points(last.test)}.\n{result.verdict}"
-    )
-    for warning in result.warnings:
-        print_line(f"Note: {warning}.")
-    print_line("A demonstration on pairs written for it, not a benchmark.\n")
+
+def _show_files(out: Path, report: "Path | str | None") -> None:
+    """What was left; the last line says how to open the report."""
+    print_line("A demonstration on pairs written for it, not a benchmark. What it leaves:\n")
+    files = [
+        ("model", "the model of step 2; loads in sentence-transformers"),
+        ("pairs.csv", "the pairs: layerwise search MODEL pairs.csv does the same for yours"),
+        ("corpus.txt, corpus", "the passages of step 3, and their embeddings"),
+    ]
+    if isinstance(report, Path):
+        files.append((report.name, "steps 1 and 2 with every figure, in the browser"))
+    print_table((f"in {out}", ""), files)
+    if isinstance(report, Path):
+        print_line("Open the report in a browser:")
+        print_line(report.resolve().as_uri(), wrap=False)
+    elif report is not None:
+        print_line(f"{report}, for the report.")
+
+
+def _write_report(model: "LayerModel", name: str, out: Path) -> Path | str:
+    """The HTML report on the pairs that were left, or why there is none."""
+    try:
+        require("report", "the report", "jinja2", "matplotlib")
+    except MissingExtraError as error:
+        return str(error)
+    from layerwise.data import load_pairs
+    from layerwise.measures import ModelOnPairs
+    from layerwise.report import build_page, command_line, measure_model, report_data, write_page
+
+    subject = ModelOnPairs(model, load_pairs(str(out / "pairs.csv")), show_progress_bar=sys.stderr.isatty())
+    results = measure_model(subject, model.encoder.name if name == "default" else name)
+    commands = [
+        command_line("report", name, "--pairs", "pairs.csv", "-o", "report.html"),
+        command_line("search", name, "pairs.csv", "--save", "best"),
+    ]
+    write_page(build_page(report_data(results), commands), out / "report.html")
+    return out / "report.html"
 
 
 def _points(score: float | None) -> str:

@@ -301,6 +301,7 @@ SCHEMAS: dict[str, Schema] = {
             "encoder": _TEXT,
             "scores": _list({"type": "object"}),
             "saved": _TEXT,
+            "report": _TEXT_OR_NONE,
             "answers": _by_name(_list(_object({"text": _TEXT, "score": _NUMBER}))),
             "decoder": {"type": "object"},
         }

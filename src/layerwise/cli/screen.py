@@ -40,11 +40,11 @@ def spent(seconds: "Mapping[str, float]") -> str:
     return f"{parts[:1].upper()}{parts[1:]}."
 
 
-def print_line(text: str = "") -> None:
-    """A line for people. Nothing in it is markup: a folder may well be called run[old]."""
+def print_line(text: str = "", *, wrap: bool = True) -> None:
+    """A line for people, or one to copy (`wrap=False`). Nothing in it is markup: a folder may be called run[old]."""
     from rich.console import Console
 
-    Console().print(_printable_lines(text), markup=False, highlight=False)
+    Console().print(_printable_lines(text), markup=False, highlight=False, soft_wrap=not wrap)
 
 
 def _printable_lines(text: str) -> str:

@@ -182,7 +182,9 @@ def show_views(result: "ViewResult") -> None:
     print_line(f"The best found costs {search.cost_}.\n")
     alone = sorted(search.singles_.items(), key=lambda item: -item[1].max())[:_SINGLES]
     singles = [(name, str(int(scores.argmax())), points(float(scores.max()))) for name, scores in alone]
-    print_table(("pooling", "best layer", "dev"), singles, title="The best views alone")
+    looked = min(search.look or report.dev_pairs, report.dev_pairs)
+    title = f"The best views alone, on {looked:,} of the pairs that choose"
+    print_table(("pooling", "best layer", "score"), singles, title=title)
     front = [
         (str(len(one.cost.blocks)), str(sum(one.cost.blocks)), f"{one.cost.work:.2f}", str(one.choice.mix),
          points(one.choice.dev), points(one.choice.test))
