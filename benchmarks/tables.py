@@ -33,6 +33,7 @@ from search_tables import (
     views_table,
 )
 from training_tables import (
+    layers_table,
     prompts_table,
     reached,
     smoothing_table,
@@ -329,6 +330,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "training-results": (["docs/train.md"], training_table),
     "prompt-training": (["docs/train.md"], prompts_table),
     "smoothing-results": (["docs/train.md"], smoothing_table),
+    "training-layers": (["docs/tutorials/training-with-layers.md"], layers_table),
     "training-search": (["docs/train.md"], trials_table),
     "report-cost": (["docs/analyze.md"], report_table),
     "training-speed": (["docs/train.md"], speed_table),

@@ -108,6 +108,25 @@ def smoothing_table() -> str:
     return table(head, lines) + "\nOn the sentences of STS-B test; SetSim of the vectors that the row pools.\n"
 
 
+def layers_table() -> str:
+    """What the layers were to a training, what it reached, and what became of the last layers."""
+    runs = read("training")["runs"]
+    roles = {"simcse": "none", "sg-opt": "positives", "sscl-simcse": "negatives", "lap-unsup": "pooler",
+             "sg-simcse": "positives, beside SimCSE", "stsb-simcse": "none, on the text of the row above"}  # fmt: skip
+    lines = []
+    for name, role in roles.items():
+        own = [run for run in runs if run["row"] == name]
+        average = _spread([run["test"]["all"]["average"] for run in own])
+        setsim = _spread([run["smoothing"]["setsim_cls"][-1] for run in own], 3) if name != "lap-unsup" else ""
+        lines.append([role, ROWS[name].label, average, setsim, str(len(own))])
+    note = (
+        "wiki-mlm-12x384, average of seven STS sets, Spearman × 100, 'all', test splits; SetSim of the last two layers "
+        "by [CLS], which LayerAttPooler does not pool by alone; mean ± standard deviation over the seeds "
+        "(`benchmarks/training.py`, H200)."
+    )
+    return table(["layers as", "", "seven STS sets", "SetSim 11–12", "seeds"], lines) + f"\n{note}\n"
+
+
 def trials_table() -> str:
     """The dev-only search: what was tried, what it scored."""
     trials: dict[tuple[str, str], list[dict[str, Any]]] = {}

@@ -1,5 +1,6 @@
 """The pages of the documentation that tell a story: their commands run as they stand and print what is shown."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,10 @@ TOLD = (
     pytest.param("start/ten-minutes.md", marks=pytest.mark.slow),  # the README has the same commands
     pytest.param("tutorials/fewer-blocks.md", marks=pytest.mark.slow),  # they train
     pytest.param("tutorials/domain-encoder.md", marks=pytest.mark.slow),
+    pytest.param("tutorials/training-with-layers.md", marks=pytest.mark.slow),
+    pytest.param("tutorials/several-tasks.md", marks=pytest.mark.slow),
 )
+DECODER = "SmolLM2-135M-Instruct"
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +67,27 @@ def test_ten_minutes_run_with_their_report(tmp_path):
     for shown, printed in run_page(DOCS / TOLD[0]):
         assert_shown(shown, printed)
     assert (tmp_path / "report.html").is_file()
+
+
+@pytest.fixture
+def decoder(cache):
+    """The weights of the tutorial, where `smollm2_folder` looks for them."""
+    folder = Path(os.environ.get("LAYERWISE_MODELS", ROOT.parent / "models")) / DECODER
+    if not (folder / "model.safetensors").is_file():
+        pytest.skip(f"{folder} is not there: set LAYERWISE_MODELS to the folder of {DECODER}")
+    (cache / "models").mkdir(exist_ok=True)
+    (cache / "models" / DECODER).symlink_to(folder, target_is_directory=True)
+
+
+@pytest.mark.slow  # 135 million weights read 560 sentences twice
+@pytest.mark.shared
+@pytest.mark.timeout(1800)
+def test_a_small_language_model_is_searched_as_the_page_says(decoder, tmp_path):
+    outputs = list(run_page(DOCS / "tutorials/small-llm.md"))
+    assert len(outputs) == 5
+    for shown, printed in outputs:
+        assert_shown(shown, printed)
+    assert (tmp_path / "best" / "modules.json").is_file()
 
 
 @pytest.mark.slow  # tests/serve and tests/index have the same by a tiny model
