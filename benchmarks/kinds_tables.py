@@ -50,6 +50,7 @@ def kinds_answer() -> str:
         mean_own = mean(100 * row["own_gain"]["mean"] for row in others.values())
         lines += [
             f"**{name}** ({last} blocks, {len(tasks)} tasks{_scaled(model['scale'])}).",
+            "",
             f"- *Which layer wins:* the last one on {len(at_last)} of {len(tasks)} tasks; elsewhere "
             + (", ".join(f"layer {layer} ({task})" for task, layer in best.items() if layer != last) or "none")
             + ".",
