@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterable, Mapping
 from hashlib import file_digest, sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from layerwise.stores import Place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +37,7 @@ def tensor_digest(tensors: Mapping[str, "Tensor"], *, label: str = "") -> str:
     return digest.hexdigest()
 
 
-def file_sha256(path: Path) -> str:
-    """Of a file's content."""
+def file_sha256(path: Place) -> str:
+    """Of the content of a file or object."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()

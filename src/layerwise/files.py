@@ -1,7 +1,8 @@
 """Files that are whole or not there, and the JSON in them.
 
 What is written is built beside its place, flushed to the disk and renamed. A failure removes what was built, leaves
-what was there before, and is one line that names the file and the remedy.
+what was there before, and is one line that names the file and the remedy. What is written to an object store is built
+in the temporary folder and sent as a whole.
 """
 
 import errno
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import InputError, LayerwiseError
+from layerwise.stores import StorePath, place_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,13 +26,17 @@ _REMEDY = "free some space or give another path"
 
 @contextmanager
 def atomic_file(
-    path: str | os.PathLike[str], *, remedy: str = _REMEDY, error: type[LayerwiseError] = InputError
+    path: str | os.PathLike[str] | StorePath, *, remedy: str = _REMEDY, error: type[LayerwiseError] = InputError
 ) -> Iterator[Path]:
     """A path with the same suffix to write to; it becomes `path` when the block ends without an error.
 
     Missing parent folders are created. An `OSError` inside the block becomes `error`, in one line with the `remedy`.
     """
-    target = Path(path).expanduser()
+    target = place_of(path).expanduser()
+    if isinstance(target, StorePath):
+        with _sent_file(target, remedy, error) as building:
+            yield building
+        return
     building = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -43,6 +49,18 @@ def atomic_file(
     finally:
         if os.path.lexists(building):  # `unlink` raises where the parent is not a folder
             building.unlink(missing_ok=True)  # the folder may vanish in between
+
+
+@contextmanager
+def _sent_file(target: StorePath, remedy: str, error: type[LayerwiseError]) -> Iterator[Path]:
+    """`atomic_file` of an object store."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
+            building = Path(folder) / target.name
+            yield building
+            target.send(building)
+    except OSError as reason:  # of this machine's disk; those of the store are no OSError
+        raise error(f"{target}: cannot be written: {reason.strerror or reason}; {remedy}") from reason
 
 
 @contextmanager
@@ -68,11 +86,19 @@ def atomic_folder(
         raise error(f"{target}: cannot be written: {reason.strerror or reason}; {remedy}") from reason
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Refuse, before any work is done, a file that `atomic_file` could not write at its end."""
-    target = Path(path).expanduser()
+def check_writable(path: str | os.PathLike[str] | StorePath) -> None:
+    """Refuse, before any work is done, a file that `atomic_file` could not write at its end.
+
+    In a store, an empty object beside it is written and removed.
+    """
+    target = place_of(path).expanduser()
     if target.is_dir():
         raise InputError(f"{target}: is a folder; give the name of a file")
+    if isinstance(target, StorePath):
+        probe = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
+        probe.write_bytes(b"")
+        probe.unlink(missing_ok=True)
+        return
     nearest = next(folder for folder in target.absolute().parents if folder.exists())
     if not nearest.is_dir():
         raise InputError(f"{target}: {nearest} is a file, not a folder; give another path")
@@ -98,23 +124,25 @@ def new_mapped_array(path: Path, *, dtype: Any, shape: tuple[int, ...]) -> "np.m
     return array
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
+def write_text(path: str | os.PathLike[str] | StorePath, text: str) -> None:
     """Write a text file as UTF-8; halves of surrogate pairs, which UTF-8 does not have, become question marks."""
     with atomic_file(path) as building:
         building.write_bytes(text.encode("utf-8", "replace"))
 
 
-def write_json(path: str | os.PathLike[str], value: Any, *, indent: int | None = None) -> None:
+def write_json(path: str | os.PathLike[str] | StorePath, value: Any, *, indent: int | None = None) -> None:
     """Write a JSON file; NaN and infinity become null."""
     text = json.dumps(plain_json(value), indent=indent, ensure_ascii=False, allow_nan=False)
     write_text(path, text + "\n" * (indent is not None))
 
 
-def read_json(path: str | os.PathLike[str], *, remedy: str = "check the path") -> dict[str, Any]:
+def read_json(path: str | os.PathLike[str] | StorePath, *, remedy: str = "check the path") -> dict[str, Any]:
     """A JSON file that holds an object; `remedy` says what to do about one that does not."""
-    path = Path(path)
+    path = place_of(path)
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+    except InputError:  # of a store, with its reason
+        raise
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror or reason}; {remedy}") from reason
     except (ValueError, RecursionError) as reason:

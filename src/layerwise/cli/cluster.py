@@ -1,6 +1,5 @@
 """`layerwise cluster VECTORS -o FILE`: groups of rows by k-means."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,12 +7,16 @@ import typer
 from layerwise.cli.index import Vectors
 from layerwise.cli.options import AsJson, Overwrite
 from layerwise.cli.screen import counting, print_json, print_line, print_table
+from layerwise.stores import place_of, without_secrets
 
 
 def cluster(
     vectors: Vectors,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="*.parquet, *.csv, *.tsv or *.jsonl: every row with its cluster.")
+        str,
+        typer.Option(
+            "--out", "-o", metavar="PATH", help="*.parquet, *.csv, *.tsv or *.jsonl: every row with its cluster."
+        ),
     ],
     clusters: Annotated[
         int | None, typer.Option("--clusters", "-k", help="How many; without, the square root of half the rows.")
@@ -27,11 +30,12 @@ def cluster(
     from layerwise.embed import VectorFiles  # takes seconds
     from layerwise.index import check_table, clusters_of, write_table
 
-    check_table(out, overwrite=overwrite)
+    place = place_of(out)
+    check_table(place, overwrite=overwrite)
     files = VectorFiles.of(vectors)
     with counting("Clustering", files.rows) as progress:
         found = clusters_of(files, clusters, nearest=nearest, seed=seed, progress=progress)
-    write_table(files, {"cluster": found.labels, "cosine": found.cosines}, out)
+    write_table(files, {"cluster": found.labels, "cosine": found.cosines}, place)
     shown = sorted({int(row) for rows in found.nearest for row in rows})
     carried = dict(zip(shown, files.take(shown), strict=True))
     groups = [
@@ -40,10 +44,10 @@ def cluster(
     ]
     groups.sort(key=lambda group: -int(str(group["size"])))
     if as_json:
-        print_json({"out": str(out), "rows": files.rows, "clusters": groups})
+        print_json({"out": without_secrets(out), "rows": files.rows, "clusters": groups})
         return
     print_table(("cluster", "size", "nearest to the centre"), [_row(group) for group in groups])
-    print_line(f"{files.rows:,} rows in {len(groups)} clusters: {out}")
+    print_line(f"{files.rows:,} rows in {len(groups)} clusters: {without_secrets(out)}")
 
 
 def _row(group: dict[str, object]) -> tuple[str, str, str]:

@@ -1,6 +1,5 @@
 """`layerwise dedup VECTORS -o FILE`: near duplicates."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,12 +7,16 @@ import typer
 from layerwise.cli.index import Vectors
 from layerwise.cli.options import AsJson, Overwrite
 from layerwise.cli.screen import counting, print_json, print_line
+from layerwise.stores import place_of, without_secrets
 
 
 def dedup(
     vectors: Vectors,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="*.parquet, *.csv, *.tsv or *.jsonl: every row with its representative.")
+        str,
+        typer.Option(
+            "--out", "-o", metavar="PATH", help="*.parquet, *.csv, *.tsv or *.jsonl: every row with its representative."
+        ),
     ],
     threshold: Annotated[float, typer.Option(help="The least cosine of two duplicates.")] = 0.95,
     kind: Annotated[
@@ -26,7 +29,8 @@ def dedup(
     from layerwise.embed import VectorFiles  # takes seconds
     from layerwise.index import check_table, find_duplicates, write_table
 
-    check_table(out, overwrite=overwrite)
+    place = place_of(out)
+    check_table(place, overwrite=overwrite)
     files = VectorFiles.of(vectors)
     with counting("Comparing", files.rows) as progress:
         found = find_duplicates(files, threshold=threshold, kind=kind, progress=progress)
@@ -37,13 +41,13 @@ def dedup(
         "cosine": found.cosines,
         "group_size": sizes,
     }
-    write_table(files, columns, out)
+    write_table(files, columns, place)
     groups = int((sizes[kept] > 1).sum())
-    facts = {"out": str(out), "rows": files.rows, "kept": int(kept.sum()), "duplicates": int((~kept).sum())}
+    facts = {"out": without_secrets(out), "rows": files.rows, "kept": int(kept.sum()), "duplicates": int((~kept).sum())}
     if as_json:
         print_json(facts | {"groups": groups, "threshold": threshold, "kind": found.kind})
         return
     print_line(
         f"{facts['duplicates']:,} of {files.rows:,} rows are near duplicates (cosine {threshold:g} or more), in "
-        f"{groups:,} groups; {facts['kept']:,} rows are kept: {out}"
+        f"{groups:,} groups; {facts['kept']:,} rows are kept: {without_secrets(out)}"
     )

@@ -1,7 +1,6 @@
 """`layerwise embed MODEL INPUT -o OUT`: embed any number of rows."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +22,7 @@ from layerwise.cli.options import (
 )
 from layerwise.cli.screen import counting, decimals, print_json, print_line, say_error
 from layerwise.errors import InputError, MissingColumnError
+from layerwise.stores import place_of, without_secrets
 
 
 def embed(
@@ -31,13 +31,20 @@ def embed(
         typer.Argument(help="A model folder, a hub name, or 'default' for the embedded all-MiniLM-L6-v2."),
     ] = None,
     source: Annotated[
-        str | None, typer.Argument(metavar="INPUT", help="Text, CSV, TSV, JSONL, Parquet, or - for stdin.")
+        str | None,
+        typer.Argument(metavar="INPUT", help="Text, CSV, TSV, JSONL or Parquet: a path, a URL, or - for stdin."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A folder for shards, or one file *.parquet or *.npy.")
+        str | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="A folder for shards, or one file *.parquet or *.npy: a path, or a URL such as s3://bucket/name.",
+        ),
     ] = None,
     verified: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--verify",
             metavar="VECTORS",
@@ -63,9 +70,10 @@ def embed(
     shard_rows: Annotated[int, typer.Option(help="Rows a shard; a stopped run loses at most a few of them.")] = 8192,
     processes: Annotated[int, typer.Option(help="Processes that share the work.")] = 1,
     bad_rows: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            help="Set rows that cannot be embedded aside in this *.jsonl, *.csv or *.tsv file (Parquet only)."
+            metavar="PATH",
+            help="Set rows that cannot be embedded aside in this *.jsonl, *.csv or *.tsv file (Parquet only).",
         ),
     ] = None,
     price_per_hour: Annotated[
@@ -98,7 +106,7 @@ def embed(
     rows = RowSource.of(source, columns, format=input_format, encoding=encoding, delimiter=delimiter)
     from layerwise.embed import EmbedJob, ModelChoice, run_embed, split_out  # takes seconds
 
-    shards, joined, shard_format = split_out(out, output_format)
+    shards, joined, shard_format = split_out(place_of(out), output_format)
     devices = tuple(device.split(",")) if device else ()
     job = EmbedJob(
         source=rows,
@@ -155,11 +163,11 @@ def embed(
         price = "" if cost is None else f", {decimals(cost, 4)} a million tokens at {price_per_hour:g} an hour"
         print_line(f"{result.tokens:,} tokens, {result.tokens_per_second:,.0f} tokens/s with loading the model{price}")
     if bad_rows is not None:
-        print_line(f"{result.set_aside:,} rows were set aside: {bad_rows}")
+        print_line(f"{result.set_aside:,} rows were set aside: {without_secrets(bad_rows)}")
 
 
 def _verify(
-    folder: Path,
+    vectors: str,
     model: str | None,
     source: str | None,
     column: str,
@@ -179,13 +187,13 @@ def _verify(
     from layerwise.embed import verify_vectors  # takes seconds
 
     with counting("Reading") as progress:
-        result = verify_vectors(folder, source=rows, model=model, device=device, progress=progress)
+        result = verify_vectors(vectors, source=rows, model=model, device=device, progress=progress)
     if as_json:
         print_json(asdict(result))
     else:
         again = f"; {result.sampled} embedded again, lowest cosine {result.lowest_cosine:.4f}" if result.sampled else ""
-        files = f"{result.shards} shards" if folder.is_dir() else "one file"
-        print_line(f"{result.rows:,} rows in {files}{again}: {len(result.faults)} faults in {folder}")
+        files = f"{result.shards} shards" if place_of(vectors).is_dir() else "one file"
+        print_line(f"{result.rows:,} rows in {files}{again}: {len(result.faults)} faults in {without_secrets(vectors)}")
         for note in result.notes:
             print_line(note)
     for fault in result.faults:

@@ -1,7 +1,6 @@
 """`layerwise index build VECTORS -o FOLDER` and `layerwise index load VECTORS --to TABLE`: make vectors searchable."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ from layerwise.cli.group import Group
 from layerwise.cli.loading import check_model
 from layerwise.cli.options import AsJson
 from layerwise.cli.screen import counting, human_bytes, print_json, print_line
+from layerwise.stores import refuse_url
 
 if TYPE_CHECKING:
     from layerwise.embed import VectorFiles
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 app = typer.Typer(cls=Group, help="Make the vectors of `layerwise embed` searchable.", no_args_is_help=True)
 
 Vectors = Annotated[
-    str, typer.Argument(metavar="VECTORS", help="What `layerwise embed` wrote: a folder, *.parquet or *.npy.")
+    str,
+    typer.Argument(metavar="VECTORS", help="What `layerwise embed` wrote: a folder, *.parquet or *.npy, or its URL."),
 ]
 
 
@@ -29,7 +30,7 @@ def _group() -> None:
 @app.command("build")
 def build(
     vectors: Vectors,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the index.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="PATH", help="The folder of the index.")],
     kind: Annotated[str, typer.Option(help="flat, hnsw, ivf, pq, or auto: by the size of the vectors.")] = "auto",
     similarity: Annotated[str, typer.Option(help="cosine or dot.")] = "cosine",
     recall: Annotated[float, typer.Option(help="The recall@10 that sets the effort of a search.")] = 0.95,
@@ -46,6 +47,7 @@ def build(
     from layerwise.embed import VectorFiles  # takes seconds
     from layerwise.index import build_index
 
+    refuse_url(out, "an index")
     files = VectorFiles.of(vectors)
     settings = _recorded(files, model) if model else None
     with counting("Indexing", 2 * files.rows) as progress:

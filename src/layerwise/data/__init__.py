@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         STDIN,
         Row,
         RowSource,
+        arrow_schema,
         column_names,
         column_type,
         guess_format,

@@ -12,11 +12,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.registry import Registry
+from layerwise.stores import is_url, place_of, readable, without_secrets
 from layerwise.texts import has_lone_surrogate
 
 STDIN = "-"
@@ -79,19 +81,23 @@ class RowSource:
 
         Text is UTF-8 unless `encoding` names another; `delimiter` is a character, or tab, comma, semicolon, pipe.
         """
-        if path != STDIN and Path(path).is_dir():
-            raise InputError(f"{path}: is a folder; give a file in it, or - for standard input")
-        if path != STDIN and not Path(path).exists():
-            raise InputError(f"{path}: no such file; check the path, or give - for standard input")
+        place = place_of(path)
+        if path != STDIN and not place.is_file():
+            if place.is_dir():
+                raise InputError(f"{without_secrets(path)}: is a folder; give a file in it, or - for standard input")
+            if not place.exists():
+                raise InputError(f"{without_secrets(path)}: no such file; check the path, or give - for standard input")
         known = format or guess_format(path)
         if not known:
             raise InputError(
-                f"{path}: its ending {Path(path).suffix!r} names no format; "
+                f"{without_secrets(path)}: its ending {Path(path).suffix!r} names no format; "
                 f"give one: --input-format {'|'.join(FORMATS)}"
             )
         FORMATS[known]
         if known == "text" and len(set(columns)) > 1:
-            raise InputError(f"{path}: a text file has no column {columns[1]!r}; give CSV, JSONL or Parquet")
+            raise InputError(
+                f"{without_secrets(path)}: a text file has no column {columns[1]!r}; give CSV, JSONL or Parquet"
+            )
         if known == "parquet" and path == STDIN:
             raise InputError("Parquet cannot be read from standard input, as it is read from its end; give the file")
         return cls(path, known, tuple(columns), _encoding(known, encoding), _delimiter(known, delimiter))
@@ -99,7 +105,7 @@ class RowSource:
     @property
     def name(self) -> str:
         """The name in errors."""
-        return "standard input" if self.path == STDIN else self.path
+        return "standard input" if self.path == STDIN else without_secrets(self.path)
 
     def __iter__(self) -> Iterator[Row]:
         return FORMATS[self.format](self)
@@ -126,9 +132,7 @@ def column_names(path: str) -> tuple[str, ...]:
     if source.format == "text":
         return ("text",)
     if source.format == "parquet":
-        import pyarrow.parquet as pq
-
-        return tuple(pq.read_schema(path).names)
+        return tuple(arrow_schema(source).names)
     first = next((line for line in lines_of(source) if line.strip()), "")
     if source.format == "jsonl":
         try:
@@ -172,9 +176,21 @@ def lines_of(source: RowSource) -> Iterator[str]:
 
 def column_type(source: RowSource, name: str) -> Any:
     """The Arrow type of a Parquet file's column."""
+    return arrow_schema(source).field(name).type
+
+
+def arrow_schema(source: RowSource) -> Any:
+    """The Arrow schema of a Parquet file; that of an object in a store is read once."""
+    return _stored_schema(source.path) if is_url(source.path) else _schema(source.path)
+
+
+def _schema(path: str) -> Any:
     import pyarrow.parquet as pq
 
-    return pq.read_schema(source.path).field(name).type
+    return pq.read_schema(readable(path))
+
+
+_stored_schema = lru_cache(maxsize=8)(_schema)
 
 
 @FORMATS.register("text")
@@ -265,7 +281,7 @@ def _read_parquet(source: RowSource) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(source.path)
+        file = pq.ParquetFile(readable(source.path))
         _places(source, file.schema_arrow.names)
         place = 0
         wanted = list(dict.fromkeys(source.columns))
@@ -318,7 +334,7 @@ def _open_text(source: RowSource) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        file = Path(source.path).open("rb")  # noqa: SIM115 - closed below
+        file = place_of(source.path).open("rb")
     except OSError as error:
         raise InputError(f"{source.name}: cannot be opened: {error.strerror}") from error
     with file:

@@ -4,11 +4,11 @@ import csv
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from layerwise.errors import InputError
 from layerwise.files import atomic_file, check_writable
+from layerwise.stores import Place
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _ENDINGS = (".jsonl", *_DELIMITERS)
@@ -37,7 +37,7 @@ class BadRow:
 _COLUMNS = tuple(field.name for field in fields(BadRow))
 
 
-def check_bad_rows_file(path: Path) -> None:
+def check_bad_rows_file(path: Place) -> None:
     """Refuse a file that could not be written, or that holds anything but rows that were set aside."""
     if path.suffix.lower() not in _ENDINGS:
         raise InputError(f"{path}: its ending names no format; give a name ending in {', '.join(_ENDINGS)}")
@@ -46,7 +46,7 @@ def check_bad_rows_file(path: Path) -> None:
         raise InputError(f"{path}: exists and holds no rows that were set aside; give another name to --bad-rows")
 
 
-def write_bad_rows(rows: Iterable[BadRow], path: Path) -> None:
+def write_bad_rows(rows: Iterable[BadRow], path: Place) -> None:
     """Write rows in their order, whole or not at all."""
     ordered = sorted(rows, key=lambda bad: bad.row)
     with atomic_file(path) as building, building.open("w", encoding="utf-8", newline="") as file:
@@ -58,7 +58,7 @@ def write_bad_rows(rows: Iterable[BadRow], path: Path) -> None:
         table.writerows(asdict(bad).values() for bad in ordered)
 
 
-def _is_ours(path: Path) -> bool:
+def _is_ours(path: Place) -> bool:
     with path.open("rb") as file:
         first = file.readline(1 << 16).decode("utf-8", "replace").strip()
     if path.suffix.lower() in _DELIMITERS:

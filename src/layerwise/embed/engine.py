@@ -16,7 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 from layerwise.embed.job import Chunk, EmbedJob, ModelChoice
@@ -25,6 +24,7 @@ from layerwise.embed.worker import run_worker
 from layerwise.encoder import Progress, no_progress
 from layerwise.errors import OUT_OF_MEMORY, LayerwiseError, ModelError, is_memory_shortage
 from layerwise.model import LayerModel
+from layerwise.stores import Place
 
 _WRITES_WAITING = 2
 _POLL_SECONDS = 1.0
@@ -85,7 +85,7 @@ def embed_in_processes(
     todo: Iterable[Chunk],
     choice: ModelChoice,
     job: EmbedJob,
-    folder: Path,
+    folder: Place,
     processes: int,
     devices: Sequence[str],
     written: Callable[[Chunk], None],
@@ -179,7 +179,7 @@ def _check_alive(workers: Sequence[BaseProcess]) -> None:
 def _embed_tasks(
     choice: ModelChoice,
     job: EmbedJob,
-    folder: Path,
+    folder: Place,
     device: str | None,
     threads: int,
     tasks: Any,

@@ -12,6 +12,7 @@ from layerwise.embed.bad_rows import BadRow
 from layerwise.errors import InputError
 from layerwise.model import LayerModel
 from layerwise.registry import check_known
+from layerwise.stores import Place, place_of, without_secrets
 
 EMPTY_CHOICES = ("error", "skip", "keep")
 FORMAT_CHOICES = ("parquet", "npy")
@@ -94,7 +95,9 @@ class EmbedJob:
     def source_record(self) -> dict[str, Any]:
         """What a manifest keeps of the input, so that a sample of its rows can be embedded again."""
         source = self.source
-        path = source.path if source.path == STDIN else str(Path(source.path).expanduser().absolute())
+        place = place_of(source.path)
+        is_path = isinstance(place, Path) and source.path != STDIN
+        path = str(Path(str(place)).expanduser().absolute()) if is_path else without_secrets(source.path)
         digest = json_digest(path)[:16]  # tells inputs of one name apart, see record_paths.py
         return {"path": path, "digest": digest} | {
             key: getattr(source, key) for key in ("format", "encoding", "delimiter")
@@ -173,7 +176,7 @@ def _text(job: EmbedJob, row: Row) -> str | None:
     raise job.source.fail(row.place, "the text must not be empty; fill it in, or pass --empty skip or --empty keep")
 
 
-def split_out(out: Path, format: str | None) -> tuple[Path, Path | None, str]:
+def split_out(out: Place, format: str | None) -> tuple[Place, Place | None, str]:
     """Where shards go, the one file to join them into (or None), and their format.
 
     `out` is a folder for shards, unless its ending asks for one file.

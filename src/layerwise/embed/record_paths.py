@@ -1,8 +1,8 @@
 """The paths in the record of how vectors were made: no private path of a machine is shipped with them.
 
 A record names the folder of the model and the file of the input relative to where the record lies, or by their name
-alone where that path would lead through the root or the homes of users; then the cache of this machine remembers by
-digests where they are. Records in memory hold absolute paths.
+alone where that path would lead through the root or the homes of users, or the record lies in an object store; then the
+cache of this machine remembers by digests where they are. URLs stay as they are. Records in memory hold absolute paths.
 """
 
 import os
@@ -15,6 +15,7 @@ from layerwise.digests import json_digest
 from layerwise.errors import LayerwiseError
 from layerwise.files import read_json, write_json
 from layerwise.places import default_cache_folder
+from layerwise.stores import Place
 
 _REMEMBERED = "places.json"
 _PATHS = (("loading", "name"), ("source", "path"))
@@ -25,26 +26,26 @@ def is_local(path: str) -> bool:
     return path.startswith(("./", "../")) or Path(path).is_absolute()
 
 
-def portable(record: Mapping[str, Any], beside: Path | None) -> dict[str, Any]:
-    """A record as it is written into the folder `beside`, or into no folder."""
+def portable(record: Mapping[str, Any], beside: Place | None) -> dict[str, Any]:
+    """A record as it is written into the folder `beside`, into a store, or into no folder."""
     written = dict(record)
     for part, key in _PATHS:
         path = _path_of(record, part, key)
         if path is not None and Path(path).is_absolute():
-            relative = None if beside is None else _relative(Path(path), beside.expanduser().absolute())
+            relative = _relative(Path(path), beside.expanduser().absolute()) if isinstance(beside, Path) else None
             written[part] = {**record[part], key: relative or f"./{Path(path).name}"}
             if relative is None:
                 _remember(_memory_key(written, part, path), path)
     return written
 
 
-def resolved(record: Mapping[str, Any], beside: Path | None) -> dict[str, Any]:
+def resolved(record: Mapping[str, Any], beside: Place | None) -> dict[str, Any]:
     """A record that was read from the folder `beside`, with absolute paths of what is there; others stay."""
     read = dict(record)
     for part, key in _PATHS:
         path = _path_of(record, part, key)
         if path is not None and not Path(path).is_absolute():
-            here = None if beside is None else Path(os.path.normpath(beside.expanduser().absolute() / path))
+            here = Path(os.path.normpath(beside.expanduser().absolute() / path)) if isinstance(beside, Path) else None
             place = str(here) if here is not None and here.exists() else _remembered(_memory_key(record, part, path))
             read[part] = {**record[part], key: place or path}
     return read

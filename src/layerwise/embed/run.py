@@ -11,6 +11,7 @@ from layerwise.embed.job import Chunk, EmbedJob, ModelChoice, chunks
 from layerwise.embed.shards import ShardFolder, join_shards
 from layerwise.encoder import Progress, no_progress
 from layerwise.errors import InputError
+from layerwise.stores import StorePath, place_of
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,13 @@ class EmbedResult:
 def run_embed(
     job: EmbedJob,
     choice: ModelChoice,
-    shard_folder: Path,
+    shard_folder: str | Path | StorePath,
     *,
-    joined: Path | None = None,
+    joined: str | Path | StorePath | None = None,
     processes: int = 1,
     devices: Sequence[str] = (),
     overwrite: bool = False,
-    bad_rows: Path | None = None,
+    bad_rows: str | Path | StorePath | None = None,
     progress: Progress = no_progress,
 ) -> EmbedResult:
     """Embed every row of the job's source. The same call after any kind of stop resumes the run.
@@ -56,7 +57,7 @@ def run_embed(
     Args:
         job: What to embed and how.
         choice: With which model.
-        shard_folder: Where shards go.
+        shard_folder: Where shards go: a folder, or a URL of an object store.
         joined: One file to join the shards into at the end.
         processes: How many processes share the work, each with the model in its memory.
         devices: Their devices, in turn; without any, what the model is loaded for.
@@ -66,6 +67,9 @@ def run_embed(
     """
     if processes < 1:
         raise InputError(f"processes must be 1 or more, not {processes}")
+    shard_folder = place_of(shard_folder)
+    joined = None if joined is None else place_of(joined)
+    bad_rows = None if bad_rows is None else place_of(bad_rows)
     if joined is not None and joined.exists() and not overwrite:
         raise InputError(f"{joined}: exists already; give another name, or --overwrite")
     if bad_rows is not None:

@@ -1,15 +1,15 @@
 """The output: a folder of shards and a manifest, or one file joined from them.
 
 A shard is whole or not there, so that a stopped run can be resumed. Readers of a Parquet folder ignore names that begin
-with a dot (unfinished files) or an underscore, so the folder reads as one table at any moment.
+with a dot (unfinished files) or an underscore, so the folder reads as one table at any moment. The folder may be one of
+an object store: nothing is renamed there, and the manifest that says that the run has ended is written last.
 """
 
 import json
 import re
 import shutil
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,11 @@ from layerwise.digests import file_sha256
 from layerwise.embed.bad_rows import BadRow
 from layerwise.embed.job import Chunk, EmbedJob
 from layerwise.embed.record_paths import portable, resolved
+from layerwise.embed.shard_records import ShardRecord, StoredShards, numbers_checksum, record_name
 from layerwise.encoder import Array
-from layerwise.errors import InputError
+from layerwise.errors import InputError, LayerwiseError
 from layerwise.files import atomic_file, new_mapped_array, read_json, write_json
+from layerwise.stores import Place, StoreLock, StorePath, open_array, readable, remove
 
 MANIFEST = "_embed.json"
 EMBEDDED = b"layerwise.embed"  # the manifest, in the metadata of one Parquet file
@@ -40,9 +42,12 @@ _REMEDY = "free some space and run the same command again"
 class ShardFolder:
     """The shards of one job."""
 
-    def __init__(self, folder: Path, job: EmbedJob) -> None:
+    def __init__(self, folder: Place, job: EmbedJob) -> None:
         self.folder = folder
         self.job = job
+        self._is_begun = False
+        self._lock: StoreLock | None = None
+        self._stored: StoredShards | None = None
 
     @contextmanager
     def opened(
@@ -53,7 +58,7 @@ class ShardFolder:
         `facts` are written into the manifest too, and may change between runs of the same job. A run that fails before
         its first shard leaves nothing behind.
         """
-        lock, is_new = FileLock(self.folder / _LOCK, timeout=0), not self.folder.exists()
+        lock, is_new = self._new_lock(), not self.folder.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock.acquire()
@@ -70,19 +75,28 @@ class ShardFolder:
             yield
         finally:
             if lock.is_locked:
-                self._leave_nothing(is_new)
+                with suppress(InputError):  # a store that cannot be reached any more
+                    self._leave_nothing(is_new)
             lock.release()
 
-    def path(self, number: int) -> Path:
+    def _new_lock(self) -> FileLock | StoreLock:
+        if not isinstance(self.folder, StorePath):
+            return FileLock(self.folder / _LOCK, timeout=0)
+        self._lock = StoreLock(self.folder / _LOCK)
+        return self._lock
+
+    def path(self, number: int) -> Place:
         """The path of a shard."""
         return self.folder / f"part-{number:06d}.{self.job.format}"
 
     def has(self, chunk: Chunk) -> bool:
         """Whether a chunk's shard is written. One that is damaged, or of other rows, is an error: nothing is mixed."""
         path = self.path(chunk.number)
-        if not path.is_file():
+        if self._lock is not None:
+            self._lock.check()
+        if not (path.is_file() if self._stored is None else self._stored.has(path)):
             return False
-        recorded = _rows_of_npy(path, self._sidecar(chunk.number)) if path.suffix == ".npy" else _rows_of_parquet(path)
+        recorded = self._fingerprint(path)
         if recorded is None:
             raise InputError(f"{path}: is damaged; delete it and run the same command again, or pass --overwrite")
         if recorded != chunk.fingerprint:
@@ -104,7 +118,7 @@ class ShardFolder:
             return []
         import pyarrow.parquet as pq
 
-        text = (pq.read_schema(path).metadata or {}).get(_BAD_ROWS, b"[]")
+        text = (pq.read_schema(readable(path)).metadata or {}).get(_BAD_ROWS, b"[]")
         try:
             return [BadRow.parse(record) for record in json.loads(text)]
         except (ValueError, KeyError, TypeError) as error:
@@ -121,14 +135,19 @@ class ShardFolder:
                 f"{bad[0].file}:{bad[0].line}: {bad[0].reason}; write --number-type float32, or set such rows aside by "
                 f"--bad-rows"
             )
-        if path.suffix == ".npy":
+        if path.suffix == ".npy" and isinstance(path, Path):
             with atomic_file(self._sidecar(chunk.number), remedy=self._remedy) as building:
-                building.write_text(f"{chunk.fingerprint} {_npy_checksum(numbers)}")
+                building.write_text(str(ShardRecord(chunk.fingerprint, numbers_checksum(numbers))))
         with atomic_file(path, remedy=self._remedy) as building:
             if path.suffix == ".npy":
                 np.save(building, numbers, allow_pickle=False)
             else:
                 _write_parquet(building, self.job, chunk, numbers, finite, bad)
+            if isinstance(path, StorePath):
+                sent = (file_sha256(building), int(finite.sum()), building.stat().st_size)
+                record = ShardRecord(chunk.fingerprint, numbers_checksum(numbers), *sent)
+                self._sidecar(chunk.number).write_bytes(str(record).encode())
+        self._is_begun = True
 
     def _not_finite(self, chunk: Chunk, place: int) -> BadRow:
         reason = f"its embedding has NaN, infinite or too large numbers for {self.job.number_type}"
@@ -137,7 +156,8 @@ class ShardFolder:
     @property
     def is_begun(self) -> bool:
         """Whether a shard is written."""
-        return any(_SHARD.fullmatch(path.name) for path in self.folder.glob("part-*"))
+        self._is_begun = self._is_begun or any(_SHARD.fullmatch(path.name) for path in self.folder.glob("part-*"))
+        return self._is_begun
 
     @property
     def _remedy(self) -> str:
@@ -153,9 +173,13 @@ class ShardFolder:
 
     def finish(self, shards: int, *, set_aside: int = 0) -> int:
         """Write into the manifest that the run has ended, with the rows and the checksum of every shard; all rows."""
-        paths = [self.path(number) for number in range(shards)]
-        rows = {path.name: rows_of_shard(path) for path in paths}
-        checksums = {path.name: file_sha256(path) for path in paths}
+        if isinstance(self.folder, StorePath):
+            self._stored = StoredShards(self.folder)
+        facts = {path.name: self._rows_and_checksum(path) for path in map(self.path, range(shards))}
+        rows = {name: count for name, (count, _) in facts.items()}
+        checksums = {name: checksum for name, (_, checksum) in facts.items()}
+        if self._lock is not None:
+            self._lock.check()
         manifest = read_json(self.folder / MANIFEST, remedy="run the same command again")
         ended = {"finished": True, "rows": sum(rows.values()), "shards": rows, "checksums": checksums}
         ended |= {"set_aside": set_aside} if set_aside else {}
@@ -173,10 +197,27 @@ class ShardFolder:
         if shards and not overwrite:
             _check_same(manifest, settings)
         sidecars = [name for name in names if _SIDECAR.fullmatch(name)]
-        for name in unfinished + (shards + sidecars if overwrite else []):
-            (self.folder / name).unlink()
+        removed = unfinished + (shards + sidecars if overwrite else [])
+        remove(self.folder / name for name in removed)
         if overwrite or not shards:  # else it is of the same job
             write_json(manifest, portable({**settings, **facts}, self.folder) | {"finished": False}, indent=1)
+        if isinstance(self.folder, StorePath):
+            self._stored = StoredShards(self.folder)
+
+    def _fingerprint(self, path: Place) -> str | None:
+        """The digest of the rows that a shard was made of; None where it is damaged."""
+        record = self._stored.record(path) if self._stored is not None else None
+        if record is not None:
+            return record.fingerprint
+        return (
+            _rows_of_npy(path, path.with_name(f"_{path.stem}.rows"))
+            if path.suffix == ".npy"
+            else _rows_of_parquet(path)
+        )
+
+    def _rows_and_checksum(self, path: Place) -> tuple[int, str]:
+        record = self._stored.record(path) if self._stored is not None else None
+        return (rows_of_shard(path), file_sha256(path)) if record is None else (record.rows, record.sha256)
 
     def _leave_nothing(self, is_new: bool) -> None:
         """Remove manifest, lock and a new folder where no shard was written."""
@@ -184,64 +225,69 @@ class ShardFolder:
             return
         names = [path.name for path in self.folder.iterdir()]
         ours = [name for name in names if name in (MANIFEST, _LOCK) or _SIDECAR.fullmatch(name)]
-        for name in ours:
-            (self.folder / name).unlink()
+        remove(self.folder / name for name in ours)
         if is_new and len(ours) == len(names):
             self.folder.rmdir()
 
-    def _sidecar(self, number: int) -> Path:
-        return self.folder / f"_part-{number:06d}.rows"
+    def _sidecar(self, number: int) -> Place:
+        return self.folder / record_name(number)
 
 
-def join_shards(shards: Sequence[Path], out: Path) -> None:
+def join_shards(shards: Sequence[Place], out: Place) -> None:
     """Write one file of all shards' rows in order, then remove the shards. Parquet keeps the manifest with it."""
     folder = shards[0].parent
-    for path in out.parent.glob(f".*{out.suffix}"):  # of a run that was killed while it joined
+    for path in out.parent.glob(f".*{out.suffix}") if isinstance(out, Path) else ():  # killed while it joined
         if re.fullmatch(rf"\.{re.escape(out.stem)}\.\d+{re.escape(out.suffix)}", path.name):
             path.unlink()
     remedy = f"the shards in {folder} are complete: free some space and run the same command again"
     with atomic_file(out, remedy=remedy) as building:
-        (_join_npy if out.suffix.lower() == ".npy" else _join_parquet)(shards, building)
-    shutil.rmtree(folder)
+        if out.suffix.lower() == ".npy":
+            _join_npy(shards, building)
+        else:
+            _join_parquet(shards, building, out.parent)
+    if isinstance(folder, StorePath):
+        remove(path for path in folder.iterdir() if path.size is not None)
+    else:
+        shutil.rmtree(folder)
 
 
-def _join_npy(shards: Sequence[Path], building: Path) -> None:
-    first = np.load(shards[0], mmap_mode="r", allow_pickle=False)
-    shape = (sum(len(np.load(shard, mmap_mode="r", allow_pickle=False)) for shard in shards), first.shape[1])
+def _join_npy(shards: Sequence[Place], building: Path) -> None:
+    first = open_array(shards[0])
+    shape = (sum(len(open_array(shard)) for shard in shards), first.shape[1])
     if first.dtype.itemsize * shape[0] * shape[1] > shutil.disk_usage(building.parent).free:
         raise OSError(28, "No space left on device")
     joined = new_mapped_array(building, dtype=first.dtype, shape=shape)
     start = 0
     for shard in shards:
-        part = np.load(shard, allow_pickle=False)
+        part = _loaded(shard)
         joined[start : start + len(part)] = part
         start += len(part)
     joined.flush()
 
 
-def _join_parquet(shards: Sequence[Path], building: Path) -> None:
+def _join_parquet(shards: Sequence[Place], building: Path, beside: Place) -> None:
     import pyarrow.parquet as pq
 
-    manifest = portable(resolved(read_json(shards[0].parent / MANIFEST), shards[0].parent), building.parent)
+    manifest = portable(resolved(read_json(shards[0].parent / MANIFEST), shards[0].parent), beside)
     for key in ("shards", "checksums"):  # they are of the shards, which are then removed
         manifest.pop(key, None)
-    schema = pq.read_schema(shards[0]).with_metadata({EMBEDDED: json.dumps(manifest)})
+    schema = pq.read_schema(readable(shards[0])).with_metadata({EMBEDDED: json.dumps(manifest)})
     options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
     with pq.ParquetWriter(building, schema, **options) as writer:
         for shard in shards:
-            writer.write_table(pq.read_table(shard).cast(schema))
+            writer.write_table(pq.read_table(readable(shard)).cast(schema))
 
 
-def rows_of_shard(path: Path) -> int:
+def rows_of_shard(path: Place) -> int:
     """How many rows a shard has, by its head alone."""
     if path.suffix == ".npy":
-        return len(np.load(path, mmap_mode="r", allow_pickle=False))
+        return len(open_array(path))
     import pyarrow.parquet as pq
 
-    return int(pq.read_metadata(path).num_rows)
+    return int(pq.read_metadata(readable(path)).num_rows)
 
 
-def _check_same(manifest: Path, now: dict[str, Any]) -> None:
+def _check_same(manifest: Place, now: dict[str, Any]) -> None:
     before = read_json(manifest, remedy="give another output, or --overwrite")
     for key in now:
         if before.get(key) != now[key]:
@@ -282,27 +328,32 @@ def _carried_column(job: EmbedJob, name: str, values: list[Any]) -> Any:
     return pa.array([v if isinstance(v, str) or v is None else json.dumps(v) for v in values], pa.string())
 
 
-def _rows_of_parquet(path: Path) -> str | None:
+def _rows_of_parquet(path: Place) -> str | None:
     """The fingerprint of the rows that a shard was made of; None where it is damaged."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
+        table = pq.read_table(readable(path), page_checksum_verification=True)
     except (pa.ArrowException, OSError):
         return None
     return (table.schema.metadata or {}).get(_ROWS, b"").decode() or None
 
 
-def _rows_of_npy(path: Path, sidecar: Path) -> str | None:
-    """As `_rows_of_parquet`, for an array; the fingerprint and a checksum are in its sidecar file."""
+def _rows_of_npy(path: Place, sidecar: Place) -> str | None:
+    """As `_rows_of_parquet`, for an array; the fingerprint and a checksum are in its record."""
     try:
-        rows, checksum = sidecar.read_text().split()
-        same = int(checksum) == _npy_checksum(np.load(path, allow_pickle=False))
+        record = ShardRecord.parse(sidecar.read_text())
+        same = record is not None and record.numbers == numbers_checksum(_loaded(path))
+    except LayerwiseError:  # of a store
+        raise
     except (OSError, ValueError, EOFError):
         return None
-    return rows if same else None
+    return record.fingerprint if record is not None and same else None
 
 
-def _npy_checksum(numbers: Array) -> int:
-    return zlib.crc32(np.ascontiguousarray(numbers).data.cast("B"), zlib.crc32(repr(numbers.shape).encode()))
+def _loaded(path: Place) -> Array:
+    if isinstance(path, StorePath):
+        return np.asarray(open_array(path))
+    array: Array = np.load(path, allow_pickle=False)
+    return array

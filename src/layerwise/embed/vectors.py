@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from layerwise.embed.record_paths import resolved
 from layerwise.embed.shards import EMBEDDED, MANIFEST
 from layerwise.encoder import Array
-from layerwise.errors import InputError
+from layerwise.errors import InputError, LayerwiseError
 from layerwise.files import read_json
+from layerwise.stores import Place, StorePath, open_array, place_of, readable
 
 BATCH_ROWS = 16_384
 _REMEDY = "write it by `layerwise embed`"
@@ -37,22 +38,25 @@ class VectorBatch:
 
 @dataclass(frozen=True)
 class VectorFiles:
-    """Vectors on disk. `settings` is the manifest: how they were made; empty where there is none (one NPY file)."""
+    """Vectors on disk or in an object store.
 
-    place: Path
-    parts: tuple[Path, ...]
+    `settings` is the manifest: how they were made; empty where there is none (one NPY file).
+    """
+
+    place: Place
+    parts: tuple[Place, ...]
     part_rows: tuple[int, ...]
     width: int
     settings: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, path: str | Path, *, unfinished: bool = False) -> "VectorFiles":
-        """The files of a folder of shards, or one *.parquet or *.npy file.
+    def of(cls, path: str | Path | StorePath, *, unfinished: bool = False) -> "VectorFiles":
+        """The files of a folder of shards, or one *.parquet or *.npy file, each by its path or URL.
 
         A folder whose run has not ended is refused unless `unfinished`.
         """
-        place = Path(path).expanduser()
-        parts = sorted(place.glob("part-*")) if place.is_dir() else [place]
+        place = place_of(path).expanduser()
+        parts = sorted(place.glob("part-*"), key=_name) if place.is_dir() else [place]
         parts = [part for part in parts if part.suffix in (".parquet", ".npy") and part.is_file()]
         if not parts:
             raise InputError(f"{place}: holds no vectors (*.parquet or *.npy); {_REMEDY}")
@@ -126,7 +130,7 @@ class VectorFiles:
         return taken or [{} for _ in wanted]
 
 
-def _settings(place: Path) -> dict[str, Any]:
+def _settings(place: Place) -> dict[str, Any]:
     if place.is_dir():
         manifest = place / MANIFEST
         return resolved(read_json(manifest, remedy=_REMEDY), place) if manifest.is_file() else {}
@@ -142,7 +146,7 @@ def _settings(place: Path) -> dict[str, Any]:
     return resolved(settings, place.parent)
 
 
-def _shape(part: Path) -> tuple[int, int]:
+def _shape(part: Place) -> tuple[int, int]:
     """Rows and width of a file."""
     if part.suffix == ".npy":
         shape = _npy(part).shape
@@ -162,9 +166,11 @@ def _shape(part: Path) -> tuple[int, int]:
     return int(file.metadata.num_rows), int(width)
 
 
-def _npy(part: Path) -> Any:
+def _npy(part: Place) -> Any:
     try:
-        array = np.load(part, mmap_mode="r", allow_pickle=False)
+        array = open_array(part)
+    except LayerwiseError:  # of a store
+        raise
     except (OSError, ValueError, EOFError, SyntaxError) as error:
         raise InputError(f"{part}: is damaged: {error}; {_REMEDY}") from error
     if array.dtype.kind != "f":
@@ -172,23 +178,23 @@ def _npy(part: Path) -> Any:
     return array
 
 
-def _npy_batches(part: Path, rows: int) -> Iterator[tuple[Array, Any]]:
+def _npy_batches(part: Place, rows: int) -> Iterator[tuple[Array, Any]]:
     array = _npy(part)
     for start in range(0, len(array), rows):
         yield np.asarray(array[start : start + rows], dtype=np.float32), None
 
 
-def _parquet_file(part: Path) -> Any:
+def _parquet_file(part: Place) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(part, page_checksum_verification=True)
+        return pq.ParquetFile(readable(part), page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{part}: is damaged: {_first_line(error)}; {_REMEDY}") from error
 
 
-def _parquet_batches(part: Path, rows: int) -> Iterator[tuple[Array, Any]]:
+def _parquet_batches(part: Place, rows: int) -> Iterator[tuple[Array, Any]]:
     import pyarrow as pa
 
     try:
@@ -203,18 +209,22 @@ def _parquet_batches(part: Path, rows: int) -> Iterator[tuple[Array, Any]]:
         raise InputError(f"{part}: is damaged: {_first_line(error)}; {_REMEDY}") from error
 
 
-def _check_width(part: Path, vectors: Array, width: int) -> None:
+def _check_width(part: Place, vectors: Array, width: int) -> None:
     if len(vectors) and vectors.shape[1] != width:
         raise InputError(f"{part}: has vectors of {vectors.shape[1]} numbers, expected {width}; {_REMEDY}")
 
 
-def _check_finite(part: Path, vectors: Array, start: int) -> None:
+def _check_finite(part: Place, vectors: Array, start: int) -> None:
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         row = start + int(np.argmin(finite))
         raise InputError(
             f"{part}: its row {row} holds NaN or infinity; see `layerwise embed --verify`, then embed again"
         )
+
+
+def _name(path: Place) -> str:
+    return path.name
 
 
 def _first_line(error: Exception) -> str:

@@ -21,6 +21,7 @@ from layerwise.encoder import Array, Progress, no_progress
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.files import read_json
 from layerwise.model import LayerModel
+from layerwise.stores import Place, StorePath, place_of
 
 _LEAST_COSINE = {"float32": 0.9999, "float16": 0.999}  # of a vector and the same row embedded again
 _LEAST_COSINE_INT8 = 0.99  # its numbers depend on the batch
@@ -41,7 +42,7 @@ class Verification:
 
 
 def verify_vectors(
-    place: str | Path,
+    place: str | Path | StorePath,
     *,
     source: RowSource | None = None,
     model: str | None = None,
@@ -50,7 +51,7 @@ def verify_vectors(
     device: str | None = None,
     progress: Progress = no_progress,
 ) -> Verification:
-    """Check a folder of shards, or one file joined from them.
+    """Check a folder of shards, or one file joined from them, by its path or URL.
 
     Args:
         place: What `layerwise embed` wrote.
@@ -61,7 +62,7 @@ def verify_vectors(
         device: That they are embedded on.
         progress: Called with numbers of rows as they are read.
     """
-    place = Path(place).expanduser()
+    place = place_of(place).expanduser()
     manifest, parts = _manifest(place), _parts(place)
     faults = list(_file_faults(place, manifest)) if place.is_dir() else []
     random, rows, last = np.random.default_rng(seed), 0, -1
@@ -94,7 +95,7 @@ class _OtherModelError(LayerwiseError):
     """The model is another one than that of the vectors."""
 
 
-def _manifest(place: Path) -> dict[str, Any]:
+def _manifest(place: Place) -> dict[str, Any]:
     if place.is_dir():
         if not (place / MANIFEST).is_file():
             raise InputError(f"{place}: has no {MANIFEST}; give a folder that `layerwise embed` wrote")
@@ -102,17 +103,18 @@ def _manifest(place: Path) -> dict[str, Any]:
     return VectorFiles.of(place).settings
 
 
-def _parts(place: Path) -> list[Path]:
+def _parts(place: Place) -> list[Place]:
     if not place.is_dir():
         return [place]
-    return sorted(path for path in place.glob("part-*") if path.suffix in (".parquet", ".npy"))
+    shards = [path for path in place.glob("part-*") if path.suffix in (".parquet", ".npy")]
+    return sorted(shards, key=lambda path: path.name)
 
 
 def _least(manifest: Mapping[str, Any]) -> float:
     return _LEAST_COSINE.get(str(manifest.get("number_type")), _LEAST_COSINE["float16"])
 
 
-def _file_faults(place: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
+def _file_faults(place: Place, manifest: Mapping[str, Any]) -> Iterator[str]:
     """Shards that are missing, too many or changed, and runs that have not ended."""
     if manifest.get("finished") is not True:
         yield f"{place}: its run has not ended, or was of an earlier version; run the same `layerwise embed` again"
@@ -132,7 +134,7 @@ def _file_faults(place: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
 class _PartCheck:
     """The faults of one file's vectors and row numbers; `last` is the last row number before it, then its own."""
 
-    def __init__(self, part: Path, last: int, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, part: Place, last: int, manifest: Mapping[str, Any]) -> None:
         self.part, self.last = part, last
         self._width = manifest.get("width")
         self._bad: dict[str, list[int]] = {}
@@ -214,8 +216,8 @@ def _recorded_source(manifest: Mapping[str, Any]) -> RowSource:
     if record.get("path") == STDIN:
         raise InputError("the input was standard input; give it as INPUT")
     path = str(record.get("path"))
-    if not Path(path).exists():
-        raise InputError(f"the input {Path(path).name!r} is not where it was; give INPUT")
+    if not place_of(path).exists():
+        raise InputError(f"the input {place_of(path).name!r} is not where it was; give INPUT")
     options = {key: str(record[key]) for key in ("format", "encoding") if key in record}
     if options.get("format") == "parquet":
         options.pop("encoding", None)

@@ -23,6 +23,7 @@ from layerwise.index.faiss_index import COLUMNS, FACTS, INDEX, VECTORS, FaissInd
 from layerwise.index.faiss_kinds import Kind, choose_kind, efforts, faiss_module, new_index, training_rows
 from layerwise.index.protocol import SIMILARITIES
 from layerwise.registry import check_known
+from layerwise.stores import refuse_url
 
 DEPTH = 10  # recall@10
 _TRUTH = 100  # nearest rows that are known of a held-out one: of equal scores, any counts
@@ -76,6 +77,7 @@ def build_index(
     if not 0 < recall <= 1:
         raise InputError(f"recall {recall} is not possible; give a number above 0 and at most 1")
     chosen = choose_kind(kind, files.rows, files.width)
+    refuse_url(out, "an index")
     place = Path(out).expanduser()
     check_out(place, overwrite=overwrite)
     began = time.perf_counter()

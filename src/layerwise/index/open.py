@@ -12,6 +12,7 @@ from layerwise.index.faiss_index import FACTS, FaissIndex
 from layerwise.index.postgres_index import PostgresIndex
 from layerwise.index.postgres_table import is_postgres
 from layerwise.index.protocol import VectorIndex
+from layerwise.stores import is_url
 
 
 def open_index(place: str | Path, *, where: str = "", values: Mapping[str, str] | None = None) -> VectorIndex:
@@ -20,6 +21,8 @@ def open_index(place: str | Path, *, where: str = "", values: Mapping[str, str] 
         return PostgresIndex.read(str(place), where=where, values=values)
     if where or values:
         raise InputError(f"{place}: --filter and --param are for tables of PostgreSQL; leave them out")
+    if is_url(place):
+        return ExactIndex.read(place)
     if (Path(place).expanduser() / FACTS).is_file():
         return FaissIndex.read(place)
     return ExactIndex.read(place)

@@ -8,11 +8,12 @@ from typing import Any
 from layerwise.embed import VectorFiles
 from layerwise.errors import InputError
 from layerwise.files import atomic_file, check_writable, plain_json
+from layerwise.stores import Place
 
 _ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl")
 
 
-def check_table(out: Path, *, overwrite: bool) -> None:
+def check_table(out: Place, *, overwrite: bool) -> None:
     """Refuse, before any work is done, a file that could not be written or would be replaced."""
     if out.suffix.lower() not in _ENDINGS:
         raise InputError(f"{out}: its ending names no format; give a name ending in {', '.join(_ENDINGS)}")
@@ -21,7 +22,7 @@ def check_table(out: Path, *, overwrite: bool) -> None:
         raise InputError(f"{out}: exists already; give another name, or --overwrite")
 
 
-def write_table(files: VectorFiles, columns: dict[str, Any], out: Path) -> None:
+def write_table(files: VectorFiles, columns: dict[str, Any], out: Place) -> None:
     """Write a row for each vector: its number, these columns (arrays in the order of the vectors), what was carried."""
     with atomic_file(out) as building:
         if out.suffix.lower() == ".parquet":

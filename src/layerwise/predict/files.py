@@ -13,7 +13,7 @@ from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from layerwise.data import STDIN, Row, RowSource, column_type, lines_of, written_text_of
+from layerwise.data import STDIN, Row, RowSource, arrow_schema, column_type, lines_of, written_text_of
 from layerwise.encoder import Progress, no_progress
 from layerwise.errors import InputError, LayerwiseError, MissingColumnError
 from layerwise.files import atomic_file, check_writable
@@ -167,9 +167,7 @@ def _numbered(source: RowSource) -> Iterator[tuple[int, Record]]:
 def _header(source: RowSource) -> tuple[str, ...]:
     """The names of a table's columns; the reader refuses two columns of one name."""
     if source.format == "parquet":
-        import pyarrow.parquet as pq
-
-        return tuple(str(name) for name in pq.read_schema(source.path).names)
+        return tuple(str(name) for name in arrow_schema(source).names)
     return tuple(next(csv.reader(lines_of(source), delimiter=source.delimiter)))
 
 
