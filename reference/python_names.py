@@ -12,6 +12,7 @@ ROOMS = (
         for room in (
             "encoder", "mixes", "model", "search", "evaluate", "embed", "index", "train", "predict", "measures",
             "explain", "report", "serve", "data", "kinds", "postprocess", "objectives", "classify", "plots",
+            "stores",
         )
     ),
 )  # fmt: skip

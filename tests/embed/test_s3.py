@@ -12,12 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from layerwise.data import demo_corpus
 from layerwise.embed import VectorFiles, verify_vectors
 from layerwise.embed.shards import ShardFolder
 from layerwise.errors import InputError
 from layerwise.model import LayerModel
 from layerwise.stores import lock, paths, place_of
 from support.commands import assert_one_line, call, call_json, run_main
+from support.pages import DOCS, assert_shown, run_page
 from support.s3 import EVERYTHING, NO_WRITING, s3_server
 from support.stored import ROWS, TEXTS, embed, objects, shards
 
@@ -122,6 +124,14 @@ def test_the_commands_that_read_vectors(tmp_path, tiny_bert, rows, bucket):
     ]
     assert hits[0] == hits[1]
     assert hits[0][0]["hits"][0]["columns"]["id"] == "r3"
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_run_and_print_what_it_shows(tmp_path, server, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    place_of("s3://vectors/corpus.txt").write_bytes("".join(f"{text}\n" for text in demo_corpus()).encode())
+    ((shown, printed),) = run_page(DOCS / "stores.md")
+    assert_shown(shown, printed)
 
 
 # Stopped, and resumed
