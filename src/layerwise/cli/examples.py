@@ -18,7 +18,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "embed": (
         "layerwise embed default corpus.txt -o vectors",
         "layerwise embed best corpus.csv --column body -o v.npy",
-        "layerwise embed best s3://bucket/corpus.csv -o s3://bucket/vectors",
+        "layerwise embed best s3://b/rows.csv -o s3://b/vectors",
         "layerwise embed --verify vectors",
     ),
     "index": (
