@@ -18,6 +18,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "embed": (
         "layerwise embed default corpus.txt -o vectors",
         "layerwise embed best corpus.csv --column body -o v.npy",
+        "layerwise embed best c.txt -o v --engine ray",
         "layerwise embed --verify vectors",
     ),
     "index": (

@@ -6,6 +6,7 @@ with a dot (unfinished files) or an underscore, so the folder reads as one table
 
 import json
 import re
+import secrets
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +26,12 @@ from layerwise.embed.job import Chunk, EmbedJob
 from layerwise.embed.record_paths import portable, resolved
 from layerwise.encoder import Array
 from layerwise.errors import InputError
-from layerwise.files import atomic_file, new_mapped_array, read_json, write_json
+from layerwise.files import atomic_file, new_mapped_array, read_json, write_json, write_text
 
 MANIFEST = "_embed.json"
 EMBEDDED = b"layerwise.embed"  # the manifest, in the metadata of one Parquet file
 _ROWS, _BAD_ROWS = b"layerwise.rows", b"layerwise.bad-rows"  # in the metadata of a shard
-_LOCK = ".lock"
+_LOCK, _RUN = ".lock", ".run"
 _SHARD = re.compile(r"part-\d{6}\.(parquet|npy)")
 _SIDECAR = re.compile(r"_part-\d{6}\.rows")
 _UNFINISHED = re.compile(r"\.(_?part-\d{6}|_embed)\.\d+\.(parquet|npy|rows|json)")  # names of `atomic_file`
@@ -38,11 +39,12 @@ _REMEDY = "free some space and run the same command again"
 
 
 class ShardFolder:
-    """The shards of one job."""
+    """The shards of one job. With `run`, only that run may write: see `claimed`."""
 
-    def __init__(self, folder: Path, job: EmbedJob) -> None:
+    def __init__(self, folder: Path, job: EmbedJob, run: str | None = None) -> None:
         self.folder = folder
         self.job = job
+        self.run = run
 
     @contextmanager
     def opened(
@@ -72,6 +74,34 @@ class ShardFolder:
             if lock.is_locked:
                 self._leave_nothing(is_new)
             lock.release()
+
+    @contextmanager
+    def claimed(self) -> Iterator["ShardFolder"]:
+        """The folder for workers on other machines, which cannot hold its lock.
+
+        They know it by a name that this run writes into it. So a folder that only has the same path on their machine is
+        refused, and a worker that outlives its run writes nothing into the folder of the next.
+        """
+        mark, run = self.folder / _RUN, secrets.token_hex(16)
+        write_text(mark, run)
+        try:
+            yield ShardFolder(self.folder.absolute(), self.job, run)
+        finally:
+            mark.unlink(missing_ok=True)
+
+    def check_run(self) -> None:
+        """Refuse a folder that is not claimed by the run of this worker."""
+        if self.run is None:
+            return
+        try:
+            claimed_by = (self.folder / _RUN).read_text(encoding="utf-8")
+        except OSError:
+            claimed_by = None
+        if claimed_by != self.run:
+            raise InputError(
+                f"{self.folder}: a worker does not find the folder of this run there; give a folder that every machine "
+                f"of the cluster mounts at the same path"
+            )
 
     def path(self, number: int) -> Path:
         """The path of a shard."""
@@ -124,11 +154,13 @@ class ShardFolder:
         if path.suffix == ".npy":
             with atomic_file(self._sidecar(chunk.number), remedy=self._remedy) as building:
                 building.write_text(f"{chunk.fingerprint} {_npy_checksum(numbers)}")
+                self.check_run()
         with atomic_file(path, remedy=self._remedy) as building:
             if path.suffix == ".npy":
                 np.save(building, numbers, allow_pickle=False)
             else:
                 _write_parquet(building, self.job, chunk, numbers, finite, bad)
+            self.check_run()
 
     def _not_finite(self, chunk: Chunk, place: int) -> BadRow:
         reason = f"its embedding has NaN, infinite or too large numbers for {self.job.number_type}"
@@ -164,6 +196,7 @@ class ShardFolder:
 
     def _prepare(self, settings: dict[str, Any], facts: Mapping[str, Any], overwrite: bool) -> None:
         manifest = self.folder / MANIFEST
+        (self.folder / _RUN).unlink(missing_ok=True)  # workers of a killed run write no more
         names = sorted(path.name for path in self.folder.iterdir() if path.name != _LOCK)
         unfinished = [name for name in names if _UNFINISHED.fullmatch(name)]
         if set(names) - set(unfinished) and not manifest.is_file():
