@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,8 @@ _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR
 @contextmanager
 def ray_cluster(address: str | None, *, cpus: int) -> Iterator[Any]:
     """The module `ray`, connected. A cluster that is started here has `cpus` CPUs and ends with the block."""
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
     before = signal.getsignal(signal.SIGTERM)
-    with _own_cluster(cpus) if address == "local" else _joined(address) as ray:
+    with _own_cluster(cpus) if address is None else _joined(address) as ray:
         if threading.current_thread() is threading.main_thread() and before is not None:
             signal.signal(signal.SIGTERM, before)  # Ray has put its own there
         yield ray
@@ -46,11 +46,12 @@ def ray_cluster(address: str | None, *, cpus: int) -> Iterator[Any]:
 @contextmanager
 def _own_cluster(cpus: int) -> Iterator[Any]:
     variables = {
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the loopback address; elsewhere than there, too
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the loopback address, on Linux too; read when Ray is imported
+        "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE"),  # where unset, Ray asks for a token, and sets it
+        "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN") or _token(),
         "RAY_USAGE_STATS_ENABLED": "0",
     }
+    logging.getLogger("ray").setLevel(logging.ERROR)
     with _scratch_folder() as folder, _environment(variables):
         import ray
 
@@ -71,8 +72,6 @@ def _own_cluster(cpus: int) -> Iterator[Any]:
 
 @contextmanager
 def _joined(address: str) -> Iterator[Any]:
-    if address != "auto":
-        _check_reachable(address)
     import ray
 
     try:
@@ -89,8 +88,14 @@ def _joined(address: str) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _check_reachable(address: str) -> None:
-    """Refuse, within seconds, an address where nothing listens."""
+def checked_address(address: str | None) -> str | None:
+    """The address of a cluster, that of $RAY_ADDRESS by default; None for one that is started here.
+
+    One where nothing listens is refused within seconds.
+    """
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    if address in ("local", "auto"):
+        return None if address == "local" else address
     parts = _HOST_PORT.fullmatch(address)
     if parts is None:
         raise InputError(f"{address!r} is no address of a Ray cluster; give auto, or HOST:PORT as `ray start` shows it")
@@ -102,20 +107,32 @@ def _check_reachable(address: str) -> None:
             f"no Ray cluster can be reached at {address}: {reason}; check the address, and that `ray start --head` "
             f"runs there"
         ) from error
+    return address
+
+
+@cache
+def _token() -> str:
+    """One for all runs of this process, as Ray reads it once."""
+    return secrets.token_hex(32)
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set variables for the time of the block; None is unset."""
     before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+    _set(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 @contextmanager

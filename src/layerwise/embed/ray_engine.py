@@ -22,19 +22,19 @@ from typing import Any
 
 from layerwise.embed.engine import Embedded, Flush, Ready, Report, Work, WorkerJob
 from layerwise.embed.job import Chunk
-from layerwise.embed.ray_cluster import ray_cluster
+from layerwise.embed.ray_cluster import checked_address, ray_cluster
 from layerwise.errors import InputError, LayerwiseError, ModelError
 from layerwise.extras import require
 
 log = logging.getLogger(__name__)
 _CHUNKS_EACH = 6  # in a worker: one is embedded, one tokenised, some are written or on their way
 _RETRIES = 3
-_WAIT_SECONDS, _GATHER_SECONDS, _PATIENCE_SECONDS = 1.0, 0.05, 30.0
+_WAIT_SECONDS, _GATHER_SECONDS, _PATIENCE_SECONDS = 1.0, 0.05, 60.0
 
 
 @dataclass(frozen=True)
 class RayCluster:
-    """Workers on a Ray cluster or, without an address, on this machine. This process only asks the model for its facts."""
+    """Workers on a Ray cluster or, without an address, on this machine; this process embeds nothing."""
 
     address: str | None = None
     processes: int | None = None
@@ -44,13 +44,13 @@ class RayCluster:
 
     @classmethod
     def of(cls, *, processes: int | None, devices: Sequence[str], address: str | None) -> "RayCluster":
-        """Checked: Ray is installed, and no worker is told which GPU to take, as Ray gives each its own."""
+        """Checked: Ray is installed, the address answers, and Ray may choose the GPU of each worker."""
         require("ray", "`--engine ray`", "ray")
         if len(devices) > 1 or any(":" in device for device in devices):
             raise InputError(
                 f"Ray gives every worker a GPU of its own: pass --device cuda or cpu, not {','.join(devices)}"
             )
-        return cls(address, processes, devices[0] if devices else None)
+        return cls(checked_address(address), processes, devices[0] if devices else None)
 
     def embed(self, work: Work) -> None:
         """Start workers where the cluster has room, feed them, replace those that die, and end them."""
@@ -209,7 +209,7 @@ class _Crew:
             try:
                 reports: list[Report] = self._ray.get(ref)
             except self._ray.exceptions.RayTaskError as error:
-                raise ModelError(f"a Ray worker failed: {_last_line(error)}") from error
+                raise ModelError(f"a Ray worker failed: {_reason(error)}") from error
             except self._ray.exceptions.RayError as error:
                 self._replace(member, error, todo)
                 continue
@@ -246,10 +246,10 @@ class _Crew:
         deaths = max(member.deaths + 1, *(self._deaths_at[number] for number in member.pending), 0)
         if deaths > _RETRIES:
             raise ModelError(
-                f"a Ray worker died {deaths} times at the same work (killed, or out of memory?): {_last_line(error)}; "
+                f"a Ray worker died {deaths} times at the same work: {_reason(error)}; "
                 f"run the same command again to resume, perhaps with fewer --processes or --tokens-per-batch"
             ) from error
-        log.warning("A Ray worker died, another one is started: %s", _last_line(error))
+        log.warning("A Ray worker died, another one is started: %s", _reason(error))
         self._members[self._members.index(member)] = self._start(member.deaths + 1)
         for chunk in member.pending.values():
             if self._work.folder.has(chunk):
@@ -267,7 +267,9 @@ class _Crew:
             log.warning("Waiting for the cluster to have room for a worker and for its model to load")
 
 
-def _last_line(error: Exception) -> str:
-    """What Ray says last about an error: the exception in a worker, or how its process ended."""
+def _reason(error: Exception) -> str:
+    """What Ray says last about an error: the exception in a worker, or how its process or machine ended."""
     line = ([line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__])[-1]
+    if "worker process has died" in line:  # several sentences about what may be the cause
+        return "its process has ended (killed, or out of memory?)"
     return line if len(line) <= 200 else f"{line[:200]} …"
