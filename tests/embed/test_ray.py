@@ -67,36 +67,49 @@ def words(folder: Path, choice: ModelChoice, *options: str) -> list[str]:
     return [*map(str, files), "--device", "cpu", "--engine", "ray", *options]
 
 
-def temporary_folders() -> set[Path]:
-    places = {Path(tempfile.gettempdir()), Path("/tmp")}  # noqa: S108
-    return {path for place in places for path in place.glob("layerwise-ray-*")}
+@pytest.fixture
+def short_folder():
+    """For Ray's files: the paths of sockets must be short."""
+    with tempfile.TemporaryDirectory(prefix="lw", dir="/tmp", ignore_cleanup_errors=True) as made:
+        yield Path(made)
+
+
+def ray_workers(pid: int) -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):  # it ends just now
+            found += [process] if "ray::RayWorker" in " ".join(process.cmdline()) else []
+    return found
 
 
 # Two workers on this machine
 
 
 @pytest.mark.slow  # 20 s of CPU: each worker imports torch
-def test_two_workers_give_what_this_process_gives(tmp_path, job, choice, forks):
-    alone = run_embed(job, choice, tmp_path / "alone")
-    before, listening = temporary_folders(), set()
-    process = forks.start("layerwise", *words(tmp_path, choice, "--processes", "2", "--json"))
+def test_two_workers_give_what_this_process_gives(tmp_path, job, choice, short_folder):
+    alone, listening = run_embed(job, choice, tmp_path / "alone"), set()
+    command = [*COMMAND, *words(tmp_path, choice, "--processes", "2", "--json")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env=ONE_THREAD | {"TMPDIR": str(short_folder)}, **pipes)
     while process.poll() is None:
         with suppress(psutil.Error):  # of processes that end just now
             for child in psutil.Process(process.pid).children(recursive=True):
                 connections = child.net_connections("tcp")
                 listening |= {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN}
         time.sleep(0.5)
-    assert process.wait() == 0, process.stderr
-    assert {line for line in process.stderr.splitlines() if not line.startswith("WARNING: Waiting")} == set()
-    result = json.loads(process.stdout)
+    output, error = process.communicate()
+    assert process.returncode == 0, error
+    assert {line for line in error.splitlines() if not line.startswith("WARNING: Waiting")} == set()
+    result = json.loads(output)
     assert [result[key] for key in ("rows", "resumed", "shards", "tokens")] == [90, 0, 9, alone.tokens]
     assert np.abs(vectors(tmp_path / "out") - vectors(tmp_path / "alone")).max() < 1e-5
     assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}, "nobody else is let in"
-    assert temporary_folders() <= before
+    assert list(short_folder.glob("layerwise-ray-*")) == []
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {".lock", "_embed.json", *(f"part-00000{n}.parquet" for n in range(9))}
     manifests = [json.loads((tmp_path / name / "_embed.json").read_text()) for name in ("out", "alone")]
     assert [one.pop("checksums").keys() for one in manifests] == [{f"part-00000{n}.parquet" for n in range(9)}] * 2
+    assert len({one.pop("loading")["name"] for one in manifests}) == 1  # the command names options that are defaults
     assert manifests[0] == manifests[1]
 
 
@@ -151,10 +164,9 @@ def test_a_worker_that_is_killed_is_replaced_and_rows_are_counted_once(tmp_path,
     def progress(rows: int) -> None:
         counted.append(rows)
         if len(killed) < 2:
-            family = psutil.Process().children(recursive=True)
-            workers = [one for one in family if one.is_running() and "ray::RayWorker" in " ".join(one.cmdline())]
-            workers[0].kill()
-            killed.append(workers[0].pid)
+            victim = next(worker for worker in ray_workers(os.getpid()) if worker.pid not in killed)
+            victim.kill()
+            killed.append(victim.pid)
 
     result = run_embed(job, slow, tmp_path / "out", engine="ray", processes=2, progress=progress)
     assert len(killed) == 2
@@ -172,15 +184,14 @@ def test_workers_that_die_again_and_again_end_the_run_with_one_line(tmp_path, jo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_the_command_is_stopped_leaves_no_worker_and_is_resumed(tmp_path, job, choice, number):
+def test_the_command_is_stopped_leaves_no_worker_and_is_resumed(tmp_path, job, choice, number, short_folder):
     run_embed(job, choice, tmp_path / "alone")
     command = [*COMMAND, *words(tmp_path, choice, "--processes", "2")]
-    before = temporary_folders()
-    process = subprocess.Popen(command, env=ONE_THREAD, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    environment = ONE_THREAD | {"TMPDIR": str(short_folder)}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
     while not list((tmp_path / "out").glob("part-*")) and process.poll() is None:
         time.sleep(0.002)
-    family = psutil.Process(process.pid).children(recursive=True)
-    workers = [one for one in family if one.is_running() and "ray::RayWorker" in " ".join(one.cmdline())]
+    workers = ray_workers(process.pid)
     assert len(workers) >= 1
     os.kill(process.pid, signal.SIGKILL) if number == signal.SIGKILL else os.killpg(process.pid, number)
     error = process.communicate(timeout=60)[1]
@@ -191,7 +202,7 @@ def test_the_command_is_stopped_leaves_no_worker_and_is_resumed(tmp_path, job, c
         assert process.returncode == 130
         assert error.splitlines()[-1].startswith("error: interrupted; the shards written before are kept")
     if number != signal.SIGKILL:
-        assert temporary_folders() <= before
+        assert list(short_folder.glob("layerwise-ray-*")) == []
         assert "Traceback" not in error
     result = run_embed(job, choice, tmp_path / "out", engine="ray", processes=2)
     assert result.resumed >= 10 * kept
