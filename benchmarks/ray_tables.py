@@ -37,7 +37,7 @@ def ray_table() -> str:
         a["seconds"] - b["seconds"] for a, b in zip(runs["two Ray workers"], runs["two processes"], strict=True)
     )
     ended = max(kill["seconds_until_workers_ended"] for kill in result["drivers"]["kills"])
-    load = max(result[part]["load_average_at_its_end"] for part in (*parts, "speed"))
+    load = max(result[part].get("load_average_at_its_end", 0) for part in (*parts, "speed"))
     speed, repeats = result["speed"]["what"], len(runs["two processes"])
     rows = result["workers"]["compared"]["rows"]
     note = (
