@@ -175,14 +175,14 @@ def speed(rows: int, repeats: int) -> dict:
             out = Path(scratch) / f"{name}-{repeat}"
             one_thread = {} if name == "local" else {"OMP_NUM_THREADS": "1"}
             environment = {key: value for key, value in ENVIRONMENT.items() if key != "OMP_NUM_THREADS"} | one_thread
-            arguments = command(source, out, *options, mix="6", shard_rows=128)
+            arguments = command(source, out, *options, mix="6", shard_rows=32)
             began = time.perf_counter()
             subprocess.run(arguments, check=True, env=environment, stdout=subprocess.DEVNULL)
             seconds = time.perf_counter() - began
             times = sorted(path.stat().st_mtime for path in out.glob("part-*"))
             runs[name].append({"seconds": seconds, "shards_per_second": (len(times) - 1) / (times[-1] - times[0])})
             print(" ", name, runs[name][-1], flush=True)
-    return {"what": f"all-MiniLM-L6-v2, {rows:,} wiki1m sentences, shards of 128 rows, two cores", "runs": runs}
+    return {"what": f"all-MiniLM-L6-v2, {rows:,} wiki1m sentences, shards of 32 rows, two cores", "runs": runs}
 
 
 def reading(rows: int) -> dict:

@@ -27,7 +27,9 @@ def ray_table() -> str:
         assert facts["returncode"] == 0
         assert facts["faults"] == facts["unfinished_files_left"] == []
         assert facts["compared"]["rows"] == facts["rows_in_manifest"]  # `compare` has checked the number of every row
-        lines.append(f"| {name} | {len(facts['kills'])} | 0 | 0 | {facts['compared']['largest_difference']:.1g} |")
+        written = [kill.get("shards_at_kill", kill.get("shards_after_kill")) for kill in facts["kills"]]
+        during = sum(shards < facts["compared"]["shards"] for shards in written)  # others came when all was written
+        lines.append(f"| {name} | {during} | 0 | 0 | {facts['compared']['largest_difference']:.1g} |")
     runs = result["speed"]["runs"]
     ratios = {
         key: median(a[key] / b[key] for a, b in zip(runs["two Ray workers"], runs["two processes"], strict=True))
@@ -38,15 +40,16 @@ def ray_table() -> str:
     )
     ended = max(kill["seconds_until_workers_ended"] for kill in result["drivers"]["kills"])
     load = max(result[part].get("load_average_at_its_end", 0) for part in (*parts, "speed"))
-    speed, repeats = result["speed"]["what"], len(runs["two processes"])
+    speed, count = result["speed"]["what"], len(runs["two processes"])
+    repeats = "one run of each" if count == 1 else f"medians of {count} runs of each, in turn"
     rows = result["workers"]["compared"]["rows"]
     note = (
         f"{rows:,} wiki1m sentences in shards of 50 rows, two workers; kills at random moments, each output compared "
         f"row for row and checked by `--verify`. Workers of a killed command had ended after at most {ended:.0f} s. "
         f"Speed ({speed}): between the first and the last shard, two Ray workers wrote "
         f"{ratios['shards_per_second']:.2f}× the shards a second of `--processes 2`; from start to end they took "
-        f"{ratios['seconds']:.2f}× its time, {added:.0f} s more, for starting and ending the cluster (medians of "
-        f"{repeats} repeats in turn). Other work ran on the two cores at the same time (load average up to "
+        f"{ratios['seconds']:.2f}× its time, {added:.0f} s more, for starting and ending the cluster "
+        f"({repeats}). Other work ran on the two cores at the same time (load average up to "
         f"{load:.0f}), so compare times with each other alone. (`benchmarks/embed_ray.py`, raw results: "
         f"`embed_ray.json`.)"
     )
