@@ -346,6 +346,7 @@ def test_a_worker_that_outlives_its_run_writes_nothing_into_the_next(tmp_path, j
     with folder.opened({}, overwrite=False):
         with folder.claimed() as old:
             old.write(chunk, numbers)
+            (tmp_path / "out" / f".part-000003.4711.{format}").write_bytes(b"of a worker that was killed")
             assert folder.path(0).is_file()
             folder.path(0).unlink()
         with pytest.raises(InputError, match="out: a worker does not find the folder of this run there; give a folder"):

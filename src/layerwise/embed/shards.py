@@ -80,7 +80,8 @@ class ShardFolder:
         """The folder for workers on other machines, which cannot hold its lock.
 
         They know it by a name that this run writes into it. So a folder that only has the same path on their machine is
-        refused, and a worker that outlives its run writes nothing into the folder of the next.
+        refused, and a worker that outlives its run writes nothing into the folder of the next. At the end, what killed
+        workers have left unfinished is removed.
         """
         mark, run = self.folder / _RUN, secrets.token_hex(16)
         write_text(mark, run)
@@ -88,6 +89,9 @@ class ShardFolder:
             yield ShardFolder(self.folder.absolute(), self.job, run)
         finally:
             mark.unlink(missing_ok=True)
+            for path in self.folder.glob(".*"):
+                if _UNFINISHED.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
 
     def check_run(self) -> None:
         """Refuse a folder that is not claimed by the run of this worker."""
