@@ -31,13 +31,8 @@ def ray_table() -> str:
         during = sum(shards < facts["compared"]["shards"] for shards in written)  # others came when all was written
         lines.append(f"| {name} | {during} | 0 | 0 | {facts['compared']['largest_difference']:.1g} |")
     runs = result["speed"]["runs"]
-    ratios = {
-        key: median(a[key] / b[key] for a, b in zip(runs["two Ray workers"], runs["two processes"], strict=True))
-        for key in ("seconds", "shards_per_second")
-    }
-    added = median(
-        a["seconds"] - b["seconds"] for a, b in zip(runs["two Ray workers"], runs["two processes"], strict=True)
-    )
+    pairs = list(zip(runs["two Ray workers"], runs["two processes"], runs["local"], strict=True))
+    to_processes, to_local = (median(run[0]["seconds"] / run[place]["seconds"] for run in pairs) for place in (1, 2))
     ended = max(kill["seconds_until_workers_ended"] for kill in result["drivers"]["kills"])
     load = max(result[part].get("load_average_at_its_end", 0) for part in (*parts, "speed"))
     speed, count = result["speed"]["what"], len(runs["two processes"])
@@ -46,10 +41,9 @@ def ray_table() -> str:
     note = (
         f"{rows:,} wiki1m sentences in shards of 50 rows, two workers; kills at random moments, each output compared "
         f"row for row and checked by `--verify`. Workers of a killed command had ended after at most {ended:.0f} s. "
-        f"Speed ({speed}): between the first and the last shard, two Ray workers wrote "
-        f"{ratios['shards_per_second']:.2f}× the shards a second of `--processes 2`; from start to end they took "
-        f"{ratios['seconds']:.2f}× its time, {added:.0f} s more, for starting and ending the cluster "
-        f"({repeats}). Other work ran on the two cores at the same time (load average up to "
+        f"Time from start to end ({speed}): two Ray workers took {to_processes:.2f}× the time of `--processes 2` and "
+        f"{to_local:.2f}× that of one process, starting and ending the cluster included ({repeats}, so no more than a "
+        f"hint of what Ray costs). Other work ran on the two cores at the same time (load average up to "
         f"{load:.0f}), so compare times with each other alone. (`benchmarks/embed_ray.py`, raw results: "
         f"`embed_ray.json`.)"
     )
