@@ -37,9 +37,9 @@ def ray_table() -> str:
     load = max(result[part].get("load_average_at_its_end", 0) for part in (*parts, "speed"))
     speed, count = result["speed"]["what"], len(runs["two processes"])
     repeats = "one run of each" if count == 1 else f"medians of {count} runs of each, in turn"
-    rows = result["workers"]["compared"]["rows"]
+    rows = [result[part]["compared"]["rows"] for part in parts]
     note = (
-        f"{rows:,} wiki1m sentences in shards of 50 rows, two workers; kills at random moments, each output compared "
+        f"{min(rows):,} to {max(rows):,} wiki1m sentences in shards of 50 rows, two workers; kills at random moments, each output compared "
         f"row for row and checked by `--verify`. Workers of a killed command had ended after at most {ended:.0f} s. "
         f"Time from start to end ({speed}): two Ray workers took {to_processes:.2f}× the time of `--processes 2` and "
         f"{to_local:.2f}× that of one process, starting and ending the cluster included ({repeats}, so no more than a "
