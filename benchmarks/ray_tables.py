@@ -40,7 +40,8 @@ def ray_table() -> str:
     rows = [result[part]["compared"]["rows"] for part in parts]
     note = (
         f"{min(rows):,} to {max(rows):,} wiki1m sentences in shards of 50 rows, two workers; kills at random moments, "
-        f"each output compared row for row and checked by `--verify`. Workers of a killed command had ended after at most {ended:.0f} s. "
+        f"each output compared row for row and checked by `--verify`. Workers of a killed command had ended after "
+        f"at most {ended:.0f} s. "
         f"Time from start to end ({speed}): two Ray workers took {to_processes:.2f}× the time of `--processes 2` and "
         f"{to_local:.2f}× that of one process, starting and ending the cluster included ({repeats}, so no more than a "
         f"hint of what Ray costs). Other work ran on the two cores at the same time (load average up to "
