@@ -106,8 +106,8 @@ def against_sentence_transformers(texts: list[str], repeats: int) -> dict:
     from layerwise import LayerModel
     from layerwise.data import RowSource
     from layerwise.embed import EmbedJob
+    from layerwise.embed.engine import embed_chunks
     from layerwise.embed.job import chunks
-    from layerwise.embed.run import embed_chunks
     from layerwise.embed.shards import ShardFolder
 
     folder = model_folder(MODEL)

@@ -120,8 +120,8 @@ def main() -> None:
     from layerwise import LayerModel
     from layerwise.data import RowSource
     from layerwise.embed import EmbedJob
+    from layerwise.embed.engine import embed_chunks
     from layerwise.embed.job import chunks
-    from layerwise.embed.run import embed_chunks
     from layerwise.embed.shards import ShardFolder
 
     texts = options.texts.read_text(encoding="utf-8").splitlines()[: options.rows]

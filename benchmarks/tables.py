@@ -24,6 +24,7 @@ from index_tables import index_table
 from kinds_tables import kinds_answer, kinds_gains, kinds_layers
 from multitask_tables import multitask_reached, multitask_table
 from paper_tables import bert_lc_table, layer_att_pooler_table, minbert_table, sg_bert_table, sscl_table
+from ray_tables import plan_table, ray_table
 from search_tables import (
     chosen_once_table,
     elsewhere_table,
@@ -336,6 +337,8 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "training-speed": (["docs/train.md"], speed_table),
     "multitask-results": (["docs/multitask.md"], multitask_table),
     "index-results": (["docs/indexing.md"], index_table),
+    "ray-results": (["docs/cluster.md"], ray_table),
+    "billion-plan": (["docs/cluster.md"], plan_table),
     "attacks": (["docs/reliability.md"], attacks_table),
 }
 

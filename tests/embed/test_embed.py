@@ -23,9 +23,10 @@ import torch
 
 from layerwise.data import RowSource
 from layerwise.embed import EmbedJob, EmbedResult, ModelChoice, run_embed, split_out
-from layerwise.embed.engine import _embed_tasks, _take, embed_in_processes
+from layerwise.embed.engine import Work, WorkerJob
 from layerwise.embed.job import chunks
-from layerwise.encoder import no_progress
+from layerwise.embed.processes import Processes, _take
+from layerwise.embed.shards import ShardFolder
 from layerwise.errors import InputError, LayerwiseError, MixError
 from layerwise.model import LayerModel
 from support.commands import assert_one_line, run_main
@@ -685,7 +686,8 @@ def test_a_worker_without_memory_reports_one_line(tmp_path, text_file):
 
     reports = queue.Queue()
     job = EmbedJob(RowSource.of(str(text_file), ("text",)))
-    _embed_tasks(NoMemory(), job, tmp_path, None, torch.get_num_threads(), queue.Queue(), reports)
+    worker_job = WorkerJob(NoMemory(), job, ShardFolder(tmp_path, job), None, torch.get_num_threads())
+    worker_job.run(queue.Queue(), reports.put)
     assert str(reports.get_nowait()).startswith("not enough memory; use smaller batches")
 
 
@@ -791,11 +793,15 @@ def test_a_spawned_worker_writes_what_this_process_writes_and_counts_its_rows(tm
     job, choice = job_of(text_file, shard_rows=12), ModelChoice(str(tiny_bert), options=SMALL_BATCHES)
     written, counted = [], []
     (tmp_path / "out").mkdir()
-    embed_in_processes(chunks(job), choice, job, tmp_path / "out", 1, ["cpu"], written.append, counted.append)
+    folder, tokens = ShardFolder(tmp_path / "out", job), []
+    Processes(1, ["cpu"]).embed(
+        Work(chunks(job), choice, job, folder, {}, written.append, counted.append, tokens.append)
+    )
     assert [chunk.number for chunk in written] == [0, 1]
     assert np.abs(embeddings(pq.read_table(tmp_path / "out")) - expected).max() < WHOLE["float32"]
     assert sum(counted) == len(TEXTS)
     assert len(counted) > 2, "rows are counted as they are embedded, not only when their shard is written"
+    assert [len(tokens), sum(tokens)] == [2, sum(LayerModel.load(tiny_bert).encoder.token_counts(TEXTS))]
 
 
 A_WORKER_THAT_HOLDS_THE_LOCK_OF_PYTHON = """
@@ -862,10 +868,11 @@ def test_an_error_in_a_worker_is_passed_on(tmp_path, tiny_bert, text_file):
     pending = {chunk.number: chunk for chunk in chunks(job)}
     for task in (*pending.values(), None):
         tasks.put(task)
-    _embed_tasks(ModelChoice(str(tiny_bert)), job, tmp_path / "out", None, torch.get_num_threads(), tasks, reports)
+    folder, choice = ShardFolder(tmp_path / "out", job), ModelChoice(str(tiny_bert))
+    WorkerJob(choice, job, folder, None, torch.get_num_threads()).run(tasks, reports.put)
     written = []
     with pytest.raises(LayerwiseError, match=r"part-000001\.parquet: cannot be written: .*; the shards written"):
-        _take(reports, pending, written.append, no_progress, no_progress, wait=0.0)
+        _take(reports, pending, Work([], choice, job, folder, {}, written.append), wait=0.0)
     assert [chunk.number for chunk in written] == [0]
 
 

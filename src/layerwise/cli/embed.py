@@ -68,7 +68,19 @@ def embed(
     truncate_dim: Annotated[int | None, typer.Option(help="Keep only the first so many dimensions.")] = None,
     number_type: Annotated[str, typer.Option(help="Numbers in the output: float32 or float16.")] = "float32",
     shard_rows: Annotated[int, typer.Option(help="Rows a shard; a stopped run loses at most a few of them.")] = 8192,
-    processes: Annotated[int, typer.Option(help="Processes that share the work.")] = 1,
+    engine: Annotated[
+        str, typer.Option(help="Where to embed: local (this machine), or ray (the machines of a Ray cluster).")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of the Ray cluster: auto, or HOST:PORT. By default, one is started on this machine."),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes that share the work: 1 by default; with Ray, one for each GPU or, without, each machine."
+        ),
+    ] = None,
     bad_rows: Annotated[
         str | None,
         typer.Option(
@@ -136,6 +148,8 @@ def embed(
                 ModelChoice(model, mix, options),
                 shards,
                 joined=joined,
+                engine=engine,
+                address=address,
                 processes=processes,
                 devices=devices,
                 overwrite=overwrite,

@@ -19,6 +19,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "layerwise embed default corpus.txt -o vectors",
         "layerwise embed best corpus.csv --column body -o v.npy",
         "layerwise embed best s3://b/rows.csv -o s3://b/vectors",
+        "layerwise embed best c.txt -o v --engine ray",
         "layerwise embed --verify vectors",
     ),
     "index": (

@@ -1,41 +1,73 @@
-"""Embedding chunks on this machine: in this process, or in several.
+"""What an engine is, the engine of this process, and what every worker elsewhere does.
 
-Of several processes, this one reads and the others embed and write, each with the model in its memory. They are
-spawned, not forked (CUDA and tokenizer threads do not survive a fork). A worker whose parent was killed ends too
-(worker.py); its unfinished shards are not there, so the next run makes them.
+An engine embeds chunks and writes their shards: in this process (here), in several (processes.py) or on the machines
+of a Ray cluster (ray_engine.py). The process that runs the command reads the input, holds the lock of the folder and
+counts; workers get chunks, write each shard whole or not at all, and report.
 """
 
 import logging
-import multiprocessing as mp
-import os
-import pickle
 import queue
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Protocol
 
 from layerwise.embed.job import Chunk, EmbedJob, ModelChoice
 from layerwise.embed.shards import ShardFolder
-from layerwise.embed.worker import run_worker
 from layerwise.encoder import Progress, no_progress
 from layerwise.errors import OUT_OF_MEMORY, LayerwiseError, ModelError, is_memory_shortage
 from layerwise.model import LayerModel
-from layerwise.stores import Place
 
 _WRITES_WAITING = 2
-_POLL_SECONDS = 1.0
+_IDLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Embedded:
-    """A worker's report: rows and tokens that it has embedded and not yet written. A number instead is a shard's."""
+class Work:
+    """A run as engines see it: chunks to embed, the model, the folder, and what to call.
 
-    rows: int = 0
-    tokens: int = 0
+    `model` is the one that this process has loaded, for engines that embed here. `settings` are those of the manifest.
+    `written` is called for each shard, `progress` with the rows as they are embedded, `on_tokens` with their tokens.
+    """
+
+    todo: Iterable[Chunk]
+    choice: ModelChoice
+    job: EmbedJob
+    folder: ShardFolder
+    settings: Mapping[str, Any]
+    written: Callable[[Chunk], object]
+    progress: Progress = no_progress
+    on_tokens: Progress = no_progress
+    model: LayerModel | None = None
+
+
+class Engine(Protocol):
+    """Embeds every chunk of a run and writes its shard. An error leaves whole shards, from which a run is resumed."""
+
+    @property
+    def embeds_here(self) -> bool:
+        """Whether it uses the model that this process has loaded."""
+
+    @property
+    def device(self) -> str | None:
+        """Where this process loads the model; None where the model's options say it."""
+
+    def embed(self, work: Work) -> None:
+        """Do the work, to its end or to an error of one line."""
+
+
+@dataclass(frozen=True)
+class ThisProcess:
+    """The engine of one process, this one."""
+
+    device: str | None = None
+    embeds_here = True
+
+    def embed(self, work: Work) -> None:
+        """Embed and write one chunk after the other."""
+        model = work.choice.load(self.device) if work.model is None else work.model
+        embed_chunks(model, work.todo, work.job, work.folder, work.written, work.progress, work.on_tokens)
 
 
 def embed_chunks(
@@ -43,7 +75,7 @@ def embed_chunks(
     todo: Iterable[Chunk],
     job: EmbedJob,
     folder: ShardFolder,
-    written: Callable[[Chunk], None],
+    written: Callable[[Chunk], object],
     progress: Progress = no_progress,
     on_tokens: Progress = no_progress,
 ) -> None:
@@ -81,130 +113,111 @@ def embed_chunks(
         finish_writes(leave=0)
 
 
-def embed_in_processes(
-    todo: Iterable[Chunk],
-    choice: ModelChoice,
-    job: EmbedJob,
-    folder: Place,
-    processes: int,
-    devices: Sequence[str],
-    written: Callable[[Chunk], None],
-    progress: Progress = no_progress,
-    on_tokens: Progress = no_progress,
-) -> None:
-    """Give chunks to worker processes as they become free; `written` is called here for each shard they write.
+@dataclass(frozen=True)
+class Ready:
+    """A worker's report: its model is loaded."""
 
-    `progress` is called with the rows that they have embedded, `on_tokens` with the tokens.
+
+@dataclass(frozen=True)
+class Embedded:
+    """A worker's report: rows that it has embedded and not yet written."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """A worker's report: a shard is written. Its tokens are counted then, so that no death counts them twice."""
+
+    number: int
+    tokens: int
+
+
+Report = Ready | Embedded | Written | LayerwiseError
+
+
+@dataclass(frozen=True)
+class Flush:
+    """What a queue of chunks may hold too: write and report what is embedded; more may follow."""
+
+
+@dataclass(frozen=True)
+class WorkerJob:
+    """What a worker is told before its first chunk.
+
+    With `settings`, its model and options must be those of the manifest: another machine may have other files.
     """
-    spawn = mp.get_context("spawn")
-    tasks: Any = spawn.Queue(maxsize=2 * processes)
-    reports: Any = spawn.Queue()
-    threads = max(1, (os.cpu_count() or 1) // processes)
-    workers: list[BaseProcess] = []
-    for number in range(processes):
-        device = devices[number % len(devices)] if devices else None
-        work = pickle.dumps((_embed_tasks, (choice, job, folder, device, threads)))
-        workers.append(spawn.Process(target=run_worker, args=(work, tasks, reports), daemon=True))
-    for worker in workers:
-        worker.start()
-    pending: dict[int, Chunk] = {}
-    take = partial(_take, reports, pending, written, progress, on_tokens)
-    try:
-        for task in _with_ends(todo, processes):
-            if task is not None:
-                pending[task.number] = task
-            _put(tasks, task, workers, partial(take, wait=0.0))
-        while pending:
-            _check_alive(workers)
-            take(wait=_POLL_SECONDS)
-        for worker in workers:
-            worker.join()
-    finally:
-        tasks.cancel_join_thread()  # unread chunks must not keep this process from ending
-        for worker in workers:
-            worker.terminate()
-            worker.join()
 
+    choice: ModelChoice
+    job: EmbedJob
+    folder: ShardFolder
+    device: str | None
+    threads: int
+    settings: Mapping[str, Any] | None = None
 
-def _with_ends(todo: Iterable[Chunk], processes: int) -> Iterator[Chunk | None]:
-    yield from todo
-    yield from [None] * processes
+    def run(self, tasks: Any, report: Callable[[Report], object]) -> None:
+        """Load the model, then embed and write chunks from the queue until it gives None."""
+        import torch
 
-
-def _put(tasks: Any, task: Chunk | None, workers: Sequence[BaseProcess], meanwhile: Callable[[], None]) -> None:
-    while True:
-        meanwhile()
-        _check_alive(workers)
+        logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+        torch.set_num_threads(self.threads)
         try:
-            tasks.put(task, timeout=_POLL_SECONDS)
-        except queue.Full:
-            continue
-        return
+            self.folder.check_run()
+            model = self.choice.load(self.device)
+            self._check(model)
+            report(Ready())
+            self._embed(model, tasks, report)
+        except LayerwiseError as error:
+            report(LayerwiseError(str(error)))
+        except (MemoryError, OSError, RuntimeError, ImportError) as error:
+            if not is_memory_shortage(error):
+                raise
+            report(LayerwiseError(OUT_OF_MEMORY))
 
+    def _check(self, model: LayerModel) -> None:
+        found = {} if self.settings is None else self.job.settings(model)
+        for key, value in found.items():
+            if self.settings is not None and self.settings.get(key) != value:
+                raise ModelError(
+                    f"{self.choice.name}: a worker's {key} differs from that of this process; put the same model and "
+                    f"the same version of layerwise on every machine"
+                )
 
-def _take(
-    reports: Any,
-    pending: dict[int, Chunk],
-    written: Callable[[Chunk], None],
-    progress: Progress,
-    on_tokens: Progress,
-    *,
-    wait: float,
-) -> None:
-    """Handle every report that is there; wait for the first if asked."""
-    while pending:
-        try:
-            report = reports.get(timeout=wait) if wait else reports.get_nowait()
-        except queue.Empty:
-            return
-        if isinstance(report, LayerwiseError):
-            raise report
-        wait = 0.0
-        if isinstance(report, Embedded):
-            progress(report.rows)
-            on_tokens(report.tokens)
-        else:
-            written(pending.pop(report))
-
-
-def _check_alive(workers: Sequence[BaseProcess]) -> None:
-    for worker in workers:
-        if worker.exitcode not in (None, 0):
-            raise ModelError(
-                f"An embedding process ended with code {worker.exitcode} (killed, or out of memory?); "
-                f"run the same command again to resume, perhaps with fewer processes"
+    def _embed(self, model: LayerModel, tasks: Any, report: Callable[[Report], object]) -> None:
+        tokens: deque[int] = deque()
+        stream = _Stream(tasks)
+        while stream.wait():
+            embed_chunks(
+                model,
+                stream,
+                self.job,
+                self.folder,
+                lambda chunk: report(Written(chunk.number, tokens.popleft())),
+                lambda rows: report(Embedded(rows)),
+                tokens.append,
             )
 
 
-def _embed_tasks(
-    choice: ModelChoice,
-    job: EmbedJob,
-    folder: Place,
-    device: str | None,
-    threads: int,
-    tasks: Any,
-    reports: Any,
-) -> None:
-    """Load the model, then embed and write chunks until there are no more: what a worker process runs."""
-    import torch
+class _Stream:
+    """Chunks of a queue: those up to a `Flush`, to None, or until none has come for a while.
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    torch.set_num_threads(threads)
-    try:
-        model = choice.load(device)
-        todo: Iterator[Chunk] = iter(tasks.get, None)
-        embed_chunks(
-            model,
-            todo,
-            job,
-            ShardFolder(folder, job),
-            lambda chunk: reports.put(chunk.number),
-            lambda rows: reports.put(Embedded(rows)),
-            lambda tokens: reports.put(Embedded(tokens=tokens)),
-        )
-    except LayerwiseError as error:
-        reports.put(LayerwiseError(str(error)))
-    except (MemoryError, OSError, RuntimeError, ImportError) as error:
-        if not is_memory_shortage(error):
-            raise
-        reports.put(LayerwiseError(OUT_OF_MEMORY))
+    The model and the writer work ahead, so only at the end of a stream is everything written and reported.
+    """
+
+    def __init__(self, tasks: Any) -> None:
+        self._tasks = tasks
+        self._next: Any = Flush()
+
+    def wait(self) -> bool:
+        """Wait for a chunk; False where there are no more."""
+        while isinstance(self._next, Flush):
+            self._next = self._tasks.get()
+        return self._next is not None
+
+    def __iter__(self) -> Iterator[Chunk]:
+        while isinstance(self._next, Chunk):
+            yield self._next
+            try:
+                self._next = self._tasks.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                self._next = Flush()

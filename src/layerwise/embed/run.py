@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from layerwise.embed.bad_rows import BadRow, check_bad_rows_file, write_bad_rows
-from layerwise.embed.engine import embed_chunks, embed_in_processes
+from layerwise.embed.engine import Work
+from layerwise.embed.engines import choose_engine
 from layerwise.embed.job import Chunk, EmbedJob, ModelChoice, chunks
 from layerwise.embed.shards import ShardFolder, join_shards
 from layerwise.encoder import Progress, no_progress
@@ -46,7 +47,9 @@ def run_embed(
     shard_folder: str | Path | StorePath,
     *,
     joined: str | Path | StorePath | None = None,
-    processes: int = 1,
+    engine: str = "local",
+    address: str | None = None,
+    processes: int | None = None,
     devices: Sequence[str] = (),
     overwrite: bool = False,
     bad_rows: str | Path | StorePath | None = None,
@@ -59,14 +62,17 @@ def run_embed(
         choice: With which model.
         shard_folder: Where shards go: a folder, or a URL of an object store.
         joined: One file to join the shards into at the end.
-        processes: How many processes share the work, each with the model in its memory.
+        engine: "local" for this machine, "ray" for the machines of a Ray cluster.
+        address: Of the Ray cluster: "auto" for the one that this machine belongs to, or HOST:PORT. Without, that of
+            $RAY_ADDRESS, or a cluster on this machine alone that ends with the run.
+        processes: How many processes share the work, each with the model in its memory. Without, one; on a cluster, one
+            for each GPU, or one for each machine where there are none.
         devices: Their devices, in turn; without any, what the model is loaded for.
         overwrite: Start again, and replace the shards of an earlier run.
         bad_rows: A file (*.jsonl, *.csv or *.tsv) for rows that cannot be embedded; without, the first one is an error.
         progress: Called with numbers of rows as they are embedded, and with those of each shard written before.
     """
-    if processes < 1:
-        raise InputError(f"processes must be 1 or more, not {processes}")
+    chosen = choose_engine(engine, processes=processes, devices=devices, address=address)
     shard_folder = place_of(shard_folder)
     joined = None if joined is None else place_of(joined)
     bad_rows = None if bad_rows is None else place_of(bad_rows)
@@ -76,21 +82,19 @@ def run_embed(
         check_bad_rows_file(bad_rows)
         job = replace(job, set_aside=True)
     start = time.perf_counter()
-    model = choice.load(devices[0] if devices else None)
+    model = choice.load(chosen.device)
     width = model.truncated_width(job.truncate_dim)
     job = replace(job, prompt=model.prompt(job.prompt_name, job.prompt), prompt_name=None)
     folder = ShardFolder(shard_folder, job)
     facts = {"loading": choice.record(), "source": job.source_record(), "width": width}
-    with folder.opened(job.settings(model), overwrite=overwrite, facts=facts):
+    settings = job.settings(model)
+    here = model if chosen.embeds_here else None
+    del model  # where other processes embed, they load theirs
+    with folder.opened(settings, overwrite=overwrite, facts=facts):
         count = _Count(folder, progress)
         todo = count.unwritten(chunks(job, count.bad.append))
-        if processes == 1:
-            embed_chunks(model, todo, job, folder, count.written, progress, count.add_tokens)
-        else:
-            del model  # the workers load theirs
-            embed_in_processes(
-                todo, choice, job, shard_folder, processes, devices, count.written, progress, count.add_tokens
-            )
+        work = Work(todo, choice, job, folder, settings, count.written, progress, count.add_tokens, here)
+        chosen.embed(work)
         folder.check_end(count.shards)
         if bad_rows is not None:
             write_bad_rows(count.bad, bad_rows)

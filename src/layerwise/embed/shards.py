@@ -7,6 +7,7 @@ an object store: nothing is renamed there, and the manifest that says that the r
 
 import json
 import re
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,13 +27,13 @@ from layerwise.embed.record_paths import portable, resolved
 from layerwise.embed.shard_records import ShardRecord, StoredShards, numbers_checksum, record_name
 from layerwise.encoder import Array
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.files import atomic_file, new_mapped_array, read_json, write_json
+from layerwise.files import atomic_file, new_mapped_array, read_json, write_json, write_text
 from layerwise.stores import Place, StoreLock, StorePath, open_array, readable, remove
 
 MANIFEST = "_embed.json"
 EMBEDDED = b"layerwise.embed"  # the manifest, in the metadata of one Parquet file
 _ROWS, _BAD_ROWS = b"layerwise.rows", b"layerwise.bad-rows"  # in the metadata of a shard
-_LOCK = ".lock"
+_LOCK, _RUN = ".lock", ".run"
 _SHARD = re.compile(r"part-\d{6}\.(parquet|npy)")
 _SIDECAR = re.compile(r"_part-\d{6}\.rows")
 _UNFINISHED = re.compile(r"\.(_?part-\d{6}|_embed)\.\d+\.(parquet|npy|rows|json)")  # names of `atomic_file`
@@ -40,14 +41,19 @@ _REMEDY = "free some space and run the same command again"
 
 
 class ShardFolder:
-    """The shards of one job."""
+    """The shards of one job. With `run`, only that run may write: see `claimed`."""
 
-    def __init__(self, folder: Place, job: EmbedJob) -> None:
+    def __init__(self, folder: Place, job: EmbedJob, run: str | None = None) -> None:
         self.folder = folder
         self.job = job
+        self.run = run
         self._is_begun = False
         self._lock: StoreLock | None = None
         self._stored: StoredShards | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What a worker gets: the lock stays with the process that reads."""
+        return type(self), (self.folder, self.job, self.run)
 
     @contextmanager
     def opened(
@@ -84,6 +90,39 @@ class ShardFolder:
             return FileLock(self.folder / _LOCK, timeout=0)
         self._lock = StoreLock(self.folder / _LOCK)
         return self._lock
+
+    @contextmanager
+    def claimed(self) -> Iterator["ShardFolder"]:
+        """The folder for workers on other machines, which cannot hold its lock.
+
+        They know it by a name that this run writes into it. So a folder that only has the same path on their machine is
+        refused, and a worker that outlives its run writes nothing into the folder of the next. At the end, what killed
+        workers have left unfinished is removed.
+        """
+        mark, run = self.folder / _RUN, secrets.token_hex(16)
+        write_text(mark, run)
+        try:
+            folder = self.folder.absolute() if isinstance(self.folder, Path) else self.folder
+            yield ShardFolder(folder, self.job, run)
+        finally:
+            mark.unlink(missing_ok=True)
+            for path in self.folder.glob(".*"):
+                if _UNFINISHED.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+
+    def check_run(self) -> None:
+        """Refuse a folder that is not claimed by the run of this worker."""
+        if self.run is None:
+            return
+        try:
+            claimed_by = (self.folder / _RUN).read_text(encoding="utf-8")
+        except (OSError, InputError):
+            claimed_by = None
+        if claimed_by != self.run:
+            raise InputError(
+                f"{self.folder}: a worker does not find the folder of this run there; give a folder that every machine "
+                f"of the cluster mounts at the same path"
+            )
 
     def path(self, number: int) -> Place:
         """The path of a shard."""
@@ -138,11 +177,13 @@ class ShardFolder:
         if path.suffix == ".npy" and isinstance(path, Path):
             with atomic_file(self._sidecar(chunk.number), remedy=self._remedy) as building:
                 building.write_text(str(ShardRecord(chunk.fingerprint, numbers_checksum(numbers))))
+                self.check_run()
         with atomic_file(path, remedy=self._remedy) as building:
             if path.suffix == ".npy":
                 np.save(building, numbers, allow_pickle=False)
             else:
                 _write_parquet(building, self.job, chunk, numbers, finite, bad)
+            self.check_run()
             if isinstance(path, StorePath):
                 sent = (file_sha256(building), int(finite.sum()), building.stat().st_size)
                 record = ShardRecord(chunk.fingerprint, numbers_checksum(numbers), *sent)
@@ -188,6 +229,7 @@ class ShardFolder:
 
     def _prepare(self, settings: dict[str, Any], facts: Mapping[str, Any], overwrite: bool) -> None:
         manifest = self.folder / MANIFEST
+        (self.folder / _RUN).unlink(missing_ok=True)  # workers of a killed run write no more
         names = sorted(path.name for path in self.folder.iterdir() if path.name != _LOCK)
         unfinished = [name for name in names if _UNFINISHED.fullmatch(name)]
         if set(names) - set(unfinished) and not manifest.is_file():

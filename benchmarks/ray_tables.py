@@ -1,0 +1,103 @@
+"""The tables of docs/cluster.md: kills and times as measured, and a plan for a billion texts computed from them."""
+
+import json
+from math import ceil
+from pathlib import Path
+from statistics import median
+
+RESULTS = Path(__file__).parent / "results"
+TEXTS, WIDTH, SHARD_ROWS, PRICE = 1_000_000_000, 768, 65_536, 3.0
+EMBED = "layerwise embed, file to Parquet shards"
+
+
+def read(name: str) -> dict:
+    """A raw result."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def ray_table() -> str:
+    """What was killed and what became of the rows, and the time of Ray to that of other engines."""
+    result = read("embed_ray")
+    lines = ["| killed with SIGKILL | times | rows lost | rows doubled | largest difference to the local engine |"]
+    lines += ["|---" * 5 + "|"]
+    names = {"workers": "a worker", "drivers": "the command, with its cluster", "nodes": "a node with its worker"}
+    parts = [part for part in names if part in result]
+    for part in parts:
+        facts, name = result[part], names[part]
+        assert facts["returncode"] == 0
+        assert facts["faults"] == []
+        assert facts["compared"]["rows"] == facts["rows_in_manifest"]  # `compare` has checked the number of every row
+        written = [kill.get("shards_at_kill", kill.get("shards_after_kill")) for kill in facts["kills"]]
+        during = sum(shards < facts["compared"]["shards"] for shards in written)  # others came when all was written
+        lines.append(f"| {name} | {during} | 0 | 0 | {facts['compared']['largest_difference']:.1g} |")
+    runs = result["speed"]["runs"]
+    pairs = list(zip(runs["two Ray workers"], runs["two processes"], runs["local"], strict=True))
+    to_processes, to_local = (median(run[0]["seconds"] / run[place]["seconds"] for run in pairs) for place in (1, 2))
+    ended = max(kill["seconds_until_workers_ended"] for kill in result["drivers"]["kills"])
+    load = max(result[part].get("load_average_at_its_end", 0) for part in (*parts, "speed"))
+    speed, count = result["speed"]["what"], len(runs["two processes"])
+    repeats = "one run of each" if count == 1 else f"medians of {count} runs of each, in turn"
+    rows = [result[part]["compared"]["rows"] for part in parts]
+    note = (
+        f"{min(rows):,} to {max(rows):,} wiki1m sentences in shards of 50 rows, two workers; kills at random moments, "
+        f"each output compared row for row and checked by `--verify`. Workers of a killed command had ended after "
+        f"at most {ended:.0f} s. "
+        f"Time from start to end ({speed}): two Ray workers took {to_processes:.2f}× the time of `--processes 2` and "
+        f"{to_local:.2f}× that of one process, starting and ending the cluster included ({repeats}, so no more than a "
+        f"hint of what Ray costs). Other work ran on the two cores at the same time (load average up to "
+        f"{load:.0f}), so compare times with each other alone. (`benchmarks/embed_ray.py`, raw results: "
+        f"`embed_ray.json`.)"
+    )
+    return "\n".join(lines) + f"\n\n{note}\n"
+
+
+def plan_table() -> str:
+    """Shards, time and cost of a billion texts on 8 and 64 GPUs. Computed, not run."""
+    gpu, driver = read("embed_gpu"), read("embed_ray")["reading"]
+    rate = gpu["sentences_per_second"][EMBED]
+    row_bytes = driver["bytes_per_row_of_shards"]
+    read_rate = driver["rows_per_cpu_second_read_and_pickled"]
+    hashed, checked = (driver[f"bytes_per_cpu_second_{what}"] for what in ("hashed_at_the_end", "checked_on_resuming"))
+    head = ["", "8 GPUs, one command", "64 GPUs, one command", f"64 GPUs, {64 // 8} commands"]
+    cases = [(8, 1), (64, 1), (64, 64 // 8)]
+
+    def row(name: str, cell) -> str:
+        return f"| {name} | " + " | ".join(cell(gpus, commands) for gpus, commands in cases) + " |"
+
+    def embedding(gpus: int, commands: int) -> float:
+        return max(TEXTS / (gpus * rate), TEXTS / commands / read_rate)
+
+    def total(gpus: int, commands: int) -> float:
+        return embedding(gpus, commands) + TEXTS * row_bytes / commands / hashed
+
+    def cost(gpus: int, commands: int) -> str:
+        return f"{gpus * total(gpus, commands) / 3600 * PRICE:,.0f}"
+
+    lines = ["| " + " | ".join(head) + " |", "|---" * 4 + "|"]
+    lines += [
+        row("texts a second that the GPUs can embed", lambda g, _: f"{g * rate:,.0f}"),
+        row("texts a second that can be read for them", lambda _, c: f"{c * read_rate:,.0f}"),
+        row("embedding", lambda g, c: hours(embedding(g, c))),
+        row("checksums at the end", lambda _, c: hours(TEXTS * row_bytes / c / hashed)),
+        row("in all", lambda g, c: hours(total(g, c))),
+        row(f"cost at {PRICE:g} a GPU and hour", cost),
+        row("written to the store", lambda g, c: f"{TEXTS / embedding(g, c) * row_bytes / 1e9:.1f} GB/s"),
+        row("shards a command", lambda _, c: f"{ceil(TEXTS / c / SHARD_ROWS):,}"),
+        row("checking them all when a command is resumed", lambda _, c: hours(TEXTS * row_bytes / c / checked)),
+    ]
+    note = (
+        f"**Computed, never run**: {TEXTS:,} texts of {gpu['mean_tokens']:.0f} tokens, {WIDTH} numbers in float16, "
+        f"`--shard-rows {SHARD_ROWS}`: {TEXTS * row_bytes / 1e12:.2f} TB in shards of "
+        f"{SHARD_ROWS * row_bytes / 1e6:.0f} MB. Measured: {rate:,.0f} texts a second from file to shards on one "
+        f"{gpu['device']}, {gpu['what'].split(', ', 2)[2]} (`embed_gpu.json`; "
+        f"{gpu['sentences_per_second']['layerwise, 65536 tokens']:,.0f} without reading and writing); on a CPU of this "
+        f"machine {read_rate:,.0f} rows a second read and handed out, {hashed / 1e9:.2f} GB/s hashed and "
+        f"{checked / 1e9:.2f} GB/s checked, by one process (`embed_ray.json`). Assumed: no loss by the network, a "
+        f"store that takes what is written, GPUs that are paid for until the end, and their price, in any currency."
+    )
+    return "\n".join(lines) + f"\n\n{note}\n"
+
+
+def hours(seconds: float) -> str:
+    """Such as "1.7 h", or minutes where there are few."""
+    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.0f} min"
