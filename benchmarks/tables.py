@@ -35,6 +35,7 @@ from search_tables import (
 )
 from training_tables import (
     layers_table,
+    printed_table,
     prompts_table,
     reached,
     smoothing_table,
@@ -330,6 +331,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "training-summary": (["docs/benchmarks/README.md"], training_summary),
     "training-results": (["docs/train.md"], training_table),
     "prompt-training": (["docs/train.md"], prompts_table),
+    "prompt-training-printed": (["docs/train.md"], printed_table),
     "smoothing-results": (["docs/train.md"], smoothing_table),
     "training-layers": (["docs/tutorials/training-with-layers.md"], layers_table),
     "training-search": (["docs/train.md"], trials_table),
