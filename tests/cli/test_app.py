@@ -426,10 +426,12 @@ def demo(tmp_path_factory) -> tuple[Path, str, str]:
     return folder / "out", first, second
 
 
+@pytest.mark.slow  # of the embedded model; test_demo_story has a tiny one
 def test_demo_gives_json_that_every_program_reads(demo):
     check_schema(strict_json(demo[1]), "demo")
 
 
+@pytest.mark.slow  # of the embedded model; test_demo_story has a tiny one
 def test_demo_scores_every_layer_and_mix(demo):
     said = json.loads(demo[1])
     assert said["encoder"] == "all-MiniLM-L6-v2"
@@ -441,6 +443,7 @@ def test_demo_scores_every_layer_and_mix(demo):
     assert said["best"]["dev"] >= said["last"]["dev"] > 0.3, "the default model agrees with people"
 
 
+@pytest.mark.slow  # of the embedded model; test_demo_story has a tiny one
 def test_demo_is_the_search_of_the_library_and_of_the_command(demo, monkeypatch):
     said, rows = json.loads(demo[1]), demo_rows()
     monkeypatch.setenv("LAYERWISE_CACHE", str(demo[0].parent / "cache"))
@@ -461,6 +464,7 @@ def test_demo_is_the_search_of_the_library_and_of_the_command(demo, monkeypatch)
     assert [score["score"] for score in named] == pytest.approx(search.unseen_scores(mixes).mean(1), abs=1e-4)
 
 
+@pytest.mark.slow  # of the embedded model; test_demo_story has a tiny one
 def test_demo_saves_the_model_that_the_verdict_names(demo):
     out, said = demo[0], json.loads(demo[1])
     assert said["saved"] == str(out / "model")
@@ -470,6 +474,7 @@ def test_demo_saves_the_model_that_the_verdict_names(demo):
     assert model.normalize, "as the default model does"
 
 
+@pytest.mark.slow  # of the embedded model; test_demo_story has a tiny one
 def test_demo_embeds_and_searches_the_corpus(demo):
     out, said = demo[0], json.loads(demo[1])
     model, texts = LayerModel.load(out / "model"), pq.read_table(out / "corpus")["text"].to_pylist()
@@ -483,6 +488,7 @@ def test_demo_embeds_and_searches_the_corpus(demo):
         assert [hit["score"] for hit in hits] == pytest.approx(scores[best], abs=1e-3)
 
 
+@pytest.mark.slow  # of the embedded model; test_demo_story has a tiny one
 def test_demo_again_tells_people_the_same(demo):
     said = json.loads(demo[1])
     told = " ".join(demo[2].split())

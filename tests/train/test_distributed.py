@@ -68,21 +68,25 @@ def multitask_recipes(batch_size, data):
 
 
 NAMES = [*recipes(ROWS), *multitask_recipes(ROWS, Path())]
+QUICK = ("blocks that no loss reaches", "sg opt3", "gradient caching", "tasks, contrast", "tasks, padded")
+EVERY = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 
 
-def jobs(encoder, data, batch_size):
+def jobs(encoder, data, batch_size, names):
     for name, what in recipes(batch_size).items():
-        yield name, ContrastiveJob(what, encoder=encoder_of(encoder), corpus=texts(24, len(what.data.columns)))
+        if name in names:
+            yield name, ContrastiveJob(what, encoder=encoder_of(encoder), corpus=texts(24, len(what.data.columns)))
     for name, what in multitask_recipes(batch_size, data).items():
-        yield name, MultitaskJob(what, encoder=encoder_of(encoder))
+        if name in names:
+            yield name, MultitaskJob(what, encoder=encoder_of(encoder))
 
 
-def train_all(encoder, data, out, batch_size):
+def train_all(encoder, data, out, batch_size, names):
     """Each recipe in a folder of its own; losses, gradients' lengths and the first gradient as this process has them.
 
     Gradients and not weights: of a gradient that is all rounding, Adam makes a whole step.
     """
-    for name, job in jobs(encoder, data, batch_size):
+    for name, job in jobs(encoder, data, batch_size, names):
         folder, rank = out / name, os.environ.get("RANK", "0")
         first = []
 
@@ -124,7 +128,13 @@ run_rank(*map(Path, sys.argv[2:]))
 
 
 @pytest.fixture(scope="module")
-def launched(tmp_path_factory, forks):
+def names(request):
+    """What `make test` trains, or everything."""
+    return QUICK if "not slow" in request.config.option.markexpr else NAMES
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory, forks, names):
     """The folders of an encoder, of tasks and of what two processes of ROWS rows made, and what these printed."""
     root = tmp_path_factory.mktemp("distributed")
     encoder = save_tiny("bert", root / "encoder")
@@ -132,7 +142,7 @@ def launched(tmp_path_factory, forks):
     two = root / "two"
     two.mkdir()
     (two / "text.txt").write_text("\n".join(said(64)))
-    meet = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
+    meet = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port(), "WORLD_SIZE": "2", "NAMES": "|".join(names)}
     ranks = [
         forks.start(RANK, TESTS, encoder, data, two, RANK=rank, LOCAL_RANK=rank, **meet)  # as torchrun does
         for rank in ("0", "1")
@@ -143,16 +153,16 @@ def launched(tmp_path_factory, forks):
 
 
 @pytest.fixture(scope="module")
-def trained(launched):
+def trained(launched, names):
     """Folders of what two processes of ROWS rows and one of twice as many made."""
     encoder, data, two, _ = launched
     one = two.parent / "one"
     one.mkdir()
-    train_all(encoder, data, one, 2 * ROWS)
+    train_all(encoder, data, one, 2 * ROWS, names)
     return two, one
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_two_processes_equal_one_with_the_joint_batch(trained, name):
     two, one = trained
     alone = json.loads((one / f"{name}-0.json").read_text())
@@ -167,7 +177,7 @@ def test_two_processes_equal_one_with_the_joint_batch(trained, name):
             torch.testing.assert_close(value, gradients[key], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_the_first_process_alone_writes(trained, name):
     two, one = trained
     for folder in (two / name, one / name):
@@ -212,4 +222,4 @@ def run_rank(encoder, data, out):
     except SystemExit as ended:
         if ended.code:
             raise
-    train_all(encoder, data, out, ROWS)
+    train_all(encoder, data, out, ROWS, os.environ["NAMES"].split("|"))
