@@ -119,8 +119,7 @@ def batcher_of(server):
 
 def test_a_full_queue_is_429_with_the_time_to_wait(tiny_layers, gate):
     with running({"tiny": tiny_layers}, max_queue_tokens=80, max_tokens=80) as server:
-        held = [sent(server) for _ in range(server_workers(server))]
-        until(lambda: len(gate_waiting(server)) == 0 and gate.reached.is_set())
+        held = all_held(server, gate)
         waiting = sent(server, "a " * 55)
         until(lambda: batcher_of(server).waiting_tokens > 50)
         answer = server.post("/v1/embeddings", input="a " * 50)
@@ -134,18 +133,18 @@ def test_a_full_queue_is_429_with_the_time_to_wait(tiny_layers, gate):
             connection.close()
 
 
-def server_workers(server):
-    return len(batcher_of(server)._threads)
-
-
-def gate_waiting(server):
-    return list(batcher_of(server)._queue)
+def all_held(server, gate):
+    """A request for each worker, one after the other: two at once would share a pass, and leave a worker free."""
+    held = []
+    for number in range(len(batcher_of(server)._threads)):
+        held.append(sent(server))
+        until(lambda number=number: gate.held > number)
+    return held
 
 
 def test_a_client_that_leaves_is_dropped(tiny_layers, gate):
     with running({"tiny": tiny_layers}) as server:
-        held = [sent(server) for _ in range(server_workers(server))]
-        until(lambda: server.service.in_flight == len(held) and not gate_waiting(server))
+        held = all_held(server, gate)
         leaving = sent(server, "an old clock")
         until(lambda: batcher_of(server).waiting_tokens)
         leaving.close()

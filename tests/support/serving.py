@@ -84,16 +84,24 @@ def refused(answer, status, *parts, param=None):
 
 
 class Gate:
-    """Holds every pass of an encoder until it is opened, and notes the layers that each pass read."""
+    """Holds every pass of an encoder until it is opened, and notes the layers that each pass read.
+
+    `held` counts the passes that have come to it. A test that fails leaves it closed while its server ends, which waits
+    for its passes: so no pass is held for ever.
+    """
+
+    longest = 100  # seconds
 
     def __init__(self, monkeypatch, encoder):
         self.opened, self.reached, self.passes = threading.Event(), threading.Event(), []
+        self.held = 0
         self._read = encoder.read
         monkeypatch.setattr(encoder, "read", self.read)
 
     def read(self, tokens, mask, layers, poolings, places=None):
+        self.held += 1
         self.reached.set()
-        self.opened.wait()
+        assert self.opened.wait(self.longest), "nobody opened the gate"
         self.passes.append((len(tokens), list(layers), list(poolings)))
         return self._read(tokens, mask, layers, poolings, places)
 
