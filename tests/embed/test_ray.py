@@ -33,7 +33,7 @@ from layerwise.errors import InputError, MissingExtraError, ModelError
 from support.commands import COMMAND, assert_one_line, run_main
 from support.tiny import WORDS
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="pip install 'layerwise[ray]'")
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'layerwise[ray]'")
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=1 + i % 13)) for i in range(90)]
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 

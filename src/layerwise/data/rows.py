@@ -81,23 +81,21 @@ class RowSource:
 
         Text is UTF-8 unless `encoding` names another; `delimiter` is a character, or tab, comma, semicolon, pipe.
         """
-        place = place_of(path)
+        place, shown = place_of(path), without_secrets(path)
         if path != STDIN and not place.is_file():
             if place.is_dir():
-                raise InputError(f"{without_secrets(path)}: is a folder; give a file in it, or - for standard input")
+                raise InputError(f"{shown}: is a folder; give a file in it, or - for standard input")
             if not place.exists():
-                raise InputError(f"{without_secrets(path)}: no such file; check the path, or give - for standard input")
+                raise InputError(f"{shown}: no such file; check the path, or give - for standard input")
         known = format or guess_format(path)
         if not known:
             raise InputError(
-                f"{without_secrets(path)}: its ending {Path(path).suffix!r} names no format; "
+                f"{shown}: its ending {Path(path).suffix!r} names no format; "
                 f"give one: --input-format {'|'.join(FORMATS)}"
             )
         FORMATS[known]
         if known == "text" and len(set(columns)) > 1:
-            raise InputError(
-                f"{without_secrets(path)}: a text file has no column {columns[1]!r}; give CSV, JSONL or Parquet"
-            )
+            raise InputError(f"{shown}: a text file has no column {columns[1]!r}; give CSV, JSONL or Parquet")
         if known == "parquet" and path == STDIN:
             raise InputError("Parquet cannot be read from standard input, as it is read from its end; give the file")
         return cls(path, known, tuple(columns), _encoding(known, encoding), _delimiter(known, delimiter))

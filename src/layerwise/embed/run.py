@@ -9,7 +9,8 @@ from layerwise.embed.bad_rows import BadRow, check_bad_rows_file, write_bad_rows
 from layerwise.embed.engine import Work
 from layerwise.embed.engines import choose_engine
 from layerwise.embed.job import Chunk, EmbedJob, ModelChoice, chunks
-from layerwise.embed.shards import ShardFolder, join_shards
+from layerwise.embed.joining import join_shards
+from layerwise.embed.shards import ShardFolder
 from layerwise.encoder import Progress, no_progress
 from layerwise.errors import InputError
 from layerwise.stores import StorePath, place_of

@@ -1,38 +1,32 @@
-"""The output: a folder of shards and a manifest, or one file joined from them.
+"""The output: a folder of shards and a manifest.
 
 A shard is whole or not there, so that a stopped run can be resumed. Readers of a Parquet folder ignore names that begin
 with a dot (unfinished files) or an underscore, so the folder reads as one table at any moment. The folder may be one of
 an object store: nothing is renamed there, and the manifest that says that the run has ended is written last.
 """
 
-import json
 import re
 import secrets
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
-from numpy.typing import NDArray
 
-from layerwise.data import column_type
 from layerwise.digests import file_sha256
 from layerwise.embed.bad_rows import BadRow
 from layerwise.embed.job import Chunk, EmbedJob
-from layerwise.embed.record_paths import portable, resolved
+from layerwise.embed.record_paths import portable
+from layerwise.embed.shard_files import bad_rows_of, fingerprint_of, rows_of_shard, write_parquet
 from layerwise.embed.shard_records import ShardRecord, StoredShards, numbers_checksum, record_name
 from layerwise.encoder import Array
-from layerwise.errors import InputError, LayerwiseError
-from layerwise.files import atomic_file, new_mapped_array, read_json, write_json, write_text
-from layerwise.stores import Place, StoreLock, StorePath, open_array, readable, remove
+from layerwise.errors import InputError
+from layerwise.files import atomic_file, read_json, write_json, write_text
+from layerwise.stores import Place, StoreLock, StorePath, remove
 
 MANIFEST = "_embed.json"
-EMBEDDED = b"layerwise.embed"  # the manifest, in the metadata of one Parquet file
-_ROWS, _BAD_ROWS = b"layerwise.rows", b"layerwise.bad-rows"  # in the metadata of a shard
 _LOCK, _RUN = ".lock", ".run"
 _SHARD = re.compile(r"part-\d{6}\.(parquet|npy)")
 _SIDECAR = re.compile(r"_part-\d{6}\.rows")
@@ -152,16 +146,7 @@ class ShardFolder:
 
     def bad_rows(self, number: int) -> list[BadRow]:
         """The rows of a chunk that its shard was written without, because their embeddings are not finite."""
-        path = self.path(number)
-        if path.suffix == ".npy":
-            return []
-        import pyarrow.parquet as pq
-
-        text = (pq.read_schema(readable(path)).metadata or {}).get(_BAD_ROWS, b"[]")
-        try:
-            return [BadRow.parse(record) for record in json.loads(text)]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: is damaged; delete it and run the same command again") from error
+        return bad_rows_of(self.path(number))
 
     def write(self, chunk: Chunk, embeddings: Array) -> None:
         """Write a chunk's shard, whole or not at all. Rows that are not finite are set aside, or refused."""
@@ -182,7 +167,7 @@ class ShardFolder:
             if path.suffix == ".npy":
                 np.save(building, numbers, allow_pickle=False)
             else:
-                _write_parquet(building, self.job, chunk, numbers, finite, bad)
+                write_parquet(building, self.job, chunk, numbers, finite, bad)
             self.check_run()
             if isinstance(path, StorePath):
                 sent = (file_sha256(building), int(finite.sum()), building.stat().st_size)
@@ -251,11 +236,7 @@ class ShardFolder:
         record = self._stored.record(path) if self._stored is not None else None
         if record is not None:
             return record.fingerprint
-        return (
-            _rows_of_npy(path, path.with_name(f"_{path.stem}.rows"))
-            if path.suffix == ".npy"
-            else _rows_of_parquet(path)
-        )
+        return fingerprint_of(path)
 
     def _rows_and_checksum(self, path: Place) -> tuple[int, str]:
         record = self._stored.record(path) if self._stored is not None else None
@@ -275,60 +256,6 @@ class ShardFolder:
         return self.folder / record_name(number)
 
 
-def join_shards(shards: Sequence[Place], out: Place) -> None:
-    """Write one file of all shards' rows in order, then remove the shards. Parquet keeps the manifest with it."""
-    folder = shards[0].parent
-    for path in out.parent.glob(f".*{out.suffix}") if isinstance(out, Path) else ():  # killed while it joined
-        if re.fullmatch(rf"\.{re.escape(out.stem)}\.\d+{re.escape(out.suffix)}", path.name):
-            path.unlink()
-    remedy = f"the shards in {folder} are complete: free some space and run the same command again"
-    with atomic_file(out, remedy=remedy) as building:
-        if out.suffix.lower() == ".npy":
-            _join_npy(shards, building)
-        else:
-            _join_parquet(shards, building, out.parent)
-    if isinstance(folder, StorePath):
-        remove(path for path in folder.iterdir() if path.size is not None)
-    else:
-        shutil.rmtree(folder)
-
-
-def _join_npy(shards: Sequence[Place], building: Path) -> None:
-    first = open_array(shards[0])
-    shape = (sum(len(open_array(shard)) for shard in shards), first.shape[1])
-    if first.dtype.itemsize * shape[0] * shape[1] > shutil.disk_usage(building.parent).free:
-        raise OSError(28, "No space left on device")
-    joined = new_mapped_array(building, dtype=first.dtype, shape=shape)
-    start = 0
-    for shard in shards:
-        part = _loaded(shard)
-        joined[start : start + len(part)] = part
-        start += len(part)
-    joined.flush()
-
-
-def _join_parquet(shards: Sequence[Place], building: Path, beside: Place) -> None:
-    import pyarrow.parquet as pq
-
-    manifest = portable(resolved(read_json(shards[0].parent / MANIFEST), shards[0].parent), beside)
-    for key in ("shards", "checksums"):  # they are of the shards, which are then removed
-        manifest.pop(key, None)
-    schema = pq.read_schema(readable(shards[0])).with_metadata({EMBEDDED: json.dumps(manifest)})
-    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
-    with pq.ParquetWriter(building, schema, **options) as writer:
-        for shard in shards:
-            writer.write_table(pq.read_table(readable(shard)).cast(schema))
-
-
-def rows_of_shard(path: Place) -> int:
-    """How many rows a shard has, by its head alone."""
-    if path.suffix == ".npy":
-        return len(open_array(path))
-    import pyarrow.parquet as pq
-
-    return int(pq.read_metadata(readable(path)).num_rows)
-
-
 def _check_same(manifest: Place, now: dict[str, Any]) -> None:
     before = read_json(manifest, remedy="give another output, or --overwrite")
     for key in now:
@@ -341,61 +268,3 @@ def _check_same(manifest: Place, now: dict[str, Any]) -> None:
                 f"{manifest.parent}: was started with {key} = {before.get(key)!r}, now it is {now[key]!r}; "
                 f"give the same settings, another output, or --overwrite"
             )
-
-
-def _write_parquet(
-    path: Path, job: EmbedJob, chunk: Chunk, numbers: Array, finite: NDArray[np.bool_], bad: Sequence[BadRow]
-) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns: dict[str, Any] = {"row": pa.array(chunk.rows, pa.int64())}
-    for place, name in enumerate(job.source.columns[1:]):
-        columns[name] = _carried_column(job, name, [values[place] for values in chunk.carried])
-    columns["embedding"] = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), numbers.shape[1])
-    metadata = {_ROWS: chunk.fingerprint} | ({_BAD_ROWS: json.dumps(list(map(asdict, bad)))} if bad else {})
-    table = pa.table(columns).replace_schema_metadata(metadata)
-    if bad:
-        table = table.filter(pa.array(finite))
-    # Embeddings do not compress; checksums tell a damaged shard when a run is resumed.
-    pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
-
-
-def _carried_column(job: EmbedJob, name: str, values: list[Any]) -> Any:
-    """A carried column; JSON's loose types become text, for every shard must have the same type."""
-    import pyarrow as pa
-
-    if job.source.format == "parquet":
-        return pa.array(values, column_type(job.source, name))
-    return pa.array([v if isinstance(v, str) or v is None else json.dumps(v) for v in values], pa.string())
-
-
-def _rows_of_parquet(path: Place) -> str | None:
-    """The fingerprint of the rows that a shard was made of; None where it is damaged."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(readable(path), page_checksum_verification=True)
-    except (pa.ArrowException, OSError):
-        return None
-    return (table.schema.metadata or {}).get(_ROWS, b"").decode() or None
-
-
-def _rows_of_npy(path: Place, sidecar: Place) -> str | None:
-    """As `_rows_of_parquet`, for an array; the fingerprint and a checksum are in its record."""
-    try:
-        record = ShardRecord.parse(sidecar.read_text())
-        same = record is not None and record.numbers == numbers_checksum(_loaded(path))
-    except LayerwiseError:  # of a store
-        raise
-    except (OSError, ValueError, EOFError):
-        return None
-    return record.fingerprint if record is not None and same else None
-
-
-def _loaded(path: Place) -> Array:
-    if isinstance(path, StorePath):
-        return np.asarray(open_array(path))
-    array: Array = np.load(path, allow_pickle=False)
-    return array

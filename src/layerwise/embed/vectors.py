@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise.embed.joining import EMBEDDED
 from layerwise.embed.record_paths import resolved
-from layerwise.embed.shards import EMBEDDED, MANIFEST
+from layerwise.embed.shards import MANIFEST
 from layerwise.encoder import Array
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.files import read_json

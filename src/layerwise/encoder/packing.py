@@ -102,6 +102,9 @@ class PackedLayers(TappedLayers):
 
 def packing_reader(tapped: TappedLayers) -> TappedLayers:
     """A reader that packs, where packed tokens give what padded ones give; else the reader itself."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(_NAME, _attend)
     config: Any = tapped.model.config
     if any(getattr(config, name, None) for name in _LOCAL) or len(set(getattr(config, "layer_types", None) or ())) > 1:
         return tapped
@@ -116,7 +119,7 @@ def packing_reader(tapped: TappedLayers) -> TappedLayers:
             try:
                 with packed_batch(packed):
                     read = reader.read({"input_ids": padded}, layers, lambda states: states[mask])
-            except (RuntimeError, ValueError, TypeError, AttributeError, LookupError, NotImplementedError) as error:
+            except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
                 log.debug("%s: does not run on packed tokens: %s", type(tapped.model).__name__, error)
                 return tapped
             if all(near(read[layer], expected[layer]) for layer in layers):
@@ -126,11 +129,8 @@ def packing_reader(tapped: TappedLayers) -> TappedLayers:
 
 @contextmanager
 def _packed_attention(model: nn.Module) -> Iterator[None]:
-    from transformers import AttentionInterface
-
     config: Any = model.config
     before = config._attn_implementation
-    AttentionInterface.register(_NAME, _attend)
     config._attn_implementation = _NAME
     try:
         yield
@@ -152,7 +152,7 @@ def _attend(
     """transformers' form of an attention, of (1, heads, n, width) each; every token sees those of its text."""
     packed, unknown = _now.get(), sorted(name for name in ("softcap", "s_aux", "sliding_window") if options.get(name))
     if packed is None or attention_mask is not None or dropout or unknown:
-        raise NotImplementedError(f"packed attention with {', '.join(unknown) or 'a mask or dropout'}")
+        raise ValueError(f"packed attention with {', '.join(unknown) or 'a mask or dropout'}")
     groups = query.shape[1] // key.shape[1]
     queries, keys, values = (
         states[0].transpose(0, 1) if states is query else states[0].repeat_interleave(groups, dim=0).transpose(0, 1)

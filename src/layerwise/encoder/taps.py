@@ -208,7 +208,7 @@ def _probed(model: nn.Module, inputs: Inputs) -> list[Tensor]:
         states = all_states(model, inputs)
     except torch.OutOfMemoryError:
         raise
-    except (RuntimeError, ValueError, TypeError, AttributeError, LookupError, NotImplementedError) as error:
+    except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
         if is_memory_shortage(error):
             raise ModelError(
                 f"{type(model).__name__}: not enough memory for a few tokens; free some, or use a smaller model"

@@ -1,0 +1,112 @@
+"""One shard as a file: written, and asked for the rows that it was made of.
+
+A Parquet shard says so in its metadata, an NPY shard in its record (shard_records.py).
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerwise.data import column_type
+from layerwise.embed.bad_rows import BadRow
+from layerwise.embed.job import Chunk, EmbedJob
+from layerwise.embed.shard_records import ShardRecord, numbers_checksum
+from layerwise.encoder import Array
+from layerwise.errors import InputError, LayerwiseError
+from layerwise.stores import Place, StorePath, open_array, readable
+
+_ROWS, _BAD_ROWS = b"layerwise.rows", b"layerwise.bad-rows"  # in the metadata of a shard
+
+
+def fingerprint_of(path: Place) -> str | None:
+    """The digest of the rows that a shard was made of; None where it is damaged."""
+    if path.suffix == ".npy":
+        return _rows_of_npy(path, path.with_name(f"_{path.stem}.rows"))
+    return _rows_of_parquet(path)
+
+
+def bad_rows_of(path: Place) -> list[BadRow]:
+    """The rows that a shard was written without, because their embeddings are not finite."""
+    if path.suffix == ".npy":
+        return []
+    import pyarrow.parquet as pq
+
+    text = (pq.read_schema(readable(path)).metadata or {}).get(_BAD_ROWS, b"[]")
+    try:
+        return [BadRow.parse(record) for record in json.loads(text)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: is damaged; delete it and run the same command again") from error
+
+
+def rows_of_shard(path: Place) -> int:
+    """How many rows a shard has, by its head alone."""
+    if path.suffix == ".npy":
+        return len(open_array(path))
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(readable(path)).num_rows)
+
+
+def write_parquet(
+    path: Path, job: EmbedJob, chunk: Chunk, numbers: Array, finite: NDArray[np.bool_], bad: Sequence[BadRow]
+) -> None:
+    """A chunk's rows that are finite: their numbers, the carried columns and the vectors."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = {"row": pa.array(chunk.rows, pa.int64())}
+    for place, name in enumerate(job.source.columns[1:]):
+        columns[name] = _carried_column(job, name, [values[place] for values in chunk.carried])
+    columns["embedding"] = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), numbers.shape[1])
+    metadata = {_ROWS: chunk.fingerprint} | ({_BAD_ROWS: json.dumps(list(map(asdict, bad)))} if bad else {})
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    if bad:
+        table = table.filter(pa.array(finite))
+    # Embeddings do not compress; checksums tell a damaged shard when a run is resumed.
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+
+
+def _carried_column(job: EmbedJob, name: str, values: list[Any]) -> Any:
+    """A carried column; JSON's loose types become text, for every shard must have the same type."""
+    import pyarrow as pa
+
+    if job.source.format == "parquet":
+        return pa.array(values, column_type(job.source, name))
+    return pa.array([v if isinstance(v, str) or v is None else json.dumps(v) for v in values], pa.string())
+
+
+def _rows_of_parquet(path: Place) -> str | None:
+    """The fingerprint of the rows that a shard was made of; None where it is damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(readable(path), page_checksum_verification=True)
+    except (pa.ArrowException, OSError):
+        return None
+    return (table.schema.metadata or {}).get(_ROWS, b"").decode() or None
+
+
+def _rows_of_npy(path: Place, sidecar: Place) -> str | None:
+    """As `_rows_of_parquet`, for an array; the fingerprint and a checksum are in its record."""
+    try:
+        record = ShardRecord.parse(sidecar.read_text())
+        same = record is not None and record.numbers == numbers_checksum(loaded_numbers(path))
+    except LayerwiseError:  # of a store
+        raise
+    except (OSError, ValueError, EOFError):
+        return None
+    return record.fingerprint if record is not None and same else None
+
+
+def loaded_numbers(path: Place) -> Array:
+    """An NPY shard, in memory."""
+    if isinstance(path, StorePath):
+        return np.asarray(open_array(path))
+    array: Array = np.load(path, allow_pickle=False)
+    return array
