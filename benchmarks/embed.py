@@ -132,7 +132,7 @@ def against_sentence_transformers(texts: list[str], repeats: int) -> dict:
         taken = interleaved(calls, repeats)
     middle = medians(taken)
     best = min((name for name in calls if name.startswith("Sentence")), key=middle.__getitem__)
-    tokens = [len(row) for row in ours["layerwise embed, torch"].encoder._sentences(texts).ids]
+    tokens = ours["layerwise embed, torch"].encoder._sentences(texts).lengths.tolist()
     return {
         "seconds": taken,
         "medians": middle,

@@ -1,12 +1,15 @@
 """The server against sentence-transformers' encode behind a plain FastAPI route, in one run on one machine.
 
     python benchmarks/serve.py [--part speed|mixed|overload|soak] [--seconds 20] [--model default]
+    python benchmarks/serve.py --part gpu --texts FILE --tokenizer FOLDER [--out FILE]
 
 - speed: STS sentences of mixed length by 1, 8 and 32 clients, one and 16 texts a request: texts a second, p50 and p99,
   also as a ratio to what `LayerModel.encode` reaches offline on the same texts, and to the plain route;
 - mixed: requests with different `layers` against requests with equal ones;
 - overload: eight times the clients that it can serve: what was answered, refused and how late, and the memory;
-- soak: a steady load for `--seconds`, with the memory every few seconds.
+- soak: a steady load for `--seconds`, with the memory every few seconds;
+- gpu: a BERT of base shape with random weights in bfloat16 on a GPU, 16 texts a request by many clients in several
+  processes, against `LayerModel.encode` on the same texts.
 
 Servers run in processes of their own, and so do the clients, which all share the machine's cores.
 """
@@ -21,8 +24,10 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,9 +36,10 @@ import numpy as np
 import psutil
 
 from embed import sts_sentences
-from measure import RESULTS, machine, write_result
+from measure import RESULTS, machine
 
 CLIENTS, TEXTS = (1, 8, 32), (1, 16)
+CLIENT_PROCESSES, GPU_CLIENTS = 8, (32, 128, 256)
 LAYERS = ("6", "0,6", "1-3,6", "3-6", "6 @ cls", "concat(1,6)", "1:0.25,6:0.75", "6 @ max")  # all need all blocks
 OURS = {"float": {}, "int8": {"precision": "int8"}}
 
@@ -282,13 +288,44 @@ def soak(options: argparse.Namespace, texts: list[str]) -> dict:
     return {"memory_bytes": memory, "texts_per_second": [one["texts_per_second"] for one in loads]}
 
 
+def gpu(options: argparse.Namespace, texts: list[str]) -> dict:
+    """Many clients in several processes, as one could not ask for all that a GPU gives."""
+    from embed_gpu import base_shape_folder
+
+    half = {"dtype": "bfloat16", "device": "cuda"}
+    cells = []
+    with tempfile.TemporaryDirectory() as folder:
+        options.model = str(base_shape_folder(options.tokenizer, Path(folder)))
+        rate = offline(options.model, texts, repeats=5, **half)
+        print(f"offline: {rate:,.0f} texts/s", flush=True)
+        words = [word for name, value in half.items() for word in (f"--{name}", value)]
+        with process(*ours(options), *words) as (port, _), ProcessPoolExecutor(CLIENT_PROCESSES) as pool:
+            for clients in GPU_CLIENTS:
+                for _ in range(options.repeats + 1):  # the first time warms up
+                    part = bodies_of(texts, 16)
+                    share = {"clients": clients // CLIENT_PROCESSES, "seconds": options.seconds}
+                    asked = [
+                        pool.submit(drive, port, part[number::CLIENT_PROCESSES], 16, path="/v1/embeddings", **share)
+                        for number in range(CLIENT_PROCESSES)
+                    ]
+                    parts = [future.result().summary() for future in asked]
+                    served = sum(one["texts_per_second"] for one in parts)
+                    cells.append(
+                        {"clients": clients, "texts": 16, "texts_per_second": served, "of_offline": served / rate,
+                         "p50_ms": statistics.median(one["p50_ms"] for one in parts),
+                         "p99_ms": max(one["p99_ms"] for one in parts)}
+                    )  # fmt: skip
+                    print(cells[-1], flush=True)
+    return {"offline_texts_per_second": rate, "cells": cells}
+
+
 def ours(options: argparse.Namespace) -> list[str]:
     """The command that starts our server."""
     words = [sys.executable, "-m", "layerwise", "serve", options.model]
     return words + (["--device", options.device] if options.device else [])
 
 
-PARTS = {"speed": speed, "mixed": mixed, "overload": overload, "soak": soak}
+PARTS = {"speed": speed, "mixed": mixed, "overload": overload, "soak": soak, "gpu": gpu}
 
 
 def main() -> None:
@@ -301,6 +338,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64, help="of the overload")
     parser.add_argument("--model", default="default")
     parser.add_argument("--device")
+    parser.add_argument("--texts", type=Path, help="one a line, instead of the sentences of STS")
+    parser.add_argument("--tokenizer", type=Path, help="of the part gpu")
+    parser.add_argument("--out", type=Path, default=Path(RESULTS) / "serve.json")
     parser.add_argument("--plain", metavar="MODEL", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -308,16 +348,19 @@ def main() -> None:
         plain_route(options.plain, options.port)
         return
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    path = Path(RESULTS) / "serve.json"
-    results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    results = json.loads(options.out.read_text(encoding="utf-8")) if options.out.is_file() else {}
     results.pop("machine", None)
-    part = PARTS[options.part](options, sts_sentences(options.sentences))
+    if options.texts:
+        texts = options.texts.read_text(encoding="utf-8").splitlines()[: options.sentences]
+    else:
+        texts = sts_sentences(options.sentences)
+    part = PARTS[options.part](options, texts)
     facts = {
         "seconds": options.seconds,
         "sentences": options.sentences,
         "machine": machine(),
     }
-    write_result("serve", results | {options.part: facts | part})
+    options.out.write_text(json.dumps(results | {options.part: facts | part}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What the views of a model are worth that no training touched: prompt × token pooling × layer.
 
     python benchmarks/views.py prepare FOLDER              # the pairs and texts, from the data folder
-    python benchmarks/views.py run FOLDER MODEL [--part P]  # searches; on a GPU minutes, without one hours
+    python benchmarks/views.py run FOLDER MODEL [--parts P]  # searches; on a GPU minutes, without one hours
+    python benchmarks/views.py join FILE … --out FILE       # what several runs found, of other sets or parts
 
 The seven STS sets (test parts, Spearman over all pairs of a set); 350 pairs of each choose, its others report, five
 random splits; a reporting pair that shares a sentence with a choosing one is left out. Text A is the sentences of
@@ -13,7 +14,7 @@ import argparse
 import json
 import re
 import time
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 
 import numpy as np
@@ -32,26 +33,39 @@ WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt,
 
 
 def main() -> None:
-    """Prepare, or search."""
+    """Prepare, search, or join what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("prepare", "run"))
+    parser.add_argument("part", choices=("prepare", "run", "join"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("model", nargs="?")
+    parser.add_argument("model", nargs="*")
     parser.add_argument("--parts", default="dev,rows,cost,few")
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--rows", help="of the table, with semicolons; all without it")
+    parser.add_argument("--columns", default=";".join(COLUMNS), help="of the table, with semicolons")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.part == "prepare":
         prepare(options.folder)
         return
+    if options.part == "join":
+        files = [json.loads(file.read_text(encoding="utf-8")) for file in (options.folder, *map(Path, options.model))]
+        options.out.write_text(json.dumps(reduce(joined, files), indent=1) + "\n", encoding="utf-8")
+        return
+    (model,) = options.model
     torch.backends.cuda.matmul.allow_tf32 = True
-    name = Path(options.model).name if options.model != "default" else "all-MiniLM-L6-v2"
+    name = Path(model).name if model != "default" else "all-MiniLM-L6-v2"
     out = options.out or RESULTS / f"views-{name}.json"
-    bench = Bench(options.folder, options.model, options.sets.split(","), options.rows and options.rows.split(";"))
+    bench = Bench(options.folder, model, options.sets.split(","), options.rows and options.rows.split(";"))
+    bench.columns = {column: COLUMNS[column] for column in options.columns.split(";")}
     protocol = {"model": name, "pairs": DEV, "splits": SPLITS, "resamples": RESAMPLES, "bags": BAGS}
     for result in bench.run(options.parts.split(",")):  # after every search, so that nothing is lost
         out.write_text(json.dumps(protocol | result, indent=1) + "\n", encoding="utf-8")
+
+
+def joined(first: dict, second: dict) -> dict:
+    """Both, with what they have inside of each other's tables; of a number that both have, the second's."""
+    both = {key: joined(first[key], second[key]) for key in first if isinstance(second.get(key), dict)}
+    return first | second | both
 
 
 def prepare(folder: Path) -> None:
@@ -143,7 +157,7 @@ class Remembered:
                 shape = (len(texts), len(layers), encoder.width)
                 self.views[name] = torch.empty(shape, device=self.device, dtype=torch.float16)
             tokens = (encoder._sentences if prompt.is_plain else encoder.prompted(prompt))(texts)
-            for batch in token_batches(tokens.ids, budget=encoder.budget.tokens, slack=0.0, places=tokens.places):
+            for batch in token_batches(tokens, budget=encoder.budget.tokens, slack=0.0):
                 with torch.inference_mode():
                     inputs = [tensor.to(self.device) for tensor in batch.padded(encoder.tokenizer.pad_token_id or 0)]
                     read = encoder.read(*inputs[:2], layers, names, *inputs[2:]).half()
@@ -169,6 +183,7 @@ class Bench:
         facts = json.loads((folder / "views.json").read_text())
         self.sets, self.labels = {name: facts["sets"][name] for name in sets}, labels
         self.dev, self.quora, self.transfer = facts["dev"], facts["quora"], facts["transfer"]
+        self.columns = COLUMNS
         self.text, self.following = facts["B"], facts["neighbours"]
         self.model = LayerModel.load(model)
         self.encoder, self.device = self.model.encoder, self.model.encoder.device
@@ -258,7 +273,7 @@ class Bench:
         for label, (poolings, passes) in self.rows().items():
             if self.labels and label not in self.labels:
                 continue
-            for column, (less, corpus) in COLUMNS.items():
+            for column, (less, corpus) in self.columns.items():
                 if (label not in WHOLE or passes) and column not in ("as they are", "8, A"):
                     continue
                 splits = SPLITS if label in WHOLE else FEWER_SPLITS
@@ -296,7 +311,7 @@ class Bench:
     def by_dev(self):
         """What the clean pairs of STS-B dev choose, once for all sets."""
         chosen = {}
-        for column, (less, corpus) in COLUMNS.items():
+        for column, (less, corpus) in self.columns.items():
             search = self.search(self.dev, self.all, less=(less,), corpus=corpus, dev=None)
             chosen[column] = search.best_
         return chosen
@@ -346,7 +361,7 @@ class Bench:
         mixes = {
             "last layer": self.whole_sets[next(iter(self.sets))].last_.mix,
             "chosen on STS-B dev": self.by_dev["as they are"].mix,
-            "chosen on STS-B dev, 8, A": self.by_dev["8, A"].mix,
+            **({"chosen on STS-B dev, 8, A": self.by_dev["8, A"].mix} if "8, A" in self.by_dev else {}),
             "chosen on Quora": by_quora,
         }
         result = {}

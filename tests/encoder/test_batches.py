@@ -9,7 +9,7 @@ import transformers as hf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerwise.encoder import SentenceTokenizer
+from layerwise.encoder import SentenceTokenizer, Tokens
 from layerwise.encoder.batches import token_batches
 from support.tiny import SENTENCES, VOCABULARY, WORDS, tiny_tokenizer
 
@@ -27,7 +27,7 @@ def numbered(lengths: list[int]) -> list[list[int]]:
 def test_every_row_comes_once_with_its_tokens(lengths, budget):
     ids = numbered(lengths)
     found = {}
-    for batch in token_batches(ids, budget=budget):
+    for batch in token_batches(Tokens.of(ids), budget=budget):
         tokens, mask = batch.padded(-1)
         for row, length, line, kept in zip(batch.rows, batch.lengths, tokens.tolist(), mask.tolist(), strict=True):
             assert int(row) not in found
@@ -39,7 +39,7 @@ def test_every_row_comes_once_with_its_tokens(lengths, budget):
 
 @given(lengths, budgets)
 def test_the_budget_holds_but_for_single_sentences(lengths, budget):
-    for batch in token_batches(numbered(lengths), budget=budget):
+    for batch in token_batches(Tokens.of(numbered(lengths)), budget=budget):
         tokens, _ = batch.padded(0)
         assert batch.size == tokens.numel()
         assert batch.size <= budget or len(batch.rows) == 1
@@ -47,20 +47,20 @@ def test_the_budget_holds_but_for_single_sentences(lengths, budget):
 
 @given(lengths, budgets)
 def test_batches_go_from_long_to_short_and_equal_lengths_keep_their_order(lengths, budget):
-    rows = [int(row) for batch in token_batches(numbered(lengths), budget=budget) for row in batch.rows]
+    rows = [int(row) for batch in token_batches(Tokens.of(numbered(lengths)), budget=budget) for row in batch.rows]
     assert rows == sorted(range(len(lengths)), key=lambda row: -lengths[row])
 
 
 @given(lengths, budgets, slacks)
 def test_a_batch_over_a_quarter_full_is_hardly_padded(lengths, budget, slack):
-    for batch in token_batches(numbered(lengths), budget=budget, slack=slack):
+    for batch in token_batches(Tokens.of(numbered(lengths)), budget=budget, slack=slack):
         padding = batch.size - int(batch.lengths.sum())
         assert padding <= slack / (1 + slack) * batch.size or 4 * batch.size <= budget
 
 
 @given(lengths, budgets, slacks)
 def test_a_batch_ends_only_for_its_budget_or_for_padding(lengths, budget, slack):
-    cut = list(token_batches(numbered(lengths), budget=budget, slack=slack))
+    cut = list(token_batches(Tokens.of(numbered(lengths)), budget=budget, slack=slack))
     for batch, following in pairwise(cut):
         longest, next_one = int(batch.lengths[0]), int(following.lengths[0])
         another = batch.size + longest
@@ -69,16 +69,16 @@ def test_a_batch_ends_only_for_its_budget_or_for_padding(lengths, budget, slack)
 
 def test_batches_by_hand():
     ids = numbered([2, 10, 10, 3, 10, 2])
-    rows = [batch.rows.tolist() for batch in token_batches(ids, budget=24)]
+    rows = [batch.rows.tolist() for batch in token_batches(Tokens.of(ids), budget=24)]
     assert rows == [[1, 2], [4], [3, 0], [5]], "ten and ten; ten alone; a quarter full at two of three; the rest"
-    assert [batch.rows.tolist() for batch in token_batches(ids, budget=1)] == [[1], [2], [4], [3], [0], [5]]
-    assert [batch.rows.tolist() for batch in token_batches(ids, budget=4 * 60)] == [[1, 2, 4, 3, 0, 5]]
-    assert list(token_batches([], budget=10)) == []
+    assert [batch.rows.tolist() for batch in token_batches(Tokens.of(ids), budget=1)] == [[1], [2], [4], [3], [0], [5]]
+    assert [batch.rows.tolist() for batch in token_batches(Tokens.of(ids), budget=4 * 60)] == [[1, 2, 4, 3, 0, 5]]
+    assert list(token_batches(Tokens.of([]), budget=10)) == []
 
 
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=40))
 def test_halves_hold_what_the_whole_held(lengths):
-    (whole,) = token_batches(numbered(lengths), budget=10**6)
+    (whole,) = token_batches(Tokens.of(numbered(lengths)), budget=10**6)
     left, right = whole.split()
     assert abs(len(left.rows) - len(right.rows)) <= 1
     for half in (left, right):
@@ -90,7 +90,7 @@ def test_halves_hold_what_the_whole_held(lengths):
 
 
 def test_padding_takes_the_pad_number_and_masks_it():
-    (batch,) = token_batches([[5], [6, 7, 8]], budget=100, slack=10)
+    (batch,) = token_batches(Tokens.of([[5], [6, 7, 8]]), budget=100, slack=10)
     tokens, mask = batch.padded(9)
     assert torch.equal(tokens, torch.tensor([[6, 7, 8], [5, 9, 9]]))
     assert torch.equal(mask, torch.tensor([[1, 1, 1], [1, 0, 0]]))

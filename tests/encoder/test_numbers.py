@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as host
 
 from layerwise import LayerEncoder, LayerModel, LayerTransformer
-from layerwise.encoder import POOLINGS, TappedLayers, UntappedLayers, token_batches
+from layerwise.encoder import POOLINGS, TappedLayers, Tokens, UntappedLayers, token_batches
 from layerwise.errors import ModelError
 from support.tiny import SENTENCES, VOCABULARY, tiny_model, tiny_tokenizer
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_refused_in_one_line(message, tmp_path):
 
 def test_batches_without_padding_have_one_length():
     ids = [[1] * length for length in (3, 5, 3, 1, 5, 5, 2, 3)]
-    parts = list(token_batches(ids, budget=10, may_pad=False))
+    parts = list(token_batches(Tokens.of(ids), budget=10, may_pad=False))
     assert [part.lengths.tolist() for part in parts] == [[5, 5], [5], [3, 3, 3], [2], [1]]
     assert sorted(row for part in parts for row in part.rows) == list(range(8))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from layerwise.encoder import LayerEncoder
+from layerwise.encoder import LayerEncoder, Tokens
 from layerwise.encoder.batches import Batch, token_batches
 from layerwise.encoder.packing import Packed, PackedLayers, packed_batch, packing_reader
 from support.tiny import ARCHITECTURES, DECODERS, SENTENCES, save_decoder, save_tiny
@@ -86,7 +86,7 @@ def test_states_return_to_their_places():
 def test_packed_batches_are_full_and_hold_every_sentence_once():
     lengths = np.random.default_rng(0).integers(1, 60, size=500)
     ids = [list(range(length)) for length in lengths]
-    batches = list(token_batches(ids, budget=512, packs=True))
+    batches = list(token_batches(Tokens.of(ids), budget=512, packs=True))
     assert sorted(np.concatenate([batch.rows for batch in batches])) == list(range(500))
     assert max(batch.size for batch in batches) <= 512
     assert len(batches) <= 1 + lengths.sum() / (512 - 60)
@@ -94,7 +94,7 @@ def test_packed_batches_are_full_and_hold_every_sentence_once():
         assert batch.size == batch.lengths.sum() == len(batch.tokens)
         first, second = batch.split()
         assert first.size + second.size == batch.size
-    (alone,) = token_batches([[1] * 100], budget=10, packs=True)
+    (alone,) = token_batches(Tokens.of([[1] * 100]), budget=10, packs=True)
     assert alone.size == 100
 
 

@@ -7,7 +7,7 @@ from layerwise.doors import door
 if TYPE_CHECKING:
     from layerwise.encoder.arguments import check_sentences
     from layerwise.encoder.arrays import Array
-    from layerwise.encoder.batches import Batch, padded_texts, token_batches
+    from layerwise.encoder.batches import Batch, padded, token_batches
     from layerwise.encoder.blocks import even_blocks, keep_in_config, model_with_blocks
     from layerwise.encoder.cache import CacheEntry, ViewCache, ViewKey
     from layerwise.encoder.dropout import dropout_rate, plain_dropout

@@ -1,13 +1,14 @@
 """Batches by token budget over length-sorted sentences, so that little is padded and memory stays level."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from layerwise.encoder.tokens import Tokens
 
 Rows = NDArray[np.int64]
 
@@ -55,20 +56,8 @@ def padded(tokens: Rows, lengths: Rows, pad_id: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
 
 
-def padded_texts(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
-    """As `padded`, for one list of token numbers a text."""
-    lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
-    return padded(np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(lengths.sum())), lengths, pad_id)
-
-
 def token_batches(
-    ids: Sequence[Sequence[int]],
-    *,
-    budget: int,
-    slack: float = 0.1,
-    may_pad: bool = True,
-    packs: bool = False,
-    places: Rows | None = None,
+    tokens: Tokens, *, budget: int, slack: float = 0.1, may_pad: bool = True, packs: bool = False
 ) -> Iterator[Batch]:
     """Cut sentences into batches of at most `budget` tokens, the longest first.
 
@@ -76,11 +65,11 @@ def token_batches(
     than `slack`: then less than that share of the work is padding, and short sentences still travel together. Where
     nothing may be padded, all sentences of a batch have one length. Packed batches are full, whatever their lengths.
     """
-    lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
-    order = np.argsort(-lengths, kind="stable")
-    sorted_lengths = lengths[order]
-    flat = np.fromiter(chain.from_iterable(ids[row] for row in order), dtype=np.int64, count=int(lengths.sum()))
+    order = np.argsort(-tokens.lengths, kind="stable")
+    sorted_lengths = tokens.lengths[order]
     ends = np.concatenate([[0], np.cumsum(sorted_lengths)])
+    begins = (np.cumsum(tokens.lengths) - tokens.lengths)[order]
+    flat = tokens.numbers[np.repeat(begins - ends[:-1], sorted_lengths) + np.arange(ends[-1])]
     start = 0
     while start < len(order):
         if packs:
@@ -88,7 +77,7 @@ def token_batches(
         else:
             stop = _end_of_batch(sorted_lengths, start, budget, slack, may_pad)
         rows = order[start:stop]
-        pooled = None if places is None else places[rows]
+        pooled = None if tokens.places is None else tokens.places[rows]
         yield Batch(rows, sorted_lengths[start:stop], flat[ends[start] : ends[stop]], pooled, packs)
         start = stop
 

@@ -247,7 +247,7 @@ class LayerEncoder:
     def token_counts(self, texts: Sequence[str], prompt: Prompt = PLAIN) -> list[int]:
         """How many tokens each text has, within a prompt or alone."""
         tokenizer = self._sentences if prompt.is_plain else self.prompted(prompt)
-        return [len(ids) for ids in tokenizer(texts).ids]
+        return list(map(int, tokenizer(texts).lengths))
 
     def spans(self, text: str, prompt: Prompt = PLAIN) -> Spans | None:
         """The text as it is tokenised, within its prompt, and where each token stands in it; None if unknown."""

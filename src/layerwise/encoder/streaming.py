@@ -129,19 +129,10 @@ def stream(
     truncated = 0
     for tokens in ahead(tokenizer, windows):
         truncated += tokens.truncated
-        on_tokens(sum(map(len, tokens.ids)))
-        window = _Window(len(tokens.ids), len(tokens.ids))
+        on_tokens(len(tokens.numbers))
+        window = _Window(len(tokens), len(tokens))
         unfinished.append(window)
-        todo = deque(
-            token_batches(
-                tokens.ids,
-                budget=budget.tokens,
-                slack=budget.slack,
-                may_pad=may_pad,
-                packs=packs,
-                places=tokens.places,
-            )
-        )
+        todo = deque(token_batches(tokens, budget=budget.tokens, slack=budget.slack, may_pad=may_pad, packs=packs))
         while todo:
             batch = todo.popleft()
             values = run_batch(batch, todo, pad_id=pad_id, forward=forward, device=device, budget=budget)

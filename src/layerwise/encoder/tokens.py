@@ -1,9 +1,10 @@
 """Sentences to token numbers: fast, truncated to the model's length, without padding; plain or within a prompt."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,23 +15,72 @@ from layerwise.encoder.prompts import TEXT, Prompt, check_prompt, in_words
 from layerwise.errors import InputError
 
 Spans = tuple[str, list[tuple[int, int]]]  # a text, and each token's first and last character in it, plus 1
-Places = NDArray[np.int64]  # (texts, 3): the first of the tokens that are pooled, the one after the last, the mask
+Numbers = NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 _LONG, _LONGEST = 1 << 17, 1 << 23  # characters: from where a text is cut first, and within which it must have words
+_AT_ONCE = 1024  # texts: after some thousand new objects Python looks through all it has for garbage, for 0.2 s
 _PROBES = ["", "a", "The river rose by 12.5 cm; nobody was hurt!", "long words " * 600, " Ünïcode — 漢字 "]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tokens:
-    """Token numbers of some sentences, and how many of those sentences were cut to the model's length.
+    """Token numbers of some sentences.
 
-    `places` says which tokens of a prompt are pooled; None where all are.
+    Attributes:
+        numbers: One sentence after the other, (all tokens,).
+        lengths: How many are of each sentence, (sentences,).
+        truncated: How many of the sentences were cut to the model's length.
+        places: Which tokens of a prompt are pooled, (sentences, 3): the first one, the one after the last, the mask.
+            None where all are.
     """
 
-    ids: list[list[int]]
-    truncated: int
-    places: Places | None = None
+    numbers: Numbers
+    lengths: Numbers
+    truncated: int = 0
+    places: Numbers | None = None
+
+    @classmethod
+    def of(cls, ids: Iterable[Sequence[int]], truncated: int = 0, places: Numbers | None = None) -> "Tokens":
+        """Of the token numbers of each sentence."""
+        lengths: list[int] = []
+
+        def counted() -> Iterator[Sequence[int]]:
+            for row in ids:
+                lengths.append(len(row))
+                yield row
+
+        numbers = np.fromiter(chain.from_iterable(counted()), dtype=np.int64)
+        return cls(numbers, np.array(lengths, dtype=np.int64), truncated, places)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Tokens"]) -> "Tokens":
+        """The sentences of one part after those of another; all have places or none has."""
+        if len(parts) == 1:
+            return parts[0]
+        places = [part.places for part in parts if part.places is not None]
+        return cls(
+            np.concatenate([part.numbers for part in parts]),
+            np.concatenate([part.lengths for part in parts]),
+            sum(part.truncated for part in parts),
+            np.concatenate(places) if places else None,
+        )
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def part(self, start: int, stop: int) -> "Tokens":
+        """Some of the sentences; how many of them were cut is not known any more."""
+        first = int(self.lengths[:start].sum())
+        last = first + int(self.lengths[start:stop].sum())
+        places = None if self.places is None else self.places[start:stop]
+        return Tokens(self.numbers[first:last], self.lengths[start:stop], 0, places)
+
+    @property
+    def ids(self) -> list[list[int]]:
+        """The token numbers of each sentence, for few sentences."""
+        ends = np.cumsum(self.lengths)
+        return [self.numbers[end - length : end].tolist() for end, length in zip(ends, self.lengths, strict=True)]
 
 
 class SentenceTokenizer:
@@ -54,11 +104,8 @@ class SentenceTokenizer:
             ids = self._slow_ids(texts)
             full = [text for text, row in zip(texts, ids, strict=True) if len(row) == self.max_length]
             whole = self.tokenizer(full, truncation=False, verbose=False)["input_ids"] if full else []
-            return Tokens(self._filled(ids), sum(len(row) > self.max_length for row in whole))
-        encodings = self._fast.encode_batch_fast([_beginning(self._fast, text) for text in texts])
-        ids = [encoding.ids for encoding in encodings]
-        cut = (len(row) == self.max_length and bool(e.overflowing) for row, e in zip(ids, encodings, strict=True))
-        return Tokens(self._filled(ids), sum(cut))
+            return Tokens.of(self._filled(ids), sum(len(row) > self.max_length for row in whole))
+        return _in_parts(partial(self._tokens, self._fast), texts)
 
     def spans(self, text: str) -> Spans | None:
         """The text and where each of its tokens stands in it; None where the tokenizer cannot tell."""
@@ -66,10 +113,15 @@ class SentenceTokenizer:
             return None
         return text, self._fast.encode(_beginning(self._fast, text)).offsets
 
-    def _filled(self, ids: list[list[int]]) -> list[list[int]]:
+    def _tokens(self, fast: Tokenizer, texts: Sequence[str]) -> Tokens:
+        encodings = fast.encode_batch_fast([_beginning(fast, text) for text in texts])
+        truncated = sum(len(encoding) == self.max_length and bool(encoding.overflowing) for encoding in encodings)
+        return Tokens.of(self._filled(encoding.ids for encoding in encodings), truncated)
+
+    def _filled(self, ids: Iterable[list[int]]) -> Iterator[list[int]]:
         """A sentence without any token (a tokenizer may add no special ones) becomes one unknown token."""
         nothing = [int(self.tokenizer.unk_token_id or self.tokenizer.pad_token_id or 0)]
-        return [row or nothing for row in ids]
+        return (row or nothing for row in ids)
 
     def _slow_ids(self, texts: Sequence[str]) -> list[list[int]]:
         ids: list[list[int]] = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, padding=False)[
@@ -110,10 +162,13 @@ class PromptTokenizer:
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
         """Tokenise, and tell which tokens are pooled."""
+        return _in_parts(self._tokens, texts)
+
+    def _tokens(self, texts: Sequence[str]) -> Tokens:
         fitted, encodings = self._fit(texts)
         truncated = sum(len(kept) < len(text) for kept, text in zip(fitted, texts, strict=True))
         places = [self._places(text, encoding) for text, encoding in zip(fitted, encodings, strict=True)]
-        return Tokens([encoding.ids for encoding in encodings], truncated, np.array(places).reshape(-1, 3))
+        return Tokens.of((encoding.ids for encoding in encodings), truncated, np.array(places).reshape(-1, 3))
 
     def template(self) -> Template:
         """The prompt's own tokens: those around a text of one letter. Refused where the text stands in it twice."""
@@ -193,6 +248,12 @@ class PromptTokenizer:
                 f"The mask of the prompt {self.prompt.full} is no token of this model; take another prompt"
             )
         return int(place)
+
+
+def _in_parts(tokenise: Callable[[Sequence[str]], Tokens], texts: Sequence[str]) -> Tokens:
+    """Some texts at a time, so that no thousands of Python objects wait to become arrays."""
+    starts = range(0, max(1, len(texts)), _AT_ONCE)
+    return Tokens.joined([tokenise(texts[start : start + _AT_ONCE]) for start in starts])
 
 
 def _tokens_within(encoding: Encoding, begins: int, ends: int) -> tuple[int, int] | None:

@@ -75,8 +75,7 @@ def measure_attention(subject: ModelOnPairs, *, groups: int = 4) -> AttentionWei
     if groups < 1:
         raise InputError(f"{groups} groups of lengths are not possible; give 1 or more")
     encoder = subject.model.encoder
-    ids = SentenceTokenizer(encoder.tokenizer, max_length=encoder.max_length)(subject.texts).ids
-    lengths = np.array([len(row) for row in ids], dtype=np.int64)
+    lengths = SentenceTokenizer(encoder.tokenizer, max_length=encoder.max_length)(subject.texts).lengths
     weights = _weights(subject, mix)
     texts = tuple(subject.pairs.texts)
     return AttentionWeights(str(mix), texts, lengths, weights, _by_length(lengths, weights, groups))

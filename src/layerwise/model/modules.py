@@ -22,7 +22,7 @@ from layerwise.encoder import (
     PromptTokenizer,
     SentenceTokenizer,
     by_prompt,
-    padded_texts,
+    padded,
     parse_pooling,
     pooled_mask,
 )
@@ -96,7 +96,7 @@ class PromptedTransformer(Transformer):
         features: dict[str, Any] = {"modality": "text"}
         for number, one in enumerate(by_prompt(self.poolings)):
             tokens = self._tokenizer_of(one)(texts)
-            ids, mask = padded_texts(tokens.ids, int(self._words.pad_token_id or 0))
+            ids, mask = padded(tokens.numbers, tokens.lengths, int(self._words.pad_token_id or 0))
             features |= {f"input_ids_{number}": ids, f"attention_mask_{number}": mask}
             if tokens.places is not None:
                 features[f"places_{number}"] = torch.from_numpy(tokens.places)

@@ -214,7 +214,7 @@ class RememberedTokens(SentenceTokenizer):
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
             self._known.update(zip(new, super().__call__(new).ids, strict=True))
-        return Tokens([self._known[text] for text in texts], 0)
+        return Tokens.of(self._known[text] for text in texts)
 
 
 def task_tokenizers(

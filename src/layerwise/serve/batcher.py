@@ -16,10 +16,10 @@ from threading import Condition, Thread
 
 from torch import Tensor
 
-from layerwise.encoder import Batch, LayerEncoder, run_batch, token_batches
+from layerwise.encoder import Batch, LayerEncoder, Tokens, run_batch, token_batches
 from layerwise.errors import LayerwiseError
 from layerwise.serve.batch_plan import BatchPlan, Needs
-from layerwise.serve.jobs import Job, Piece, Share, places_of
+from layerwise.serve.jobs import Job, Piece, Share
 from layerwise.threads import one_thread_each
 
 log = logging.getLogger(__name__)
@@ -223,13 +223,12 @@ class Batcher:
         """Cut the texts into batches of similar length and run them; each request is finished by its last batch."""
         encoder, budget = self.encoder, self.encoder.budget
         rows = [(piece, row) for piece in pieces for row in piece.rows]
-        ids = [piece.text_pass.tokens.ids[row] for piece, row in rows]
         cut = token_batches(
-            ids,
+            Tokens.joined([piece.tokens for piece in pieces]),
             budget=budget.tokens,
             slack=budget.slack,
             may_pad=encoder.reader.ignores_padding,
-            places=places_of(pieces),
+            packs=encoder.reader.packs,
         )
         todo = deque(cut)
         running: deque[tuple[BatchPlan, list[Tensor]]] = deque()

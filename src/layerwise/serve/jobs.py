@@ -1,6 +1,5 @@
 """Requests on their way through the queue: a job, what of it still waits, and the pieces that run next."""
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -26,7 +25,7 @@ class TextPass:
     @property
     def size(self) -> int:
         """The number of tokens."""
-        return sum(map(len, self.tokens.ids))
+        return len(self.tokens.numbers)
 
 
 @dataclass(eq=False)
@@ -43,7 +42,7 @@ class Job:
     submitted: float = 0.0
 
     def __post_init__(self) -> None:
-        count = len(self.passes[0].tokens.ids)
+        count = len(self.passes[0].tokens)
         self._missing = np.ones((len(self.passes), count), dtype=bool)
         self._embeddings: Array = np.empty((count, self.model.width), dtype=np.float32)
         mix = self.model.mix
@@ -109,14 +108,13 @@ class Share:
     @property
     def is_over(self) -> bool:
         """Whether nothing waits, or nobody."""
-        return self.start >= len(self.text_pass.tokens.ids) or self.job.future.done()
+        return self.start >= len(self.text_pass.tokens) or self.job.future.done()
 
     def take(self, room: int) -> "Piece":
         """The next rows of at most `room` tokens, at least one row."""
-        ids, stop, size = self.text_pass.tokens.ids, self.start, 0
-        while stop < len(ids) and (stop == self.start or size + len(ids[stop]) <= room):
-            size += len(ids[stop])
-            stop += 1
+        sizes = np.cumsum(self.text_pass.tokens.lengths[self.start :])
+        count = max(1, int(np.searchsorted(sizes, room, side="right")))
+        stop, size = self.start + count, int(sizes[count - 1])
         piece = Piece(self.job, self.number, range(self.start, stop), size)
         self.start = stop
         self.job.waiting -= size
@@ -137,19 +135,10 @@ class Piece:
         """The pass that it is of."""
         return self.job.passes[self.number]
 
-
-def places_of(pieces: Sequence[Piece]) -> NDArray[np.int64] | None:
-    """Which tokens are pooled, where the texts stand in a prompt."""
-    parts = [piece.text_pass.tokens.places for piece in pieces]
-    if parts[0] is None:
-        return None
-    return np.concatenate(
-        [
-            part[piece.rows.start : piece.rows.stop]
-            for part, piece in zip(parts, pieces, strict=True)
-            if part is not None
-        ]
-    )
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens of its rows."""
+        return self.text_pass.tokens.part(self.rows.start, self.rows.stop)
 
 
 def embedded(model: LayerModel, views: Tensor) -> Tensor:

@@ -155,12 +155,12 @@ class ServedModel:
     def _too_long(self, tokenizer: SentenceTokenizer | PromptTokenizer, texts: list[str]) -> ApiError:
         number = next(row for row, text in enumerate(texts) if tokenizer([text]).truncated)
         counting = SentenceTokenizer(self.encoder.tokenizer, max_length=self._max_counted)
-        (ids,) = counting([texts[number]]).ids
+        count = len(counting([texts[number]]).numbers)
         within = "" if isinstance(tokenizer, SentenceTokenizer) else " with its prompt"
-        least = "at least " if len(ids) == self._max_counted else ""
+        least = "at least " if count == self._max_counted else ""
         return ApiError(
             422,
-            f"input {number} has {least}{len(ids)} tokens and {self.name} takes at most {tokenizer.max_length}{within};"
+            f"input {number} has {least}{count} tokens and {self.name} takes at most {tokenizer.max_length}{within};"
             f' shorten or split it, or send "truncate": true',
             param="input",
             code="context_length_exceeded",
@@ -188,7 +188,7 @@ class ServedModel:
                     param="input",
                     code="context_length_exceeded",
                 )
-        tokens = Tokens([list(row[:most]) for row in ids], 0)
+        tokens = Tokens.of(row[:most] for row in ids)
         return (TextPass(PLAIN, tokens, model.mix.needs),)
 
 

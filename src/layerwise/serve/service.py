@@ -188,7 +188,7 @@ class Service:
                 code="too_many_tokens",
             )
         width = job.model.width if options.dimensions is None or options.every_layer else options.dimensions
-        numbers = len(job.passes[0].tokens.ids) * max(width, served.encoder.width)
+        numbers = len(job.passes[0].tokens) * max(width, served.encoder.width)
         if numbers > self.settings.max_numbers:
             raise ApiError(
                 413,

@@ -35,7 +35,7 @@ class Numbered:
         self.threads.add(threading.get_ident())
         wanted = [tuple(map(int, text.split())) for text in texts]
         ids = [[number] * min(length, self.max_length) for number, length in wanted]
-        return Tokens(ids, sum(length > self.max_length for _, length in wanted))
+        return Tokens.of(ids, sum(length > self.max_length for _, length in wanted))
 
 
 def numbered(rows, columns=1):

@@ -7,7 +7,7 @@ one goes through a buffer. Tensors stay on the CPU.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count, islice
+from itertools import count, islice
 
 import numpy as np
 import torch
@@ -345,8 +345,7 @@ def _window(
     """Tokenise the rows at these positions; the others are left without tokens."""
     places = positions.tolist()
     tokenized = tokenizer([column[place] for column in block.columns for place in places])
-    each = np.fromiter(map(len, tokenized.ids), dtype=np.int64, count=len(tokenized.ids))
-    tokens = np.fromiter(chain.from_iterable(tokenized.ids), dtype=np.int64, count=int(each.sum()))
+    each = tokenized.lengths
     starts, lengths = np.zeros((2, len(block.columns), len(block)), dtype=np.int64)
     lengths[:, positions] = each.reshape(len(block.columns), -1)
     starts[:, positions] = (np.cumsum(each) - each).reshape(len(block.columns), -1)
@@ -355,7 +354,7 @@ def _window(
         shape = (len(block.columns), len(block), tokenized.places.shape[1])
         pooled = np.zeros(shape, dtype=np.int64)
         pooled[:, positions] = tokenized.places.reshape(shape[0], -1, shape[2])
-    return Window(block.rows, tokens, starts, lengths, batches, tokenized.truncated, dropped, pooled)
+    return Window(block.rows, tokenized.numbers, starts, lengths, batches, tokenized.truncated, dropped, pooled)
 
 
 def _by_length(longest: Numbers, sharding: Sharding, random: np.random.Generator) -> list[Numbers]:

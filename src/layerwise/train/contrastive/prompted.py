@@ -79,9 +79,8 @@ class TwoPrompts:
         half = len(texts) // 2
         halves = [one(part) for one, part in zip(self.tokenizers, (texts[:half], texts[half:]), strict=True)]
         places = [
-            np.concatenate([tokens.places, np.full((len(tokens.ids), 1), number)], axis=1)
+            np.column_stack([tokens.places, np.full(len(tokens), number)])
             for number, tokens in enumerate(halves)
             if tokens.places is not None
         ]
-        ids = [row for tokens in halves for row in tokens.ids]
-        return Tokens(ids, sum(tokens.truncated for tokens in halves), np.concatenate(places))
+        return replace(Tokens.joined(halves), places=np.concatenate(places))

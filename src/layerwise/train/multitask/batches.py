@@ -11,7 +11,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from layerwise.encoder import SentenceTokenizer, ahead, padded_texts
+from layerwise.encoder import SentenceTokenizer, ahead, padded
 from layerwise.errors import InputError
 from layerwise.train.multitask.rows import TrainingTask
 from layerwise.train.multitask.schedule import TaskBatch, schedule, steps
@@ -114,7 +114,7 @@ class MultitaskBatches:
         tokenised = self.tokenizers[task.name](texts)
         self._texts[task.name] += len(texts)
         self._truncated[task.name] += tokenised.truncated
-        tokens, mask = padded_texts(tokenised.ids, self.pad_id)
+        tokens, mask = padded(tokenised.numbers, tokenised.lengths, self.pad_id)
         targets = torch.from_numpy(rows.targets[planned.rows])
         return {
             "input_ids": tokens,
