@@ -195,16 +195,22 @@ class Bench:
         self.by_prompt = {str(p): list(dict.fromkeys([f"{p.pooling} in {p}", f"mean in {p}"])) for p in self.prompts}
         self.all = [*self.plain, *(name for names in self.by_prompt.values() for name in names)]
         self.prices = prices_of(self.encoder, self.all, self.dev["left"])
-        self.corpora = {name: self.fitted(facts[name]) for name in ("A", "B")}
+        self.texts, self.corpora = {name: facts[name] for name in ("A", "B")}, {}
+
+    def corpus(self, name):
+        """Means and components of a text, whose views are not kept; None for no text."""
+        if name and name not in self.corpora:
+            self.corpora[name] = self.fitted(self.texts[name])
+        return self.corpora.get(name)
 
     def fitted(self, texts):
-        """Means and components of a text, whose views are not kept."""
+        """Means and components of a text."""
         from layerwise.search.view_candidates import Corpus
 
         corpus = Corpus(texts, None, self.device)
         for name in self.all:
             corpus._encode = Remembered(self.encoder, [name], self.device).read(corpus.texts)
-            for less in {less for less, _ in COLUMNS.values() if less is not None}:
+            for less in {less for less, _ in self.columns.values() if less is not None}:
                 corpus.centres(name, less)
         return corpus
 
@@ -263,7 +269,7 @@ class Bench:
         given = {"dev": DEV, "splits": SPLITS, "seed": 0, "resamples": RESAMPLES, "bags": BAGS, **options}
         given |= {"device": self.device}
         search = ViewSearch(poolings, less=less, **given)
-        text = self.corpora.get(corpus)
+        text = self.corpus(corpus)
         return search.fit(
             self.views, rows["left"], rows["right"], rows["gold"], prices=self.prices, own=self.own, corpus=text
         )

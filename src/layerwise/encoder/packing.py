@@ -13,6 +13,7 @@ from itertools import pairwise
 from threading import RLock
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -46,12 +47,12 @@ class Packed:
     @classmethod
     def of(cls, batch: Batch, padded: Tensor) -> "Packed":
         """Pack a batch whose padded tokens are on the device already."""
-        lengths, longest = torch.from_numpy(batch.lengths), padded.shape[1]
-        bounds = F.pad(lengths.cumsum(0), (1, 0))
-        positions = torch.arange(int(bounds[-1])) - bounds[:-1].repeat_interleave(lengths)
-        places = positions + torch.arange(0, padded.numel(), longest).repeat_interleave(lengths)
-        arrays = torch.from_numpy(batch.tokens)[None], positions[None], bounds.int(), places
-        return cls(padded, *(to_device(array, padded.device) for array in arrays))
+        lengths, longest = batch.lengths, padded.shape[1]
+        bounds = np.concatenate([[0], np.cumsum(lengths)])
+        positions = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)
+        places = positions + np.repeat(np.arange(0, padded.numel(), longest), lengths)
+        arrays = batch.tokens[None], positions[None], bounds.astype(np.int32), places
+        return cls(padded, *(to_device(torch.from_numpy(array), padded.device) for array in arrays))
 
     def restored(self, states: Tensor) -> Tensor:
         """States of the tokens, (1, n, width), as those of the padded batch; zeros where there is no token."""

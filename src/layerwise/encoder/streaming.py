@@ -1,7 +1,8 @@
 """The loop of all encoding: windows of sentences in, one array for each window out, in order.
 
 While the model works on one window, the next two are tokenised in a thread. On a GPU, results are copied back while the
-next batches run. When memory runs short, the token budget is halved.
+next batches run, and this machine's cores are left to the tokenizer. When memory runs short, the token budget is
+halved.
 """
 
 import logging
@@ -22,6 +23,7 @@ from layerwise.encoder.batches import Batch, Rows, token_batches
 from layerwise.encoder.packing import Packed, packed_batch, to_device
 from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer
 from layerwise.errors import ModelError, is_memory_shortage
+from layerwise.threads import one_thread_each
 
 Forward = Callable[..., Tensor]  # of tokens and mask, and of the places of the tokens that are pooled in a prompt
 Progress = Callable[[int], object]
@@ -188,10 +190,10 @@ def run_batch(
         todo.extendleft(reversed(batch.split()))
         return None
     try:
-        inputs = [to_device(tensor, device) for tensor in batch.padded(pad_id)]
-        packed = packed_batch(Packed.of(batch, inputs[0])) if batch.is_packed else nullcontext()
-        with torch.inference_mode(), packed:
-            return forward(*inputs)
+        with torch.inference_mode(), nullcontext() if device.type == "cpu" else one_thread_each():
+            inputs = [to_device(tensor, device) for tensor in batch.padded(pad_id)]
+            with packed_batch(Packed.of(batch, inputs[0])) if batch.is_packed else nullcontext():
+                return forward(*inputs)
     except (RuntimeError, MemoryError) as error:
         if not is_memory_shortage(error):
             raise

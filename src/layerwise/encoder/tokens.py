@@ -19,7 +19,7 @@ Numbers = NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 _LONG, _LONGEST = 1 << 17, 1 << 23  # characters: from where a text is cut first, and within which it must have words
-_AT_ONCE = 1024  # texts: after some thousand new objects Python looks through all it has for garbage, for 0.2 s
+_AT_ONCE = 4096  # texts: after some thousand new objects Python looks through all it has for garbage, for 0.2 s
 _PROBES = ["", "a", "The river rose by 12.5 cm; nobody was hurt!", "long words " * 600, " Ünïcode — 漢字 "]
 
 
