@@ -20,7 +20,7 @@ from layerwise import LayerModel
 from layerwise.data import find_tasks, load_task
 from layerwise.plots import save_figure, view_scores
 from layerwise.search import Choice, LayerSearch, SearchTask, bootstrap_gain, search_task
-from measure import RESULTS, write_result
+from measure import RESULTS, machine, write_result
 
 CHOOSER = "stsb"
 LIMITS = {  # task -> pairs, queries or rows
@@ -54,6 +54,7 @@ def main() -> None:
     for task in names if "sts_set" in measured else dict.fromkeys([CHOOSER, *names]):
         began = time.perf_counter()
         row = measure(model, task, round(options.scale * LIMITS[task]), measured)
+        measured["machine"] = machine()
         measured["tasks"][task] = row | {"seconds": round(time.perf_counter() - began, 1)}
         print(name, task, json.dumps({key: row[key] for key in ("own", "sts_set", "last")}), flush=True)
         write_result("kinds", known | {"models": known.get("models", {}) | {name: measured}})

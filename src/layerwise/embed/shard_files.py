@@ -67,8 +67,11 @@ def write_parquet(
     table = pa.table(columns).replace_schema_metadata(metadata)
     if bad:
         table = table.filter(pa.array(finite))
-    # Embeddings do not compress; checksums tell a damaged shard when a run is resumed.
-    pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    # Embeddings do not compress, and nobody asks for their least number; checksums tell a damaged shard when a run is
+    # resumed.
+    pq.write_table(
+        table, path, compression="none", use_dictionary=False, write_page_checksum=True, write_statistics=["row"]
+    )
 
 
 def _carried_column(job: EmbedJob, name: str, values: list[Any]) -> Any:

@@ -10,11 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,7 +29,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 log = logging.getLogger(__name__)
-_IN_FLIGHT = 3
+_IN_FLIGHT = 2  # windows that a GPU may still be copying back while it works on the next
 _WINDOW_BYTES = 64 << 20
 _MOST_ROWS = 16_384
 
@@ -53,56 +51,36 @@ class TokenBudget:
         log.warning("Out of memory: continuing with at most %d tokens a batch", self.tokens)
 
 
-@dataclass
 class _Window:
-    """A window's result as it fills: the array is made when the first batch tells the shape of a row."""
+    """A window's result as it fills where the model is, in the order of its sentences, and its copy here.
 
-    rows: int
-    left: int
-    filled: Array | None = None
+    The tensor is made when the first batch tells the shape of a row. A GPU copies it back once, when it is full, and
+    goes on meanwhile.
+    """
 
-    def put(self, rows: Rows, values: Array) -> None:
-        if self.filled is None:
-            self.filled = np.empty((self.rows, *values.shape[1:]), dtype=values.dtype)
-        self.filled[rows] = values
-        self.left -= len(rows)
+    def __init__(self, rows: int) -> None:
+        self._rows = self._left = rows
+        self._values = torch.empty(0)
+        self._copied: torch.cuda.Event | None = None
 
-    def put_all(self, values: Array) -> None:
-        """The rows of a batch that is the whole window, in their order."""
-        self.filled, self.left = values, 0
+    def put(self, rows: Rows, values: Tensor) -> None:
+        """The results of some sentences; after the last of them the copy begins."""
+        if self._left == self._rows:
+            self._values = values.new_empty((self._rows, *values.shape[1:]))
+        self._values.index_copy_(0, to_device(torch.from_numpy(rows), values.device), values)
+        self._left -= len(rows)
+        if not self._left and values.device.type == "cuda":
+            here = torch.empty(self._values.shape, dtype=values.dtype, pin_memory=True)
+            self._values = here.copy_(self._values, non_blocking=True)
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record()
 
-
-@dataclass(frozen=True)
-class _Transfer:
-    """A batch's result that a GPU may still be copying to this machine's memory."""
-
-    window: _Window
-    rows: Rows
-    values: Tensor
-    copied: "torch.cuda.Event | None"
-
-    @classmethod
-    def start(cls, window: _Window, rows: Rows, values: Tensor) -> "_Transfer":
-        """Have a GPU copy its result, in the order of the sentences if they are all of the window's."""
-        if values.device.type != "cuda":
-            return cls(window, rows, values.cpu(), None)
-        if len(rows) == window.rows:
-            values = torch.empty_like(values).index_copy_(0, to_device(torch.from_numpy(rows), values.device), values)
-        here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-        here.copy_(values, non_blocking=True)
-        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        copied.record()
-        return cls(window, rows, here, copied)
-
-    def finish(self) -> int:
-        """Wait for the copy and put it into its window; the number of its rows."""
-        if self.copied is not None:
-            self.copied.synchronize()
-        if self.copied is not None and len(self.rows) == self.window.rows:
-            self.window.put_all(self.values.numpy())
-        else:
-            self.window.put(self.rows, self.values.numpy())
-        return len(self.rows)
+    def array(self) -> Array:
+        """The whole result, when it is here."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        array: Array = self._values.cpu().numpy()
+        return array
 
 
 def no_progress(_rows: int) -> None:
@@ -126,29 +104,28 @@ def stream(
 
     `on_tokens` is called with the number of tokens of each window.
     """
-    unfinished: deque[_Window] = deque()
-    transfers: deque[_Transfer] = deque()
+    full: deque[_Window] = deque()
+    may_wait = 0 if device.type == "cpu" else _IN_FLIGHT
     truncated = 0
     for tokens in ahead(tokenizer, windows):
         truncated += tokens.truncated
         on_tokens(len(tokens.numbers))
-        window = _Window(len(tokens), len(tokens))
-        unfinished.append(window)
+        window = _Window(len(tokens))
         todo = deque(token_batches(tokens, budget=budget.tokens, slack=budget.slack, may_pad=may_pad, packs=packs))
         while todo:
             batch = todo.popleft()
             values = run_batch(batch, todo, pad_id=pad_id, forward=forward, device=device, budget=budget)
             if values is None:
                 continue
-            transfers.append(_Transfer.start(window, batch.rows, values))
-            if len(transfers) >= _IN_FLIGHT:
-                progress(transfers.popleft().finish())
-        yield from _finished(unfinished)
-    while transfers:
-        progress(transfers.popleft().finish())
+            window.put(batch.rows, values)
+            progress(len(batch.rows))
+        full.append(window)
+        while len(full) > may_wait:
+            yield full.popleft().array()
     if truncated:
         log.warning("%d sentences were longer than %d tokens and were cut there", truncated, tokenizer.max_length)
-    yield from _finished(unfinished)
+    while full:
+        yield full.popleft().array()
 
 
 def windows_of(texts: Sequence[str], most: int) -> Iterator[Sequence[str]]:
@@ -206,10 +183,3 @@ def run_batch(
         torch.cuda.empty_cache()
     todo.appendleft(batch)
     return None
-
-
-def _finished(windows: deque[_Window]) -> Iterator[Array]:
-    while windows and not windows[0].left:
-        array = windows.popleft().filled
-        if array is not None:
-            yield array
