@@ -6,8 +6,11 @@ import platform
 from functools import cache
 from pathlib import Path
 
+gc.disable()  # until all is imported and collected: it would look through millions of objects, none of which go
+
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports the hub's client: no test reaches for it
 os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # tiny weights are read before threads for them have begun
+os.environ.pop("LAYERWISE_DATA", None)  # each training would compare its text with every evaluation task there
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: two threads spend their time waiting, at these sizes
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers share two cores, and so do the processes they start
@@ -91,6 +94,8 @@ def pytest_collection_finish():
     """What the imports have made stays: every training collects garbage, and would look through all of it each time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # a model alone is thousands of objects
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
