@@ -11,6 +11,7 @@ import torch
 from layerwise import LayerEncoder
 from layerwise.encoder import graphs_folder, layer_encoder
 from layerwise.errors import InputError, LayerwiseError, MissingExtraError, ModelError
+from support.slow_cases import some_slow
 from support.tiny import DEPTH, SENTENCES, WIDTH, WORDS
 
 onnx = pytest.importorskip("onnx")
@@ -66,7 +67,10 @@ def exports(monkeypatch) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "choice"),
-    [*(("bert", choice) for choice in CHOICES), ("mpnet", "all"), ("modernbert", "all"), ("modernbert", "last")],
+    some_slow(
+        [*(("bert", choice) for choice in CHOICES), ("mpnet", "all"), ("modernbert", "all"), ("modernbert", "last")],
+        slow=[("bert", "last"), ("modernbert", "all")],
+    ),
 )
 def test_onnx_gives_torchs_numbers_whatever_the_batch(name, choice, tiny_folders):
     options, poolings = CHOICES[choice]

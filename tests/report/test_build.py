@@ -49,6 +49,7 @@ from layerwise.report.answer import answer, headline
 from layerwise.report.build import layer_table, pair_explorer, section
 from layerwise.report.page import page_html
 from layerwise.report.pair_words import word_terms
+from layerwise.report.smoothing import smoothing_answer
 from layerwise.search import Choice, Gain, Verdict
 from layerwise.train import load_recipe
 from support.attention import network_of
@@ -432,7 +433,7 @@ def smoothed(found, tokens, layers, scores=None, choice=UNSURE):
     told = with_value(told, "toksim", TokSim(np.array(tokens), 10))
     told = with_value(told, "setsim", SetSim(("cls", "mean"), np.array([[0.0] * DEPTH, layers]), 10))
     curve = None if scores is None else LayerScores(("mean",), np.array([scores]), "4 @ mean", "mean", scores[-1], 9)
-    return section(ReportData(with_value(told, "scores", curve)), "smoothing").text
+    return smoothing_answer(ReportData(with_value(told, "scores", curve)))
 
 
 def test_over_smoothing_is_answered_with_its_degree_and_what_follows(found):
