@@ -15,7 +15,7 @@ from layerwise.train import read_corpus, read_metrics
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.loop.callbacks import MetricsFile
 from layerwise.train.loop.checkpoints import last_checkpoint
-from support.slow_cases import some_slow
+from support.slow_cases import covering, some_slow
 from support.training import (
     encoder_of,
     recipe,
@@ -162,8 +162,7 @@ def test_a_clock_that_goes_back_changes_nothing(run, tmp_path, monkeypatch):
     assert same_weights(resumed, whole)
 
 
-@pytest.mark.parametrize("every", [4, 5])
-@pytest.mark.parametrize("rows", [None, 20])
+@pytest.mark.parametrize(("every", "rows"), covering([4, 5], [None, 20]))
 def test_a_streamed_training_goes_on_in_the_right_pass(run, tmp_path, every, rows):
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(said(20)))
