@@ -159,7 +159,10 @@ def replace_by_another_graph(path) -> None:
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
 
 
-@pytest.mark.parametrize("damage", [cut, empty, fill_with_text, replace_by_another_graph, change_a_weight])
+DAMAGES = [cut, empty, fill_with_text, replace_by_another_graph, change_a_weight]
+
+
+@pytest.mark.parametrize("damage", some_slow(DAMAGES, slow=[empty, fill_with_text]))
 def test_a_damaged_graph_is_refused_and_exported_again(damage, tiny_bert, graph, exports, caplog):
     damage(graph)
     expected = LayerEncoder(tiny_bert, device="cpu").encode_layers(SENTENCES)

@@ -46,7 +46,7 @@ from layerwise.report import (
     report_data,
 )
 from layerwise.report.answer import answer, headline
-from layerwise.report.build import layer_table, pair_explorer, section
+from layerwise.report.build import layer_table, pair_explorer, section, sections
 from layerwise.report.page import page_html
 from layerwise.report.pair_words import word_terms
 from layerwise.report.smoothing import smoothing_answer
@@ -393,11 +393,11 @@ def test_sections_of_one_model_and_of_two(found, shallow):
 
 def test_views_have_a_section_of_their_own_after_the_search(found):
     views = measure_views(found.subject, [named_prompt("means")], seed=1)
-    page = build_page(ReportData(found, views=views))
-    ids = [one.id for one in page.sections]
-    assert ids.index("views") == ids.index("search") + 1
-    (figure,) = page.sections[ids.index("views")].figures
-    assert page.sections[ids.index("views")].text == str(views.verdict)
+    few = replace(found, values={name: found.values[name] for name in ("chosen", "geometry")})
+    drawn = {one.id: one for one in sections(ReportData(few, views=views))}
+    assert list(drawn) == ["search", "views", "space"]
+    (figure,) = drawn["views"].figures
+    assert drawn["views"].text == str(views.verdict)
     assert str(views.search.best_.mix) in figure.note
     for name, scores in views.search.singles_.items():
         value = f"{100 * scores[2]:.4g}".replace("-", "−")
