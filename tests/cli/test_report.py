@@ -238,6 +238,7 @@ def test_every_layer_on_tasks(tiny_bert, tiny_folders, files, tmp_path, monkeypa
     made = call_json(*evaluate, "--every-layer", "--pooling", "mean", "-o", scored)
     call(*evaluate, "-o", single)
     report = ("report", tiny_bert, "--pairs", files / "graded.csv", "-o", page)
+    monkeypatch.setattr("layerwise.report.build.SECTIONS", {})  # the figures of the measures are drawn above
     call(*report, "--tasks", scored)
     words = words_of(page)
     best = max(range(DEPTH + 1), key=lambda layer: made["matrix"]["scores"][0][layer])
