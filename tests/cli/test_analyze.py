@@ -13,6 +13,7 @@ from layerwise.data import demo_rows, load_pairs
 from layerwise.measures import MEASURES, ModelOnPairs, measure_layer_scores, measure_toksim
 from support.commands import assert_one_line, call, call_json, run_main, strict_json
 from support.finished_trainings import finish, log
+from support.slow_cases import some_slow
 from support.text_pairs import some_pairs
 from support.tiny import DEPTH
 
@@ -130,9 +131,10 @@ FIGURES = {
     "chosen --figure pairs": "last layer, ",
     "projection": "",
 }
+DRAWN_ELSEWHERE = {"setsim", "spectrum", "cka", "chosen", "chosen --figure without"}  # report/test_build draws all
 
 
-@pytest.mark.parametrize("given", FIGURES)
+@pytest.mark.parametrize("given", some_slow(FIGURES, slow=DRAWN_ELSEWHERE))
 def test_a_measure_is_drawn_into_a_file(given, tiny_bert, files, tmp_path):
     out = tmp_path / "figure.svg"
     shown = call(

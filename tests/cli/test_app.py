@@ -375,39 +375,44 @@ def test_a_sigterm_that_python_swallows_is_sent_again(monkeypatch, capfd):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "embed {bert} {tmp}/nope.csv -o {out}",
-        "embed {tmp}/nowhere {txt} -o {out}",
-        "fit {bert} {tmp}/nope.csv -o {out}",
-        "predict {bert} {tmp}/nope.csv -o {out}.csv",
-        "search {bert} {tmp}/nope.csv",
-        "search {tmp}/nowhere {tmp}/nope.csv",
-        "analyze {bert} --pairs {tmp}/nope.csv",
-        "report {bert} --pairs {tmp}/nope.csv -o {tmp}/r.html",
-        "evaluate {tmp}/nowhere",
-        "evaluate {bert} --tasks {tmp}/nope.toml",
-        "compare {tmp}/nope.json {tmp}/nope.json",
-        "train {tmp}/nope.toml",
-    ],
-)
-def test_a_file_that_is_not_there_is_said_before_torch_is_loaded(places, command):
+NOT_THERE = [
+    "embed {bert} {tmp}/nope.csv -o {out}",
+    "embed {tmp}/nowhere {txt} -o {out}",
+    "fit {bert} {tmp}/nope.csv -o {out}",
+    "predict {bert} {tmp}/nope.csv -o {out}.csv",
+    "search {bert} {tmp}/nope.csv",
+    "search {tmp}/nowhere {tmp}/nope.csv",
+    "analyze {bert} --pairs {tmp}/nope.csv",
+    "report {bert} --pairs {tmp}/nope.csv -o {tmp}/r.html",
+    "evaluate {tmp}/nowhere",
+    "evaluate {bert} --tasks {tmp}/nope.toml",
+    "compare {tmp}/nope.json {tmp}/nope.json",
+    "train {tmp}/nope.toml",
+]
+
+
+def test_a_file_that_is_not_there_is_said_before_torch_is_loaded(places):
+    """Each command by the entry point, one after the other in a process that has imported nothing else."""
     code = """
 import sys
 from layerwise.cli.app import main
-try:
-    main()
-finally:
-    print("heavy:", sorted({"torch", "transformers", "sentence_transformers"} & set(sys.modules)), file=sys.stderr)
+for command in sys.argv[1:]:
+    sys.argv = ["layerwise", *command.split()]
+    try:
+        main()
+    except SystemExit as ended:
+        heavy = sorted({"torch", "transformers", "sentence_transformers"} & set(sys.modules))
+        print("exit code", ended.code, heavy, file=sys.stderr, flush=True)
 """
-    words = [sys.executable, "-c", code, *command.format(**places).split()]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    error, heavy = done.stderr.splitlines()
-    assert error.startswith("error: ")
-    assert "no such" in error or "cannot be read" in error
-    assert heavy == "heavy: []"
+    words = [sys.executable, "-c", code, *(command.format(**places) for command in NOT_THERE)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2 * len(NOT_THERE)
+    for command, error, ended in zip(NOT_THERE, lines[::2], lines[1::2], strict=True):
+        assert error.startswith("error: "), command
+        assert "no such" in error or "cannot be read" in error, command
+        assert ended == "exit code 2 []", command
 
 
 # demo

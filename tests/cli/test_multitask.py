@@ -28,6 +28,7 @@ def data(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow  # test_train.py shows it of a training on sentences, which resumes by the same code
 def test_a_training_begun_with_relative_paths_is_resumed_from_any_folder(tiny_bert, data, tmp_path, monkeypatch):
     shutil.copytree(data, tmp_path / "here")
     (tmp_path / "there").mkdir()

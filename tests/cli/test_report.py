@@ -91,6 +91,7 @@ def test_no_path_is_told_but_what_the_user_gave(told, tiny_bert, files, tmp_path
         assert str(place) not in rest
 
 
+@pytest.mark.usefixtures("without_figures")  # report/test_build draws those of two models
 def test_two_models_are_compared_by_names_that_differ(files, tiny_bert, tiny_folders, tmp_path):
     for name in ("one", "two"):
         shutil.copytree(tiny_folders["bert" if name == "one" else "roberta"], tmp_path / name / "model")
@@ -237,6 +238,7 @@ def test_every_layer_on_tasks(tiny_bert, tiny_folders, files, tmp_path, monkeypa
     made = call_json(*evaluate, "--every-layer", "--pooling", "mean", "-o", scored)
     call(*evaluate, "-o", single)
     report = ("report", tiny_bert, "--pairs", files / "graded.csv", "-o", page)
+    monkeypatch.setattr("layerwise.report.build.SECTIONS", {})  # the figures of the measures are drawn above
     call(*report, "--tasks", scored)
     words = words_of(page)
     best = max(range(DEPTH + 1), key=lambda layer: made["matrix"]["scores"][0][layer])

@@ -135,10 +135,10 @@ def test_several_seeds_have_their_mean(tiny_bert, data, tmp_path):
         ("small-sg", "text.txt", []),  # stacked columns, but a text file has one
         ("small-sg-opt", "", []),  # the data folder's own sts/stsb.parquet
         ("small-sscl-progressive", "text.txt", []),
-        ("small-sscl-bert-cls", "text.txt", []),
+        pytest.param("small-sscl-bert-cls", "text.txt", [], marks=pytest.mark.slow),
         ("small-sup", "triples.parquet", ["--columns", "a,b,c"]),
         ("small-lap-sup-eq6", "triples.parquet", ["--columns", "a,b"]),
-        ("bt-sg-opt", "triples.parquet", ["--columns", "a,b"]),
+        pytest.param("bt-sg-opt", "triples.parquet", ["--columns", "a,b"], marks=pytest.mark.slow),
     ],
 )
 def test_recipes_run(recipe, text, more, tiny_bert, data, tmp_path):

@@ -31,6 +31,7 @@ from layerwise.errors import InputError, LayerwiseError, MixError
 from layerwise.model import LayerModel
 from support.commands import assert_one_line, run_main
 from support.forks import Forked
+from support.slow_cases import covering
 from support.tiny import WIDTH, WORDS
 
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=1 + i % 13)) for i in range(23)]
@@ -307,8 +308,7 @@ def test_run_again_does_nothing_twice(tmp_path, tiny_bert, text_file):
     assert contents(tmp_path / "out") == written
 
 
-@pytest.mark.parametrize("format", ["parquet", "npy"])
-@pytest.mark.parametrize("missing", [[0], [1, 3], [4], [0, 1, 2, 3, 4]])
+@pytest.mark.parametrize(("missing", "format"), covering([[0], [1, 3], [4], [0, 1, 2, 3, 4]], ["parquet", "npy"]))
 def test_missing_shards_alone_are_made_again(tmp_path, tiny_bert, text_file, format, missing):
     embed(tiny_bert, text_file, tmp_path / "out", format=format)
     before, written = states(tmp_path / "out"), contents(tmp_path / "out")

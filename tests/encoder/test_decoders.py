@@ -7,6 +7,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise.encoder import LayerEncoder, TappedLayers
 from layerwise.model import LayerModel
+from support.slow_cases import covering
 from support.tiny import DECODERS, DEPTH, SENTENCES, save_decoder
 
 POOLINGS = ["mean", "cls", "max", "last", "weighted-mean", "mean-but-first"]
@@ -93,8 +94,7 @@ def test_nothing_is_cached_for_a_next_token(encoders):
         assert not getattr(encoder.model.config, "use_cache", False), name
 
 
-@pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("mix", ["1 @ last", "1,2 @ mean", "4 @ weighted-mean"])
+@pytest.mark.parametrize(("name", "mix"), covering(DECODERS, ["1 @ last", "1,2 @ mean", "4 @ weighted-mean"]))
 def test_saved_decoders_are_cut_and_load_in_plain_sentence_transformers(encoders, name, mix, tmp_path):
     model = LayerModel(encoders[name], mix)
     model.save(tmp_path / "saved")

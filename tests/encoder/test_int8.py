@@ -112,6 +112,7 @@ def test_another_plan_is_another_digest(graph, tiny_bert):
     assert load(tiny_bert).arithmetic.startswith("onnx-int8-")
 
 
+@pytest.mark.slow  # encoder/test_onnx.py shows it of float graphs
 def test_weights_changed_after_the_first_call_are_seen(tiny_bert, graph):
     encoder = load(tiny_bert)
     before, arithmetic = encoder.encode_layers(SENTENCES), encoder.arithmetic

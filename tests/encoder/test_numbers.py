@@ -12,6 +12,7 @@ from sentence_transformers.sentence_transformer import modules as host
 from layerwise import LayerEncoder, LayerModel, LayerTransformer
 from layerwise.encoder import POOLINGS, TappedLayers, Tokens, UntappedLayers, token_batches
 from layerwise.errors import ModelError
+from support.slow_cases import covering
 from support.tiny import SENTENCES, VOCABULARY, tiny_model, tiny_tokenizer
 
 SIZE = {
@@ -95,8 +96,7 @@ def test_every_layer_is_that_of_the_sentence_alone(name, tmp_path):
     assert isinstance(encoder.reader, UntappedLayers if name in ("xlnet", "longformer") else TappedLayers)
 
 
-@pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.parametrize("mix", ["last", "1,2"])
+@pytest.mark.parametrize(("name", "mix"), covering(RIGHT, ["last", "1,2"]))
 def test_unusual_encoders_are_saved_for_the_host(name, mix, tmp_path):
     model = LayerModel(LayerEncoder(saved(made(RIGHT[name]()), tmp_path / "encoder"), device="cpu"), mix)
     model.save(tmp_path / "saved")

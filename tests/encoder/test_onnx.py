@@ -11,6 +11,7 @@ import torch
 from layerwise import LayerEncoder
 from layerwise.encoder import graphs_folder, layer_encoder
 from layerwise.errors import InputError, LayerwiseError, MissingExtraError, ModelError
+from support.slow_cases import some_slow
 from support.tiny import DEPTH, SENTENCES, WIDTH, WORDS
 
 onnx = pytest.importorskip("onnx")
@@ -66,7 +67,10 @@ def exports(monkeypatch) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "choice"),
-    [*(("bert", choice) for choice in CHOICES), ("mpnet", "all"), ("modernbert", "all"), ("modernbert", "last")],
+    some_slow(
+        [*(("bert", choice) for choice in CHOICES), ("mpnet", "all"), ("modernbert", "all"), ("modernbert", "last")],
+        slow=[("bert", "last"), ("modernbert", "all")],
+    ),
 )
 def test_onnx_gives_torchs_numbers_whatever_the_batch(name, choice, tiny_folders):
     options, poolings = CHOICES[choice]
@@ -155,7 +159,10 @@ def replace_by_another_graph(path) -> None:
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
 
 
-@pytest.mark.parametrize("damage", [cut, empty, fill_with_text, replace_by_another_graph, change_a_weight])
+DAMAGES = [cut, empty, fill_with_text, replace_by_another_graph, change_a_weight]
+
+
+@pytest.mark.parametrize("damage", some_slow(DAMAGES, slow=[empty, fill_with_text]))
 def test_a_damaged_graph_is_refused_and_exported_again(damage, tiny_bert, graph, exports, caplog):
     damage(graph)
     expected = LayerEncoder(tiny_bert, device="cpu").encode_layers(SENTENCES)

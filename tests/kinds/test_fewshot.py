@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score
 
 from layerwise.errors import InputError
 from layerwise.kinds import prepare
-from layerwise.kinds.fewshot import few_shot_draws
+from layerwise.kinds.fewshot import _figures, few_shot_draws
 from support.kind_rows import random_vectors, rows_of, score
 
 
@@ -58,6 +58,15 @@ def test_figures_are_scikit_learns_on_these_draws():
     assert outcome.items == pytest.approx(np.mean(right, axis=0))
     assert "ap" not in outcome.figures
     assert "ap" in score(prepare(some_rows(("a", "b"))), vectors).figures
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30))
+def test_f1_is_scikit_learns(rows):
+    gold, predicted = np.array(rows).T
+    figures = _figures(gold, predicted)
+    for average in ("macro", "weighted"):
+        expected = f1_score(gold, predicted, average=average, zero_division=0)
+        assert figures[f"f1_{average}"] == pytest.approx(expected, abs=1e-12)
 
 
 def test_only_drawn_and_tested_rows_are_embedded():

@@ -17,6 +17,7 @@ from layerwise.mixes import AttentionNetwork, LayerAttention
 from layerwise.model import is_native
 from layerwise.search import LayerSearch, chosen_model, model_notes
 from support.attention import network_of
+from support.slow_cases import covering
 from support.tiny import DEPTH, SENTENCES, WIDTH
 
 TEXTS = [
@@ -232,14 +233,16 @@ def test_a_model_equals_loops_over_its_views(text, tiny_bert):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * max(1, expected.abs().max().item()))
 
 
-@pytest.mark.parametrize("architecture", ["bert", "modernbert", "distilbert"])
 @pytest.mark.parametrize(
-    "text",
-    [
-        "attention(cls, mean)",
-        "attention(cls, mean, last=cls, scores=ratio)",
-        'attention(mask in means, mean in "In short, {text} is {mask}", last=mask in means)',
-    ],
+    ("architecture", "text"),
+    covering(
+        ["bert", "modernbert", "distilbert"],
+        [
+            "attention(cls, mean)",
+            "attention(cls, mean, last=cls, scores=ratio)",
+            'attention(mask in means, mean in "In short, {text} is {mask}", last=mask in means)',
+        ],
+    ),
 )
 def test_a_saved_attention_gives_the_same_embeddings(text, architecture, tiny_folders, sentences, tmp_path):
     heads = [Head(torch.randn(8, parse_mix(text).width(WIDTH), generator=torch.Generator().manual_seed(1)) / 8)]

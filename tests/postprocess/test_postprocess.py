@@ -136,11 +136,12 @@ def test_a_flow_can_be_undone_and_knows_its_determinant(coupling, seed, width):
             parameter.normal_(0, 0.5)
     x = torch.randn(4, width, dtype=torch.float64)
     outcome, log_det = network.with_log_det(x)
-    torch.testing.assert_close(network.inverse(outcome), x, rtol=0, atol=1e-9)
     torch.testing.assert_close(network(x[None])[0], outcome)
-    for row in range(len(x)):
+    for row, inverse in enumerate(network.inverse(outcome)):
         jacobian = torch.autograd.functional.jacobian(lambda v: network(v[None])[0], x[row])
-        torch.testing.assert_close(torch.linalg.slogdet(jacobian)[1], log_det[row], rtol=0, atol=1e-9)
+        allowed = max(1e-9, 1e-13 * torch.linalg.cond(jacobian).item())  # a few draws are near to singular
+        torch.testing.assert_close(inverse, x[row], rtol=0, atol=allowed)
+        torch.testing.assert_close(torch.linalg.slogdet(jacobian)[1], log_det[row], rtol=0, atol=allowed)
 
 
 def test_the_likelihood_is_a_density():

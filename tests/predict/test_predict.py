@@ -22,6 +22,7 @@ from layerwise.train.multitask.student import build_student
 from support.commands import refused
 from support.multitasking import RECIPE, read, recipe, save_tasks, task, train_tasks
 from support.row_files import write
+from support.slow_cases import covering
 from support.tiny import SENTENCES, WORDS
 
 PAIRS = list(zip(SENTENCES, SENTENCES[::-1], strict=True))
@@ -126,8 +127,9 @@ def test_rows_go_through_a_head_in_parts(predictor, monkeypatch):
     np.testing.assert_allclose(parts.probabilities, whole.probabilities, atol=1e-6)
 
 
-@pytest.mark.parametrize("pooler", ["last @ cls", "2 @ mean", "attention(cls, mean)"])
-@pytest.mark.parametrize("head", ["none", "linear"])
+@pytest.mark.parametrize(
+    ("pooler", "head"), covering(["last @ cls", "2 @ mean", "attention(cls, mean)"], ["none", "linear"])
+)
 def test_saved_and_loaded_predicts_exactly_the_same(data, tiny_bert, tmp_path, pooler, head):
     what = recipe(*tasks(data), steps=2, model={"pooler": pooler, "head": head})
     before = train_tasks(what, tmp_path / "run", encoder=LayerEncoder(tiny_bert, device="cpu")).model

@@ -59,8 +59,12 @@ def page_file(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("look", "scheme"),
-    [({}, "light"), ({"width": 700}, "dark"), (PHONE, "light"), ({**PHONE, "width": 320}, "dark")],
-    ids=["1280", "700", "390", "320"],
+    [
+        pytest.param({}, "light", id="1280"),
+        pytest.param({"width": 700}, "dark", id="700", marks=pytest.mark.slow),
+        pytest.param(PHONE, "light", id="390", marks=pytest.mark.slow),
+        pytest.param({**PHONE, "width": 320}, "dark", id="320"),
+    ],
 )
 def test_quiet_drawn_and_inside_the_window(browser, page_file, look, scheme):
     with opened(browser, page_file, scheme=scheme, **look) as (tab, log):
@@ -143,7 +147,7 @@ def test_a_script_inside_a_drawing_is_not_run(browser, tmp_path):
         assert any("Content Security Policy" in problem for problem in log.problems)  # and the driver notices
 
 
-@pytest.mark.parametrize("look", [{}, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("look", [pytest.param({}, id="wide"), pytest.param(PHONE, id="phone", marks=pytest.mark.slow)])
 def test_dark_is_dark_and_all_text_has_contrast(browser, page_file, look):
     colours = {}
     for scheme in ("light", "dark"):
@@ -157,7 +161,7 @@ def test_dark_is_dark_and_all_text_has_contrast(browser, page_file, look):
     assert colours["light"][1] != colours["dark"][1]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_the_toggle_changes_the_theme_and_it_is_kept(browser, page_file, scheme):
     paper = "getComputedStyle(document.documentElement).backgroundColor"
     other = {"light": "dark", "dark": "light"}[scheme]

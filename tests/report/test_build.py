@@ -46,9 +46,10 @@ from layerwise.report import (
     report_data,
 )
 from layerwise.report.answer import answer, headline
-from layerwise.report.build import layer_table, pair_explorer, section
+from layerwise.report.build import layer_table, pair_explorer, section, sections
 from layerwise.report.page import page_html
 from layerwise.report.pair_words import word_terms
+from layerwise.report.smoothing import smoothing_answer
 from layerwise.search import Choice, Gain, Verdict
 from layerwise.train import load_recipe
 from support.attention import network_of
@@ -392,11 +393,11 @@ def test_sections_of_one_model_and_of_two(found, shallow):
 
 def test_views_have_a_section_of_their_own_after_the_search(found):
     views = measure_views(found.subject, [named_prompt("means")], seed=1)
-    page = build_page(ReportData(found, views=views))
-    ids = [one.id for one in page.sections]
-    assert ids.index("views") == ids.index("search") + 1
-    (figure,) = page.sections[ids.index("views")].figures
-    assert page.sections[ids.index("views")].text == str(views.verdict)
+    few = replace(found, values={name: found.values[name] for name in ("chosen", "geometry")})
+    drawn = {one.id: one for one in sections(ReportData(few, views=views))}
+    assert list(drawn) == ["search", "views", "space"]
+    (figure,) = drawn["views"].figures
+    assert drawn["views"].text == str(views.verdict)
     assert str(views.search.best_.mix) in figure.note
     for name, scores in views.search.singles_.items():
         value = f"{100 * scores[2]:.4g}".replace("-", "−")
@@ -432,7 +433,7 @@ def smoothed(found, tokens, layers, scores=None, choice=UNSURE):
     told = with_value(told, "toksim", TokSim(np.array(tokens), 10))
     told = with_value(told, "setsim", SetSim(("cls", "mean"), np.array([[0.0] * DEPTH, layers]), 10))
     curve = None if scores is None else LayerScores(("mean",), np.array([scores]), "4 @ mean", "mean", scores[-1], 9)
-    return section(ReportData(with_value(told, "scores", curve)), "smoothing").text
+    return smoothing_answer(ReportData(with_value(told, "scores", curve)))
 
 
 def test_over_smoothing_is_answered_with_its_degree_and_what_follows(found):

@@ -13,6 +13,7 @@ from layerwise.mixes import LayerSet
 from layerwise.search import JointProblem, KindProblem, LayerSearch, SearchTask, Space, make_problems
 from layerwise.search.spaces import layers_of, membership
 from support.kind_rows import rows_of
+from support.slow_cases import covering
 
 LAYERS, WIDTH, COUNT = 4, 6, 60
 TEXTS = [f"text {n}" for n in range(COUNT)]
@@ -60,8 +61,7 @@ def problem_of(kind, *, normalize=False):
     return KindProblem(task, views, rows_by_kind()[kind].task.metric, normalize)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(("kind", "normalize"), covering(KINDS, [False, True]))
 def test_every_set_is_scored_as_its_embeddings_are(kind, normalize):
     problem, rows = problem_of(kind, normalize=normalize), rows_by_kind()[kind]
     masks, scores = problem.scan(Space())

@@ -208,6 +208,7 @@ def serve() -> None:
         return os.waitstatus_to_exitcode(status) if done else None
 
     gc.freeze()  # as in conftest.py
+    gc.enable()
     sys.path[0] = ""
     for line in sys.stdin:
         asked = json.loads(line)

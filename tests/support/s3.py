@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,15 @@ class S3Server:
         }
 
     def client(self, service: str, **keys: str):
+        own = {f"aws_{name}": os.environ[f"AWS_{name.upper()}"] for name in ("access_key_id", "secret_access_key")}
+        return self._session.client(service, endpoint_url=self.url, region_name="us-east-1", **own | keys)
+
+    @cached_property
+    def _session(self):
+        """One for all clients: each session reads the files that describe S3 anew."""
         import boto3
 
-        return boto3.Session().client(service, endpoint_url=self.url, region_name="us-east-1", **keys)
+        return boto3.Session()
 
     @contextmanager
     def with_users(self) -> Iterator["User"]:

@@ -15,6 +15,7 @@ from layerwise.train import read_corpus, read_metrics
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.loop.callbacks import MetricsFile
 from layerwise.train.loop.checkpoints import last_checkpoint
+from support.slow_cases import covering, some_slow
 from support.training import (
     encoder_of,
     recipe,
@@ -132,7 +133,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", some_slow(BROKEN, slow={"masked words", "chunks"}))
 def test_killed_and_resumed_equals_uninterrupted(run, tmp_path, name):
     what, corpus = BROKEN[name], texts(26)  # four batches an epoch, the last of two rows
     whole = run(what, corpus, seed=1)
@@ -161,8 +162,7 @@ def test_a_clock_that_goes_back_changes_nothing(run, tmp_path, monkeypatch):
     assert same_weights(resumed, whole)
 
 
-@pytest.mark.parametrize("every", [4, 5])
-@pytest.mark.parametrize("rows", [None, 20])
+@pytest.mark.parametrize(("every", "rows"), covering([4, 5], [None, 20]))
 def test_a_streamed_training_goes_on_in_the_right_pass(run, tmp_path, every, rows):
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(said(20)))

@@ -14,6 +14,7 @@ from layerwise.model import LayerModel
 from layerwise.train.contrastive.decoders import add_lora, attend_both_ways, merge_lora
 from layerwise.train.contrastive.prompted import prompt_of, training_tokenizer
 from layerwise.train.loop.student import dropout_set, set_dropout
+from support.slow_cases import covering, some_slow
 from support.tiny import SENTENCES, save_decoder
 from support.training import encoder_of, losses, recipe, texts, train_recipe
 
@@ -32,8 +33,8 @@ BOTH_WAYS = {"attention": "bidirectional"}
 @pytest.mark.parametrize(
     ("pooler", "model"),
     [
-        *((pooler, {}) for pooler in POOLERS),
-        *((pooler, model) for pooler in ("last @ mean in echo", "last @ last") for model in (LORA, BOTH_WAYS)),
+        *some_slow(((pooler, {}) for pooler in POOLERS), slow=[("last @ mean", {}), ("last @ last", {})]),
+        *covering(["last @ mean in echo", "last @ last"], [LORA, BOTH_WAYS]),
     ],
 )
 def test_every_pooler_of_a_decoder_learns(llama, tmp_path, pooler, model):

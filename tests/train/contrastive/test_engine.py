@@ -22,6 +22,7 @@ from layerwise.train.contrastive.prompted import prompt_of, training_tokenizer
 from layerwise.train.contrastive.student import build_student
 from layerwise.train.contrastive.terms import FrozenSettings
 from layerwise.train.loop.grad_cache import cached_backward
+from support.slow_cases import covering, some_slow
 from support.tiny import SENTENCES, WIDTH
 from support.training import (
     encoder_of,
@@ -97,6 +98,15 @@ POOLERS = [
     ('last @ mean in "the rain said {text} over text"', "none"),
     ("views(2,4 @ mask in means; 3 @ mean in means; unit)", "none"),
 ]
+COVERED = {  # by other poolers: each pooling, prompt, set of layers, form of attention and head is still trained
+    ("last @ cls", "none"),
+    ("last @ mean", "none"),
+    ("last @ cls | last @ mean", "none"),
+    ("attention(cls, cls)", "none"),
+    ("attention(mean, mean)", "none"),
+    ("attention(cls, mean, last=cls)", "none"),
+    ("last @ mask in means", "none"),
+}
 
 
 def learns(trained):
@@ -105,7 +115,10 @@ def learns(trained):
     assert sum(found[-3:]) < 0.97 * sum(found[:3]), found
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+ALIKE = {"info-nce of pairs", "sg base", "sg opt1", "sg opt3", "sscl progressive", "sscl of itself"}
+
+
+@pytest.mark.parametrize("name", some_slow(OBJECTIVES, slow=ALIKE))
 def test_every_objective_learns(run, name):
     *terms, columns = (*OBJECTIVES[name], 1) if not isinstance(OBJECTIVES[name][-1], int) else OBJECTIVES[name]
     trained = run(recipe(*terms, columns=columns, steps=12, learning_rate=2e-3), texts(8, columns))
@@ -115,7 +128,7 @@ def test_every_objective_learns(run, name):
         assert parts == pytest.approx(losses(trained), rel=1e-4)
 
 
-@pytest.mark.parametrize(("pooler", "head"), POOLERS)
+@pytest.mark.parametrize(("pooler", "head"), some_slow(POOLERS, slow=COVERED))
 def test_every_pooler_learns(run, pooler, head):
     model = {"pooler": pooler, "head": head, "width": 8 if head == "linear" else None}
     model |= {"dropout": 0.02} if head == "mlp-bn" else {}  # batch norm of eight rows makes much of noise
@@ -125,7 +138,12 @@ def test_every_pooler_learns(run, pooler, head):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"similarities": "list-mle", "vectors": 0.0}, {"similarities": "none", "vectors": 2.0}]
+    "options",
+    [
+        {},
+        {"similarities": "list-mle", "vectors": 0.0},
+        pytest.param({"similarities": "none", "vectors": 2.0}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_student_comes_nearer_to_its_teacher(run, tiny_folders, options):
     teacher = LayerModel.load(tiny_folders["roberta"], device="cpu")
@@ -302,8 +320,7 @@ def test_frozen_embeddings_stay(run, folder):
     assert not any(same[name] for name in same if name.endswith("output.dense.weight"))
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-@pytest.mark.parametrize("column", [0, 1])
+@pytest.mark.parametrize(("pooling", "column"), covering(["mean", "cls", "max"], [0, 1]))
 def test_views_kept_are_those_of_a_copy_that_runs_along(folder, pooling, column):
     encoder, corpus = encoder_of(folder), texts(16, 2)
     settings = FrozenSettings(pooling, "1-3", column)
@@ -347,7 +364,7 @@ CACHED = {
 }
 
 
-@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("name", some_slow(CACHED, slow={"pairs"}))
 def test_gradient_caching_equals_the_plain_step(folder, name):
     what, columns = CACHED[name]
     encoder, corpus = encoder_of(folder), texts(4, columns)
@@ -454,12 +471,12 @@ def test_facts_and_the_text_are_recorded(run, data, tmp_path):
 @pytest.mark.parametrize(
     "model",
     [
-        {"pooler": "last @ mean"},
+        pytest.param({"pooler": "last @ mean"}, marks=pytest.mark.slow),  # as the two heads below
         {"pooler": "last @ cls", "head": "mlp", "keep_head": True},
         {"pooler": "first-last @ mean", "head": "linear", "width": 5, "keep_head": True},
         {"pooler": "last @ cls", "head": "mlp-bn"},
         {"pooler": "attention(cls, mean)", "inference": "last @ cls"},
-        {"pooler": "attention(cls, mean, last=cls)"},
+        pytest.param({"pooler": "attention(cls, mean, last=cls)"}, marks=pytest.mark.slow),
         {"pooler": "last @ cls | last @ mean"},
     ],
 )

@@ -9,6 +9,7 @@ from layerwise.model import LayerModel
 from layerwise.objectives import exit_contrast, exit_distillation
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.contrastive.student import build_student
+from support.slow_cases import covering
 from support.tiny import SENTENCES
 from support.training import (
     encoder_of,
@@ -33,8 +34,10 @@ def data(tmp_path_factory):
     return str(save_dev(tmp_path_factory.mktemp("data")))
 
 
-@pytest.mark.parametrize("options", [{}, {"contrast": 0.0}, {"teacher": 0.0}])
-@pytest.mark.parametrize("pooler", ["last @ mean", "last @ mask in means"])
+@pytest.mark.parametrize(
+    ("options", "pooler"),
+    covering([{}, {"contrast": 0.0}, {"teacher": 0.0}], ["last @ mean", "last @ mask in means"]),
+)
 def test_exits_learn(folder, tmp_path, options, pooler):
     beside = [] if options.get("contrast") == 0 else [term("info-nce")]  # which moves the teacher
     what = recipe(*beside, term("exits", **EXITS, **options), model={"pooler": pooler}, steps=12, learning_rate=2e-3)

@@ -316,7 +316,7 @@ def test_a_training_by_gradient_caching_has_the_losses_of_the_plain_one(data, ru
 @pytest.mark.parametrize(
     ("name", "steps", "more"),
     [
-        ("mood", 50, {"head": "linear"}),
+        pytest.param("mood", 50, {"head": "linear"}, marks=pytest.mark.slow),  # as with the contrast below
         pytest.param("mood", 50, {"head": "mlp", "loss": "binary"}, marks=pytest.mark.slow),
         ("mood", 50, {"contrast": 0.1, "contrast_dropout": 0.2}),
         pytest.param("same", 90, {"features": "concat", "head": "mlp"}, marks=pytest.mark.slow),
@@ -340,7 +340,9 @@ def test_every_head_feature_and_loss_learns(data, run, name, steps, more):
     [
         ({"iteration": "padding", "weights": "inverse-size"}, {}),
         ({"iteration": "truncating", "weights": "learned"}, {"pooler": "attention(cls, mean)"}),
-        ({"iteration": "proportional"}, {"pooler": "first-last @ mean", "head": "mlp"}),
+        pytest.param(
+            {"iteration": "proportional"}, {"pooler": "first-last @ mean", "head": "mlp"}, marks=pytest.mark.slow
+        ),  # broken off and resumed below
         ({"iteration": "temperature", "temperature": 2.0}, {"pooler": "last @ cls | last @ mean"}),
     ],
 )

@@ -1,0 +1,30 @@
+"""Parametrisations of which `make test` runs a part that covers them; the rest is slow, for `make test-all`."""
+
+from collections.abc import Container, Iterable, Sequence
+from itertools import product
+
+import pytest
+
+
+def some_slow(cases: Iterable, *, slow: Container) -> list:
+    """The cases in their order; those named are slow."""
+    return [_case(case, is_slow=case in slow) for case in cases]
+
+
+def most_slow(cases: Iterable, *, now: Container) -> list:
+    """The cases in their order; all but those named are slow."""
+    return [_case(case, is_slow=case not in now) for case in cases]
+
+
+def covering(*axes: Iterable) -> list:
+    """All combinations of values; enough of them that each value occurs are not slow."""
+    values = [list(axis) for axis in axes]
+    count = max(map(len, values))
+    now = {tuple(number % len(axis) for axis in values) for number in range(count)}
+    numbers = product(*(range(len(axis)) for axis in values))
+    return [_case(tuple(axis[n] for axis, n in zip(values, place, strict=True)), place not in now) for place in numbers]
+
+
+def _case(case: object, is_slow: bool) -> object:
+    values: Sequence = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=pytest.mark.slow if is_slow else ())
