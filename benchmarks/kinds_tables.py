@@ -28,6 +28,11 @@ def _scaled(scale: float) -> str:
     return "" if scale == 1 else f", {scale:g} times as many rows"
 
 
+def _where(model: dict[str, Any]) -> str:
+    device = model.get("machine", {}).get("device")
+    return f"an {device} beside other work" if device else "a shared machine of two cores"
+
+
 def _set(layers: list[int]) -> str:
     return ",".join(map(str, layers))
 
@@ -91,7 +96,5 @@ def kinds_gains() -> str:
             cells = (task, row["kind"], sizes, _points(row["last"]), _gain(row["sts_gain"]), _sign(row["sts_gain"]))
             lines.append(f"| {' | '.join((*cells, _set(row['own_set']), _gain(row['own_gain']), use))} |")
         seconds = sum(row["seconds"] for row in model["tasks"].values())
-        parts.append(
-            "\n".join(lines) + f"\n\nAll of it took {seconds / 60:.0f} minutes on a shared machine of two cores."
-        )
+        parts.append("\n".join(lines) + f"\n\nAll of it took {seconds / 60:.0f} minutes on {_where(model)}.")
     return "\n\n".join(parts) + "\n"

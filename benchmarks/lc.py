@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from layers import encoders
 from layerwise import LayerEncoder, LayerSearch
 from layerwise.search import dropout_passes, fixed_mixes
-from measure import RESULTS, model_folder, shared_folder, write_result
+from measure import RESULTS, shared_folder, write_result
 
 SETS = {"sts12": None, "sts13": None, "sts14": None, "sts15": None, "sts16": None, "stsb": "test", "sick": "test"}
 DEV, SPLITS, SENTENCES = 350, 5, 1000
@@ -74,7 +74,7 @@ def main() -> None:
     """Measure the named encoders, or all."""
     path = RESULTS / "lc_sts.json"
     known = json.loads(path.read_text())["encoders"] if path.exists() else {}
-    folders = encoders() | {"all-MiniLM-L6-v2": model_folder("all-MiniLM-L6-v2")}
+    folders = encoders()
     for name in [name for name in sys.argv[1:] if name in folders] or list(folders):
         encoder = LayerEncoder(folders[name])
         before = known.get(name) if "--unlabelled" in sys.argv else None

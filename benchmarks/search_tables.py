@@ -1,6 +1,7 @@
 """The tables on the verdict of a search and on views, from verdict.json and views-*.json of benchmarks/results."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -67,6 +68,15 @@ def _size(rows: list[dict], task: str) -> str:
     return f"{next(row['population'] for row in rows if row['task'] == task):,}"
 
 
+_CHOSEN = {
+    "views-dev-SmolLM2-135M-Instruct": "SmolLM2-135M-Instruct",
+    "views-dev-wiki-mlm-12x384": "wiki-mlm-12x384",
+    "views-dev-trained-mask": "wiki-mlm-12x384, trained",
+    "views-all-MiniLM-L6-v2": "all-MiniLM-L6-v2",
+    "views-all-mpnet-base-v2": "all-mpnet-base-v2",
+}
+_MODELS = ("views-resampled-SmolLM2-135M-Instruct", "views-wiki-mlm-12x384", "views-all-mpnet-base-v2")
+_LESS = {"as they are": "as they are", "8, A": "less mean and 8, text A"}
 _ONCE = ("last layer", "as they are", "mean, A", "8, A", "mean, B", "8, B")
 _COLUMNS = ("as they are", "mean, A", "8, A", "mean, B", "8, B")
 
@@ -102,19 +112,39 @@ def views_table() -> str:
     )
 
 
+def models_table() -> str:
+    """What views are worth with 30 resamples, set by set: the last layer and the best of what was measured."""
+    sets = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+    lines = [f"| model, views | {' | '.join(sets)} | avg |", "|---|" + "---|" * (len(sets) + 1)]
+    for file in _MODELS:
+        result = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
+        for label in ("layers, mean of the tokens", "one prompt, one pass", "all prompts"):
+            for column in ("as they are", "8, A"):
+                cells = result["rows"][label].get(column, {})
+                lines.append(_by_set(f"{result['model']}, {label}, {_LESS[column]}", cells, sets, "test"))
+        plain = result["rows"]["layers, mean of the tokens"]["as they are"]
+        lines.append(_by_set(f"{result['model']}, last layer", plain, sets, "last"))
+    return "\n".join(lines) + (
+        "\n\nSpearman × 100; 350 pairs of each set choose, its others report, mean of 5 splits, views "
+        "counted by 30 resamples of the choosing pairs. Empty: not finished in the time on the H200. "
+        f"(`benchmarks/views.py`, {', '.join(f'`{file}.json`' for file in _MODELS)}.)\n"
+    )
+
+
 def chosen_once_table() -> str:
     """What views are worth that the pairs of STS-B dev chose, once for all seven sets."""
     heads = ("last layer", "as they are", "less mean, A", "less mean and 8, A", "less mean, B", "less 8, B")
     lines = [f"| model | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
-    for file in ("views-dev-SmolLM2-135M-Instruct", "views-dev-wiki-mlm-12x384", "views-all-MiniLM-L6-v2"):
-        result = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
-        scores = [100 * mean(cell["test"] for cell in result["dev"][name].values()) for name in _ONCE]
-        lines.append(f"| {result['model']} | {' | '.join(f'{score:.1f}' for score in scores)} |")
+    for file, name in _CHOSEN.items():
+        chosen = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["dev"]
+        scores = [_points(chosen[column]) if column in chosen else "" for column in _ONCE]
+        lines.append(f"| {name} | {' | '.join(scores)} |")
     return "\n".join(lines) + (
         "\n\nSpearman × 100, average of the seven STS sets, all their pairs; the 306 pairs of STS-B dev that share no "
         "sentence with them choose among all prompts and poolings, once. One run each: there is nothing random but 30 "
-        "resamples of those pairs. (`benchmarks/views.py` on an H200, raw results: `views-dev-*.json`, "
-        "`views-all-MiniLM-L6-v2.json`.)\n"
+        "resamples of those pairs. The trained model is the row *mask of a prompt, SimCSE* of "
+        "[train](train.md#from-the-mask-of-a-prompt), seed 0. (`benchmarks/views.py` on an H200, raw results: "
+        f"{', '.join(f'`{file}.json`' for file in _CHOSEN)}.)\n"
     )
 
 
@@ -166,6 +196,17 @@ def unlabelled_views_table() -> str:
         "Wikipedia sentences, neighbours among 1,000 sentences of news articles; none is in the seven sets. "
         f"({', '.join(f'`{file}.json`' for file in _BOTH)}.)\n"
     )
+
+
+def _points(cells: dict) -> str:
+    return f"{100 * mean(cell['test'] for cell in cells.values()):.1f}"
+
+
+def _by_set(label: str, cells: dict, sets: Sequence[str], key: str) -> str:
+    """A line of a table by set; the average only where all sets are there."""
+    scores = [f"{100 * cells[name][key]:.1f}" if name in cells else "" for name in sets]
+    average = f"{100 * mean(cells[name][key] for name in sets):.1f}" if all(scores) else ""
+    return f"| {label} | {' | '.join([*scores, average])} |"
 
 
 def _bags(result: dict) -> str:

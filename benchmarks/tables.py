@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, median, stdev
 
+from embed_tables import embed_gpu_table
 from evaluation_tables import (
     baselines_table,
     quality_table,
@@ -29,11 +30,13 @@ from search_tables import (
     chosen_once_table,
     elsewhere_table,
     few_pairs_table,
+    models_table,
     unlabelled_views_table,
     verdict_table,
     views_table,
 )
 from training_tables import (
+    exits_table,
     layers_table,
     printed_table,
     prompts_table,
@@ -303,6 +306,7 @@ def attacks_table() -> str:
 
 TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "embed-results": (["docs/embed.md"], embed_table),
+    "embed-gpu": (["docs/embed.md"], embed_gpu_table),
     "lc-summary": (["docs/benchmarks/README.md"], lc_summary),
     "paper-bert-lc": (["docs/background/bert-lc.md"], bert_lc_table),
     "paper-sg-bert": (["docs/background/sg-bert.md"], sg_bert_table),
@@ -314,6 +318,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "serve-speed": (["docs/serving.md"], serve_table),
     "serve-load": (["docs/serving.md"], serve_load_table),
     "views-results": (["docs/views.md"], views_table),
+    "views-models": (["docs/views.md"], models_table),
     "views-once": (["docs/views.md"], chosen_once_table),
     "views-few": (["docs/views.md"], few_pairs_table),
     "views-elsewhere": (["docs/views.md"], elsewhere_table),
@@ -332,6 +337,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "training-results": (["docs/train.md"], training_table),
     "prompt-training": (["docs/train.md"], prompts_table),
     "prompt-training-printed": (["docs/train.md"], printed_table),
+    "prompt-exits": (["docs/train.md"], exits_table),
     "smoothing-results": (["docs/train.md"], smoothing_table),
     "training-layers": (["docs/tutorials/training-with-layers.md"], layers_table),
     "training-search": (["docs/train.md"], trials_table),

@@ -91,8 +91,8 @@ def prompts_table() -> str:
         "wiki-mlm-12x384, Spearman × 100, all pairs of the test parts; checkpoints picked on the dev split of STS-B; "
         "the last two sets are outside STS and chose nothing. Wikipedia: 200,000 sentences, none of them in the test "
         "sets, 1,500 steps of 128; NLI: 55,356 triples, some of whose sentences are in the test sets too (in STS-12 "
-        f"369, STS-15 384, STS-B 256, SICK-R 522). At most {seconds:.0f} s on an H200 beside eight other processes, "
-        "without CUDA graphs (`benchmarks/training_views.py`; rows of its list that are not here were not run)."
+        f"369, STS-15 384, STS-B 256, SICK-R 522). At most {seconds:.0f} s on an H200 beside up to twelve other "
+        "processes (`benchmarks/training_views.py`; rows of its list that are neither here nor below were not run)."
     )
     return table([*HEAD[:-1], "Twitter URL", "BIOSSES", "seeds"], lines) + f"\n{note}\n"
 
@@ -102,17 +102,36 @@ def printed_table() -> str:
     text = (RESULTS / PRINTED).read_text(encoding="utf-8")
     found = re.findall(r"^(\S+) 0: dev (\S+) @ (\d+), test (\S+) ", text, flags=re.MULTILINE)
     scores = {name: (dev, step, test) for name, dev, step, test in found}
+    measured = {run["row"] for run in read("training-views")["runs"]}
     lines = [
         [f"{row.label} ({_LABELS[row.labels]})", scores[name][2], scores[name][0], scores[name][1]]
         for name, row in PROMPT_ROWS.items()
-        if name in scores
+        if name in scores and name not in measured
     ]
     note = (
-        "The same protocol in a later run, one seed: what it printed, for the files of its sets were lost with the "
+        "The same protocol in another run, one seed: what it printed, for the files of its sets were lost with the "
         f"machine (`results/{PRINTED}`). Students taught by models at 4,000 steps of 512 were not finished in their "
         "time but for that of 3 blocks. Differences below a point mean little."
     )
     return table(["", "avg", "dev", "at step"], lines) + f"\n{note}\n"
+
+
+def exits_table() -> str:
+    """Every exit of one model, trained for all of them."""
+    run = read("training-exits")
+    widths = {"full": 0, "half": 192, "quarter": 96}
+    scores = {place: found["average"] for place, found in run["exits"].items()}
+    lines = [
+        [f"{blocks} of 12 blocks", *(f"{scores[f'{blocks}x{width}']:.1f}" for width in widths.values())]
+        for blocks in (3, 6, 9, 12)
+    ]
+    note = (
+        f"One model trained so that each exit is an embedding (recipe `small-prompt-exits`, 1,500 steps, seed "
+        f"{run['seed']}), average of the seven STS sets; {run['seconds']:.0f} s on an H200 beside twelve other "
+        f"processes, {run['memory_gib']:.1f} GiB (`results/training-exits.json`). Models trained for one exit alone, "
+        "and cuts of a model without such training, were not finished beside it."
+    )
+    return table(["", *(f"{name} width" for name in widths)], lines) + f"\n{note}\n"
 
 
 def smoothing_table() -> str:

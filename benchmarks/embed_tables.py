@@ -1,0 +1,35 @@
+"""The table of `embed` on a GPU, from embed_gpu.json."""
+
+from evaluation_tables import read, table
+
+_NAMES = {
+    "layerwise, 65536 tokens": "`encode`, batches of 65,536 tokens (the default)",
+    "layerwise, 32768 tokens": "`encode`, batches of 32,768 tokens",
+    "layerwise, layer 6 of 12": "`encode`, layer 6 of 12",
+    "layerwise, all 13 layers": "views of all 13 layers",
+    "layerwise embed, file to Parquet shards": "`layerwise embed`, file to shards",
+    "layerwise, texts of 256 tokens": "`encode`, texts of 256 tokens",
+}
+
+
+def embed_gpu_table() -> str:
+    """Sentences a second on a GPU, as shares of the bare pass of the model, and where the time goes."""
+    result = read("embed_gpu")
+    speeds, parts = result["sentences_per_second"], dict(result["seconds_of_each_part"])
+    short, long = result["bare_forward_1024x32"], result["bare_forward_256x256"]
+    lines = [
+        [label, f"{speeds[name]:,.0f}", f"{speeds[name] / (long if '256' in label else short):.2f}"]
+        for name, label in _NAMES.items()
+    ]
+    theirs = max((name for name in speeds if name.startswith("sentence")), key=speeds.__getitem__)
+    lines.append([theirs, f"{speeds[theirs]:,.0f}", f"{speeds[theirs] / short:.2f}"])
+    batches = parts.pop("batches")
+    where = "; ".join(f"{name} {seconds:.2f} s" for name, seconds in parts.items())
+    note = (
+        f"BERT 12 x 768 in bfloat16 on one {result['device']} with 16 cores, {result['rows']:,} Wikipedia sentences of "
+        f"{result['mean_tokens']:.0f} tokens, tokenising included; median of "
+        f"{len(result['seconds']['layerwise, 65536 tokens'])} interleaved repeats. The bare pass, nothing padded and "
+        f"nothing copied: {short:,.0f} sentences/s at 1,024 × 32 tokens, {long:,.0f} texts/s at 256 × 256. Each part "
+        f"of `embed` alone, which overlap on the way: {where}; {batches} batches. (`benchmarks/embed_gpu.py`.)"
+    )
+    return table(["", "sentences/s", "of the bare pass"], lines) + f"\n{note}\n"
