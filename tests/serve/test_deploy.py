@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_the_container_runs_our_command(monkeypatch):
     for line in instruction("COPY"):
         *sources, _ = line.split()
         assert all((root / source).exists() for source in sources)
+
+
+def test_hadolint_finds_nothing_in_the_dockerfile():
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([hadolint, "--no-color", DEPLOY / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_container_has_the_torch_of_the_constraints():
+    (pin,) = re.findall(r"^torch==\S+$", (DEPLOY.parent / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert f" {pin} " in " ".join(instruction("RUN"))
 
 
 def test_the_health_check_of_the_container_runs(server):
