@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from layerwise import LayerModel
 from layerwise.cli.app import main
 from layerwise.train import ContrastiveJob, MultitaskJob, train
 from support import multitasking
@@ -210,6 +212,43 @@ def test_torchrun_launches_the_command(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(json.loads(done.stdout)["models"]) == 2
+
+
+@pytest.mark.slow
+def test_two_nodes_train_what_one_does(tmp_path):
+    """As docs/train.md says for two machines, both of them this one: each has a torchrun and one process of its own."""
+    encoder = save_tiny("bert", tmp_path / "encoder")
+    embedded = {}
+    for nodes, port in ((2, free_port()), (1, free_port())):
+        out = tmp_path / str(nodes)
+        out.mkdir()
+        pairs = zip(said(64), said(64, seed=1), strict=True)
+        (out / "pairs.csv").write_text("anchor,positive\n" + "".join(f"{one},{other}\n" for one, other in pairs))
+        meet = ["--nnodes", str(nodes), "--nproc-per-node", "1", "--master-addr", "localhost", "--master-port", port]
+        words = ["train", "small-sup-eq6", "--model", encoder, "--data", out / "pairs.csv", "-o", out / "command"]
+        settings = {"train.batch_size": 16 // nodes, "train.steps": 4, "train.precision": '"float32"'}
+        settings |= {"model.dropout": 0, "data.bucket": "false"}
+        words += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        words += ["--dev", "none", "--no-test", "--seeds", "0", "--device", "cpu", "--json"]
+        launch = [sys.executable, "-m", "torch.distributed.run", *meet]
+        launched = [
+            subprocess.Popen(
+                [*launch, "--node-rank", str(node), "-m", "layerwise", *map(str, words)],
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for node in range(nodes)
+        ]
+        printed = [node.communicate(timeout=240) for node in launched]
+        assert [node.returncode for node in launched] == [0] * nodes, printed
+        assert [bool(told) for told, _ in printed] == [True] + [False] * (nodes - 1)  # the first machine speaks
+        (model,) = (out / "command").rglob("model/modules.json")
+        embedded[nodes] = LayerModel.load(model.parent).encode(said(8), normalize_embeddings=True)
+    before = LayerModel.load(encoder).encode(said(8), normalize_embeddings=True)
+    assert np.abs(embedded[1] - before).max() > 1e-3
+    np.testing.assert_allclose(embedded[2], embedded[1], atol=1e-5)
 
 
 def run_rank(encoder, data, out):
