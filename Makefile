@@ -63,7 +63,7 @@ bench-quality: $(INSTALLED)
 	LAYERWISE_CACHE=$${TMPDIR:-/tmp}/layerwise-bench-quality $(BIN)/python benchmarks/quality.py --fresh
 	$(BIN)/python benchmarks/tables.py
 
-# 219 trainings: on a GPU, minutes with several at once; what is done already is not done again
+# 225 trainings: on a GPU, minutes with several at once; what is done already is not done again
 bench-multitask: $(INSTALLED)
 	$(BIN)/python benchmarks/multitask.py --out build/multitask-runs
 	$(BIN)/python benchmarks/multitask.py --collect build/multitask-runs

@@ -158,7 +158,8 @@ def _note(runs: list[Run]) -> str:
         f"many of its rows as in joint training; its own score picks the step, else the overall score does. The dev "
         f"rows that report pick the step too, for the labels of the test splits are hidden: all figures are a little "
         f"too good. In the course's files 13 of the 863 STS pairs (16 in either order) and 2 of the 1,101 SST-5 texts "
-        f"of dev are in train, too. all-MiniLM-L6-v2 was made with Quora's duplicates among its training pairs, "
+        f"of dev are in train, too. all-MiniLM-L6-v2 and all-mpnet-base-v2 "
+        f"were made with Quora's duplicates among their training pairs, "
         f"perhaps those of dev too. The paper's figures are BERT-base's, on other batches and steps: compare their "
         f"order, not their size.\n"
     )
