@@ -78,7 +78,7 @@ def _show_layers(scores: "DemoScores") -> None:
     from layerwise.evaluate import DEMO_POOLINGS
 
     _show_step(
-        1, "every layer is an embedding", "Each layer, and means of several, scored on pairs that people graded."
+        1, "every layer is an embedding", "Each layer, and means of several, scored on pairs written to be hard."
     )
     rows = [(name, *(_points(row[p]) for p in DEMO_POOLINGS)) for name, row in scores.table().items()]
     title = f"{scores.encoder}: Spearman x 100 on {scores.search.search.report_.test_pairs} pairs, by token pooling"
@@ -113,7 +113,7 @@ def _show_decoder(found: "ViewResult | str") -> None:
         return
     search = found.search
     rows = [
-        (name, str(choice.mix), str(cost), _points(choice.test))
+        (name, getattr(choice.mix, "in_words", str(choice.mix)), str(cost), _points(choice.test))
         for name, choice, cost in (
             ("last layer", search.last_, search.prices_.of_mix(search.last_.mix)),
             ("best views", search.best_, search.cost_),

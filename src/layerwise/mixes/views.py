@@ -18,6 +18,7 @@ from layerwise.registry import check_known
 Scale = Literal["none", "unit"]
 SCALES: tuple[str, ...] = get_args(Scale)
 _SPARE, _ITERATIONS = 16, 16  # of the search for components: until they stand still
+_FEW = 8  # views, that are written one by one in a sentence
 _TINY = 1e-12  # the length of a vector that is not divided by it
 
 
@@ -143,6 +144,14 @@ class LayerViews(Mix):
 
     def __str__(self) -> str:
         return self.expression
+
+    @property
+    def in_words(self) -> str:
+        """As it is written, where it has few views; else how many there are of each pooling."""
+        count = sum(len(part.layers) for part in self.parts)
+        if count <= _FEW:
+            return self.expression
+        return f"{count} views ({', '.join(f'{len(part.layers)} of {part.pooling}' for part in self.parts)})"
 
     def _texts(self) -> Iterator[str]:
         """The parts, a layer that counts n times as `n*layer`."""

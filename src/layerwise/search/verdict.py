@@ -72,7 +72,8 @@ class Verdict:
         if self.is_gain:
             return f"Use {name_layers(self.chosen)}: {_gain_in_words(self.gain)} over {kept} on unseen {self.unit}."
         if self.chosen.mix == self.baseline.mix:
-            return f"Keep {kept}: it is the best found on your {self.rows:,} {self.unit}."
+            best = "it is the best found" if self.is_last else "of what the search may use it is the best"
+            return f"Keep {kept}: {best} on your {self.rows:,} {self.unit}."
         found = f"best found {points(self.gain.mean)}, 95 % {points(self.gain.low)} to {points(self.gain.high)}"
         if self.may_keep:
             return f"Keep {kept}. No combination is reliably better on your {self.rows:,} {self.unit} ({found})."
@@ -83,9 +84,9 @@ class Verdict:
 
 
 def name_layers(choice: Choice) -> str:
-    """Such as "layers 2,6 @ mean", "layer 5 @ mean" or "views(5 @ mean; 9 @ last in eol; unit)"."""
+    """Such as "layers 2,6 @ mean", "layer 5 @ mean", "views(5 @ mean; 9 @ last in eol; unit)" or "19 views (…)"."""
     if isinstance(choice.mix, LayerViews):
-        return str(choice.mix)
+        return choice.mix.in_words
     return f"layer{'s' * (len(choice.layers) > 1)} {choice.mix}"
 
 
