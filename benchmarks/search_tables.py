@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
+from layerwise.encoder import prompt_library
+
 RESULTS = Path(__file__).parent / "results"
 _BOTH = ("views-all-MiniLM-L6-v2", "views-dev-wiki-mlm-12x384")
 
@@ -137,6 +139,16 @@ def models_table() -> str:
         "H200. "
         f"(`benchmarks/views.py`, {', '.join(f'`{file}.json`' for file in _MODELS)}.)\n"
     )
+
+
+def prompts_list() -> str:
+    """The prompts that ship, by the models that they are for."""
+    lines = ["| name | prompt | for |", "|---|---|---|"]
+    for name, prompt in prompt_library().items():
+        kind = "masked models" if prompt.has_mask else "chat models" if prompt.is_chat else "decoders"
+        text = prompt.template.replace("|", "\\|").replace("\n", " ")
+        lines.append(f"| `{name}` | `{text}` | {kind} |")
+    return "\n".join(lines) + "\n"
 
 
 def chosen_once_table() -> str:

@@ -31,6 +31,7 @@ from search_tables import (
     elsewhere_table,
     few_pairs_table,
     models_table,
+    prompts_list,
     unlabelled_views_table,
     verdict_table,
     views_table,
@@ -289,7 +290,12 @@ def serve_load_table() -> str:
         f"| memory in {minutes:.0f} minutes of 8 clients, after the first and the last | {memory[0]:.0f} MiB, "
         f"{memory[-1]:.0f} MiB (most: {max(memory):.0f} MiB) |",
     ]
-    return "\n".join(lines) + "\n\nTwo cores that others used as well. (`serve.json`.)\n"
+    note = (
+        "Many more texts than the machine can embed: what does not fit into the queue is refused at once, so that "
+        "memory stays level, nobody waits beyond the deadline, and one client is served as before afterwards. Two cores "
+        "that the clients and others used as well. (`serve.json`.)"
+    )
+    return "\n".join(lines) + f"\n\n{note}\n"
 
 
 def attacks_table() -> str:
@@ -322,6 +328,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "serve-load": (["docs/serving.md"], serve_load_table),
     "views-results": (["docs/views.md"], views_table),
     "views-models": (["docs/views.md"], models_table),
+    "views-prompts": (["docs/views.md"], prompts_list),
     "views-once": (["docs/views.md"], chosen_once_table),
     "views-few": (["docs/views.md"], few_pairs_table),
     "views-elsewhere": (["docs/views.md"], elsewhere_table),

@@ -44,7 +44,8 @@ def test_all_commands_run(tmp_path, monkeypatch):
     (tmp_path / "moods.csv").write_text("text,label,split\n" + "".join(MOODS))
     commands = [command for block in blocks_of(COMMANDS) for command in commands_of(block)]
     names = ["info", "search", "evaluate", "evaluate", "compare", "analyze", "report", "data", "fit", "recipes"]
-    tail = ["multitask", "predict", "embed", "embed", "serve", "cache", "demo"]
+    tail = ["multitask", "predict", "embed", "embed", "index", "query", "dedup", "explain", "serve", "doctor"]
+    tail += ["cache", "demo"]
     assert [command[0] for command in commands] == [*names, "train", *tail]
     for command in [command for command in commands if command[0] not in ("serve", "demo")]:
         result = CliRunner().invoke(app, command)
