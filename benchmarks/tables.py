@@ -292,8 +292,8 @@ def serve_load_table() -> str:
     ]
     note = (
         "Many more texts than the machine can embed: what does not fit into the queue is refused at once, so that "
-        "memory stays level, nobody waits beyond the deadline, and one client is served as before afterwards. Two cores "
-        "that the clients and others used as well. (`serve.json`.)"
+        "memory stays level, nobody waits beyond the deadline, and one client is served as before afterwards. Two "
+        "cores that the clients and others used as well. (`serve.json`.)"
     )
     return "\n".join(lines) + f"\n\n{note}\n"
 
