@@ -177,8 +177,8 @@ def lc_table() -> str:
         f"Spearman × 100, {found['protocol']['aggregation']!r} aggregation, each set's test split, mean pooling; "
         f"{found['protocol']['dev']} random pairs choose among all sets, the others report; mean of "
         f"{found['protocol']['splits']} splits, ± the standard deviation of their averages (raw results: "
-        f"`lc_sts.json`). These intervals are of the mean gain over the splits, which is too narrow: it covers 91 %; "
-        f"those of a search today are wider. From the last layer to the labelled choice, the choice without labels "
+        f"`lc_sts.json`). Intervals are the means of the splits' own; that of all-mpnet-base-v2 is of an earlier rule, "
+        f"which was too narrow (it covered 91 %). From the last layer to the labelled choice, the choice without labels "
         f"closes {', '.join(closed)}; where the last layer is as good as the labelled choice there is no gap to close."
     )
     return "\n".join(lines) + f"\n\n{note}\n"
