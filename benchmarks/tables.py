@@ -178,8 +178,9 @@ def lc_table() -> str:
         f"{found['protocol']['dev']} random pairs choose among all sets, the others report; mean of "
         f"{found['protocol']['splits']} splits, ± the standard deviation of their averages (raw results: "
         f"`lc_sts.json`). Intervals are the means of the splits' own; that of all-mpnet-base-v2 is of an earlier rule, "
-        f"which was too narrow (it covered 91 %). From the last layer to the labelled choice, the choice without labels "
-        f"closes {', '.join(closed)}; where the last layer is as good as the labelled choice there is no gap to close."
+        f"which was too narrow (it covered 91 %). From the last layer to the labelled choice, the choice without "
+        f"labels closes {', '.join(closed)}; where the last layer is as good as the labelled choice there is no gap to "
+        f"close."
     )
     return "\n".join(lines) + f"\n\n{note}\n"
 
