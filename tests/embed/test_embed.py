@@ -26,6 +26,7 @@ from layerwise.embed import EmbedJob, EmbedResult, ModelChoice, run_embed, split
 from layerwise.embed.engine import Work, WorkerJob
 from layerwise.embed.job import chunks
 from layerwise.embed.processes import Processes, _take
+from layerwise.embed.shard_files import fingerprint_of
 from layerwise.embed.shards import ShardFolder
 from layerwise.errors import InputError, LayerwiseError, MixError
 from layerwise.model import LayerModel
@@ -520,6 +521,38 @@ def test_a_shard_with_a_damaged_footer_is_refused(tmp_path, tiny_bert, text_file
     data[-60:-8] = bytes(52)
     shard.write_bytes(data)
     refused(tiny_bert, text_file, tmp_path / "out", r"part-000001\.parquet: .*(damaged|cannot be read)")
+
+
+def test_a_flipped_bit_of_a_footer_is_noticed_or_harmless(tmp_path, tiny_bert, text_file):
+    """Pages have checksums of their own, names and types of columns have not."""
+    embed(tiny_bert, text_file, tmp_path / "out")
+    shard, job = shards(tmp_path / "out")[1], job_of(text_file)
+    whole, data = pq.read_table(shard), shard.read_bytes()
+    recorded = fingerprint_of(shard, job)
+    assert recorded
+    begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    kept = 0
+    for bit in range(8 * begin, 8 * len(data), 5):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        shard.write_bytes(flipped)
+        if fingerprint_of(shard, job) == recorded:
+            kept += 1
+            assert pq.read_table(shard).to_pydict() == whole.to_pydict(), bit
+    assert kept
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_folder_that_is_taken_away_meanwhile_is_one_line(tmp_path, tiny_bert, text_file, calls):
+    out, seen = tmp_path / "out", []
+
+    def take_away(_rows):
+        seen.append(1)
+        if len(seen) == calls:
+            out.rename(tmp_path / "gone")
+
+    with pytest.raises(LayerwiseError, match=r"\A.*out.*(cannot be|is gone|lock).*\Z"):
+        embed(tiny_bert, text_file, out, run={"progress": take_away})
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"text"'])

@@ -20,14 +20,15 @@ from layerwise.encoder import Array
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.stores import Place, StorePath, open_array, readable
 
-_ROWS, _BAD_ROWS = b"layerwise.rows", b"layerwise.bad-rows"  # in the metadata of a shard
+_ARROW_NAMES = {"float32": "float", "float16": "halffloat"}
+_ROWS, _COUNT, _BAD_ROWS = b"layerwise.rows", b"layerwise.count", b"layerwise.bad-rows"  # in the metadata of a shard
 
 
-def fingerprint_of(path: Place) -> str | None:
+def fingerprint_of(path: Place, job: EmbedJob) -> str | None:
     """The digest of the rows that a shard was made of; None where it is damaged."""
     if path.suffix == ".npy":
         return _rows_of_npy(path, path.with_name(f"_{path.stem}.rows"))
-    return _rows_of_parquet(path)
+    return _rows_of_parquet(path, job)
 
 
 def bad_rows_of(path: Place) -> list[BadRow]:
@@ -63,7 +64,8 @@ def write_parquet(
     for place, name in enumerate(job.source.columns[1:]):
         columns[name] = _carried_column(job, name, [values[place] for values in chunk.carried])
     columns["embedding"] = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), numbers.shape[1])
-    metadata = {_ROWS: chunk.fingerprint} | ({_BAD_ROWS: json.dumps(list(map(asdict, bad)))} if bad else {})
+    counted = {_ROWS: chunk.fingerprint, _COUNT: str(int(finite.sum()))}
+    metadata = counted | ({_BAD_ROWS: json.dumps(list(map(asdict, bad)))} if bad else {})
     table = pa.table(columns).replace_schema_metadata(metadata)
     if bad:
         table = table.filter(pa.array(finite))
@@ -83,16 +85,26 @@ def _carried_column(job: EmbedJob, name: str, values: list[Any]) -> Any:
     return pa.array([v if isinstance(v, str) or v is None else json.dumps(v) for v in values], pa.string())
 
 
-def _rows_of_parquet(path: Place) -> str | None:
-    """The fingerprint of the rows that a shard was made of; None where it is damaged."""
+def _rows_of_parquet(path: Place, job: EmbedJob) -> str | None:
+    """The fingerprint of the rows that a shard was made of; None where it is damaged.
+
+    Checksums are of the pages alone, so that rows, names and types of columns are compared with what was written.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         table = pq.read_table(readable(path), page_checksum_verification=True)
-    except (pa.ArrowException, OSError):
+        names, types = table.column_names, table.schema.types
+        metadata = table.schema.metadata or {}
+        rows, count = metadata.get(_ROWS, b"").decode(), int(metadata.get(_COUNT, table.num_rows))
+    except (pa.ArrowException, OSError, ValueError):  # text that is no UTF-8 is one of the last
         return None
-    return (table.schema.metadata or {}).get(_ROWS, b"").decode() or None
+    if names != ["row", *job.source.columns[1:], "embedding"] or types[0] != pa.int64() or table.num_rows != count:
+        return None
+    if not pa.types.is_fixed_size_list(types[-1]) or str(types[-1].value_type) != _ARROW_NAMES[job.number_type]:
+        return None
+    return rows or None
 
 
 def _rows_of_npy(path: Place, sidecar: Place) -> str | None:

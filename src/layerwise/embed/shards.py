@@ -236,11 +236,16 @@ class ShardFolder:
         record = self._stored.record(path) if self._stored is not None else None
         if record is not None:
             return record.fingerprint
-        return fingerprint_of(path)
+        return fingerprint_of(path, self.job)
 
     def _rows_and_checksum(self, path: Place) -> tuple[int, str]:
         record = self._stored.record(path) if self._stored is not None else None
-        return (rows_of_shard(path), file_sha256(path)) if record is None else (record.rows, record.sha256)
+        if record is not None:
+            return record.rows, record.sha256
+        try:
+            return rows_of_shard(path), file_sha256(path)
+        except OSError as error:
+            raise InputError(f"{path}: is gone or cannot be read; run the same command again") from error
 
     def _leave_nothing(self, is_new: bool) -> None:
         """Remove manifest, lock and a new folder where no shard was written."""
