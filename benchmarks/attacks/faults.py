@@ -413,8 +413,8 @@ ATTACKS = [
         tries="single bits flipped in cached views, stored results, shards, saved models and checkpoints",
         promise="noticed or harmless: never another number without a word",
         run=bit_flips,
-        mended="stored results, saved models and checkpoints had no checksums, and the names of a shard's columns and its "
-        "number of rows could change unnoticed",
+        mended="stored results, saved models and checkpoints had no checksums, and the names of a shard's columns and "
+        "its number of rows could change unnoticed",
         test="tests/model/test_model.py, tests/train/test_resume.py, tests/evaluate/test_store.py",
     ),
     Attack(
