@@ -55,8 +55,8 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = True
     name = Path(model).name if model != "default" else "all-MiniLM-L6-v2"
     out = options.out or RESULTS / f"views-{name}.json"
-    bench = Bench(options.folder, model, options.sets.split(","), options.rows and options.rows.split(";"))
-    bench.columns = {column: COLUMNS[column] for column in options.columns.split(";")}
+    columns, labels = options.columns.split(";"), options.rows and options.rows.split(";")
+    bench = Bench(options.folder, model, options.sets.split(","), labels, columns)
     protocol = {"model": name, "pairs": DEV, "splits": SPLITS, "resamples": RESAMPLES, "bags": BAGS}
     for result in bench.run(options.parts.split(",")):  # after every search, so that nothing is lost
         out.write_text(json.dumps(protocol | result, indent=1) + "\n", encoding="utf-8")
@@ -175,7 +175,7 @@ class Remembered:
 class Bench:
     """One model on all sets."""
 
-    def __init__(self, folder, model, sets, labels=None):
+    def __init__(self, folder, model, sets, labels=None, columns=tuple(COLUMNS)):
         from layerwise import LayerModel
         from layerwise.encoder import prompts_for
         from layerwise.search.view_cost import prices_of
@@ -183,7 +183,7 @@ class Bench:
         facts = json.loads((folder / "views.json").read_text())
         self.sets, self.labels = {name: facts["sets"][name] for name in sets}, labels
         self.dev, self.quora, self.transfer = facts["dev"], facts["quora"], facts["transfer"]
-        self.columns = COLUMNS
+        self.columns = {column: COLUMNS[column] for column in columns}
         self.text, self.following = facts["B"], facts["neighbours"]
         self.model = LayerModel.load(model)
         self.encoder, self.device = self.model.encoder, self.model.encoder.device

@@ -113,7 +113,7 @@ def _show_decoder(found: "ViewResult | str") -> None:
         return
     search = found.search
     rows = [
-        (name, getattr(choice.mix, "in_words", str(choice.mix)), str(cost), _points(choice.test))
+        (name, choice.mix.in_words, str(cost), _points(choice.test))
         for name, choice, cost in (
             ("last layer", search.last_, search.prices_.of_mix(search.last_.mix)),
             ("best views", search.best_, search.cost_),

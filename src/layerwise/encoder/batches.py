@@ -5,12 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.encoder.tokens import Tokens
-
-Rows = NDArray[np.int64]
+from layerwise.encoder.tokens import Numbers, Tokens
 
 
 @dataclass(frozen=True)
@@ -21,10 +18,10 @@ class Batch:
     its padding (packing.py).
     """
 
-    rows: Rows
-    lengths: Rows
-    tokens: Rows
-    places: Rows | None = None
+    rows: Numbers
+    lengths: Numbers
+    tokens: Numbers
+    places: Numbers | None = None
     is_packed: bool = False
 
     @property
@@ -48,7 +45,7 @@ class Batch:
         return (*padded(self.tokens, self.lengths, pad_id), *places)
 
 
-def padded(tokens: Rows, lengths: Rows, pad_id: int) -> tuple[Tensor, Tensor]:
+def padded(tokens: Numbers, lengths: Numbers, pad_id: int) -> tuple[Tensor, Tensor]:
     """Token numbers, one text after the other, as rows filled up; and their mask. Both int64 (texts, longest)."""
     mask = np.arange(lengths.max()) < lengths[:, None]
     ids = np.full(mask.shape, pad_id, dtype=np.int64)
@@ -82,7 +79,7 @@ def token_batches(
         start = stop
 
 
-def _end_of_batch(lengths: Rows, start: int, budget: int, slack: float, may_pad: bool) -> int:
+def _end_of_batch(lengths: Numbers, start: int, budget: int, slack: float, may_pad: bool) -> int:
     longest = int(lengths[start])
     stop = start + max(1, budget // longest)
     if not may_pad:
@@ -92,7 +89,7 @@ def _end_of_batch(lengths: Rows, start: int, budget: int, slack: float, may_pad:
     return min(stop, max(quarter, shorter), len(lengths))
 
 
-def _end_of_packed(lengths: Rows, ends: Rows, start: int, budget: int) -> int:
+def _end_of_packed(lengths: Numbers, ends: Numbers, start: int, budget: int) -> int:
     """As many tokens as the budget; pooling has them padded, which must not take much more memory."""
     full = int(np.searchsorted(ends, ends[start] + budget, side="right")) - 1
     return max(start + 1, min(full, start + 2 * budget // int(lengths[start])))

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from layerwise.encoder.arrays import Array
-from layerwise.encoder.batches import Batch, Rows, token_batches
+from layerwise.encoder.batches import Batch, token_batches
 from layerwise.encoder.packing import Packed, packed_batch, to_device
-from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer
+from layerwise.encoder.tokens import Numbers, PromptTokenizer, SentenceTokenizer
 from layerwise.errors import ModelError, is_memory_shortage
 from layerwise.threads import one_thread_each
 
@@ -63,7 +63,7 @@ class _Window:
         self._values = torch.empty(0)
         self._copied: torch.cuda.Event | None = None
 
-    def put(self, rows: Rows, values: Tensor) -> None:
+    def put(self, rows: Numbers, values: Tensor) -> None:
         """The results of some sentences; after the last of them the copy begins."""
         if self._left == self._rows:
             self._values = values.new_empty((self._rows, *values.shape[1:]))

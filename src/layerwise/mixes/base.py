@@ -30,6 +30,11 @@ class Mix(ABC):
         return (self.pooling,)
 
     @property
+    def in_words(self) -> str:
+        """For a sentence: as it is written, or shorter."""
+        return str(self)
+
+    @property
     def is_prompted(self) -> bool:
         """Whether the mix has views of prompts, so that a text takes a pass for each of them."""
         return any(not parse_pooling(pooling).prompt.is_plain for pooling in self.poolings)
