@@ -234,3 +234,5 @@ def test_joined_vectors_know_their_model_or_are_told_it(embedded, tmp_path, tiny
     ]
     error = refused(capsys, monkeypatch, "query", tmp_path / "named")
     assert "give one text to look for, or a file of texts" in error
+    error = refused(capsys, monkeypatch, "query", tmp_path / "named", " ")
+    assert "the text to look for is empty; give some words" in error

@@ -49,6 +49,7 @@ def test_prompts_heads_and_normalising_of_the_model(tiny_layers):
     model = tiny_layers.replaced(prompts={"query": "door : "}, default_prompt_name="query", normalize=True)
     with running({"prompted": model}) as server:
         np.testing.assert_allclose(server.embed(input=SENTENCES), model.encode(SENTENCES), **NEAR)
+        assert server.client.get("/v1/models").json()["data"][0]["prompts"] == ["query"]  # "document" has no text
         plain = model.encode(SENTENCES, prompt_name="document")
         np.testing.assert_allclose(server.embed(input=SENTENCES, prompt_name="document"), plain, **NEAR)
         ids = [[2, 7, 3]]

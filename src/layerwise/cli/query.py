@@ -50,6 +50,8 @@ def query(
     """Find the rows of an index that are nearest to a text, by the model that made its vectors."""
     if (text is None) == (file is None):
         raise InputError('give one text to look for, or a file of texts: layerwise query INDEX "text" | --file FILE')
+    if text is not None and not text.strip():
+        raise InputError("the text to look for is empty; give some words")
     if file is not None:
         check_file(file)
     check_model(model)

@@ -239,6 +239,6 @@ def _model_facts(served: ServedModel, created: int) -> dict[str, Any]:
         "width": served.model.width,
         "max_tokens": served.encoder.max_length,
         "mix": str(served.model.mix),
-        "prompts": sorted(served.model.prompts),
+        "prompts": sorted(name for name, text in served.model.prompts.items() if text),
         "tasks": list(served.predictor.heads) if served.predictor else [],
     }
