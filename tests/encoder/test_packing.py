@@ -1,12 +1,17 @@
 """Packed batches give what padded ones give. The GPU's own attention needs a GPU; the rest is tested everywhere."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from layerwise.encoder import LayerEncoder, Tokens
+from layerwise.encoder import LayerEncoder, Tokens, streaming
 from layerwise.encoder.batches import Batch, token_batches
 from layerwise.encoder.packing import Packed, PackedLayers, packed_batch, packing_reader
+from layerwise.encoder.streaming import _parts
 from support.tiny import ARCHITECTURES, DECODERS, SENTENCES, save_decoder, save_tiny
 
 PACK = ("bert", "roberta", "xlm-roberta", "electra", "distilbert", "albert", "llama", "qwen2", "qwen3", "gpt2", "phi")
@@ -96,6 +101,41 @@ def test_packed_batches_are_full_and_hold_every_sentence_once():
         assert first.size + second.size == batch.size
     (alone,) = token_batches(Tokens.of([[1] * 100]), budget=10, packs=True)
     assert alone.size == 100
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.integers(100, 2000))
+def test_packed_batches_are_as_few_as_can_be_and_alike_in_size(lengths, budget):
+    batches = list(token_batches(Tokens.of([[1] * length for length in lengths]), budget=budget, packs=True))
+    assert len(batches) <= math.ceil(sum(lengths) / max(budget // 2, budget - max(lengths) + 1))
+    sizes = [batch.size for batch in batches]
+    assert max(sizes) <= budget
+    assert max(sizes[:-1], default=0) - min(sizes[:-1], default=0) < 60  # the last one has what is left
+
+
+def test_a_window_is_cut_into_parts_only_for_packed_batches():
+    windows = [["a" * 300_000, "b" * 300_000, "c"], ["d"]]
+    cut = [(part.start, len(part.texts)) for part in _parts(windows, cut=True)]
+    assert cut == [(0, 1), (1, 2), (0, 1)]
+    assert [(part.start, len(part.texts)) for part in _parts(windows, cut=False)] == [(0, 3), (0, 1)]
+
+
+def test_windows_come_back_whole_and_in_order_however_they_are_cut(monkeypatch, tmp_path):
+    """On the CPU, where packed batches are read one text after the other."""
+    encoder = encoder_of("bert", tmp_path)
+    vars(encoder)["reader"] = packing_reader(encoder.reader)
+    windows = [[f"text {number} " * (number % 7 + 1) for number in range(start, start + 40)] for start in (0, 40)]
+    tokens: list[int] = []
+
+    def read():
+        forward = lambda ids, mask: encoder.read(ids, mask, [1, 2], ["mean"])  # noqa: E731
+        return list(encoder.stream(windows, forward, on_tokens=tokens.append))
+
+    whole = read()
+    monkeypatch.setattr(streaming, "_PART_CHARACTERS", 150)
+    for before, after in zip(whole, read(), strict=True):
+        np.testing.assert_allclose(after, before, atol=1e-6)
+    assert len(tokens) == 4
+    assert tokens[:2] == tokens[2:]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="packed attention in half precision needs a GPU")

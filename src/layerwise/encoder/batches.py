@@ -1,5 +1,6 @@
 """Batches by token budget over length-sorted sentences, so that little is padded and memory stays level."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -60,17 +61,18 @@ def token_batches(
 
     A batch that is at least a quarter full also ends where the next sentence is shorter than its longest by more
     than `slack`: then less than that share of the work is padding, and short sentences still travel together. Where
-    nothing may be padded, all sentences of a batch have one length. Packed batches are full, whatever their lengths.
+    nothing may be padded, all sentences of a batch have one length. Packed batches are as few as can be, and alike in
+    size, whatever their lengths.
     """
     order = np.argsort(-tokens.lengths, kind="stable")
     sorted_lengths = tokens.lengths[order]
     ends = np.concatenate([[0], np.cumsum(sorted_lengths)])
     begins = (np.cumsum(tokens.lengths) - tokens.lengths)[order]
     flat = tokens.numbers[np.repeat(begins - ends[:-1], sorted_lengths) + np.arange(ends[-1])]
-    start = 0
+    start, share = 0, _share(int(ends[-1]), int(tokens.lengths.max(initial=1)), budget)
     while start < len(order):
         if packs:
-            stop = _end_of_packed(sorted_lengths, ends, start, budget)
+            stop = _end_of_packed(sorted_lengths, ends, start, budget, share)
         else:
             stop = _end_of_batch(sorted_lengths, start, budget, slack, may_pad)
         rows = order[start:stop]
@@ -89,7 +91,14 @@ def _end_of_batch(lengths: Numbers, start: int, budget: int, slack: float, may_p
     return min(stop, max(quarter, shorter), len(lengths))
 
 
-def _end_of_packed(lengths: Numbers, ends: Numbers, start: int, budget: int) -> int:
-    """As many tokens as the budget; pooling has them padded, which must not take much more memory."""
+def _share(total: int, longest: int, budget: int) -> int:
+    """The tokens of each of the fewest batches, so that a batch has room for the sentence that reaches them."""
+    room = max(budget // 2, budget - longest + 1, 1)
+    return math.ceil(total / max(1, math.ceil(total / room)))
+
+
+def _end_of_packed(lengths: Numbers, ends: Numbers, start: int, budget: int, share: int) -> int:
+    """A batch's share of all tokens; pooling has them padded, which must not take much more memory."""
+    reached = int(np.searchsorted(ends, ends[start] + share, side="left"))
     full = int(np.searchsorted(ends, ends[start] + budget, side="right")) - 1
-    return max(start + 1, min(full, start + 2 * budget // int(lengths[start])))
+    return max(start + 1, min(reached, full, start + 2 * budget // int(lengths[start])))

@@ -1,6 +1,6 @@
 """The loop of all encoding: windows of sentences in, one array for each window out, in order.
 
-While the model works on one window, the next two are tokenised in a thread. On a GPU, results are copied back while the
+While the model works on some sentences, the next are tokenised in a thread. On a GPU, results are copied back while the
 next batches run, and this machine's cores are left to the tokenizer. When memory runs short, the token budget is
 halved.
 """
@@ -10,9 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from itertools import islice
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,6 +34,7 @@ log = logging.getLogger(__name__)
 _IN_FLIGHT = 2  # windows that a GPU may still be copying back while it works on the next
 _WINDOW_BYTES = 64 << 20
 _MOST_ROWS = 16_384
+_PART_CHARACTERS = 1 << 19  # two batches or so of a GPU, at four characters a token
 
 
 class TokenBudget:
@@ -55,10 +58,11 @@ class _Window:
     """A window's result as it fills where the model is, in the order of its sentences, and its copy here.
 
     The tensor is made when the first batch tells the shape of a row. A GPU copies it back once, when it is full, and
-    goes on meanwhile.
+    goes on meanwhile. `tokens` and `truncated` count those of its sentences.
     """
 
     def __init__(self, rows: int) -> None:
+        self.tokens = self.truncated = 0
         self._rows = self._left = rows
         self._values = torch.empty(0)
         self._copied: torch.cuda.Event | None = None
@@ -74,6 +78,16 @@ class _Window:
             self._values = here.copy_(self._values, non_blocking=True)
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._copied.record()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the results of all its sentences are put in."""
+        return not self._left
+
+    @property
+    def is_here(self) -> bool:
+        """Whether nobody waits who asks for the array."""
+        return self.is_full and (self._copied is None or self._copied.query())
 
     def array(self) -> Array:
         """The whole result, when it is here."""
@@ -107,25 +121,50 @@ def stream(
     full: deque[_Window] = deque()
     may_wait = 0 if device.type == "cpu" else _IN_FLIGHT
     truncated = 0
-    for tokens in ahead(tokenizer, windows):
-        truncated += tokens.truncated
-        on_tokens(len(tokens.numbers))
-        window = _Window(len(tokens))
+    for part, tokens in ahead(lambda part: (part, tokenizer(part.texts)), _parts(windows, cut=packs)):
+        window = part.window
+        window.tokens += len(tokens.numbers)
+        window.truncated += tokens.truncated
         todo = deque(token_batches(tokens, budget=budget.tokens, slack=budget.slack, may_pad=may_pad, packs=packs))
         while todo:
             batch = todo.popleft()
             values = run_batch(batch, todo, pad_id=pad_id, forward=forward, device=device, budget=budget)
             if values is None:
                 continue
-            window.put(batch.rows, values)
+            window.put(batch.rows + part.start, values)
             progress(len(batch.rows))
+        if not window.is_full:
+            continue
+        truncated += window.truncated
+        on_tokens(window.tokens)
         full.append(window)
-        while len(full) > may_wait:
+        while full and (len(full) > may_wait or full[0].is_here):
             yield full.popleft().array()
     if truncated:
         log.warning("%d sentences were longer than %d tokens and were cut there", truncated, tokenizer.max_length)
     while full:
         yield full.popleft().array()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Sentences of a window that are tokenised and cut into batches together, from its row `start` on."""
+
+    window: _Window
+    start: int
+    texts: Sequence[str]
+
+
+def _parts(windows: Iterable[Sequence[str]], *, cut: bool) -> Iterator[_Part]:
+    """The windows one after the other; with `cut`, in parts of so many characters, so that a GPU can begin soon.
+
+    Batches that are packed are full whatever is in them; others are better cut from all of a window's lengths.
+    """
+    for texts in windows:
+        window = _Window(len(texts))
+        ends = np.cumsum([len(text) for text in texts]) // _PART_CHARACTERS if cut else np.zeros(len(texts))
+        starts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(texts)]
+        yield from (_Part(window, start, texts[start:stop]) for start, stop in pairwise(starts))
 
 
 def windows_of(texts: Sequence[str], most: int) -> Iterator[Sequence[str]]:
