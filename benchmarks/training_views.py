@@ -12,7 +12,8 @@ Models are folders of --models (wiki-mlm-12x384, and teachers by their names; al
 `run` has --jobs processes take its runs in turn. Each rewrites its result file, OUT-0.json, OUT-1.json, …, after every
 finished run; the same command again leaves out what is finished. A run beyond --limit seconds of training is given up
 and recorded as such. Checkpoints are picked on the dev split of STS-B alone; the test sets are scored once by the
-picked weights, and not at all with --dev-only.
+picked weights, and not at all with --dev-only. Beside them stands the model without as many of its first components,
+of Wikipedia sentences, as dev chose (less).
 """
 
 import argparse
@@ -31,13 +32,14 @@ from typing import Any
 from filelock import FileLock
 
 from measure import machine, write_runs
-from training_views_rows import GROUPS, MINILM, NEEDED, PAIRS, ROWS, TRIPLES, WIKIPEDIA, Row
+from training_views_rows import GROUPS, LESS, MINILM, NEEDED, PAIRS, ROWS, TRIPLES, WIKIPEDIA, Row
 
 DEV, TEST = "dev.toml", "test.toml"
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 OUTSIDE = ("twitter-url", "semrel-eng", "biosses")
 STUDENT = "wiki-mlm-12x384"
 CAPTIONS = 60_000  # pairs of captions of one picture
+COMPONENTS, FITTED = (0, 1, 2, 4, 8, 16), 20_000  # that are taken away, and sentences that they are of
 
 
 class TimeLimitError(Exception):
@@ -235,6 +237,39 @@ class Bench:
                 trained.model.save(folder, overwrite=True)
         return str(folder)
 
+    def less_of(self, name: str, seed: int) -> str:
+        """The folder of a trained row without its first components."""
+        folder = self.kept / f"{name}{LESS.strip()}-{seed}"
+        full = self.model_of(name, seed)
+        with FileLock(f"{folder}.lock"):
+            if not (folder / "modules.json").is_file():
+                from layerwise import LayerModel
+
+                self._less(LayerModel.load(full))[0].save(folder, overwrite=True)
+        return str(folder)
+
+    def _less(self, model: Any) -> tuple[Any, dict[str, Any]]:
+        """The model without its first components, as many as dev chose, and the scores of dev by their number."""
+        from itertools import islice
+
+        from layerwise.data import find_tasks
+        from layerwise.evaluate import LayerSubject, evaluate
+        from layerwise.postprocess import FittedOn, RemoveComponents
+
+        with (self.folder / WIKIPEDIA).open(encoding="utf-8") as lines:
+            texts = [line.strip() for line in islice(lines, FITTED)]
+        embeddings, fitted_on = model.encode(texts), FittedOn.of(texts, source=WIKIPEDIA)
+        models = {0: model} | {
+            count: model.with_postprocess(RemoveComponents(count).fit(embeddings, fitted_on=fitted_on))
+            for count in COMPONENTS
+            if count
+        }
+        tasks = find_tasks([str(self.folder / DEV)])
+        dev = {count: evaluate(LayerSubject(one, cache=False), tasks).runs[0].results for count, one in models.items()}
+        by_count = {count: results["stsb-dev"].score for count, results in dev.items()}
+        best = max(by_count, key=by_count.__getitem__)
+        return models[best], {"components": best, "dev": by_count}
+
     def _trained(self, name: str, seed: int) -> dict[str, Any]:
         row, trained = ROWS[name], self._train(name, seed)
         if self.options.keep_all or name in NEEDED:
@@ -259,6 +294,8 @@ class Bench:
         }
         if not self.options.dev_only:
             result |= scores(trained.model, str(self.folder / TEST), row.text)
+            less, facts = self._less(trained.model)
+            result["less"] = facts | scores(less, str(self.folder / TEST), row.text)
         return result
 
     def _train(self, name: str, seed: int) -> Any:
@@ -302,6 +339,8 @@ class Bench:
 
     def _model(self, name: str, seed: int) -> str:
         """A folder of --models, the model of the package, or that of a row."""
+        if name.endswith(LESS):
+            return self.less_of(name.removesuffix(LESS), seed)
         if name in ROWS:
             return self.model_of(name, seed)
         folder = self.options.models / name

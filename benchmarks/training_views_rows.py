@@ -1,13 +1,15 @@
 """The rows of the table of training from a view: what each part adds to the mask token of a prompt.
 
 A row is a recipe of the package with values put in, on text of the folder that `training_views.py prepare` writes. A
-row may begin from the weights that another row reached, and may learn from a model or from another row.
+row may begin from the weights that another row reached, and may learn from a model or from another row: "mask", or
+"mask less", whose first components are taken away as dev chose.
 """
 
 from dataclasses import dataclass
 
 WIKIPEDIA, TRIPLES, PAIRS = "wikipedia.txt", "nli.jsonl", "pairs.jsonl"
 MINILM, MPNET = "all-MiniLM-L6-v2", "all-mpnet-base-v2"
+LESS = " less"  # of a teacher: without its first components
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ _WHITENING = ("objective.whitening.weight=1.0",)
 _LISTS = ("objective.distil.weight=1.0", "objective.distil.vectors=0")
 _TRIPLES = ("train.batch_size=256", "train.steps=650", "dev.every=100", 'model.pooler="last @ mask in means"')
 _MASKED = (*_TRIPLES, "model.head=none", "model.keep_head=false")
-_DISTIL = ("train.steps=4000", "dev.every=250", "data.limit=200000")
+_DISTIL = ("train.steps=4000", "dev.every=500", "data.limit=1000000")
+_AS_WIDE = ('model.head="identity"', "model.keep_head=true", "model.width=768")  # as mpnet's vectors
+_ENSEMBLE = ("train.steps=3000", "dev.every=250", "data.limit=500000", "data.max_length=32")  # as its teachers
 
 
 def _simcse(label: str, *sets: str, **options: str | tuple[str, ...]) -> Row:
@@ -55,6 +59,16 @@ def _simcse(label: str, *sets: str, **options: str | tuple[str, ...]) -> Row:
 
 def _distil(label: str, *sets: str, teachers: tuple[str, ...] = (MINILM,)) -> Row:
     return Row(label, "small-prompt-distil", (*_DISTIL, *sets), teachers=teachers, labels="teacher")
+
+
+def _mpnet(label: str, *sets: str) -> Row:
+    return _distil(f"mask, {label}taught by all-mpnet-base-v2, 768 wide", *_AS_WIDE, *sets, teachers=(MPNET,))
+
+
+def _ensemble(label: str, start: str, *teachers: str, labels: str) -> Row:
+    """A row taught by several rows, none of which has seen more than it."""
+    less = tuple(name + LESS for name in teachers)
+    return Row(label, "small-prompt-distil", _ENSEMBLE, start=start, teachers=less, labels=labels)
 
 
 WITHOUT_LABELS = {
@@ -122,8 +136,9 @@ TAUGHT = {
     "distil-minilm-vectors": _distil("mask, its vectors alone", 'objective.distil.similarities="none"'),
     "distil-minilm-mle": _distil("mask, its order and vectors", 'objective.distil.similarities="list-mle"'),
     "distil-mpnet": _distil("mask, taught by all-mpnet-base-v2", teachers=(MPNET,)),
-    "distil-mpnet-6": _distil("mask, 6 blocks, taught by all-mpnet-base-v2", "model.blocks=6", teachers=(MPNET,)),
-    "distil-mpnet-3": _distil("mask, 3 blocks, taught by all-mpnet-base-v2", "model.blocks=3", teachers=(MPNET,)),
+    "distil-mpnet-wide": _mpnet(""),
+    "distil-mpnet-6": _mpnet("6 blocks, ", "model.blocks=6"),
+    "distil-mpnet-3": _mpnet("3 blocks, ", "model.blocks=3"),
     "distil-two": _distil("mask, taught by both", teachers=(MINILM, MPNET)),
     "distil-mpnet-mean": _distil("mean, taught by all-mpnet-base-v2", 'model.pooler="last @ mean"', teachers=(MPNET,)),
 }
@@ -141,6 +156,21 @@ COMBINED = {  # chosen on STS-B dev alone; weights and settings that the rows ab
     "sg-cool": _simcse("mask + repetition + SG-OPT, temperature 0.03", *_SG, "objective.info-nce.temperature=0.03"),
     "sg-warm": _simcse("mask + repetition + SG-OPT, temperature 0.1", *_SG, "objective.info-nce.temperature=0.1"),
 }
-ROWS: dict[str, Row] = {**WITHOUT_LABELS, **WITH_LABELS, **TAUGHT, **COMBINED}
-GROUPS = {"without-labels": WITHOUT_LABELS, "with-labels": WITH_LABELS, "taught": TAUGHT, "combined": COMBINED}
-NEEDED = {other for row in ROWS.values() for other in (row.start, *row.teachers) if other in ROWS}
+ENSEMBLES = {
+    "ensemble": _ensemble(
+        "mask, taught by four such models without labels", "mask", "mask", "sg", "whitening", "two-templates",
+        labels="no",
+    ),
+    "ensemble-nli": _ensemble(
+        "mask, taught by three models of NLI triples", "nli-start", "nli", "nli-start", "pairs-nli", labels="triples"
+    ),
+}  # fmt: skip
+GROUPS = {
+    "without-labels": WITHOUT_LABELS,
+    "with-labels": WITH_LABELS,
+    "taught": TAUGHT,
+    "combined": COMBINED,
+    "ensembles": ENSEMBLES,
+}
+ROWS: dict[str, Row] = {name: row for rows in GROUPS.values() for name, row in rows.items()}
+NEEDED = {other.removesuffix(LESS) for row in ROWS.values() for other in (row.start, *row.teachers)} & set(ROWS)

@@ -212,7 +212,9 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
     def _teachers(self, encoder: LayerEncoder) -> list[LayerModel]:
         """The models that an objective learns from."""
         names = self.recipe.frozen.teachers if self.recipe.frozen else ()
-        teachers = [LayerModel.load(name, device=str(encoder.device)) for name in names]
+        halves = encoder.device.type != "cpu" and self.recipe.train.precision == "bf16"
+        options = {"device": str(encoder.device), "dtype": "bfloat16" if halves else "float32"}
+        teachers = [LayerModel.load(name, **options) for name in names]
         self.taught_by = [
             {
                 "name": Path(name).name,
