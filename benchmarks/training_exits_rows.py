@@ -49,6 +49,7 @@ def student(blocks: str, teacher: str = MINILM, *sets: str) -> Row:
 
 PLACES = tuple((layer, width) for layer in (3, 6, 9, 12) for width in (0, 192, 96))
 SMOL = "SmolLM2-135M-Instruct"
+TRAINED = "mask-trained"  # the model of the row `mask` of training_views.py, put into --models by this name
 
 
 def alone(layer: int, width: int) -> Row:
@@ -75,6 +76,10 @@ ROWS = {
     "distil-6-mpnet-head": student("6", MPNET, *HEAD, "model.width=768"),
     "distil-3-mpnet-head": student("3", MPNET, *HEAD, "model.width=768"),
     "exits": Row("small-prompt-exits", LONGER, exits=PLACES),
+    "exits-taught": Row(
+        "small-prompt-exits-distil", (*STEPS, "data.max_length=32"), encoder=TRAINED, teacher=TRAINED, exits=PLACES
+    ),
+    "exits-mpnet": Row("small-prompt-exits-distil", STEPS, teacher=MPNET, exits=PLACES),
     "exits-no-teacher": Row("small-prompt-exits", (*LONGER, "objective.exits.teacher=0"), exits=PLACES),
     "uncut": Row("small-prompt-simcse", LONGER, exits=PLACES),  # cut without training for it
     **{f"alone-{layer}x{width}": alone(layer, width) for layer, width in PLACES},

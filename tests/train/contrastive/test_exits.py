@@ -65,6 +65,22 @@ def test_one_pass_gives_the_formula_of_all_exits(folder):
     assert float(loss.detach()) == pytest.approx(float(expected), rel=1e-4)
 
 
+def test_exits_follow_the_teacher_of_distil(folder):
+    encoder = encoder_of(folder)
+    distil = term("distil", teacher="x", similarities="none", weight=1e-9)
+    exits = term("exits", **EXITS, contrast=0.0, follow="teacher")
+    student = build_student(recipe(distil, exits, model={"pooler": "last @ mean"}), encoder, seed=0, teacher_width=16)
+    tokens = encoder.tokenizer(SENTENCES, return_tensors="pt", padding=True)
+    taught = torch.randn(len(SENTENCES), 1, 16, generator=torch.Generator().manual_seed(0))
+    batch = {"input_ids": tokens["input_ids"], "attention_mask": tokens["attention_mask"], "frozen": taught}
+    batch["rows"] = torch.arange(len(SENTENCES))
+    views = torch.from_numpy(encoder.encode_layers(SENTENCES, "mean"))
+    expected = exit_distillation([views[:, layer] for layer in (1, 2, 4)], (32, 8), taught[:, 0])
+    assert float(student(batch)["loss"].detach()) == pytest.approx(float(expected), rel=1e-4)
+    with pytest.raises(InputError, match="add the objective distil"):
+        build_student(recipe(exits), encoder, seed=0)
+
+
 def test_the_saved_model_is_cut_at_every_exit(folder, data, tmp_path):
     what = recipe(
         term("info-nce"),

@@ -21,8 +21,10 @@ class ExitsSettings(TermSettings):
         widths: How many of the first dimensions; 0: all.
         temperature: Cosines are divided by it.
         contrast: Weight of InfoNCE between two passes, or the first two columns; 0 leaves it out.
-        teacher: Weight of the KL divergence from the whole model's similarities in the batch, which get no gradient
-            from it; 0 leaves it out.
+        teacher: Weight of the KL divergence from a teacher's similarities in the batch, which get no gradient from it;
+            0 leaves it out.
+        follow: Which teacher: "model", the whole model as it is at this step, or "teacher", that of the objective
+            `distil`, which does not change.
     """
 
     name: Literal["exits"] = "exits"
@@ -31,6 +33,7 @@ class ExitsSettings(TermSettings):
     temperature: Positive = 0.05
     contrast: NotNegative = 1.0
     teacher: NotNegative = 1.0
+    follow: Literal["model", "teacher"] = "model"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -62,6 +65,8 @@ class Exits(Term):
                 f"objective 'exits': widths are {list(settings.widths)}, but a layer has {width} numbers; give 1 to "
                 f"{width}, or 0 for all"
             )
+        if settings.teacher and settings.follow == "teacher" and not context.teacher_width:
+            raise InputError('objective \'exits\': follow = "teacher", but there is none; add the objective distil')
         self.layers = tuple(context.layer(number) for number in settings.layers)
         self.widths = tuple(number or width for number in settings.widths)
         self.views = tuple((context.pooling, layer) for layer in self.layers)
@@ -75,7 +80,8 @@ class Exits(Term):
             total = total + settings.contrast * exit_contrast(pairs, self.widths, temperature=settings.temperature)
         if settings.teacher:
             anchors = [view[0] for view in views]
+            followed = step.embeddings[0] if settings.follow == "model" or step.frozen is None else step.frozen[:, 0]
             total = total + settings.teacher * exit_distillation(
-                anchors, self.widths, step.embeddings[0], temperature=settings.temperature
+                anchors, self.widths, followed, temperature=settings.temperature
             )
         return total
