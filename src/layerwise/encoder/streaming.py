@@ -87,7 +87,7 @@ class _Window:
     @property
     def is_here(self) -> bool:
         """Whether nobody waits who asks for the array."""
-        return self.is_full and (self._copied is None or self._copied.query())
+        return self.is_full and (self._copied is None or self._copied.query())  # type: ignore[no-untyped-call]
 
     def array(self) -> Array:
         """The whole result, when it is here."""

@@ -66,7 +66,7 @@ class Exits(Term):
                 f"{width}, or 0 for all"
             )
         if settings.teacher and settings.follow == "teacher" and not context.teacher_width:
-            raise InputError('objective \'exits\': follow = "teacher", but there is none; add the objective distil')
+            raise InputError("objective 'exits': follow = \"teacher\", but there is none; add the objective distil")
         self.layers = tuple(context.layer(number) for number in settings.layers)
         self.widths = tuple(number or width for number in settings.widths)
         self.views = tuple((context.pooling, layer) for layer in self.layers)
