@@ -1,5 +1,6 @@
 """Serving until SIGTERM: then what is in flight is answered, the rest gets 503, and the process ends in time."""
 
+import gc
 import logging
 import socket
 import sys
@@ -59,6 +60,8 @@ def run_server(app: FastAPI, settings: ServeSettings, *, on_start: Callable[[str
     if on_start is not None:
         on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}")
     config = server_config(app, settings)
+    gc.collect()
+    gc.freeze()  # a full collection would look through all of torch and the model for 0.2 s, again and again
     _Server(config, app, settings.drain).run(sockets=[listening])
 
 
