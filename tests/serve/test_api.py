@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from layerwise.data import RowSource
 from layerwise.embed import EmbedJob, ModelChoice, VectorFiles, run_embed
@@ -173,6 +175,25 @@ def test_metrics_count_requests_and_hold_no_text(server):
     assert "kitchen" not in text
     server.client.get("/some/private/path")
     assert "private" not in server.client.get("/metrics").text
+
+
+def test_a_mounted_application_answers_as_one_of_its_own(server, tiny_layers):
+    """There FastAPI finds the route, here the guard."""
+    app = create_app({"tiny": tiny_layers})
+    outer = FastAPI(lifespan=lambda _: app.router.lifespan_context(app))
+    outer.mount("/inner", app)
+    with TestClient(outer) as client:
+        vectors = vectors_of(client.post("/inner/v1/embeddings", json={"input": SENTENCES}).json())
+        np.testing.assert_allclose(vectors, server.embed(input=SENTENCES), **NEAR)
+        for path, body in (
+            ("/v1/embeddings", {"input": "Rain.", "layers": "9"}),
+            ("/v1/similarity", {"pairs": []}),
+            ("/v1/predict", {"input": ["Rain."]}),
+            ("/v1/search", {"input": "Rain."}),
+        ):
+            mounted, here = client.post(f"/inner{path}", json=body), server.post(path, **body)
+            assert (mounted.status_code, mounted.json()) == (here.status_code, here.json())
+            assert here.status_code in (404, 422)
 
 
 def test_predictions_equal_those_of_the_predictor(predictor):

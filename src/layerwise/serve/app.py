@@ -19,7 +19,7 @@ from layerwise.predict import Predictor
 from layerwise.serve.api_errors import ApiError, closing
 from layerwise.serve.keys import Keys
 from layerwise.serve.load import Served, check_limits
-from layerwise.serve.routes import api_routes
+from layerwise.serve.routes import Endpoint, api_routes, post_endpoints
 from layerwise.serve.served_model import ServedModel
 from layerwise.serve.service import Service
 from layerwise.serve.settings import ServeSettings
@@ -76,10 +76,11 @@ def create_app(models: Served | Mapping[str, LayerModel | Predictor], settings: 
         exception_handlers={HTTPException: _http_error, ApiError: _api_error, LayerwiseError: _layerwise_error},
     )
     app.state.service = service
-    app.include_router(api_routes(service))
+    routes = api_routes(service)
+    app.include_router(routes)
     _add_pages(app)
     keys = None if settings.keys is None else Keys.read(settings.keys)
-    app.add_middleware(_Guard, service=service, keys=keys)
+    app.add_middleware(_Guard, service=service, keys=keys, endpoints=post_endpoints(routes))
     if settings.cors:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.cors), allow_methods=["GET", "POST"], allow_headers=["*"]
@@ -88,12 +89,16 @@ def create_app(models: Served | Mapping[str, LayerModel | Predictor], settings: 
 
 
 class _Guard:
-    """Before every route: refuse while draining, ask for a key, count, and let no traceback out."""
+    """Before every route: refuse while draining, ask for a key, count, and let no traceback out.
 
-    def __init__(self, app: ASGIApp, service: Service, keys: Keys | None) -> None:
+    `endpoints`, by their path, are called from here: FastAPI's own way to a route takes a third of a request's time.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service, keys: Keys | None, endpoints: Mapping[str, Endpoint]) -> None:
         self._app = app
         self._service = service
         self._keys = keys
+        self._endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -110,12 +115,16 @@ class _Guard:
             await send(message)
 
         service = self._service
+        endpoint = self._endpoints.get(scope["path"]) if scope["method"] == "POST" else None
         service.in_flight += 1
         service.metrics.in_flight.inc()
         try:
             refusal = self._refusal(scope)
             if refusal is not None:
                 await refusal.response()(scope, receive, counted)
+            elif endpoint is not None:
+                response = await _answer(endpoint, Request(scope, receive))
+                await response(scope, receive, counted)
             else:
                 await self._app(scope, receive, counted)
         except ClientDisconnect:
@@ -127,7 +136,7 @@ class _Guard:
         finally:
             service.in_flight -= 1
             service.metrics.in_flight.dec()
-            path = getattr(scope.get("route"), "path", "other")
+            path = getattr(scope.get("route"), "path", "other") if endpoint is None else scope["path"]
             service.metrics.request(path, status, time.perf_counter() - start)
 
     def _refusal(self, scope: Scope) -> ApiError | None:
@@ -142,6 +151,15 @@ class _Guard:
                 headers={"WWW-Authenticate": 'Basic realm="layerwise, the key as password", Bearer'},
             )
         return closing() if self._service.draining else None
+
+
+async def _answer(endpoint: Endpoint, request: Request) -> Response:
+    try:
+        return await endpoint(request)
+    except ApiError as error:
+        return await _api_error(request, error)
+    except LayerwiseError as error:
+        return await _layerwise_error(request, error)
 
 
 def _place(error: BaseException) -> str:

@@ -32,7 +32,7 @@ class TextPass:
 class Job:
     """A request's texts on their way: `future` gets their embeddings (texts, width).
 
-    A mix with views of several prompts has a pass for each of them.
+    A mix with views of several prompts has a pass for each of them; `tokens` are those of all passes.
     """
 
     model: LayerModel
@@ -43,16 +43,13 @@ class Job:
 
     def __post_init__(self) -> None:
         count = len(self.passes[0].tokens)
+        self.width = self.model.width
+        self.tokens = sum(one.size for one in self.passes)
         self._missing = np.ones((len(self.passes), count), dtype=bool)
-        self._embeddings: Array = np.empty((count, self.model.width), dtype=np.float32)
+        self._embeddings: Array = np.empty((count, self.width), dtype=np.float32)
         mix = self.model.mix
         shape = (count, len(mix.poolings), len(mix.layers), self.model.encoder.width)
         self._views: Array | None = np.zeros(shape, dtype=np.float32) if len(self.passes) > 1 else None
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of all passes."""
-        return sum(one.size for one in self.passes)
 
     def put(self, number: int, rows: NDArray[np.int64], values: Array) -> None:
         """Store what a pass gave for some texts, and finish when nothing is missing."""
@@ -64,7 +61,7 @@ class Job:
                 place = mix.poolings.index(name)
                 self._views[rows, place] = values[:, place]
         self._missing[number, rows] = False
-        if not self._missing.any():
+        if not np.count_nonzero(self._missing):
             self._finish()
 
     def fail(self, error: BaseException) -> None:

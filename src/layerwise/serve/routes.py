@@ -1,12 +1,13 @@
 """The API: what each address does with a request."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from layerwise.encoder import MASK, POOLINGS, Array, prompt_library
@@ -33,6 +34,7 @@ from layerwise.serve.served_model import Options, ServedModel, texts_of
 from layerwise.serve.service import Service
 from layerwise.texts import unique_texts
 
+Endpoint = Callable[[Request], Awaitable[Response]]
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorResponse, "description": "Refused, with the remedy"},
     "5XX": {"model": ErrorResponse, "description": "Shutting down, or not answered in time"},
@@ -141,6 +143,12 @@ def api_routes(service: Service) -> APIRouter:
         return service.metrics.response()
 
     return router
+
+
+def post_endpoints(router: APIRouter) -> dict[str, Endpoint]:
+    """What answers POST, by path: functions of a request alone."""
+    routes = (route for route in router.routes if isinstance(route, APIRoute))
+    return {route.path: route.endpoint for route in routes if "POST" in (route.methods or ())}
 
 
 def _options(asked: Any, **more: Any) -> Options:

@@ -67,6 +67,7 @@ class ServedModel:
         self.predictor = model if isinstance(model, Predictor) else None
         self.model = model.model if isinstance(model, Predictor) else model
         self.encoder = self.model.encoder
+        self.layer_width = self.encoder.width
         self._max_counted = max(max_counted, self.encoder.max_length)
         self._plain = SentenceTokenizer(self.encoder.tokenizer, max_length=self.encoder.max_length)
         self._tasks: dict[int, SentenceTokenizer] = {self.encoder.max_length: self._plain}

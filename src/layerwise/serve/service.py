@@ -151,17 +151,18 @@ class Service:
 
     async def _answer(self, request: HttpRequest, job: Job) -> Array:
         """Wait for the embeddings; a client that has gone takes its texts out of the queue."""
-        answer: asyncio.Future[Any] = asyncio.wrap_future(job.future)
+        answer: asyncio.Future[Array] = asyncio.wrap_future(job.future)
         left: asyncio.Future[Any] = asyncio.ensure_future(
             request.receive()
         )  # all of the body is read: what comes is a disconnect
+        left.add_done_callback(lambda _: answer.cancel())
         try:
-            await asyncio.wait({answer, left}, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                self.metrics.dropped.inc()
-                raise ClientDisconnect
-            embeddings: Array = answer.result()
-            return embeddings
+            return await answer
+        except asyncio.CancelledError:
+            if not left.done():
+                raise
+            self.metrics.dropped.inc()
+            raise ClientDisconnect from None
         except LayerwiseError as error:
             raise ApiError(422, str(error)) from error
         except RuntimeError as error:
@@ -187,8 +188,8 @@ class Service:
                 param="input",
                 code="too_many_tokens",
             )
-        width = job.model.width if options.dimensions is None or options.every_layer else options.dimensions
-        numbers = len(job.passes[0].tokens) * max(width, served.encoder.width)
+        width = job.width if options.dimensions is None or options.every_layer else options.dimensions
+        numbers = len(job.passes[0].tokens) * max(width, served.layer_width)
         if numbers > self.settings.max_numbers:
             raise ApiError(
                 413,
