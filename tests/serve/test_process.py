@@ -1,18 +1,13 @@
 """`layerwise serve` as a process: it drains on SIGTERM, ends at once on SIGKILL, and starts again; and its mistakes."""
 
-import http.client
-import json
 import signal
 import socket
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 
 from layerwise.model import LayerModel
 from support.commands import assert_one_line, run_main
-from support.serving import started, vectors_of
+from support.serving import answers_around, assert_answered, started
 from support.tiny import SENTENCES
 
 
@@ -30,44 +25,10 @@ def killed(tiny_bert, forks):
 
 def test_sigterm_answers_what_was_accepted_and_exits_0(tiny_bert, forks, killed):
     """What clients sent before the signal is answered. The server starts where another was killed."""
-    body = json.dumps({"input": SENTENCES * 8})
     with started(forks, tiny_bert, "--port", killed, "--drain", "60", "--backend", "torch") as (process, url):
-        answers, broken, sending, under_load = [], [], threading.Lock(), threading.Event()
-        signalled = False
-
-        def ask():
-            while not signalled:
-                connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
-                try:
-                    with sending:  # whole before the signal, or after it
-                        after = signalled
-                        connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
-                    answer = connection.getresponse()
-                    answers.append((answer.status, json.loads(answer.read())))
-                except OSError as error:
-                    broken.append((after, error))
-                finally:
-                    connection.close()
-                if len(answers) > 20:
-                    under_load.set()
-
-        with ThreadPoolExecutor(8) as clients:
-            asking = [clients.submit(ask) for _ in range(8)]
-            under_load.wait()
-            with sending:
-                signalled = True
-                process.send_signal(signal.SIGTERM)
-            assert process.wait() == 0
-            for client in asking:
-                client.result()
-    assert all(after for after, _ in broken)
-    assert {status for status, _ in answers} <= {200, 503}
-    expected = LayerModel.load(tiny_bert, device="cpu").encode(SENTENCES * 8)
-    for status, answer in answers:
-        if status == 200:
-            np.testing.assert_allclose(vectors_of(answer), expected, rtol=0, atol=1e-5)
-        else:
-            assert answer["error"]["code"] == "shutting_down"
+        answers = answers_around(url, SENTENCES * 8, lambda: process.send_signal(signal.SIGTERM))
+        assert process.wait() == 0
+    assert_answered(answers, LayerModel.load(tiny_bert, device="cpu").encode(SENTENCES * 8))
 
 
 @pytest.mark.parametrize(

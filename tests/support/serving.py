@@ -1,8 +1,11 @@
 """A server in a thread of this process, on a free port."""
 
 import base64
+import http.client
+import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -104,6 +107,53 @@ class Gate:
         assert self.opened.wait(self.longest), "nobody opened the gate"
         self.passes.append((len(tokens), list(layers), list(poolings)))
         return self._read(tokens, mask, layers, poolings, places)
+
+
+def answers_around(url, texts, send_signal):
+    """Eight clients ask until a signal is sent, which happens when they are at it: every status and answer.
+
+    A request is sent whole before the signal or after it; one that was sent before must be answered.
+    """
+    body = json.dumps({"input": texts})
+    answers, broken, sending, under_load = [], [], threading.Lock(), threading.Event()
+    signalled = False
+
+    def ask():
+        while not signalled:
+            connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+            try:
+                with sending:
+                    after = signalled
+                    connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                answers.append((answer.status, json.loads(answer.read())))
+            except OSError as error:
+                broken.append((after, error))
+            finally:
+                connection.close()
+            if len(answers) > 20:
+                under_load.set()
+
+    with ThreadPoolExecutor(8) as clients:
+        asking = [clients.submit(ask) for _ in range(8)]
+        under_load.wait()
+        with sending:
+            signalled = True
+            send_signal()
+        for client in asking:
+            client.result()
+    assert all(after for after, _ in broken)
+    return answers
+
+
+def assert_answered(answers, expected):
+    """Every answer has the embeddings, or says that the server ends."""
+    assert {status for status, _ in answers} <= {200, 503}
+    for status, answer in answers:
+        if status == 200:
+            np.testing.assert_allclose(vectors_of(answer), expected, rtol=0, atol=1e-5)
+        else:
+            assert answer["error"]["code"] == "shutting_down"
 
 
 @contextmanager

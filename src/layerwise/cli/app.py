@@ -1,6 +1,5 @@
 """The command `layerwise`: its commands, and what becomes of errors."""
 
-import logging
 import sys
 from typing import Annotated, Any
 
@@ -33,9 +32,9 @@ from layerwise.cli import (
 )
 from layerwise.cli.examples import examples_of
 from layerwise.cli.group import Group
-from layerwise.cli.screen import say_error
+from layerwise.cli.screen import say_error, show_log
 from layerwise.cli.signals import orderly_stop
-from layerwise.errors import OUT_OF_MEMORY, LayerwiseError, is_memory_shortage, printable
+from layerwise.errors import OUT_OF_MEMORY, LayerwiseError, is_memory_shortage
 from layerwise.version import __version__
 
 app = typer.Typer(
@@ -73,13 +72,6 @@ app.add_typer(cache.app, name="cache")
 app.add_typer(data.app, name="data")
 
 
-class _Printable(logging.Formatter):
-    """Messages may hold texts and names of files: control characters are written out."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the host's name
-        return printable(super().formatMessage(record))
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"layerwise {__version__}")
@@ -92,10 +84,7 @@ def _common(
         bool, typer.Option("--version", metavar="", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    shown = logging.StreamHandler(sys.stderr)
-    shown.setFormatter(_Printable("%(levelname)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[shown])
-    logging.getLogger("layerwise").setLevel(logging.INFO)
+    show_log()
 
 
 # click's, of which typer has its own copy in some versions

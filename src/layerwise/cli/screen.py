@@ -1,6 +1,7 @@
 """What all commands share of the screen: tables, sizes, JSON, errors, progress. Imports of rich wait until needed."""
 
 import json
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,21 @@ if TYPE_CHECKING:
 def say_error(text: str) -> None:
     """One line on standard error."""
     print("error: " + printable(" ".join(text.split())), file=sys.stderr)  # noqa: T201
+
+
+class _Printable(logging.Formatter):
+    """Messages may hold texts and names of files: control characters are written out."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the host's name
+        return printable(super().formatMessage(record))
+
+
+def show_log() -> None:
+    """Warnings of everybody, and what this package tells, on standard error."""
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setFormatter(_Printable("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[shown])
+    logging.getLogger("layerwise").setLevel(logging.INFO)
 
 
 def print_json(value: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from layerwise.cli.options import Backend, Device, MaxLength, Revision, TrustRemoteCode
-from layerwise.cli.screen import print_line
+from layerwise.cli.screen import print_line, show_log
 from layerwise.extras import require
 
 
@@ -20,6 +20,9 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on; 127.0.0.1 without.")] = None,
     port: Annotated[int | None, typer.Option(help="The port; 8000 without, 0 for any free one.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that serve, each with the models in its memory; 1 without.")
+    ] = None,
     keys: Annotated[Path | None, typer.Option(help="A file of keys that clients must send, one a line.")] = None,
     without_keys: Annotated[
         bool, typer.Option("--without-keys", metavar="", help="Serve a public address without keys.")
@@ -60,8 +63,16 @@ def serve(
     if keys is not None:
         flags["keys"] = str(keys)
     settings = read_serve_settings(flags, os.environ, config)
+    if settings.workers > 1:
+        from layerwise.serve import run_workers
+
+        raise typer.Exit(run_workers(settings, on_start=_say_address, prepare=show_log))
     from layerwise.serve import create_app, load_served, run_server  # takes seconds
 
     served = load_served(settings)
-    names = ", ".join([*served.models, *served.indexes])
-    run_server(create_app(served, settings), settings, on_start=lambda address: print_line(f"{address} serves {names}"))
+    names = (*served.models, *served.indexes)
+    run_server(create_app(served, settings), settings, on_start=lambda address: _say_address(address, names))
+
+
+def _say_address(address: str, names: tuple[str, ...]) -> None:
+    print_line(f"{address} serves {', '.join(names)}")

@@ -117,7 +117,7 @@ class _Guard:
         service = self._service
         endpoint = self._endpoints.get(scope["path"]) if scope["method"] == "POST" else None
         service.in_flight += 1
-        service.metrics.in_flight.inc()
+        service.metrics.begin()
         try:
             refusal = self._refusal(scope)
             if refusal is not None:
@@ -135,9 +135,8 @@ class _Guard:
                 await ApiError(500, "the server failed; report it").response()(scope, receive, counted)
         finally:
             service.in_flight -= 1
-            service.metrics.in_flight.dec()
             path = getattr(scope.get("route"), "path", "other") if endpoint is None else scope["path"]
-            service.metrics.request(path, status, time.perf_counter() - start)
+            service.metrics.end(path, status, time.perf_counter() - start)
 
     def _refusal(self, scope: Scope) -> ApiError | None:
         if scope["path"] in OPEN:

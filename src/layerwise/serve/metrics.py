@@ -1,12 +1,21 @@
-"""What Prometheus reads of a server. No text and no key is in it."""
+"""What Prometheus reads of a server. No text and no key is in it.
 
+Where several processes serve, PROMETHEUS_MULTIPROC_DIR names the folder that they share: each of them answers for all.
+"""
+
+import os
 from collections.abc import Callable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.responses import Response
 
+from layerwise.serve.worker import METRICS_FOLDER
+
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+_SUMMED: dict[str, Any] = {"multiprocess_mode": "livesum"}  # over the processes that live
 _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -30,18 +39,30 @@ class Metrics:
         self._batch_seconds = Histogram(
             "layerwise_batch_seconds", "Time of a batch", ["model"], buckets=_SECONDS, registry=self.registry
         )
-        self._waiting = Gauge("layerwise_waiting_tokens", "Tokens in the queue", ["model"], registry=self.registry)
-        self.in_flight = Gauge("layerwise_requests_in_flight", "Requests being answered", registry=self.registry)
+        self._waiting = Gauge(
+            "layerwise_waiting_tokens", "Tokens in the queue", ["model"], registry=self.registry, **_SUMMED
+        )
+        self._in_flight = Gauge(
+            "layerwise_requests_in_flight", "Requests being answered", registry=self.registry, **_SUMMED
+        )
+        self._queues: list[tuple[Gauge, Callable[[], int]]] = []
         self.dropped = Counter("layerwise_dropped_requests", "Requests whose client left", registry=self.registry)
 
-    def request(self, path: str, status: int, seconds: float) -> None:
-        """Count a request."""
+    def begin(self) -> None:
+        """Count a request that came."""
+        self._in_flight.inc()
+        self._read_queues()
+
+    def end(self, path: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
+        self._in_flight.dec()
+        self._read_queues()
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
     def of_model(self, name: str, waiting: Callable[[], int]) -> Callable[[int, int, int, float], None]:
         """Watch a model's queue; what is returned counts its batches."""
-        self._waiting.labels(name).set_function(waiting)
+        self._queues.append((self._waiting.labels(name), waiting))
         texts, tokens, padded = (counter.labels(name) for counter in (self._texts, self._tokens, self._padded))
         batch_texts, batch_seconds = self._batch_texts.labels(name), self._batch_seconds.labels(name)
 
@@ -56,4 +77,13 @@ class Metrics:
 
     def response(self) -> Response:
         """All of them in Prometheus' text format."""
-        return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
+        self._read_queues()
+        registry = self.registry
+        if METRICS_FOLDER in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    def _read_queues(self) -> None:
+        for gauge, waiting in self._queues:
+            gauge.set(waiting())

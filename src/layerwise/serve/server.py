@@ -11,10 +11,10 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from layerwise.errors import InputError
 from layerwise.serve.app import service_of
 from layerwise.serve.hosts import HostGuard
 from layerwise.serve.kernels import choose_kernels
+from layerwise.serve.listening import BACKLOG, address_of, listen
 from layerwise.serve.settings import ServeSettings, is_local
 from layerwise.serve.slow_clients import PatientProtocol
 
@@ -27,20 +27,33 @@ _QUIET_TICKS = 3
 class _Server(uvicorn.Server):
     """uvicorn's server that keeps listening while it drains, and ends with exit code 0."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, seconds: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: FastAPI, settings: ServeSettings, on_ready: Callable[[], object]
+    ) -> None:
         super().__init__(config)
         self._service = service_of(app)
-        self._seconds = seconds
+        self._settings = settings
+        self._on_ready = on_ready
         self._end = 0.0
         self._quiet = 0
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections, and say so."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(BACKLOG)  # asyncio makes it as long as the number of connections that it accepts at once
+        self._on_ready()
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the host's signature
-        """A first signal begins to drain, a second one ends it."""
+        """A first signal begins to drain, a second one ends it; one of several workers leaves that to its parent.
+
+        Such a worker may get each signal twice: from its parent, and from what signals all processes of a service.
+        """
         if self._service.draining:
-            self.should_exit = True
+            self.should_exit |= self._settings.workers == 1
             return
         self._service.draining = True
-        self._end = time.monotonic() + self._seconds
+        self._end = time.monotonic() + self._settings.drain
         log.info("Shutting down: %d requests in flight", self._service.in_flight)
 
     async def on_tick(self, counter: int) -> bool:
@@ -53,16 +66,19 @@ class _Server(uvicorn.Server):
 
 def run_server(app: FastAPI, settings: ServeSettings, *, on_start: Callable[[str], object] | None = None) -> None:
     """Serve until a signal; `on_start` is called with the address when connections are accepted."""
-    listening = _listen(settings)
+    listening = listen(settings)
+    serve_on(listening, app, settings, on_ready=lambda: on_start and on_start(address_of(listening)))
+
+
+def serve_on(
+    listening: socket.socket, app: FastAPI, settings: ServeSettings, *, on_ready: Callable[[], object]
+) -> None:
+    """Serve a socket until a signal; `on_ready` is called when connections are accepted."""
     choose_kernels(next(iter(service_of(app).models.values())).encoder)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    host, port = listening.getsockname()[:2]
-    if on_start is not None:
-        on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-    config = server_config(app, settings)
     gc.collect()
     gc.freeze()  # a full collection would look through all of torch and the model for 0.2 s, again and again
-    _Server(config, app, settings.drain).run(sockets=[listening])
+    _Server(server_config(app, settings), app, settings, on_ready).run(sockets=[listening])
 
 
 def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
@@ -80,22 +96,6 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         limit_concurrency=settings.max_connections,
+        backlog=BACKLOG if settings.workers == 1 else 1,  # or a worker that is free takes all that wait
         timeout_graceful_shutdown=max(1, round(settings.drain)),
     )
-
-
-def _listen(settings: ServeSettings) -> socket.socket:
-    """A socket before any model is asked for, so that a port in use is one line."""
-    try:
-        infos = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = infos[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(2048)
-    except OSError as error:
-        raise InputError(
-            f"{settings.host}:{settings.port} cannot be listened on: {error.strerror or error}; give another --port or "
-            f"--host"
-        ) from error
-    return listening

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,7 @@ from layerwise.serve.settings import ServeSettings
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _PROBE = "A probe."
-_MOST_WORKERS = 8  # beyond which they wait for Python's lock more than they work
+_MOST_THREADS = 8  # beyond which they wait for Python's lock more than they work
 
 
 class Service:
@@ -56,7 +55,7 @@ class Service:
             self._batchers[name] = Batcher(
                 served.encoder,
                 graphs=graphs,
-                workers=_workers(served.encoder),
+                workers=_threads(served.encoder, self.settings.cores_of_worker),
                 fill_seconds=self.settings.fill_ms / 1000,
                 max_queue_tokens=self.settings.max_queue_tokens,
                 max_seconds=self.settings.deadline / 3,
@@ -199,7 +198,7 @@ class Service:
             )
 
 
-def _workers(encoder: LayerEncoder) -> int:
-    """A core for each worker; a GPU has one worker, and ONNX threads of its own."""
+def _threads(encoder: LayerEncoder, cores: int) -> int:
+    """A thread for each core; a GPU has one, and ONNX threads of its own."""
     alone = encoder.device.type != "cpu" or encoder.backend == "onnx"
-    return 1 if alone else min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
+    return 1 if alone else min(_MOST_THREADS, cores)

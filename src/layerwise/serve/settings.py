@@ -1,5 +1,6 @@
 """The settings of a server, from flags, the environment (LAYERWISE_SERVE_PORT=80) and a TOML file, in this order."""
 
+import os
 import tomllib
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -25,17 +26,18 @@ class ServeSettings(Settings):
         index: Vectors to search, "name=folder", as `layerwise embed` writes them.
         host: The address to listen on.
         port: The port; 0 takes any free one.
+        workers: Processes that serve, each with the models in its memory.
         keys: A file of keys, one a line. With it, all but the health checks need `Authorization: Bearer KEY`.
         without_keys: Serve a public address although there are no keys.
         allow_host: Names that a server on a local address without keys answers to, beside localhost: those of a proxy.
         cors: Origins whose pages may call the server from a browser, such as "https://example.org".
         fill_ms: How long a batch that is not full waits for more texts while others are being served.
-        max_queue_tokens: Tokens that may wait; beyond them requests get 429.
+        max_queue_tokens: Tokens that may wait in a process; beyond them requests get 429.
         max_body_bytes: Of a request.
         max_inputs: Texts of a request.
         max_tokens: Tokens of a request, all its texts together.
         max_numbers: Numbers of an answer.
-        max_connections: Connections at a time.
+        max_connections: Connections of a process at a time.
         deadline: Seconds until a request is answered, at the latest.
         drain: Seconds that requests in flight have after SIGTERM.
         device, dtype, max_length, backend, precision, revision, trust_remote_code: As for `LayerEncoder`.
@@ -47,6 +49,7 @@ class ServeSettings(Settings):
     index: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
     keys: str | None = None
     without_keys: bool = False
     allow_host: tuple[str, ...] = ()
@@ -89,6 +92,11 @@ class ServeSettings(Settings):
         """The options of `LayerEncoder`."""
         names = ("device", "dtype", "max_length", "backend", "precision", "revision", "trust_remote_code")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def cores_of_worker(self) -> int:
+        """How many of this machine's cores each process has."""
+        return max(1, len(os.sched_getaffinity(0)) // self.workers)
 
 
 def is_local(host: str) -> bool:
