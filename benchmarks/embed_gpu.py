@@ -26,11 +26,11 @@ BATCH_SIZES = (512, 1024)  # 32, 128, 256 and 2,048 were slower
 LONG, JOINED = 256, 12  # tokens, and sentences that are joined to a text of at least so many
 
 
-def base_shape_folder(tokenizer_folder: Path, folder: Path) -> Path:
-    """A BERT of base shape with random weights, saved with a real tokenizer."""
+def base_shape_folder(tokenizer_folder: Path, folder: Path, **shape: int) -> Path:
+    """A BERT of base shape, or another one, with random weights, saved with a real tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
     torch.manual_seed(0)
-    model = BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=512))
+    model = BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=512, **shape))
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -1,7 +1,7 @@
 """The server against sentence-transformers' encode behind a plain FastAPI route, in one run on one machine.
 
     python benchmarks/serve.py [--part speed|mixed|overload|soak] [--seconds 20] [--model default]
-    python benchmarks/serve.py --part gpu --texts FILE --tokenizer FOLDER [--out FILE]
+    python benchmarks/serve.py --part gpu --texts FILE --tokenizer FOLDER [--workers 1,8] [--device cpu] [--out FILE]
 
 - speed: STS sentences of mixed length by 1, 8 and 32 clients, one and 16 texts a request: texts a second, p50 and p99,
   also as a ratio to what `LayerModel.encode` reaches offline on the same texts, and to the plain route;
@@ -9,7 +9,8 @@
 - overload: eight times the clients that it can serve: what was answered, refused and how late, and the memory;
 - soak: a steady load for `--seconds`, with the memory every few seconds;
 - gpu: a BERT of base shape with random weights in bfloat16 on a GPU, 16 texts a request by many clients in several
-  processes, against `LayerModel.encode` on the same texts.
+  processes (light_clients.py), against `LayerModel.encode` on the same texts, for each number of server processes; with
+  `--device cpu` a BERT of one small layer, to try it.
 
 Servers run in processes of their own, and so do the clients, which all share the machine's cores.
 """
@@ -27,7 +28,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +39,8 @@ from embed import sts_sentences
 from measure import RESULTS, machine
 
 CLIENTS, TEXTS = (1, 8, 32), (1, 16)
-CLIENT_PROCESSES, GPU_CLIENTS = 8, (32, 128, 256)
+CLIENT_PROCESSES, GPU_CLIENTS = 6, (64, 256)
+SMALL = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 LAYERS = ("6", "0,6", "1-3,6", "3-6", "6 @ cls", "concat(1,6)", "1:0.25,6:0.75", "6 @ max")  # all need all blocks
 OURS = {"float": {}, "int8": {"precision": "int8"}}
 
@@ -49,7 +50,7 @@ class Load:
     """What some clients saw: seconds of each answered request, statuses of all of them."""
 
     seconds: list[float] = field(default_factory=list)
-    statuses: dict[int, int] = field(default_factory=dict)
+    statuses: dict[int | str, int] = field(default_factory=dict)
     texts: int = 0
     wall: float = 0.0
 
@@ -138,13 +139,19 @@ def bodies_of(texts: list[str], count: int, layers: tuple[str, ...] = ()) -> lis
 
 
 @contextmanager
-def process(*command: str) -> Iterator[tuple[int, psutil.Process]]:
-    """A server in a process of its own, on a free port: the port, and the process."""
+def process(*command: str, says_address: bool = False) -> Iterator[tuple[int, psutil.Process]]:
+    """A server in a process of its own, on a free port: the port, and the process.
+
+    One that `says_address` does so when all its workers are ready, which a first answer does not show.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    started = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL)
+    output = subprocess.PIPE if says_address else subprocess.DEVNULL
+    started = subprocess.Popen([*command, "--port", str(port)], stdout=output)
     try:
+        if started.stdout is not None:
+            started.stdout.readline()
         while True:
             if started.poll() is not None:
                 sys.exit("the server did not start")
@@ -289,34 +296,66 @@ def soak(options: argparse.Namespace, texts: list[str]) -> dict:
 
 
 def gpu(options: argparse.Namespace, texts: list[str]) -> dict:
-    """Many clients in several processes, as one could not ask for all that a GPU gives."""
+    """Many clients in several processes against one worker and several; each cell is written when it is measured."""
     from embed_gpu import base_shape_folder
 
-    half = {"dtype": "bfloat16", "device": "cuda"}
-    cells = []
+    is_gpu = options.device != "cpu"
+    how = {"dtype": "bfloat16", "device": "cuda"} if is_gpu else {"device": "cpu", "backend": "torch"}
+    words = [word for name, value in how.items() for word in (f"--{name}", value)]
+    options.device = None
     with tempfile.TemporaryDirectory() as folder:
-        options.model = str(base_shape_folder(options.tokenizer, Path(folder)))
-        rate = offline(options.model, texts, repeats=5, **half)
+        options.model = str(base_shape_folder(options.tokenizer, Path(folder), **({} if is_gpu else SMALL)))
+        bodies = Path(folder) / "bodies"
+        bodies.write_bytes(b"\n".join(bodies_of(texts, 16)))
+        rate = offline(options.model, texts, repeats=3, **how)
+        part: dict = {"offline_texts_per_second": round(rate, 1), "client_processes": CLIENT_PROCESSES, "cells": []}
         print(f"offline: {rate:,.0f} texts/s", flush=True)
-        words = [word for name, value in half.items() for word in (f"--{name}", value)]
-        with process(*ours(options), *words) as (port, _), ProcessPoolExecutor(CLIENT_PROCESSES) as pool:
-            for clients in GPU_CLIENTS:
-                for _ in range(options.repeats + 1):  # the first time warms up
-                    part = bodies_of(texts, 16)
-                    share = {"clients": clients // CLIENT_PROCESSES, "seconds": options.seconds}
-                    asked = [
-                        pool.submit(drive, port, part[number::CLIENT_PROCESSES], 16, path="/v1/embeddings", **share)
-                        for number in range(CLIENT_PROCESSES)
-                    ]
-                    parts = [future.result().summary() for future in asked]
-                    served = sum(one["texts_per_second"] for one in parts)
-                    cells.append(
-                        {"clients": clients, "texts": 16, "texts_per_second": served, "of_offline": served / rate,
-                         "p50_ms": statistics.median(one["p50_ms"] for one in parts),
-                         "p99_ms": max(one["p99_ms"] for one in parts)}
-                    )  # fmt: skip
-                    print(cells[-1], flush=True)
-    return {"offline_texts_per_second": rate, "cells": cells}
+        for workers in options.workers:
+            command = [*ours(options), *words, "--workers", str(workers)]
+            with process(*command, says_address=True) as (port, running):
+                light_load(port, bodies, running, clients=max(GPU_CLIENTS), seconds=1)  # warms up
+                for clients, _ in itertools.product(GPU_CLIENTS, range(options.repeats)):
+                    cell = light_load(port, bodies, running, clients=clients, seconds=options.seconds)
+                    share = round(cell["texts_per_second"] / rate, 3)
+                    part["cells"].append({"workers": workers, "clients": clients, "of_offline": share, **cell})
+                    print(part["cells"][-1], flush=True)
+                    options.write(part)
+    return part
+
+
+def light_load(port: int, bodies: Path, running: psutil.Process, *, clients: int, seconds: float) -> dict:
+    """What clients in several processes saw together, and the cores that the server's processes took."""
+    script = str(Path(__file__).with_name("light_clients.py"))
+    shares = [clients // CLIENT_PROCESSES + (number < clients % CLIENT_PROCESSES) for number in range(CLIENT_PROCESSES)]
+    started = [
+        subprocess.Popen(
+            [sys.executable, script, str(port), str(bodies), "--clients", str(share), "--seconds", str(seconds),
+             "--first", str(7 * number)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for number, share in enumerate(shares) if share
+    ]  # fmt: skip
+    for one in started:
+        one.stdout.readline()
+    before, began = cpu_seconds(running), time.perf_counter()
+    for one in started:
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    seen = [json.loads(one.communicate()[0]) for one in started]
+    cores = (cpu_seconds(running) - before) / (time.perf_counter() - began)
+    statuses: dict[str, int] = {}
+    for status, count in (item for one in seen for item in one["statuses"].items()):
+        statuses[status] = statuses.get(status, 0) + count
+    load = Load(
+        [taken for one in seen for taken in one["seconds"]], statuses, sum(one["texts"] for one in seen), seconds
+    )
+    return {"texts": 16, **load.summary(), "server_cores": round(cores, 2)}
+
+
+def cpu_seconds(running: psutil.Process) -> float:
+    """Of a server and its workers, so far."""
+    times = [one.cpu_times() for one in (running, *running.children(recursive=True))]
+    return sum(one.user + one.system for one in times)
 
 
 def ours(options: argparse.Namespace) -> list[str]:
@@ -340,6 +379,9 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--texts", type=Path, help="one a line, instead of the sentences of STS")
     parser.add_argument("--tokenizer", type=Path, help="of the part gpu")
+    parser.add_argument(
+        "--workers", type=lambda text: [int(count) for count in text.split(",")], default=[1, 8], help="of the part gpu"
+    )
     parser.add_argument("--out", type=Path, default=Path(RESULTS) / "serve.json")
     parser.add_argument("--plain", metavar="MODEL", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
@@ -351,16 +393,17 @@ def main() -> None:
     results = json.loads(options.out.read_text(encoding="utf-8")) if options.out.is_file() else {}
     results.pop("machine", None)
     if options.texts:
-        texts = options.texts.read_text(encoding="utf-8").splitlines()[: options.sentences]
+        lines = options.texts.read_text(encoding="utf-8").splitlines()
+        texts = [line for line in lines if line.strip()][: options.sentences]
     else:
         texts = sts_sentences(options.sentences)
-    part = PARTS[options.part](options, texts)
-    facts = {
-        "seconds": options.seconds,
-        "sentences": options.sentences,
-        "machine": machine(),
-    }
-    options.out.write_text(json.dumps(results | {options.part: facts | part}, indent=1) + "\n", encoding="utf-8")
+
+    def write(part: dict) -> None:
+        facts = {"seconds": options.seconds, "sentences": options.sentences, "machine": machine()}
+        options.out.write_text(json.dumps(results | {options.part: facts | part}, indent=1) + "\n", encoding="utf-8")
+
+    options.write = write
+    write(PARTS[options.part](options, texts))
 
 
 if __name__ == "__main__":
