@@ -139,19 +139,13 @@ def bodies_of(texts: list[str], count: int, layers: tuple[str, ...] = ()) -> lis
 
 
 @contextmanager
-def process(*command: str, says_address: bool = False) -> Iterator[tuple[int, psutil.Process]]:
-    """A server in a process of its own, on a free port: the port, and the process.
-
-    One that `says_address` does so when all its workers are ready, which a first answer does not show.
-    """
+def process(*command: str) -> Iterator[tuple[int, psutil.Process]]:
+    """A server in a process of its own, on a free port: the port, and the process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    output = subprocess.PIPE if says_address else subprocess.DEVNULL
-    started = subprocess.Popen([*command, "--port", str(port)], stdout=output)
+    started = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL)
     try:
-        if started.stdout is not None:
-            started.stdout.readline()
         while True:
             if started.poll() is not None:
                 sys.exit("the server did not start")
@@ -165,6 +159,23 @@ def process(*command: str, says_address: bool = False) -> Iterator[tuple[int, ps
     finally:
         started.terminate()
         started.wait()
+
+
+@contextmanager
+def our_servers(*commands: list[str]) -> Iterator[list[tuple[int, psutil.Process]]]:
+    """Servers of ours, started at the same time: the port and the process of each, when all workers are ready."""
+    started = [subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True) for command in commands]
+    try:
+        addresses = [one.stdout.readline().partition(" ")[0] for one in started]
+        if not all(addresses):
+            sys.exit("a server did not start")
+        ports = [int(address.rpartition(":")[2]) for address in addresses]
+        yield list(zip(ports, (psutil.Process(one.pid) for one in started), strict=True))
+    finally:
+        for one in started:
+            one.terminate()
+        for one in started:
+            one.communicate()
 
 
 def plain_route(model: str, port: int) -> None:
@@ -307,12 +318,12 @@ def gpu(options: argparse.Namespace, texts: list[str]) -> dict:
         options.model = str(base_shape_folder(options.tokenizer, Path(folder), **({} if is_gpu else SMALL)))
         bodies = Path(folder) / "bodies"
         bodies.write_bytes(b"\n".join(bodies_of(texts, 16)))
-        rate = offline(options.model, texts, repeats=3, **how)
-        part: dict = {"offline_texts_per_second": round(rate, 1), "client_processes": CLIENT_PROCESSES, "cells": []}
-        print(f"offline: {rate:,.0f} texts/s", flush=True)
-        for workers in options.workers:
-            command = [*ours(options), *words, "--workers", str(workers)]
-            with process(*command, says_address=True) as (port, running):
+        commands = [[*ours(options), *words, "--workers", str(workers)] for workers in options.workers]
+        with our_servers(*commands) as servers:  # the others wait while one is measured
+            rate = offline(options.model, texts, repeats=3, **how)
+            part: dict = {"offline_texts_per_second": round(rate, 1), "client_processes": CLIENT_PROCESSES, "cells": []}
+            print(f"offline: {rate:,.0f} texts/s", flush=True)
+            for workers, (port, running) in zip(options.workers, servers, strict=True):
                 light_load(port, bodies, running, clients=max(GPU_CLIENTS), seconds=1)  # warms up
                 for clients, _ in itertools.product(GPU_CLIENTS, range(options.repeats)):
                     cell = light_load(port, bodies, running, clients=clients, seconds=options.seconds)
