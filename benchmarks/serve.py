@@ -1,6 +1,7 @@
 """The server against sentence-transformers' encode behind a plain FastAPI route, in one run on one machine.
 
     python benchmarks/serve.py [--part speed|mixed|overload|soak] [--seconds 20] [--model default]
+    python benchmarks/serve.py --part cost --tokenizer FOLDER [--repeats 3]
     python benchmarks/serve.py --part gpu --texts FILE --tokenizer FOLDER [--workers 1,8] [--device cpu] [--out FILE]
 
 - speed: STS sentences of mixed length by 1, 8 and 32 clients, one and 16 texts a request: texts a second, p50 and p99,
@@ -10,7 +11,8 @@
 - soak: a steady load for `--seconds`, with the memory every few seconds;
 - gpu: a BERT of base shape with random weights in bfloat16 on a GPU, 16 texts a request by many clients in several
   processes (light_clients.py), against `LayerModel.encode` on the same texts, for each number of server processes; with
-  `--device cpu` a BERT of one small layer, to try it.
+  `--device cpu` a BERT of one small layer, to try it;
+- cost: the CPU time of the event loop for a request of 16 texts, with such a small BERT on a CPU.
 
 Servers run in processes of their own, and so do the clients, which all share the machine's cores.
 """
@@ -39,7 +41,7 @@ from embed import sts_sentences
 from measure import RESULTS, machine
 
 CLIENTS, TEXTS = (1, 8, 32), (1, 16)
-CLIENT_PROCESSES, GPU_CLIENTS = 6, (64, 256)
+CLIENT_PROCESSES, GPU_CLIENTS, WARM_UP = 6, (64, 256), 0.5
 SMALL = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 LAYERS = ("6", "0,6", "1-3,6", "3-6", "6 @ cls", "concat(1,6)", "1:0.25,6:0.75", "6 @ max")  # all need all blocks
 OURS = {"float": {}, "int8": {"precision": "int8"}}
@@ -334,6 +336,32 @@ def gpu(options: argparse.Namespace, texts: list[str]) -> dict:
     return part
 
 
+def cost(options: argparse.Namespace, texts: list[str]) -> dict:
+    """What a request of 16 texts costs the event loop, whatever the model: CPU time, which others hardly change."""
+    from embed_gpu import base_shape_folder
+
+    taken = []
+    with tempfile.TemporaryDirectory() as folder:
+        options.model = str(base_shape_folder(options.tokenizer, Path(folder), **SMALL))
+        bodies = Path(folder) / "bodies"
+        bodies.write_bytes(b"\n".join(bodies_of(texts, 16)))
+        with our_servers([*ours(options), "--backend", "torch"]) as [(port, running)]:
+            light_load(port, bodies, running, clients=64, seconds=1)  # warms up
+            for _ in range(options.repeats):
+                before = loop_seconds(running)
+                answered = light_load(port, bodies, running, clients=64, seconds=options.seconds)["statuses"]["200"]
+                share = options.seconds / (options.seconds + WARM_UP)
+                taken.append(round(1000 * (loop_seconds(running) - before) * share / answered, 3))
+                print(f"{taken[-1]} ms a request", flush=True)
+    return {"clients": 64, "texts": 16, "loop_ms_per_request": taken}
+
+
+def loop_seconds(running: psutil.Process) -> float:
+    """CPU time of a server's first thread, which has the event loop."""
+    (thread,) = (one for one in running.threads() if one.id == running.pid)
+    return thread.user_time + thread.system_time
+
+
 def light_load(port: int, bodies: Path, running: psutil.Process, *, clients: int, seconds: float) -> dict:
     """What clients in several processes saw together, and the cores that the server's processes took."""
     script = str(Path(__file__).with_name("light_clients.py"))
@@ -341,7 +369,7 @@ def light_load(port: int, bodies: Path, running: psutil.Process, *, clients: int
     started = [
         subprocess.Popen(
             [sys.executable, script, str(port), str(bodies), "--clients", str(share), "--seconds", str(seconds),
-             "--first", str(7 * number)],
+             "--first", str(7 * number), "--warm-up", str(WARM_UP)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
         for number, share in enumerate(shares) if share
@@ -375,7 +403,7 @@ def ours(options: argparse.Namespace) -> list[str]:
     return words + (["--device", options.device] if options.device else [])
 
 
-PARTS = {"speed": speed, "mixed": mixed, "overload": overload, "soak": soak, "gpu": gpu}
+PARTS = {"speed": speed, "mixed": mixed, "overload": overload, "soak": soak, "gpu": gpu, "cost": cost}
 
 
 def main() -> None:
