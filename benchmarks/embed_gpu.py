@@ -63,19 +63,21 @@ def where_time_goes(model, texts: list[str], job, folder: Path) -> dict[str, flo
     from layerwise.embed.job import chunks
     from layerwise.embed.shards import ShardFolder
     from layerwise.encoder import token_batches
+    from layerwise.encoder.streaming import _parts
 
-    encoder, parts = model.encoder, {}
+    encoder, seconds_of = model.encoder, {}
 
     def timed(name: str, function):
         torch.cuda.synchronize()
         began = time.perf_counter()
         result = function()
         torch.cuda.synchronize()
-        parts[name] = time.perf_counter() - began
+        seconds_of[name] = time.perf_counter() - began
         return result
 
     read = timed("reading the file", lambda: list(islice(chunks(job), max(1, len(texts) // job.shard_rows))))
-    tokens = timed("tokenising", lambda: [encoder._sentences(chunk.texts) for chunk in read])
+    parts = [part.texts for part in _parts([chunk.texts for chunk in read], cut=encoder.reader.packs)]
+    tokens = timed("tokenising", lambda: [encoder._sentences(texts) for texts in parts])
     packs = encoder.reader.packs
     batches = timed(
         "sorting and cutting into batches",
@@ -89,7 +91,7 @@ def where_time_goes(model, texts: list[str], job, folder: Path) -> dict[str, flo
     folder.mkdir()
     shards = ShardFolder(folder, job)
     timed("writing shards", lambda: [shards.write(c, a) for c, a in zip(read, arrays, strict=True)])
-    return parts | {"batches": sum(map(len, batches))}
+    return seconds_of | {"batches": sum(map(len, batches))}
 
 
 def long_texts(encoder, texts: list[str]) -> list[str]:
@@ -153,7 +155,7 @@ def main() -> None:
         def all_layers():
             ours.encoder.budget.tokens = DEFAULT_BUDGET
             for _ in ours.encoder.stream(
-                (texts[i : i + 2048] for i in range(0, len(texts), 2048)),
+                (texts[i : i + 8192] for i in range(0, len(texts), 8192)),  # as many as a shard has
                 lambda tokens, mask: ours.encoder.read(tokens, mask, range(13), ("mean",)),
             ):
                 pass

@@ -128,6 +128,16 @@ def test_pooling_is_the_same_on_either_side_of_the_padding(pooling):
     assert torch.equal(POOLINGS[pooling](states, right), POOLINGS[pooling](moved, left))
 
 
+@pytest.mark.parametrize("pooling", ["mean", "weighted-mean", "mean-but-first", "mask"])
+def test_training_in_half_precision_pools_in_full(pooling):
+    """Autocast would round the products of a pooling, and a head after it takes float32."""
+    states = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([[1, 1, 1, 0, 0], [1] * 5, [1, 1, 0, 0, 0]])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        pooled = POOLINGS[pooling](states, mask)
+    assert torch.equal(pooled, POOLINGS[pooling](states, mask))
+
+
 @pytest.mark.parametrize("change", [{"padding_side": "left"}, {"pad_token": None}], ids=["left", "none"])
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
 def test_tokenizers_that_pad_otherwise(name, change, tmp_path):

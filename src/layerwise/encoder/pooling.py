@@ -23,8 +23,8 @@ def mean(states: Tensor, mask: Tensor) -> Tensor:
     """The mean over a sentence's tokens."""
     if states.dtype in _HALF:  # summed in float32: a sum of half-precision states loses digits
         sums = (states * mask.unsqueeze(-1).to(states.dtype)).sum(dim=1, dtype=torch.float32)
-    else:  # one pass over the states and no copy of them
-        sums = torch.bmm(mask.unsqueeze(1).to(states.dtype), states).squeeze(1)
+    else:
+        sums = _weighted_sum(states, mask)
     return sums / mask.sum(dim=1, keepdim=True)
 
 
@@ -53,7 +53,7 @@ def weighted_mean(states: Tensor, mask: Tensor) -> Tensor:
     weights = places / places.sum(dim=1, keepdim=True)
     if states.dtype in _HALF:
         return (states * weights.unsqueeze(-1)).sum(dim=1, dtype=torch.float32)
-    return torch.bmm(weights.unsqueeze(1).to(states.dtype), states).squeeze(1)
+    return _weighted_sum(states, weights)
 
 
 @POOLINGS.register("mean-but-first")
@@ -77,6 +77,12 @@ def pooled_mask(pooling: str, mask: Tensor, places: Tensor | None) -> Tensor:
     first, end, masked = places.unsqueeze(-1).unbind(1)  # not by lists of numbers, which no CUDA graph allows
     pooled = tokens == masked if pooling == MASK else (tokens >= first) & (tokens < end)
     return pooled.to(mask.dtype)
+
+
+def _weighted_sum(states: Tensor, weights: Tensor) -> Tensor:
+    """One pass over the states and no copy of them; in their own precision, under autocast too."""
+    with torch.autocast(states.device.type, enabled=False):
+        return torch.bmm(weights.unsqueeze(1).to(states.dtype), states).squeeze(1)
 
 
 def _at(states: Tensor, places: Tensor) -> Tensor:
