@@ -113,10 +113,19 @@ def test_packed_batches_are_as_few_as_can_be_and_alike_in_size(lengths, budget):
 
 
 def test_a_window_is_cut_into_parts_only_for_packed_batches():
-    windows = [["a" * 300_000, "b" * 300_000, "c"], ["d"]]
+    windows = [["a" * 1000] * 1100, ["d"]]
     cut = [(part.start, len(part.texts)) for part in _parts(windows, cut=True)]
-    assert cut == [(0, 1), (1, 2), (0, 1)]
-    assert [(part.start, len(part.texts)) for part in _parts(windows, cut=False)] == [(0, 3), (0, 1)]
+    assert cut == [(0, 550), (550, 550), (0, 1)]
+    assert [(part.start, len(part.texts)) for part in _parts(windows, cut=False)] == [(0, 1100), (0, 1)]
+
+
+@given(st.lists(st.integers(0, 2_000_000), min_size=1, max_size=30))
+def test_the_parts_of_a_window_hold_every_sentence_once(lengths):
+    texts = ["x" * length for length in lengths]
+    parts = list(_parts([texts], cut=True))
+    assert [text for part in parts for text in part.texts] == texts
+    assert [part.start for part in parts] == [0, *np.cumsum([len(part.texts) for part in parts])[:-1]]
+    assert all(len(part.texts) for part in parts)
 
 
 def test_windows_come_back_whole_and_in_order_however_they_are_cut(monkeypatch, tmp_path):

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from layerwise.encoder.tokens import Numbers, Tokens
 
+_MOST_PADDED = 4  # times the budget, of the tokens of a packed batch with the padding that pooling sees
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -98,7 +100,7 @@ def _share(total: int, longest: int, budget: int) -> int:
 
 
 def _end_of_packed(lengths: Numbers, ends: Numbers, start: int, budget: int, share: int) -> int:
-    """A batch's share of all tokens; pooling has them padded, which must not take much more memory."""
+    """A batch's share of all tokens; pooling has them padded, one layer at a time, which must not take much memory."""
     reached = int(np.searchsorted(ends, ends[start] + share, side="left"))
     full = int(np.searchsorted(ends, ends[start] + budget, side="right")) - 1
-    return max(start + 1, min(reached, full, start + 2 * budget // int(lengths[start])))
+    return max(start + 1, min(reached, full, start + _MOST_PADDED * budget // int(lengths[start])))

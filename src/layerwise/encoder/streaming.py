@@ -156,15 +156,19 @@ class _Part:
 
 
 def _parts(windows: Iterable[Sequence[str]], *, cut: bool) -> Iterator[_Part]:
-    """The windows one after the other; with `cut`, in parts of so many characters, so that a GPU can begin soon.
+    """The windows one after the other; with `cut`, in even parts of about so many characters.
 
-    Batches that are packed are full whatever is in them; others are better cut from all of a window's lengths.
+    A GPU can then begin while the rest of a window is tokenised. Its packed batches are full whatever is in them;
+    others are better cut from all of a window's lengths.
     """
     for texts in windows:
-        window = _Window(len(texts))
-        ends = np.cumsum([len(text) for text in texts]) // _PART_CHARACTERS if cut else np.zeros(len(texts))
-        starts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(texts)]
-        yield from (_Part(window, start, texts[start:stop]) for start, stop in pairwise(starts))
+        window, bounds = _Window(len(texts)), [0, len(texts)]
+        if cut:
+            ends = np.cumsum([len(text) for text in texts])
+            parts = max(1, round(ends[-1] / _PART_CHARACTERS))
+            inner = np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts, side="left") + 1
+            bounds = sorted({0, *inner.tolist(), len(texts)})
+        yield from (_Part(window, start, texts[start:stop]) for start, stop in pairwise(bounds))
 
 
 def windows_of(texts: Sequence[str], most: int) -> Iterator[Sequence[str]]:
