@@ -54,8 +54,9 @@ def main() -> None:
     for task in names if "sts_set" in measured else dict.fromkeys([CHOOSER, *names]):
         began = time.perf_counter()
         row = measure(model, task, round(options.scale * LIMITS[task]), measured)
-        measured["machine"] = machine()
-        measured["tasks"][task] = row | {"seconds": round(time.perf_counter() - began, 1)}
+        here = measured.setdefault("machine", known.get("machine", machine()))
+        elsewhere = {} if here == machine() else {"device": machine().get("device", machine()["processor"])}
+        measured["tasks"][task] = row | {"seconds": round(time.perf_counter() - began, 1)} | elsewhere
         print(name, task, json.dumps({key: row[key] for key in ("own", "sts_set", "last")}), flush=True)
         write_result("kinds", known | {"models": known.get("models", {}) | {name: measured}})
     draw(name, measured["tasks"])

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from layers import encoders
 from layerwise import LayerEncoder, LayerSearch
 from layerwise.search import dropout_passes, fixed_mixes
-from measure import RESULTS, shared_folder, write_result
+from measure import RESULTS, machine, shared_folder, write_result
 
 SETS = {"sts12": None, "sts13": None, "sts14": None, "sts15": None, "sts16": None, "stsb": "test", "sick": "test"}
 DEV, SPLITS, SENTENCES = 350, 5, 1000
@@ -73,12 +73,14 @@ def unlabelled(encoder: LayerEncoder, texts: list[str], search: LayerSearch) -> 
 def main() -> None:
     """Measure the named encoders, or all."""
     path = RESULTS / "lc_sts.json"
-    known = json.loads(path.read_text())["encoders"] if path.exists() else {}
+    before_this = json.loads(path.read_text()) if path.exists() else {}
+    known, measured_on = before_this.get("encoders", {}), before_this.get("measured_on", {})
     folders = encoders()
     for name in [name for name in sys.argv[1:] if name in folders] or list(folders):
         encoder = LayerEncoder(folders[name])
         before = known.get(name) if "--unlabelled" in sys.argv else None
         known[name] = {}
+        measured_on[name] = machine().get("device", machine()["processor"])
         for task, split in SETS.items():
             print(f"{name} {task}", file=sys.stderr, flush=True)
             found = known[name][task] = measure_set(encoder, read_set(task, split), before and before[task])
@@ -90,6 +92,7 @@ def main() -> None:
             {
                 "what": "Spearman x 100 on the test split of each STS set; 350 dev pairs choose, the rest reports",
                 "protocol": {"dev": DEV, "splits": SPLITS, "pooling": "mean", "aggregation": "all", "seed": 0},
+                "measured_on": measured_on,
                 "encoders": known,
             },
         )

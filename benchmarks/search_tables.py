@@ -9,6 +9,8 @@ from layerwise.encoder import prompt_library
 
 RESULTS = Path(__file__).parent / "results"
 _BOTH = ("views-all-MiniLM-L6-v2", "views-dev-wiki-mlm-12x384")
+_UNLABELLED = (*_BOTH, "views-dev-SmolLM2-135M-Instruct")
+_FEW = ("views-all-MiniLM-L6-v2", "views-resampled-SmolLM2-135M-Instruct")
 
 
 def verdict_table() -> str:
@@ -135,8 +137,7 @@ def models_table() -> str:
     return "\n".join(lines) + (
         "\n\nSpearman × 100; 350 pairs of each set choose, its others report, mean of 5 splits, views "
         "counted by 30 resamples of the choosing pairs. Reporting pairs that share a sentence with a choosing one are "
-        "left out, so that the last layer differs from that of other pages. Empty: not finished in the time on the "
-        "H200. "
+        "left out, so that the last layer differs from that of other pages. "
         f"(`benchmarks/views.py`, {', '.join(f'`{file}.json`' for file in _MODELS)}.)\n"
     )
 
@@ -170,16 +171,36 @@ def chosen_once_table() -> str:
 
 def few_pairs_table() -> str:
     """What few pairs can choose."""
-    result = json.loads((RESULTS / "views-all-MiniLM-L6-v2.json").read_text(encoding="utf-8"))
-    lines = ["| pairs that choose | last layer | best found | what the verdict says to use | keeps the last layer |"]
-    lines.append("|---|---|---|---|---|")
-    for pairs, cells in result["few"].items():
-        last, best, used = (100 * mean(cell[key] for cell in cells.values()) for key in ("last", "test", "used"))
-        kept = sum(cell["keeps_last"] for cell in cells.values())
-        lines.append(f"| {pairs} | {last:.1f} | {best:.1f} | {used:.1f} | {kept} of {len(cells)} sets |")
+    lines = ["| model | pairs that choose | last layer | best found | what the verdict says to use | keeps the last |"]
+    lines.append("|---|---|---|---|---|---|")
+    for file in _FEW:
+        result = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
+        for pairs, cells in result["few"].items():
+            last, best, used = (100 * mean(cell[key] for cell in cells.values()) for key in ("last", "test", "used"))
+            kept = sum(cell["keeps_last"] for cell in cells.values())
+            scores = f"{last:.1f} | {best:.1f} | {used:.1f} | {kept} of {len(cells)} sets"
+            lines.append(f"| {result['model']} | {pairs} | {scores} |")
     return "\n".join(lines) + (
-        "\n\nall-MiniLM-L6-v2, average over the seven STS sets of the pairs that did not choose, 2 splits; all prompts "
-        "and poolings as they are. (`views-all-MiniLM-L6-v2.json`.)\n"
+        "\n\nSpearman × 100 over the pairs that did not choose, 2 splits: all-MiniLM-L6-v2 on average over the seven STS "
+        "sets, SmolLM2 over STS-13 and STS-B; all prompts and poolings as they are. "
+        f"({', '.join(f'`{file}.json`' for file in _FEW)}.)\n"
+    )
+
+
+def cost_table() -> str:
+    """The best set of views for so much work."""
+    result = json.loads((RESULTS / "views-resampled-SmolLM2-135M-Instruct.json").read_text(encoding="utf-8"))
+    sets = list(next(iter(result["cost"].values())))
+    lines = [f"| blocks that a sentence passes, of 30 | {' | '.join(sets)} |", "|---|" + "---|" * len(sets)]
+    whole = result["rows"]["all prompts"]["as they are"]
+    rows = {"30: the last layer": ("last", whole)}
+    rows |= {label.replace(" of one pass", ", one pass"): ("test", cells) for label, cells in result["cost"].items()}
+    rows |= {"any, all prompts": ("test", whole)}
+    for label, (key, cells) in rows.items():
+        lines.append(f"| {label} | {' | '.join(f'{100 * cells[name][key]:.1f}' for name in sets)} |")
+    return "\n".join(lines) + (
+        "\n\nSmolLM2-135M-Instruct, Spearman × 100; 350 pairs choose, the others report, 2 splits (5 of the first and "
+        "last row). (`benchmarks/views.py`, `views-resampled-SmolLM2-135M-Instruct.json`.)\n"
     )
 
 
@@ -202,7 +223,7 @@ def elsewhere_table() -> str:
 
 def unlabelled_views_table() -> str:
     """Views that text alone chose."""
-    results = [json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8")) for file in _BOTH]
+    results = [json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8")) for file in _UNLABELLED]
     names = [name for name in results[0]["unlabelled"] if not name.startswith(("agreement", "all views"))]
     lines = [f"| chosen by | {' | '.join(result['model'] for result in results)} |", "|---|" + "---|" * len(results)]
     for name in names:
@@ -214,7 +235,7 @@ def unlabelled_views_table() -> str:
         "\n\nSpearman × 100, average of the seven STS sets; *layers* may be taken of the mean alone, *views* of all "
         "prompts and poolings, as they are. Repetition and deletion of words in 600 captions, questions, NLI and "
         "Wikipedia sentences, neighbours among 1,000 sentences of news articles; none is in the seven sets. "
-        f"({', '.join(f'`{file}.json`' for file in _BOTH)}.)\n"
+        f"({', '.join(f'`{file}.json`' for file in _UNLABELLED)}.)\n"
     )
 
 

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import mean, stdev
 
 from embed_tables import embed_gpu_table
 from evaluation_tables import (
@@ -28,6 +28,7 @@ from paper_tables import bert_lc_table, layer_att_pooler_table, minbert_table, s
 from ray_tables import plan_table, ray_table
 from search_tables import (
     chosen_once_table,
+    cost_table,
     elsewhere_table,
     few_pairs_table,
     models_table,
@@ -36,6 +37,7 @@ from search_tables import (
     verdict_table,
     views_table,
 )
+from serve_tables import serve_gpu_table, serve_load_table, serve_table
 from training_tables import (
     exits_table,
     layers_table,
@@ -177,10 +179,9 @@ def lc_table() -> str:
         f"Spearman × 100, {found['protocol']['aggregation']!r} aggregation, each set's test split, mean pooling; "
         f"{found['protocol']['dev']} random pairs choose among all sets, the others report; mean of "
         f"{found['protocol']['splits']} splits, ± the standard deviation of their averages (raw results: "
-        f"`lc_sts.json`). Intervals are the means of the splits' own; that of all-mpnet-base-v2 is of an earlier rule, "
-        f"which was too narrow (it covered 91 %). From the last layer to the labelled choice, the choice without "
-        f"labels closes {', '.join(closed)}; where the last layer is as good as the labelled choice there is no gap to "
-        f"close."
+        f"`lc_sts.json`). Intervals are the means of the splits' own. From the last layer to the labelled choice, the "
+        f"choice without labels closes {', '.join(closed)}; where the last layer is as good as the labelled choice "
+        f"there is no gap to close."
     )
     return "\n".join(lines) + f"\n\n{note}\n"
 
@@ -249,56 +250,6 @@ def lc_summary() -> str:
     return "\n".join(lines) + f"\n\n{note}\n"
 
 
-def serve_table() -> str:
-    """The server against a plain route, by clients and texts of a request."""
-    result = read("serve")["speed"]
-    heads = (
-        "| clients | texts a request | plain route | float | int8 | float to plain | int8 to plain | float to offline |"
-    )
-    lines = [heads, "|---|---|---|---|---|---|---|---|"]
-    for cell in result["cells"]:
-        rates = [median(one["texts_per_second"] for one in cell[name]) for name in ("plain", "float", "int8")]
-        ratios = (cell["ratio"]["float"], cell["ratio"]["int8"])
-        lines.append(
-            f"| {cell['clients']} | {cell['texts']} | {' | '.join(f'{rate:.0f}' for rate in rates)} "
-            f"| {' | '.join(f'{ratio:.1f}×' for ratio in ratios)} | {cell['of_offline']['float']:.2f}× |"
-        )
-    return "\n".join(lines) + (
-        f"\n\nTexts a second, median of {len(result['cells'][0]['plain'])} turns of {result['seconds']:g} s each, "
-        f"all-MiniLM-L6-v2, {result['sentences']} STS sentences, two cores that clients share. The plain route is "
-        f"`SentenceTransformer.encode` behind FastAPI; float runs ONNX, and its numbers differ from the plain route's "
-        f"by {result['largest_difference']:.0e} at most; offline is `LayerModel.encode` by torch. "
-        f"(`benchmarks/serve.py`, raw results: `serve.json`.)\n"
-    )
-
-
-def serve_load_table() -> str:
-    """The server under more than it can do, and for long."""
-    result = read("serve")
-    before, heavy, after = (result["overload"][part] for part in ("before", "overload", "after"))
-    refused, answered = heavy["statuses"].get("429", 0), heavy["statuses"].get("200", 0)
-    others = sum(heavy["statuses"].values()) - refused - answered
-    memory = [number / 2**20 for number in result["soak"]["memory_bytes"]]
-    minutes = 10 * len(memory) / 60
-    lines = [
-        "| | |",
-        "|---|---|",
-        f"| overload, {result['overload']['seconds']:.0f} s of 64 clients with 64 texts a request | {answered:,} "
-        f"requests answered, {refused:,} refused with 429, {others} otherwise |",
-        f"| the slowest answer | {result['overload']['slowest_seconds']:.0f} s (deadline: 60 s) |",
-        f"| memory after it | {result['overload']['memory_growth']:+.1%} |",
-        f"| latency of one client before and after, p50 | {before['p50_ms']:.0f} ms, {after['p50_ms']:.0f} ms |",
-        f"| memory in {minutes:.0f} minutes of 8 clients, after the first and the last | {memory[0]:.0f} MiB, "
-        f"{memory[-1]:.0f} MiB (most: {max(memory):.0f} MiB) |",
-    ]
-    note = (
-        "Many more texts than the machine can embed: what does not fit into the queue is refused at once, so that "
-        "memory stays level, nobody waits beyond the deadline, and one client is served as before afterwards. Two "
-        "cores that the clients and others used as well. (`serve.json`.)"
-    )
-    return "\n".join(lines) + f"\n\n{note}\n"
-
-
 def attacks_table() -> str:
     """The attacks of the last run, by list."""
     results, parts = read("attacks"), []
@@ -327,11 +278,13 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "verdict-results": (["docs/search.md"], verdict_table),
     "serve-speed": (["docs/serving.md"], serve_table),
     "serve-load": (["docs/serving.md"], serve_load_table),
+    "serve-gpu": (["docs/serving.md"], serve_gpu_table),
     "views-results": (["docs/views.md"], views_table),
     "views-models": (["docs/views.md"], models_table),
     "views-prompts": (["docs/views.md"], prompts_list),
     "views-once": (["docs/views.md"], chosen_once_table),
     "views-few": (["docs/views.md"], few_pairs_table),
+    "views-cost": (["docs/views.md"], cost_table),
     "views-elsewhere": (["docs/views.md"], elsewhere_table),
     "views-unlabelled": (["docs/views.md"], unlabelled_views_table),
     "lc-results": (["docs/search.md"], lc_table),

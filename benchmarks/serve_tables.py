@@ -1,0 +1,73 @@
+"""The tables of the server, from serve.json."""
+
+from statistics import median
+
+from evaluation_tables import read
+
+
+def serve_table() -> str:
+    """The server against a plain route, by clients and texts of a request."""
+    result = read("serve")["speed"]
+    heads = (
+        "| clients | texts a request | plain route | float | int8 | float to plain | int8 to plain | float to offline |"
+    )
+    lines = [heads, "|---|---|---|---|---|---|---|---|"]
+    for cell in result["cells"]:
+        rates = [median(one["texts_per_second"] for one in cell[name]) for name in ("plain", "float", "int8")]
+        ratios = (cell["ratio"]["float"], cell["ratio"]["int8"])
+        lines.append(
+            f"| {cell['clients']} | {cell['texts']} | {' | '.join(f'{rate:.0f}' for rate in rates)} "
+            f"| {' | '.join(f'{ratio:.1f}×' for ratio in ratios)} | {cell['of_offline']['float']:.2f}× |"
+        )
+    return "\n".join(lines) + (
+        f"\n\nTexts a second, median of {len(result['cells'][0]['plain'])} turns of {result['seconds']:g} s each, "
+        f"all-MiniLM-L6-v2, {result['sentences']} STS sentences, two cores that clients share. The plain route is "
+        f"`SentenceTransformer.encode` behind FastAPI; float runs ONNX, and its numbers differ from the plain route's "
+        f"by {result['largest_difference']:.0e} at most; offline is `LayerModel.encode` by torch. "
+        f"(`benchmarks/serve.py`, raw results: `serve.json`.)\n"
+    )
+
+
+def serve_load_table() -> str:
+    """The server under more than it can do, and for long."""
+    result = read("serve")
+    before, heavy, after = (result["overload"][part] for part in ("before", "overload", "after"))
+    refused, answered = heavy["statuses"].get("429", 0), heavy["statuses"].get("200", 0)
+    others = sum(heavy["statuses"].values()) - refused - answered
+    memory = [number / 2**20 for number in result["soak"]["memory_bytes"]]
+    minutes = 10 * len(memory) / 60
+    lines = [
+        "| | |",
+        "|---|---|",
+        f"| overload, {result['overload']['seconds']:.0f} s of 64 clients with 64 texts a request | {answered:,} "
+        f"requests answered, {refused:,} refused with 429, {others} otherwise |",
+        f"| the slowest answer | {result['overload']['slowest_seconds']:.0f} s (deadline: 60 s) |",
+        f"| memory after it | {result['overload']['memory_growth']:+.1%} |",
+        f"| latency of one client before and after, p50 | {before['p50_ms']:.0f} ms, {after['p50_ms']:.0f} ms |",
+        f"| memory in {minutes:.0f} minutes of 8 clients, after the first and the last | {memory[0]:.0f} MiB, "
+        f"{memory[-1]:.0f} MiB (most: {max(memory):.0f} MiB) |",
+    ]
+    note = (
+        "Many more texts than the machine can embed: what does not fit into the queue is refused at once, so that "
+        "memory stays level, nobody waits beyond the deadline, and one client is served as before afterwards. Two "
+        "cores that the clients and others used as well. (`serve.json`.)"
+    )
+    return "\n".join(lines) + f"\n\n{note}\n"
+
+
+def serve_gpu_table() -> str:
+    """One process and several on a GPU."""
+    result = read("serve")["gpu"]
+    lines = ["| workers | clients | texts/s | of offline | p50 | p99 |", "|---|---|---|---|---|---|"]
+    lines += [
+        f"| {cell['workers']} | {cell['clients']} | {cell['texts_per_second']:,.0f} | {cell['of_offline']:.2f}× | "
+        f"{cell['p50_ms']:.0f} ms | {cell['p99_ms']:.0f} ms |"
+        for cell in result["cells"]
+    ]
+    return "\n".join(lines) + (
+        f"\n\n{result['machine']['device']}, {result['machine']['cores']} cores; a BERT of base shape in bfloat16, "
+        f"Wikipedia sentences, {result['cells'][0]['texts']} texts a request, {result['seconds']:g} s for each row, once; "
+        f"{result['client_processes']} client processes on the same cores{', CUDA MPS on' if result['mps'] else ''}. "
+        f"Offline, `LayerModel.encode` reached {result['offline_texts_per_second']:,.0f} texts/s in the same run. "
+        f"(`benchmarks/serve.py --part gpu`, `serve.json`.)\n"
+    )
