@@ -181,8 +181,8 @@ def few_pairs_table() -> str:
             scores = f"{last:.1f} | {best:.1f} | {used:.1f} | {kept} of {len(cells)} sets"
             lines.append(f"| {result['model']} | {pairs} | {scores} |")
     return "\n".join(lines) + (
-        "\n\nSpearman × 100 over the pairs that did not choose, 2 splits: all-MiniLM-L6-v2 on average over the seven STS "
-        "sets, SmolLM2 over STS-13 and STS-B; all prompts and poolings as they are. "
+        "\n\nSpearman × 100 over the pairs that did not choose, 2 splits: all-MiniLM-L6-v2 on average over the seven "
+        "STS sets, SmolLM2 over STS-13 and STS-B; all prompts and poolings as they are. "
         f"({', '.join(f'`{file}.json`' for file in _FEW)}.)\n"
     )
 

@@ -66,7 +66,7 @@ def serve_gpu_table() -> str:
     ]
     return "\n".join(lines) + (
         f"\n\n{result['machine']['device']}, {result['machine']['cores']} cores; a BERT of base shape in bfloat16, "
-        f"Wikipedia sentences, {result['cells'][0]['texts']} texts a request, {result['seconds']:g} s for each row, once; "
+        f"Wikipedia sentences, {result['cells'][0]['texts']} texts a request, {result['seconds']:g} s a row, once; "
         f"{result['client_processes']} client processes on the same cores{', CUDA MPS on' if result['mps'] else ''}. "
         f"Offline, `LayerModel.encode` reached {result['offline_texts_per_second']:,.0f} texts/s in the same run. "
         f"(`benchmarks/serve.py --part gpu`, `serve.json`.)\n"

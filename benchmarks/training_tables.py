@@ -10,6 +10,7 @@ from training_rows import ROWS
 from training_views_rows import ROWS as PROMPT_ROWS
 
 _LABELS = {"no": "Wikipedia", "triples": "NLI triples", "pairs": "pairs", "teacher": "a teacher's vectors"}
+_PROMPT_RECIPES = {"repetition": "small-prompt-simcse", "distil-minilm": "small-prompt-distil"}
 
 PRINTED = "training-views-h200.txt"
 UNTRAINED = {
@@ -85,16 +86,18 @@ def prompts_table() -> str:
             scores = [_spread([run["test"][key] for run in own]) for key in (*SETS, "average")]
             outside = [_spread([run["outside"][key] for run in own]) for key in ("twitter-url", "biosses")]
             dev = _spread([run["training"]["dev"]["best"] for run in own])
-            lines.append([f"{row.label} ({_LABELS[row.labels]})", *scores, dev, *outside, str(len(own))])
+            steps = f"{mean(run['training']['steps'] for run in own):,.0f}"
+            lines.append([f"{row.label} ({_LABELS[row.labels]})", *scores, dev, *outside, steps, str(len(own))])
     seconds = max(run["training"]["seconds"] for run in runs)
     note = (
         "wiki-mlm-12x384, Spearman × 100, all pairs of the test parts; checkpoints picked on the dev split of STS-B; "
-        "the last two sets are outside STS and chose nothing. Wikipedia: 200,000 sentences, none of them in the test "
-        "sets, 1,500 steps of 128; NLI: 55,356 triples, some of whose sentences are in the test sets too (in STS-12 "
-        f"369, STS-15 384, STS-B 256, SICK-R 522). At most {seconds:.0f} s on an H200 beside up to twelve other "
-        "processes (`benchmarks/training_views.py`; rows of its list that are neither here nor below were not run)."
+        "the sets before the steps are outside STS and chose nothing. Wikipedia: 200,000 sentences in batches of 128, "
+        "with a teacher 1,000,000 in batches of 512 (with four 500,000), none of them in the test sets; NLI: 55,356 "
+        "triples, some of whose sentences are in the test sets too (in STS-12 369, STS-15 384, STS-B 256, SICK-R 522). "
+        f"At most {seconds:.0f} s on an H200 beside up to twelve other processes (`benchmarks/training_views.py`; rows "
+        "of its list that are neither here nor below were not run)."
     )
-    return table([*HEAD[:-1], "Twitter URL", "BIOSSES", "seeds"], lines) + f"\n{note}\n"
+    return table([*HEAD[:-1], "Twitter URL", "BIOSSES", "steps", "seeds"], lines) + f"\n{note}\n"
 
 
 def printed_table() -> str:
@@ -110,8 +113,7 @@ def printed_table() -> str:
     ]
     note = (
         "The same protocol in another run, one seed: what it printed, for the files of its sets were lost with the "
-        f"machine (`results/{PRINTED}`). Students taught by models at 4,000 steps of 512 were not finished in their "
-        "time but for that of 3 blocks. Differences below a point mean little."
+        f"machine (`results/{PRINTED}`). Differences below a point mean little."
     )
     return table(["", "avg", "dev", "at step"], lines) + f"\n{note}\n"
 
@@ -209,6 +211,13 @@ def reached() -> dict[str, str]:
                 f"{scores} on average over seven STS sets by wiki-mlm-12x384, {len(own)} seed(s); {steps:,} steps on "
                 f"an H200 in {seconds} s beside other runs"
             )
+    for name, recipe in _PROMPT_RECIPES.items():
+        own = [run for run in read("training-views")["runs"] if run["row"] == name]
+        seconds, steps = (round(mean(run["training"][key] for run in own)) for key in ("seconds", "steps"))
+        found[recipe] = (
+            f"{_spread([run['test']['average'] for run in own])} on average over seven STS sets by wiki-mlm-12x384, "
+            f"{len(own)} seed(s); {steps:,} steps on an H200 in {seconds} s beside other runs"
+        )
     exits = read("training-exits")
     low, high = (pick(score["average"] for score in exits["exits"].values()) for pick in (min, max))
     found["small-prompt-exits"] = (

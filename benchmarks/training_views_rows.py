@@ -50,6 +50,7 @@ _TRIPLES = ("train.batch_size=256", "train.steps=650", "dev.every=100", 'model.p
 _MASKED = (*_TRIPLES, "model.head=none", "model.keep_head=false")
 _DISTIL = ("train.steps=4000", "dev.every=500", "data.limit=1000000")
 _AS_WIDE = ('model.head="identity"', "model.keep_head=true", "model.width=768")  # as mpnet's vectors
+_DROPOUT = ("model.dropout=0.1", "train.warmup=0")
 _ENSEMBLE = ("train.steps=3000", "dev.every=250", "data.limit=500000", "data.max_length=32")  # as its teachers
 
 
@@ -140,6 +141,11 @@ TAUGHT = {
     "distil-mpnet-6": _mpnet("6 blocks, ", "model.blocks=6"),
     "distil-mpnet-3": _mpnet("3 blocks, ", "model.blocks=3"),
     "distil-two": _distil("mask, taught by both", "data.limit=800000", teachers=(MINILM, MPNET)),
+    "distil-minilm-dropout": _distil("mask, with dropout and no warm-up, taught by all-MiniLM-L6-v2", *_DROPOUT),
+    "distil-minilm-warm": _distil("mask, with dropout, taught by all-MiniLM-L6-v2", "model.dropout=0.1"),
+    "distil-mpnet-dropout": _mpnet("with dropout and no warm-up, ", *_DROPOUT),
+    "distil-mpnet-6-dropout": _mpnet("6 blocks, with dropout and no warm-up, ", "model.blocks=6", *_DROPOUT),
+    "distil-mpnet-3-dropout": _mpnet("3 blocks, with dropout and no warm-up, ", "model.blocks=3", *_DROPOUT),
     "distil-mpnet-mean": _distil("mean, taught by all-mpnet-base-v2", 'model.pooler="last @ mean"', teachers=(MPNET,)),
 }
 COMBINED = {  # chosen on STS-B dev alone; weights and settings that the rows above suggest
