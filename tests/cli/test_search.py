@@ -649,13 +649,27 @@ def test_a_task_of_classes(made, tiny_bert, tmp_path):
     assert "Keep the last layer. No combination is reliably better on your 60 rows" in told
 
 
+def test_classes_choose_among_token_poolings(made, tiny_bert, tmp_path):
+    parts = ["train"] * 30 + ["dev"] * 15 + ["test"] * 15
+    rows = class_rows(made, parts)
+    text = 'kind = "classification"\nsplits = { train = "train", dev = "dev", test = "test" }'
+    task = task_file(tmp_path, text, rows)
+    alone = {name: call_json("search", tiny_bert, task, "--pooling", name) for name in ("mean", "cls", "max")}
+    said = call_json("search", tiny_bert, task, "--pooling", "max,cls,mean")
+    assert said["subsets"] == sum(one["subsets"] for one in alone.values())
+    assert said["best"]["dev"] == max(one["best"]["dev"] for one in alone.values())
+    assert said["best"]["mix"] in {one["best"]["mix"] for one in alone.values()}
+    assert said["best"]["test"] == alone[said["best"]["pooling"]]["best"]["test"]
+    assert said["last"] == alone["mean"]["last"], "the last layer is that of the model's own pooling"
+    assert said["splits"][0]["pooling"] == said["best"]["pooling"]
+
+
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
         ('kind = "sts"', ("--left", "a"), "task.toml: is a task, which declares its columns"),
         ('kind = "classification"', ("--metric", "f1"), "layers are searched by accuracy"),
         ('kind = "classification"', ("--head",), "--head is for pairs, leave it out"),
-        ('kind = "classification"', ("--pooling", "mean,cls"), "one token pooling is searched"),
         ('kind = "retrieval"\nduplicates = true\ncolumns = { label = "label" }', (), "is of duplicates"),
     ],
 )

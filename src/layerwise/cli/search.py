@@ -173,11 +173,11 @@ def search(
     if len(read) > 1:
         raise InputError("--no-labels takes one file or task; give one")
     if rows.task.kind == "classification" and no_labels is None:
-        _check_classes(rows, names, metric, method, dev, head)
+        _check_classes(rows, metric, method, dev, head)
         chosen_space = None if (layers, max_layer) == ("all", None) else space
         loaded = LayerModel.load(model, **loading)
         of_model, *_ = loaded.mix.poolings
-        classes = _search_classes(loaded, rows, names[0] if names else of_model, chosen_space, splits, seed)
+        classes = _search_classes(loaded, rows, names or [of_model], chosen_space, splits, seed)
         _report(classes, save, overwrite, table, as_json)
         return
     if views is not None:
@@ -240,27 +240,23 @@ def _check_ungraded(**options: object) -> None:
             raise InputError(f"--{name} is for graded pairs; leave it out with --no-labels")
 
 
-def _check_classes(
-    rows: "TaskRows", poolings: list[str], metric: str | None, method: str, dev: float | None, head: bool
-) -> None:
+def _check_classes(rows: "TaskRows", metric: str | None, method: str, dev: float | None, head: bool) -> None:
     """Refuse, before a model is loaded, what a search for classes has no use for."""
     name = rows.task.name
     if metric not in (None, "accuracy") or rows.task.metric != "accuracy":
         raise InputError(f"task {name!r} has classes, for which layers are searched by accuracy, not by another metric")
-    if len(poolings) > 1:
-        raise InputError(f"task {name!r} has classes, for which one token pooling is searched; give one --pooling")
     for option, is_set in (("--method", method != "auto"), ("--dev", dev is not None), ("--head", head)):
         if is_set:
             raise InputError(f"task {name!r} has classes; {option} is for pairs, leave it out")
 
 
 def _search_classes(
-    model: "LayerModel", rows: "TaskRows", pooling: str, space: "Space | None", splits: int | None, seed: int
+    model: "LayerModel", rows: "TaskRows", poolings: list[str], space: "Space | None", splits: int | None, seed: int
 ) -> "ClassSearchResult":
     from layerwise.search import search_classes
 
     watch, bar = partial(counting, unit="sets"), sys.stderr.isatty()
-    return search_classes(model, rows, pooling, watch, space=space, seed=seed, outer=splits, show_progress_bar=bar)
+    return search_classes(model, rows, poolings, watch, space=space, seed=seed, outer=splits, show_progress_bar=bar)
 
 
 def _read(

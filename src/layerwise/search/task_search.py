@@ -5,7 +5,7 @@ queries are those of its test rows (else of dev, else of train), and classes fol
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +22,7 @@ from layerwise.search.run import choice_facts, chosen_model, kept_model
 from layerwise.search.select import Part
 from layerwise.search.spaces import Space, layers_of, mask_of
 from layerwise.search.table import ScoreTable
-from layerwise.search.transfer import TransferSearch
+from layerwise.search.transfer import TransferSearch, layer_sets
 from layerwise.search.transfer_protocol import OuterSplit, TransferProtocol, TransferReport, inner_splits
 from layerwise.search.verdict import Verdict
 
@@ -139,7 +139,7 @@ class ClassSearchResult:
 def search_classes(
     model: LayerModel,
     rows: TaskRows,
-    pooling: str,
+    poolings: Sequence[str],
     watch: Watch,
     *,
     space: Space | None = None,
@@ -153,7 +153,8 @@ def search_classes(
         model: Whose layers are searched.
         rows: Of the task. Where it declares a test split, that reports: train rows learn and dev rows choose, or random
             parts of train where there is no dev.
-        pooling: The token pooling.
+        poolings: Token poolings to choose from; a set has one of them. Gains are over the last layer by the model's own
+            pooling, or by the first of these.
         watch: Shows how many sets are done.
         space: Which sets of layers; without it those of up to 4 layers (3 for large encoders).
         seed: Of random splits and of the regressions.
@@ -161,21 +162,43 @@ def search_classes(
         show_progress_bar: While encoding.
     """
     began, prompt = time.perf_counter(), model.prompt()
-    views = model.encoder.encode_layers(
-        [prompt + text for text in rows.texts], pooling, cache=True, show_progress_bar=show_progress_bar
+    by_pooling = model.encoder.encode_layers(
+        [prompt + text for text in rows.texts], list(poolings), cache=True, show_progress_bar=show_progress_bar
     )
+    own = next((name for name in model.mix.poolings if name in poolings), poolings[0])
+    names = [*(name for name in poolings if name != own), own]  # the last layer of the last one is what gains are over
+    views = np.concatenate([by_pooling[name] for name in names], axis=1)
     left, right = rows.positions()
-    encoded, layers = time.perf_counter(), views.shape[1]
+    encoded, layers = time.perf_counter(), views.shape[1] // len(names)
     protocol = TransferProtocol(seed=seed, largest=4 if layers <= LARGE else 3)
     protocol, splits = _protocol(rows, protocol if outer is None else replace(protocol, outer=outer))
-    sets = None if space is None else [layers_of(mask) for block in space.masks(layers, 4096) for mask in block]
-    with watch("Searching", None if sets is None else len(sets)) as progress:
-        search = TransferSearch(protocol=protocol, sets=sets, splits=splits, progress=progress)
+    sets = _sets(space, layers, protocol)
+    stacked = [tuple(layers * place + layer for layer in one) for place in range(len(names)) for one in sets]
+    with watch("Searching", len(stacked)) as progress:
+        search = TransferSearch(protocol=protocol, sets=stacked, splits=splits, progress=progress)
         search.fit(views[left], rows.labels, pair_views=None if right is None else views[right])
-    best, last = LayerSet.of(*search.layers_, pooling=pooling), LayerSet.of(layers - 1, pooling=pooling)
+    mixes = {one: _unstacked(one, layers, names) for one in stacked}
+    best, last = mixes[search.layers_], LayerSet.of(layers - 1, pooling=own)
+    chosen = [
+        replace(split, layers=mixes[split.layers].layers, pooling=mixes[split.layers].pooling)
+        for split in search.splits_
+    ]
+    report = TransferReport.of(chosen, search.report_.interval, search.report_.rows, search.report_.protocol)
     seconds = {"views": encoded - began, "search": time.perf_counter() - encoded}
-    table = _table(search, pooling)
-    return ClassSearchResult(model, rows, best, last, space, search.report_, table, seconds, prompt)
+    table = _table({mixes[one]: score for one, score in search.table_.items()})
+    return ClassSearchResult(model, rows, best, last, space, report, table, seconds, prompt)
+
+
+def _sets(space: Space | None, layers: int, protocol: TransferProtocol) -> list[tuple[int, ...]]:
+    """The sets of layers of one pooling."""
+    if space is None:
+        return layer_sets(layers, protocol)
+    return [layers_of(mask) for block in space.masks(layers, 4096) for mask in block]
+
+
+def _unstacked(numbers: tuple[int, ...], layers: int, poolings: Sequence[str]) -> LayerSet:
+    """A set whose layers are numbered over all poolings, as layers of its own one."""
+    return LayerSet.of(*(number % layers for number in numbers), pooling=poolings[numbers[0] // layers])
 
 
 def _protocol(rows: TaskRows, protocol: TransferProtocol) -> tuple[TransferProtocol, list[OuterSplit] | None]:
@@ -193,7 +216,13 @@ def _protocol(rows: TaskRows, protocol: TransferProtocol) -> tuple[TransferProto
     return replace(protocol, outer=1, inner=len(split.inner)), [split]
 
 
-def _table(search: TransferSearch, pooling: str) -> ScoreTable:
-    masks = np.array([mask_of(layers) for layers in search.table_], dtype=np.uint64)
-    order = np.argsort(masks)
-    return ScoreTable({pooling: (masks[order], np.array(list(search.table_.values()))[order])})
+def _table(scores: Mapping[LayerSet, float]) -> ScoreTable:
+    by_pooling: dict[str, list[tuple[int, float]]] = {}
+    for mix, score in scores.items():
+        by_pooling.setdefault(mix.pooling, []).append((mask_of(mix.layers), score))
+    return ScoreTable(
+        {
+            pooling: (np.array([mask for mask, _ in rows], dtype=np.uint64), np.array([score for _, score in rows]))
+            for pooling, rows in ((pooling, sorted(rows)) for pooling, rows in by_pooling.items())
+        }
+    )

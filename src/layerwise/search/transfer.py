@@ -207,11 +207,16 @@ def fold_masks(parts: Sequence[Rows], labels: Tensor) -> Tensor:
     return torch.as_tensor(mask, device=labels.device)
 
 
+def layer_sets(layers: int, protocol: TransferProtocol) -> list[Layers]:
+    """Every set of up to `protocol.largest` layers."""
+    sizes = range(1, min(protocol.largest, layers) + 1)
+    return [chosen for size in sizes for chosen in combinations(range(layers), size)]
+
+
 def _candidates(sets: Sets | None, layers: int, protocol: TransferProtocol) -> list[Layers]:
     """The sets to choose from, in sorted numbers from 0, each once."""
     if sets is None:
-        sizes = range(1, min(protocol.largest, layers) + 1)
-        return [chosen for size in sizes for chosen in combinations(range(layers), size)]
+        return layer_sets(layers, protocol)
     candidates: dict[Layers, None] = {}
     for layer_set in map(tuple, sets):
         if not layer_set:

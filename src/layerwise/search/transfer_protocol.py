@@ -95,13 +95,17 @@ def _hold_out(rows: Rows, held_out: float) -> tuple[Rows, Rows]:
 
 @dataclass(frozen=True)
 class TransferSplit:
-    """What one outer split chose, and accuracies: mean of its inner splits (`dev`), and on its test rows."""
+    """What one outer split chose, and accuracies: mean of its inner splits (`dev`), and on its test rows.
+
+    `pooling` is that of the layers, where poolings were searched.
+    """
 
     layers: Layers
     dev: float
     test: float
     last_dev: float
     last_test: float
+    pooling: str | None = None
 
 
 @dataclass(frozen=True)
