@@ -171,12 +171,32 @@ ENSEMBLES = {
         "mask, taught by three models of NLI triples", "nli-start", "nli", "nli-start", "pairs-nli", labels="triples"
     ),
 }  # fmt: skip
+TEMPERATURES, WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2), (48, 96, 192, 384)
+_BASES = {"simcse": ("[CLS], SimCSE", "info-nce"), "sscl-simcse": ("[CLS], SSCL on SimCSE", "sscl")}
+SWEEPS = {  # figures of SSCL's paper: temperature, and the width of a head that is kept
+    **{
+        f"{name}-t{value}": Row(
+            f"{label}, temperature {value}", f"small-{name}", (*_SIMCSE, f"objective.{term}.temperature={value}")
+        )
+        for name, (label, term) in _BASES.items()
+        for value in TEMPERATURES
+    },
+    **{
+        f"{name}-d{width}": Row(
+            f"{label}, {width} numbers", f"small-{name}",
+            (*_SIMCSE, "model.head=linear", f"model.width={width}", "model.keep_head=true"),
+        )
+        for name, (label, _) in _BASES.items()
+        for width in WIDTHS
+    },
+}  # fmt: skip
 GROUPS = {
     "without-labels": WITHOUT_LABELS,
     "with-labels": WITH_LABELS,
     "taught": TAUGHT,
     "combined": COMBINED,
     "ensembles": ENSEMBLES,
+    "sweeps": SWEEPS,
 }
 ROWS: dict[str, Row] = {name: row for rows in GROUPS.values() for name, row in rows.items()}
 NEEDED = {other.removesuffix(LESS) for row in ROWS.values() for other in (row.start, *row.teachers)} & set(ROWS)
