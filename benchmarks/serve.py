@@ -1,11 +1,12 @@
 """The server against sentence-transformers' encode behind a plain FastAPI route, in one run on one machine.
 
-    python benchmarks/serve.py [--part speed|mixed|overload|soak] [--seconds 20] [--model default]
+    python benchmarks/serve.py [--part speed|mixed|overload|soak] [--seconds 20] [--model default] [--infinity COMMAND]
     python benchmarks/serve.py --part cost --tokenizer FOLDER [--repeats 3]
     python benchmarks/serve.py --part gpu --texts FILE --tokenizer FOLDER [--workers 1,8] [--device cpu] [--out FILE]
 
 - speed: STS sentences of mixed length by 1, 8 and 32 clients, one and 16 texts a request: texts a second, p50 and p99,
-  also as a ratio to what `LayerModel.encode` reaches offline on the same texts, and to the plain route;
+  also as a ratio to what `LayerModel.encode` reaches offline on the same texts, and to the plain route; and
+  infinity-emb (`--infinity venv/bin/infinity_emb`, from an environment of its own), where it is given;
 - mixed: requests with different `layers` against requests with equal ones;
 - overload: eight times the clients that it can serve: what was answered, refused and how late, and the memory;
 - soak: a steady load for `--seconds`, with the memory every few seconds;
@@ -30,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -234,13 +235,16 @@ def speed(options: argparse.Namespace, texts: list[str]) -> dict:
     rates = {name: offline(options.model, texts, **how) for name, how in OURS.items()}
     print("offline, texts/s:", rates, flush=True)
     cells = []
-    with (
-        process(*ours(options)) as (port, _),
-        process(*ours(options), "--precision", "int8") as (int8, _),
-        process(sys.executable, __file__, "--plain", options.model) as (plain, _),
-    ):
-        ports = {"float": port, "int8": int8, "plain": plain}
-        difference = largest_difference(port, plain, texts[:64])
+    commands = {
+        "float": ours(options),
+        "int8": [*ours(options), "--precision", "int8"],
+        "plain": [sys.executable, __file__, "--plain", options.model],
+    }
+    if options.infinity:
+        commands["infinity"] = infinity(options)
+    with ExitStack() as servers:
+        ports = {name: servers.enter_context(process(*command))[0] for name, command in commands.items()}
+        difference = largest_difference(ports["float"], ports["plain"], texts[:64])
         for count, clients in itertools.product(TEXTS, CLIENTS):
             measured: dict[str, list[dict]] = {name: [] for name in ports}
             for _ in range(options.repeats):
@@ -257,6 +261,15 @@ def speed(options: argparse.Namespace, texts: list[str]) -> dict:
             print(clients, count, rate, ratios, shares, flush=True)
     rounded = {name: round(rate, 1) for name, rate in rates.items()}
     return {"offline_texts_per_second": rounded, "largest_difference": difference, "cells": cells}
+
+
+def infinity(options: argparse.Namespace) -> list[str]:
+    """infinity-emb by torch, with its own batching, at the address that all of them have."""
+    from layerwise.encoder import find_model
+
+    folder = str(find_model(options.model).root)
+    quiet = ["--no-bettertransformer", "--log-level", "error"]  # which newer versions of transformers have not
+    return [options.infinity, "v2", "--model-id", folder, "--device", "cpu", "--url-prefix", "/v1", *quiet]
 
 
 def mixed(options: argparse.Namespace, texts: list[str]) -> dict:
@@ -415,6 +428,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--clients", type=int, default=64, help="of the overload")
     parser.add_argument("--model", default="default")
+    parser.add_argument("--infinity", help="the command infinity_emb, as a peer in the part speed")
     parser.add_argument("--device")
     parser.add_argument("--texts", type=Path, help="one a line, instead of the sentences of STS")
     parser.add_argument("--tokenizer", type=Path, help="of the part gpu")

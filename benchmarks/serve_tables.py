@@ -2,28 +2,36 @@
 
 from statistics import median
 
-from evaluation_tables import read
+from evaluation_tables import read, table
 
 
 def serve_table() -> str:
     """The server against a plain route, by clients and texts of a request."""
     result = read("serve")["speed"]
-    heads = (
-        "| clients | texts a request | plain route | float | int8 | float to plain | int8 to plain | float to offline |"
-    )
-    lines = [heads, "|---|---|---|---|---|---|---|---|"]
+    peers = ["plain", *(["infinity"] if "infinity" in result["cells"][0] else [])]
+    names = {"plain": "plain route", "infinity": "infinity-emb"}
+    heads = ["clients", "texts a request", *(names[peer] for peer in peers), "float", "int8", "float to plain"]
+    heads += ["int8 to plain", *(["float to infinity"] if len(peers) > 1 else []), "float to offline"]
+    lines = []
     for cell in result["cells"]:
-        rates = [median(one["texts_per_second"] for one in cell[name]) for name in ("plain", "float", "int8")]
-        ratios = (cell["ratio"]["float"], cell["ratio"]["int8"])
+        rates = {name: median(one["texts_per_second"] for one in cell[name]) for name in (*peers, "float", "int8")}
+        ratios = [cell["ratio"]["float"], cell["ratio"]["int8"]]
+        ratios += [rates["float"] / rates["infinity"]] if len(peers) > 1 else []
         lines.append(
-            f"| {cell['clients']} | {cell['texts']} | {' | '.join(f'{rate:.0f}' for rate in rates)} "
-            f"| {' | '.join(f'{ratio:.1f}×' for ratio in ratios)} | {cell['of_offline']['float']:.2f}× |"
+            [str(cell["clients"]), str(cell["texts"]), *(f"{rate:.0f}" for rate in rates.values())]
+            + [f"{ratio:.1f}×" for ratio in ratios]
+            + [f"{cell['of_offline']['float']:.2f}×"]
         )
-    return "\n".join(lines) + (
-        f"\n\nTexts a second, median of {len(result['cells'][0]['plain'])} turns of {result['seconds']:g} s each, "
+    other = (
+        " infinity-emb (torch, its own batching) has an environment of its own with older libraries."
+        if len(peers) > 1
+        else ""
+    )
+    return table(heads, lines) + (
+        f"\nTexts a second, median of {len(result['cells'][0]['plain'])} turns of {result['seconds']:g} s each, "
         f"all-MiniLM-L6-v2, {result['sentences']} STS sentences, two cores that clients share. The plain route is "
         f"`SentenceTransformer.encode` behind FastAPI; float runs ONNX, and its numbers differ from the plain route's "
-        f"by {result['largest_difference']:.0e} at most; offline is `LayerModel.encode` by torch. "
+        f"by {result['largest_difference']:.0e} at most; offline is `LayerModel.encode` by torch.{other} "
         f"(`benchmarks/serve.py`, raw results: `serve.json`.)\n"
     )
 
