@@ -250,6 +250,7 @@ MISTAKES = {
     "demo {tmp}/nowhere -o {out}": ("nowhere: no such model folder",),
     "embed {bert} {tmp}/nowhere.csv -o {out}": ("nowhere.csv: no such file",),
     "embed {bert} {csv} --column txt -o {out}": ("rows.csv: no column 'txt'; it has 'id', 'text'",),
+    "embed nowhere-at-all {csv} --column text --column id -o {out}": ("--column is given 2 times", "join text and id"),
     "embed {bert} {csv} --keep note -o {out}": ("rows.csv: no column 'note'; it has 'id', 'text'",),
     "embed {bert} {txt} --mix lastt -o {out}": ("'lastt' is not a layer", "'last'", "'first-last'", "'@ cls'"),
     "embed {bert} {txt} --mix last@mid -o {out}": ("Unknown token pooling 'mid'", "cls, last, mask, max, mean"),

@@ -6,6 +6,7 @@ The grades of the made-up pairs are the cosines of layers 1 and 3's mean in a ti
 import csv
 import itertools
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -157,6 +158,9 @@ def test_the_same_seed_gives_the_same_and_people_are_told_the_same(tiny_bert, pa
     assert f"last layer {last['mix']} {100 * last['dev']:.1f} {100 * last['test']:.1f}" in flat
     assert f"chosen without labels {first['unlabelled']['mix']} {100 * first['unlabelled']['test']:.1f}" in flat
     assert first["verdict"]["text"] in flat
+    loss = re.search(r"highest layer 3 @ \S+ \S+ (\S+)", flat)
+    kept = float(loss[1]) if first["verdict"]["use"].startswith("3 @") else 100 * best["test"]
+    assert f"That is {kept - 100 * last['test']:+.1f} against the last layer." in flat
     assert len(first["front"]) > 1
     for found in first["front"]:
         line = f"{found['layers'][-1]} {found['mix']} {100 * found['dev']:.1f} {100 * found['test']:.1f}"

@@ -246,7 +246,8 @@ def test_search_finds_what_was_embedded(tiny_bert, embedded):
         several = server.post("/v1/search", input=SENTENCES, index="mine", top_k=100).json()["data"]
         assert [item["hits"][0]["row"] for item in several] == list(range(len(SENTENCES)))
         assert len(several[0]["hits"]) == len(SENTENCES)
-        refused(server.post("/v1/search", input="a", index="x"), 404, "name one of the indexes: mine", param="index")
+        message = "there is no index 'x'; name one of them: mine"
+        refused(server.post("/v1/search", input="a", index="x"), 404, message, param="index")
 
 
 def test_vectors_of_another_model_are_refused(embedded, tmp_path, tiny_layers):

@@ -1,11 +1,17 @@
 """`layerwise serve` as a process: it drains on SIGTERM, ends at once on SIGKILL, and starts again; and its mistakes."""
 
+import gc
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from layerwise.errors import InputError
 from layerwise.model import LayerModel
+from layerwise.serve import create_app, run_server
+from layerwise.serve.listening import bound_socket
+from layerwise.serve.settings import ServeSettings
 from support.commands import assert_one_line, run_main
 from support.serving import answers_around, assert_answered, started
 from support.tiny import SENTENCES
@@ -39,7 +45,8 @@ def test_sigterm_answers_what_was_accepted_and_exits_0(tiny_bert, forks, killed)
         (["{model}", "--host", "192.0.2.1", "--without-keys"], "cannot be listened on"),
         (["{model}", "--keys", "no-such-file"], "no-such-file: cannot be read"),
         (["{model}", "--index", "x"], "expected NAME=PATH"),
-        (["{model}", "--index", "x=no-such-folder"], "holds no vectors"),
+        (["{model}", "--index", "x=no-such-folder"], "no-such-folder: no such file or folder"),
+        (["short={model}"], "a model is MODEL=NAME; did you mean {model}=short?"),
         (["{model}", "--config", "no-such.toml"], "no-such.toml: cannot be read"),
         (["{model}", "--port", "70000"], "port is 70000; expected 65535 or less"),
         (["{model}", "--deadline", "0"], "deadline is 0"),
@@ -50,17 +57,35 @@ def test_sigterm_answers_what_was_accepted_and_exits_0(tiny_bert, forks, killed)
 def test_mistakes_are_one_line(monkeypatch, capfd, tiny_bert, words, message):
     code, output, error = run_main(monkeypatch, capfd, "serve", *(word.format(model=tiny_bert) for word in words))
     assert_one_line(code, output, error)
-    assert message in error
+    assert message.format(model=tiny_bert) in error
 
 
-def test_a_port_in_use_is_one_line(monkeypatch, capfd, tiny_bert):
+def test_a_port_in_use_is_one_line_before_anything_is_loaded(monkeypatch, capfd):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, output, error = run_main(monkeypatch, capfd, "serve", tiny_bert, "--port", port)
+        code, output, error = run_main(monkeypatch, capfd, "serve", "nowhere-at-all", "--port", port)
     assert_one_line(code, output, error)
     assert "give another --port" in error
+
+
+def test_connections_are_refused_until_somebody_listens():
+    with bound_socket(ServeSettings(port=0)) as bound, socket.socket() as client:
+        with pytest.raises(ConnectionRefusedError):
+            client.connect(bound.getsockname())
+
+
+def test_a_port_that_was_taken_meanwhile_is_one_line(tiny_layers):
+    with bound_socket(ServeSettings(port=0)) as bound, socket.socket() as faster:
+        faster.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        faster.bind(bound.getsockname())
+        faster.listen()
+        with ThreadPoolExecutor(1) as thread:  # other tests may have left a loop in this one
+            served = thread.submit(run_server, create_app({"tiny": tiny_layers}), ServeSettings(), bound=bound)
+            with pytest.raises(InputError, match="cannot be listened on"):
+                served.result()
+    gc.unfreeze()
 
 
 def test_without_the_extra_the_install_line_is_said(monkeypatch, capfd, tiny_bert):

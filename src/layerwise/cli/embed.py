@@ -1,7 +1,9 @@
 """`layerwise embed MODEL INPUT -o OUT`: embed any number of rows."""
 
-from dataclasses import asdict
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +25,9 @@ from layerwise.cli.options import (
 from layerwise.cli.screen import counting, decimals, print_json, print_line, say_error
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.stores import place_of, without_secrets
+
+if TYPE_CHECKING:
+    from layerwise.data import RowSource
 
 
 def embed(
@@ -52,7 +57,9 @@ def embed(
             "MODEL and INPUT are needed only where they have moved.",
         ),
     ] = None,
-    column: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
+    text_columns: Annotated[
+        list[str] | None, typer.Option("--column", help="The column that holds the text; 'text' without.")
+    ] = None,
     keep: Annotated[list[str] | None, typer.Option(help="A column to carry along (repeat; Parquet only).")] = None,
     mix: Mix = None,
     input_format: InputFormat = None,
@@ -107,6 +114,7 @@ def embed(
     """Embed any number of rows, streaming. Stopped in any way, the same command resumes it."""
     from layerwise.data import RowSource
 
+    column = _text_column(text_columns)
     if verified is not None:
         _verify(verified, model, source, column, input_format, encoding, delimiter, device, as_json)
         return
@@ -116,6 +124,7 @@ def embed(
     check_model(model)
     columns = (column, *(keep or ()))
     rows = RowSource.of(source, columns, format=input_format, encoding=encoding, delimiter=delimiter)
+    _check_columns(rows)
     from layerwise.embed import EmbedJob, ModelChoice, run_embed, split_out  # takes seconds
 
     shards, joined, shard_format = split_out(place_of(out), output_format)
@@ -142,7 +151,7 @@ def embed(
         "trust_remote_code": trust_remote_code,
     }
     try:
-        with counting("Embedding") as progress:
+        with counting("Embedding") as progress, _columns_named():
             result = run_embed(
                 job,
                 ModelChoice(model, mix, options),
@@ -156,8 +165,6 @@ def embed(
                 bad_rows=bad_rows,
                 progress=progress,
             )
-    except MissingColumnError as error:
-        raise InputError(f"{error}; name the column of the text by --column, others by --keep") from error
     except KeyboardInterrupt as stopped:
         kept = any(shards.glob("part-*"))
         say_error(
@@ -178,6 +185,34 @@ def embed(
         print_line(f"{result.tokens:,} tokens, {result.tokens_per_second:,.0f} tokens/s with loading the model{price}")
     if bad_rows is not None:
         print_line(f"{result.set_aside:,} rows were set aside: {without_secrets(bad_rows)}")
+
+
+def _text_column(given: list[str] | None) -> str:
+    """The one column that holds the text."""
+    if given is not None and len(given) > 1:
+        raise InputError(
+            f"--column is given {len(given)} times, and one column holds the text; join {' and '.join(given)} into one "
+            f"before"
+        )
+    return given[0] if given else "text"
+
+
+def _check_columns(rows: "RowSource") -> None:
+    """Refuse an input without the columns before a model is loaded; what is piped in is read once, by the run."""
+    from layerwise.data import STDIN
+
+    if rows.path != STDIN:
+        with _columns_named():
+            next(iter(replace(rows, lenient=True)), None)
+
+
+@contextmanager
+def _columns_named() -> Iterator[None]:
+    """A column that is missing is told with the options that name columns."""
+    try:
+        yield
+    except MissingColumnError as error:
+        raise InputError(f"{error}; name the column of the text by --column, others by --keep") from error
 
 
 def _verify(

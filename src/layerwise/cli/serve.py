@@ -28,7 +28,8 @@ def serve(
         bool, typer.Option("--without-keys", metavar="", help="Serve a public address without keys.")
     ] = False,
     index: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=PATH", help="Vectors of `layerwise embed` to search (repeat).")
+        list[str] | None,
+        typer.Option(metavar="NAME=PATH", help="An index, vectors, or a table of PostgreSQL to search (repeat)."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="A TOML file of settings; flags and LAYERWISE_SERVE_* come before it.")
@@ -67,11 +68,15 @@ def serve(
         from layerwise.serve import run_workers
 
         raise typer.Exit(run_workers(settings, on_start=_say_address, prepare=show_log))
-    from layerwise.serve import create_app, load_served, run_server  # takes seconds
+    from layerwise.serve.listening import bound_socket
 
-    served = load_served(settings)
-    names = (*served.models, *served.indexes)
-    run_server(create_app(served, settings), settings, on_start=lambda address: _say_address(address, names))
+    with bound_socket(settings) as bound:  # a port in use is told before anything is loaded
+        from layerwise.serve import create_app, load_served, run_server  # takes seconds
+
+        served = load_served(settings)
+        names = (*served.models, *served.indexes)
+        app = create_app(served, settings)
+        run_server(app, settings, bound=bound, on_start=lambda address: _say_address(address, names))
 
 
 def _say_address(address: str, names: tuple[str, ...]) -> None:

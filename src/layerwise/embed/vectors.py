@@ -59,6 +59,8 @@ class VectorFiles:
         place = place_of(path).expanduser()
         parts = sorted(place.glob("part-*"), key=_name) if place.is_dir() else [place]
         parts = [part for part in parts if part.suffix in (".parquet", ".npy") and part.is_file()]
+        if not place.exists():
+            raise InputError(f"{place}: no such file or folder")
         if not parts:
             raise InputError(f"{place}: holds no vectors (*.parquet or *.npy); {_REMEDY}")
         shapes = [_shape(part) for part in parts]

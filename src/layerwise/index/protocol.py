@@ -1,6 +1,7 @@
 """What every index can do, and which model made its vectors."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from layerwise.embed import RECORDED_OPTIONS, is_local
 from layerwise.encoder import Array
-from layerwise.errors import InputError
+from layerwise.errors import InputError, MixError
 from layerwise.model import LayerModel
 
 SIMILARITIES = ("cosine", "dot")
@@ -52,10 +53,11 @@ def model_of(settings: Mapping[str, Any], width: int, model: LayerModel) -> Laye
     """
     if "model" not in settings:
         return model if model.width == width else None
-    for candidate in (model, model.with_mix(str(settings.get("mix", "last")))):
-        if candidate.digest(settings.get("backend")) == settings["model"]:
-            return candidate
-    return None
+    candidates = [model]
+    with suppress(MixError):  # of layers that this model has not
+        candidates.append(model.with_mix(str(settings.get("mix", "last"))))
+    digest = settings["model"]
+    return next((one for one in candidates if one.digest(settings.get("backend")) == digest), None)
 
 
 def load_model_of(

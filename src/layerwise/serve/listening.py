@@ -1,4 +1,4 @@
-"""The socket of a server: opened before anything slow, and shared by all its processes."""
+"""The socket of a server: bound before anything slow, and shared by all its processes."""
 
 import socket
 
@@ -8,21 +8,25 @@ from layerwise.serve.settings import ServeSettings
 BACKLOG = 2048  # connections that wait to be accepted
 
 
-def listen(settings: ServeSettings) -> socket.socket:
-    """A socket that listens; a port in use is one line."""
+def bound_socket(settings: ServeSettings) -> socket.socket:
+    """A socket of the server's address, which refuses connections until it is listened on."""
     try:
         infos = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = infos[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(BACKLOG)
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
     except OSError as error:
-        raise InputError(
-            f"{settings.host}:{settings.port} cannot be listened on: {error.strerror or error}; give another --port or "
-            f"--host"
-        ) from error
-    return listening
+        raise not_possible(settings, error) from error
+    return bound
+
+
+def not_possible(settings: ServeSettings, error: OSError) -> InputError:
+    """That the address cannot be listened on."""
+    return InputError(
+        f"{settings.host}:{settings.port} cannot be listened on: {error.strerror or error}; give another --port or "
+        f"--host"
+    )
 
 
 def address_of(listening: socket.socket) -> str:

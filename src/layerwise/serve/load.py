@@ -41,19 +41,23 @@ class Served:
 
 def load_served(settings: ServeSettings) -> Served:
     """Load the models and indexes of the settings."""
-    models: dict[str, ServedModel] = {}
+    places: dict[str, str] = {}
     for place, name in map(_split_model, settings.models):
-        if name in models:
+        if name in places:
             raise InputError(f"two models are called {name!r}; give one of them another name: {place}=NAME")
-        models[name] = ServedModel(name, _load(place, settings), max_counted=settings.max_tokens)
-    check_limits(settings, list(models.values()))
-    indexes: dict[str, ServedIndex] = {}
-    for text in settings.index:
-        name, path = split_index(text)
-        if name in indexes:
+        places[name] = place
+    opened: dict[str, tuple[str, VectorIndex]] = {}  # before the models, which take longer
+    for name, path in map(split_index, settings.index):
+        if name in opened:
             raise InputError(f"two indexes are called {name!r}; give one of them another name")
-        indexes[name] = served_index(name, open_index(path), list(models.values()), path)
-    return Served(models, indexes)
+        opened[name] = path, open_index(path)
+    models = {
+        name: ServedModel(name, _load(place, settings), max_counted=settings.max_tokens)
+        for name, place in places.items()
+    }
+    check_limits(settings, list(models.values()))
+    served = list(models.values())
+    return Served(models, {name: served_index(name, index, served, path) for name, (path, index) in opened.items()})
 
 
 def check_limits(settings: ServeSettings, models: Sequence[ServedModel]) -> None:
@@ -101,6 +105,8 @@ def _split_model(text: str) -> tuple[str, str]:
         place, _, name = text.rpartition("=")
         if not (place and name):
             raise InputError(f"model {text!r}: expected MODEL or MODEL=NAME, such as default=mini")
+        if Path(name).expanduser().is_dir() and not Path(place).expanduser().is_dir():
+            raise InputError(f"model {text!r}: a model is MODEL=NAME; did you mean {name}={place}?")
     if name:
         return place, name
     folder = Path(place).expanduser()

@@ -120,7 +120,7 @@ def api_routes(service: Service) -> APIRouter:
                 "width": served.encoder.width,
                 "mix": str(served.model.mix),
                 "poolings": [name for name in POOLINGS if name != MASK],
-                "prompts": list(prompt_library()),
+                "prompt_templates": list(prompt_library()),
             }
         )
 

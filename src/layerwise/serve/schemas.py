@@ -196,7 +196,7 @@ class LayersResponse(BaseModel):
     width: int
     mix: str
     poolings: list[str]
-    prompts: list[str]
+    prompt_templates: list[str] = Field(description='For poolings such as "last in NAME".')
 
 
 class Status(BaseModel):

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from layerwise.serve.app import service_of
 from layerwise.serve.hosts import HostGuard
 from layerwise.serve.kernels import choose_kernels
-from layerwise.serve.listening import BACKLOG, address_of, listen
+from layerwise.serve.listening import BACKLOG, address_of, bound_socket, not_possible
 from layerwise.serve.settings import ServeSettings, is_local
 from layerwise.serve.slow_clients import PatientProtocol
 
@@ -39,9 +39,12 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections, and say so."""
-        await super().startup(sockets)
-        for listening in sockets or ():
-            listening.listen(BACKLOG)  # asyncio makes it as long as the number of connections that it accepts at once
+        try:
+            await super().startup(sockets)
+            for listening in sockets or ():
+                listening.listen(BACKLOG)  # asyncio makes it as long as the connections that it accepts at once
+        except OSError as error:  # somebody else has listened there since it was bound
+            raise not_possible(self._settings, error) from error
         self._on_ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the host's signature
@@ -64,9 +67,18 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def run_server(app: FastAPI, settings: ServeSettings, *, on_start: Callable[[str], object] | None = None) -> None:
-    """Serve until a signal; `on_start` is called with the address when connections are accepted."""
-    listening = listen(settings)
+def run_server(
+    app: FastAPI,
+    settings: ServeSettings,
+    *,
+    bound: socket.socket | None = None,
+    on_start: Callable[[str], object] | None = None,
+) -> None:
+    """Serve until a signal; `on_start` is called with the address when connections are accepted.
+
+    `bound` is the socket where it was bound before the models were loaded.
+    """
+    listening = bound_socket(settings) if bound is None else bound
     serve_on(listening, app, settings, on_ready=lambda: on_start and on_start(address_of(listening)))
 
 

@@ -85,7 +85,8 @@ class Service:
         if name is None and len(self.indexes) == 1:
             return next(iter(self.indexes.values()))
         if name not in self.indexes:
-            raise ApiError(404, f"name one of the indexes: {', '.join(self.indexes)}", param="index")
+            what = "there are several indexes" if name is None else f"there is no index {name[:80]!r}"
+            raise ApiError(404, f"{what}; name one of them: {', '.join(self.indexes)}", param="index")
         return self.indexes[name]
 
     async def embed(

@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from prometheus_client.multiprocess import mark_process_dead
 
 from layerwise.errors import ModelError
-from layerwise.serve.listening import address_of, listen
+from layerwise.serve.listening import address_of, bound_socket
 from layerwise.serve.settings import ServeSettings
 from layerwise.serve.worker import Ready, Report, WorkerTask, run_worker
 
@@ -43,7 +43,7 @@ def run_workers(
         prepare: Called first in every worker; a function that can be pickled.
     """
     with (
-        listen(settings) as listening,
+        bound_socket(settings) as listening,
         tempfile.TemporaryDirectory(prefix="layerwise-metrics-", ignore_cleanup_errors=True) as folder,
         _noticed_signals() as signals,
     ):
