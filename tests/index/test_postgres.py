@@ -62,6 +62,24 @@ def files(tmp_path) -> VectorFiles:
     return write(tmp_path / "some.parquet", vectors(), lang=lang, size=np.arange(ROWS) / 2)
 
 
+def test_recall_is_not_measured_with_rows_of_the_table(server, files, monkeypatch):
+    """They are found by their own links; means of two rows are as hard as texts that are not in the table."""
+    asked, distances = [], PostgresIndex.distances
+
+    def recorded(self, queries, *arguments, **options):
+        asked.append(queries)
+        return distances(self, queries, *arguments, **options)
+
+    monkeypatch.setattr(PostgresIndex, "distances", recorded)
+    load_vectors(files, server.format("tuned"))
+    queries, rows = asked[0], np.float16(vectors()).astype(np.float32)
+    assert len(queries) == min(64, ROWS // 2)
+    nearest = np.abs(queries[:, None] - rows).max(axis=2).min(axis=1)
+    assert nearest.min() > 0.01
+    sums = 2 * queries[0] - rows
+    assert np.abs(sums[:, None] - rows).max(axis=2).min() < 1e-3, "the mean of two rows"
+
+
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_what_is_found_is_what_brute_force_finds(server, files, similarity):
     to = server.format(f"found_{similarity}")

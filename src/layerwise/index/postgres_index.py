@@ -4,6 +4,7 @@ The condition is SQL of the user; its values are bound as parameters and are nev
 one statement in a transaction that can only read.
 """
 
+import json
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -108,18 +109,19 @@ class PostgresIndex:
         """The other columns of a hit of a recent search."""
         return self._records[row]
 
-    def sample(self, most: int) -> list[str]:
-        """Some vectors, spread over the table, in pgvector's text form."""
+    def sample(self, most: int) -> Array:
+        """Some vectors, spread over the table."""
         from psycopg.sql import SQL, Identifier
 
         statement = SQL("SELECT embedding::text FROM {} ORDER BY hashtext({}::text) LIMIT %s")
         name = Identifier(self.facts.id)
         rows = self._connection.execute(statement.format(self._address.identifier, name), [most]).fetchall()
-        return [row[0] for row in rows]
+        return np.array([json.loads(row[0]) for row in rows], dtype=np.float32)
 
-    def distances(self, queries: Sequence[str], k: int, *, effort: int | None = None, exact: bool = False) -> list[Any]:
+    def distances(self, queries: Array, k: int, *, effort: int | None = None, exact: bool = False) -> list[Any]:
         """The distances of the k nearest of each query, by the index with this effort, or of all rows."""
-        return [[hit[0] for hit in hits] for hits in self._ask(queries, k, effort=effort, exact=exact)]
+        asked = self._ask([_text(query) for query in queries], k, effort=effort, exact=exact)
+        return [[hit[0] for hit in hits] for hits in asked]
 
     def _ask(
         self,
