@@ -12,7 +12,7 @@ def _flattered(pgvector: dict) -> str:
         return ""
     return (
         f" pgvector's search was set here by rows of its own table, which are found more easily ("
-        f"{pgvector['recall_at_load']:.3f}) than other texts; it is now set by means of two rows, and not measured again."
+        f"{pgvector['recall_at_load']:.3f}) than other texts; it is now set by means of two rows, not measured again."
     )
 
 
