@@ -12,6 +12,7 @@ import json
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,12 +39,12 @@ def main() -> None:
         model = LayerModel.load(str(folder) if folder.is_dir() else name)
         label = "all-MiniLM-L6-v2" if name == "default" else Path(name).name
         for task in options.tasks.split(","):
-            found.setdefault(label, {})[task] = measure(model, task, options.rows)
+            found.setdefault(label, {})[task] = {"rows": options.rows} | measure(model, task, options.rows)
             print(label, task, found[label][task], flush=True)
-            write_result("class_poolings", {"machine": machine(), "rows_at_most": options.rows, "models": found})
+            write_result("class_poolings", {"machine": machine(), "models": found})
 
 
-def measure(model: LayerModel, task: str, most: int) -> dict[str, dict]:
+def measure(model: LayerModel, task: str, most: int) -> dict[str, Any]:
     """Accuracies x 100 on test rows by the mean alone and by every pooling, with the gain over the last layer."""
     rows = limited(load_task(find_tasks([task])[0]), most)
     measured = {}

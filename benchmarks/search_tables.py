@@ -204,6 +204,25 @@ def cost_table() -> str:
     )
 
 
+def class_poolings_table() -> str:
+    """Token poolings for classes."""
+    result = json.loads((RESULTS / "class_poolings.json").read_text(encoding="utf-8"))
+    lines = ["| model, task | last layer | layers by the mean | layers and pooling | chosen | gain [95 %] |"]
+    lines.append("|---|---|---|---|---|---|")
+    for model, tasks in result["models"].items():
+        for task, found in tasks.items():
+            mean_only, every = found["mean"], found["every pooling"]
+            gain = "{:+.1f} [{:+.1f}, {:+.1f}]".format(*every["gain"])
+            scores = " | ".join(f"{score:.1f}" for score in (every["last"], mean_only["test"], every["test"]))
+            lines.append(f"| {model}, {task} | {scores} | {every['mix']} | {gain} |")
+    rows = sorted({found["rows"] for tasks in result["models"].values() for found in tasks.values()})
+    return "\n".join(lines) + (
+        f"\n\nAccuracy × 100 of a logistic regression on test rows; sets of one or two layers, at most "
+        f"{' or '.join(f'{count:,}' for count in rows)} train rows. The gain is over the last layer by the mean. "
+        f"(`benchmarks/class_poolings.py`, `class_poolings.json`.)\n"
+    )
+
+
 def elsewhere_table() -> str:
     """Views that one task chose, on others."""
     heads = {"sts": "seven STS sets", "quora": "Quora duplicates, AP", "trec": "TREC", "mrpc": "MRPC"}

@@ -28,6 +28,7 @@ from paper_tables import bert_lc_table, layer_att_pooler_table, minbert_table, s
 from ray_tables import plan_table, ray_table
 from search_tables import (
     chosen_once_table,
+    class_poolings_table,
     cost_table,
     elsewhere_table,
     few_pairs_table,
@@ -285,6 +286,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "views-once": (["docs/views.md"], chosen_once_table),
     "views-few": (["docs/views.md"], few_pairs_table),
     "views-cost": (["docs/views.md"], cost_table),
+    "views-classes": (["docs/views.md"], class_poolings_table),
     "views-elsewhere": (["docs/views.md"], elsewhere_table),
     "views-unlabelled": (["docs/views.md"], unlabelled_views_table),
     "lc-results": (["docs/search.md"], lc_table),
