@@ -1,7 +1,10 @@
 """The pages of the documentation that tell a story: their commands run as they stand and print what is shown."""
 
 import os
+import re
 import shutil
+import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,10 @@ def folder(tmp_path, cache, monkeypatch):
 
 def is_report(block):
     return block.text.startswith("layerwise report ")
+
+
+def is_served(block):
+    return block.text.startswith("layerwise serve ") or "urlopen" in block.text
 
 
 @pytest.mark.parametrize("name", TOLD)
@@ -93,10 +100,6 @@ def test_a_small_language_model_is_searched_as_the_page_says(decoder, tmp_path):
 @pytest.mark.slow  # tests/serve and tests/index have the same by a tiny model
 def test_the_search_service_answers_as_the_page_says(forks):
     page = DOCS / "tutorials/search-service.md"
-
-    def is_served(block):
-        return block.text.startswith("layerwise serve ") or "urlopen" in block.text
-
     *outputs, (answer, nothing) = run_page(page, skip=is_served)
     assert nothing == ""
     for shown, printed in outputs:
@@ -105,6 +108,25 @@ def test_the_search_service_answers_as_the_page_says(forks):
     (code,) = [block.text for block in blocks_of(page) if "urlopen" in block.text]
     with started(forks, *words) as (_, url):
         assert_shown(answer, run_python(code.replace("http://127.0.0.1:8000", url), {}))
+
+
+@pytest.mark.slow  # tests/serve has the same by a tiny model
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_server_answers_curl_as_its_page_says(forks):
+    """With the index of the tutorial and with keys, which are added to the lines that have none."""
+    list(run_page(DOCS / "tutorials/search-service.md", skip=is_served))
+    Path("keys.txt").write_text("0123456789abcdef\n")
+    blocks = blocks_of(DOCS / "serving.md")
+    shown = [(one.text, after.text) for one, after in pairwise(blocks) if one.text.startswith("curl ")]
+    shown = [(line, answer) for line, answer in shown if answer.startswith("{")]
+    assert len(shown) == 4
+    with started(forks, "default", "--index", "help=help.index", "--keys", "keys.txt") as (_, url):
+        for line, expected in shown:
+            line = line.strip().replace("http://127.0.0.1:8000", url)
+            line += "" if "Authorization" in line else " -H 'Authorization: Bearer 0123456789abcdef'"
+            answer = subprocess.run(["bash", "-c", line], check=True, capture_output=True, text=True, timeout=60).stdout
+            parts = ["".join(part.split()) for part in expected.split("…")]
+            assert re.fullmatch(".*".join(map(re.escape, parts)), "".join(answer.split())), answer
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_the_lines_of_the_docs_run(block, server, tiny_layers, capsys):
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_curl_line_of_the_docs_runs(server, tiny_layers):
-    (line,) = re.findall(r"^curl .*?\n```", DOCS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    line, *_ = re.findall(r"^curl .*?\n```", DOCS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     line = line.removesuffix("```").replace("http://127.0.0.1:8000", server.url).replace('"default"', '"tiny"')
     answer = json.loads(subprocess.run(["bash", "-c", line], check=True, capture_output=True, timeout=60).stdout)
     expected = tiny_layers.with_mix("last-2 @ mean").encode(["A cat sat."], truncate_dim=4)
