@@ -1,7 +1,9 @@
 """Vectors in PostgreSQL: found as by brute force, replaced by id, and loaded whole though connections are lost."""
 
 import json
+import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,7 +16,9 @@ from layerwise.data import demo_corpus
 from layerwise.embed import VectorFiles
 from layerwise.errors import InputError, MissingExtraError
 from layerwise.index import ExactIndex, PostgresIndex, TableAddress, load_vectors, open_index, postgres_load
+from layerwise.model import LayerModel
 from support.commands import call, call_json, refused
+from support.pages import DOCS, assert_shown, blocks_of, commands_of, run_python
 from support.postgres import postgres_server
 from support.tiny import SENTENCES, save_tiny
 
@@ -279,7 +283,7 @@ def test_without_psycopg_the_install_line_is_told(files, monkeypatch):
 
 def test_the_commands_of_the_page_run(server, tmp_path, tiny_bert, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "indexing.md").read_text(encoding="utf-8")
-    block = next(block for block in page.split("```bash\n") if block.startswith("pip install 'layerwise[postgres]'"))
+    block = next(block for block in page.split("```bash\n") if "index load" in block.split("```")[0])
     monkeypatch.chdir(tmp_path)
     rows = [f'"{text}",{"en" if number % 2 else "de"}' for number, text in enumerate(demo_corpus()[:30])]
     (tmp_path / "corpus.csv").write_text("\n".join(["text,lang", *rows]) + "\n", encoding="utf-8")
@@ -288,6 +292,47 @@ def test_the_commands_of_the_page_run(server, tmp_path, tiny_bert, monkeypatch):
     printed = [call(*(here.get(word, word) for word in shlex.split(line)[1:])) for line in commands]
     assert "30 vectors of 32 numbers" in printed[1]
     assert len([line for line in printed[2].splitlines() if line.strip().endswith(" en")]) == 10
+
+
+def test_rows_are_changed_while_a_table_is_open_as_the_page_says(server, sql, tmp_path, tiny_bert, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = [block for block in blocks_of(DOCS / "running.md") if "psql" in block.text]
+    texts = demo_corpus()[:30]
+    here = {"default": str(tiny_bert), "postgresql://localhost/search/help": server.format("help")}
+    embed, load = ([here.get(word, word) for word in words] for words in commands_of(block))
+    rows = {f"doc-{number}": text for number, text in enumerate(texts)}
+    opened, model = None, LayerModel.load(tiny_bert)
+    for changed in (rows, {"doc-28": "A ferry left.", "doc-29": "A boat came.", "doc-30": "It rained."}):
+        lines = ["id,text", *(f'{name},"{text}"' for name, text in changed.items())]
+        (tmp_path / "changed.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        call(*embed, "--overwrite")
+        call(*load)
+        opened = open_index(server.format("help")) if opened is None else opened
+        rows |= changed
+    (statement,) = re.findall(r'^psql search -c "(.*)"$', block.text, re.MULTILINE)
+    sql(statement)
+    del rows["doc-28"]
+    hits = opened.search(model.encode([rows["doc-29"]]), 30).rows[0]
+    found = [opened.columns(int(row)) for row in hits]
+    assert found[0]["id"] == "doc-29"
+    assert {hit["id"]: hit["text"] for hit in found} == rows
+    opened.close()
+
+
+@pytest.mark.slow  # by the default model
+def test_the_sql_of_the_page_prints_what_it_shows(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"text": text, "lang": "de" if number % 2 else "en"} for number, text in enumerate(demo_corpus())]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    call("embed", "default", "rows.jsonl", "-o", "vectors", "--keep", "text", "--keep", "lang")
+    call("index", "load", "vectors", "--to", server.format("sql_of_page"))
+    blocks = blocks_of(DOCS / "indexing.md")
+    ((code, shown),) = [(one.text, after) for one, after in pairwise(blocks) if "import psycopg" in one.text]
+    here = {"postgresql://localhost/search": server.replace("/{}", ""), "FROM corpus": "FROM sql_of_page"}
+    for old, new in here.items():
+        assert old in code
+        code = code.replace(old, new)
+    assert_shown(shown, run_python(code, {}))
 
 
 def test_the_commands_load_and_query_by_text_with_the_recorded_model(server, tmp_path, tiny_bert, capsys, monkeypatch):
