@@ -119,7 +119,7 @@ def test_the_server_answers_curl_as_its_page_says(forks):
     blocks = blocks_of(DOCS / "serving.md")
     shown = [(one.text, after.text) for one, after in pairwise(blocks) if one.text.startswith("curl ")]
     shown = [(line, answer) for line, answer in shown if answer.startswith("{")]
-    assert len(shown) == 4
+    assert len(shown) == 5
     with started(forks, "default", "--index", "help=help.index", "--keys", "keys.txt") as (_, url):
         for line, expected in shown:
             line = line.strip().replace("http://127.0.0.1:8000", url)
