@@ -160,6 +160,7 @@ def core(tmp_path_factory) -> Path:
     return link_packages([*CORE, "layerwise"], tmp_path_factory.mktemp("core") / "site")
 
 
+@pytest.mark.slow  # it searches, embeds and saves in processes without extras
 def test_core_alone_is_healthy_and_does_what_core_promises(core, tiny_bert, tmp_path):
     """Doctor, info, embed, search, save, and the Python classes: in one process, where no extra can be imported."""
     pairs = (ROOT / "src/layerwise/data/demo_pairs.csv").read_text().splitlines(keepends=True)

@@ -523,6 +523,7 @@ def test_a_shard_with_a_damaged_footer_is_refused(tmp_path, tiny_bert, text_file
     refused(tiny_bert, text_file, tmp_path / "out", r"part-000001\.parquet: .*(damaged|cannot be read)")
 
 
+@pytest.mark.slow  # hundreds of damaged files; the attack bit-flips does it too
 def test_a_flipped_bit_of_a_footer_is_noticed_or_harmless(tmp_path, tiny_bert, text_file):
     """Pages have checksums of their own, names and types of columns have not."""
     embed(tiny_bert, text_file, tmp_path / "out")

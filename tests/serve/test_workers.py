@@ -163,6 +163,7 @@ def test_sigterm_to_all_processes_answers_what_was_accepted_and_exits_0(parent, 
     assert not list(parent.folder.glob("layerwise-metrics-*"))
 
 
+@pytest.mark.slow  # two processes import torch
 def test_a_model_that_cannot_be_loaded_is_one_line(tmp_path):
     words = [*COMMAND, "serve", tmp_path, "--workers", "2", "--port", "0"]
     done = subprocess.run(words, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)

@@ -95,6 +95,7 @@ def test_a_student_of_fewer_blocks_is_trained_and_saved(folder, tmp_path, tiny_f
     assert f"| blocks.kept | {', '.join(map(str, facts['kept']))} |" in card
 
 
+@pytest.mark.slow  # three trainings
 def test_training_fewer_blocks_is_resumed(folder, tmp_path):
     what = recipe(model={"blocks": "1,3"}, steps=6, dev={"every": 3})
     whole = train_recipe(what, tmp_path / "whole", encoder=str(folder), corpus=texts(), device="cpu")
