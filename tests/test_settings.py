@@ -95,3 +95,12 @@ def test_files_that_are_no_toml(tmp_path):
     assert read_toml(tmp_path / "good.toml") == {"data": {"files": ["a"]}}
     with pytest.raises(InputError, match=r"^x\.toml: \[sample\]: expected a table of settings$"):
         parse_settings(Sample, [1], file="x.toml")
+
+
+def test_a_format_of_another_version_is_told_which_is_known():
+    class Versioned(Settings):
+        label: ClassVar[str] = "file.json:"
+        format: Literal[1] = 1
+
+    with pytest.raises(InputError, match=r"^file\.json: Unknown format 2\. Known: 1$"):
+        Versioned(format=2)

@@ -104,7 +104,7 @@ def _message(kind: type[Settings], values: Mapping[str, Any], error: ValidationE
     if first["type"] == "missing":
         return f"{label} {key} is missing; give {key} = ..."
     if first["type"] == "literal_error":
-        known = re.findall(r"'([^']*)'", context["expected"])
+        known = re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]]
         return f"{label} {unknown(key, first['input'], known)}"
     return f"{label} {key} is {_shown(first['input'])}; expected {_expected(first['type'], context)}"
 

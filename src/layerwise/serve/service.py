@@ -48,6 +48,7 @@ class Service:
     def start(self) -> None:
         """Start the threads."""
         for name, served in self.models.items():
+            served.model.similarity_pairwise(torch.ones(1, 1), torch.ones(1, 1))  # imports take seconds
             graphs = served.graphs()
             for layers, poolings in graphs:  # exported before the first request comes
                 tokens = torch.ones(1, 2, dtype=torch.int64)
