@@ -19,6 +19,7 @@ of Wikipedia sentences, as dev chose (less).
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,19 @@ from typing import Any
 from filelock import FileLock
 
 from measure import machine, write_runs
-from training_views_rows import GROUPS, LESS, MINILM, NEEDED, PAIRS, ROWS, TRIPLES, WIKIPEDIA, Row
+from training_views_rows import (
+    CLAUSES,
+    GROUPS,
+    LESS,
+    MINILM,
+    NEEDED,
+    PAIRS,
+    ROWS,
+    SENTENCES,
+    TRIPLES,
+    WIKIPEDIA,
+    Row,
+)
 
 DEV, TEST = "dev.toml", "test.toml"
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -109,10 +122,19 @@ def prepare(options: argparse.Namespace) -> None:
         sentences = [text for row in rows for text in (row.values() if isinstance(row, dict) else [row])]
         lines = (json.dumps(row) if isinstance(row, dict) else row for row in rows)
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        equal = {task: int(record.seen(sentences).sum()) for task, record in seen.items()}
-        facts[name] = {"rows": len(rows), "equal_to_evaluation": equal}
-        print(f"{name}: {len(rows):,} rows; equal to evaluation sentences: {equal}")
+        facts[name] = _counted(name, rows, sentences, seen)
+    for name in (CLAUSES, SENTENCES):
+        derived(folder, name)
+        lines = (folder / name).read_text(encoding="utf-8").splitlines()
+        facts[name] = _counted(name, lines, lines, seen)
     (folder / "facts.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+
+
+def _counted(name: str, rows: list[Any], sentences: list[str], seen: dict[str, Any]) -> dict[str, Any]:
+    """How many rows a text has, and how many of its sentences are those of evaluation tasks."""
+    equal = {task: int(record.seen(sentences).sum()) for task, record in seen.items()}
+    print(f"{name}: {len(rows):,} rows; equal to evaluation sentences: {equal}")
+    return {"rows": len(rows), "equal_to_evaluation": equal}
 
 
 def _records(path: Path, columns: list[str]) -> list[dict[str, Any]]:
@@ -140,6 +162,39 @@ def _pairs(train: Path) -> list[dict[str, Any]]:
     names = ["anchor", "positive"]
     labelled = [*_records(train / "nli_triples_all.parquet", names)]
     return [*labelled, *_records(train / "quora_paraphrase_pairs.parquet", names), *captions[:CAPTIONS]]
+
+
+def derived(folder: Path, name: str) -> None:
+    """Texts made of the others: sentences of Wikipedia each with its clauses, and those of triples and pairs."""
+    sources = (WIKIPEDIA,) if name == CLAUSES else (TRIPLES, PAIRS)
+    part = folder / f"{name}.part"
+    with FileLock(f"{folder / name}.lock"):
+        if (folder / name).is_file():
+            return
+        lines = (line.strip() for source in sources for line in (folder / source).open(encoding="utf-8"))
+        if name == CLAUSES:
+            tested = _tested(folder)
+            texts = (text for line in lines for text in (line, *clauses(line)) if _words(text) not in tested)
+        else:
+            texts = (" ".join(text.split()) for line in lines for text in json.loads(line).values())
+        part.write_text("".join(f"{text}\n" for text in dict.fromkeys(texts)), encoding="utf-8")
+        part.replace(folder / name)
+
+
+def _tested(folder: Path) -> set[str]:
+    """The sentences of the evaluation tasks, by their words."""
+    rows = (json.loads(line) for name in (*SETS, *OUTSIDE) for line in (folder / f"{name}.jsonl").open())
+    return {_words(row[side]) for row in rows for side in ("sentence1", "sentence2")}
+
+
+def _words(text: str) -> str:
+    return "".join(filter(str.isalnum, text.lower()))
+
+
+def clauses(sentence: str) -> list[str]:
+    """What stands between marks, of 4 to 20 words."""
+    parts = [part.strip() for part in re.split(r"[,;:()\u2013\u2014]", sentence)]
+    return [part for part in parts if 4 <= len(part.split()) <= 20] if len(parts) > 1 else []
 
 
 def _write_task(file: Path, tasks: dict[str, Any], pairs: int | None) -> None:
@@ -303,6 +358,8 @@ class Bench:
         from layerwise.train import ContrastiveJob, load_recipe, train
 
         row = ROWS[name]
+        if row.text in (CLAUSES, SENTENCES):
+            derived(self.folder, row.text)
         teachers = [self._model(teacher, seed) for teacher in row.teachers]
         named = json.dumps(teachers if len(teachers) > 1 else teachers[0]) if teachers else ""
         sets = [*row.sets, *([f"objective.distil.teacher={named}"] if named else [])]
@@ -358,7 +415,9 @@ def scores(model: Any, tasks: str, text: str) -> dict[str, Any]:
 
     found = evaluate(LayerSubject(model, cache=False), find_tasks([tasks])).runs[0].results
     sets = {name: found[name].score for name in SETS}
-    outside = {name: found[name].score for name in OUTSIDE if not (name == "semrel-eng" and text != WIKIPEDIA)}
+    outside = {
+        name: found[name].score for name in OUTSIDE if not (name == "semrel-eng" and text not in (WIKIPEDIA, CLAUSES))
+    }
     return {"test": sets | {"average": sum(sets.values()) / len(sets)}, "outside": outside}
 
 

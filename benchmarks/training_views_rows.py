@@ -8,6 +8,7 @@ row may begin from the weights that another row reached, and may learn from a mo
 from dataclasses import dataclass
 
 WIKIPEDIA, TRIPLES, PAIRS = "wikipedia.txt", "nli.jsonl", "pairs.jsonl"
+CLAUSES, SENTENCES = "clauses.txt", "sentences.txt"  # Wikipedia with its clauses; the sentences of triples and pairs
 MINILM, MPNET = "all-MiniLM-L6-v2", "all-mpnet-base-v2"
 LESS = " less"  # of a teacher: without its first components
 
@@ -49,7 +50,9 @@ _LISTS = ("objective.distil.weight=1.0", "objective.distil.vectors=0")
 _TRIPLES = ("train.batch_size=256", "train.steps=650", "dev.every=100", 'model.pooler="last @ mask in means"')
 _MASKED = (*_TRIPLES, "model.head=none", "model.keep_head=false")
 _DISTIL = ("train.steps=4000", "dev.every=500", "data.limit=1000000")
-_AS_WIDE = ('model.head="identity"', "model.keep_head=true", "model.width=768")  # as mpnet's vectors
+_DIRECT = ('model.head="identity"', "model.keep_head=true", "objective.distil.projected=false")
+_AS_WIDE = (*_DIRECT, "model.width=768")  # as mpnet's vectors
+_CLAUSES = ("data.limit=1500000", "train.epochs=20")
 _DROPOUT = ("model.dropout=0.1", "train.warmup=0")
 _ENSEMBLE = ("train.steps=3000", "dev.every=250", "data.limit=500000", "data.max_length=32")  # as its teachers
 
@@ -58,18 +61,24 @@ def _simcse(label: str, *sets: str, **options: str | tuple[str, ...]) -> Row:
     return Row(label, "small-prompt-simcse", (*_SIMCSE, *sets), **options)  # type: ignore[arg-type]
 
 
-def _distil(label: str, *sets: str, teachers: tuple[str, ...] = (MINILM,)) -> Row:
-    return Row(label, "small-prompt-distil", (*_DISTIL, *sets), teachers=teachers, labels="teacher")
+def _distil(label: str, *sets: str, teachers: tuple[str, ...] = (MINILM,), text: str = WIKIPEDIA) -> Row:
+    return Row(label, "small-prompt-distil", (*_DISTIL, *sets), text, teachers=teachers, labels="teacher")
 
 
 def _mpnet(label: str, *sets: str) -> Row:
     return _distil(f"mask, {label}taught by all-mpnet-base-v2", *sets, teachers=(MPNET,))
 
 
-def _ensemble(label: str, start: str, *teachers: str, labels: str) -> Row:
+def _wide(label: str, *sets: str) -> Row:
+    """A student whose vectors become all-mpnet-base-v2's, on sentences and their clauses."""
+    label = f"mask, {label}768 wide, taught by all-mpnet-base-v2 on sentences and clauses"
+    return _distil(label, *_AS_WIDE, *_CLAUSES, *sets, teachers=(MPNET,), text=CLAUSES)
+
+
+def _ensemble(label: str, start: str, *teachers: str, labels: str, text: str = WIKIPEDIA) -> Row:
     """A row taught by several rows, none of which has seen more than it."""
     less = tuple(name + LESS for name in teachers)
-    return Row(label, "small-prompt-distil", _ENSEMBLE, start=start, teachers=less, labels=labels)
+    return Row(label, "small-prompt-distil", _ENSEMBLE, text, start=start, teachers=less, labels=labels)
 
 
 WITHOUT_LABELS = {
@@ -79,6 +88,9 @@ WITHOUT_LABELS = {
         "mean of the tokens, SimCSE", "small-simcse", (*_SIMCSE, 'model.pooler="last @ mean"', "model.head=none")
     ),
     "mask": Row("mask of a prompt, SimCSE", "small-prompt-simcse", _PLAIN),
+    "mask-clauses": Row("mask, sentences and clauses", "small-prompt-simcse", (*_PLAIN, "data.limit=400000"), CLAUSES),
+    "mask-dropout": Row("mask, dropout 0.2", "small-prompt-simcse", (*_PLAIN, "model.dropout=0.2")),
+    "mask-slow": Row("mask, lr 3e-5", "small-prompt-simcse", (*_PLAIN, "train.learning_rate=3e-5")),
     "cls-repetition": Row("[CLS] + repetition", "small-simcse", (*_SIMCSE, "data.repetition=0.32")),
     "repetition": _simcse("mask + repetition"),
     "sg": _simcse("mask + repetition + SG-OPT", *_SG),
@@ -122,6 +134,14 @@ WITH_LABELS = {
         "mask, NLI triples, begun from mask + repetition", "small-sup", (*_MASKED, "train.learning_rate=1e-4"), TRIPLES,
         start="repetition", labels="triples",
     ),
+    "nli-mask": Row(
+        "mask, NLI triples, begun from mask", "small-sup", (*_MASKED, "train.learning_rate=1e-4"), TRIPLES,
+        start="mask", labels="triples",
+    ),
+    "nli-ensemble": Row(
+        "mask, NLI triples, begun from the ensemble's student", "small-sup", (*_MASKED, "train.learning_rate=1e-4"),
+        TRIPLES, start="ensemble-clauses", labels="triples",
+    ),
     "pairs": Row(
         "mask, pairs of NLI, Quora and captions", "small-sup-eq6", (*_MASKED, "train.steps=1500"), PAIRS,
         labels="pairs",
@@ -138,6 +158,12 @@ TAUGHT = {
     "distil-minilm-mle": _distil("mask, its order and vectors", 'objective.distil.similarities="list-mle"'),
     "distil-mpnet": _mpnet(""),
     "distil-mpnet-wide": _distil("mask, taught by all-mpnet-base-v2, 768 wide", *_AS_WIDE, teachers=(MPNET,)),
+    "distil-mpnet-clauses": _wide("", "train.steps=6000"),
+    "distil-mpnet-6-clauses": _wide("6 blocks, ", "model.blocks=6", "train.steps=6000"),
+    "distil-mpnet-3-clauses": _wide("3 blocks, ", "model.blocks=3", "train.steps=8000"),
+    "distil-minilm-clauses": _distil(
+        "mask, taught by all-MiniLM-L6-v2 on sentences and clauses", *_DIRECT, *_CLAUSES, text=CLAUSES
+    ),
     "distil-mpnet-6": _mpnet("6 blocks, ", "model.blocks=6"),
     "distil-mpnet-3": _mpnet("3 blocks, ", "model.blocks=3"),
     "distil-two": _distil("mask, taught by both", "data.limit=800000", teachers=(MINILM, MPNET)),
@@ -167,8 +193,13 @@ ENSEMBLES = {
         "mask, taught by four such models without labels", "mask", "mask", "sg", "whitening", "two-templates",
         labels="no",
     ),
+    "ensemble-clauses": _ensemble(
+        "mask, taught by four such models without labels, on sentences and clauses", "mask", "mask", "sg", "whitening",
+        "mask-clauses", labels="no", text=CLAUSES,
+    ),
     "ensemble-nli": _ensemble(
-        "mask, taught by three models of NLI triples", "nli-start", "nli", "nli-start", "pairs-nli", labels="triples"
+        "mask, taught by three models of NLI triples", "nli-mask", "nli", "nli-mask", "pairs-nli", labels="triples",
+        text=SENTENCES,
     ),
 }  # fmt: skip
 TEMPERATURES, WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2), (48, 96, 192, 384)

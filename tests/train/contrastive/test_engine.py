@@ -308,7 +308,8 @@ def test_training_equals_a_plain_loop_with_the_pull_by_autograd(run, folder):
         found.append(loss.item())
     assert losses(trained) == pytest.approx(found, rel=1e-4)
     for name, weight in student.state_dict().items():
-        torch.testing.assert_close(weights(trained)[name], weight, rtol=1e-3, atol=1e-4)
+        if not name.endswith("key.bias"):  # its gradient is rounding alone, which Adam makes steps of
+            torch.testing.assert_close(weights(trained)[name], weight, rtol=1e-3, atol=1e-4, msg=name)
 
 
 def test_frozen_embeddings_stay(run, folder):

@@ -208,6 +208,16 @@ def test_distil(encoder, similarities, vectors, width):
         term("distil", teacher="")
 
 
+def test_distil_without_a_map_wants_embeddings_as_wide_as_the_teachers(encoder):
+    settings = term("distil", teacher="x", similarities="none", projected=False)
+    built = settings.build(replace(context_for(encoder), teacher_width=WIDTH))
+    step = replace(step_of(1), frozen=draw(ROWS, 1, WIDTH, seed=5).detach())
+    same(built(step), vector_distance(step.embeddings[0], step.frozen[:, 0]), step.embeddings)
+    assert not list(built.parameters())
+    with pytest.raises(InputError, match=f"the teacher's {WIDTH + 3}; give .* width = {WIDTH + 3}"):
+        settings.build(replace(context_for(encoder), teacher_width=WIDTH + 3))
+
+
 @pytest.mark.parametrize("form", ["base", "opt1", "opt2", "opt3"])
 @pytest.mark.parametrize("sampler", ["uniform", "mean", "last"])
 @pytest.mark.parametrize("hidden", [0, 24])

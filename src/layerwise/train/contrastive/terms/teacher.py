@@ -58,8 +58,9 @@ class DistilSettings(TermSettings):
             constant), "list-mle" (its order alone), "none".
         temperature: Our cosines are divided by it.
         teacher_temperature: The teacher's, for "list-net".
-        vectors: Weight of 1 - cosine and squared distance to the teacher's vectors of length 1, through a linear map
-            that begins as the identity and is dropped after training; 0 leaves it out.
+        vectors: Weight of 1 - cosine and squared distance to the teacher's vectors of length 1; 0 leaves it out.
+        projected: Compare vectors through a linear map that begins as the identity and is dropped after training;
+            without it the embeddings themselves become the teacher's and must be as wide.
     """
 
     name: Literal["distil"] = "distil"
@@ -69,6 +70,7 @@ class DistilSettings(TermSettings):
     temperature: Positive = 0.05
     teacher_temperature: Positive = 0.05
     vectors: NotNegative = 1.0
+    projected: bool = True
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -107,10 +109,16 @@ class Distil(Term):
     def __init__(self, settings: DistilSettings, context: TermContext) -> None:
         super().__init__()
         self.settings = settings
-        self.projection: nn.Linear | None = None
-        if settings.vectors:
+        self.projection: nn.Module = nn.Identity()
+        if settings.vectors and settings.projected:
             self.projection = nn.Linear(context.width, context.teacher_width, bias=False)
             nn.init.eye_(self.projection.weight)
+        elif settings.vectors and context.width != context.teacher_width:
+            raise InputError(
+                f"objective 'distil': projected = false, but the embeddings have {context.width} numbers and the "
+                f'teacher\'s {context.teacher_width}; give [model] head = "identity", width = {context.teacher_width} '
+                "and keep_head = true"
+            )
 
     def forward(self, step: Step) -> Tensor:
         """The mean over sentences."""
@@ -123,6 +131,6 @@ class Distil(Term):
             total = total + list_net(cosines(ours, ours), cosines(theirs, theirs), **temperatures)
         elif settings.similarities == "list-mle":
             total = total + list_mle(cosines(ours, ours), cosines(theirs, theirs), temperature=settings.temperature)
-        if self.projection is not None:
+        if settings.vectors:
             total = total + settings.vectors * vector_distance(self.projection(ours), theirs)
         return total
