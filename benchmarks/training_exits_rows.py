@@ -59,8 +59,15 @@ def alone(layer: int, width: int) -> Row:
     return Row("small-prompt-exits", sets, exits=((layer, width),))
 
 
+def alone_taught(layer: int, width: int) -> Row:
+    """The same, its vectors those of a teacher as far as they are as wide."""
+    sets = (f'model.blocks="1-{layer}"', *HEAD, f"model.width={width or 384}")
+    return Row("small-prompt-distil", (*sets, *TAUGHT), teacher=MPNET)
+
+
 LONGER = ("dev.every=125", "train.steps=1500", "train.epochs=4")
 HEAD = ('model.head="identity"', "model.keep_head=true")
+TAUGHT = ("train.steps=2000", "train.epochs=20", "dev.every=250")
 ROWS = {
     "distil-12": student("12"),
     "distil-6": student("6"),
@@ -79,10 +86,11 @@ ROWS = {
     "exits-taught": Row(
         "small-prompt-exits-distil", (*STEPS, "data.max_length=32"), encoder=TRAINED, teacher=TRAINED, exits=PLACES
     ),
-    "exits-mpnet": Row("small-prompt-exits-distil", STEPS, teacher=MPNET, exits=PLACES),
+    "exits-mpnet": Row("small-prompt-exits-distil", TAUGHT, teacher=MPNET, exits=PLACES),
     "exits-no-teacher": Row("small-prompt-exits", (*LONGER, "objective.exits.teacher=0"), exits=PLACES),
     "uncut": Row("small-prompt-simcse", LONGER, exits=PLACES),  # cut without training for it
     **{f"alone-{layer}x{width}": alone(layer, width) for layer, width in PLACES},
+    **{f"alone-mpnet-{layer}x{width}": alone_taught(layer, width) for layer, width in PLACES},
     "smollm": Row("smollm-simcse", LONGER, encoder=SMOL),
     "smollm-lora": Row("smollm-simcse-lora", LONGER, encoder=SMOL),
     "smollm-situation": Row("smollm-simcse", (*LONGER, 'model.pooler="26 @ last in situation"'), encoder=SMOL),
