@@ -151,7 +151,7 @@ def main() -> None:
         return
     load = os.getloadavg()[0]
     texts = sentences(options.rows + options.queries, options.texts)
-    precision = "int8" if options.device == "cpu" else "float32"
+    precision = "int8" if options.device == "cpu" else "float"
     settings = {"model": options.model, "device": options.device, "precision": precision}
     results: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as scratch:

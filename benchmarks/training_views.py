@@ -326,10 +326,11 @@ class Bench:
         return models[best], {"components": best, "dev": by_count}
 
     def _trained(self, name: str, seed: int) -> dict[str, Any]:
-        row, trained = ROWS[name], self._train(name, seed)
-        if self.options.keep_all or name in NEEDED:
-            with FileLock(f"{self.kept / f'{name}-{seed}'}.lock"):
-                trained.model.save(self.kept / f"{name}-{seed}", overwrite=True)
+        row, folder = ROWS[name], self.kept / f"{name}-{seed}"
+        with FileLock(f"{folder}.lock"):  # so that a row that needs it waits instead of training it as well
+            trained = self._train(name, seed)
+            if self.options.keep_all or name in NEEDED:
+                trained.model.save(folder, overwrite=True)
         result: dict[str, Any] = {
             "row": name,
             "label": row.label,

@@ -52,9 +52,9 @@ _MASKED = (*_TRIPLES, "model.head=none", "model.keep_head=false")
 _DISTIL = ("train.steps=4000", "dev.every=500", "data.limit=1000000")
 _DIRECT = ('model.head="identity"', "model.keep_head=true", "objective.distil.projected=false")
 _AS_WIDE = (*_DIRECT, "model.width=768")  # as mpnet's vectors
-_CLAUSES = ("data.limit=1500000", "train.epochs=20")
+_CLAUSES = ("data.limit=1300000", "train.epochs=20")
 _DROPOUT = ("model.dropout=0.1", "train.warmup=0")
-_ENSEMBLE = ("train.steps=3000", "dev.every=250", "data.limit=500000", "data.max_length=32")  # as its teachers
+_ENSEMBLE = ("train.steps=2000", "dev.every=250", "data.limit=500000", "data.max_length=32")  # as its teachers
 
 
 def _simcse(label: str, *sets: str, **options: str | tuple[str, ...]) -> Row:
