@@ -242,8 +242,8 @@ def main() -> None:
         result = speed(options.rows, options.repeats) if options.part == "speed" else reading(options.rows)
     path = RESULTS / "embed_ray.json"
     before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    load = {"load_average_at_its_end": os.getloadavg()[0]}
-    write_result("embed_ray", before | {"machine": machine(), options.part: result | load})
+    here = {"load_average_at_its_end": os.getloadavg()[0], "machine": machine()}
+    write_result("embed_ray", {"machine": machine()} | before | {options.part: result | here})
 
 
 if __name__ == "__main__":

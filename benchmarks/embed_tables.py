@@ -1,4 +1,4 @@
-"""The table of `embed` on a GPU, from embed_gpu.json."""
+"""The tables of `embed` on a GPU, from embed_gpu.json, and of int8 on processors of two kinds, from int8-*.json."""
 
 from evaluation_tables import read, table
 
@@ -33,3 +33,29 @@ def embed_gpu_table() -> str:
         f"of `embed` alone, which overlap on the way: {where}; {batches} batches. (`benchmarks/embed_gpu.py`.)"
     )
     return table(["", "sentences/s", "of the bare pass"], lines) + f"\n{note}\n"
+
+
+def int8_table() -> str:
+    """Speed by backend to sentence-transformers' on the same processor, and the points that int8 loses on STS."""
+    lines, counts = [], set()
+    for processor in ("aarch64", "x86_64"):
+        found = read(f"int8-{processor}")
+        cores = found.pop("machine")["cores"]
+        for encoder, parts in found.items():
+            ratios = [f"{ratio:.2f}×" for ratio in parts["speed"]["speed_ratio_to_best"].values()]
+            points = _points(parts["quality"]) if "quality" in parts else ["not measured", ""]
+            lines.append([encoder, f"{processor}, {cores} cores", *ratios, *points])
+            counts.add(parts["speed"]["sentences"])
+    note = (
+        "Speed to `SentenceTransformer.encode` at the best of its batch sizes, in the same run, "
+        f"{' or '.join(map(str, sorted(counts)))} STS sentences; points of Spearman × 100 that int8 loses against "
+        "float, for the last layer and for the one that loses most. Where float is fast already (AVX-512), int8 gains "
+        "less. (`benchmarks/int8.py`.)"
+    )
+    head = ["encoder", "processor", "torch", "ONNX", "int8", "points lost", "by the worst layer"]
+    return table(head, lines) + f"\n{note}\n"
+
+
+def _points(quality: dict) -> list[str]:
+    lost, sets = quality["lost_by_layer"], len(quality["scores"]["float"]) - 1  # but for their average
+    return [f"{lost[-1]:.2f} ({'STS-B' if sets == 1 else f'{sets} sets'})", f"{max(lost):.2f}"]

@@ -6,12 +6,13 @@ Speed: STS sentences of mixed length, calls interleaved, `SentenceTransformer.en
 encoders without sentence-transformers' modules are given to it as sentence-transformers would load them (mean of the
 last layer). Quality: Spearman x 100 over all test pairs of the seven STS sets, for the mean of every layer, in float,
 in int8, and in int8 with every linear layer quantised dynamically. Encoders and parts named replace those of the last
-run in benchmarks/results/int8.json.
+run of this kind of processor, benchmarks/results/int8-PROCESSOR.json. --tasks takes fewer sets for large encoders.
 """
 
 import argparse
 import json
 import logging
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,10 @@ def all_dynamic(folder: Path | str) -> LayerEncoder:
     return encoder
 
 
-def quality(folder: Path | str) -> dict[str, Any]:
+def quality(folder: Path | str, names: list[str]) -> dict[str, Any]:
     """Score of every layer by precision: {precision: {set: [score of layer 0, 1, …]}}, and the average of the sets."""
-    tasks, data = find_tasks(suites=["sts"]), str(shared_folder() / "data")
+    tasks = find_tasks(names) if names else find_tasks(suites=["sts"])
+    data = str(shared_folder() / "data")
     made = {
         "float": LayerEncoder(folder, device="cpu", backend="onnx"),
         "int8": LayerEncoder(folder, device="cpu", precision="int8"),
@@ -85,21 +87,23 @@ def main() -> None:
     parser.add_argument("--part", choices=("speed", "quality"))
     parser.add_argument("--sentences", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--tasks", default="", help="with commas, instead of the seven STS sets")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     logging.getLogger("layerwise").setLevel(logging.INFO)
-    path = RESULTS / "int8.json"
+    name = f"int8-{platform.machine()}"
+    path = RESULTS / f"{name}.json"
     results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     folders = {"all-MiniLM-L6-v2": "default"} if options.encoders == ["all-MiniLM-L6-v2"] else encoders()
-    for name in options.encoders:
-        parts = results.setdefault(name, {})
+    for encoder in options.encoders:
+        parts = results.setdefault(encoder, {})
         if options.part != "quality":
-            parts["speed"] = speed(folders[name], sts_sentences(options.sentences), options.repeats)
-            print(name, {key: round(value, 2) for key, value in parts["speed"]["speed_ratio_to_best"].items()})
+            parts["speed"] = speed(folders[encoder], sts_sentences(options.sentences), options.repeats)
+            print(encoder, {key: round(value, 2) for key, value in parts["speed"]["speed_ratio_to_best"].items()})
         if options.part != "speed":
-            parts["quality"] = quality(folders[name])
-            print(name, "lost by layer", [round(value, 2) for value in parts["quality"]["lost_by_layer"]])
-        write_result("int8", results | {"machine": machine()})
+            parts["quality"] = quality(folders[encoder], [task for task in options.tasks.split(",") if task])
+            print(encoder, "lost by layer", [round(value, 2) for value in parts["quality"]["lost_by_layer"]])
+        write_result(name, results | {"machine": machine()})
 
 
 if __name__ == "__main__":

@@ -34,7 +34,13 @@ def ray_table() -> str:
     pairs = list(zip(runs["two Ray workers"], runs["two processes"], runs["local"], strict=True))
     to_processes, to_local = (median(run[0]["seconds"] / run[place]["seconds"] for run in pairs) for place in (1, 2))
     ended = max(kill["seconds_until_workers_ended"] for kill in result["drivers"]["kills"])
-    load = max(result[part].get("load_average_at_its_end", 0) for part in (*parts, "speed"))
+    load = result["speed"]["load_average_at_its_end"]
+    busy = (
+        f" Other work ran on the two cores at the same time (load average {load:.0f}), so compare times with each "
+        "other alone."
+        if load > 3
+        else ""
+    )
     speed, count = result["speed"]["what"], len(runs["two processes"])
     repeats = "one run of each" if count == 1 else f"medians of {count} runs of each, in turn"
     rows = [result[part]["compared"]["rows"] for part in parts]
@@ -44,9 +50,7 @@ def ray_table() -> str:
         f"at most {ended:.0f} s. "
         f"Time from start to end ({speed}): two Ray workers took {to_processes:.2f}× the time of `--processes 2` and "
         f"{to_local:.2f}× that of one process, starting and ending the cluster included ({repeats}, so no more than a "
-        f"hint of what Ray costs). Other work ran on the two cores at the same time (load average up to "
-        f"{load:.0f}), so compare times with each other alone. (`benchmarks/embed_ray.py`, raw results: "
-        f"`embed_ray.json`.)"
+        f"hint of what Ray costs).{busy} (`benchmarks/embed_ray.py`, raw results: `embed_ray.json`.)"
     )
     return "\n".join(lines) + f"\n\n{note}\n"
 
