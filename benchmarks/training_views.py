@@ -19,7 +19,6 @@ of Wikipedia sentences, as dev chose (less).
 import argparse
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -173,6 +172,8 @@ def derived(folder: Path, name: str) -> None:
             return
         lines = (line.strip() for source in sources for line in (folder / source).open(encoding="utf-8"))
         if name == CLAUSES:
+            from layerwise.train.contrastive.clauses import clauses
+
             tested = _tested(folder)
             texts = (text for line in lines for text in (line, *clauses(line)) if _words(text) not in tested)
         else:
@@ -189,12 +190,6 @@ def _tested(folder: Path) -> set[str]:
 
 def _words(text: str) -> str:
     return "".join(filter(str.isalnum, text.lower()))
-
-
-def clauses(sentence: str) -> list[str]:
-    """What stands between marks, of 4 to 20 words."""
-    parts = [part.strip() for part in re.split(r"[,;:()\u2013\u2014]", sentence)]
-    return [part for part in parts if 4 <= len(part.split()) <= 20] if len(parts) > 1 else []
 
 
 def _write_task(file: Path, tasks: dict[str, Any], pairs: int | None) -> None:

@@ -15,7 +15,8 @@ from layerwise.data.rows import FORMATS
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.postprocess import ENCODER
 from layerwise.train import Corpus, read_corpus
-from layerwise.train.contrastive.corpus import equal_to_evaluation, stacked_corpus
+from layerwise.train.contrastive.corpus import equal_to_evaluation, load_corpus, stacked_corpus
+from layerwise.train.contrastive.settings import DataSettings
 from layerwise.train.contrastive.text_rows import CorpusCounts, ExactDedup, RecentDedup, RowFilter
 
 TRIPLES = [("a b", "b c", "c d"), ("e", " ", "f"), ("a b ", " b c", "c d"), ("g", "h", "i"), ("a b", "b c", "x")]
@@ -87,6 +88,30 @@ def test_several_files_are_read_one_after_the_other(tmp_path):
     assert corpus.columns == (("a", "same", "b", "c", "d", "e"),)
     assert corpus.source == "a.txt, b.txt, c.txt, and 2 more"
     assert list(read_corpus(files, "text", stream=True)) == list(corpus)
+
+
+LONG = "The old mill, which stood by the river until 1962, was sold (to a family of bakers) for next to nothing."
+PARTS = ["which stood by the river until 1962", "to a family of bakers", "for next to nothing."]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_clauses_follow_their_sentence(tmp_path, stream):
+    file = text_file(tmp_path, [LONG, "It rained.", PARTS[1], "One two three four; " + "word " * 21])
+    corpus = read_corpus(file, "text", with_clauses=True, stream=stream)
+    assert [text for (text,) in corpus][:5] == [LONG, *PARTS, "It rained."]
+    assert [text for (text,) in corpus][5:] == ["One two three four; " + ("word " * 21).strip(), "One two three four"]
+    assert corpus.counts == CorpusCounts(read=8, duplicates=1, kept=7)
+    assert corpus.source == "texts.txt with clauses"
+    assert len(list(read_corpus(file, "text", with_clauses=True, limit=2, stream=stream))) == 2
+
+
+def test_clauses_are_of_one_column(triples):
+    with pytest.raises(InputError, match="clauses are of sentences in one column, but there are 2"):
+        read_corpus(triples, ("anchor", "positive"), with_clauses=True)
+    with pytest.raises(InputError, match="clauses are of sentences in one column, but columns has 2"):
+        DataSettings(columns=("anchor", "positive"), clauses=True)
+    stacked = load_corpus(DataSettings(files=(str(triples),), columns=("anchor", "positive"), stack=True, clauses=True))
+    assert stacked.source.endswith("with clauses")
 
 
 def test_only_rows_with_a_value_are_read(tmp_path):

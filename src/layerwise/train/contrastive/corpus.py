@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, compress, islice, pairwise
 from pathlib import Path
 from typing import Literal, overload
@@ -172,6 +172,7 @@ def read_corpus(
     format: str | None = ...,
     where: tuple[str, str] | None = ...,
     keep_duplicates: bool = ...,
+    with_clauses: bool = ...,
     stream: Literal[False] = ...,
     rows: int | None = ...,
 ) -> Corpus: ...
@@ -186,6 +187,7 @@ def read_corpus(
     format: str | None = ...,
     where: tuple[str, str] | None = ...,
     keep_duplicates: bool = ...,
+    with_clauses: bool = ...,
     stream: bool,
     rows: int | None = ...,
 ) -> AnyCorpus: ...
@@ -199,6 +201,7 @@ def read_corpus(
     format: str | None = None,
     where: tuple[str, str] | None = None,
     keep_duplicates: bool = False,
+    with_clauses: bool = False,
     stream: bool = False,
     rows: int | None = None,
 ) -> AnyCorpus:
@@ -212,10 +215,11 @@ def read_corpus(
         format: The files' format, where their endings do not tell.
         where: (column, value): only rows with this value.
         keep_duplicates: Keep repeated rows.
+        with_clauses: After each row of one column, the clauses of its text as rows, see `clauses`.
         stream: Hold no more than a few batches in memory and read the files in each epoch, see `StreamedCorpus`.
         rows: With `stream`: how many rows there are after dropping, if that is known.
     """
-    texts = TextRows.of(path, columns, format=format, where=where)
+    texts = TextRows.of(path, columns, format=format, where=where, with_clauses=with_clauses)
     if stream:
         return StreamedCorpus(texts, limit=limit, keep_duplicates=keep_duplicates, rows=rows)
     if rows is not None:
@@ -225,10 +229,15 @@ def read_corpus(
 
 
 def stacked_corpus(
-    paths: Sequence[str], columns: Sequence[str], *, limit: int | None = None, keep_duplicates: bool = False
+    paths: Sequence[str],
+    columns: Sequence[str],
+    *,
+    limit: int | None = None,
+    keep_duplicates: bool = False,
+    with_clauses: bool = False,
 ) -> Corpus:
     """The columns of files stacked into one: file by file, in each column by column."""
-    parts = [TextRows.of([path], (column,)) for path in paths for column in columns]
+    parts = [TextRows.of([path], (column,), with_clauses=with_clauses) for path in paths for column in columns]
     names, labels = (
         " + ".join(dict.fromkeys(texts)) for texts in zip(*((p.name, p.label) for p in parts), strict=True)
     )
@@ -250,14 +259,13 @@ def load_corpus(settings: DataSettings, data: str | None = None) -> AnyCorpus:
 
 
 def _load(files: list[str], settings: DataSettings) -> AnyCorpus:
-    if settings.stack:
-        return stacked_corpus(files, settings.columns, limit=settings.limit, keep_duplicates=settings.keep_duplicates)
-    return read_corpus(
+    read = stacked_corpus if settings.stack else partial(read_corpus, stream=settings.stream)
+    return read(
         files,
         settings.columns,
         limit=settings.limit,
         keep_duplicates=settings.keep_duplicates,
-        stream=settings.stream,
+        with_clauses=settings.clauses,
     )
 
 

@@ -35,6 +35,7 @@ class DataSettings(Settings):
         max_length: Texts are truncated to this many tokens in training.
         stream: Never hold the text in memory; needs `steps` in [train].
         keep_duplicates: Do not drop repeated rows.
+        clauses: After each sentence, its clauses (4 to 20 words between marks) are rows of the text too; of one column.
         bucket: Batch texts of similar length together.
         repetition: The second view of a sentence has up to this share of its words twice (ESimCSE: 0.32); 0: it is the
             same text, with other dropout.
@@ -48,6 +49,7 @@ class DataSettings(Settings):
     max_length: Annotated[int, Field(ge=3)] = 32
     stream: bool = False
     keep_duplicates: bool = False
+    clauses: bool = False
     bucket: bool = True
     repetition: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
@@ -57,6 +59,8 @@ class DataSettings(Settings):
             raise InputError(f"columns has {len(self.columns)} names; expected 1 to 3")
         if self.stack and self.stream:
             raise InputError("stack and stream cannot be combined; write the sentences into one column")
+        if self.clauses and self.width > 1:
+            raise InputError(f"clauses are of sentences in one column, but columns has {len(self.columns)}")
         return self
 
     @property

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from layerwise.data import STDIN, Row, RowSource, text_of
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.extras import require
+from layerwise.train.contrastive.clauses import clauses
 
 Texts = tuple[str, ...]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -36,12 +37,14 @@ class TextRows:
         columns: One to three columns of texts.
         format: The files' format, where their endings do not tell.
         where: (column, value): only rows with this value.
+        with_clauses: After each row of one column, the clauses of its text as rows.
     """
 
     paths: Texts
     columns: Texts
     format: str | None = None
     where: tuple[str, str] | None = None
+    with_clauses: bool = False
 
     @classmethod
     def of(
@@ -51,6 +54,7 @@ class TextRows:
         *,
         format: str | None = None,
         where: tuple[str, str] | None = None,
+        with_clauses: bool = False,
     ) -> "TextRows":
         """From one path or several; a missing file is an error at once."""
         paths = [path] if isinstance(path, str | os.PathLike) else path
@@ -59,7 +63,9 @@ class TextRows:
             raise InputError("no file to train on; give a file, or hub:owner/name")
         if not 1 <= len(names) <= MAX_COLUMNS:
             raise InputError(f"{len(names)} columns of texts; give one (text), two (pairs) or three (triples)")
-        rows = cls(tuple(os.fspath(name) for name in paths), names, format, where)
+        if with_clauses and len(names) > 1:
+            raise InputError(f"clauses are of sentences in one column, but there are {len(names)}; leave clauses out")
+        rows = cls(tuple(os.fspath(name) for name in paths), names, format, where, with_clauses)
         for name in rows.paths:
             rows._source(name)
         return rows
@@ -75,7 +81,7 @@ class TextRows:
         labels = [_label(path) for path in self.paths]
         more = len(labels) - _NAMED_FILES
         shown = [*labels[:_NAMED_FILES], *([f"and {more} more"] if more > 0 else [])]
-        return ", ".join(shown) + self._only()
+        return ", ".join(shown) + self._only() + (" with clauses" if self.with_clauses else "")
 
     def __iter__(self) -> Iterator[Texts]:
         """Each row's texts, unchanged; a null is an empty text, as in CSV."""
@@ -83,7 +89,10 @@ class TextRows:
             source = self._source(path)
             for row in _hub_rows(source) if path.startswith(HUB) else source:
                 if self.where is None or str(row.values[-1]) == self.where[1]:
-                    yield tuple(_text(source, row, column) for column in range(len(self.columns)))
+                    texts = tuple(_text(source, row, column) for column in range(len(self.columns)))
+                    yield texts
+                    if self.with_clauses:
+                        yield from ((clause,) for clause in clauses(texts[0]))
 
     def _source(self, path: str) -> RowSource:
         names = (*self.columns, *((self.where[0],) if self.where else ()))
