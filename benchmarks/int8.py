@@ -21,6 +21,7 @@ from layers import encoders
 from layerwise import LayerEncoder, LayerModel
 from layerwise.data import find_tasks
 from layerwise.encoder.int8 import Int8Plan
+from layerwise.errors import ModelError
 from layerwise.evaluate import LayerSubject, evaluate
 from measure import RESULTS, interleaved, machine, medians, paired_ratio, shared_folder, write_result
 
@@ -68,16 +69,22 @@ def quality(folder: Path | str, names: list[str]) -> dict[str, Any]:
         "int8": LayerEncoder(folder, device="cpu", precision="int8"),
         "int8, all dynamic": all_dynamic(folder),
     }
-    scores = {}
+    scores, refused = {}, {}
     for name, encoder in made.items():
         mixes = [str(layer) for layer in range(encoder.depth + 1)]
-        runs = evaluate(LayerSubject(LayerModel(encoder), mixes), tasks, data=data).runs
+        try:
+            runs = evaluate(LayerSubject(LayerModel(encoder), mixes), tasks, data=data).runs
+        except ModelError as error:
+            refused[name] = str(error)
+            print(f"  {name}: {error}", flush=True)
+            continue
         scores[name] = {task.name: [run.results[task.name].score for run in runs] for task in tasks}
         averages = [sum(layers) / len(tasks) for layers in zip(*scores[name].values(), strict=True)]
         scores[name]["average"] = averages
         print(f"  {name}: {[round(score, 2) for score in averages]}", flush=True)
     lost = [a - b for a, b in zip(scores["float"]["average"], scores["int8"]["average"], strict=True)]
-    return {"scores": scores, "lost_by_layer": lost, "blockwise": list(made["int8"]._onnx.plan.blockwise)}
+    blockwise = list(made["int8"]._onnx.plan.blockwise)
+    return {"scores": scores, "refused": refused, "lost_by_layer": lost, "blockwise": blockwise}
 
 
 def main() -> None:
