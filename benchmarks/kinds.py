@@ -100,7 +100,7 @@ def draw(name: str, tasks: dict[str, Any]) -> None:
     shares = {task: 100 * np.array(row["layers"]) / max(row["layers"]) for task, row in tasks.items()}
     best = [(task, int(np.argmax(values))) for task, values in shares.items()]
     drawing = view_scores(scores=shares, chosen=best, measure="% of the task's best layer", rows="tasks", title=name)
-    save_figure(drawing, RESULTS.parents[1] / "docs" / f"kinds-{name}.svg")
+    save_figure(drawing, RESULTS.parents[1] / "docs" / f"kinds-{name.replace(', ', '-')}.svg")
 
 
 if __name__ == "__main__":
