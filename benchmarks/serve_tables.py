@@ -32,7 +32,19 @@ def serve_table() -> str:
         f"all-MiniLM-L6-v2, {result['sentences']} STS sentences, two cores that clients share. The plain route is "
         f"`SentenceTransformer.encode` behind FastAPI; float runs ONNX, and its numbers differ from the plain route's "
         f"by {result['largest_difference']:.0e} at most; offline is `LayerModel.encode` by torch.{other} "
-        f"(`benchmarks/serve.py`, raw results: `serve.json`.)\n"
+        f"(`benchmarks/serve.py` on {result['machine']['processor']}, raw results: `serve.json`.){_elsewhere()}\n"
+    )
+
+
+def _elsewhere() -> str:
+    """The same on another kind of processor, one text a request."""
+    result = read("serve-x86_64")["speed"]
+    single = [cell for cell in result["cells"] if cell["texts"] == 1]
+    clients = ", ".join(str(cell["clients"]) for cell in single)
+    ratios = {name: ", ".join(f"{cell['ratio'][name]:.1f}×" for cell in single) for name in ("float", "int8")}
+    return (
+        f" Two x86 cores whose speed changed during the run, {clients} clients, one text a request, to the plain "
+        f"route: float {ratios['float']}; int8 {ratios['int8']} (`serve-x86_64.json`)."
     )
 
 
