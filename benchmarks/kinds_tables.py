@@ -95,6 +95,7 @@ def kinds_gains() -> str:
             use = "yes" if row["reliable"] else "keep the last"
             cells = (task, row["kind"], sizes, _points(row["last"]), _gain(row["sts_gain"]), _sign(row["sts_gain"]))
             lines.append(f"| {' | '.join((*cells, _set(row['own_set']), _gain(row['own_gain']), use))} |")
-        seconds = sum(row["seconds"] for row in model["tasks"].values() if "device" not in row)
+        rows = model["tasks"].values()
+        seconds = sum(row["seconds"] for row in ([row for row in rows if "device" not in row] or rows))
         parts.append("\n".join(lines) + f"\n\nAll of it took {seconds / 60:.0f} minutes on {_where(model)}.")
     return "\n\n".join(parts) + "\n"
