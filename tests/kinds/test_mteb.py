@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
+from sklearn.metrics import average_precision_score, precision_recall_curve
 from sklearn.metrics.pairwise import paired_cosine_distances
 
 from layerwise.data import find_tasks, load_task
 from layerwise.evaluate import HostSubject, Protocol, score_sts
 from layerwise.kinds import Outcome, prepare
-from support.kind_rows import ToyEncoder
+from support.kind_rows import ToyEncoder, score
 from support.slow_cases import most_slow
 
 pytestmark = pytest.mark.shared
@@ -78,6 +79,26 @@ def test_figures_are_mtebs(name, shared, reference):
             value = round(value, ROUNDED)
         tolerance = 1e-3 if theirs.startswith(TIED) else 1e-6
         assert value == pytest.approx(expected, abs=tolerance), figure
+
+
+def test_cosines_that_are_not_tied_give_scikit_learns_figures_on_every_processor(shared):
+    """What mteb computes them with, on the pairs of Twitter; noise leaves no two cosines equal."""
+    (task,) = find_tasks(["twitter-url"])
+    rows = load_task(task, shared / "data").of_role("test")
+    texts = list(dict.fromkeys(rows.texts))
+    toy = ToyEncoder().encode(texts)
+    noisy = (toy + np.random.default_rng(0).normal(scale=0.01, size=toy.shape)).astype(np.float32)
+    vectors = dict(zip(texts, noisy, strict=True))
+    figures = score(prepare(rows), vectors).figures
+    left, right = (np.stack([vectors[text] for text in side]) for side in (rows.left, rows.right))
+    cosines, labels = 1 - paired_cosine_distances(left, right), np.array(rows.labels, dtype=float)
+    precision, recall, _ = precision_recall_curve(labels, cosines)
+    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+    assert figures["cosine_ap"] / 100 == pytest.approx(average_precision_score(labels, cosines), abs=1e-6)
+    assert figures["cosine_f1"] / 100 == pytest.approx(f1.max(), abs=1e-6)
+    right_above = np.cumsum(labels[np.argsort(-cosines)])
+    accuracy = (2 * right_above - np.arange(1, len(labels) + 1) + len(labels) - labels.sum()).max() / len(labels)
+    assert figures["cosine_accuracy"] / 100 == pytest.approx(accuracy, abs=1e-6)
 
 
 @pytest.mark.slow
