@@ -49,6 +49,8 @@ def student(blocks: str, teacher: str = MINILM, *sets: str) -> Row:
 
 PLACES = tuple((layer, width) for layer in (3, 6, 9, 12) for width in (0, 192, 96))
 SMOL = "SmolLM2-135M-Instruct"
+OWN_VIEWS = "SmolLM2-135M-Instruct-views"  # its best set of views by dev, made where it is missing
+OWN_MIX, OWN_TEXTS = "views-dev-SmolLM2-135M-Instruct.json", 3000  # the mix, and sentences whose mean is taken away
 TRAINED = "mask-trained"  # the model of the row `mask` of training_views.py, put into --models by this name
 
 
@@ -68,6 +70,7 @@ def alone_taught(layer: int, width: int) -> Row:
 LONGER = ("dev.every=125", "train.steps=1500", "train.epochs=4")
 HEAD = ('model.head="identity"', "model.keep_head=true")
 TAUGHT = ("train.steps=2000", "train.epochs=20", "dev.every=250")
+OWN = ("train.steps=1000", "train.epochs=4", "dev.every=100", "data.limit=100000")
 ROWS = {
     "distil-12": student("12"),
     "distil-6": student("6"),
@@ -94,6 +97,13 @@ ROWS = {
     "smollm": Row("smollm-simcse", LONGER, encoder=SMOL),
     "smollm-lora": Row("smollm-simcse-lora", LONGER, encoder=SMOL),
     "smollm-situation": Row("smollm-simcse", (*LONGER, 'model.pooler="26 @ last in situation"'), encoder=SMOL),
+    "smollm-views": Row("smollm-distil", OWN, encoder=SMOL, teacher=OWN_VIEWS),
+    "smollm-views-situation": Row(
+        "smollm-distil", (*OWN, 'model.pooler="26 @ last in situation"'), encoder=SMOL, teacher=OWN_VIEWS
+    ),
+    "smollm-views-lora": Row(
+        "smollm-distil", (*OWN, "model.lora=16", "train.learning_rate=5e-4"), encoder=SMOL, teacher=OWN_VIEWS
+    ),
     "smollm-mean-both-ways": Row(
         "smollm-simcse", (*LONGER, 'model.pooler="last @ mean"', 'model.attention="bidirectional"'), encoder=SMOL
     ),
@@ -139,6 +149,31 @@ def model_path(name: str, models: Path | None) -> str:
     sys.exit(f"{name} is in none of --models, LAYERWISE_SHARED/models and LAYERWISE_MODELS")
 
 
+def make_own_views(options: argparse.Namespace) -> None:
+    """Save SmolLM2 with the set of views that STS-B dev chose, less their means over some of the training text."""
+    import torch
+
+    from layerwise import LayerModel
+    from layerwise.mixes import Centres, fit_centres, parse_mix
+    from layerwise.postprocess import FittedOn
+
+    folder = options.models / OWN_VIEWS
+    if folder.is_dir():
+        return
+    model = LayerModel.load(model_path(SMOL, options.models))
+    chosen = json.loads((Path(__file__).parent / "results" / OWN_MIX).read_text(encoding="utf-8"))
+    mix = parse_mix(chosen["dev"]["mean, A"]["stsb"]["mix"]).resolve(model.encoder.depth)
+    with (options.folder / "wiki.txt").open(encoding="utf-8") as lines:
+        texts = [line.strip() for line, _ in zip(lines, range(OWN_TEXTS), strict=False)]
+    fitted = []
+    for pooling, layers in mix.needs.items():
+        views = model.encoder.encode_layers(texts, pooling=pooling, layers=list(layers))
+        fitted.append(fit_centres(torch.from_numpy(views).float(), 0))
+    means, directions = (torch.cat([getattr(one, name) for one in fitted]) for name in ("means", "directions"))
+    mix = mix.with_centres(Centres(means, directions))
+    model.replaced(mix=mix, fitted_on=(FittedOn.of(texts, source="wiki1m"),)).save(folder)
+
+
 def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """Train one row with one seed; scores × 100."""
     import torch
@@ -146,11 +181,13 @@ def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
     from layerwise.train import ContrastiveJob, load_recipe, train
 
     row, folder = ROWS[name], options.folder
+    if row.teacher == OWN_VIEWS:
+        make_own_views(options)
     files = json.dumps([str(folder / "wiki.txt")])
     sets = [
         *row.sets,
         f"data.files={files}",
-        f"data.limit={SENTENCES}",
+        *([] if any(one.startswith("data.limit=") for one in row.sets) else [f"data.limit={SENTENCES}"]),
         f"dev.task={json.dumps(str(folder / 'dev.toml'))}",
     ]
     if row.teacher:

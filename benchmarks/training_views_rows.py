@@ -50,9 +50,11 @@ _LISTS = ("objective.distil.weight=1.0", "objective.distil.vectors=0")
 _TRIPLES = ("train.batch_size=256", "train.steps=650", "dev.every=100", 'model.pooler="last @ mask in means"')
 _MASKED = (*_TRIPLES, "model.head=none", "model.keep_head=false")
 _DISTIL = ("train.steps=4000", "dev.every=500", "data.limit=1000000")
-_DIRECT = ('model.head="identity"', "model.keep_head=true", "objective.distil.projected=false")
+_LONGER = ("train.steps=5000", "train.betas=[0.9, 0.98]")  # with 0.999, 12 blocks fall and rise again at 3,500 steps
+_DIRECT = ('model.head="identity"', "model.keep_head=true", 'objective.distil.projection="none"')
 _AS_WIDE = (*_DIRECT, "model.width=768")  # as mpnet's vectors
 _CLAUSES = ("data.limit=1300000", "train.epochs=20")
+_ROTATED = ('objective.distil.projection="rotation"',)
 _DROPOUT = ("model.dropout=0.1", "train.warmup=0")
 _ENSEMBLE = ("train.steps=2000", "dev.every=250", "data.limit=500000", "data.max_length=32")  # as its teachers
 
@@ -65,8 +67,8 @@ def _distil(label: str, *sets: str, teachers: tuple[str, ...] = (MINILM,), text:
     return Row(label, "small-prompt-distil", (*_DISTIL, *sets), text, teachers=teachers, labels="teacher")
 
 
-def _mpnet(label: str, *sets: str) -> Row:
-    return _distil(f"mask, {label}taught by all-mpnet-base-v2", *sets, teachers=(MPNET,))
+def _mpnet(label: str, *sets: str, how: str = "") -> Row:
+    return _distil(f"mask, {label}taught by all-mpnet-base-v2{how}", *sets, teachers=(MPNET,))
 
 
 def _wide(label: str, *sets: str) -> Row:
@@ -75,10 +77,12 @@ def _wide(label: str, *sets: str) -> Row:
     return _distil(label, *_AS_WIDE, *_CLAUSES, *sets, teachers=(MPNET,), text=CLAUSES)
 
 
-def _ensemble(label: str, start: str, *teachers: str, labels: str, text: str = WIKIPEDIA) -> Row:
+def _ensemble(
+    label: str, start: str, *teachers: str, labels: str, text: str = WIKIPEDIA, sets: tuple[str, ...] = ()
+) -> Row:
     """A row taught by several rows, none of which has seen more than it."""
     less = tuple(name + LESS for name in teachers)
-    return Row(label, "small-prompt-distil", _ENSEMBLE, text, start=start, teachers=less, labels=labels)
+    return Row(label, "small-prompt-distil", (*_ENSEMBLE, *sets), text, start=start, teachers=less, labels=labels)
 
 
 WITHOUT_LABELS = {
@@ -139,8 +143,16 @@ WITH_LABELS = {
         start="mask", labels="triples",
     ),
     "nli-ensemble": Row(
-        "mask, NLI triples, begun from the ensemble's student", "small-sup", (*_MASKED, "train.learning_rate=1e-4"),
-        TRIPLES, start="ensemble-clauses", labels="triples",
+        "mask, NLI triples, begun from the student of four", "small-sup", (*_MASKED, "train.learning_rate=1e-4"),
+        TRIPLES, start="ensemble-rotated", labels="triples",
+    ),
+    "pairs-ensemble": Row(
+        "mask, pairs of NLI, Quora and captions, begun from the student of four", "small-sup-eq6",
+        (*_MASKED, "train.steps=1500", "train.learning_rate=1e-4"), PAIRS, start="ensemble-rotated", labels="pairs",
+    ),
+    "pairs-nli-ensemble": Row(
+        "mask, those pairs, then NLI triples, begun from the student of four", "small-sup",
+        (*_MASKED, "train.learning_rate=1e-4"), TRIPLES, start="pairs-ensemble", labels="triples",
     ),
     "pairs": Row(
         "mask, pairs of NLI, Quora and captions", "small-sup-eq6", (*_MASKED, "train.steps=1500"), PAIRS,
@@ -166,6 +178,13 @@ TAUGHT = {
     ),
     "distil-mpnet-6": _mpnet("6 blocks, ", "model.blocks=6"),
     "distil-mpnet-3": _mpnet("3 blocks, ", "model.blocks=3"),
+    "distil-minilm-rotated": _distil("mask, taught by all-MiniLM-L6-v2, rotated", *_ROTATED, *_LONGER),
+    "distil-mpnet-rotated": _mpnet("", *_ROTATED, *_LONGER, how=", rotated"),
+    "distil-mpnet-6-rotated": _mpnet("6 blocks, ", "model.blocks=6", *_ROTATED, *_LONGER, how=", rotated"),
+    "distil-mpnet-3-rotated": _mpnet("3 blocks, ", "model.blocks=3", *_ROTATED, *_LONGER, how=", rotated"),
+    "distil-two-rotated": _distil(
+        "mask, taught by both, rotated", "data.limit=800000", *_ROTATED, *_LONGER, teachers=(MINILM, MPNET)
+    ),
     "distil-two": _distil("mask, taught by both", "data.limit=800000", teachers=(MINILM, MPNET)),
     "distil-minilm-dropout": _distil("mask, with dropout and no warm-up, taught by all-MiniLM-L6-v2", *_DROPOUT),
     "distil-minilm-warm": _distil("mask, with dropout, taught by all-MiniLM-L6-v2", "model.dropout=0.1"),
@@ -197,9 +216,13 @@ ENSEMBLES = {
         "mask, taught by four such models without labels, on sentences and clauses", "mask", "mask", "sg", "whitening",
         "mask-clauses", labels="no", text=CLAUSES,
     ),
+    "ensemble-rotated": _ensemble(
+        "mask, taught by four such models without labels, on sentences and clauses, rotated", "mask", "mask", "sg",
+        "whitening", "mask-clauses", labels="no", text=CLAUSES, sets=_ROTATED,
+    ),
     "ensemble-nli": _ensemble(
-        "mask, taught by three models of NLI triples", "nli-mask", "nli", "nli-mask", "pairs-nli", labels="triples",
-        text=SENTENCES,
+        "mask, taught by three models of NLI triples, rotated", "nli-ensemble", "nli-ensemble", "nli-mask",
+        "pairs-nli-ensemble", labels="triples", text=SENTENCES, sets=_ROTATED,
     ),
 }  # fmt: skip
 TEMPERATURES, WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2), (48, 96, 192, 384)

@@ -12,7 +12,7 @@ import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
 
-from layerwise import LayerEncoder
+from layerwise import LayerEncoder, LayerModel
 from layerwise.encoder import find_model, folders
 from layerwise.encoder.folders import check_sha256, embedded_folder
 from layerwise.errors import InputError, ModelError
@@ -238,6 +238,17 @@ def hub_snapshot(hub: Path, source: Path, revision: str) -> None:
     shutil.copytree(source, root / "snapshots" / COMMITS[revision])
     (root / "refs").mkdir(exist_ok=True)
     (root / "refs" / revision).write_text(COMMITS[revision])
+
+
+def test_safetensors_written_from_a_gguf_file_can_be_saved_again(folder, tmp_path):
+    config = json.loads((folder / "config.json").read_text())
+    expected = LayerModel.load(folder, device="cpu").encode(["A cat sat."])
+    config["quantization_config"] = {"quant_method": "gguf", "gguf_file": "model.gguf", "dequantize": False}
+    (folder / "config.json").write_text(json.dumps(config))
+    LayerModel.load(folder, device="cpu").save(tmp_path / "saved")
+    saved = LayerModel.load(tmp_path / "saved", device="cpu")
+    np.testing.assert_array_equal(saved.encode(["A cat sat."]), expected)
+    assert "quantization_config" not in json.loads((tmp_path / "saved" / "config.json").read_text())
 
 
 def test_a_hub_name_is_found_in_the_hubs_cache(offline, tiny_folders):

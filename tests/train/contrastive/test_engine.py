@@ -17,9 +17,10 @@ from layerwise.objectives import info_nce, squared_distance
 from layerwise.train import ContrastiveJob, Corpus, DevSettings, read_corpus, train
 from layerwise.train.contrastive.batches import Batches
 from layerwise.train.contrastive.dev import DevScore
-from layerwise.train.contrastive.frozen import FrozenCopy, FrozenViews, teachers_vectors
+from layerwise.train.contrastive.frozen import FrozenCopy, FrozenViews
 from layerwise.train.contrastive.prompted import prompt_of, training_tokenizer
 from layerwise.train.contrastive.student import build_student
+from layerwise.train.contrastive.teachers import rotated, teachers_vectors
 from layerwise.train.contrastive.terms import FrozenSettings
 from layerwise.train.loop.grad_cache import cached_backward
 from support.slow_cases import covering, some_slow
@@ -180,6 +181,45 @@ def test_two_teachers_teach_the_weighted_mean_of_their_similarities(run, tiny_fo
         term("distil", teacher=names, teacher_weights=[1])
     with pytest.raises(InputError, match="no teacher"):
         term("distil", teacher=[])
+
+
+@pytest.mark.parametrize(("wide", "width"), [(40, 24), (24, 24), (16, 24)])
+def test_rotated_vectors_keep_their_cosines_and_lie_near_the_start(wide, width):
+    random = np.random.default_rng(0)
+    hidden = random.normal(size=(300, min(wide, width)))  # so many dimensions are all that there is
+    vectors = hidden @ random.normal(size=(hidden.shape[1], wide))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    start = hidden @ random.normal(size=(hidden.shape[1], width)) + random.normal(size=(300, width))
+    turned = rotated(vectors, start[:200])
+    assert turned.shape == (300, width)
+    np.testing.assert_allclose(turned @ turned.T, vectors @ vectors.T, atol=1e-5)
+    near = (turned * start / np.linalg.norm(start, axis=1, keepdims=True)).sum(axis=1).mean()
+    for _ in range(5):  # no other turn is nearer
+        other, _ = np.linalg.qr(random.normal(size=(width, width)))
+        assert (turned @ other * start / np.linalg.norm(start, axis=1, keepdims=True)).sum(axis=1).mean() < near
+
+
+def test_a_wider_teachers_vectors_keep_their_principal_components():
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(400, 20)) * np.linspace(3, 0.1, 20)
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    _, _, directions = np.linalg.svd(vectors.astype(np.float64), full_matrices=False)
+    turned = rotated(vectors, random.normal(size=(400, 6)))
+    np.testing.assert_allclose(turned @ turned.T, cosine_matrix(vectors @ directions[:6].T), atol=1e-5)
+    with pytest.raises(InputError, match=r"needs at least 6 sentences of text.* there are 5"):
+        rotated(vectors, random.normal(size=(5, 6)))
+
+
+def test_a_student_learns_rotated_vectors_of_two_teachers(run, tiny_folders):
+    names = [str(tiny_folders[name]) for name in ("roberta", "bert")]
+    corpus = texts(2 * WIDTH)
+    what = recipe(term("distil", teacher=names, projection="rotation"), steps=20, learning_rate=2e-3)
+    trained = run(what, corpus)
+    learns(trained)
+    assert not list(trained.student.terms["distil"].parameters())
+    dropped = what.replaced(model=what.model.replaced(head="mlp", keep_head=False))
+    with pytest.raises(InputError, match='give head = "none" or keep_head = true'):
+        run(dropped, corpus)
 
 
 def test_a_teachers_embeddings_are_read_by_the_next_seed_and_training(run, tiny_folders, monkeypatch):

@@ -5,35 +5,27 @@ up at every step. Where this is not possible (dropout on in the copy, a streamed
 copy of the model runs at every step.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerwise.digests import text_digest
 from layerwise.encoder import (
     POOLINGS,
     Array,
     LayerEncoder,
     LayerReader,
     SentenceTokenizer,
-    ViewCache,
-    ViewKey,
     layer_reader,
     stream,
-    tokenizer_fingerprint,
     window_rows,
     windows_of,
 )
 from layerwise.mixes import parse_mix
-from layerwise.model import LayerModel
 from layerwise.train.contrastive.terms import FrozenSettings
 
-log = logging.getLogger(__name__)
 MAX_BYTES = 4 << 30  # of views held in memory
 
 
@@ -68,11 +60,9 @@ class FrozenViews:
         return cls(_placed(torch.cat([torch.from_numpy(part) for part in parts]), encoder.device), encoder.device)
 
     @classmethod
-    def of_teachers(
-        cls, teachers: Sequence[LayerModel], weights: Sequence[float], texts: Sequence[str], device: torch.device
-    ) -> "FrozenViews":
-        """The embeddings of other models, see `teachers_vectors`, as one layer."""
-        return cls(_placed(torch.from_numpy(teachers_vectors(teachers, weights, texts))[:, None], device), device)
+    def of_vectors(cls, vectors: Array, device: torch.device) -> "FrozenViews":
+        """The embeddings of other models, (texts, width), as one layer."""
+        return cls(_placed(torch.from_numpy(vectors)[:, None], device), device)
 
     def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The rows' views, on the device."""
@@ -100,42 +90,6 @@ class FrozenCopy:
         inputs = {"input_ids": tokens, "attention_mask": mask}
         pooled = self.reader.read(inputs, set(self.layers), lambda states: self.pool(states, mask))
         return torch.stack([pooled[layer] for layer in self.layers], dim=1)
-
-
-def teachers_vectors(teachers: Sequence[LayerModel], weights: Sequence[float], texts: Sequence[str]) -> Array:
-    """The teachers' embeddings side by side, of length 1: (texts, sum of widths)
-
-    Each is of length √weight, and the weights' sum is 1: a cosine is the weighted mean of the teachers' cosines.
-    """
-    vectors = [
-        np.float32(weight**0.5) * _unit_vectors(teacher, texts)
-        for teacher, weight in zip(teachers, weights, strict=True)
-    ]
-    return np.concatenate(vectors, axis=1)
-
-
-def _unit_vectors(teacher: LayerModel, texts: Sequence[str]) -> Array:
-    """A teacher's embeddings of length 1, (texts, width), cached as one layer for other seeds and trainings."""
-    encoder, store = teacher.encoder, ViewCache()
-    key = ViewKey(
-        model=teacher.digest(),
-        tokenizer=tokenizer_fingerprint(teacher.tokenizer),
-        texts=text_digest(texts),
-        pooling=f"{teacher.mix}, embeddings of length 1",
-        max_length=encoder.max_length,
-        dtype=encoder.dtype,
-        backend=encoder.arithmetic,
-        shape=(len(texts), 1, teacher.width),
-    )
-    vectors = store.get(key)
-    if vectors is None:
-        log.info("the teacher %s encodes %d sentences; they are cached", encoder.name, len(texts))
-
-        def fill(arrays: Sequence[Array]) -> None:
-            arrays[0][:, 0] = teacher.encode(list(texts), normalize_embeddings=True)
-
-        (vectors,) = store.put_all([key], fill, label=encoder.name)
-    return np.asarray(vectors[:, 0])
 
 
 def bytes_needed(encoder: LayerEncoder, sentences: int, settings: FrozenSettings) -> int:

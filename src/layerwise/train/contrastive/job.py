@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from layerwise.data import Task, data_folder, find_tasks
-from layerwise.encoder import LayerEncoder
+from layerwise.encoder import Array, LayerEncoder
 from layerwise.errors import InputError
 from layerwise.evaluate import Evaluation
 from layerwise.mixes import LayerAttention, LayerMix, parse_mix
@@ -19,18 +19,12 @@ from layerwise.train.contrastive.blocks import KeptBlocks, kept_blocks, search_b
 from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus, equal_to_evaluation
 from layerwise.train.contrastive.decoders import attend_both_ways, merge_lora
 from layerwise.train.contrastive.dev import DevScore
-from layerwise.train.contrastive.frozen import (
-    MAX_BYTES,
-    Frozen,
-    FrozenCopy,
-    FrozenViews,
-    bytes_needed,
-    teachers_vectors,
-)
+from layerwise.train.contrastive.frozen import MAX_BYTES, Frozen, FrozenCopy, FrozenViews, bytes_needed
 from layerwise.train.contrastive.load import load_corpus
 from layerwise.train.contrastive.prompted import TwoPrompts, prompt_of, prompt_tokenizer, training_tokenizer
 from layerwise.train.contrastive.settings import RECIPES, Recipe
 from layerwise.train.contrastive.student import BATCH, Student, build_student, prompts_of
+from layerwise.train.contrastive.teachers import rotated, teachers_vectors
 from layerwise.train.contrastive.trainer import ContrastiveTrainer
 from layerwise.train.loop.graphs import GraphedEncode, use_graphs
 from layerwise.train.loop.job import Job, Training
@@ -40,6 +34,7 @@ from layerwise.train.recipes.format import RecipeFormat
 
 log = logging.getLogger(__name__)
 SEARCHED_TEXTS = 256  # sentences that a search for blocks compares
+ROTATED_TEXTS = 8192  # sentences by which a teacher's vectors are turned to the student's
 
 
 class ContrastiveJob(Job[Recipe, Student, LayerModel]):
@@ -120,7 +115,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
             )
         teachers = self._teachers(encoder)
         student = build_student(recipe, encoder, seed=seed, teacher_width=sum(teacher.width for teacher in teachers))
-        frozen = self._taught(teachers, encoder) if teachers else self._frozen(encoder)
+        frozen = self._taught(teachers, student) if teachers else self._frozen(encoder)
         if isinstance(frozen, FrozenCopy) and not prompt_of(student.pooler).is_plain:
             raise InputError(
                 "the frozen copy would read the pooler's prompt; leave dropout = true out of the objective, and give "
@@ -228,16 +223,29 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         ]
         return teachers
 
-    def _taught(self, teachers: Sequence[LayerModel], encoder: LayerEncoder) -> FrozenViews:
+    def _taught(self, teachers: Sequence[LayerModel], student: Student) -> FrozenViews:
         """The teachers' embeddings of all texts, computed once."""
-        corpus, width = self.corpus, sum(teacher.width for teacher in teachers)
-        if not isinstance(corpus, Corpus) or 4 * len(corpus) * width > MAX_BYTES:
+        corpus, width, frozen = self.corpus, sum(teacher.width for teacher in teachers), self.recipe.frozen
+        if frozen is None or not isinstance(corpus, Corpus) or 4 * len(corpus) * width > MAX_BYTES:
             raise InputError(
                 f"the teacher's embeddings must fit into memory ({MAX_BYTES >> 30} GiB), but the text is streamed or "
                 f"too long; give less text by limit under [data]"
             )
-        weights = self.recipe.frozen.weights if self.recipe.frozen else ()
-        return FrozenViews.of_teachers(teachers, weights, corpus.columns[0], encoder.device)
+        texts = corpus.columns[0]
+        vectors = teachers_vectors(teachers, frozen.weights, texts)
+        if frozen.rotated:
+            vectors = rotated(vectors, self._start_of(student, texts[:ROTATED_TEXTS]))
+        return FrozenViews.of_vectors(vectors, student.encoder.device)
+
+    def _start_of(self, student: Student, texts: Sequence[str]) -> Array:
+        """The student's embeddings before training."""
+        settings = self.recipe.model
+        if settings.inference or (settings.head != "none" and not settings.keep_head):
+            raise InputError(
+                "objective 'distil': projection = \"rotation\" is of the embeddings that the trained model gives; "
+                'leave inference out, and give head = "none" or keep_head = true'
+            )
+        return self._to_model(student).encode(list(texts))
 
     def _frozen(self, encoder: LayerEncoder) -> Frozen | None:
         """The frozen copy's views: computed once where they can be held in memory."""

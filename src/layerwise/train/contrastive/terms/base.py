@@ -142,7 +142,7 @@ class FrozenSettings:
     """Views of the frozen copy: token pooling, layers as in a mix, which column it reads, whether dropout is on.
 
     With `teachers`, the embeddings of these models instead, side by side as if they were one layer, each model by its
-    weight.
+    weight; `rotated` to the student's width and axes.
     """
 
     pooling: str = "mean"
@@ -151,6 +151,7 @@ class FrozenSettings:
     dropout: bool = False
     teachers: tuple[str, ...] = ()
     weights: tuple[float, ...] = ()
+    rotated: bool = False
 
 
 def draw_layer(step: Step) -> Tensor:

@@ -59,8 +59,10 @@ class DistilSettings(TermSettings):
         temperature: Our cosines are divided by it.
         teacher_temperature: The teacher's, for "list-net".
         vectors: Weight of 1 - cosine and squared distance to the teacher's vectors of length 1; 0 leaves it out.
-        projected: Compare vectors through a linear map that begins as the identity and is dropped after training;
-            without it the embeddings themselves become the teacher's and must be as wide.
+        projection: How embeddings become comparable with the teacher's vectors. "learned": by a linear map that begins
+            as the identity and is dropped after training. "rotation": the teacher's vectors keep as many principal
+            components as the embeddings have numbers, and are turned to lie near them before training; the embeddings
+            themselves learn these. "none": the embeddings learn the vectors as they are, and must be as wide.
     """
 
     name: Literal["distil"] = "distil"
@@ -70,7 +72,7 @@ class DistilSettings(TermSettings):
     temperature: Positive = 0.05
     teacher_temperature: Positive = 0.05
     vectors: NotNegative = 1.0
-    projected: bool = True
+    projection: Literal["learned", "rotation", "none"] = "learned"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -96,7 +98,8 @@ class DistilSettings(TermSettings):
     def frozen(self) -> FrozenSettings:
         """The teacher's embeddings."""
         weights = self.teacher_weights or (1.0,) * len(self.teachers)
-        return FrozenSettings(teachers=self.teachers, weights=tuple(weight / sum(weights) for weight in weights))
+        shares = tuple(weight / sum(weights) for weight in weights)
+        return FrozenSettings(teachers=self.teachers, weights=shares, rotated=self.projection == "rotation")
 
     def build(self, context: TermContext) -> "Distil":
         """Build the term."""
@@ -110,14 +113,13 @@ class Distil(Term):
         super().__init__()
         self.settings = settings
         self.projection: nn.Module = nn.Identity()
-        if settings.vectors and settings.projected:
+        if settings.vectors and settings.projection == "learned":
             self.projection = nn.Linear(context.width, context.teacher_width, bias=False)
             nn.init.eye_(self.projection.weight)
-        elif settings.vectors and context.width != context.teacher_width:
+        elif settings.vectors and settings.projection == "none" and context.width != context.teacher_width:
             raise InputError(
-                f"objective 'distil': projected = false, but the embeddings have {context.width} numbers and the "
-                f'teacher\'s {context.teacher_width}; give [model] head = "identity", width = {context.teacher_width} '
-                "and keep_head = true"
+                f"objective 'distil': projection = \"none\", but the embeddings have {context.width} numbers and the "
+                f'teacher\'s {context.teacher_width}; give projection = "rotation"'
             )
 
     def forward(self, step: Step) -> Tensor:
