@@ -16,9 +16,14 @@ def _flattered(pgvector: dict) -> str:
     )
 
 
-def index_table() -> str:
+def million_table() -> str:
+    """The same of a million vectors."""
+    return index_table("index-million")
+
+
+def index_table(name: str = "index") -> str:
     """Time to build, recall, time of a query and memory, each beside that of brute force."""
-    result = json.loads((RESULTS / "index.json").read_text(encoding="utf-8"))
+    result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     indexes = result["indexes"]
     exact = indexes["brute force"]
     lines = ["| index | built in | recall@10 | a query | to brute force | memory |", "|---|---|---|---|---|---|"]
@@ -33,14 +38,20 @@ def index_table() -> str:
     busy = (
         f" Other work ran at the same time (load average up to {load:.0f}): times are too long, compare them with each "
         f"other alone."
-        if load > 2 * machine["cores"]
+        if load > machine["cores"] / 2
         else ""
+    )
+    pgvector = indexes.get("pgvector")
+    of_table = (
+        f"; of pgvector, the size of table and index. The time to build includes measuring the recall; of pgvector, "
+        f"loading and indexing.{_flattered(pgvector)}"
+        if pgvector
+        else ". The time to build includes measuring the recall."
     )
     note = (
         f"{result['rows']:,} {result['what']}; {result['queries']} other sentences as queries, one at a time, the "
         f"median of three rounds; {machine['cores']} cores ({machine['processor']}).{busy} Brute force is NumPy over "
         f"all vectors. Memory is what opening an index and searching it adds to a process (brute force: with carried "
-        f"columns and the libraries that read them); of pgvector, the size of table and index. The time to build "
-        f"includes measuring the recall; of pgvector, loading and indexing.{_flattered(indexes['pgvector'])}"
+        f"columns and the libraries that read them){of_table}"
     )
     return "\n".join(lines) + f"\n\n{note}\n"

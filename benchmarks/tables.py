@@ -21,7 +21,7 @@ from evaluation_tables import (
     senteval_table,
     suites_table,
 )
-from index_tables import index_table
+from index_tables import index_table, million_table
 from kinds_tables import kinds_answer, kinds_gains, kinds_layers
 from multitask_tables import multitask_reached, multitask_table
 from paper_tables import bert_lc_table, layer_att_pooler_table, minbert_table, sg_bert_table, sscl_table
@@ -40,6 +40,7 @@ from search_tables import (
 )
 from serve_tables import serve_gpu_table, serve_load_table, serve_table
 from training_tables import (
+    decoder_table,
     exits_table,
     layers_table,
     printed_table,
@@ -305,6 +306,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "prompt-training": (["docs/train.md"], prompts_table),
     "prompt-training-printed": (["docs/train.md"], printed_table),
     "prompt-exits": (["docs/train.md"], exits_table),
+    "decoder-training": (["docs/train.md"], decoder_table),
     "smoothing-results": (["docs/train.md"], smoothing_table),
     "training-layers": (["docs/tutorials/training-with-layers.md"], layers_table),
     "training-search": (["docs/train.md"], trials_table),
@@ -312,6 +314,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "training-speed": (["docs/train.md"], speed_table),
     "multitask-results": (["docs/multitask.md"], multitask_table),
     "index-results": (["docs/indexing.md"], index_table),
+    "index-million": (["docs/indexing.md"], million_table),
     "ray-results": (["docs/cluster.md"], ray_table),
     "billion-plan": (["docs/cluster.md"], plan_table),
     "attacks": (["docs/reliability.md"], attacks_table),

@@ -71,6 +71,7 @@ LONGER = ("dev.every=125", "train.steps=1500", "train.epochs=4")
 HEAD = ('model.head="identity"', "model.keep_head=true")
 TAUGHT = ("train.steps=2000", "train.epochs=20", "dev.every=250")
 OWN = ("train.steps=1000", "train.epochs=4", "dev.every=100", "data.limit=100000")
+ECHO = 'model.pooler="25 @ mean in echo"'
 ROWS = {
     "distil-12": student("12"),
     "distil-6": student("6"),
@@ -97,12 +98,10 @@ ROWS = {
     "smollm": Row("smollm-simcse", LONGER, encoder=SMOL),
     "smollm-lora": Row("smollm-simcse-lora", LONGER, encoder=SMOL),
     "smollm-situation": Row("smollm-simcse", (*LONGER, 'model.pooler="26 @ last in situation"'), encoder=SMOL),
-    "smollm-views": Row("smollm-distil", OWN, encoder=SMOL, teacher=OWN_VIEWS),
-    "smollm-views-situation": Row(
-        "smollm-distil", (*OWN, 'model.pooler="26 @ last in situation"'), encoder=SMOL, teacher=OWN_VIEWS
-    ),
+    "smollm-views": Row("smollm-distil", (*OWN, ECHO), encoder=SMOL, teacher=OWN_VIEWS),
+    "smollm-views-situation": Row("smollm-distil", OWN, encoder=SMOL, teacher=OWN_VIEWS),
     "smollm-views-lora": Row(
-        "smollm-distil", (*OWN, "model.lora=16", "train.learning_rate=5e-4"), encoder=SMOL, teacher=OWN_VIEWS
+        "smollm-distil", (*OWN, ECHO, "model.lora=16", "train.learning_rate=5e-4"), encoder=SMOL, teacher=OWN_VIEWS
     ),
     "smollm-mean-both-ways": Row(
         "smollm-simcse", (*LONGER, 'model.pooler="last @ mean"', 'model.attention="bidirectional"'), encoder=SMOL

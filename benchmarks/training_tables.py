@@ -119,22 +119,69 @@ def printed_table() -> str:
     return table(["", "avg", "dev", "at step"], lines) + f"\n{note}\n"
 
 
+EXITS = {  # row -> what it is, and the recipe
+    "exits": ("by contrast, from the pretrained encoder", "small-prompt-exits"),
+    "exits-mpnet": ("taught by all-mpnet-base-v2", "small-prompt-exits-distil"),
+}
+WIDTHS = {"full": 0, "half": 192, "quarter": 96}
+
+
 def exits_table() -> str:
-    """Every exit of one model, trained for all of them."""
-    run = read("training-exits")
-    widths = {"full": 0, "half": 192, "quarter": 96}
-    scores = {place: found["average"] for place, found in run["exits"].items()}
+    """Every exit of one model, trained for all of them, and models trained for one exit alone."""
+    runs = _by_row("training-exits")
     lines = [
-        [f"{blocks} of 12 blocks", *(f"{scores[f'{blocks}x{width}']:.1f}" for width in widths.values())]
+        [f"{blocks} of 12 blocks, {label}", *(_exit(runs, row, blocks, width) for width in WIDTHS.values())]
+        for row, (label, _) in EXITS.items()
         for blocks in (3, 6, 9, 12)
     ]
-    note = (
-        f"One model trained so that each exit is an embedding (recipe `small-prompt-exits`, 1,500 steps, seed "
-        f"{run['seed']}), average of the seven STS sets; {run['seconds']:.0f} s on an H200 beside twelve other "
-        f"processes, {run['memory_gib']:.1f} GiB (`results/training-exits.json`). Models trained for one exit alone, "
-        "and cuts of a model without such training, were not finished beside it."
+    trained = "; ".join(
+        f"`{recipe}`, {runs[row]['training']['steps']:,} steps, {runs[row]['seconds']:.0f} s on an H200 beside other "
+        f"processes, {runs[row]['memory_gib']:.1f} GiB"
+        for row, (_, recipe) in EXITS.items()
     )
-    return table(["", *(f"{name} width" for name in widths)], lines) + f"\n{note}\n"
+    note = (
+        f"One model for all twelve exits, seed 0, average of the seven STS sets ({trained}). In brackets: a model "
+        "trained for that exit alone by the same teacher, text and steps, where one was measured "
+        "(`results/training-exits.json`)."
+    )
+    return table(["", *(f"{name} width" for name in WIDTHS)], lines) + f"\n{note}\n"
+
+
+def _exit(runs: dict[str, Any], row: str, blocks: int, width: int) -> str:
+    """The score of one exit, and that of a model of its own."""
+    score = runs[row]["exits"][f"{blocks}x{width}"]["average"]
+    alone = runs.get(f"alone-mpnet-{blocks}x{width}") if row == "exits-mpnet" else None
+    return f"{score:.1f}" + (f" ({alone['test']['average']:.1f})" if alone else "")
+
+
+DECODER = {
+    "smollm": "SimCSE, echo prompt",
+    "smollm-views": "taught its own views, echo prompt",
+    "smollm-views-situation": "taught its own views, last token of one prompt",
+    "smollm-views-lora": "taught its own views, echo prompt, LoRA",
+}
+
+
+def decoder_table() -> str:
+    """SmolLM2 trained without labels, in one pass."""
+    runs = _by_row("training-smollm")
+    lines = []
+    for row, label in DECODER.items():
+        run, dev = runs[row], runs[row]["training"]["dev"]
+        cells = [f"{run['test'][name]:.2f}" for name in (*SETS, "average")]
+        cost = [f"{run['training']['steps']:,}", f"{run['training']['seconds']:.0f} s", f"{run['memory_gib']:.1f} GiB"]
+        lines.append([label, *cells, f"{dev['best']:.2f} at {dev['at_step']}", *cost])
+    head = [*HEAD[:-2], "dev", "steps", "time", "memory"]
+    note = (
+        "SmolLM2-135M-Instruct, Spearman × 100, all pairs of the test parts, one seed, text of Wikipedia alone; "
+        "checkpoints picked on the dev split of STS-B, which also chose the teacher's views; H200 beside other "
+        "processes (`results/training-smollm.json`)."
+    )
+    return table(head, lines) + f"\n{note}\n"
+
+
+def _by_row(name: str) -> dict[str, Any]:
+    return {run["row"]: run for run in read(name)["runs"]}
 
 
 def smoothing_table() -> str:
@@ -219,17 +266,19 @@ def reached() -> dict[str, str]:
             f"{_spread([run['test']['average'] for run in own])} on average over seven STS sets by wiki-mlm-12x384, "
             f"{len(own)} seed(s); {steps:,} steps on an H200 in {seconds} s beside other runs"
         )
-    decoder = read("training-smollm")
-    found["smollm-simcse"] = (
-        f"{decoder['test']['average']:.2f} on average over seven STS sets, 1 seed(s); {decoder['steps']} steps on an "
-        f"H200 in {decoder['training']['seconds']:.0f} s beside another run, {decoder['memory_gib']:.1f} GiB"
-    )
-    exits = read("training-exits")
-    low, high = (pick(score["average"] for score in exits["exits"].values()) for pick in (min, max))
-    found["small-prompt-exits"] = (
-        f"{low:.1f} to {high:.1f} on average over seven STS sets by the twelve exits of wiki-mlm-12x384, 1 seed; 1,500 "
-        f"steps on an H200 in {exits['seconds']:.0f} s beside other runs"
-    )
+    for row, recipe in {"smollm": "smollm-simcse", "smollm-views-situation": "smollm-distil"}.items():
+        run = _by_row("training-smollm")[row]
+        found[recipe] = (
+            f"{run['test']['average']:.2f} on average over seven STS sets, 1 seed(s); {run['training']['steps']:,} "
+            f"steps on an H200 in {run['training']['seconds']:.0f} s beside other runs, {run['memory_gib']:.1f} GiB"
+        )
+    for row, (_, recipe) in EXITS.items():
+        run = _by_row("training-exits")[row]
+        low, high = (pick(score["average"] for score in run["exits"].values()) for pick in (min, max))
+        found[recipe] = (
+            f"{low:.1f} to {high:.1f} on average over seven STS sets by the twelve exits of wiki-mlm-12x384, 1 "
+            f"seed(s); {run['training']['steps']:,} steps on an H200 in {run['seconds']:.0f} s beside other runs"
+        )
     return found
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from layerwise.doors import door
 
 if TYPE_CHECKING:
-    from layerwise.objectives.contrast import cosines, full_dtype, info_nce, nt_xent, own_cosines
+    from layerwise.objectives.contrast import cosines, full_dtype, info_nce, nt_xent, own_cosines, unit
     from layerwise.objectives.exits import exit_contrast, exit_distillation
     from layerwise.objectives.gather import gather_rows, rank, world_size
     from layerwise.objectives.momentum import empty_places, enqueue, momentum_update

@@ -7,7 +7,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from layerwise.errors import InputError
-from layerwise.objectives import cosines, list_mle, list_net, rank_consistency, vector_distance
+from layerwise.objectives import cosines, list_mle, list_net, rank_consistency, unit, vector_distance
 from layerwise.train.contrastive.terms.base import TERMS, FrozenSettings, Step, Term, TermContext, TermSettings
 from layerwise.train.loop.settings import NotNegative, Positive, absolute
 
@@ -62,7 +62,8 @@ class DistilSettings(TermSettings):
         projection: How embeddings become comparable with the teacher's vectors. "learned": by a linear map that begins
             as the identity and is dropped after training. "rotation": the teacher's vectors keep as many principal
             components as the embeddings have numbers, and are turned to lie near them before training; the embeddings
-            themselves learn these. "none": the embeddings learn the vectors as they are, and must be as wide.
+            themselves learn these, whatever their length. "none": the embeddings, of length 1, learn the vectors as
+            they are, and must be as wide.
     """
 
     name: Literal["distil"] = "distil"
@@ -134,5 +135,6 @@ class Distil(Term):
         elif settings.similarities == "list-mle":
             total = total + list_mle(cosines(ours, ours), cosines(theirs, theirs), temperature=settings.temperature)
         if settings.vectors:
-            total = total + settings.vectors * vector_distance(self.projection(ours), theirs)
+            mapped = self.projection(ours) if settings.projection == "learned" else unit(ours)
+            total = total + settings.vectors * vector_distance(mapped, theirs)
         return total
