@@ -40,19 +40,21 @@ def verdict_table() -> str:
                 _percent(shuffled, "recommended"),
             ]
             lines.append(f"| {model} | {pairs:,} | {' | '.join(cells)} |")
-    several = [row["coverage"] for row in result["rows"] if row["splits"] > 1]
+    several = [row for row in result["rows"] if row["splits"] > 1]
+    covered = [row["coverage_of_others"] for row in several]
     false = max(row["false"] for row in result["rows"])
     low, high = min(row["coverage"] for row in rows), max(row["coverage"] for row in rows)
     recommended = [row["recommended"] for row in rows if row["shuffled"]]
     low_shuffled, high_shuffled = min(recommended), max(recommended)
     return "\n".join(lines) + (
-        f"\n\n{result['draws']} draws each of STS-B ({_size(rows, 'stsb')} pairs) and of SICK-R "
+        f"\n\n{rows[0]['draws']} draws each of STS-B ({_size(rows, 'stsb')} pairs) and of SICK-R "
         f"({_size(rows, 'sickr')}), whose whole says what is true; means of the two; Spearman × 100, all sets of "
         f"layers, mean of the tokens (`benchmarks/verdict.py`, raw results: `verdict.json`). The interval covers the "
         f"truth in {low:.1%} to {high:.1%} of the draws of a population and size. Draws that choose the last layer "
         f"itself have a gain of 0 for certain, which is always covered: of those that chose another set "
-        f"{_covered_others(rows):.1%} are covered over all rows. With `--splits 5` it covers {min(several):.1%} to "
-        f"{max(several):.1%}. False recommendations: at most {false:.1%} in any row. With shuffled grades layers are "
+        f"{_covered_others(rows):.1%} are covered over all rows. With `--splits 5`, on STS-B, those of the draws that "
+        f"chose another set are covered in {min(covered):.1%} to {max(covered):.1%}, {mean(covered):.1%} on average. "
+        f"False recommendations: at most {false:.1%} in any row. With shuffled grades layers are "
         f"recommended in {low_shuffled:.1%} to {high_shuffled:.1%} of the draws; grades are shuffled once, so that "
         f"some sets are better there by chance, and only those that are not count as false.\n"
     )

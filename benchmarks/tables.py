@@ -181,7 +181,8 @@ def lc_table() -> str:
         f"Spearman × 100, {found['protocol']['aggregation']!r} aggregation, each set's test split, mean pooling; "
         f"{found['protocol']['dev']} random pairs choose among all sets, the others report; mean of "
         f"{found['protocol']['splits']} splits, ± the standard deviation of their averages (raw results: "
-        f"`lc_sts.json`). Intervals are the means of the splits' own. From the last layer to the labelled choice, the "
+        f"`lc_sts.json`). Intervals are the means of the splits' own, wider than those that a search gives "
+        f"now. From the last layer to the labelled choice, the "
         f"choice without labels closes {', '.join(closed)}; where the last layer is as good as the labelled choice "
         f"there is no gap to close."
     )

@@ -1,14 +1,14 @@
 """Is the verdict of a search honest? Hundreds of draws of pairs, whose truth is known from all pairs.
 
     python benchmarks/verdict.py grams FOLDER MODEL...     # each model's Gram matrices of STS-B and SICK-R
-    python benchmarks/verdict.py draws FOLDER [--out FILE] # searches on draws of them
+    python benchmarks/verdict.py draws FOLDER [--splits 1,5] [--out FILE]  # searches on draws of them
 
 A set of thousands of pairs is the population; the true gain of a set of layers over the last layer is its gain on all
 of them. 100, 300 or 1,000 pairs are drawn, as a user would have them, and searched as `layerwise search` does. Counted
 are: how often the 95 % interval covers the true gain of what was chosen, how often layers are recommended that are no
 better in truth (false), how often truly better ones are not (missed), and the true gain of what is used, against
-that of always using the best found. The same with shuffled grades, where nothing can be found. `several splits` is
-`--splits 5`, the paper's protocol with halves.
+that of always using the best found. The same with shuffled grades, where nothing can be found. `--splits 5` is the
+paper's protocol with halves. Rows of the same population, size and splits are replaced in the result, others stay.
 """
 
 import argparse
@@ -42,34 +42,42 @@ def main() -> None:
     parser.add_argument("models", nargs="*")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--draws", type=int, default=DRAWS)
+    parser.add_argument("--splits", default="5,1")
+    parser.add_argument("--resamples", type=int, default=RESAMPLES)
+    parser.add_argument("--tasks", default=",".join(TASKS), help="of the grams")
     options = parser.parse_args()
     if options.part == "grams":
         for model in options.models:
-            make_grams(model, options.folder)
+            make_grams(model, options.folder, options.tasks.split(","))
         return
     files = sorted(options.folder.glob("*.npz"))
     jobs = [
-        (str(file), size, shuffled, splits, options.draws)
+        (str(file), size, shuffled, splits, options.draws, options.resamples)
         for size in sorted(SIZES, reverse=True)  # long ones first
         for file in files
         for shuffled in (False, True)
-        for splits in (5, 1)
+        for splits in map(int, options.splits.split(","))
     ]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         rows = list(pool.map(simulate, jobs))
-    rows.sort(key=lambda row: (row["splits"], row["model"], row["task"], row["shuffled"], row["pairs"]))
-    result = {"draws": options.draws, "resamples": RESAMPLES, "metric": "spearman", "pooling": "mean", "rows": rows}
+    before = json.loads(options.out.read_text(encoding="utf-8"))["rows"] if options.out.is_file() else []
+    known = {_key(row): row for row in (*before, *rows)}
+    result = {"metric": "spearman", "pooling": "mean", "rows": [known[key] for key in sorted(known)]}
     options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def make_grams(name: str, folder: Path) -> None:
+def _key(row: dict) -> tuple:
+    return tuple(row[name] for name in ("splits", "model", "task", "shuffled", "pairs"))
+
+
+def make_grams(name: str, folder: Path, tasks: list[str]) -> None:
     """The Gram matrices of every pair's layers, mean of the tokens."""
     from layerwise import LayerModel
     from layerwise.data import find_tasks, load_task
     from layerwise.search import encode_sides
 
     model = LayerModel.load(name)
-    for task in TASKS:
+    for task in tasks:
         rows = load_task(find_tasks([task])[0])
         left, right = encode_sides(model.encoder, rows.left, rows.right, ["mean"], show_progress_bar=True)
         grams = PairGrams.of(left["mean"], right["mean"]).grams.numpy()
@@ -77,10 +85,10 @@ def make_grams(name: str, folder: Path) -> None:
         np.savez(folder / f"{label}--{task}.npz", grams=grams.astype(np.float32), gold=np.asarray(rows.labels))
 
 
-def simulate(job: tuple[str, int, bool, int, int]) -> dict:
+def simulate(job: tuple[str, int, bool, int, int, int]) -> dict:
     """One row: draws of so many pairs of a population, each searched."""
     torch.set_num_threads(1)
-    file, size, shuffled, splits, draws = job
+    file, size, shuffled, splits, draws, resamples = job
     saved = np.load(file)
     grams, gold = torch.from_numpy(saved["grams"]).double(), saved["gold"].astype(np.float64)
     random = np.random.default_rng(0)
@@ -96,18 +104,19 @@ def simulate(job: tuple[str, int, bool, int, int]) -> dict:
                 truths[str(one.mix)] = one.on({"mean": whole})
         return truths[str(choice.mix)] - truths[str(baseline.mix)]
 
-    covered, wrong, missed, recommended, used, found = [], [], [], [], [], []
+    covered, others, wrong, missed, recommended, used, found = [], [], [], [], [], [], []
     for _ in range(draws):
         rows = random.choice(len(gold), size, replace=False)
         problems = {"mean": whole.pick(rows)}
         parts = random_splits(size, 0.5, splits, int(random.integers(2**31)))
         choices, table = choose_by_splits(problems, space, "exhaustive", parts)
-        report = make_report(problems, choices, seed=0, resamples=RESAMPLES)
+        report = make_report(problems, choices, seed=0, resamples=resamples)
         best, baseline = Choice(table.best.mix, np.nan), choices[0].last
         verdict = Verdict(best, baseline, report.gain, size)
         gain = truth(best, baseline)
         mean_gain = float(np.mean([truth(choice.best, baseline) for choice in choices]))
         covered.append(report.gain.low <= mean_gain <= report.gain.high)
+        others.append(any(choice.best.mix != baseline.mix for choice in choices))
         recommended.append(verdict.is_gain)
         wrong.append(verdict.is_gain and gain <= 0)
         missed.append(not verdict.is_gain and gain > 0)
@@ -122,7 +131,11 @@ def simulate(job: tuple[str, int, bool, int, int]) -> dict:
         "pairs": size,
         "shuffled": shuffled,
         "splits": splits,
+        "draws": draws,
+        "resamples": resamples,
         "coverage": float(np.mean(covered)),
+        "others": float(np.mean(others)),
+        "coverage_of_others": float(np.mean(np.array(covered)[others])) if any(others) else None,
         "recommended": float(np.mean(recommended)),
         "false": float(np.mean(wrong)),
         "missed": float(np.mean(missed)),

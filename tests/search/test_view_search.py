@@ -134,6 +134,14 @@ def test_costs_limit_what_is_chosen(planted):
         planted.fit(["last in eol"], max_cost=0.1, keep=1)
 
 
+@pytest.mark.parametrize(("corpus", "texts"), [(None, PAIRS), (["left 0", "left 1", "left 0"], 2)])
+def test_more_components_than_texts_are_refused_before_any_text_is_encoded(corpus, texts):
+    planted = Planted()
+    with pytest.raises(InputError, match=f"{texts} different texts have fewer than 400 components; .* {texts - 1}"):
+        planted.fit(less=(None, 400), corpus=corpus)
+    assert not planted.asked
+
+
 def test_what_all_texts_share_is_taken_away():
     planted = Planted(shift=200.0)
     plain, less = planted.fit(scale="unit"), planted.fit(scale="unit", less=(None, 0, 2))

@@ -160,6 +160,7 @@ class ViewSearch(Parameters):
         if not self._names:
             raise InputError("No poolings to search; give one or more, such as 'mean' or 'last in eol'")
         self.parts_, self.left_out_ = self._splits()
+        self._check_components()
         self._choices = [self._choose(number, *part) for number, part in enumerate(self.parts_)]
         self.best_, self.last_ = self._means()
         return self
@@ -289,6 +290,20 @@ class ViewSearch(Parameters):
         names, vectors = [names[view] for view in differing], vectors[:, differing]
         metric = self._metric(self._gold[dev], self.device)
         return Candidates(names, vectors, left, right, self._gold[dev], metric, self._centres(names, vectors))
+
+    def _check_components(self) -> None:
+        """Refuse more components than texts have before any of them is encoded."""
+        most = max((less for less in self.less if less is not None), default=0)
+        if self._corpus is not None:
+            texts = len(self._corpus.texts)
+        else:
+            choosing = ({text for row in dev for text in (self._left[row], self._right[row])} for dev, _ in self.parts_)
+            texts = min(map(len, choosing))
+        if most >= texts:
+            raise InputError(
+                f"{texts} different texts have fewer than {most} components; give more text, or take away at most "
+                f"{texts - 1}"
+            )
 
     def _centres(self, names: Sequence[tuple[str, int]], vectors: Tensor) -> Centres | None:
         """Every candidate's mean and as many components as are tried at most."""
