@@ -15,6 +15,7 @@ from layerwise.digests import file_sha256, json_digest, tensor_digest, text_dige
 from layerwise.doors import door
 from layerwise.errors import InputError, MissingExtraError
 from layerwise.extras import require
+from layerwise.muted import no_bars_in_pipes
 from layerwise.registry import Registry, check_known, unknown
 from layerwise.texts import unique_texts
 
@@ -123,3 +124,12 @@ def test_a_narrow_table_cuts_no_name(monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 40
     assert "".join(line.split()[0] for line in lines[3:] if line.strip()) == name
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_bars_of_libraries_are_for_terminals(terminal, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with no_bars_in_pipes():
+        print("a bar", file=sys.stderr)
+    print("the end", file=sys.stderr)
+    assert capsys.readouterr().err == ("a bar\nthe end\n" if terminal else "the end\n")

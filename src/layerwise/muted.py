@@ -1,8 +1,10 @@
-"""Silence for loggers: those of transformers, and ours where the caller says better what they warn of."""
+"""Silence: of transformers, of our loggers where the caller says better what they warn of, and of bars in pipes."""
 
+import io
 import logging
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 
 
 @contextmanager
@@ -31,3 +33,13 @@ def quiet() -> Iterator[None]:
         transformers_logging.set_verbosity(level)
         if bars:
             transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def no_bars_in_pipes() -> Iterator[None]:
+    """Progress bars of libraries that cannot be asked for silence are for terminals; elsewhere they are left out."""
+    if sys.stderr.isatty():
+        yield
+        return
+    with redirect_stderr(io.StringIO()):
+        yield

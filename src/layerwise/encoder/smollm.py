@@ -10,7 +10,7 @@ from filelock import FileLock
 from layerwise.encoder.folders import check_sha256
 from layerwise.errors import ModelError
 from layerwise.files import atomic_folder
-from layerwise.muted import quiet
+from layerwise.muted import no_bars_in_pipes, quiet
 from layerwise.places import default_cache_folder
 
 NAME = "SmolLM2-135M-Instruct"
@@ -40,7 +40,7 @@ def _convert(weights: Path, folder: Path) -> None:
     """Dequantise, and write what every program loads."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    with atomic_folder(folder, error=ModelError) as building, quiet():
+    with atomic_folder(folder, error=ModelError) as building, quiet(), no_bars_in_pipes():
         place, name = os.fspath(weights.parent), weights.name
         tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=name, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.bfloat16, local_files_only=True)
