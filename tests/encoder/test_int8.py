@@ -90,7 +90,8 @@ def test_the_loss_is_logged_and_stored_beside_the_graph(tiny_bert, caplog):
 
 def test_most_weights_are_int8(graph):
     kinds = {node.op_type for node in onnx.load(graph).graph.node}
-    assert {"MatMulInteger", "MatMulNBits"} <= kinds
+    assert "MatMulInteger" in kinds
+    assert "MatMulNBits" not in kinds  # dynamic quantisation, the fastest, changes this encoder little
     assert graph.stat().st_size < next(p for p in graphs_folder().glob("*.onnx") if "int8" not in p.name).stat().st_size
 
 
@@ -137,7 +138,8 @@ def test_the_layer_with_the_largest_error_is_blockwise(tiny_bert):
         encoder.model.get_submodule(FIRST).weight[:, 0] *= 300  # one weight column sets the scale of all
     plan = choose_plan(encoder.model, encoder.encode_layers)
     assert FIRST in plan.blockwise
-    assert len(plan.blockwise) < len(plan.errors)
+    assert len(plan.blockwise) < len(plan.errors) / 4
+    assert sum(error for name, error in plan.errors.items() if name not in plan.blockwise) < 0.0125 < plan.errors[FIRST]
     assert not encoder.model.get_submodule(FIRST)._forward_hooks
 
 
@@ -149,6 +151,8 @@ def test_blockwise_is_nearer_to_float_than_dynamic(tiny_bert, tmp_path):
     errors = []
     for blockwise in (names, []):
         quantise(source, tmp_path / "graph.onnx", Int8Plan(tuple(blockwise), {}))
+        kinds = {node.op_type for node in onnx.load(tmp_path / "graph.onnx").graph.node}
+        assert ("MatMulNBits" in kinds) == bool(blockwise)
         (key,) = encoder._onnx._sessions
         encoder._onnx._sessions[key] = ort.InferenceSession(tmp_path / "graph.onnx")
         errors.append(np.abs(encoder.encode_layers(SENTENCES) - expected).mean())
