@@ -184,10 +184,10 @@ def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
         make_own_views(options)
     files = json.dumps([str(folder / "wiki.txt")])
     sets = [
-        *row.sets,
         f"data.files={files}",
-        *([] if any(one.startswith("data.limit=") for one in row.sets) else [f"data.limit={SENTENCES}"]),
+        f"data.limit={SENTENCES}",
         f"dev.task={json.dumps(str(folder / 'dev.toml'))}",
+        *row.sets,
     ]
     if row.teacher:
         sets.append(f"objective.distil.teacher={json.dumps(model_path(row.teacher, options.models))}")

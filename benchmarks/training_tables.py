@@ -266,14 +266,15 @@ def reached() -> dict[str, str]:
             f"{_spread([run['test']['average'] for run in own])} on average over seven STS sets by wiki-mlm-12x384, "
             f"{len(own)} seed(s); {steps:,} steps on an H200 in {seconds} s beside other runs"
         )
+    smollm, exits = _by_row("training-smollm"), _by_row("training-exits")
     for row, recipe in {"smollm": "smollm-simcse", "smollm-views-situation": "smollm-distil"}.items():
-        run = _by_row("training-smollm")[row]
+        run = smollm[row]
         found[recipe] = (
             f"{run['test']['average']:.2f} on average over seven STS sets, 1 seed(s); {run['training']['steps']:,} "
             f"steps on an H200 in {run['training']['seconds']:.0f} s beside other runs, {run['memory_gib']:.1f} GiB"
         )
     for row, (_, recipe) in EXITS.items():
-        run = _by_row("training-exits")[row]
+        run = exits[row]
         low, high = (pick(score["average"] for score in run["exits"].values()) for pick in (min, max))
         found[recipe] = (
             f"{low:.1f} to {high:.1f} on average over seven STS sets by the twelve exits of wiki-mlm-12x384, 1 "

@@ -51,8 +51,6 @@ _TRIPLES = ("train.batch_size=256", "train.steps=650", "dev.every=100", 'model.p
 _MASKED = (*_TRIPLES, "model.head=none", "model.keep_head=false")
 _DISTIL = ("train.steps=4000", "dev.every=500", "data.limit=1000000")
 _LONGER = ("train.steps=5000", "train.betas=[0.9, 0.98]")  # with 0.999, 12 blocks fall and rise again at 3,500 steps
-_DIRECT = ('model.head="identity"', "model.keep_head=true", 'objective.distil.projection="none"')
-_AS_WIDE = (*_DIRECT, "model.width=768")  # as mpnet's vectors
 _CLAUSES = ("data.limit=1300000", "train.epochs=20")
 _ROTATED = ('objective.distil.projection="rotation"',)
 _DROPOUT = ("model.dropout=0.1", "train.warmup=0")
@@ -69,12 +67,6 @@ def _distil(label: str, *sets: str, teachers: tuple[str, ...] = (MINILM,), text:
 
 def _mpnet(label: str, *sets: str, how: str = "") -> Row:
     return _distil(f"mask, {label}taught by all-mpnet-base-v2{how}", *sets, teachers=(MPNET,))
-
-
-def _wide(label: str, *sets: str) -> Row:
-    """A student whose vectors become all-mpnet-base-v2's, on sentences and their clauses."""
-    label = f"mask, {label}768 wide, taught by all-mpnet-base-v2 on sentences and clauses"
-    return _distil(label, *_AS_WIDE, *_CLAUSES, *sets, teachers=(MPNET,), text=CLAUSES)
 
 
 def _ensemble(
@@ -169,13 +161,6 @@ TAUGHT = {
     "distil-minilm-vectors": _distil("mask, its vectors alone", 'objective.distil.similarities="none"'),
     "distil-minilm-mle": _distil("mask, its order and vectors", 'objective.distil.similarities="list-mle"'),
     "distil-mpnet": _mpnet(""),
-    "distil-mpnet-wide": _distil("mask, taught by all-mpnet-base-v2, 768 wide", *_AS_WIDE, teachers=(MPNET,)),
-    "distil-mpnet-clauses": _wide("", "train.steps=6000"),
-    "distil-mpnet-6-clauses": _wide("6 blocks, ", "model.blocks=6", "train.steps=6000"),
-    "distil-mpnet-3-clauses": _wide("3 blocks, ", "model.blocks=3", "train.steps=8000"),
-    "distil-minilm-clauses": _distil(
-        "mask, taught by all-MiniLM-L6-v2 on sentences and clauses", *_DIRECT, *_CLAUSES, text=CLAUSES
-    ),
     "distil-mpnet-6": _mpnet("6 blocks, ", "model.blocks=6"),
     "distil-mpnet-3": _mpnet("3 blocks, ", "model.blocks=3"),
     "distil-minilm-rotated": _distil("mask, taught by all-MiniLM-L6-v2, rotated", *_ROTATED, *_LONGER),

@@ -108,7 +108,7 @@ def test_mistakes_are_one_line_each(llama, tiny_bert, pairs, tmp_path, monkeypat
         (llama, ["--prompts", tmp_path / "none.toml"], ["none.toml", "no such file"]),
         (llama, ["--scale", "one"], ["Unknown scale 'one'"]),
         (llama, ["--less", "three"], ["'three' is neither none, mean nor a number"]),
-        (llama, ["--less", "mean,9999"], ["--less 9999", "at most 31"]),
+        (llama, ["--less", "mean,9999"], ["less 9999", "at most 31"]),
         (llama, ["--corpus", pairs], ["give --less too"]),
         (llama, ["--less", "mean", "--corpus", tmp_path / "no.txt"], ["no.txt", "no such file"]),
         (llama, ["--prompts", "eol", "--max-cost", "0"], ["--max-cost 0.0 is not possible"]),

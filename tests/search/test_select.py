@@ -33,6 +33,7 @@ from layerwise.search import (
 from layerwise.search.beam import beam_search
 from layerwise.search.metrics import METRICS, counts_of
 from layerwise.search.problems import PairProblem
+from layerwise.search.select import SPREAD
 from layerwise.search.sources import PairGrams
 from layerwise.search.spaces import mask_of, membership
 from layerwise.search.stability import stability
@@ -314,6 +315,28 @@ def test_the_gain_is_a_plain_paired_bootstrap():
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(gains, (0.025, 0.975))), abs=1e-9)
     tail = min((gains <= 0).sum(), (gains >= 0).sum())
     assert found.p_value == pytest.approx(min(1, 2 * (tail + 1) / 151))
+
+
+def test_the_gain_of_several_splits_is_their_mean_on_common_draws():
+    left, right, gold = graded_pairs(60, 3, seed=1)
+    problems, last = {"mean": problem_of(left, right, gold)}, Choice(LayerSet.of(2), 0.0)
+    chosen, tests = (0, 1, 0), [rows for _, rows in random_splits(60, 0.5, 3, 5)]
+    choices = [(Choice(LayerSet.of(layer), 0.0), last, rows) for layer, rows in zip(chosen, tests, strict=True)]
+    found = bootstrap_gain(problems, choices, seed=3, resamples=150)
+
+    def score(layer, rows):
+        return spearmanr(cosine(left[rows, layer], right[rows, layer]), gold[rows]).statistic
+
+    def mean_gain(draw):
+        drawn = [draw[np.isin(draw, rows)] for rows in tests]
+        return np.mean([score(layer, rows) - score(2, rows) for layer, rows in zip(chosen, drawn, strict=True)])
+
+    random, estimate = np.random.default_rng(3), mean_gain(np.arange(60))
+    gains = np.array([mean_gain(random.integers(60, size=60)) for _ in range(150)])
+    assert found.mean == pytest.approx(estimate, abs=1e-9)
+    interval = estimate + SPREAD * (np.quantile(gains, (0.025, 0.975)) - estimate)
+    assert (found.low, found.high) == pytest.approx(tuple(interval), abs=1e-9)
+    assert found.low < np.quantile(gains, 0.025)  # wider than its resamples
 
 
 def test_the_interval_covers_a_planted_gain():

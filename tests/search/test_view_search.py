@@ -200,6 +200,8 @@ def test_a_real_decoder_from_pairs_to_a_saved_model(tmp_path):
     views = encoder.encode_layers([*pairs.left, *pairs.right], "last in eol")[:, 2]
     left, right = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (views[:60], views[60:]))
     graded = pairs_in_memory(pairs.left, pairs.right, (left * right).sum(1).tolist())
+    with pytest.raises(InputError, match=r"less 32: views of 32 numbers .* take away at most 31"):
+        search_views(model, graded, ViewSearch(poolings, less=(0, encoder.width)))
     result = search_views(model, graded, ViewSearch(poolings, less=(None, 0)), corpus=pairs.left, corpus_name="mine")
     assert result.verdict.is_gain
     assert ("last in eol", 2) in parts_of(result.verdict.use.mix)

@@ -136,9 +136,6 @@ def _view_search(model: "LayerModel", poolings: list[str], search: "LayerSearch"
     from layerwise.encoder import prompts_for
     from layerwise.search import ViewSearch, view_poolings
 
-    most, width = max((less for less in options.less if less is not None), default=0), model.encoder.width
-    if most >= width:
-        raise InputError(f"--less {most}: views of {width} numbers have fewer components; give at most {width - 1}")
     prompts = prompts_for(model.tokenizer) if options.prompts is None else options.prompts
     return ViewSearch(
         view_poolings(model, poolings, prompts),

@@ -81,7 +81,7 @@ def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.M
     try:
         with quiet():
             config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code, local_files_only=True)
-            _forget_gguf(config)
+            forget_gguf(config)
             if not trust_remote_code:
                 _check_size(path, config)
             model, report = _model_class(path, config).from_pretrained(
@@ -117,7 +117,7 @@ def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.M
     return model  # type: ignore[no-any-return]
 
 
-def _forget_gguf(config: Any) -> None:
+def forget_gguf(config: Any) -> None:
     """Safetensors that were written from a GGUF file are plain numbers; transformers would not save them again."""
     settings = getattr(config, "quantization_config", None)
     method = settings.get("quant_method") if isinstance(settings, dict) else getattr(settings, "quant_method", None)

@@ -8,6 +8,7 @@ import torch
 from filelock import FileLock
 
 from layerwise.encoder.folders import check_sha256
+from layerwise.encoder.load import forget_gguf
 from layerwise.errors import ModelError
 from layerwise.files import atomic_folder
 from layerwise.muted import no_bars_in_pipes, quiet
@@ -45,7 +46,6 @@ def _convert(weights: Path, folder: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=name, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.bfloat16, local_files_only=True)
         base = model.model  # its head shares the weights of the embeddings
-        if hasattr(base.config, "quantization_config"):
-            del base.config.quantization_config  # the weights that are written are no longer quantised
+        forget_gguf(base.config)
         base.save_pretrained(building)
         tokenizer.save_pretrained(building)

@@ -209,37 +209,44 @@ def counts_of(draws: Sequence[NDArray[np.integer[Any]]], pairs: int) -> Numbers:
 
 def redraw_spearman(similarities: Numbers, gold: Numbers, counts: Numbers) -> Numbers:
     """Spearman's correlation on resamples: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
+    counts = np.ascontiguousarray(counts.T)  # a pair's counts beside each other: pairs are sorted, not resamples
     ranks = (average_ranks(np.round(similarities, _DIGITS), counts), average_ranks(gold, counts))
     return _correlation(*ranks, counts)
 
 
 def redraw_pearson(similarities: Numbers, gold: Numbers, counts: Numbers) -> Numbers:
     """Pearson's correlation on resamples: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
-    return _correlation(similarities[None], gold[None], counts)
+    return _correlation(similarities[:, None], gold[:, None], np.ascontiguousarray(counts.T))
 
 
 def average_ranks(values: Numbers, counts: Numbers) -> Numbers:
-    """The rank of each pair in each resample, ties by their average: (pairs,), (draws, pairs) -> (draws, pairs)"""
+    """The rank of each pair in each resample, ties by their average: (pairs,), (pairs, draws) -> (pairs, draws)"""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
-    begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    group = np.cumsum(np.r_[False, ordered[1:] != ordered[:-1]])
-    sizes = np.add.reduceat(counts[:, order], begins, axis=1)
-    ends = np.cumsum(sizes, axis=1)
+    begins = np.r_[True, ordered[1:] != ordered[:-1]]
+    sizes = counts[order] if begins.all() else np.add.reduceat(counts[order], np.flatnonzero(begins), axis=0)
+    ends = np.cumsum(sizes, axis=0)
     ranks = np.empty_like(counts)
-    ranks[:, order] = (ends - (sizes - 1) / 2)[:, group]
+    ranks[order] = (ends - (sizes - 1) / 2)[np.cumsum(begins) - 1]
     return ranks
 
 
 def _correlation(one: Numbers, other: Numbers, counts: Numbers) -> Numbers:
-    """Weighted by the counts; NaN where either is constant in a resample, or nothing is in it."""
-    total = np.maximum(counts.sum(1, keepdims=True), 1)  # a resample may have none of these pairs
-    a = one - (one * counts).sum(1, keepdims=True) / total
-    b = other - (other * counts).sum(1, keepdims=True) / total
-    product, left, right = ((x * y * counts).sum(1) for x, y in ((a, b), (a, a), (b, b)))
-    flat = (left <= 1e-20 * counts.sum(1)) | (right <= 1e-20 * counts.sum(1))
+    """Weighted by the counts, (pairs, draws); NaN where either is constant in a resample, or nothing is in it."""
+    total = counts.sum(axis=0)
+    some = np.maximum(total, 1)  # a resample may have none of these pairs
+    a, b = (values - _summed(values, counts) / some for values in (one, other))
+    weighted = a * counts
+    product, left, right = _summed(weighted, b), _summed(weighted, a), _summed(b * counts, b)
+    flat = (left <= 1e-20 * total) | (right <= 1e-20 * total)
     correlations: Numbers = np.where(flat, np.nan, product / np.sqrt(np.where(flat, 1.0, left * right)))
     return correlations
+
+
+def _summed(one: Numbers, other: Numbers) -> Numbers:
+    """The products' sums over pairs: (pairs, draws or 1), (pairs, draws) -> (draws,)"""
+    sums: Numbers = np.einsum("ij,ij->j", np.broadcast_to(one, other.shape), other)
+    return sums
 
 
 for _metric in (

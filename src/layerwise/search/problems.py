@@ -113,13 +113,15 @@ class PairProblem:
         return scores
 
     def _redrawn_by_counts(self, similarities: Weights, draws: Sequence[Rows]) -> Scores:
-        redraw, size = self.metric.redraw, max(1, _AT_ONCE // len(self) // 8)
+        redraw, size = self.metric.redraw, max(1, _BLOCK // len(self))
         if redraw is None:
             raise TypeError(f"{self.metric.name} has no fast way")
         scores = []
         for start in range(0, len(draws), size):
             counts = counts_of(draws[start : start + size], len(self))
-            scores.append(np.stack([redraw(row, self.gold, counts) for row in similarities], axis=1))
+            held = np.flatnonzero(counts.any(axis=0))  # often a part of the pairs alone is drawn
+            counts, gold = counts[:, held], self.gold[held]
+            scores.append(np.stack([redraw(row[held], gold, counts) for row in similarities], axis=1))
         return np.concatenate(scores)
 
     def _rows(self, weights: Weights) -> Sequence[Tensor]:

@@ -19,7 +19,7 @@ from layerwise.search.spaces import Space, membership
 from layerwise.search.table import ScoreTable
 
 Part = tuple[Rows, Rows]  # the pairs that choose, and those that report
-_SPREAD = 1.1  # of the resamples of several splits, by the simulation of benchmarks/verdict.py
+SPREAD = 1.1  # of the resamples of several splits, by the simulation of benchmarks/verdict.py
 
 
 @dataclass(frozen=True)
@@ -202,15 +202,15 @@ def paired_gain(
 
 
 def mean_gain(gains: Sequence[RedrawnGain]) -> Gain:
-    """The mean over splits, with the interval of one that was drawn with all splits together.
+    """The mean of the splits' gains, with the interval of its resamples, each drawn for all splits at once.
 
-    Resampling holds the choices fixed, but pairs that report in one split choose in others, so that the mean of several
-    spreads more than its resamples do: these are spread by a tenth more. (How often the intervals cover the truth:
-    docs/search.md.)
+    Resamples hold the choices fixed. But pairs that report in one split choose in others, so the mean of several splits
+    varies more than its resamples do, and these are spread by `SPREAD` about it. (How often the intervals then cover
+    the truth: docs/search.md.)
     """
     estimate = float(np.mean([gain.estimate for gain in gains]))
     redrawn = np.mean([gain.redrawn for gain in gains], axis=0)
-    return summarise(estimate, redrawn if len(gains) == 1 else estimate + _SPREAD * (redrawn - estimate))
+    return summarise(estimate, redrawn if len(gains) == 1 else estimate + SPREAD * (redrawn - estimate))
 
 
 def summarise(estimate: float, redrawn: Numbers) -> Gain:

@@ -190,6 +190,11 @@ class ViewSearch(Parameters):
         return self.prices_.of_mix(self.best_.mix)
 
     @property
+    def most_components(self) -> int | None:
+        """How many components are tried at most; None where nothing is taken away."""
+        return max((less for less in self.less if less is not None), default=None)
+
+    @property
     def metric_name_(self) -> str:
         """The name of the metric."""
         return self._metric.name
@@ -293,7 +298,7 @@ class ViewSearch(Parameters):
 
     def _check_components(self) -> None:
         """Refuse more components than texts have before any of them is encoded."""
-        most = max((less for less in self.less if less is not None), default=0)
+        most = self.most_components or 0
         if self._corpus is not None:
             texts = len(self._corpus.texts)
         else:
@@ -307,7 +312,7 @@ class ViewSearch(Parameters):
 
     def _centres(self, names: Sequence[tuple[str, int]], vectors: Tensor) -> Centres | None:
         """Every candidate's mean and as many components as are tried at most."""
-        most = max((less for less in self.less if less is not None), default=None)
+        most = self.most_components
         if most is None:
             return None
         if self._corpus is None:

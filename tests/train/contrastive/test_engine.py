@@ -206,8 +206,6 @@ def test_a_wider_teachers_vectors_keep_their_principal_components():
     _, _, directions = np.linalg.svd(vectors.astype(np.float64), full_matrices=False)
     turned = rotated(vectors, random.normal(size=(400, 6)))
     np.testing.assert_allclose(turned @ turned.T, cosine_matrix(vectors @ directions[:6].T), atol=1e-5)
-    with pytest.raises(InputError, match=r"needs at least 6 sentences of text.* there are 5"):
-        rotated(vectors, random.normal(size=(5, 6)))
 
 
 def test_a_student_learns_rotated_vectors_of_two_teachers(run, tiny_folders):
@@ -217,9 +215,17 @@ def test_a_student_learns_rotated_vectors_of_two_teachers(run, tiny_folders):
     trained = run(what, corpus)
     learns(trained)
     assert not list(trained.student.terms["distil"].parameters())
-    dropped = what.replaced(model=what.model.replaced(head="mlp", keep_head=False))
+
+
+def test_a_rotation_that_cannot_be_is_refused_before_a_teacher_reads_the_text(run, tiny_folders, monkeypatch):
+    what = recipe(term("distil", teacher=str(tiny_folders["bert"]), projection="rotation"), steps=20)
     with pytest.raises(InputError, match='give head = "none" or keep_head = true'):
-        run(dropped, corpus)
+        what.replaced(model=what.model.replaced(head="mlp", keep_head=False))
+    with pytest.raises(InputError, match="leave inference out"):
+        what.replaced(model=what.model.replaced(inference="last @ cls"))
+    monkeypatch.setattr(LayerModel, "encode", lambda *_, **__: pytest.fail("a model reads texts"))
+    with pytest.raises(InputError, match=rf"needs at least {WIDTH} sentences of text.* there are {WIDTH - 1}"):
+        run(what, texts(WIDTH - 1))
 
 
 def test_a_teachers_embeddings_are_read_by_the_next_seed_and_training(run, tiny_folders, monkeypatch):

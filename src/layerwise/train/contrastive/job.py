@@ -232,20 +232,22 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
                 f"too long; give less text by limit under [data]"
             )
         texts = corpus.columns[0]
+        start = self._start_of(student, texts[:ROTATED_TEXTS]) if frozen.rotated else None
         vectors = teachers_vectors(teachers, frozen.weights, texts)
-        if frozen.rotated:
-            vectors = rotated(vectors, self._start_of(student, texts[:ROTATED_TEXTS]))
+        if start is not None:
+            vectors = rotated(vectors, start)
         return FrozenViews.of_vectors(vectors, student.encoder.device)
 
     def _start_of(self, student: Student, texts: Sequence[str]) -> Array:
-        """The student's embeddings before training."""
-        settings = self.recipe.model
-        if settings.inference or (settings.head != "none" and not settings.keep_head):
+        """The student's embeddings before training, enough of them to turn a teacher's to."""
+        model = self._to_model(student)
+        if len(texts) < model.width:
             raise InputError(
-                "objective 'distil': projection = \"rotation\" is of the embeddings that the trained model gives; "
-                'leave inference out, and give head = "none" or keep_head = true'
+                f"objective 'distil': projection = \"rotation\" needs at least {model.width} sentences of text, as "
+                f"many as the embeddings have numbers, but there are {len(texts)}; give more text, or "
+                f'projection = "learned"'
             )
-        return self._to_model(student).encode(list(texts))
+        return model.encode(list(texts))
 
     def _frozen(self, encoder: LayerEncoder) -> Frozen | None:
         """The frozen copy's views: computed once where they can be held in memory."""

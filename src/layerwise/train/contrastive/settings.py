@@ -174,7 +174,16 @@ class Recipe(BaseRecipe):
         if self.data.stream and self.train.steps is None:
             raise InputError("[data] stream: the number of steps of an epoch is unknown; give steps under [train]")
         self._check_columns()
+        self._check_rotation()
         return self
+
+    def _check_rotation(self) -> None:
+        dropped_head = self.model.head != "none" and not self.model.keep_head
+        if self.frozen is not None and self.frozen.rotated and (self.model.inference or dropped_head):
+            raise InputError(
+                "objective 'distil': projection = \"rotation\" is of the embeddings that the trained model gives; "
+                'leave inference out, and give head = "none" or keep_head = true'
+            )
 
     def _check_columns(self) -> None:
         width = self.data.width

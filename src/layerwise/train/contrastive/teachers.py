@@ -10,7 +10,6 @@ from scipy.linalg import orthogonal_procrustes
 
 from layerwise.digests import text_digest
 from layerwise.encoder import Array, ViewCache, ViewKey, tokenizer_fingerprint
-from layerwise.errors import InputError
 from layerwise.model import LayerModel
 
 Floats = NDArray[np.floating[Any]]
@@ -62,11 +61,6 @@ def rotated(vectors: Array, start: Array) -> Array:
     changes no cosine: a student need not learn which way a teacher's axes happen to point.
     """
     few, width = vectors[: len(start)].astype(np.float64), start.shape[1]
-    if len(few) < width:
-        raise InputError(
-            f"objective 'distil': projection = \"rotation\" needs at least {width} sentences of text, as many as the "
-            f'embeddings have numbers, but there are {len(few)}; give more text, or projection = "learned"'
-        )
     _, directions = np.linalg.eigh(few.T @ few)
     kept = directions[:, ::-1][:, :width]
     kept = np.pad(kept, ((0, 0), (0, width - kept.shape[1])))  # a narrower teacher leaves dimensions empty
