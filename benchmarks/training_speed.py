@@ -1,11 +1,13 @@
 """Training speed at BERT-base's shape: sentences a second here and in sentence-transformers, in one run.
 
     python benchmarks/training_speed.py [--steps 200] [--repeats 3] [--sentences 40000]
+    python benchmarks/training_speed.py --terms [--texts FILE] [--tokenizer FOLDER]    # beside SimCSE's step alone
 
 The model is BERT-base's shape with random weights (speed does not depend on them), batch 64, two dropout views,
 sentences cut at 32 tokens, bf16. The peer is sentence-transformers' own trainer with MultipleNegativesRankingLoss on
 the same sentences as pairs of equals. Times are of the steps after a warm-up, the GPU waited for at both ends, calls in
-turn. Then the objectives that read layers, each as a ratio to SimCSE's step.
+turn. Then the objectives that read layers, each as a ratio to SimCSE's step. `--terms` measures those of the mask token
+of a prompt, each as a ratio to SimCSE by that token: a teacher's vectors are computed once, before the steps.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from measure import machine, shared_folder, write_result
 
 WARM = 40
 BATCH = 64
+MASKED, TEACHER = "SimCSE by the mask token of a prompt", "the model itself"
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "SimCSE": {"model": {"head": "mlp"}, "objective": [{"name": "info-nce"}]},
@@ -41,6 +44,32 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "SG-OPT, the copy runs along": {
         "model": {"freeze": ["embeddings"]},
         "objective": [{"name": "sg", "dropout": True}],
+    },
+}
+_MASK = {"pooler": "last @ mask in means", "head": "none"}
+_SIMCSE = {"name": "info-nce"}
+TERMS: dict[str, dict[str, Any]] = {
+    MASKED: {"model": _MASK, "objective": [_SIMCSE]},
+    "+ ranking of two passes": {"model": _MASK, "objective": [_SIMCSE, {"name": "ranking"}]},
+    "+ a teacher's similarities": {
+        "model": _MASK,
+        "objective": [_SIMCSE, {"name": "distil", "teacher": TEACHER, "vectors": 0}],
+    },
+    "a teacher's similarities and vectors alone": {
+        "model": _MASK,
+        "objective": [{"name": "distil", "teacher": TEACHER}],
+    },
+    "+ word repetition": {"model": _MASK, "objective": [_SIMCSE], "data": {"repetition": 0.32}},
+    "+ momentum queue": {"model": _MASK, "objective": [_SIMCSE | {"queue": 160}]},
+    "+ group whitening": {"model": _MASK, "objective": [_SIMCSE, {"name": "whitening"}]},
+    "+ denoising": {"model": _MASK | {"denoise": True}, "objective": [_SIMCSE]},
+    "+ two prompts": {
+        "model": _MASK | {"second_prompt": 'The sentence : "{text}" means {mask}.'},
+        "objective": [_SIMCSE],
+    },
+    "+ twelve exits": {
+        "model": _MASK,
+        "objective": [_SIMCSE, {"name": "exits", "layers": [3, 6, 9, 12], "widths": [0, 384, 192]}],
     },
 }
 
@@ -65,14 +94,25 @@ class Clock:
         return (self.times[self.last] - self.times[WARM]) / (self.last - WARM)
 
 
-def base_model(folder: Path) -> str:
+def base_model(folder: Path, tokenizer: Path | None) -> str:
     """BERT-base's shape, random weights, the small encoder's words."""
     from transformers import AutoTokenizer, BertConfig, BertModel
 
     torch.manual_seed(0)
     BertModel(BertConfig()).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(shared_folder() / "models" / "wiki-mlm-12x384").save_pretrained(folder)
+    words = tokenizer or shared_folder() / "models" / "wiki-mlm-12x384"
+    AutoTokenizer.from_pretrained(words).save_pretrained(folder)
     return str(folder)
+
+
+def sentences(file: Path | None, limit: int) -> list[str]:
+    """The lines of a file, or Wikipedia sentences of the data folder."""
+    if file is not None:
+        return file.read_text(encoding="utf-8").splitlines()[:limit]
+    from layerwise.train import read_corpus
+
+    wikipedia = shared_folder() / "data" / "train" / "wiki1m.parquet"
+    return list(read_corpus([str(wikipedia)], ("text",), limit=limit).columns[0])
 
 
 def ours(name: str, model: str, texts: list[str], steps: int) -> float:
@@ -81,7 +121,10 @@ def ours(name: str, model: str, texts: list[str], steps: int) -> float:
 
     settings = {"batch_size": BATCH, "steps": steps, "precision": "bf16"}
     quiet = {"task": "", "every": 10 * steps, "log_every": 50}
-    tables = {"name": name, "dev": quiet, **OBJECTIVES[name]}
+    tables = {"name": name, "dev": quiet, **(OBJECTIVES | TERMS)[name]}
+    tables["objective"] = [
+        term | ({"teacher": model} if term.get("teacher") == TEACHER else {}) for term in tables["objective"]
+    ]
     tables["train"] = settings | tables.get("train", {})
     recipe = parse_recipe(tables)
     clock = Clock(steps)
@@ -133,7 +176,7 @@ def theirs(model: str, texts: list[str], steps: int) -> float:
     return clock.seconds_a_step
 
 
-def record(taken: dict[str, list[float]], steps: int, out: Path | None) -> None:
+def record(name: str, taken: dict[str, list[float]], steps: int, out: Path | None) -> None:
     """Write what was measured so far."""
     result = {
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
@@ -144,7 +187,7 @@ def record(taken: dict[str, list[float]], steps: int, out: Path | None) -> None:
     if out:
         out.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n", encoding="utf-8")
     else:
-        write_result("training_speed", result)
+        write_result(name, result)
 
 
 def main() -> None:
@@ -153,25 +196,26 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--sentences", type=int, default=40_000)
+    parser.add_argument("--terms", action="store_true")
+    parser.add_argument("--texts", type=Path, help="sentences, one a line")
+    parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-
-    from layerwise.train import read_corpus
-
-    file = shared_folder() / "data" / "train" / "wiki1m.parquet"
-    texts = list(read_corpus([str(file)], ("text",), limit=options.sentences).columns[0])
-    taken: dict[str, list[float]] = {name: [] for name in ["sentence-transformers", *OBJECTIVES]}
+    texts, first = sentences(options.texts, options.sentences), MASKED if options.terms else "SimCSE"
+    names = TERMS if options.terms else ["sentence-transformers", *OBJECTIVES]
+    taken: dict[str, list[float]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as folder:
-        model = base_model(Path(folder) / "base")
+        model = base_model(Path(folder) / "base", options.tokenizer)
         for repeat in range(options.repeats):
             for name, times in taken.items():
                 one = theirs if name == "sentence-transformers" else lambda *a, n=name: ours(n, *a)
                 times.append(one(model, texts, options.steps))
                 print(f"{repeat + 1}/{options.repeats} {name}: {1000 * times[-1]:.2f} ms a step", flush=True)
-                record(taken, options.steps, options.out)  # a run cut short keeps what it has
+                # a run cut short keeps what it has
+                record("training_speed_terms" if options.terms else "training_speed", taken, options.steps, options.out)
     middle = {name: median(times) for name, times in taken.items()}
     for name, one in middle.items():
-        print(f"{name:40} {1000 * one:7.2f} ms  {BATCH / one:8.0f}/s  {one / middle['SimCSE']:.2f}× SimCSE's step")
+        print(f"{name:40} {1000 * one:7.2f} ms  {BATCH / one:8.0f}/s  {one / middle[first]:.2f}× SimCSE's step")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ _TRIPLES = ("train.batch_size=256", "train.steps=650", "dev.every=100", 'model.p
 _MASKED = (*_TRIPLES, "model.head=none", "model.keep_head=false")
 _DISTIL = ("train.steps=4000", "dev.every=500", "data.limit=1000000")
 _LONGER = ("train.steps=5000", "train.betas=[0.9, 0.98]")  # with 0.999, 12 blocks fall and rise again at 3,500 steps
-_CLAUSES = ("data.limit=1300000", "train.epochs=20")
+_LONG = ("data.limit=800000", "train.steps=10000", "train.epochs=20", "train.betas=[0.9, 0.98]")
 _ROTATED = ('objective.distil.projection="rotation"',)
 _DROPOUT = ("model.dropout=0.1", "train.warmup=0")
 _ENSEMBLE = ("train.steps=2000", "dev.every=250", "data.limit=500000", "data.max_length=32")  # as its teachers
@@ -67,6 +67,11 @@ def _distil(label: str, *sets: str, teachers: tuple[str, ...] = (MINILM,), text:
 
 def _mpnet(label: str, *sets: str, how: str = "") -> Row:
     return _distil(f"mask, {label}taught by all-mpnet-base-v2{how}", *sets, teachers=(MPNET,))
+
+
+def _both(label: str, *sets: str) -> Row:
+    label = f"mask, {label}taught by both on sentences and clauses, rotated"
+    return _distil(label, *_ROTATED, *sets, teachers=(MINILM, MPNET), text=CLAUSES)
 
 
 def _ensemble(
@@ -170,6 +175,8 @@ TAUGHT = {
     "distil-two-rotated": _distil(
         "mask, taught by both, rotated", "data.limit=800000", *_ROTATED, *_LONGER, teachers=(MINILM, MPNET)
     ),
+    "distil-two-clauses": _both("", *_LONG),
+    "distil-two-6-clauses": _both("6 blocks, ", "model.blocks=6", *_LONG),
     "distil-two": _distil("mask, taught by both", "data.limit=800000", teachers=(MINILM, MPNET)),
     "distil-minilm-dropout": _distil("mask, with dropout and no warm-up, taught by all-MiniLM-L6-v2", *_DROPOUT),
     "distil-minilm-warm": _distil("mask, with dropout, taught by all-MiniLM-L6-v2", "model.dropout=0.1"),
