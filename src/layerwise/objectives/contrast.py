@@ -70,8 +70,9 @@ def nt_xent(left: Tensor, right: Tensor, *, temperature: float) -> Tensor:
 
 
 def diagonal_cross_entropy(logits: Tensor) -> Tensor:
-    """Mean cross-entropy where row i's answer is column i. (n, m >= n) -> scalar"""
-    return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
+    """Mean cross-entropy where row i's answer is column i. (..., n, m >= n) -> scalar"""
+    answers = torch.arange(logits.shape[-2], device=logits.device).expand(logits.shape[:-1])
+    return F.cross_entropy(logits.flatten(0, -2), answers.flatten())
 
 
 def cosines(left: Tensor, right: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.objectives.contrast import cosines, info_nce
+from layerwise.objectives.contrast import cosines, diagonal_cross_entropy, full_dtype, unit
 from layerwise.objectives.shapes import check_above_zero, check_rows, check_same_shape
 
 
@@ -18,13 +18,12 @@ def exit_contrast(
     layers: Sequence[tuple[Tensor, Tensor]], widths: Sequence[int], *, temperature: float = 0.05
 ) -> Tensor:
     """The mean over exits of InfoNCE. `layers`: anchors and positives of each layer, (n, d) both -> scalar"""
-    _check_exits([anchors for anchors, _ in layers], widths)
-    losses = [
-        info_nce(anchors[:, :width], positives[:, :width], temperature=temperature)
-        for anchors, positives in layers
-        for width in widths
-    ]
-    return torch.stack(losses).mean()
+    check_above_zero("temperature", temperature)
+    anchors, positives = ([pair[side] for pair in layers] for side in (0, 1))
+    _check_exits(anchors, widths)
+    check_same_shape(anchors=anchors[0], **{f"positives_{place}": one for place, one in enumerate(positives)})
+    logits = _cut_cosines(anchors, positives, widths) / temperature
+    return diagonal_cross_entropy(logits)
 
 
 def exit_distillation(
@@ -39,21 +38,32 @@ def exit_distillation(
     check_rows(teacher=teacher)
     if len(teacher) != len(layers[0]) or len(teacher) < 2:
         raise InputError(f"{len(teacher)} rows of the teacher, {len(layers[0])} of the exits; give as many, 2 or more")
-    expected = _log_lists(teacher.detach(), temperature)
-    losses = [
-        F.kl_div(_log_lists(layer[:, :width], temperature), expected, log_target=True, reduction="batchmean")
-        for layer in layers
-        for width in widths
-    ]
-    return torch.stack(losses).mean()
+    expected = _log_lists(cosines(teacher.detach(), teacher.detach()).unsqueeze(0), temperature)
+    found = _log_lists(_cut_cosines(layers, layers, widths), temperature)
+    expected = expected.expand_as(found).flatten(0, 1)
+    return F.kl_div(found.flatten(0, 1), expected, log_target=True, reduction="batchmean")
 
 
-def _log_lists(vectors: Tensor, temperature: float) -> Tensor:
-    """Each row's logarithmic shares over the other rows: (n, d) -> (n, n - 1)"""
-    rows = len(vectors)
-    matrix = cosines(vectors, vectors) / temperature
-    others = matrix.flatten()[1:].view(rows - 1, rows + 1)[:, :-1].reshape(rows, rows - 1)
-    return others.log_softmax(1)
+def _cut_cosines(left: Sequence[Tensor], right: Sequence[Tensor], widths: Sequence[int]) -> Tensor:
+    """The cosines of all exits at once: (n, d) and (m, d) of each layer -> (exits, n, m)
+
+    A cut vector is one whose further dimensions are 0. (A dozen exits one after the other are hundreds of small
+    kernels, and take longer to launch than the encoder's pass.)
+    """
+    dtype, width, device = full_dtype(*left, *right), left[0].shape[1], left[0].device
+    kept = torch.arange(width, device=device) < torch.tensor(widths, device=device).unsqueeze(1)
+    with torch.autocast(device.type, enabled=False):
+        one, other = (
+            unit(torch.stack(list(side)).to(dtype).unsqueeze(1) * kept[:, None]).flatten(0, 1) for side in (left, right)
+        )
+        return one @ other.mT
+
+
+def _log_lists(matrices: Tensor, temperature: float) -> Tensor:
+    """Each row's logarithmic shares over the other rows: cosines (k, n, n) -> (k, n, n - 1)"""
+    count, rows, _ = matrices.shape
+    others = (matrices / temperature).flatten(1)[:, 1:].view(count, rows - 1, rows + 1)[:, :, :-1]
+    return others.reshape(count, rows, rows - 1).log_softmax(-1)
 
 
 def _check_exits(layers: Sequence[Tensor], widths: Sequence[int]) -> None:

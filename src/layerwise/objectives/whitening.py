@@ -28,19 +28,8 @@ def group_whitened(vectors: Tensor, order: Tensor, *, size: int, ridge: float = 
         size: Dimensions of a group; with n rows or fewer than so, the covariance has no inverse but for `ridge`.
         ridge: This share of the mean variance of a group is added to its variances.
     """
-    check_rows(vectors=vectors)
-    check_above_zero("ridge", ridge)
-    if order.shape != vectors.shape[1:]:
-        raise InputError(f"order: the shape is {tuple(order.shape)}; expected one place for each of {vectors.shape[1]}")
-    if not 1 <= size <= vectors.shape[1]:
-        raise InputError(f"size {size} is not possible; give 1 to {vectors.shape[1]} dimensions a group")
-    with torch.autocast(vectors.device.type, enabled=False):
-        shuffled = vectors.to(full_dtype(vectors)).index_select(1, order)
-        whole = shuffled.shape[1] - shuffled.shape[1] % size
-        parts = [_whitened(shuffled[:, :whole].reshape(len(shuffled), -1, size), ridge)]
-        if whole < shuffled.shape[1]:
-            parts.append(_whitened(shuffled[:, whole:].unsqueeze(1), ridge))
-        return torch.cat(parts, dim=1).index_select(1, order.argsort())
+    (whitened,) = _all_whitened([(vectors, order)], size=size, ridge=ridge)
+    return whitened
 
 
 def whitened_contrast(
@@ -60,13 +49,33 @@ def whitened_contrast(
     check_same_shape(anchors=anchors, positives=positives)
     if len(orders) < 2:
         raise InputError(f"{len(orders)} orders came; give one for the anchors and one or more for the positives")
-    first, *others = orders
-    whitened = group_whitened(anchors, first, size=size, ridge=ridge)
-    losses = [
-        info_nce(whitened, group_whitened(positives, order, size=size, ridge=ridge), temperature=temperature)
-        for order in others
-    ]
-    return torch.stack(losses).mean()
+    shuffled = [(anchors if place == 0 else positives, order) for place, order in enumerate(orders)]
+    first, *others = _all_whitened(shuffled, size=size, ridge=ridge)
+    return torch.stack([info_nce(first, other, temperature=temperature) for other in others]).mean()
+
+
+def _all_whitened(shuffles: Sequence[tuple[Tensor, Tensor]], *, size: int, ridge: float) -> list[Tensor]:
+    """The vectors of each shuffle whitened, all groups of all shuffles by one decomposition: a GPU waits for each."""
+    check_above_zero("ridge", ridge)
+    for vectors, order in shuffles:
+        check_rows(vectors=vectors)
+        if order.shape != vectors.shape[1:]:
+            raise InputError(
+                f"order: the shape is {tuple(order.shape)}; expected one place for each of {vectors.shape[1]}"
+            )
+        if not 1 <= size <= vectors.shape[1]:
+            raise InputError(f"size {size} is not possible; give 1 to {vectors.shape[1]} dimensions a group")
+    some, _ = shuffles[0]
+    rows, width = some.shape
+    whole = width - width % size
+    with torch.autocast(some.device.type, enabled=False):
+        shuffled = torch.stack([vectors.to(full_dtype(vectors)).index_select(1, order) for vectors, order in shuffles])
+        shuffled = shuffled.transpose(0, 1)  # (n, shuffles, d)
+        parts = [_whitened(shuffled[..., :whole].reshape(rows, -1, size), ridge).view(rows, -1, whole)]
+        if whole < width:
+            parts.append(_whitened(shuffled[..., whole:], ridge).view(rows, -1, width - whole))
+        whitened = torch.cat(parts, dim=2)
+        return [whitened[:, place].index_select(1, order.argsort()) for place, (_, order) in enumerate(shuffles)]
 
 
 def _whitened(groups: Tensor, ridge: float) -> Tensor:

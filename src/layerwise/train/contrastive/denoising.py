@@ -1,8 +1,9 @@
 """Template denoising (PromptBERT, Jiang et al. 2022): a prompt's own views are taken away from those of its texts.
 
 The prompt's tokens without a text, at the positions that they have around one, give views that depend on the text's
-length alone. So one short row for each length goes through the encoder at every step, with gradient and dropout,
-however many texts the batch has. The trained model does not denoise; the authors' code can do either.
+length alone. So one short row for each length, up to that of the batch, goes through the encoder at every step, with
+gradient and dropout, however many texts the batch has. The trained model does not denoise; the authors' code can do
+either.
 """
 
 from collections.abc import Sequence
@@ -28,9 +29,6 @@ class Denoiser(nn.Module):
     mask: Tensor
     places: Tensor
     positions: Tensor
-    starts: Tensor
-    ends: Tensor
-    sizes: Tensor
 
     def __init__(self, encoder: LayerEncoder, tokenizers: Sequence[PromptTokenizer]) -> None:
         super().__init__()
@@ -46,11 +44,8 @@ class Denoiser(nn.Module):
         }
         for name, parts in columns.items():
             self.register_buffer(name, torch.cat(parts), persistent=False)
-        rows = [len(tokens) for tokens, _, _ in tables]
-        sizes = [tokens.shape[1] for tokens, _, _ in tables]
-        self.register_buffer("starts", torch.tensor([0, *rows[:-1]]), persistent=False)
-        self.register_buffer("ends", torch.tensor(rows).cumsum(0) - 1, persistent=False)
-        self.register_buffer("sizes", torch.tensor(sizes), persistent=False)
+        self.counts = [len(tokens) for tokens, _, _ in tables]  # lengths of a text, of each prompt
+        self.sizes = [tokens.shape[1] for tokens, _, _ in tables]  # tokens of each prompt alone
         self.to(encoder.device)
         _check_positions(encoder, self, tokenizers[0])
 
@@ -73,22 +68,40 @@ class Denoiser(nn.Module):
             poolings: Of the views.
             prompts: Which of two prompts each text stands in, (n,).
         """
-        templates = self.template_views(reader, layers, poolings)
-        rows = self._rows(mask, prompts)
+        counts = [
+            min(count, max(1, mask.shape[1] - size + 1)) for count, size in zip(self.counts, self.sizes, strict=True)
+        ]
+        templates = self.template_views(reader, layers, poolings, counts)
+        rows = self._rows(mask, prompts, counts)
         with torch.autocast(views.device.type, enabled=False):
             # by a product, whose gradient is the same every time; that of an index is added up in any order on a GPU
             chosen = (rows.unsqueeze(1) == torch.arange(len(templates), device=rows.device)).to(views.dtype)
             return views - (chosen @ templates.to(views.dtype).flatten(1)).view_as(views)
 
-    def template_views(self, reader: LayerReader, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
-        """The views of the templates alone, (rows, poolings, layers, width): beside no text, one token, two, …"""
-        return read_views(reader, self.tokens, self.mask, layers, poolings, self.places, positions=self.positions)
+    def template_views(
+        self, reader: LayerReader, layers: Sequence[int], poolings: Sequence[str], counts: Sequence[int]
+    ) -> Tensor:
+        """The views of the templates alone, (rows, poolings, layers, width): beside no text, one token, two, …
 
-    def _rows(self, mask: Tensor, prompts: Tensor | None) -> Tensor:
-        """Which row is that of each text's length."""
+        `counts`: how many of these, of each prompt.
+        """
+        starts = (0, *self.counts[:-1])
+        tokens, mask, places, positions = (
+            torch.cat([table[start : start + count] for start, count in zip(starts, counts, strict=True)])
+            for table in (self.tokens, self.mask, self.places, self.positions)
+        )
+        return read_views(reader, tokens, mask, layers, poolings, places, positions=positions)
+
+    def _rows(self, mask: Tensor, prompts: Tensor | None, counts: Sequence[int]) -> Tensor:
+        """Which row is that of each text's length. (Arithmetic with the prompt's number, 0 or 1: a CUDA graph allows no
+        new tensor of numbers.)
+        """
         which = torch.zeros_like(mask[:, 0]) if prompts is None else prompts
-        start, end = self.starts[which], self.ends[which]
-        return torch.minimum(start + (mask.sum(1) - self.sizes[which]).clamp(min=0), end)
+        start, size, count = (
+            first + which * (last - first)
+            for first, last in ((0, counts[0]), (self.sizes[0], self.sizes[-1]), (counts[0], counts[-1]))
+        )
+        return start + torch.minimum((mask.sum(1) - size).clamp(min=0), count - 1)
 
 
 def _table(tokenizer: PromptTokenizer, first: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -126,9 +139,9 @@ def _first_position(encoder: LayerEncoder, tokenizer: PromptTokenizer) -> int:
 def _check_positions(encoder: LayerEncoder, denoiser: Denoiser, tokenizer: PromptTokenizer) -> None:
     """Refuse a model that ignores the positions that it is given: its templates would be the same for all lengths."""
     before = tokenizer.template().before
-    ends = torch.stack([denoiser.tokens[0], denoiser.tokens[0]]), denoiser.positions[[0, int(denoiser.ends[0])]]
+    ends = torch.stack([denoiser.tokens[0], denoiser.tokens[0]]), denoiser.positions[[0, denoiser.counts[0] - 1]]
     near, far = _last_layer(encoder, *ends)
-    if 0 < before < int(denoiser.sizes[0]) and torch.allclose(near, far, atol=_TOLERANCE):
+    if 0 < before < denoiser.sizes[0] and torch.allclose(near, far, atol=_TOLERANCE):
         raise _no_positions(encoder)
 
 
