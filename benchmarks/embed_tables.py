@@ -50,18 +50,11 @@ def int8_table() -> str:
         "Speed to `SentenceTransformer.encode` at the best of its batch sizes, in the same run, "
         f"{' or '.join(map(str, sorted(counts)))} STS sentences; points of Spearman × 100 that int8 loses against "
         "float, for the last layer and for the one that loses most. Where float is fast already (AVX-512), int8 gains "
-        "less. The row of aarch64, that of all-mpnet-base-v2 and the points lost are of an earlier version, which had "
-        "a third of all multiplications blockwise (slower, with less error); with none, as now, all-MiniLM-L6-v2 lost "
-        f"{_lost_dynamic():.2f} points on the seven sets. (`benchmarks/int8.py`.)"
+        "less. The row of aarch64 is of an earlier version, which had a third of all multiplications blockwise "
+        "(slower, with less error). (`benchmarks/int8.py`.)"
     )
     head = ["encoder", "processor", "torch", "ONNX", "int8", "points lost", "by the worst layer"]
     return table(head, lines) + f"\n{note}\n"
-
-
-def _lost_dynamic() -> float:
-    """By all-MiniLM-L6-v2's last layer with every linear layer quantised dynamically."""
-    scores = read("int8-aarch64")["all-MiniLM-L6-v2"]["quality"]["scores"]
-    return scores["float"]["average"][-1] - scores["int8, all dynamic"]["average"][-1]
 
 
 def _points(quality: dict) -> list[str]:

@@ -9,12 +9,14 @@ from statistics import mean, stdev
 from typing import Any
 
 from evaluation_tables import SETS, read, table
+from training_views_rows import TEMPERATURES, WIDTHS
 
 HEAD = ["", "published", "command", "ours"]
 NONE = "not measured"
 WIKI, MINI, MPNET = "wiki-mlm-12x384", "all-MiniLM-L6-v2", "all-mpnet-base-v2"
 TRAINING = "`python benchmarks/training.py {}`"
 MULTITASK = "`python benchmarks/multitask.py {}`"
+SWEEPS = "`python benchmarks/training_views.py run FOLDER --rows sweeps`"
 
 
 def bert_lc_table() -> str:
@@ -189,14 +191,14 @@ def sscl_table() -> str:
         [
             "table 5: 128, 256, 768 dimensions",
             "SSCL-SimCSE 76.53, 77.97, 77.90",
-            "`layerwise train sscl-progressive --set model.head=linear --set model.width=256`",
-            NONE,
+            SWEEPS,
+            _swept("d", WIDTHS),
         ],
         [
             "table 6: temperature 0.001, 0.01, 0.05, 0.1",
             "SSCL 75.77, 77.40, 77.90, 74.12",
-            "`layerwise train sscl-progressive --set objective.sscl.temperature=0.1`",
-            NONE,
+            SWEEPS,
+            _swept("t", TEMPERATURES),
         ],
         ["table 7: batch 128", "SimCSE 76.21", "`layerwise train simcse-unsup --set train.batch_size=128`", NONE],
         [
@@ -360,6 +362,17 @@ def _runs(row: str) -> list[dict[str, Any]]:
 
 def _trained(row: str, task: str = "average", *, kind: str = "test", aggregation: str = "all") -> str:
     return _spread([run[kind][aggregation][task] for run in _runs(row)])
+
+
+def _swept(letter: str, values: tuple[float, ...]) -> str:
+    """SimCSE and SSCL by a setting that is varied, one seed each."""
+    runs = {run["row"]: f"{run['test']['average']:.2f}" for run in read("training-views")["runs"]}
+    scores = {
+        label: ", ".join(runs.get(f"{name}-{letter}{value}", NONE) for value in values)
+        for name, label in (("simcse", "SimCSE"), ("sscl-simcse", "SSCL"))
+    }
+    of = ", ".join(map(str, values))
+    return f"{of}: " + "; ".join(f"{label} {several}" for label, several in scores.items())
 
 
 def _change(before: str, after: str) -> str:

@@ -100,6 +100,9 @@ ROWS = {
     "smollm-situation": Row("smollm-simcse", (*LONGER, 'model.pooler="26 @ last in situation"'), encoder=SMOL),
     "smollm-views": Row("smollm-distil", (*OWN, ECHO), encoder=SMOL, teacher=OWN_VIEWS),
     "smollm-views-situation": Row("smollm-distil", OWN, encoder=SMOL, teacher=OWN_VIEWS),
+    "smollm-views-slow": Row(
+        "smollm-distil", (*OWN, "train.steps=1500", "train.learning_rate=3e-5"), encoder=SMOL, teacher=OWN_VIEWS
+    ),
     "smollm-views-lora": Row(
         "smollm-distil", (*OWN, ECHO, "model.lora=16", "train.learning_rate=5e-4"), encoder=SMOL, teacher=OWN_VIEWS
     ),

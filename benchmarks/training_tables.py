@@ -8,6 +8,7 @@ from evaluation_tables import SETS, read, table
 from measure import RESULTS
 from training_rows import ROWS
 from training_views_rows import ROWS as PROMPT_ROWS
+from training_views_rows import SWEEPS
 
 _LABELS = {"no": "Wikipedia", "triples": "NLI triples", "pairs": "pairs", "teacher": "a teacher's vectors"}
 _PROMPT_RECIPES = {"repetition": "small-prompt-simcse", "distil-minilm": "small-prompt-distil"}
@@ -81,7 +82,7 @@ def prompts_table() -> str:
     runs = read("training-views")["runs"]
     lines = []
     for name, row in PROMPT_ROWS.items():
-        own = _longest([run for run in runs if run["row"] == name])
+        own = _longest([run for run in runs if run["row"] == name and name not in SWEEPS])
         if own:
             scores = [_spread([run["test"][key] for run in own]) for key in (*SETS, "average")]
             outside = [_spread([run["outside"][key] for run in own]) for key in ("twitter-url", "biosses")]
@@ -158,6 +159,7 @@ DECODER = {
     "smollm": "SimCSE, echo prompt",
     "smollm-views": "taught its own views, echo prompt",
     "smollm-views-situation": "taught its own views, last token of one prompt",
+    "smollm-views-slow": "taught its own views, last token of one prompt, learning rate 3e-5",
     "smollm-views-lora": "taught its own views, echo prompt, LoRA",
 }
 
@@ -244,6 +246,21 @@ def speed_table() -> str:
         f"MultipleNegativesRankingLoss on the same sentences. {found.get('note', '')}"
     )
     return table(["", "a step", "sentences/s", "speed", "to SimCSE's step"], lines) + f"\n{note.strip()}\n"
+
+
+def terms_speed_table() -> str:
+    """A step's time with each term of training from a prompt, to SimCSE's."""
+    found = read("training_speed_terms")
+    times = {name: median(of) for name, of in found["milliseconds_a_step"].items()}
+    first = next(iter(times.values()))
+    lines = [[name, f"{one:.1f} ms", f"{one / first:.2f}×"] for name, one in times.items()]
+    note = (
+        f"{found['device']}, BERT-base's shape, batch {found['batch']} × 2 passes, the mask token of a prompt, at most "
+        f"32 tokens, bf16; the median of {max(map(len, found['milliseconds_a_step'].values()))} interleaved runs of "
+        f"{found['steps']} steps after a warm-up; a teacher's vectors are computed before the steps "
+        f"(`benchmarks/training_speed.py --terms`). {found.get('note', '')}"
+    )
+    return table(["", "a step", "to SimCSE's step"], lines) + f"\n{note.strip()}\n"
 
 
 def reached() -> dict[str, str]:

@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--draws", type=int, default=DRAWS)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--splits", default="5,1")
     parser.add_argument("--resamples", type=int, default=RESAMPLES)
     parser.add_argument("--tasks", default=",".join(TASKS), help="of the grams")
@@ -59,7 +60,7 @@ def main() -> None:
     files = sorted(options.folder.glob("*.npz"))
     jobs = [
         (str(file), size, shuffled, splits, options.draws, options.resamples, options.device)
-        for size in sorted(SIZES, reverse=True)  # long ones first
+        for size in sorted(map(int, options.sizes.split(",")), reverse=True)  # long ones first
         for file in files
         for shuffled in (False, True)
         for splits in map(int, options.splits.split(","))
@@ -146,6 +147,7 @@ def simulate(job: tuple[str, int, bool, int, int, int, str]) -> dict:
         "splits": splits,
         "draws": draws,
         "resamples": resamples,
+        "jackknife": True,  # resamples vary no more than it says; false in rows of an earlier version
         "coverage": float(np.mean(covered)),
         "others": float(np.mean(others)),
         "coverage_of_others": _share(covered, others),

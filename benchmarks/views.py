@@ -3,6 +3,7 @@
     python benchmarks/views.py prepare FOLDER              # the pairs and texts, from the data folder
     python benchmarks/views.py run FOLDER MODEL [--parts P]  # searches; on a GPU minutes, without one hours
     python benchmarks/views.py join FILE … --out FILE       # what several runs found, of other sets or parts
+    python benchmarks/views.py tokens FOLDER MODEL --out FILE  # adds how long the prompts make a sentence
 
 The seven STS sets (test parts, Spearman over all pairs of a set); 350 pairs of each choose, its others report, five
 random splits; a reporting pair that shares a sentence with a choosing one is left out. Text A is the sentences of
@@ -35,7 +36,7 @@ WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt,
 def main() -> None:
     """Prepare, search, or join what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("prepare", "run", "join"))
+    parser.add_argument("part", choices=("prepare", "run", "join", "tokens"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("model", nargs="*")
     parser.add_argument("--parts", default="dev,rows,cost,few")
@@ -57,7 +58,18 @@ def main() -> None:
     out = options.out or RESULTS / f"views-{name}.json"
     columns, labels = options.columns.split(";"), options.rows and options.rows.split(";")
     bench = Bench(options.folder, model, options.sets.split(","), labels, columns)
-    protocol = {"model": name, "pairs": DEV, "splits": SPLITS, "resamples": RESAMPLES, "bags": BAGS}
+    if options.part == "tokens":
+        known = json.loads(out.read_text(encoding="utf-8"))
+        out.write_text(json.dumps(known | {"tokens": bench.tokens}, indent=1) + "\n", encoding="utf-8")
+        return
+    protocol = {
+        "model": name,
+        "tokens": bench.tokens,
+        "pairs": DEV,
+        "splits": SPLITS,
+        "resamples": RESAMPLES,
+        "bags": BAGS,
+    }
     for result in bench.run(options.parts.split(",")):  # after every search, so that nothing is lost
         out.write_text(json.dumps(protocol | result, indent=1) + "\n", encoding="utf-8")
 
@@ -195,6 +207,7 @@ class Bench:
         self.by_prompt = {str(p): list(dict.fromkeys([f"{p.pooling} in {p}", f"mean in {p}"])) for p in self.prompts}
         self.all = [*self.plain, *(name for names in self.by_prompt.values() for name in names)]
         self.prices = prices_of(self.encoder, self.all, self.dev["left"])
+        self.tokens = {"" if prompt.is_plain else str(prompt): of for prompt, of in self.prices.tokens.items()}
         self.texts, self.corpora = {name: facts[name] for name in ("A", "B")}, {}
 
     def corpus(self, name):

@@ -2,7 +2,7 @@
 
     python benchmarks/views_figure.py [--check]    # with --check nothing is written; 1 where the file differs
 
-Cost is in passes through all blocks of the model, one a prompt, no higher than its highest layer; the last layer is 1.
+Cost is tokens times blocks, with the tokens of each prompt and no block above its highest layer; the last layer is 1.
 """
 
 import json
@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from layerwise.encoder import parse_pooling
 from layerwise.mixes import parse_mix
 from layerwise.plots import LIGHT, save_figure
 from layerwise.plots.style import FONT, SMALL, TEXT, Drawing, finish, new_panel
@@ -33,26 +34,26 @@ def measured(file: str) -> dict[str, Any]:
     (mix,) = {cell["mix"] for cell in best.values()}
     (depth,) = parse_mix(next(iter(last.values()))["mix"]).layers
     scores = [100 * mean(cell["test"] for cell in cells.values()) for cells in (last, best)]
-    return {"model": result["model"], "scores": scores, "passes": Prices(depth).of_mix(parse_mix(mix)).passes}
+    tokens = {parse_pooling(f"mean in {name}" if name else "mean").prompt: of for name, of in result["tokens"].items()}
+    return {"model": result["model"], "scores": scores, "work": Prices(depth, tokens).of_mix(parse_mix(mix)).work}
 
 
 def draw() -> Drawing:
-    """Two bars for each model."""
+    """Two bars for each model below its name; narrow, so that a phone can show it."""
     rows = {kind: measured(file) for file, kind in MODELS.items()}
-    drawing, panel = new_panel(LIGHT, size=(7.2, 2.9), x="average of seven STS sets, Spearman × 100", grid="x")
+    drawing, panel = new_panel(LIGHT, size=(4.8, 3.3), x="average of seven STS sets, Spearman × 100", grid="x")
     for row, (name, place, colour) in enumerate(
-        (("last layer", -0.2, LIGHT.muted), ("best views", 0.2, LIGHT.colour(0)))
+        (("last layer", -0.1, LIGHT.muted), ("best views", 0.2, LIGHT.colour(0)))
     ):
         values = [facts["scores"][row] for facts in rows.values()]
-        panel.barh([line + place for line in range(len(rows))], values, height=0.36, color=colour, label=name)
+        panel.barh([line + place for line in range(len(rows))], values, height=0.27, color=colour, label=name)
         for line, (value, facts) in enumerate(zip(values, rows.values(), strict=True)):
-            cost = f"{value:.1f}" + (f"  cost {facts['passes']:.1f}×" if row else "")
-            panel.text(
-                value + 0.6, line + place, cost, va="center", color=LIGHT.ink, fontsize=SMALL, family=FONT
-            )  # fmt: skip
-    panel.set_yticks(range(len(rows)), [f"{facts['model']}\n{kind}" for kind, facts in rows.items()])
-    panel.tick_params(axis="y", length=0, labelsize=TEXT, labelcolor=LIGHT.ink)
-    panel.invert_yaxis()
+            cost = f"{value:.1f}" + (f", cost {facts['work']:.1f}×" if row else "")
+            _say(panel, value + 0.8, line + place, cost, SMALL)
+    for line, (kind, facts) in enumerate(rows.items()):
+        _say(panel, 0.5, line - 0.4, f"{facts['model']}, {kind}", TEXT)
+    panel.set_yticks([])
+    panel.set_ylim(len(rows) - 0.6, -0.6)
     panel.set_xlim(0, 100)
     panel.legend(
         frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, prop={"family": FONT, "size": TEXT},
@@ -60,6 +61,10 @@ def draw() -> Drawing:
     )  # fmt: skip
     told = "; ".join(f"{r['model']}: {r['scores'][0]:.1f} to {r['scores'][1]:.1f}" for r in rows.values())
     return finish(drawing, f"Last layer and best views without training: {told}")
+
+
+def _say(panel: Any, x: float, y: float, words: str, size: float) -> None:
+    panel.text(x, y, words, va="center", color=LIGHT.ink, fontsize=size, family=FONT)
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ from layerwise.search.beam import beam_search
 from layerwise.search.metrics import METRICS, counts_of
 from layerwise.search.problems import PairProblem
 from layerwise.search.select import SPREAD
-from layerwise.search.sources import PairGrams
+from layerwise.search.sources import GivenSimilarities, PairGrams
 from layerwise.search.spaces import mask_of, membership
 from layerwise.search.stability import stability
 from layerwise.search.weights import search_weights
@@ -300,7 +300,15 @@ def gain_of(problems, best, last, rows, **settings_):
     return bootstrap_gain(problems, [(best, last, rows)], **settings_)
 
 
-def test_the_gain_is_a_plain_paired_bootstrap():
+def drawn_in(gains, gain, pairs):
+    """Resampled gains with the jackknife's variance where that is smaller."""
+    estimate = gain(np.arange(pairs))
+    without = [gain(np.delete(np.arange(pairs), pair)) for pair in range(pairs)]
+    scale = min(1, np.sqrt((pairs - 1) * np.var(without) / np.var(gains)))
+    return estimate + scale * (gains - estimate)
+
+
+def test_the_gain_is_a_paired_bootstrap_of_the_jackknifes_variance():
     left, right, gold = graded_pairs(60, 3, seed=1)
     best, last = (Choice(LayerSet.of(layer), 0.0) for layer in (0, 2))
     found = gain_of({"mean": problem_of(left, right, gold)}, best, last, np.arange(60), seed=3, resamples=150)
@@ -312,6 +320,7 @@ def test_the_gain_is_a_plain_paired_bootstrap():
     random = np.random.default_rng(3)
     gains = np.array([gain(random.integers(60, size=60)) for _ in range(150)])
     assert found.mean == pytest.approx(gain(np.arange(60)), abs=1e-9)
+    gains = drawn_in(gains, gain, 60)
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(gains, (0.025, 0.975))), abs=1e-9)
     tail = min((gains <= 0).sum(), (gains >= 0).sum())
     assert found.p_value == pytest.approx(min(1, 2 * (tail + 1) / 151))
@@ -334,9 +343,34 @@ def test_the_gain_of_several_splits_is_their_mean_on_common_draws():
     random, estimate = np.random.default_rng(3), mean_gain(np.arange(60))
     gains = np.array([mean_gain(random.integers(60, size=60)) for _ in range(150)])
     assert found.mean == pytest.approx(estimate, abs=1e-9)
-    interval = estimate + SPREAD * (np.quantile(gains, (0.025, 0.975)) - estimate)
-    assert (found.low, found.high) == pytest.approx(tuple(interval), abs=1e-9)
-    assert found.low < np.quantile(gains, 0.025)  # wider than its resamples
+    low, high = np.quantile(drawn_in(gains, mean_gain, 60), (0.025, 0.975))
+    assert (found.low, found.high) == pytest.approx(
+        (estimate + SPREAD * (low - estimate), estimate + SPREAD * (high - estimate)), abs=1e-9
+    )
+
+
+def test_few_pairs_that_two_mixes_order_nearly_alike_do_not_widen_the_interval():
+    """Of two mixes that differ little, resamples with their ties say more about themselves than about the mixes."""
+    random = np.random.default_rng(0)
+    gold = random.normal(size=2000)
+    first = gold + random.normal(size=2000)
+    layers = np.stack([first, first + 0.3 * random.normal(size=2000)])
+    problem = PairProblem(GivenSimilarities(torch.from_numpy(layers)), gold, METRICS["spearman"])
+
+    def gain(rows):
+        one, other = (spearmanr(layer[rows], gold[rows]).statistic for layer in layers)
+        return one - other
+
+    widths, plain = [], []
+    for start in range(0, 2000, 50):
+        rows = np.arange(start, start + 50)
+        best, last = (Choice(LayerSet.of(layer), 0.0) for layer in (0, 1))
+        found = gain_of({"mean": problem.pick(rows)}, best, last, np.arange(50), resamples=200)
+        widths.append(found.high - found.low)
+        resampled = problem.redrawn(np.eye(2), [random.choice(rows, 50) for _ in range(200)])
+        plain.append(np.ptp(np.quantile(resampled[:, 0] - resampled[:, 1], (0.025, 0.975))))
+    truth = 2 * 1.96 * np.std([gain(np.arange(start, start + 50)) for start in range(0, 2000, 50)])
+    assert truth < np.mean(widths) < np.mean(plain)
 
 
 def test_the_interval_covers_a_planted_gain():
@@ -355,7 +389,9 @@ def test_the_interval_covers_a_planted_gain():
         problems = {"mean": problem_of(*draw(pairs, seed), "pearson")}
         return gain_of(problems, best, last, np.arange(pairs), resamples=resamples)
 
-    truth = gain(50_000, 99, 1).mean
+    left, right, gold = draw(50_000, 99)
+    first, second = (pearsonr(cosine(left[:, layer], right[:, layer]), gold).statistic for layer in (0, 1))
+    truth = first - second
     found = [gain(150, seed, 200) for seed in range(1000, 1060)]
     assert 0.1 < truth < 0.4
     assert sum(one.low <= truth <= one.high for one in found) >= 54  # of 57 expected

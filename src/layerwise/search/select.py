@@ -19,6 +19,7 @@ from layerwise.search.spaces import Space, membership
 from layerwise.search.table import ScoreTable
 
 Part = tuple[Rows, Rows]  # the pairs that choose, and those that report
+_GROUPS = 200  # of pairs, at most, that the jackknife leaves out
 SPREAD = 1.1  # of the resamples of several splits, by the simulation of benchmarks/verdict.py
 
 
@@ -157,10 +158,13 @@ def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) ->
 
 @dataclass(frozen=True)
 class RedrawnGain:
-    """The gain of one split's choice: on its test pairs, and on those of them that each draw holds: (draws,)"""
+    """The gain of one split's choice: on its test pairs, on those of them that each draw holds, (draws,), and without
+    those of each of some groups of pairs, (groups,).
+    """
 
     estimate: float
     redrawn: Numbers
+    left_out: Numbers
 
 
 def bootstrap_gain(
@@ -194,23 +198,37 @@ def paired_gain(
     """
     random = np.random.default_rng(seed)
     draws = [random.integers(size, size=size) for _ in range(resamples)]
+    groups = np.array_split(random.permutation(size), min(size, _GROUPS))
+    others = [np.setdiff1d(np.arange(size), group) for group in groups]
     tested = np.zeros(size, dtype=bool)
     tested[test] = True
-    estimate, *_ = scores([test])
-    redrawn = scores([draw[tested[draw]] for draw in draws])
-    return RedrawnGain(float(estimate[0] - estimate[1]), redrawn[:, 0] - redrawn[:, 1])
+    found = scores([test, *(rows[tested[rows]] for rows in (*draws, *others))])
+    gains = found[:, 0] - found[:, 1]
+    return RedrawnGain(float(gains[0]), gains[1 : resamples + 1], gains[resamples + 1 :])
 
 
 def mean_gain(gains: Sequence[RedrawnGain]) -> Gain:
     """The mean of the splits' gains, with the interval of its resamples, each drawn for all splits at once.
 
-    Resamples hold the choices fixed. But pairs that report in one split choose in others, so the mean of several splits
-    varies more than its resamples do, and these are spread by `SPREAD` about it. (How often the intervals then cover
-    the truth: docs/search.md.)
+    Two corrections, whose effect on how often the interval covers the truth is in docs/search.md. A resample holds
+    pairs twice, and two mixes that order few pairs nearly alike then differ by more than they do from sample to sample:
+    resamples that vary more than the jackknife says are drawn in to its variance. And resamples hold the choices fixed,
+    but pairs that report in one split choose in others, so the mean of several splits varies more than its resamples
+    do: these are spread by `SPREAD`.
     """
     estimate = float(np.mean([gain.estimate for gain in gains]))
-    redrawn = np.mean([gain.redrawn for gain in gains], axis=0)
-    return summarise(estimate, redrawn if len(gains) == 1 else estimate + SPREAD * (redrawn - estimate))
+    redrawn, left_out = (np.mean([getattr(gain, name) for gain in gains], axis=0) for name in ("redrawn", "left_out"))
+    scale = _jackknife_scale(redrawn, left_out) * (SPREAD if len(gains) > 1 else 1.0)
+    return summarise(estimate, estimate + scale * (redrawn - estimate))
+
+
+def _jackknife_scale(redrawn: Numbers, left_out: Numbers) -> float:
+    """The jackknife's standard deviation as a share of the resamples', at most 1."""
+    redrawn, left_out = redrawn[~np.isnan(redrawn)], left_out[~np.isnan(left_out)]
+    if len(redrawn) < 2 or len(left_out) < 2 or np.ptp(redrawn) == 0:
+        return 1.0
+    variance = (len(left_out) - 1) * np.var(left_out)
+    return min(1.0, float(np.sqrt(variance / np.var(redrawn))))
 
 
 def summarise(estimate: float, redrawn: Numbers) -> Gain:
