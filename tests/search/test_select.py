@@ -349,6 +349,21 @@ def test_the_gain_of_several_splits_is_their_mean_on_common_draws():
     )
 
 
+@pytest.mark.parametrize("metric", ["average-precision", "accuracy"])
+def test_scores_that_single_pairs_decide_keep_their_resamples(metric):
+    """The jackknife does not hold for a threshold or a place in a list."""
+    left, right, gold = graded_pairs(60, 3, seed=1)
+    problem = problem_of(left, right, (gold > 2.5).astype(float), metric)
+    best, last = (Choice(LayerSet.of(layer), 0.0) for layer in (0, 2))
+    found = gain_of({"mean": problem}, best, last, np.arange(60), seed=3, resamples=80)
+    random = np.random.default_rng(3)
+    scores = problem.redrawn(
+        membership(np.array([1, 4], dtype=np.uint64), 3), [random.integers(60, size=60) for _ in range(80)]
+    )
+    low, high = np.quantile(scores[:, 0] - scores[:, 1], (0.025, 0.975))
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-9)
+
+
 def test_few_pairs_that_two_mixes_order_nearly_alike_do_not_widen_the_interval():
     """Of two mixes that differ little, resamples with their ties say more about themselves than about the mixes."""
     random = np.random.default_rng(0)

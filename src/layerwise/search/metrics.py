@@ -30,14 +30,15 @@ _DIGITS = 12  # similarities that agree in so many digits are equal
 
 @dataclass(frozen=True)
 class Metric:
-    """A score by name: how it is prepared for grades on a device, whether grades must be 0 and 1, and a fast way to
-    its values on many resamples, where there is one.
+    """A score by name: how it is prepared for grades on a device, whether grades must be 0 and 1, a fast way to its
+    values on many resamples, where there is one, and whether it is smooth: no threshold or rank of one pair decides.
     """
 
     name: str
     prepare: Callable[[Gold, torch.device], BatchMetric]
     binary: bool = False
     redraw: Redraw | None = None
+    smooth: bool = False
 
     def __call__(self, gold: Gold, device: torch.device | str = "cpu") -> BatchMetric:
         """The metric for these pairs."""
@@ -250,8 +251,8 @@ def _summed(one: Numbers, other: Numbers) -> Numbers:
 
 
 for _metric in (
-    Metric("spearman", spearman, redraw=redraw_spearman),
-    Metric("pearson", pearson, redraw=redraw_pearson),
+    Metric("spearman", spearman, redraw=redraw_spearman, smooth=True),
+    Metric("pearson", pearson, redraw=redraw_pearson, smooth=True),
     Metric("average-precision", average_precision, binary=True),
     Metric("accuracy", best_accuracy, binary=True),
     Metric("separation", separation, binary=True),

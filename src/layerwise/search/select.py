@@ -14,7 +14,7 @@ import numpy as np
 from layerwise.errors import InputError
 from layerwise.search.choose import BEAM_WIDTH, Choice, Problems, best_of, last_layer, make_table, pick
 from layerwise.search.metrics import FEWEST_PAIRS, Numbers, check_seed
-from layerwise.search.problems import Progress, Rows, Scores, no_progress
+from layerwise.search.problems import PairProblem, Progress, Rows, Scores, no_progress
 from layerwise.search.spaces import Space, membership
 from layerwise.search.table import ScoreTable
 
@@ -159,7 +159,7 @@ def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) ->
 @dataclass(frozen=True)
 class RedrawnGain:
     """The gain of one split's choice: on its test pairs, on those of them that each draw holds, (draws,), and without
-    those of each of some groups of pairs, (groups,).
+    those of each of some groups of pairs, (groups,) or none.
     """
 
     estimate: float
@@ -179,26 +179,28 @@ def bootstrap_gain(
     All pairs are resampled, and every split's gain is taken on those of its test pairs that were drawn.
     """
     size = len(next(iter(problems.values())))
+    smooth = all(isinstance(problem, PairProblem) and problem.metric.smooth for problem in problems.values())
     gains = []
     for best, last, test in choices:
 
         def both(draws: Sequence[Rows], best: Choice = best, last: Choice = last) -> Scores:
             return np.stack([_scores(problems, choice, draws) for choice in (best, last)], axis=1)
 
-        gains.append(paired_gain(both, size, test, seed=seed, resamples=resamples))
+        gains.append(paired_gain(both, size, test, seed=seed, resamples=resamples, smooth=smooth))
     return mean_gain(gains)
 
 
 def paired_gain(
-    scores: Callable[[Sequence[Rows]], Scores], size: int, test: Rows, *, seed: int, resamples: int
+    scores: Callable[[Sequence[Rows]], Scores], size: int, test: Rows, *, seed: int, resamples: int, smooth: bool
 ) -> RedrawnGain:
     """The gain of one split's choice; `scores` gives those of it and of the last layer on draws: (draws, 2).
 
-    A seed's draws are the same for all splits.
+    A seed's draws are the same for all splits. Nothing is left out where the scores are not smooth: the jackknife does
+    not hold for them.
     """
     random = np.random.default_rng(seed)
     draws = [random.integers(size, size=size) for _ in range(resamples)]
-    groups = np.array_split(random.permutation(size), min(size, _GROUPS))
+    groups = np.array_split(random.permutation(size), min(size, _GROUPS)) if smooth else []
     others = [np.setdiff1d(np.arange(size), group) for group in groups]
     tested = np.zeros(size, dtype=bool)
     tested[test] = True

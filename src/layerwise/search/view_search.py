@@ -174,7 +174,10 @@ class ViewSearch(Parameters):
         for choice, similarities in self._choices:
             problem = PairProblem(GivenSimilarities(torch.from_numpy(similarities)), self._gold, self._metric)
             both = partial(problem.redrawn, np.eye(2))
-            gains.append(paired_gain(both, len(self._gold), choice.test, seed=self.seed, resamples=self.resamples))
+            smooth = self._metric.smooth
+            gains.append(
+                paired_gain(both, len(self._gold), choice.test, seed=self.seed, resamples=self.resamples, smooth=smooth)
+            )
         dev, test = self.parts_[0]
         results = tuple(choice.result for choice, _ in self._choices)
         return Report(results, mean_gain(gains), len(dev), len(test), self.seed)
