@@ -34,6 +34,23 @@ def make(mean=0.05, low=0.02, high=0.08, *, best=(2, 6), last=6, **options):
     )
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "p_value", "sure"),
+    [
+        (0.01, 0.09, 0.01, True),
+        (-0.09, -0.01, 0.01, True),
+        (-0.01, 0.09, 0.01, False),
+        (0.0002, 0.09, 0.051, False),  # 50 of 2,000 resamples are not above 0
+        (np.nan, np.nan, np.nan, False),
+    ],
+)
+def test_a_gain_is_sure_by_its_interval_and_its_p_value(low, high, p_value, sure):
+    gain = Gain(0.05, low, high, p_value)
+    assert gain.is_sure == sure
+    verdict = Verdict(Choice(LayerSet.of(2), 0.8, 0.75), Choice(LayerSet.of(6), 0.7, 0.7), gain, 300)
+    assert verdict.is_gain == (sure and low > 0)
+
+
 def test_a_reliable_gain_is_recommended_with_its_interval():
     verdict = make()
     assert verdict.is_gain
@@ -98,7 +115,7 @@ def test_a_search_of_noise_keeps_the_last_layer_and_uses_it():
     assert search.score(left, right, gold) == pytest.approx(search.verdict_.use.on(search.problems_))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])  # by chance, some layers that know nothing are better on those of seed 0
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_below_a_limit_the_gain_is_over_the_highest_layer_allowed(seed):
     left, right, gold = pairs_of(good=4, layers=5, seed=seed)
     search = LayerSearch(space=Space(highest=2)).fit(left, right, gold)

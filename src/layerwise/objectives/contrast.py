@@ -75,6 +75,13 @@ def diagonal_cross_entropy(logits: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, -2), answers.flatten())
 
 
+def without_diagonal(matrices: Tensor) -> Tensor:
+    """Every row without its diagonal entry. (..., n, n) -> (..., n, n - 1)"""
+    rows = matrices.shape[-1]
+    others = matrices.flatten(-2)[..., 1:].reshape(*matrices.shape[:-2], rows - 1, rows + 1)
+    return others[..., :-1].reshape(*matrices.shape[:-1], rows - 1)
+
+
 def cosines(left: Tensor, right: Tensor) -> Tensor:
     """Every left vector with every right one. (n, d), (m, d) -> (n, m)
 

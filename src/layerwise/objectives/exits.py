@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.objectives.contrast import cosines, diagonal_cross_entropy, full_dtype, unit
+from layerwise.objectives.contrast import cosines, diagonal_cross_entropy, full_dtype, unit, without_diagonal
 from layerwise.objectives.shapes import check_above_zero, check_rows, check_same_shape
 
 
@@ -38,10 +38,10 @@ def exit_distillation(
     check_rows(teacher=teacher)
     if len(teacher) != len(layers[0]) or len(teacher) < 2:
         raise InputError(f"{len(teacher)} rows of the teacher, {len(layers[0])} of the exits; give as many, 2 or more")
-    expected = _log_lists(cosines(teacher.detach(), teacher.detach()).unsqueeze(0), temperature)
-    found = _log_lists(_cut_cosines(layers, layers, widths), temperature)
-    expected = expected.expand_as(found).flatten(0, 1)
-    return F.kl_div(found.flatten(0, 1), expected, log_target=True, reduction="batchmean")
+    theirs, ours = cosines(teacher.detach(), teacher.detach()), _cut_cosines(layers, layers, widths)
+    expected, found = (without_diagonal(matrix / temperature).log_softmax(-1) for matrix in (theirs, ours))
+    expected = expected.expand_as(found)
+    return F.kl_div(found.flatten(0, 1), expected.flatten(0, 1), log_target=True, reduction="batchmean")
 
 
 def _cut_cosines(left: Sequence[Tensor], right: Sequence[Tensor], widths: Sequence[int]) -> Tensor:
@@ -57,13 +57,6 @@ def _cut_cosines(left: Sequence[Tensor], right: Sequence[Tensor], widths: Sequen
             unit(torch.stack(list(side)).to(dtype).unsqueeze(1) * kept[:, None]).flatten(0, 1) for side in (left, right)
         )
         return one @ other.mT
-
-
-def _log_lists(matrices: Tensor, temperature: float) -> Tensor:
-    """Each row's logarithmic shares over the other rows: cosines (k, n, n) -> (k, n, n - 1)"""
-    count, rows, _ = matrices.shape
-    others = (matrices / temperature).flatten(1)[:, 1:].view(count, rows - 1, rows + 1)[:, :, :-1]
-    return others.reshape(count, rows, rows - 1).log_softmax(-1)
 
 
 def _check_exits(layers: Sequence[Tensor], widths: Sequence[int]) -> None:

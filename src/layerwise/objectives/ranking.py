@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.objectives.contrast import cosines
+from layerwise.objectives.contrast import cosines, without_diagonal
 from layerwise.objectives.shapes import check_above_zero, check_rows, check_same_shape, check_shape
 
 
@@ -24,7 +24,8 @@ def rank_consistency(first: Tensor, second: Tensor, *, temperature: float = 0.05
     check_same_shape(first=first, second=second)
     _check_others(first)
     one, other = (
-        _others(matrix / temperature).log_softmax(1) for matrix in (cosines(first, second), cosines(second, first))
+        without_diagonal(matrix / temperature).log_softmax(1)
+        for matrix in (cosines(first, second), cosines(second, first))
     )
     middle = torch.logaddexp(one, other) - log(2)
     both = (F.kl_div(middle, lists, log_target=True, reduction="batchmean") for lists in (one, other))
@@ -38,8 +39,8 @@ def list_net(
     check_above_zero("temperature", temperature)
     check_above_zero("teacher_temperature", teacher_temperature)
     _check_lists(similarities, teacher)
-    ours = _others(similarities / temperature).log_softmax(1)
-    theirs = _others(teacher / teacher_temperature).softmax(1)
+    ours = without_diagonal(similarities / temperature).log_softmax(1)
+    theirs = without_diagonal(teacher / teacher_temperature).softmax(1)
     return -(theirs * ours).sum(1).mean()
 
 
@@ -47,8 +48,8 @@ def list_mle(similarities: Tensor, teacher: Tensor, *, temperature: float = 0.05
     """ListMLE, RankCSE eq. 9: how unlikely the teacher's order is by our cosines. (n, n) cosines twice -> scalar"""
     check_above_zero("temperature", temperature)
     _check_lists(similarities, teacher)
-    order = _others(teacher).argsort(dim=1, descending=True, stable=True)
-    sorted_by_teacher = _others(similarities / temperature).gather(1, order)
+    order = without_diagonal(teacher).argsort(dim=1, descending=True, stable=True)
+    sorted_by_teacher = without_diagonal(similarities / temperature).gather(1, order)
     remaining = sorted_by_teacher.flip(1).logcumsumexp(1).flip(1)  # of all that come no earlier
     return (remaining - sorted_by_teacher).sum(1).mean()
 
@@ -59,12 +60,6 @@ def vector_distance(vectors: Tensor, teacher: Tensor) -> Tensor:
     check_same_shape(vectors=vectors, teacher=teacher)
     apart = 1 - F.cosine_similarity(vectors.float(), teacher.float(), dim=1)
     return (apart + (vectors.float() - teacher.float()).square().sum(1)).mean()
-
-
-def _others(matrix: Tensor) -> Tensor:
-    """Every row without its diagonal entry: (n, n) -> (n, n - 1)"""
-    rows = len(matrix)
-    return matrix.flatten()[1:].view(rows - 1, rows + 1)[:, :-1].reshape(rows, rows - 1)
 
 
 def _check_lists(similarities: Tensor, teacher: Tensor) -> None:

@@ -5,7 +5,6 @@ from layerwise.report.data import ModelResults, ReportData
 from layerwise.report.page import Fact
 from layerwise.search import Gain
 
-_SIGNIFICANT = 0.05
 _VERY_SURE = 0.01
 
 
@@ -36,7 +35,7 @@ def _comparison(model: ModelResults, baseline: ModelResults, gain: Gain | None) 
         )
     ours, theirs = (results.get(LayerScores).mix_score for results in (model, baseline))
     scores = f"{ours:.1f} against {theirs:.1f} (Spearman × 100)"
-    if not _is_significant(gain):
+    if not gain.is_sure:
         return (
             f"{model.name} and {baseline.name} cannot be told apart on these pairs: {scores}, a difference of "
             f"{_signed(gain.mean)} ({_interval(gain)})."
@@ -133,10 +132,6 @@ def _space_facts(results: ModelResults) -> tuple[Fact, ...]:
         Fact("anisotropy, own mix", f"{geometry.anisotropy[-1]:.2f}", "random sentences; 0 is spread out"),
         Fact("effective rank, own mix", rank, f"of {results.subject.model.width}"),
     )
-
-
-def _is_significant(gain: Gain) -> bool:
-    return gain.p_value < _SIGNIFICANT and (gain.low > 0 or gain.high < 0)
 
 
 def _percent(share: float) -> str:

@@ -31,7 +31,7 @@ _DIGITS = 12  # similarities that agree in so many digits are equal
 @dataclass(frozen=True)
 class Metric:
     """A score by name: how it is prepared for grades on a device, whether grades must be 0 and 1, a fast way to its
-    values on many resamples, where there is one, and whether it is smooth: no threshold or rank of one pair decides.
+    values on many resamples, where there is one, and whether it is smooth: no single pair moves it much.
     """
 
     name: str

@@ -19,6 +19,7 @@ from layerwise.search.spaces import Space, membership
 from layerwise.search.table import ScoreTable
 
 Part = tuple[Rows, Rows]  # the pairs that choose, and those that report
+_SIGNIFICANT = 0.05
 _GROUPS = 200  # of pairs, at most, that the jackknife leaves out
 SPREAD = 1.1  # of the resamples of several splits, by the simulation of benchmarks/verdict.py
 
@@ -59,6 +60,11 @@ class Gain:
     low: float
     high: float
     p_value: float
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it is not 0, by the interval and by the p-value, which counts resamples a little differently."""
+        return self.p_value < _SIGNIFICANT and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True)
@@ -157,9 +163,26 @@ def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) ->
 
 
 @dataclass(frozen=True)
+class Redraws:
+    """Rows that a gain is taken on again, of all pairs: resamples, and all rows but those of each of some groups."""
+
+    size: int
+    resamples: Sequence[Rows]
+    without: Sequence[Rows]
+
+    @classmethod
+    def of(cls, size: int, *, seed: int, resamples: int, smooth: bool) -> "Redraws":
+        """Of so many pairs. Nothing is left out where scores are not smooth: the jackknife does not hold for them."""
+        random = np.random.default_rng(seed)
+        draws = [random.integers(size, size=size) for _ in range(resamples)]
+        groups = np.array_split(random.permutation(size), min(size, _GROUPS)) if smooth else []
+        return cls(size, draws, [np.setdiff1d(np.arange(size), group) for group in groups])
+
+
+@dataclass(frozen=True)
 class RedrawnGain:
-    """The gain of one split's choice: on its test pairs, on those of them that each draw holds, (draws,), and without
-    those of each of some groups of pairs, (groups,) or none.
+    """The gain of one split's choice: on its test pairs, on those of them that each resample holds, (resamples,), and
+    without those of each group, (groups,).
     """
 
     estimate: float
@@ -178,35 +201,25 @@ def bootstrap_gain(
 
     All pairs are resampled, and every split's gain is taken on those of its test pairs that were drawn.
     """
-    size = len(next(iter(problems.values())))
     smooth = all(isinstance(problem, PairProblem) and problem.metric.smooth for problem in problems.values())
+    redraws = Redraws.of(len(next(iter(problems.values()))), seed=seed, resamples=resamples, smooth=smooth)
     gains = []
     for best, last, test in choices:
 
         def both(draws: Sequence[Rows], best: Choice = best, last: Choice = last) -> Scores:
             return np.stack([_scores(problems, choice, draws) for choice in (best, last)], axis=1)
 
-        gains.append(paired_gain(both, size, test, seed=seed, resamples=resamples, smooth=smooth))
+        gains.append(paired_gain(both, test, redraws))
     return mean_gain(gains)
 
 
-def paired_gain(
-    scores: Callable[[Sequence[Rows]], Scores], size: int, test: Rows, *, seed: int, resamples: int, smooth: bool
-) -> RedrawnGain:
-    """The gain of one split's choice; `scores` gives those of it and of the last layer on draws: (draws, 2).
-
-    A seed's draws are the same for all splits. Nothing is left out where the scores are not smooth: the jackknife does
-    not hold for them.
-    """
-    random = np.random.default_rng(seed)
-    draws = [random.integers(size, size=size) for _ in range(resamples)]
-    groups = np.array_split(random.permutation(size), min(size, _GROUPS)) if smooth else []
-    others = [np.setdiff1d(np.arange(size), group) for group in groups]
-    tested = np.zeros(size, dtype=bool)
+def paired_gain(scores: Callable[[Sequence[Rows]], Scores], test: Rows, redraws: Redraws) -> RedrawnGain:
+    """The gain of one split's choice; `scores` gives those of it and of the last layer on draws: (draws, 2)."""
+    tested = np.zeros(redraws.size, dtype=bool)
     tested[test] = True
-    found = scores([test, *(rows[tested[rows]] for rows in (*draws, *others))])
-    gains = found[:, 0] - found[:, 1]
-    return RedrawnGain(float(gains[0]), gains[1 : resamples + 1], gains[resamples + 1 :])
+    found = scores([test, *(rows[tested[rows]] for rows in (*redraws.resamples, *redraws.without))])
+    gains, count = found[:, 0] - found[:, 1], len(redraws.resamples)
+    return RedrawnGain(float(gains[0]), gains[1 : count + 1], gains[count + 1 :])
 
 
 def mean_gain(gains: Sequence[RedrawnGain]) -> Gain:

@@ -1,7 +1,8 @@
 """The verdict of a search: use the layers that it chose, or keep the last layer.
 
 The best of thousands of sets on a few hundred pairs is often worse than the last layer on others. So the chosen layers
-are recommended only where the whole 95 % interval of their gain, on pairs that had no part in the choice, lies above 0.
+are recommended only where the whole 95 % interval of their gain, on pairs that had no part in the choice, lies above 0
+and its p-value is below 0.05.
 `search`, `analyze`, `report`, `demo` and whatever saves a model take their answer from here.
 """
 
@@ -48,7 +49,7 @@ class Verdict:
         """Whether the chosen layers are reliably better than the baseline."""
         if self.baseline.test is not None and isnan(self.baseline.test):  # constant, so that anything else is better
             return self.chosen.test is not None and not isnan(self.chosen.test)
-        return self.gain.low > 0
+        return self.gain.is_sure and self.gain.low > 0
 
     @property
     def use(self) -> Choice:

@@ -8,14 +8,13 @@ from typing import Any
 
 from layerwise.data import TaskRows
 from layerwise.encoder import Array, Prompt
-from layerwise.errors import InputError
 from layerwise.mixes import LayerViews
 from layerwise.model import LayerModel
 from layerwise.postprocess import LAYERS, FittedOn
 from layerwise.search.layer_search import FEW_PAIRS
 from layerwise.search.run import Watch, choice_facts, chosen_model, kept_model, model_notes, unwatched
 from layerwise.search.verdict import Verdict
-from layerwise.search.view_cost import Prices, prices_of
+from layerwise.search.view_cost import prices_of
 from layerwise.search.view_search import ViewSearch
 
 CENTRES = "means of views"  # as `what` of a record: the text that they were fitted on
@@ -182,7 +181,8 @@ def search_views(
     began, prompt = time.perf_counter(), model.prompt()
     encode = TimedViews(model, prompt, show_progress_bar)
     own, *_ = model.mix.poolings
-    prices = prices_for(search, model, own, pairs.left)
+    search.check_width(model.encoder.width)
+    prices = prices_of(model.encoder, [*search.poolings, own], pairs.left)
     with watch("Searching", None) as progress:
         search.progress = progress
         search.fit(encode, pairs.left, pairs.right, pairs.labels, prices=prices, own=own, corpus=corpus)
@@ -190,14 +190,6 @@ def search_views(
     seconds = encode.seconds_since(began)
     record = FittedOn.of(corpus, source=corpus_name, what=CENTRES) if corpus is not None else None
     return ViewResult(model, pairs, search, record, seconds, prompt, model_notes(model, search))
-
-
-def prices_for(search: ViewSearch, model: LayerModel, own: str, texts: Sequence[str]) -> Prices:
-    """What a search's passes cost; refuses more components than the model's views have, before texts are encoded."""
-    width, most = model.encoder.width, search.most_components
-    if most is not None and most >= width:
-        raise InputError(f"less {most}: views of {width} numbers have fewer components; take away at most {width - 1}")
-    return prices_of(model.encoder, [*search.poolings, own], texts)
 
 
 def view_poolings(model: LayerModel, plain: Sequence[str], prompts: Iterable[Prompt]) -> list[str]:

@@ -23,7 +23,7 @@ from layerwise.parameters import Parameters
 from layerwise.search.choose import Choice
 from layerwise.search.metrics import FEWEST_PAIRS, BatchMetric, Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Progress, Rows, no_progress
-from layerwise.search.select import Part, Report, SplitChoice, mean_gain, paired_gain, random_splits
+from layerwise.search.select import Part, Redraws, Report, SplitChoice, mean_gain, paired_gain, random_splits
 from layerwise.search.sources import GivenSimilarities
 from layerwise.search.verdict import Verdict
 from layerwise.search.view_beam import PairViews, bagged_views, beam_search_views
@@ -170,14 +170,12 @@ class ViewSearch(Parameters):
         """What the search is worth on unseen pairs."""
         if self.dev is None and self.parts is None:
             raise InputError("All pairs chose, none are left to report: give dev (half of the pairs by default)")
-        gains = []
+        smooth, gains = self._metric.smooth, []
+        redraws = Redraws.of(len(self._gold), seed=self.seed, resamples=self.resamples, smooth=smooth)
         for choice, similarities in self._choices:
             problem = PairProblem(GivenSimilarities(torch.from_numpy(similarities)), self._gold, self._metric)
             both = partial(problem.redrawn, np.eye(2))
-            smooth = self._metric.smooth
-            gains.append(
-                paired_gain(both, len(self._gold), choice.test, seed=self.seed, resamples=self.resamples, smooth=smooth)
-            )
+            gains.append(paired_gain(both, choice.test, redraws))
         dev, test = self.parts_[0]
         results = tuple(choice.result for choice, _ in self._choices)
         return Report(results, mean_gain(gains), len(dev), len(test), self.seed)
@@ -196,6 +194,14 @@ class ViewSearch(Parameters):
     def most_components(self) -> int | None:
         """How many components are tried at most; None where nothing is taken away."""
         return max((less for less in self.less if less is not None), default=None)
+
+    def check_width(self, width: int) -> None:
+        """Refuse more components than views of so many numbers have, before texts are encoded."""
+        most = self.most_components
+        if most is not None and most >= width:
+            raise InputError(
+                f"less {most}: views of {width} numbers have fewer components; take away at most {width - 1}"
+            )
 
     @property
     def metric_name_(self) -> str:

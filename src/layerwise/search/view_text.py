@@ -18,7 +18,8 @@ from layerwise.model import LayerModel
 from layerwise.postprocess import LAYERS, FittedOn
 from layerwise.search.alike import ALIKE, alike_and_unlike
 from layerwise.search.run import Watch, chosen_model, kept_model, model_notes, unwatched
-from layerwise.search.view_run import CENTRES, TimedViews, prices_for
+from layerwise.search.view_cost import prices_of
+from layerwise.search.view_run import CENTRES, TimedViews
 from layerwise.search.view_search import ViewMix, ViewSearch
 from layerwise.texts import unique_texts
 
@@ -131,7 +132,8 @@ def search_view_text(
     began, prompt = time.perf_counter(), model.prompt()
     encode = TimedViews(model, prompt, show_progress_bar)
     own, *_ = model.mix.poolings
-    prices = prices_for(search, model, own, texts)
+    search.check_width(model.encoder.width)
+    prices = prices_of(model.encoder, [*search.poolings, own], texts)
     searches: dict[str, ViewSearch] = {}
     with watch("Searching", None) as progress:
         for criterion in criteria:
