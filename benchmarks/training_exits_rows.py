@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from measure import machine
+from training_less import less_components
 
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 SENTENCES = 200_000
@@ -33,23 +34,24 @@ STEPS = ("train.steps=4000", "train.epochs=20", "dev.every=250")
 
 @dataclass(frozen=True)
 class Row:
-    """A recipe, values put into it, its encoder and teacher; `exits` (layer, width) are scored too, 0 is full width."""
+    """A recipe, values put into it, its encoder and teachers; `exits` (layer, width) are scored too, 0: full width."""
 
     recipe: str
     sets: tuple[str, ...] = ()
     encoder: str = WIKI
-    teacher: str = ""
+    teachers: tuple[str, ...] = ()
     exits: tuple[tuple[int, int], ...] = ()
 
 
 def student(blocks: str, teacher: str = MINILM, *sets: str) -> Row:
     """A student of some blocks that learns a teacher's vectors."""
-    return Row("small-prompt-distil", (f"model.blocks={blocks}", *STEPS, *sets), teacher=teacher)
+    return Row("small-prompt-distil", (f"model.blocks={blocks}", *STEPS, *sets), teachers=(teacher,))
 
 
 PLACES = tuple((layer, width) for layer in (3, 6, 9, 12) for width in (0, 192, 96))
 SMOL = "SmolLM2-135M-Instruct"
-OWN_VIEWS = "SmolLM2-135M-Instruct-views"  # its best set of views by dev, made where it is missing
+OWN_VIEWS, OWN_LESS = f"{SMOL}-views", f"{SMOL}-views-less"  # its best sets of views by dev, made where missing
+OWN_COLUMNS = {OWN_VIEWS: ("mean, A", 0), OWN_LESS: ("8, B", 8)}  # of the table of views, and components taken away
 OWN_MIX, OWN_TEXTS = "views-dev-SmolLM2-135M-Instruct.json", 3000  # the mix, and sentences whose mean is taken away
 TRAINED = "mask-trained"  # the model of the row `mask` of training_views.py, put into --models by this name
 
@@ -64,7 +66,7 @@ def alone(layer: int, width: int) -> Row:
 def alone_taught(layer: int, width: int) -> Row:
     """A student for one exit: the first blocks and a head of that width, taught as all exits together are."""
     sets = (f'model.blocks="1-{layer}"', *HEAD, f"model.width={width or 384}")
-    return Row("small-prompt-distil", (*sets, *TAUGHT), teacher=MPNET)
+    return Row("small-prompt-distil", (*sets, *TAUGHT), teachers=(MPNET,))
 
 
 LONGER = ("dev.every=125", "train.steps=1500", "train.epochs=4")
@@ -88,9 +90,12 @@ ROWS = {
     "distil-3-mpnet-head": student("3", MPNET, *HEAD, "model.width=768"),
     "exits": Row("small-prompt-exits", LONGER, exits=PLACES),
     "exits-taught": Row(
-        "small-prompt-exits-distil", (*STEPS, "data.max_length=32"), encoder=TRAINED, teacher=TRAINED, exits=PLACES
+        "small-prompt-exits-distil", (*STEPS, "data.max_length=32"), encoder=TRAINED, teachers=(TRAINED,), exits=PLACES
     ),
-    "exits-mpnet": Row("small-prompt-exits-distil", TAUGHT, teacher=MPNET, exits=PLACES),
+    "exits-mpnet": Row("small-prompt-exits-distil", TAUGHT, teachers=(MPNET,), exits=PLACES),
+    "exits-mpnet-longer": Row(
+        "small-prompt-exits-distil", (*TAUGHT, "train.steps=6000"), teachers=(MPNET,), exits=PLACES
+    ),
     "exits-no-teacher": Row("small-prompt-exits", (*LONGER, "objective.exits.teacher=0"), exits=PLACES),
     "uncut": Row("small-prompt-simcse", LONGER, exits=PLACES),  # cut without training for it
     **{f"alone-{layer}x{width}": alone(layer, width) for layer, width in PLACES},
@@ -98,13 +103,19 @@ ROWS = {
     "smollm": Row("smollm-simcse", LONGER, encoder=SMOL),
     "smollm-lora": Row("smollm-simcse-lora", LONGER, encoder=SMOL),
     "smollm-situation": Row("smollm-simcse", (*LONGER, 'model.pooler="26 @ last in situation"'), encoder=SMOL),
-    "smollm-views": Row("smollm-distil", (*OWN, ECHO), encoder=SMOL, teacher=OWN_VIEWS),
-    "smollm-views-situation": Row("smollm-distil", OWN, encoder=SMOL, teacher=OWN_VIEWS),
+    "smollm-views": Row("smollm-distil", (*OWN, ECHO), encoder=SMOL, teachers=(OWN_VIEWS,)),
+    "smollm-views-situation": Row("smollm-distil", OWN, encoder=SMOL, teachers=(OWN_VIEWS,)),
     "smollm-views-slow": Row(
-        "smollm-distil", (*OWN, "train.steps=1500", "train.learning_rate=3e-5"), encoder=SMOL, teacher=OWN_VIEWS
+        "smollm-distil", (*OWN, "train.steps=1500", "train.learning_rate=3e-5"), encoder=SMOL, teachers=(OWN_VIEWS,)
     ),
     "smollm-views-lora": Row(
-        "smollm-distil", (*OWN, ECHO, "model.lora=16", "train.learning_rate=5e-4"), encoder=SMOL, teacher=OWN_VIEWS
+        "smollm-distil", (*OWN, ECHO, "model.lora=16", "train.learning_rate=5e-4"), encoder=SMOL, teachers=(OWN_VIEWS,)
+    ),
+    "smollm-two-sets": Row(
+        "smollm-distil",
+        (*OWN, "train.steps=1500", "data.clauses=true", "data.limit=120000"),
+        encoder=SMOL,
+        teachers=(OWN_VIEWS, OWN_LESS),
     ),
     "smollm-mean-both-ways": Row(
         "smollm-simcse", (*LONGER, 'model.pooler="last @ mean"', 'model.attention="bidirectional"'), encoder=SMOL
@@ -151,26 +162,26 @@ def model_path(name: str, models: Path | None) -> str:
     sys.exit(f"{name} is in none of --models, LAYERWISE_SHARED/models and LAYERWISE_MODELS")
 
 
-def make_own_views(options: argparse.Namespace) -> None:
-    """Save SmolLM2 with the set of views that STS-B dev chose, less their means over some of the training text."""
+def make_own_views(name: str, options: argparse.Namespace) -> None:
+    """Save SmolLM2 with a set of views that STS-B dev chose, less what of them is of some of the training text."""
     import torch
 
     from layerwise import LayerModel
     from layerwise.mixes import Centres, fit_centres, parse_mix
     from layerwise.postprocess import FittedOn
 
-    folder = options.models / OWN_VIEWS
+    folder, (column, less) = options.models / name, OWN_COLUMNS[name]
     if folder.is_dir():
         return
     model = LayerModel.load(model_path(SMOL, options.models))
     chosen = json.loads((Path(__file__).parent / "results" / OWN_MIX).read_text(encoding="utf-8"))
-    mix = parse_mix(chosen["dev"]["mean, A"]["stsb"]["mix"]).resolve(model.encoder.depth)
+    mix = parse_mix(chosen["dev"][column]["stsb"]["mix"]).resolve(model.encoder.depth)
     with (options.folder / "wiki.txt").open(encoding="utf-8") as lines:
         texts = [line.strip() for line, _ in zip(lines, range(OWN_TEXTS), strict=False)]
     fitted = []
     for pooling, layers in mix.needs.items():
         views = model.encoder.encode_layers(texts, pooling=pooling, layers=list(layers))
-        fitted.append(fit_centres(torch.from_numpy(views).float(), 0))
+        fitted.append(fit_centres(torch.from_numpy(views).float(), less))
     means, directions = (torch.cat([getattr(one, name) for one in fitted]) for name in ("means", "directions"))
     mix = mix.with_centres(Centres(means, directions))
     model.replaced(mix=mix, fitted_on=(FittedOn.of(texts, source="wiki1m"),)).save(folder)
@@ -183,8 +194,9 @@ def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
     from layerwise.train import ContrastiveJob, load_recipe, train
 
     row, folder = ROWS[name], options.folder
-    if row.teacher == OWN_VIEWS:
-        make_own_views(options)
+    for teacher in row.teachers:
+        if teacher in OWN_COLUMNS:
+            make_own_views(teacher, options)
     files = json.dumps([str(folder / "wiki.txt")])
     sets = [
         f"data.files={files}",
@@ -192,8 +204,9 @@ def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
         f"dev.task={json.dumps(str(folder / 'dev.toml'))}",
         *row.sets,
     ]
-    if row.teacher:
-        sets.append(f"objective.distil.teacher={json.dumps(model_path(row.teacher, options.models))}")
+    if row.teachers:
+        paths = [model_path(teacher, options.models) for teacher in row.teachers]
+        sets.append(f"objective.distil.teacher={json.dumps(paths if len(paths) > 1 else paths[0])}")
     sets += [f"train.steps={options.steps}"] * bool(options.steps) + options.sets
     job = ContrastiveJob(load_recipe(row.recipe, sets), encoder=model_path(row.encoder, options.models))
     began = time.perf_counter()
@@ -207,6 +220,11 @@ def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
         result["memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
     if not options.dev_only:
         result["test"] = scores(trained.model, folder)
+        if row.encoder == SMOL:
+            with (folder / "wiki.txt").open(encoding="utf-8") as lines:
+                texts = [line.strip() for line, _ in zip(lines, range(OWN_TEXTS), strict=False)]
+            less, facts = less_components(trained.model, texts, folder / "dev.toml", source="wiki1m")
+            result["less"] = facts | {"test": scores(less, folder)}
         for layer, width in row.exits:
             result.setdefault("exits", {})[f"{layer}x{width}"] = scores(
                 trained.model.at_exit(layer, width or None), folder

@@ -19,6 +19,7 @@ of Wikipedia sentences, as dev chose (less).
 import argparse
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -26,22 +27,23 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import compress
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
 from measure import machine, write_runs
+from training_less import less_components
 from training_views_rows import (
     CLAUSES,
     GROUPS,
     LESS,
     MINILM,
+    MIXED,
     NEEDED,
     PAIRS,
     ROWS,
-    SENTENCES,
     TRIPLES,
     WIKIPEDIA,
     Row,
@@ -52,7 +54,7 @@ SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 OUTSIDE = ("twitter-url", "semrel-eng", "biosses")
 STUDENT = "wiki-mlm-12x384"
 CAPTIONS = 60_000  # pairs of captions of one picture
-COMPONENTS, FITTED = (0, 1, 2, 4, 8, 16), 20_000  # that are taken away, and sentences that they are of
+FITTED = 20_000  # sentences that first components are of
 
 
 class TimeLimitError(Exception):
@@ -124,7 +126,7 @@ def prepare(options: argparse.Namespace) -> None:
         lines = (json.dumps(row) if isinstance(row, dict) else row for row in rows)
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         facts[name] = _counted(name, len(rows), compress(sentences, every.seen(sentences)), seen)
-    for name in (CLAUSES, SENTENCES):
+    for name in (CLAUSES, MIXED):
         derived(folder, name)
         lines = (folder / name).read_text(encoding="utf-8").splitlines()
         facts[name] = _counted(name, len(lines), compress(lines, every.seen(lines)), seen)
@@ -167,7 +169,11 @@ def _pairs(train: Path) -> list[dict[str, Any]]:
 
 
 def derived(folder: Path, name: str) -> None:
-    """Texts made of the others: sentences of Wikipedia each with its clauses, and those of triples and pairs."""
+    """Texts made of the others, without sentences of the test pairs.
+
+    `clauses.txt`: sentences of Wikipedia, each with its clauses; `mixed.txt`: those of triples and pairs, and as many
+    of `clauses.txt`, in random order.
+    """
     from layerwise.postprocess import FittedOn
     from layerwise.train.contrastive.clauses import clauses
 
@@ -184,10 +190,12 @@ def derived(folder: Path, name: str) -> None:
             return
         if name == CLAUSES:
             texts = list(dict.fromkeys(text for line in lines(WIKIPEDIA) for text in (line, *clauses(line))))
-            tested = FittedOn.of(list(sentences(*(f"{name}.jsonl" for name in (*SETS, *OUTSIDE)))), source="tests")
-            texts = list(compress(texts, ~tested.seen(texts)))
         else:
             texts = list(dict.fromkeys(sentences(TRIPLES, PAIRS)))
+            texts += random.Random(0).sample(list(lines(CLAUSES)), len(texts))
+            random.Random(0).shuffle(texts)
+        tested = FittedOn.of(list(sentences(*(f"{name}.jsonl" for name in (*SETS, *OUTSIDE)))), source="tests")
+        texts = list(compress(texts, ~tested.seen(texts)))
         part.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
         part.replace(folder / name)
 
@@ -299,26 +307,10 @@ class Bench:
         return str(folder)
 
     def _less(self, model: Any) -> tuple[Any, dict[str, Any]]:
-        """The model without its first components, as many as dev chose, and the scores of dev by their number."""
-        from itertools import islice
-
-        from layerwise.data import find_tasks
-        from layerwise.evaluate import LayerSubject, evaluate
-        from layerwise.postprocess import FittedOn, RemoveComponents
-
+        """The model without its first components of Wikipedia, as many as dev chose, and the scores of dev."""
         with (self.folder / WIKIPEDIA).open(encoding="utf-8") as lines:
             texts = [line.strip() for line in islice(lines, FITTED)]
-        embeddings, fitted_on = model.encode(texts), FittedOn.of(texts, source=WIKIPEDIA)
-        models = {0: model} | {
-            count: model.with_postprocess(RemoveComponents(count).fit(embeddings, fitted_on=fitted_on))
-            for count in COMPONENTS
-            if count
-        }
-        tasks = find_tasks([str(self.folder / DEV)])
-        dev = {count: evaluate(LayerSubject(one, cache=False), tasks).runs[0].results for count, one in models.items()}
-        by_count = {count: results["stsb-dev"].score for count, results in dev.items()}
-        best = max(by_count, key=by_count.__getitem__)
-        return models[best], {"components": best, "dev": by_count}
+        return less_components(model, texts, self.folder / DEV, source=WIKIPEDIA)
 
     def _trained(self, name: str, seed: int) -> dict[str, Any]:
         row, folder = ROWS[name], self.kept / f"{name}-{seed}"
@@ -354,9 +346,9 @@ class Bench:
         from layerwise.train import ContrastiveJob, load_recipe, train
 
         row = ROWS[name]
-        if row.text in (CLAUSES, SENTENCES):
+        if row.text in (CLAUSES, MIXED):
             derived(self.folder, row.text)
-        teachers = [self._model(teacher, seed) for teacher in row.teachers]
+        teachers = [self._model(teacher, other) for teacher in row.teachers for other in row.seeds or (seed,)]
         named = json.dumps(teachers if len(teachers) > 1 else teachers[0]) if teachers else ""
         sets = [*row.sets, *([f"objective.distil.teacher={named}"] if named else [])]
         recipe = load_recipe(row.recipe, [*sets, f'data.files=["{(self.folder / row.text).resolve()}"]', *self._put_in])

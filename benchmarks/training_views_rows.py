@@ -8,7 +8,7 @@ row may begin from the weights that another row reached, and may learn from a mo
 from dataclasses import dataclass
 
 WIKIPEDIA, TRIPLES, PAIRS = "wikipedia.txt", "nli.jsonl", "pairs.jsonl"
-CLAUSES, SENTENCES = "clauses.txt", "sentences.txt"  # Wikipedia with its clauses; the sentences of triples and pairs
+CLAUSES, MIXED = "clauses.txt", "mixed.txt"  # Wikipedia with its clauses; as many with sentences of triples and pairs
 MINILM, MPNET = "all-MiniLM-L6-v2", "all-mpnet-base-v2"
 LESS = " less"  # of a teacher: without its first components
 
@@ -24,6 +24,7 @@ class Row:
         text: The training text, a file of the prepared folder.
         start: The row whose trained encoder it begins from; "": the pretrained one.
         teachers: Models, or rows, that the objective `distil` learns from.
+        seeds: Of the teachers that are rows, all of them; (): the row's own seed.
         labels: Whether labels were used, here or by a teacher: "no", "triples", "teacher".
     """
 
@@ -33,6 +34,7 @@ class Row:
     text: str = WIKIPEDIA
     start: str = ""
     teachers: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
     labels: str = "no"
 
 
@@ -55,6 +57,7 @@ _LONG = ("data.limit=800000", "train.steps=10000", "train.epochs=20", "train.bet
 _ROTATED = ('objective.distil.projection="rotation"',)
 _DROPOUT = ("model.dropout=0.1", "train.warmup=0")
 _ENSEMBLE = ("train.steps=2000", "dev.every=250", "data.limit=500000", "data.max_length=32")  # as its teachers
+_SEEDS = (0, 1, 2)
 
 
 def _simcse(label: str, *sets: str, **options: str | tuple[str, ...]) -> Row:
@@ -75,11 +78,18 @@ def _both(label: str, *sets: str) -> Row:
 
 
 def _ensemble(
-    label: str, start: str, *teachers: str, labels: str, text: str = WIKIPEDIA, sets: tuple[str, ...] = ()
+    label: str,
+    start: str,
+    *teachers: str,
+    labels: str,
+    text: str = CLAUSES,
+    sets: tuple[str, ...] = _ROTATED,
+    seeds: tuple[int, ...] = (),
 ) -> Row:
     """A row taught by several rows, none of which has seen more than it."""
     less = tuple(name + LESS for name in teachers)
-    return Row(label, "small-prompt-distil", (*_ENSEMBLE, *sets), text, start=start, teachers=less, labels=labels)
+    sets = (*_ENSEMBLE, *sets)
+    return Row(label, "small-prompt-distil", sets, text, start=start, teachers=less, seeds=seeds, labels=labels)
 
 
 WITHOUT_LABELS = {
@@ -143,6 +153,11 @@ WITH_LABELS = {
         "mask, NLI triples, begun from the student of four", "small-sup", (*_MASKED, "train.learning_rate=1e-4"),
         TRIPLES, start="ensemble-rotated", labels="triples",
     ),
+    "nli-ensemble-long": Row(
+        "mask, NLI triples, begun from the student of four, 6 epochs", "small-sup",
+        (*_MASKED, "train.learning_rate=1e-4", "train.steps=1300", "train.epochs=6"), TRIPLES, start="ensemble-rotated",
+        labels="triples",
+    ),
     "pairs-ensemble": Row(
         "mask, pairs of NLI, Quora and captions, begun from the student of four", "small-sup-eq6",
         (*_MASKED, "train.steps=1500", "train.learning_rate=1e-4"), PAIRS, start="ensemble-rotated", labels="pairs",
@@ -177,6 +192,7 @@ TAUGHT = {
     ),
     "distil-two-clauses": _both("", *_LONG),
     "distil-two-6-clauses": _both("6 blocks, ", "model.blocks=6", *_LONG),
+    "distil-two-6-longer": _both("6 blocks, 15,000 steps, ", "model.blocks=6", *_LONG, "train.steps=15000"),
     "distil-two": _distil("mask, taught by both", "data.limit=800000", teachers=(MINILM, MPNET)),
     "distil-minilm-dropout": _distil("mask, with dropout and no warm-up, taught by all-MiniLM-L6-v2", *_DROPOUT),
     "distil-minilm-warm": _distil("mask, with dropout, taught by all-MiniLM-L6-v2", "model.dropout=0.1"),
@@ -202,19 +218,27 @@ COMBINED = {  # chosen on STS-B dev alone; weights and settings that the rows ab
 ENSEMBLES = {
     "ensemble": _ensemble(
         "mask, taught by four such models without labels", "mask", "mask", "sg", "whitening", "two-templates",
-        labels="no",
+        labels="no", text=WIKIPEDIA, sets=(),
     ),
     "ensemble-clauses": _ensemble(
         "mask, taught by four such models without labels, on sentences and clauses", "mask", "mask", "sg", "whitening",
-        "mask-clauses", labels="no", text=CLAUSES,
+        "mask-clauses", labels="no", sets=(),
     ),
     "ensemble-rotated": _ensemble(
         "mask, taught by four such models without labels, on sentences and clauses, rotated", "mask", "mask", "sg",
-        "whitening", "mask-clauses", labels="no", text=CLAUSES, sets=_ROTATED,
+        "whitening", "mask-clauses", labels="no",
+    ),
+    "ensemble-again": _ensemble(
+        "mask, taught by three such students of four", "ensemble-rotated", "ensemble-rotated", labels="no",
+        seeds=_SEEDS,
     ),
     "ensemble-nli": _ensemble(
-        "mask, taught by three models of NLI triples, rotated", "nli-ensemble", "nli-ensemble", "nli-mask",
-        "pairs-nli-ensemble", labels="triples", text=SENTENCES, sets=_ROTATED,
+        "mask, taught by six models of NLI triples, on their text and Wikipedia, rotated", "nli-ensemble",
+        "nli-ensemble", "nli-mask", labels="triples", text=MIXED, seeds=_SEEDS,
+    ),
+    "ensemble-pairs": _ensemble(
+        "mask, taught by six models of NLI triples, of pairs before, on their text and Wikipedia, rotated",
+        "pairs-nli-ensemble", "nli-ensemble", "pairs-nli-ensemble", labels="triples", text=MIXED, seeds=_SEEDS,
     ),
 }  # fmt: skip
 TEMPERATURES, WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2), (48, 96, 192, 384)

@@ -6,7 +6,7 @@ import torch
 from layerwise.train import MultitaskJob
 from layerwise.train.contrastive.decoders import attend_both_ways
 from layerwise.train.contrastive.student import BATCH, build_student
-from layerwise.train.loop.graphs import STEP, GraphedEncode
+from layerwise.train.loop.graphs import STEP, GraphedEncode, GraphedForward
 from support import multitasking
 from support.graph_capture import CaptureCheck
 from support.task_batches import all_tasks
@@ -159,6 +159,39 @@ def test_what_no_graph_holds_is_seen():
         with CaptureCheck() as check:
             make()
         assert check.refused
+
+
+QUEUED = recipe(term("info-nce", queue=16), model={"dropout": 0.0, "pooler": "last @ mask in means"}, columns=2)
+
+
+def test_nor_does_the_copy_of_the_encoder_that_fills_a_queue(folder, monkeypatch):
+    queue = build_student(QUEUED, encoder_of(folder), seed=0).terms["info-nce"].queue
+    batch = batch_of(8, 8, places=(0, 7, 5))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with CaptureCheck() as check, torch.no_grad():
+        queue.run_pass(batch["input_ids"], batch["attention_mask"], batch["places"])
+    assert check.refused == []
+
+
+def test_without_a_gpu_a_function_runs_as_it_is():
+    run = GraphedForward(lambda one, other: one + other)
+    assert torch.equal(run(torch.ones(2), torch.ones(2)), torch.full((2,), 2.0))
+    assert not run._graphs
+
+
+@needs_gpu
+def test_a_queue_is_the_same_by_graphs(folder):
+    queues = []
+    for graphed in (False, True):
+        student = build_student(QUEUED, encoder_of(folder, device="cuda"), seed=0).train()
+        if graphed:
+            student.terms["info-nce"].use_graphs()
+        for length in (8, 16, 8):
+            student(batch_of(8, length, device="cuda", places=(0, length - 1, 5)))
+        queues.append(student.terms["info-nce"].queue)
+    plain, graphed = queues
+    assert len(graphed.embed._graphs) == 2
+    torch.testing.assert_close(graphed.vectors, plain.vectors, rtol=1e-4, atol=1e-5)
 
 
 @needs_gpu

@@ -298,5 +298,6 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         settings = self.recipe.train
         if not use_graphs(student, settings):
             return None
+        student.use_graphs()
         rows = {BATCH: settings.batch_size * columns}
         return GraphedEncode(student, rows=rows, bf16=settings.precision == "bf16")

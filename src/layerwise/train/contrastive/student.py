@@ -1,7 +1,7 @@
 """The student of contrastive training: encoder, pooler, head and loss terms; one forward pass a step."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +71,11 @@ class Student(BaseStudent):
             embeddings = self.head(self.pooler.combine_poolings(self._pooler_views(views)))
         encoded = {"embeddings": embeddings, "views": views}
         return {name: encoded[name] for name in self.encoded_names}
+
+    def use_graphs(self) -> None:
+        """Have terms run what they encode themselves by CUDA graphs."""
+        for term in self.terms.values():
+            cast("Term", term).use_graphs()
 
     def loss(self, encoded: Mapping[str, Encoded], batch: Mapping[str, Any]) -> dict[str, Any]:
         """The weighted sum of the terms; `batch` has tokens and mask, `rows` (b,) and, if terms need them, `frozen`."""

@@ -6,7 +6,7 @@ reads the generator's state at every replay.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 STEP = 8  # lengths are padded to a multiple of this, so that there are few shapes
 _WARM_UPS = 3
 Parts = tuple[str, ...]
+Inputs = tuple[Tensor, ...]
 
 
 def use_graphs(student: BaseStudent, settings: OptimiserSettings) -> bool:
@@ -94,12 +95,64 @@ class GraphedEncode:
                     allow_unused_input=True,
                     pool=self._pools[parts],
                 )
-        except RuntimeError as error:  # a model whose control flow depends on values cannot be recorded
-            log.warning("no CUDA graphs for this encoder (%s); training continues without", str(error).splitlines()[0])
+        except RuntimeError as error:
+            _warn(error)
             return False
         finally:
             torch.cuda.set_rng_state(state, tokens.device)
         return True
+
+
+class GraphedForward:
+    """A function of tensors, without gradients, by CUDA graphs: one for each shape, recorded on first use.
+
+    It runs under the caller's autocast, and as it is wherever its inputs are not on a GPU or recording has failed.
+    """
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        self.function = function
+        self._graphs: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, Inputs, Tensor]] = {}
+        self._pool: Any = None
+        self._works = True
+
+    @torch.no_grad()
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """What the function gives."""
+        shapes = tuple(tensor.shape for tensor in inputs)
+        if self._works and inputs[0].is_cuda and shapes not in self._graphs:
+            self._works = self._record(shapes, inputs)
+        if shapes not in self._graphs:
+            return self.function(*inputs)
+        graph, places, found = self._graphs[shapes]
+        for place, tensor in zip(places, inputs, strict=True):
+            place.copy_(tensor)
+        graph.replay()
+        return found.clone()
+
+    def _record(self, shapes: tuple[torch.Size, ...], inputs: Inputs) -> bool:
+        device, places = inputs[0].device, tuple(tensor.clone() for tensor in inputs)
+        graph, self._pool = torch.cuda.CUDAGraph(), self._pool or torch.cuda.graph_pool_handle()
+        enabled, dtype = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
+        beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        beside.wait_stream(torch.cuda.current_stream(device))
+        try:
+            with torch.autocast(device.type, dtype, enabled=enabled, cache_enabled=False):
+                with torch.cuda.stream(beside):
+                    for _ in range(_WARM_UPS):
+                        self.function(*places)
+                torch.cuda.current_stream(device).wait_stream(beside)
+                with torch.cuda.graph(graph, pool=self._pool):
+                    found = self.function(*places)
+        except RuntimeError as error:
+            _warn(error)
+            return False
+        self._graphs[shapes] = graph, places, found
+        return True
+
+
+def _warn(error: RuntimeError) -> None:
+    """A model whose control flow depends on values cannot be recorded."""
+    log.warning("no CUDA graphs for this encoder (%s); training continues without", str(error).splitlines()[0])
 
 
 class _Pass(nn.Module):

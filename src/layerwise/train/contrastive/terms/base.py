@@ -91,6 +91,9 @@ class Term(nn.Module, ABC):
     def forward(self, step: Step) -> Tensor:
         """The term's value, a scalar, without its weight."""
 
+    def use_graphs(self) -> None:
+        """Run what the term encodes itself by CUDA graphs. Most encode nothing."""
+
 
 class TermSettings(Settings, ABC):
     """The settings of a term: a recipe's [[objective]] table.

@@ -1,5 +1,6 @@
 """Contrast between sentences: InfoNCE as in SimCSE and LayerAttPooler, NT-Xent as in SG-BERT's baselines."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -12,6 +13,7 @@ from layerwise.errors import InputError
 from layerwise.mixes import LayerAttention
 from layerwise.objectives import empty_places, enqueue, gather_rows, info_nce, momentum_update, nt_xent
 from layerwise.train.contrastive.terms.base import TERMS, Step, Term, TermContext, TermSettings
+from layerwise.train.loop.graphs import GraphedForward
 from layerwise.train.loop.settings import Positive
 
 
@@ -83,6 +85,11 @@ class InfoNce(Term):
             queue.add(step)
         return loss
 
+    def use_graphs(self) -> None:
+        """The queue's copy of the encoder runs by CUDA graphs."""
+        if self.queue is not None:
+            self.queue.embed = GraphedForward(self.queue.run_pass)
+
 
 class MomentumQueue(nn.Module):
     """Embeddings of the latest sentences by a slow copy of encoder, pooler and head.
@@ -111,6 +118,7 @@ class MomentumQueue(nn.Module):
         self.head = deepcopy(context.head)
         self.requires_grad_(False).train(False)
         self.reader = layer_reader(self.copies[0])
+        self.embed: Callable[..., Tensor] = self.run_pass
 
     def train(self, mode: bool = True) -> Self:  # noqa: ARG002
         """Always in evaluation mode: the copy has no dropout."""
@@ -123,15 +131,18 @@ class MomentumQueue(nn.Module):
         momentum_update(slow, [p for module in self._trained for p in module.parameters()], momentum=self.momentum)
         for mine, theirs in zip(self.head.buffers(), self._trained[-1].buffers(), strict=True):  # of batch norm
             mine.copy_(theirs)
-        tokens, mask = step.local.tokens[0], step.local.mask[0]
-        places = None if step.local.places is None else step.local.places[0, :, :3]
+        places = () if step.local.places is None else (step.local.places[0, :, :3],)
+        enqueue(self.vectors, self.count, gather_rows(self.embed(step.local.tokens[0], step.local.mask[0], *places)))
+
+    def run_pass(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> Tensor:
+        """The copy's embeddings of texts."""
         views = read_views(self.reader, tokens, mask, self.layers, self.poolings, places)
         (denoiser,) = self._denoiser
         if denoiser is not None:  # the first column stands in the first prompt
             views = denoiser(views, self.reader, mask, self.layers, self.poolings)
         with torch.autocast(views.device.type, enabled=False):
             embeddings: Tensor = self.head(self.pooler.combine_poolings(views))
-        enqueue(self.vectors, self.count, gather_rows(embeddings))
+        return embeddings
 
 
 def _trained_modules(encoder: LayerEncoder, pooler: object, head: nn.Module) -> tuple[nn.Module, ...]:
