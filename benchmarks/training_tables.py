@@ -122,7 +122,7 @@ def printed_table() -> str:
 
 EXITS = {  # row -> what it is, and the recipe
     "exits": ("by contrast, from the pretrained encoder", "small-prompt-exits"),
-    "exits-mpnet": ("taught by all-mpnet-base-v2", "small-prompt-exits-distil"),
+    "exits-mpnet-longer": ("taught by all-mpnet-base-v2", "small-prompt-exits-distil"),
 }
 WIDTHS = {"full": 0, "half": 192, "quarter": 96}
 
@@ -142,8 +142,8 @@ def exits_table() -> str:
     )
     note = (
         f"One model for all twelve exits, seed 0, average of the seven STS sets ({trained}). In brackets: a model "
-        "trained for that exit alone by the same teacher, text and steps, where one was measured "
-        "(`results/training-exits.json`)."
+        f"trained for that exit alone by the same teacher and text, {runs['alone-mpnet-3x0']['training']['steps']:,} "
+        "steps each (`results/training-exits.json`)."
     )
     return table(["", *(f"{name} width" for name in WIDTHS)], lines) + f"\n{note}\n"
 
@@ -151,7 +151,7 @@ def exits_table() -> str:
 def _exit(runs: dict[str, Any], row: str, blocks: int, width: int) -> str:
     """The score of one exit, and that of a model of its own."""
     score = runs[row]["exits"][f"{blocks}x{width}"]["average"]
-    alone = runs.get(f"alone-mpnet-{blocks}x{width}") if row == "exits-mpnet" else None
+    alone = runs.get(f"alone-mpnet-{blocks}x{width}") if row == "exits-mpnet-longer" else None
     return f"{score:.1f}" + (f" ({alone['test']['average']:.1f})" if alone else "")
 
 
@@ -161,6 +161,7 @@ DECODER = {
     "smollm-views-situation": "taught its own views, last token of one prompt",
     "smollm-views-slow": "taught its own views, last token of one prompt, learning rate 3e-5",
     "smollm-views-lora": "taught its own views, echo prompt, LoRA",
+    "smollm-two-sets": "taught two sets of its own views on sentences and clauses, last token of one prompt",
 }
 
 
