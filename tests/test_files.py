@@ -144,6 +144,21 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path):
     assert names_in(tmp_path) == ["model", "second"]
 
 
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
+def test_a_folder_s_files_are_for_those_who_may_read_the_folder(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        with atomic_folder(tmp_path / "model") as building:
+            (building / "inner").mkdir(parents=True)
+            for name in ("model.safetensors", "inner/config.json"):
+                (building / name).write_bytes(b"0")
+                (building / name).chmod(0o600)
+    finally:
+        os.umask(before)
+    files = [file for file in (tmp_path / "model").rglob("*") if file.is_file()]
+    assert [file.stat().st_mode & 0o777 for file in files] == [mode, mode]
+
+
 def test_json_files_say_what_is_wrong_and_what_to_do(tmp_path):
     path = tmp_path / "facts.json"
     write_json(path, {"score": NAN, "texts": ["ä", "\ud800"]})

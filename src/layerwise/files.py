@@ -74,6 +74,7 @@ def atomic_folder(
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as beside:
             new, old = Path(beside) / "new", Path(beside) / "old"
             yield new
+            _share(new)
             if target.exists():
                 target.rename(old)
             try:
@@ -84,6 +85,14 @@ def atomic_folder(
                 raise
     except OSError as reason:
         raise error(f"{target}: cannot be written: {reason.strerror or reason}; {remedy}") from reason
+
+
+def _share(folder: Path) -> None:
+    """Let those read a folder's files who may read the folder; safetensors gives weights to their owner alone."""
+    mode = folder.stat().st_mode & 0o666
+    for file in folder.rglob("*"):
+        if file.is_file() and not file.is_symlink():
+            file.chmod(mode)
 
 
 def check_writable(path: str | os.PathLike[str] | StorePath) -> None:

@@ -215,6 +215,7 @@ MISTAKES = {
     "{bert} --pairs {files}/plain.csv --score grade": ("grade", "name the columns by --left, --right and --score"),
     "{bert} --pairs stbs": ("Unknown task 'stbs'. Did you mean 'stsb'?",),
     "{bert} --pairs {files}/none.csv": ("none.csv: no such file",),
+    "{bert} --pairs {files}/graded.csv --split dev": ("graded.csv: --split is for tasks", "leave it out"),
     "{bert} --measure attention": ("has no attention over layers",),
     "{bert} --measure tokens --layers 1,x": ("--layers '1,x': give layer numbers with commas between",),
     "{bert} --measure tokens --layers 9": ("There is no layer 9",),

@@ -164,6 +164,7 @@ MISTAKES = {
     "file as folder": (["-o", "{files}/one.csv/r.html"], "one.csv is a file, not a folder; give another path"),
     "no file": (["--pairs", "{tmp}/no.csv"], "no.csv"),
     "no task": (["--pairs", "stsc"], "stsc"),
+    "split of a file": (["--pairs", "{files}/graded.csv", "--split", "dev"], "graded.csv: --split is for tasks"),
     "no column": (["--pairs", "{files}/graded.csv", "--left", "texts"], "name the columns by --left, --right"),
     "no score column": (["--pairs", "{files}/graded.csv", "--score", "points"], "points"),
     "one pair": (["--pairs", "{files}/one.csv"], "a correlation needs different"),

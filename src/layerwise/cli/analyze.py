@@ -72,7 +72,7 @@ def analyze(
     score: ScoreColumn = None,
     encoding: Encoding = None,
     delimiter: Delimiter = None,
-    split: TaskSplit = "test",
+    split: TaskSplit = None,
     limit: MostPairs = 1000,
     seed: DrawSeed = 0,
     pooling: Annotated[
@@ -119,7 +119,7 @@ def analyze(
     check_known(method, ("pca", "tsne"), "method")
     if pooling is not None:
         check_known(pooling, ("cls", "mean", "max"), "token pooling")
-    check_split(split, data)
+    check_split(split, data, pairs)
     if seed < 0:
         raise InputError(f"--seed {seed} is not possible; give 0 or more")
     if pairs is not None:
@@ -138,7 +138,7 @@ def analyze(
     facts: dict[str, Any] = {}
     if model is not None and on_models:
         options = {"seed": seed, "sentence": sentence, "layers": _numbers(layers), "pooling": pooling, "method": method}
-        named = {"score": score, "split": split, "data": data, "encoding": encoding, "delimiter": delimiter}
+        named = {"score": score, "split": split or "test", "data": data, "encoding": encoding, "delimiter": delimiter}
         drawn = _pairs(pairs, (left, right), named).limited(limit, seed=seed)
         if names and not every:
             _check_graded(on_models, drawn)

@@ -18,12 +18,14 @@ def check_pairs(name: str, format: str | None = None) -> None:
         find_tasks([name])
 
 
-def check_split(split: str | None, data: str | None) -> None:
-    """Refuse a split or a data folder that is none, though a plain file needs neither."""
-    from layerwise.data import data_folder
+def check_split(split: str | None, data: str | None, pairs: str | None = None) -> None:
+    """Refuse a split or a data folder that is none, though a plain file needs neither, and a split of a plain file."""
+    from layerwise.data import data_folder, is_pair_file
 
     if split is not None:
         check_known(split, ("test", "dev", "train"), "split")
+        if pairs is not None and is_pair_file(pairs):
+            raise InputError(f"{pairs}: --split is for tasks, and this is a plain file; leave it out")
     data_folder(data)
 
 

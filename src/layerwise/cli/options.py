@@ -45,7 +45,7 @@ PairsOrTask = Annotated[
 LeftColumn = Annotated[str, typer.Option(help="The column of the first sentence.")]
 RightColumn = Annotated[str, typer.Option(help="The column of the second sentence.")]
 ScoreColumn = Annotated[str | None, typer.Option(help="The column of the score; 'score' if there is one.")]
-TaskSplit = Annotated[str, typer.Option(help="Which rows of a task: test, dev or train.")]
+TaskSplit = Annotated[str | None, typer.Option(help="Which rows of a task: test (without it), dev or train.")]
 MostPairs = Annotated[int, typer.Option(help="Pairs at most, drawn with --seed.")]
 DrawSeed = Annotated[int, typer.Option(help="Of draws, splits and t-SNE.")]
 Trainings = Annotated[

@@ -43,7 +43,7 @@ def report(
     score: ScoreColumn = None,
     encoding: Encoding = None,
     delimiter: Delimiter = None,
-    split: TaskSplit = "test",
+    split: TaskSplit = None,
     limit: MostPairs = 1000,
     seed: DrawSeed = 0,
     trainings: Trainings = None,
@@ -69,7 +69,7 @@ def report(
     check_writable(out)
     if against is not None and Path(model) == Path(against):
         raise InputError(f"{model}: a model against itself says nothing; give another one to --against")
-    check_split(split, data)
+    check_split(split, data, pairs)
     if pairs is not None:
         check_pairs(pairs)
     if tasks is not None:
@@ -96,7 +96,7 @@ def report(
             pairs,
             columns=(left, right),
             score=score,
-            split=split,
+            split=split or "test",
             data=data,
             encoding=encoding,
             delimiter=delimiter,
@@ -135,7 +135,7 @@ def report(
         ("--encoding", encoding, None),
         ("--delimiter", delimiter, None),
     )
-    source = _typed(("--pairs", pairs, None), ("--split", split, "test"), ("--data", data, None))
+    source = _typed(("--pairs", pairs, None), ("--split", split, None), ("--data", data, None))
     how = _typed(
         ("--max-length", loading["max_length"], None),
         ("--dtype", loading["dtype"], "float32"),
@@ -150,7 +150,7 @@ def report(
         command_line("analyze", model, "--measure", "all", *chosen),
     ]
     if pairs and drawn.gold is not None:
-        rows = [] if is_pair_file(pairs) else ["--split", split, *_typed(("--data", data, None))]
+        rows = [] if is_pair_file(pairs) else ["--split", split or "test", *_typed(("--data", data, None))]
         same = [*rows, *columns, "--limit", str(limit), "--seed", str(seed), *how]
         commands.append(command_line("search", model, pairs, *same, "--save", "best"))
     page = build_page(measured, commands)
