@@ -80,6 +80,7 @@ def test_the_graph_and_its_plan_are_made_once(tiny_bert, graph, monkeypatch):
 def test_the_loss_is_logged_and_stored_beside_the_graph(tiny_bert, caplog):
     with caplog.at_level("INFO", logger="layerwise"):
         load(tiny_bert).encode_layers(SENTENCES, layers=[1, 2])
+    assert "linear layers of BertModel, once" in caplog.text
     assert "BertModel in int8: cosine with float 0.99" in caplog.text
     (path,) = graphs_folder().glob("*-int8-*.onnx")
     facts = json.loads(path.with_suffix(".json").read_text())

@@ -8,6 +8,7 @@ of the package, by quantising one layer at a time in torch.
 """
 
 import csv
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from layerwise.errors import InputError, ModelError
 from layerwise.files import read_json, write_json
 from layerwise.muted import muted
 
+log = logging.getLogger(__name__)
 Encode = Callable[[Sequence[str]], Array]  # texts to views (texts, layers, width)
 _FORMAT = 2
 _BLOCK = 128
@@ -99,6 +101,7 @@ def choose_plan(model: nn.Module, encode: Encode) -> Int8Plan:
     expected = encode(texts)
     spread = ((expected - expected.mean(0)) ** 2).sum((0, 2)) + 1e-12
     linear = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    log.info("Measuring how int8 changes each of %d linear layers of %s, once", len(linear), type(model).__name__)
     errors = {}
     for name, module in linear.items():
         with _quantised(module) as used:
