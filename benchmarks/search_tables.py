@@ -53,8 +53,7 @@ def verdict_table() -> str:
             f"{real['gain_best_found']:+.2f} ({real['best_found_worse']:.0%})",
             f"{shuffled['recommended']:.1%}",
         ]
-        earlier = "" if real["jackknife"] and shuffled["jackknife"] else "*"
-        lines.append(f"| {model} | {pairs:,}{earlier} | {splits} | {' | '.join(cells)} |")
+        lines.append(f"| {model} | {pairs:,} | {splits} | {' | '.join(cells)} |")
     covered = [row["coverage_of_others"] for row in shown]
     fewest, draws = round(min(row["others"] * row["draws"] for row in shown)), shown[0]["draws"]
     spreads = {
@@ -69,9 +68,9 @@ def verdict_table() -> str:
         f"False recommendations: at most {max(row['false'] for row in shown):.1%} in any row. Grades are shuffled "
         f"once, so that some sets are better there by chance; only those that are not count as false. By how much the "
         f"resamples of several splits are spread was chosen on SICK-R, {tuning[0]['draws']} draws of each kind: there "
-        f"{', '.join(f'× {spread} covers {share:.1%}' for spread, share in spreads.items())}. Rows with a star, "
-        f"and those of SICK-R, were measured before resamples were drawn in to the variance of the jackknife, which "
-        f"narrows intervals of few pairs most.\n"
+        f"{', '.join(f'× {spread} covers {share:.1%}' for spread, share in spreads.items())} "
+        f"({sum(not row['jackknife'] for row in tuning)} of its {len(tuning)} rows were measured before resamples were "
+        f"drawn in to the variance of the jackknife, which narrows intervals of few pairs most).\n"
     )
 
 
