@@ -227,7 +227,7 @@ def trials_table() -> str:
         put_in = ", ".join(f"`{one}`" for one in run["put_in"]).replace("|", "\\|")
         trials.setdefault((ROWS[run["row"]].label, put_in), []).append(run["dev"])
     lines = [[*trial, _spread([dev["best"] for dev in devs]), str(len(devs))] for trial, devs in trials.items()]
-    note = "STS-B dev, Spearman × 100 (`benchmarks/training_search.py`, H200); no test pair is seen."
+    note = "STS-B dev, Spearman × 100 (`benchmarks/training_search.py`, H200); no test set is scored."
     return table(["", "put in", "dev", "seeds"], lines) + f"\n{note}\n"
 
 

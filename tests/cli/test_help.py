@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from layerwise.cli.app import app
 from layerwise.cli.examples import EXAMPLES
+from layerwise.train import load_recipe
 from support.help import all_commands
 
 COMMANDS = all_commands()
@@ -53,6 +54,13 @@ def test_an_example_is_a_command_that_parses(command, line):
         name = f"{name} {words[1]}"
     with suppress(typer.Exit):  # of an option such as --list, which has done its work
         COMMANDS[name].make_context(name, words[len(name.split()) :])
+
+
+def test_examples_name_recipes_that_there_are():
+    named = [shlex.split(line)[2:3] for command in ("train", "recipes") for line in EXAMPLES[command]]
+    names = [name for words in named for name in words if not name.startswith("-")]
+    assert len(names) == 2
+    assert [load_recipe(name).name for name in names] == names
 
 
 def test_completion_is_offered_for_shells(monkeypatch):

@@ -210,7 +210,7 @@ def test_empty_sentences_of_a_tokenizer_without_special_tokens_are_refused_or_fi
 def test_long_sentences_are_cut_with_a_warning_that_counts_them(encoders, caplog):
     encoder = encoders["bert"]
     found = encoder.encode_layers([LONG, "Rain.", LONG + " rain"])
-    assert "2 sentences were longer than 60 tokens and were cut there" in caplog.text
+    assert "2 text(s) were longer than 60 tokens and were cut there; split long texts" in caplog.text
     cut = " ".join((WORDS * 4)[: encoder.max_length - 2])
     caplog.clear()
     np.testing.assert_allclose(found[0], encoder.encode_layers([cut])[0], rtol=0, atol=TOLERANCE)
@@ -220,7 +220,7 @@ def test_long_sentences_are_cut_with_a_warning_that_counts_them(encoders, caplog
 
 def test_a_shorter_length_may_be_asked_for(tiny_bert, encoders, caplog):
     found = LayerEncoder(tiny_bert, device="cpu", max_length=6).encode_layers(["the river rose after three days"])
-    assert "1 sentences were longer than 6 tokens" in caplog.text
+    assert "1 text(s) were longer than 6 tokens" in caplog.text
     np.testing.assert_allclose(found, encoders["bert"].encode_layers(["the river rose after"]), rtol=0, atol=TOLERANCE)
 
 

@@ -154,6 +154,14 @@ def test_what_cannot_be_compared_is_left_out_and_told():
     assert ranking.left_out == notes
 
 
+def test_a_run_without_a_score_is_left_out_of_many():
+    items = np.random.default_rng(0).random((2, 30)) < 0.5
+    runs = {name: run(result("one", own)) for name, own in zip(("a", "b"), items, strict=True)}
+    (ranking,) = rank_runs(runs | {"0 @ cls": run(result("one", [], score=float("nan")))})
+    assert {one.name for one in ranking.runs} == {"a", "b"}
+    assert ranking.left_out == {"0 @ cls": "it has no score on one"}
+
+
 def test_bad_rankings_are_refused():
     one, other = run(result("a", [1, 0])), run(result("b", [1, 0]))
     with pytest.raises(InputError, match=r"no task that all results have can be compared: a: only 1 of 2"):

@@ -30,6 +30,9 @@ def test_everything_but_health_needs_a_key(tiny_layers, keys, caplog):
             assert "Basic" in answer.headers["www-authenticate"]
         for path in ("/livez", "/readyz"):
             assert server.client.get(path).status_code == 200
+        counted = server.client.get("/metrics", headers={"Authorization": f"Bearer {KEY}"}).text
+        for path in ("/v1/models", "/metrics", "other"):
+            assert f'layerwise_requests_total{{path="{path}",status="401"}} 1.0' in counted
         basic = base64.b64encode(f"anyone:{KEY}".encode()).decode()
         for given in (f"Bearer {KEY}", f"bearer {OTHER}", f"Basic {basic}"):
             assert server.client.get("/v1/models", headers={"Authorization": given}).status_code == 200

@@ -61,7 +61,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "fit": ("layerwise fit default corpus.txt -o fitted",),
     "train": (
-        "layerwise train simcse --data corpus.txt -o trained",
+        "layerwise train small-simcse --model default --data a.txt",
         "layerwise train --suggest corpus.txt",
     ),
     "multitask": ("layerwise multitask tasks.toml -o trained",),
@@ -70,7 +70,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "layerwise serve default --port 8000",
         "layerwise serve best=mine --index docs=my-index",
     ),
-    "recipes": ("layerwise recipes", "layerwise recipes simcse"),
+    "recipes": ("layerwise recipes", "layerwise recipes small-simcse"),
     "demo": ("layerwise demo --out demo-output",),
     "doctor": ("layerwise doctor", "layerwise doctor --json"),
     "schema": ("layerwise schema", "layerwise schema search"),

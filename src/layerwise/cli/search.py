@@ -24,14 +24,12 @@ if TYPE_CHECKING:
     from layerwise.data import TaskRows
     from layerwise.model import LayerModel
     from layerwise.search import (
-        Choice,
         ClassSearchResult,
         JointResult,
         LayerSearch,
         SearchResult,
         Space,
         TextResult,
-        Verdict,
         ViewResult,
         ViewTextResult,
     )
@@ -384,13 +382,6 @@ def _show_choice(search: "LayerSearch") -> None:
     )
 
 
-def _loss(verdict: "Verdict", last: "Choice") -> str:
-    """What is lost where the last layer is not among those that the search may use."""
-    if verdict.is_last or verdict.use.test is None or last.test is None:
-        return ""
-    return f" That is {_POINTS * (verdict.use.test - last.test):+.1f} against the last layer."
-
-
 def _show_scores(result: "SearchResult") -> None:
     from layerwise.search import front_with_tests
 
@@ -412,7 +403,7 @@ def _show_scores(result: "SearchResult") -> None:
     if result.unlabelled is not None:
         rows.append(("chosen without labels", str(result.unlabelled.mix), "", points(result.unlabelled.test)))
     print_table(("", "layers @ pooling", "dev", "unseen"), rows, title=title)
-    print_line(f"{verdict}{_loss(verdict, last)}\n")
+    print_line(f"{verdict}\n")
     front = [(str(c.layers[-1]), str(c.mix), points(c.dev), points(c.test)) for c in front_with_tests(search)]
     print_table(("blocks", "best set that needs no more", "dev", "unseen"), front, title="Quality against cost")
     shares = ", ".join(f"{layer}: {share:.0%}" for layer, share in search.stability_.items() if share >= 0.1)

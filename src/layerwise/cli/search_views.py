@@ -31,6 +31,7 @@ class ViewOptions:
     corpus: Path | None
     max_cost: float | None
     max_passes: int | None
+    asked_by: str  # the first option that asked for views
 
     @classmethod
     def of(
@@ -45,7 +46,16 @@ class ViewOptions:
         needed: bool = False,
     ) -> "ViewOptions | None":
         """Read the options; None where none of them is given, unless they are needed."""
-        if not needed and all(option is None for option in (prompts, scale, less, corpus, max_cost, max_passes)):
+        given = {
+            "--prompts": prompts,
+            "--scale": scale,
+            "--less": less,
+            "--corpus": corpus,
+            "--max-cost": max_cost,
+            "--max-passes": max_passes,
+        }
+        asked_by = next((option for option, value in given.items() if value is not None), "--no-labels all")
+        if not needed and asked_by not in given:
             return None
         from layerwise.mixes import SCALES
 
@@ -57,7 +67,8 @@ class ViewOptions:
             raise InputError("--corpus is the text that --less is fitted on; give --less too, such as --less mean")
         if corpus is not None:
             check_file(corpus)
-        return cls(read_prompt_option(prompts), scale or "unit", _read_less(less), corpus, max_cost, max_passes)
+        chosen = read_prompt_option(prompts)
+        return cls(chosen, scale or "unit", _read_less(less), corpus, max_cost, max_passes, asked_by)
 
     def check(self, rows: "TaskRows", **others: object) -> None:
         """Refuse what a search of views has no use for."""
@@ -74,7 +85,7 @@ class ViewOptions:
         plain = {"method": "auto", "layers": "all", "max_layer": None, "head": False, "table": None}
         for name, value in others.items():
             if value != plain[name]:
-                raise InputError(f"--{name.replace('_', '-')} is for sets of layers; leave it out with --prompts")
+                raise InputError(f"--{name.replace('_', '-')} is for sets of layers; leave it out with {self.asked_by}")
 
 
 def read_prompt_option(prompts: str | None) -> "tuple[Prompt, ...] | None":

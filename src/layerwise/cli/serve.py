@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from layerwise.cli.options import Backend, Device, MaxLength, Revision, TrustRemoteCode
+from layerwise.cli.options import Device, Revision, TrustRemoteCode
 from layerwise.cli.screen import print_line, show_log
 from layerwise.extras import require
 
@@ -47,10 +47,14 @@ def serve(
     drain: Annotated[float | None, typer.Option(help="Seconds for requests in flight after SIGTERM.")] = None,
     device: Device = None,
     dtype: Annotated[str | None, typer.Option(help="Numbers inside the encoder: float32, bfloat16 or float16.")] = None,
-    max_length: MaxLength = None,
-    backend: Backend = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Refuse texts of more tokens, or cut them if asked to.")
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option(help="torch or onnx; without, onnx on a CPU where it is installed.")
+    ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="float, or int8: on a CPU several times as fast, for a small loss.")
+        str | None, typer.Option(help="float, or int8: on a CPU, faster with a small, measured loss.")
     ] = None,
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def pairs_in_memory(
     source: str = "pairs in memory",
 ) -> TaskRows:
     """Pairs of texts, with scores or without, as rows."""
-    grades = [] if scores is None else [float(score) for score in scores]
+    grades = [] if scores is None else [nan if score is None else float(score) for score in scores]
     count = len(left) if scores is None else len(grades)
     if not len(left) == len(right) == count:
         raise InputError(f"{len(left)} and {len(right)} texts, {count} scores: the lengths differ")
@@ -38,7 +38,8 @@ def pairs_in_memory(
         raise InputError(f"{source}: no pairs; give at least two")
     broken = next((row for row, grade in enumerate(grades) if not isfinite(grade)), None)
     if broken is not None:
-        raise InputError(f"{source}: score {broken} is {grades[broken]}, not a finite number")
+        found = "missing" if scores is None or scores[broken] is None else f"{grades[broken]}, not a finite number"
+        raise InputError(f"{source}: score {broken} is {found}; give one, or leave the pair out")
     task = Task(name="pairs", kind="sts", file="-", columns=_columns(_COLUMNS, _SCORE if grades else None))
     splits = {"test": np.arange(len(left))}
     return TaskRows(task, list(left), list(right), grades, [], splits, origin=source)

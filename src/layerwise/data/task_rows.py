@@ -310,7 +310,9 @@ class _Reader:
         column, number = self.columns["label"], as_number(value)
         if number is None:
             shown = "null" if value is None else repr(value)
-            raise self.source.fail(row.place, f"{column} {shown} is not a number; every row needs one")
+            raise self.source.fail(
+                row.place, f"{column} {shown} is not a number; every row needs one: correct it, or remove the row"
+            )
         if KINDS[self.task.kind].binary and number not in (0, 1) and not hidden:
             raise self.source.fail(row.place, f"{column} {number:g} is neither 0 nor 1; mark a pair as 1, others as 0")
         if self.task.scale is not None and not hidden:

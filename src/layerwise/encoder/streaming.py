@@ -141,7 +141,11 @@ def stream(
         while full and (len(full) > may_wait or full[0].is_here):
             yield full.popleft().array()
     if truncated:
-        log.warning("%d sentences were longer than %d tokens and were cut there", truncated, tokenizer.max_length)
+        log.warning(
+            "%d text(s) were longer than %d tokens and were cut there; split long texts to embed all of them",
+            truncated,
+            tokenizer.max_length,
+        )
     while full:
         yield full.popleft().array()
 

@@ -61,7 +61,7 @@ class Ranking:
         suite: The suite of the tasks, or "all suites": the mean of the suites' means.
         tasks: What the means are of.
         resampled: Those of the tasks whose rows are resampled.
-        left_out: Tasks that are not compared, and why.
+        left_out: Tasks and runs that are not compared, and why.
         runs: The best first.
     """
 
@@ -84,13 +84,18 @@ class Ranking:
 def rank_runs(runs: Mapping[str, Run], *, seed: int = 0, resamples: int = 2000) -> list[Ranking]:
     """Rank runs by name on the tasks that all of them have: a ranking for each suite, then one of all suites.
 
-    Tasks whose rows cannot be resampled count for the means and when tasks are resampled.
+    Tasks whose rows cannot be resampled count for the means and when tasks are resampled. A run without a score on some
+    task, such as layer 0 of the first token, which is constant, is left out.
     """
     if resamples < 1:
         raise InputError(f"{resamples} resamples are not possible; give 1 or more")
     check_seed(seed)
     if len(runs) < 2:
         raise InputError("a ranking needs two runs or more; give other results, or a result of several mixes")
+    scored, without = _with_scores(runs)
+    if len(scored) < 2:  # then tasks are left out
+        scored, without = dict(runs), {}
+    runs = scored
     results, left_out = _common(runs)
     if not results:
         reasons = "; ".join(f"{task}: {note}" for task, note in left_out.items())
@@ -106,7 +111,19 @@ def rank_runs(runs: Mapping[str, Run], *, seed: int = 0, resamples: int = 2000) 
     groups = {suite: [members] for suite, members in suites.items()}
     if len(suites) > 1:
         groups[ALL_SUITES] = list(suites.values())
+    left_out |= without
     return [_ranking(suite, list(runs), members, left_out, random) for suite, members in groups.items()]
+
+
+def _with_scores(runs: Mapping[str, Run]) -> tuple[dict[str, Run], dict[str, str]]:
+    """The runs that have a number on each of their tasks, and why the others are left out."""
+    without = {
+        name: f"it has no score on {task}"
+        for name, run in runs.items()
+        for task, result in run.results.items()
+        if not np.isfinite(result.score)
+    }
+    return {name: run for name, run in runs.items() if name not in without}, without
 
 
 @dataclass(frozen=True, eq=False)

@@ -222,9 +222,15 @@ class LayerSearch(Parameters):
             baseline = self._scored(LayerSet.of(layer, pooling=self.last_.pooling))
             choices = [(choice.best, baseline, choice.test) for choice in self._choices or ()]
             gain = bootstrap_gain(self.problems_, choices, seed=self.seed, resamples=self.resamples)
-        return Verdict(
+        verdict = Verdict(
             self.best_, baseline, gain, self._labelled, self.unit_, is_last=is_last, may_keep=layer is not None
         )
+        if is_last:
+            return verdict
+        kept = verdict.use is baseline
+        choices = [(baseline if kept else one.best, self.last_, one.test) for one in self._choices or ()]
+        against_last = bootstrap_gain(self.problems_, choices, seed=self.seed, resamples=self.resamples)
+        return replace(verdict, against_last=against_last)
 
     @cached_property
     def stability_(self) -> Stability:

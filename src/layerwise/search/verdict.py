@@ -29,6 +29,7 @@ class Verdict:
         unit: What a row is, such as "pairs".
         is_last: Whether the baseline is the encoder's last layer.
         may_keep: Whether the space of the search allows the baseline; if not, the chosen set is used in any case.
+        against_last: The gain of what is used over the encoder's last layer, where that is not the baseline.
 
     >>> from layerwise.mixes import LayerSet
     >>> chosen, last = Choice(LayerSet.of(2, 6), 0.81, 0.795), Choice(LayerSet.of(6), 0.80, 0.802)
@@ -43,6 +44,7 @@ class Verdict:
     unit: str = "pairs"
     is_last: bool = True
     may_keep: bool = True
+    against_last: Gain | None = None
 
     @property
     def is_gain(self) -> bool:
@@ -69,6 +71,10 @@ class Verdict:
         return f"Verdict({str(self)!r})"
 
     def __str__(self) -> str:
+        return self._advice if self.against_last is None else f"{self._advice} {_against_last(self.against_last)}"
+
+    @property
+    def _advice(self) -> str:
         kept = "the last layer" if self.is_last else f"layer {self.baseline.mix}"
         if self.is_gain:
             return f"Use {name_layers(self.chosen)}: {_gain_in_words(self.gain)} over {kept} on unseen {self.unit}."
@@ -94,6 +100,10 @@ def name_layers(choice: Choice) -> str:
 def points(score: float) -> str:
     """A signed difference × 100, such as "−0.7"."""
     return f"{_POINTS * score:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _against_last(gain: Gain) -> str:
+    return f"Against the last layer of the whole model: {_gain_in_words(gain)}."
 
 
 def _gain_in_words(gain: Gain) -> str:

@@ -239,11 +239,14 @@ class ViewSearch(Parameters):
             seen = {text for n in dev for text in (self._left[n], self._right[n])}
             clean = np.array([n for n in test if self._left[n] not in seen and self._right[n] not in seen], dtype=int)
             left_out += len(test) - len(clean)
-            if len(clean) < FEWEST_PAIRS or np.ptp(self._gold[clean]) == 0:
+            if len(clean) < FEWEST_PAIRS:
                 raise InputError(
-                    f"{len(clean)} of {len(test)} reporting pairs have no sentence of a choosing pair, or all the same "
-                    f"score, which are too few; give more pairs, or a file of other sentences"
+                    f"{len(test) - len(clean)} of {len(test)} reporting pairs share a sentence with one that chooses "
+                    f"and are left out; {len(clean)} are too few; give pairs whose sentences do not repeat, or a task "
+                    f"that declares dev and test rows"
                 )
+            if np.ptp(self._gold[clean]) == 0:
+                raise InputError(f"The {len(clean)} reporting pairs all have the same score; give more pairs")
             apart.append((dev, clean))
         return apart, left_out
 

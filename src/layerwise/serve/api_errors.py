@@ -38,11 +38,12 @@ class ApiError(Exception):
 
 def overloaded(seconds: float) -> ApiError:
     """Too much waits already."""
+    wait = max(1, round(seconds))
     return ApiError(
         429,
-        "too many tokens wait already; send the request again after the seconds of Retry-After",
+        f"about {wait} s of work wait already; send the request again after the seconds of Retry-After",
         code="queue_full",
-        headers={"Retry-After": str(max(1, round(seconds)))},
+        headers={"Retry-After": str(wait)},
     )
 
 

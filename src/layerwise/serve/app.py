@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container, Mapping
 from contextlib import asynccontextmanager
 from importlib import resources
 
@@ -80,7 +80,8 @@ def create_app(models: Served | Mapping[str, LayerModel | Predictor], settings: 
     app.include_router(routes)
     _add_pages(app)
     keys = None if settings.keys is None else Keys.read(settings.keys)
-    app.add_middleware(_Guard, service=service, keys=keys, endpoints=post_endpoints(routes))
+    paths = {str(getattr(route, "path", "")) for route in (*app.routes, *routes.routes)}
+    app.add_middleware(_Guard, service=service, keys=keys, endpoints=post_endpoints(routes), paths=paths)
     if settings.cors:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.cors), allow_methods=["GET", "POST"], allow_headers=["*"]
@@ -92,10 +93,19 @@ class _Guard:
     """Before every route: refuse while draining, ask for a key, count, and let no traceback out.
 
     `endpoints`, by their path, are called from here: FastAPI's own way to a route takes a third of a request's time.
+    `paths` are counted by their names, all others as one.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, keys: Keys | None, endpoints: Mapping[str, Endpoint]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        service: Service,
+        keys: Keys | None,
+        endpoints: Mapping[str, Endpoint],
+        paths: Container[str],
+    ) -> None:
         self._app = app
+        self._paths = paths
         self._service = service
         self._keys = keys
         self._endpoints = endpoints
@@ -135,7 +145,8 @@ class _Guard:
                 await ApiError(500, "the server failed; report it").response()(scope, receive, counted)
         finally:
             service.in_flight -= 1
-            path = getattr(scope.get("route"), "path", "other") if endpoint is None else scope["path"]
+            path = str(getattr(scope.get("route"), "path", scope["path"]))
+            path = path if path in self._paths else "other"
             service.metrics.end(path, status, time.perf_counter() - start)
 
     def _refusal(self, scope: Scope) -> ApiError | None:
@@ -179,8 +190,9 @@ async def _layerwise_error(_: Request, error: LayerwiseError) -> Response:
 
 async def _http_error(_: Request, error: HTTPException) -> Response:
     """An unknown address, or a method that it does not take."""
-    messages = {404: "there is nothing here; see /docs for the addresses", 405: "this address takes another method"}
     headers = None if error.headers is None else dict(error.headers)
+    allowed = (headers or {}).get("Allow", "another method")
+    messages = {404: "there is nothing here; see /docs for the addresses", 405: f"this address takes {allowed}"}
     message = messages.get(error.status_code, printable(str(error.detail))[:200])
     return ApiError(error.status_code, message, headers=headers).response()
 

@@ -52,7 +52,7 @@ def base64_text(vector: Array) -> str:
 
 def _refusal(kind: type[BaseModel], error: ValidationError) -> ApiError:
     """The first thing that is wrong, in one line."""
-    first = error.errors(include_url=False, include_context=True)[0]
+    first, *others = error.errors(include_url=False, include_context=True)
     if first["type"] == "json_invalid":
         reason = str(first.get("ctx", {}).get("error", "invalid"))
         return ApiError(400, f"the body is not JSON: {printable(reason)[:200]}", code="invalid_json")
@@ -60,16 +60,23 @@ def _refusal(kind: type[BaseModel], error: ValidationError) -> ApiError:
         return ApiError(422, "the body must be a JSON object")
     field = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
-        known = sorted(kind.model_fields)
-        shown = printable(field)[:_SHOWN]
-        return ApiError(
-            422, f"unknown field {shown!r}.{did_you_mean(field[:_SHOWN], known)} Known: {', '.join(known)}", param=shown
-        )
+        return ApiError(422, _unknown(kind, field), param=printable(field)[:_SHOWN])
     if first["type"] == "missing":
-        return ApiError(422, f"{field} is missing; send it", param=field)
+        unknown = next((str(one["loc"][0]) for one in others if one["type"] == "extra_forbidden"), None)
+        remedy = "send it" if unknown is None else _unknown(kind, unknown)
+        return ApiError(422, f"{field} is missing; {remedy}", param=field)
+    if first["input"] == []:
+        return ApiError(422, f"{field} is an empty list; send at least one", param=field)
     expected = getattr(kind, "expected", {}).get(field)
     message = f"{field} must be {expected}" if expected else f"{_place(first['loc'])}: {first['msg']}"
     return ApiError(422, message[:500], param=field)
+
+
+def _unknown(kind: type[BaseModel], field: str) -> str:
+    known = sorted(kind.model_fields)
+    return (
+        f"unknown field {printable(field)[:_SHOWN]!r}.{did_you_mean(field[:_SHOWN], known)} Known: {', '.join(known)}"
+    )
 
 
 def _place(loc: tuple[int | str, ...]) -> str:

@@ -82,7 +82,8 @@ def served_index(name: str, index: VectorIndex, models: Sequence[ServedModel], p
                 dimensions=index.settings.get("truncate_dim"),
             )
             return ServedIndex(name, index, served, options)
-    made_by = "by another model" if "model" in index.settings else f"with {index.width} numbers a vector"
+    another = "by another model, or with another max_length,"
+    made_by = another if "model" in index.settings else f"with {index.width} numbers a vector"
     raise InputError(
         f"{path}: its vectors were made {made_by} than any that is served ({', '.join(m.name for m in models)}); serve "
         f"that model too, or embed again"
