@@ -12,7 +12,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from layerwise import Head, LayerEncoder, LayerModel, LayerSearch, parse_mix
+from layerwise import Head, LayerEncoder, LayerModel, LayerSearch, parse_mix, search_layers
 from layerwise.errors import InputError
 from layerwise.muted import muted
 from layerwise.postprocess import ENCODER, FittedOn
@@ -245,3 +245,13 @@ def test_a_terminal_sees_how_far_encoding_and_searching_are(tiny_bert, pairs, fo
 def test_a_log_file_sees_no_bars(tiny_bert, pairs, capfd):
     call("search", tiny_bert, pairs)
     assert "Layers" not in capfd.readouterr().err
+
+
+def test_reporting_pairs_that_share_a_sentence_with_a_choosing_one_are_counted(tiny_layers, sides, gold):
+    left, right = sides
+    alone = [f"{text} {number}" for number, text in enumerate(left)]
+    apart = [f"{text} {number}" for number, text in enumerate(right, start=len(left))]
+    shared = "reporting pairs share a sentence with one that chooses"
+    assert not any(shared in note for note in search_layers(tiny_layers, alone, apart, gold).warnings)
+    result = search_layers(tiny_layers, [alone[0]] * len(alone), apart, gold)
+    assert f"{PAIRS // 2} of {PAIRS // 2} {shared}" in result.warnings

@@ -219,7 +219,8 @@ def search_pairs(
         searched = time.perf_counter()
         choice, note = _without_labels(model.encoder, [*left, *right], poolings, search, show_progress_bar)
         seconds["without labels"] = time.perf_counter() - searched
-    return SearchResult(model, pairs, search, texts_of, choice, note, seconds, prompts, model_notes(model, search))
+    notes = (*model_notes(model, search), *(() if retrieval else shared_sentences(pairs, search)))
+    return SearchResult(model, pairs, search, texts_of, choice, note, seconds, prompts, notes)
 
 
 def texts_of_pairs(rows: TaskRows, pairs: Rows) -> list[str]:
@@ -315,6 +316,16 @@ def chosen_model(
 def kept_model(model: LayerModel, mix: LayerMix, chosen: str) -> LayerModel:
     """The model where a search keeps a layer: with its heads if that is its mix already, else with the mix alone."""
     return model.replaced(chosen=chosen) if model.mix == mix else chosen_model(model, mix, chosen)
+
+
+def shared_sentences(pairs: TaskRows, search: LayerSearch) -> tuple[str, ...]:
+    """A note where pairs that report share a sentence with one that chooses: such are not quite unseen."""
+    if search.dev is None and search.parts is None:
+        return ()
+    dev, test = search.parts_[0]
+    chose = {text for row in dev for text in (pairs.left[row], pairs.right[row])}
+    shared = sum(pairs.left[row] in chose or pairs.right[row] in chose for row in test)
+    return (f"{shared} of {len(test)} reporting pairs share a sentence with one that chooses",) if shared else ()
 
 
 def model_notes(model: LayerModel, search: LayerSearch | ViewSearch) -> tuple[str, ...]:
