@@ -154,6 +154,29 @@ def tiny_layers(tiny_bert):
     return LayerModel.load(tiny_bert, device="cpu")
 
 
+@pytest.fixture(scope="module")
+def tiny_models_loaded_once(tiny_folders):
+    """Loads a tiny model once for all tests of a file that only read it: they would spend their time on loading."""
+    from layerwise.model import LayerModel
+
+    load, loaded = LayerModel.load, {}
+    tiny = {str(folder) for folder in tiny_folders.values()}
+    usual = {("device", "cpu"), ("dtype", "float32"), ("precision", "float")}
+
+    def load_once(name_or_folder="default", **options):
+        given = {(name, value) for name, value in options.items() if value not in (None, False)}
+        if str(name_or_folder) not in tiny or not given <= usual:
+            return load(name_or_folder, **options)
+        key = str(name_or_folder), options.get("device")
+        if key not in loaded:
+            loaded[key] = load(name_or_folder, **options)
+        return loaded[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LayerModel, "load", load_once)
+        yield
+
+
 @pytest.fixture(scope="session")
 def pairs_task(tmp_path_factory):
     """80 graded pairs of two subsets, 50 to test and 30 to choose by."""

@@ -17,6 +17,8 @@ from support.slow_cases import some_slow
 from support.text_pairs import some_pairs
 from support.tiny import DEPTH
 
+pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
@@ -131,7 +133,10 @@ FIGURES = {
     "chosen --figure pairs": "last layer, ",
     "projection": "",
 }
-DRAWN_ELSEWHERE = {"setsim", "spectrum", "cka", "chosen", "chosen --figure without"}  # report/test_build draws all
+DRAWN_ELSEWHERE = {  # report/test_build draws all; this draws one without, and one with, the name of a figure
+    *("setsim", "toksim", "geometry", "spectrum", "cka", "tokens"),
+    *("chosen", "chosen --figure without", "chosen --figure pairs"),
+}
 
 
 @pytest.mark.parametrize("given", some_slow(FIGURES, slow=DRAWN_ELSEWHERE))

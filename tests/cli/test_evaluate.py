@@ -18,6 +18,8 @@ from layerwise.evaluate import Evaluation, LayerSubject, Protocol, ResultStore, 
 from support.commands import assert_one_line, call, call_json, run_main
 from support.tiny import DEPTH, WORDS, tiny_model
 
+pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
+
 TASKS = """
 [[task]]
 name = "mine"

@@ -21,7 +21,16 @@ from layerwise.search.transfer_protocol import OuterSplit
 from support.commands import assert_one_line, call, call_json, run_main
 from support.pair_files import PAIRS, made_up_sentences, write
 
+pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once", "few_resamples")
+
 POOLINGS = ("mean", "cls", "max")
+
+
+@pytest.fixture
+def few_resamples(monkeypatch):
+    """Of the bootstrap, by the command and in the test alike; test_search_kinds takes as many as usual."""
+    defaults = LayerSearch.__init__.__kwdefaults__
+    monkeypatch.setattr(LayerSearch.__init__, "__kwdefaults__", defaults | {"resamples": 100})
 
 
 def unit(vectors):
@@ -160,7 +169,8 @@ def test_the_same_seed_gives_the_same_and_people_are_told_the_same(tiny_bert, pa
     assert first["verdict"]["text"] in flat
     loss = re.search(r"highest layer 3 @ \S+ \S+ (\S+)", flat)
     kept = float(loss[1]) if first["verdict"]["use"].startswith("3 @") else 100 * best["test"]
-    assert f"That is {kept - 100 * last['test']:+.1f} against the last layer." in flat
+    told = f"{kept - 100 * last['test']:+.1f}".replace("-", "\N{MINUS SIGN}")
+    assert re.search(rf"Against the last layer of the whole model: {re.escape(told)} \[\S+, \S+\] \(95 %\)\.", flat)
     assert len(first["front"]) > 1
     for found in first["front"]:
         line = f"{found['layers'][-1]} {found['mix']} {100 * found['dev']:.1f} {100 * found['test']:.1f}"
@@ -172,14 +182,6 @@ def test_the_same_seed_gives_the_same_and_people_are_told_the_same(tiny_bert, pa
 # Metrics, spaces, methods
 
 
-@pytest.fixture
-def few_resamples(monkeypatch):
-    """Of the bootstrap, where a metric takes long: by the command and in the test alike."""
-    defaults = LayerSearch.__init__.__kwdefaults__
-    monkeypatch.setattr(LayerSearch.__init__, "__kwdefaults__", defaults | {"resamples": 100})
-
-
-@pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize("metric", ["pearson", "average-precision", "accuracy", "mrr@10", "recall@2"])
 def test_every_kind_of_metric(made, tiny_bert, pairs, metric):
     is_retrieval, has_labels = "@" in metric, metric in ("average-precision", "accuracy")
@@ -487,9 +489,11 @@ TINY = {  # refused by what the model is, or by what the search meets
 }
 
 
-@pytest.fixture
-def places(made, tmp_path, pairs):
-    rows = made.rows
+@pytest.fixture(scope="module")
+def places(made, tmp_path_factory):
+    """Files of all kinds of mistakes, none of which writes anything beside them."""
+    tmp_path, rows = tmp_path_factory.mktemp("places"), made.rows
+    pairs = write(tmp_path / "pairs.csv", rows)
 
     def changed(name, place, **change):
         write(tmp_path / name, [row | (change if place in (None, n) else {}) for n, row in enumerate(rows)])
@@ -507,16 +511,16 @@ def places(made, tmp_path, pairs):
 
 
 def assert_refused(monkeypatch, capfd, model, command, places, parts):
-    tmp, cache = places["tmp"], places["tmp"] / "cache"
+    tmp = places["tmp"]
     words = command.format(**places).split()
     if "--layers" in words:  # a space's text, with hyphens for blanks
         place = words.index("--layers") + 1
         words[place] = words[place].replace("exactly-", "exactly ").replace("at-least-", "at least ")
     words += [] if "--save" in words else ["--save", str(tmp / "saved")]
     words += [] if "--table" in words else ["--table", str(tmp / "written.csv")]
-    before = {path for path in tmp.rglob("*") if cache not in (path, *path.parents)}
+    before = set(tmp.rglob("*"))
     assert_one_line(*run_main(monkeypatch, capfd, "search", model, *words), *parts)
-    assert {path for path in tmp.rglob("*") if cache not in (path, *path.parents)} == before, "nothing is written"
+    assert set(tmp.rglob("*")) == before, "nothing is written"
 
 
 @pytest.mark.parametrize("command", UNLOADED)

@@ -8,6 +8,8 @@ from support.commands import assert_one_line, call, call_json, run_main
 from support.row_files import write
 from support.tiny import DEPTH, WORDS
 
+pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
+
 KINDS = {
     "topics": 'kind = "clustering"\nfile = "topics.csv"',
     "answers": 'kind = "reranking"\nfile = "answers.csv"',
@@ -41,10 +43,11 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "graded"])
 def test_a_kind_by_its_metric_and_the_model_that_is_saved(tiny_bert, folder, tmp_path, name):
-    """Half of the units choose among every set; what is saved follows the verdict."""
+    """Half of the units choose among every set (or few: `classes` fits each); what is saved follows the verdict."""
     table, out = tmp_path / "table.csv", tmp_path / "model"
-    said = call_json("search", tiny_bert, folder / f"{name}.toml", "--table", table, "--save", out)
-    assert said["subsets"] == 2 ** (DEPTH + 1) - 1
+    space = ("--layers", "exactly 1") if name == "classes" else ()
+    said = call_json("search", tiny_bert, folder / f"{name}.toml", *space, "--table", table, "--save", out)
+    assert said["subsets"] == (DEPTH + 1 if space else 2 ** (DEPTH + 1) - 1)
     assert said["protocol"]["unit"] == {"answers": "queries", "library": "queries"}.get(
         name, "pairs" if name in ("same", "mined") else "rows"
     )
@@ -66,13 +69,13 @@ def test_the_unseen_score_is_that_of_evaluate(tiny_bert, folder):
 
 def test_several_tasks_get_one_set(tiny_bert, folder, tmp_path):
     tasks = [folder / f"{name}.toml" for name in ("graded", "topics", "mined")]
-    out = tmp_path / "model"
-    said = call_json("search", tiny_bert, *tasks, "--weights", "2,1,1", "--save", out)
+    out, space = tmp_path / "model", ("--layers", "up to 2")
+    said = call_json("search", tiny_bert, *tasks, "--weights", "2,1,1", *space, "--save", out)
     assert [task["weight"] for task in said["tasks"]] == [0.5, 0.25, 0.25]
     assert list(said["choices"]) == ["graded", "topics", "mined", "all tasks", "last layer"]
     for number, name in enumerate(("graded", "topics", "mined")):
         assert said["choices"][name]["regrets"][number] == 0
-        alone = call_json("search", tiny_bert, tasks[number])
+        alone = call_json("search", tiny_bert, tasks[number], *space)
         assert said["choices"][name]["layers"] == alone["best"]["layers"]
         assert said["choices"][name]["unseen"][number] == pytest.approx(alone["best"]["test"])
     for choice in said["choices"].values():
@@ -83,7 +86,7 @@ def test_several_tasks_get_one_set(tiny_bert, folder, tmp_path):
     assert said["best"]["test"] == pytest.approx(joint["mean"])
     assert said["best"]["test"] - said["last"]["test"] == pytest.approx(said["gain"]["mean"])
     assert str(LayerModel.load(out).mix) == said["verdict"]["use"]
-    told = call("search", tiny_bert, *tasks, "--weights", "2,1,1")
+    told = call("search", tiny_bert, *tasks, "--weights", "2,1,1", *space)
     assert "Regret: what a choice loses against the task's own" in told
     assert "graded: spearman, weight 0.50; 20 pairs choose, 20 others report." in told
 

@@ -115,12 +115,12 @@ def test_the_score_is_that_of_the_saved_model(tiny_bert, data, tmp_path, caplog)
 
 
 def test_several_seeds_have_their_mean(tiny_bert, data, tmp_path):
-    said = trained("small-simcse", tiny_bert, data, tmp_path / "run", "--seeds", "0,1,2", "--keep-checkpoints")
-    results = [json.loads((tmp_path / "run" / f"seed-{seed}" / "result.json").read_text()) for seed in (0, 1, 2)]
+    said = trained("small-simcse", tiny_bert, data, tmp_path / "run", "--seeds", "0,1", "--keep-checkpoints")
+    results = [json.loads((tmp_path / "run" / f"seed-{seed}" / "result.json").read_text()) for seed in (0, 1)]
     scores = [result["scores"]["stsb"] for result in results]
-    assert len(set(scores)) == 3
+    assert len(set(scores)) == 2
     found = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert found["seeds"] == [0, 1, 2]
+    assert found["seeds"] == [0, 1]
     assert found["scores"]["stsb"]["mean"] == pytest.approx(np.mean(scores))
     assert found["scores"]["stsb"]["sd"] == pytest.approx(np.std(scores, ddof=1))
     assert found["dev"]["mean"] == pytest.approx(np.mean([result["dev"]["best"] for result in results]))
@@ -136,7 +136,9 @@ def test_several_seeds_have_their_mean(tiny_bert, data, tmp_path):
         ("small-sg-opt", "", []),  # the data folder's own sts/stsb.parquet
         ("small-sscl-progressive", "text.txt", []),
         pytest.param("small-sscl-bert-cls", "text.txt", [], marks=pytest.mark.slow),
-        ("small-sup", "triples.parquet", ["--columns", "a,b,c"]),
+        pytest.param(  # trained by train/test_suggestion.py, too
+            "small-sup", "triples.parquet", ["--columns", "a,b,c"], marks=pytest.mark.slow
+        ),
         ("small-lap-sup-eq6", "triples.parquet", ["--columns", "a,b"]),
         pytest.param("bt-sg-opt", "triples.parquet", ["--columns", "a,b"], marks=pytest.mark.slow),
     ],

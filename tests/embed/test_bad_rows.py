@@ -16,6 +16,8 @@ from layerwise.model import LayerModel
 from support.commands import call, call_json, refused
 from support.tiny import SENTENCES
 
+pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
+
 GOOD = SENTENCES * 2
 
 

@@ -35,6 +35,8 @@ from support.forks import Forked
 from support.slow_cases import covering
 from support.tiny import WIDTH, WORDS
 
+pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
+
 TEXTS = [" ".join(random.Random(i).choices(WORDS, k=1 + i % 13)) for i in range(23)]
 WHOLE = {"float32": 1e-6, "float16": 2e-3}
 SMALL_BATCHES = {"tokens_per_batch": 60}

@@ -13,6 +13,8 @@ from layerwise.stores import place_of
 from support.commands import call_json
 from support.stored import ROWS, embed, objects
 
+pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
+
 
 @pytest.fixture
 def bucket():

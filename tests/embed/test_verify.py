@@ -15,6 +15,8 @@ from layerwise.errors import InputError
 from support.commands import call, call_json, run_main
 from support.tiny import SENTENCES, save_tiny
 
+pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
+
 
 @pytest.fixture(params=["parquet", "npy"])
 def folder(request, tmp_path, tiny_bert) -> Path:

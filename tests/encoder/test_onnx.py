@@ -162,7 +162,7 @@ def replace_by_another_graph(path) -> None:
 DAMAGES = [cut, empty, fill_with_text, replace_by_another_graph, change_a_weight]
 
 
-@pytest.mark.parametrize("damage", some_slow(DAMAGES, slow=[empty, fill_with_text]))
+@pytest.mark.parametrize("damage", some_slow(DAMAGES, slow=[cut, empty, fill_with_text]))  # test_int8.py cuts one
 def test_a_damaged_graph_is_refused_and_exported_again(damage, tiny_bert, graph, exports, caplog):
     damage(graph)
     expected = LayerEncoder(tiny_bert, device="cpu").encode_layers(SENTENCES)

@@ -38,13 +38,15 @@ def head(width_in: int = WIDTH, width_out: int = 8) -> Head:
 
 
 @pytest.fixture(scope="module")
-def saved(tiny_folders, tmp_path_factory) -> dict[str, tuple[LayerModel, Path]]:
-    """Every architecture with some mixes, BERT with all, saved."""
+def saved(tiny_folders, tmp_path_factory, pytestconfig) -> dict[str, tuple[LayerModel, Path]]:
+    """Every architecture with some mixes, BERT with all, saved; `make test` takes the mixes of some in turn."""
     root = tmp_path_factory.mktemp("saved")
     made = {}
-    for name in ARCHITECTURES:
+    in_turn = ARCHITECTURES.keys() - {"albert", "modernbert"} if "not slow" in pytestconfig.option.markexpr else ()
+    for place, name in enumerate(ARCHITECTURES):
         encoder = LayerEncoder(tiny_folders[name], device="cpu")
-        for number, text in enumerate(NATIVE if name == "bert" else ["1,3", "2"]):
+        some = [("1,3", "2")[place % 2]] if name in in_turn else ["1,3", "2"]
+        for number, text in enumerate(NATIVE if name == "bert" else some):
             model = LayerModel(encoder, text, chosen="for a test")
             made[f"{name} {text}"] = (model, root / f"{name}-{number}")
     encoder = LayerEncoder(tiny_folders["bert"], device="cpu")

@@ -39,8 +39,9 @@ from support.slow_cases import most_slow
 light = cache(example)
 
 
-def texts_drawn(figure: Drawing, monkeypatch) -> list[Text]:
-    """What is really written: ticks beyond the axes are not."""
+@cache
+def texts_drawn(name: str) -> list[Text]:
+    """What is really written in a light figure, drawn once and without a warning: ticks beyond the axes are not."""
     written: list[Text] = []
     draw = Text.draw
 
@@ -49,8 +50,10 @@ def texts_drawn(figure: Drawing, monkeypatch) -> list[Text]:
             written.append(self)
         return draw(self, renderer, *args, **kwargs)
 
-    monkeypatch.setattr(Text, "draw", recorded)
-    FigureCanvasAgg(figure).draw()
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        patch.setattr(Text, "draw", recorded)
+        FigureCanvasAgg(light(name)).draw()
     return list(dict.fromkeys(written))
 
 
@@ -67,10 +70,14 @@ def data_lines(figure: Drawing) -> dict[str, np.ndarray]:
     ids=lambda value: getattr(value, "name", value),
 )
 def test_figures_are_drawn_without_a_warning_in_the_themes_colours(name, theme):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        figure = example(name, theme) if theme is DARK else light(name)
-        FigureCanvasAgg(figure).draw()
+    if theme is LIGHT:
+        assert texts_drawn(name)
+        figure = light(name)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            figure = example(name, theme)
+            FigureCanvasAgg(figure).draw()
     ours = {theme.paper, theme.ink, theme.muted, theme.grid, *theme.series, *theme.heat}
     assert {text.get_color() for text in figure.findobj(Text) if text.get_text()} <= ours
     assert figure.get_facecolor() == pytest.approx([*(int(theme.paper[k : k + 2], 16) / 255 for k in (1, 3, 5)), 1])
@@ -78,9 +85,8 @@ def test_figures_are_drawn_without_a_warning_in_the_themes_colours(name, theme):
 
 
 @pytest.mark.parametrize("name", [*FIGURES, *EXTREMES])
-def test_labels_stay_on_the_canvas_are_large_enough_and_do_not_overlap(name, monkeypatch):
-    figure = light(name)
-    texts = texts_drawn(figure, monkeypatch)
+def test_labels_stay_on_the_canvas_are_large_enough_and_do_not_overlap(name):
+    texts, figure = texts_drawn(name), light(name)
     boxes = [text.get_window_extent() for text in texts]
     for text, box in zip(texts, boxes, strict=True):
         assert text.get_fontsize() >= 9

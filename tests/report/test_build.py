@@ -81,6 +81,17 @@ def shallow(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def both(found, shallow):
+    return report_data(found, shallow)
+
+
+@pytest.fixture(scope="module")
+def pages(found, both):
+    """The reports of one model and of two: drawing is most of a report's time."""
+    return build_page(ReportData(found)), build_page(both)
+
+
+@pytest.fixture(scope="module")
 def ungraded(tiny_layers):
     pairs = some_pairs(12)
     return measure_model(ModelOnPairs(tiny_layers, pairs_in_memory(pairs.left, pairs.right), cache=False), "tiny")
@@ -267,14 +278,13 @@ def test_the_gain_is_nothing_for_equals_and_turns_its_sign():
     assert one.p_value == other.p_value
 
 
-def test_a_comparison_is_of_the_first_against_the_second(found, shallow):
-    gathered = report_data(found, shallow)
+def test_a_comparison_is_of_the_first_against_the_second(found, shallow, both):
     rows = reporting_rows(found.subject)
     cosines = [results.get(PairSimilarities).mix_similarities[rows] for results in (found, shallow)]
     expected = [100 * spearmanr(each, found.subject.pairs.gold[rows]).statistic for each in cosines]
     assert len(rows) == len(found.subject.pairs) / 2
-    assert gathered.gain.mean == pytest.approx(expected[0] - expected[1], abs=1e-9)
-    changes = gathered.values("against")[""]
+    assert both.gain.mean == pytest.approx(expected[0] - expected[1], abs=1e-9)
+    changes = both.values("against")[""]
     assert (changes.changes[0].second, changes.changes[0].first) == pytest.approx(expected)
     assert (changes.first, changes.second) == ("shallow", "tiny")
 
@@ -311,14 +321,14 @@ def test_the_table_holds_the_measures_own_numbers(found):
     assert (rows[-1]["score, mean"], rows[-1]["score, max"], rows[-1]["TokSim"]) == (scores.mix_score, None, None)
 
 
-def test_a_table_of_two_models_has_the_rows_of_both(found, shallow):
-    table = layer_table(report_data(found, shallow).models)
+def test_a_table_of_two_models_has_the_rows_of_both(both):
+    table = layer_table(both.models)
     assert [column.name for column in table.columns][:2] == ["layers", "model"]
     assert [row[1] for row in table.rows] == ["shallow"] * 4 + ["tiny"] * (DEPTH + 2)
 
 
-def test_the_explorer_holds_the_pairs_own_cosines(found, shallow):
-    explorer = pair_explorer(report_data(found, shallow))
+def test_the_explorer_holds_the_pairs_own_cosines(found, shallow, both):
+    explorer = pair_explorer(both)
     material = found.subject
     sides = material.sides(material.pooled("mean")[:, 3])
     np.testing.assert_allclose(explorer.similarities[:, 3], cosine(*sides), atol=1e-6)
@@ -329,66 +339,63 @@ def test_the_explorer_holds_the_pairs_own_cosines(found, shallow):
     np.testing.assert_array_equal(explorer.other_similarities, shallow.get(PairSimilarities).layers)
 
 
-def figures_of(*models):
-    """Every figure of every measure that the models have, as the report and `analyze` draw it."""
+def figures_of_no_section(*models):
+    """Every figure that `analyze` alone draws, of every measure that the models have."""
     for measure in map(MEASURES.__getitem__, MEASURES):
         values = {model.name: model.values[measure.name] for model in models if measure.name in model.values}
-        if not values:
-            continue
-        for figure in measure.figures:
-            related = {name: {model.name: model.values[name] for model in models} for name in figure.uses}
-            for group in figure.groups(values):
-                yield figure.draw(group, related=related)
+        for figure in measure.figures if values else ():
+            if not figure.section:
+                yield from (inline_svg(figure.draw(group), "own") for group in figure.groups(values))
 
 
 def draw(name, values, figure=None, **options):
     return inline_svg(MEASURES[name].figure(figure).draw(values, **options), "own")
 
 
-def test_every_figure_draws(found, shallow):
+def test_every_figure_draws(found, shallow, both, pages):
     """Of one model and of two with different numbers of layers."""
-    drawings = [*figures_of(found), *figures_of(found, shallow)]
-    assert len(drawings) > 25
-    for drawing in drawings:
-        svg = inline_svg(drawing, "own")
+    drawn = [figure.svg for page in pages for section in page.sections for figure in section.figures]
+    drawn += [*figures_of_no_section(found), *figures_of_no_section(found, shallow)]
+    assert len(drawn) > 25
+    for svg in drawn:
         assert 'class="point"' in svg
         assert "nan" not in svg.lower().replace("sentence", "")
-        assert drawing.description
+        assert re.search('aria-label="(?!figure")', svg), "it is described"
     scores = {"a": found.get(LayerScores)}
     assert MEASURES["scores"].figure().draw(scores, theme=DARK).theme is DARK
     assert "best mix" not in draw("scores", scores)
     assert "best mix" in draw("scores", scores, related={"chosen": {"a": found.get(ChosenLayers)}})
-    changes = report_data(found, shallow).values("against")
+    changes = both.values("against")
     assert "tiny, score of the own mix" in draw("against", changes)
     with pytest.raises(InputError, match="pairs has no figure of its own"):
         MEASURES["pairs"].figure()
-    both = {model.name: model.get(ChosenLayers) for model in (found, shallow)}
+    two_models = {model.name: model.get(ChosenLayers) for model in (found, shallow)}
     with pytest.raises(InputError, match="this figure shows one model; draw each by itself"):
-        MEASURES["chosen"].figure("sizes").draw(both)
+        MEASURES["chosen"].figure("sizes").draw(two_models)
 
 
 def test_an_own_mix_is_drawn_as_a_level_where_it_is_not_the_last_layer(found, tiny_bert):
-    mixed_model = LayerModel.load(tiny_bert, mix="1-3", device="cpu")
-    mixed = measure_model(ModelOnPairs(mixed_model, some_pairs(), cache=False), "mixed")
+    mixed = ModelOnPairs(LayerModel.load(tiny_bert, mix="1-3", device="cpu"), some_pairs(), cache=False)
     for name, label in (("geometry", "its own mix"), ("spectrum", "own mix")):
         assert label not in draw(name, {"a": found.values[name]})
-        assert label in draw(name, {"a": mixed.values[name]})
+        assert label in draw(name, {"a": MEASURES[name](mixed, seed=0)})
 
 
 def titles(data, name):
     return [figure.title for figure in section(data, name).figures]
 
 
-def test_sections_of_one_model_and_of_two(found, shallow):
-    one, two = ReportData(found), report_data(found, shallow)
-    assert titles(one, "scores") == ["Score by layer"]
-    assert titles(two, "scores") == ["Score by layer, tiny", "Both models", "Every figure of both"]
-    assert [title.removesuffix(", tiny") for title in titles(two, "search")] == titles(one, "search")
-    assert len(titles(one, "search")) == 4
+def test_sections_of_one_model_and_of_two(pages):
+    one, two = ({part.id: [figure.title for figure in part.figures] for part in page.sections} for page in pages)
+    assert one["scores"] == ["Score by layer"]
+    assert two["scores"] == ["Score by layer, tiny", "Both models", "Every figure of both"]
+    assert [title.removesuffix(", tiny") for title in two["search"]] == one["search"]
+    assert len(one["search"]) == 4
     spaces = ["Geometry by layer", "Shares of variance by direction"]
     points = "The most and the least alike pairs (t-SNE)"
-    assert titles(one, "space") == [*spaces, "Layers alike (CKA)", points]
-    assert titles(two, "space") == [*spaces, "Layers alike (CKA), shallow", "Layers alike (CKA), tiny", points]
+    assert one["space"] == [*spaces, "Layers alike (CKA)", points]
+    assert two["space"] == [*spaces, "Layers alike (CKA), shallow", "Layers alike (CKA), tiny", points]
+    assert two["smoothing"] == ["SetSim and TokSim", "Tokens of a sentence"]
 
 
 def test_views_have_a_section_of_their_own_after_the_search(found):
@@ -404,20 +411,18 @@ def test_views_have_a_section_of_their_own_after_the_search(found):
         assert scores[2] == -1 or f"{name}, layer 2: {value}" in figure.svg
 
 
-def test_ids_of_all_figures_are_unique(found, shallow):
-    text = page_html(build_page(report_data(found, shallow)))
+def test_ids_of_all_figures_are_unique(pages):
+    text = page_html(pages[1])
     ids = re.findall(r'[\s]id="([^"]+)"', text)
     assert len(ids) > 50
     assert len(ids) == len(set(ids))
     assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
 
 
-def test_different_tokenizers_get_a_token_figure_each(found, shallow):
-    both = report_data(found, shallow)
-    assert titles(both, "smoothing") == ["SetSim and TokSim", "Tokens of a sentence"]
-    tokens = shallow.get(TokenMatrices)
-    other = with_value(shallow, "tokens", replace(tokens, tokens=("x", *tokens.tokens[1:])))
-    assert titles(report_data(found, other), "smoothing") == [
+def test_different_tokenizers_get_a_token_figure_each(both):
+    tokens = both.baseline.get(TokenMatrices)
+    other = with_value(both.baseline, "tokens", replace(tokens, tokens=("x", *tokens.tokens[1:])))
+    assert titles(replace(both, baseline=other), "smoothing") == [
         "SetSim and TokSim",
         "Tokens of a sentence, shallow",
         "Tokens of a sentence, tiny",
@@ -465,8 +470,9 @@ def test_over_smoothing_by_degree_and_by_scores(found, tokens, scores, begins, e
     assert "nan" not in text
 
 
-def test_over_smoothing_of_two_models_is_answered_for_each(found, shallow):
-    first, second = section(report_data(found, shallow), "smoothing").text.split("\n\n")
+def test_over_smoothing_of_two_models_is_answered_for_each(found, shallow, pages):
+    (told,) = [section.text for section in pages[1].sections if section.id == "smoothing"]
+    first, second = told.split("\n\n")
     assert first.startswith("tiny: ")
     assert f"{found.get(TokSim).means[-1]:.2f} in the last layer" in first
     assert second.startswith("shallow: ")

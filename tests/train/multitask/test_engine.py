@@ -318,12 +318,12 @@ def test_a_training_by_gradient_caching_has_the_losses_of_the_plain_one(data, ru
     [
         pytest.param("mood", 50, {"head": "linear"}, marks=pytest.mark.slow),  # as with the contrast below
         pytest.param("mood", 50, {"head": "mlp", "loss": "binary"}, marks=pytest.mark.slow),
-        ("mood", 50, {"contrast": 0.1, "contrast_dropout": 0.2}),
+        ("mood", 40, {"contrast": 0.1, "contrast_dropout": 0.2}),
         pytest.param("same", 90, {"features": "concat", "head": "mlp"}, marks=pytest.mark.slow),
         pytest.param("same", 90, {"features": "difference-sum"}, marks=pytest.mark.slow),
-        ("same", 60, {"features": "all", "loss": "cross-entropy", "metric": "f1"}),
+        ("same", 45, {"features": "all", "loss": "cross-entropy", "metric": "f1"}),
         ("near", 25, {"head": "cosine"}),
-        ("near", 60, {"head": "linear", "features": "all", "metric": "spearman"}),
+        ("near", 50, {"head": "linear", "features": "all", "metric": "spearman"}),
         pytest.param("near", 140, {"head": "mlp"}, marks=pytest.mark.slow),
     ],
 )
@@ -338,7 +338,9 @@ def test_every_head_feature_and_loss_learns(data, run, name, steps, more):
 @pytest.mark.parametrize(
     ("mixing", "model"),
     [
-        ({"iteration": "padding", "weights": "inverse-size"}, {}),
+        pytest.param(
+            {"iteration": "padding", "weights": "inverse-size"}, {}, marks=pytest.mark.slow
+        ),  # padding is trained by gradient caching above, the weights are in the loss above
         ({"iteration": "truncating", "weights": "learned"}, {"pooler": "attention(cls, mean)"}),
         pytest.param(
             {"iteration": "proportional"}, {"pooler": "first-last @ mean", "head": "mlp"}, marks=pytest.mark.slow
@@ -347,7 +349,7 @@ def test_every_head_feature_and_loss_learns(data, run, name, steps, more):
     ],
 )
 def test_all_tasks_go_together_and_the_same_seed_is_the_same(data, run, mixing, model):
-    what = recipe(*all_tasks(data), mixing=mixing, model=model, steps=4, weight_decay=0.1)
+    what = recipe(*all_tasks(data), mixing=mixing, model=model, steps=2, weight_decay=0.1)
     one, same, other = run(what, seed=1), run(what, seed=1), run(what, seed=2)
     assert losses(one) == losses(same) != losses(other)
     assert one.facts["dev"] == same.facts["dev"]
@@ -358,8 +360,8 @@ def test_all_tasks_go_together_and_the_same_seed_is_the_same(data, run, mixing, 
 
 def test_learned_weights_come_to_one_over_the_loss_while_the_encoder_is_trained(data, run):
     """At a usual rate of the encoder, which alone would leave them where they start."""
-    mixing = {"weights": "learned", "learned_rate": 0.05}
-    trained = run(recipe(*all_tasks(data), mixing=mixing, steps=80, learning_rate=2e-5, weight_decay=0.5))
+    mixing = {"weights": "learned", "learned_rate": 0.06}
+    trained = run(recipe(*all_tasks(data), mixing=mixing, steps=50, learning_rate=2e-5, weight_decay=0.5))
     lines = [line for line in trained.history if "loss" in line]
     for name, half, start in (("mood", 1, 1), ("same", 1, 1), ("near", 0.5, 0.5)):
         weight = trained.facts["tasks"][name]["weight"]
@@ -388,7 +390,7 @@ def test_gradients_are_clipped(data, run, tiny_bert):
     before = LayerEncoder(tiny_bert, device="cpu").model.state_dict()
 
     def moved(norm):
-        trained = run(recipe(*all_tasks(data), steps=2, max_grad_norm=norm))
+        trained = run(recipe(task("mood", data), steps=1, max_grad_norm=norm))
         after = trained.model.model.encoder.model.state_dict()
         return max(
             (value - after[name]).abs().max().item() for name, value in before.items() if value.is_floating_point()
@@ -502,14 +504,17 @@ class Killed(Exception):  # noqa: N818
     pass
 
 
-@pytest.mark.parametrize("iteration", ["cycling", "proportional"])
+@pytest.mark.parametrize(
+    "iteration",
+    [pytest.param("cycling", marks=pytest.mark.slow), "proportional"],  # cycling is interrupted and resumed above
+)
 def test_killed_and_resumed_equals_uninterrupted(data, run, tmp_path, iteration):
     what = recipe(
         *all_tasks(data, mood={"contrast": 0.1}),
         mixing={"iteration": iteration, "weights": "learned"},
         steps=9,
         schedule="linear",
-        dev={"every": 2},
+        dev={"every": 3},
     )
 
     def stop(step, *_):
