@@ -27,8 +27,6 @@ from layerwise.version import __version__
 from support.commands import COMMAND, assert_one_line, call, call_json, check_schema, run_main, strict_json
 from support.tiny import SENTENCES, WIDTH
 
-pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
-
 
 def embeddings(out: Path) -> np.ndarray:
     return np.stack(pq.read_table(out)["embedding"].to_numpy())

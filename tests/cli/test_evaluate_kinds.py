@@ -8,8 +8,6 @@ from support.commands import assert_one_line, call, call_json, run_main
 from support.row_files import write
 from support.tiny import DEPTH, WORDS
 
-pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
-
 TASKS = """
 [[task]]
 name = "topics"

@@ -10,8 +10,6 @@ from layerwise.explain import ExplainedText, Explanation, explain_pair
 from layerwise.report import explanation_html
 from support.commands import assert_one_line, call, call_json, run_main
 
-pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
-
 LEFT, RIGHT = "The river rose after rain.", "Who left the old door open?"
 HOSTILE = "\x1b[2J\x1b]0;x\x07 red\r\x9b31m [bold]rain[/bold] <script>alert(1)</script> \u202etxt \x7f"
 

@@ -16,8 +16,6 @@ from support.commands import assert_one_line, call, call_json, run_main
 from support.text_pairs import some_pairs
 from support.tiny import DEPTH
 
-pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
-
 
 def write_pairs(path, pairs, columns=("sentence1", "sentence2", "score")):
     with path.open("w", newline="") as file:

@@ -12,8 +12,6 @@ from layerwise.model.card import cell
 from support.commands import call, refused
 from support.pair_files import made_up_sentences, write
 
-pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
-
 HOSTILE = "\x1b[2J\x1b]0;x\x07 red\r\x9b31m \u202etxt \x7f"
 CONTROLS = "\x1b\r\x07\x08\x7f\x9b\u202e\u2066\u2028\ud800\0"
 

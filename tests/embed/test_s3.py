@@ -23,8 +23,6 @@ from support.pages import DOCS, assert_shown, run_page
 from support.s3 import EVERYTHING, NO_WRITING, s3_server
 from support.stored import ROWS, TEXTS, embed, objects, shards
 
-pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):

@@ -16,8 +16,6 @@ from layerwise.model import LayerModel
 from support.commands import call, call_json, refused
 from support.tiny import SENTENCES, save_tiny
 
-pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
-
 KINDS = ("flat", "hnsw", "ivf", "pq")
 
 

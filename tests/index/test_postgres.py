@@ -22,8 +22,6 @@ from support.pages import DOCS, assert_shown, blocks_of, commands_of, run_python
 from support.postgres import postgres_server
 from support.tiny import SENTENCES, save_tiny
 
-pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")
-
 ROWS, WIDTH = 300, 12
 
 

@@ -436,7 +436,7 @@ def test_gradient_caching_equals_the_plain_step(folder, name):
     frozen = FrozenCopy(encoder, what.frozen)(batch) if what.frozen else None
     student(batch | {"frozen": frozen})["loss"].backward()
     plain, loss = [weight.grad for weight in student.parameters()], student(batch | {"frozen": frozen})["loss"]
-    for chunk in sorted({1, 3, 4, 4 * columns, 4 * columns + 1}):
+    for chunk in range(1, 4 * columns + 2):
         student.zero_grad()
         found = cached_backward(student, batch | {"frozen": frozen}, chunk=chunk)
         torch.testing.assert_close(found["loss"], loss.detach(), rtol=1e-5, atol=1e-5)
