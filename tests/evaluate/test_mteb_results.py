@@ -119,6 +119,10 @@ def test_other_rows_are_not_compared(tmp_path):
             "T.json: is no result of mteb: no 'main_score'",
         ),
         ({"a/x/T.json": "[1]"}, "T.json"),
+        (
+            {"seed-0/evaluation.json": "{}", "seed-1/evaluation.json": "{}", "seed-0/result.json": "{}"},
+            "is the folder of a training; give its evaluation: seed-0/evaluation.json, seed-1/evaluation.json",
+        ),
         ({"a/x/T.json": "{}", "a/y/T.json": "{}"}, r"holds results of 2 models or revisions \(a/x, a/y\)"),
     ],
 )
