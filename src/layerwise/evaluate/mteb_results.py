@@ -34,7 +34,7 @@ def read_mteb_folder(folder: str | os.PathLike[str]) -> Evaluation:
     root = Path(folder)
     files = [path for path in sorted(root.rglob("*.json")) if path.name != _META]
     revisions = sorted({path.parent for path in files})
-    ours = [str(path.relative_to(root)) for path in files if path.name == "evaluation.json"]
+    ours = [str(path) for path in files if path.name == "evaluation.json"]
     if ours:
         raise InputError(f"{folder}: is the folder of a training; give its evaluation: {', '.join(ours)}")
     if not revisions:
