@@ -153,11 +153,6 @@ WITH_LABELS = {
         "mask, NLI triples, begun from the student of four", "small-sup", (*_MASKED, "train.learning_rate=1e-4"),
         TRIPLES, start="ensemble-rotated", labels="triples",
     ),
-    "nli-ensemble-long": Row(
-        "mask, NLI triples, begun from the student of four, 6 epochs", "small-sup",
-        (*_MASKED, "train.learning_rate=1e-4", "train.steps=1300", "train.epochs=6"), TRIPLES, start="ensemble-rotated",
-        labels="triples",
-    ),
     "pairs-ensemble": Row(
         "mask, pairs of NLI, Quora and captions, begun from the student of four", "small-sup-eq6",
         (*_MASKED, "train.steps=1500", "train.learning_rate=1e-4"), PAIRS, start="ensemble-rotated", labels="pairs",

@@ -119,10 +119,6 @@ def test_other_rows_are_not_compared(tmp_path):
             "T.json: is no result of mteb: no 'main_score'",
         ),
         ({"a/x/T.json": "[1]"}, "T.json"),
-        (
-            {"seed-0/evaluation.json": "{}", "seed-1/evaluation.json": "{}", "seed-0/result.json": "{}"},
-            r"is the folder of a training; give its evaluation: .*/seed-0/evaluation.json, .*/seed-1/evaluation.json",
-        ),
         ({"a/x/T.json": "{}", "a/y/T.json": "{}"}, r"holds results of 2 models or revisions \(a/x, a/y\)"),
     ],
 )
@@ -132,6 +128,15 @@ def test_a_folder_that_is_none_is_refused(tmp_path, files, message):
         (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=message):
         read_mteb_folder(tmp_path)
+
+
+def test_the_folder_of_a_training_is_refused_with_the_files_to_give(tmp_path, monkeypatch, capfd):
+    evaluations = [tmp_path / f"seed-{seed}" / "evaluation.json" for seed in (0, 1)]
+    for path in evaluations:
+        path.parent.mkdir()
+        path.write_text("{}")
+    said = f"is the folder of a training; give its evaluation: {', '.join(map(str, evaluations))}"
+    assert_one_line(*run_main(monkeypatch, capfd, "compare", tmp_path, tmp_path), said)
 
 
 def test_the_command_says_it_in_one_line(tmp_path, monkeypatch, capfd):

@@ -146,6 +146,7 @@ def test_what_can_not_be_measured_is_refused(tiny_layers, material):
         (lambda: pairs_in_memory(["a"], ["b"], [1, 2]), "1 and 1 texts, 2 scores: the lengths differ"),
         (lambda: pairs_in_memory([], []), "pairs in memory: no pairs"),
         (lambda: pairs_in_memory(["a"], ["b"], [float("nan")]), "score 0 is nan, not a finite number"),
+        (lambda: pairs_in_memory(["a"] * 2, ["b"] * 2, [1.0, None]), "score 1 is nan, not a finite number; give one"),
         (lambda: some_pairs().limited(1), "a limit of 1 pairs is not possible; give 2 or more"),
         (lambda: load_pairs("stbs"), r"Unknown task 'stbs'. Did you mean 'stsb'\?"),
         (lambda: load_pairs("nowhere.csv"), "nowhere.csv: no such file"),

@@ -70,6 +70,7 @@ def report(
     if against is not None and Path(model) == Path(against):
         raise InputError(f"{model}: a model against itself says nothing; give another one to --against")
     check_split(split, data, pairs)
+    role = split or "test"
     if pairs is not None:
         check_pairs(pairs)
     if tasks is not None:
@@ -96,7 +97,7 @@ def report(
             pairs,
             columns=(left, right),
             score=score,
-            split=split or "test",
+            split=role,
             data=data,
             encoding=encoding,
             delimiter=delimiter,
@@ -150,7 +151,7 @@ def report(
         command_line("analyze", model, "--measure", "all", *chosen),
     ]
     if pairs and drawn.gold is not None:
-        rows = [] if is_pair_file(pairs) else ["--split", split or "test", *_typed(("--data", data, None))]
+        rows = [] if is_pair_file(pairs) else ["--split", role, *_typed(("--data", data, None))]
         same = [*rows, *columns, "--limit", str(limit), "--seed", str(seed), *how]
         commands.append(command_line("search", model, pairs, *same, "--save", "best"))
     page = build_page(measured, commands)

@@ -38,8 +38,9 @@ def pairs_in_memory(
         raise InputError(f"{source}: no pairs; give at least two")
     broken = next((row for row, grade in enumerate(grades) if not isfinite(grade)), None)
     if broken is not None:
-        found = "missing" if scores is None or scores[broken] is None else f"{grades[broken]}, not a finite number"
-        raise InputError(f"{source}: score {broken} is {found}; give one, or leave the pair out")
+        raise InputError(
+            f"{source}: score {broken} is {grades[broken]}, not a finite number; give one, or leave the pair out"
+        )
     task = Task(name="pairs", kind="sts", file="-", columns=_columns(_COLUMNS, _SCORE if grades else None))
     splits = {"test": np.arange(len(left))}
     return TaskRows(task, list(left), list(right), grades, [], splits, origin=source)

@@ -17,12 +17,18 @@ from layerwise.files import read_json
 
 SUITE, HEADLINE = "mteb", "main_score"
 _META = "model_meta.json"
+_OURS = "evaluation.json"  # of a training
 _REMEDY = "give the folder that mteb wrote for one revision of a model, results/MODEL/REVISION"
 
 
 def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:
     """A result of `layerwise evaluate --out`, or a result folder of mteb."""
-    return read_mteb_folder(path) if Path(path).is_dir() else Evaluation.load(path)
+    if not Path(path).is_dir():
+        return Evaluation.load(path)
+    ours = sorted(map(str, Path(path).rglob(_OURS)))
+    if ours:
+        raise InputError(f"{path}: is the folder of a training; give its evaluation: {', '.join(ours)}")
+    return read_mteb_folder(path)
 
 
 def read_mteb_folder(folder: str | os.PathLike[str]) -> Evaluation:
@@ -34,9 +40,6 @@ def read_mteb_folder(folder: str | os.PathLike[str]) -> Evaluation:
     root = Path(folder)
     files = [path for path in sorted(root.rglob("*.json")) if path.name != _META]
     revisions = sorted({path.parent for path in files})
-    ours = [str(path) for path in files if path.name == "evaluation.json"]
-    if ours:
-        raise InputError(f"{folder}: is the folder of a training; give its evaluation: {', '.join(ours)}")
     if not revisions:
         raise InputError(f"{folder}: holds no results of mteb; {_REMEDY}")
     if len(revisions) > 1:

@@ -21,6 +21,7 @@ from layerwise.search.choose import Choice
 from layerwise.search.layer_search import LayerSearch, retrieval_metric
 from layerwise.search.problems import Rows, no_progress
 from layerwise.search.request import as_retrieval
+from layerwise.search.select import rows_apart
 from layerwise.search.unlabelled import dropout_passes
 from layerwise.search.verdict import Verdict
 from layerwise.search.view_search import ViewSearch
@@ -323,8 +324,7 @@ def shared_sentences(pairs: TaskRows, search: LayerSearch) -> tuple[str, ...]:
     if search.dev is None and search.parts is None:
         return ()
     dev, test = search.parts_[0]
-    chose = {text for row in dev for text in (pairs.left[row], pairs.right[row])}
-    shared = sum(pairs.left[row] in chose or pairs.right[row] in chose for row in test)
+    shared = len(test) - len(rows_apart(pairs.left, pairs.right, dev, test))
     return (f"{shared} of {len(test)} reporting pairs share a sentence with one that chooses",) if shared else ()
 
 

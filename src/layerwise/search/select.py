@@ -147,6 +147,12 @@ def make_report(problems: Problems, choices: Sequence[SplitChoice], *, seed: int
     return Report(tuple(choice.result for choice in choices), gain, pairs - test, test, seed)
 
 
+def rows_apart(left: Sequence[str], right: Sequence[str], dev: Rows, test: Rows) -> Rows:
+    """The reporting pairs that share no sentence with a choosing one."""
+    chose = {text for row in dev for text in (left[row], right[row])}
+    return np.array([row for row in test if left[row] not in chose and right[row] not in chose], dtype=int)
+
+
 def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) -> ScoreTable:
     """The mean of the scores over splits. Beams visit different sets: what one visited is then scored by all splits."""
     if len(tables) == 1:

@@ -23,7 +23,16 @@ from layerwise.parameters import Parameters
 from layerwise.search.choose import Choice
 from layerwise.search.metrics import FEWEST_PAIRS, BatchMetric, Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Progress, Rows, no_progress
-from layerwise.search.select import Part, Redraws, Report, SplitChoice, mean_gain, paired_gain, random_splits
+from layerwise.search.select import (
+    Part,
+    Redraws,
+    Report,
+    SplitChoice,
+    mean_gain,
+    paired_gain,
+    random_splits,
+    rows_apart,
+)
 from layerwise.search.sources import GivenSimilarities
 from layerwise.search.verdict import Verdict
 from layerwise.search.view_beam import PairViews, bagged_views, beam_search_views
@@ -236,8 +245,7 @@ class ViewSearch(Parameters):
         parts = self.parts if self.parts is not None else random_splits(size, self.dev or 0, self.splits, self.seed)
         apart, left_out = [], 0
         for dev, test in parts:
-            seen = {text for n in dev for text in (self._left[n], self._right[n])}
-            clean = np.array([n for n in test if self._left[n] not in seen and self._right[n] not in seen], dtype=int)
+            clean = rows_apart(self._left, self._right, dev, test)
             left_out += len(test) - len(clean)
             if len(clean) < FEWEST_PAIRS:
                 raise InputError(

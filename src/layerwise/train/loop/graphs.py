@@ -96,7 +96,7 @@ class GraphedEncode:
                     pool=self._pools[parts],
                 )
         except RuntimeError as error:
-            _warn(error)
+            _warn_of_no_graphs(error)
             return False
         finally:
             torch.cuda.set_rng_state(state, tokens.device)
@@ -131,7 +131,9 @@ class GraphedForward:
 
     def _record(self, shapes: tuple[torch.Size, ...], inputs: Inputs) -> bool:
         device, places = inputs[0].device, tuple(tensor.clone() for tensor in inputs)
-        graph, self._pool = torch.cuda.CUDAGraph(), self._pool or torch.cuda.graph_pool_handle()
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
         enabled, dtype = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         beside.wait_stream(torch.cuda.current_stream(device))
@@ -144,13 +146,13 @@ class GraphedForward:
                 with torch.cuda.graph(graph, pool=self._pool):
                     found = self.function(*places)
         except RuntimeError as error:
-            _warn(error)
+            _warn_of_no_graphs(error)
             return False
         self._graphs[shapes] = graph, places, found
         return True
 
 
-def _warn(error: RuntimeError) -> None:
+def _warn_of_no_graphs(error: RuntimeError) -> None:
     """A model whose control flow depends on values cannot be recorded."""
     log.warning("no CUDA graphs for this encoder (%s); training continues without", str(error).splitlines()[0])
 
