@@ -45,7 +45,7 @@ def test_sigterm_answers_what_was_accepted_and_exits_0(tiny_bert, forks, killed)
         (["{model}", "--host", "192.0.2.1", "--without-keys"], "cannot be listened on"),
         (["{model}", "--keys", "no-such-file"], "no-such-file: cannot be read"),
         (["{model}", "--index", "x"], "expected NAME=PATH"),
-        (["{model}", "--index", "x=no-such-folder"], "no-such-folder: no such file or folder"),
+        (["{model}", "--index", "x=no-such-folder"], "no-such-folder: no such file or folder; "),
         (["short={model}"], "a model is MODEL=NAME; did you mean {model}=short?"),
         (["{model}", "--config", "no-such.toml"], "no-such.toml: cannot be read"),
         (["{model}", "--port", "70000"], "port is 70000; expected 65535 or less"),

@@ -60,7 +60,7 @@ class VectorFiles:
         parts = sorted(place.glob("part-*"), key=_name) if place.is_dir() else [place]
         parts = [part for part in parts if part.suffix in (".parquet", ".npy") and part.is_file()]
         if not place.exists():
-            raise InputError(f"{place}: no such file or folder")
+            raise InputError(f"{place}: no such file or folder; {_REMEDY}")
         if not parts:
             raise InputError(f"{place}: holds no vectors (*.parquet or *.npy); {_REMEDY}")
         shapes = [_shape(part) for part in parts]
