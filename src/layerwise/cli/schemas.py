@@ -70,6 +70,7 @@ _LAYER_SEARCH = {
     **_RUN,
     "gain": _GAIN,
     "front": _list(_CHOICE),
+    "cheaper": _any_of(_object({"mix": _TEXT, "blocks": _COUNT, "against": _GAIN}), {"type": "null"}),
     "stability": _object({"layers": _by_name(_NUMBER), "poolings": _by_name(_NUMBER), "agreement": _NUMBER}),
     "unlabelled": _any_of(_CHOICE, _object({"note": _TEXT_OR_NONE})),
     "protocol": _object(

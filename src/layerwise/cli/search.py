@@ -383,8 +383,6 @@ def _show_choice(search: "LayerSearch") -> None:
 
 
 def _show_scores(result: "SearchResult") -> None:
-    from layerwise.search import front_with_tests
-
     search, report = result.search, result.search.report_
     best, last = search.best_, search.last_
     many = f", means of {len(report.splits)} splits" if len(report.splits) > 1 else ""
@@ -404,7 +402,10 @@ def _show_scores(result: "SearchResult") -> None:
         rows.append(("chosen without labels", str(result.unlabelled.mix), "", points(result.unlabelled.test)))
     print_table(("", "layers @ pooling", "dev", "unseen"), rows, title=title)
     print_line(f"{verdict}\n")
-    front = [(str(c.layers[-1]), str(c.mix), points(c.dev), points(c.test)) for c in front_with_tests(search)]
+    front = [(str(c.layers[-1]), str(c.mix), points(c.dev), points(c.test)) for c in search.front_]
     print_table(("blocks", "best set that needs no more", "dev", "unseen"), front, title="Quality against cost")
+    if len(front) > 1:
+        found = f"As good, within a point, with fewer blocks: {search.cheaper_}."
+        print_line(found if search.cheaper_ else "No set with fewer blocks is surely within a point.")
     shares = ", ".join(f"{layer}: {share:.0%}" for layer, share in search.stability_.items() if share >= 0.1)
     print_line(f"Chosen by halves of the {search.unit_}: layer {shares} (agreement {search.stability_.agreement:.0%}).")

@@ -33,7 +33,6 @@ from layerwise.search import (
     by_training_size,
     check_gold,
     fixed_mixes,
-    front_with_tests,
     halves,
 )
 
@@ -186,7 +185,7 @@ def _summarise(search: LayerSearch, poolings: tuple[str, ...], depth: int) -> Ch
         by_pairs=_curve([chosen for _, chosen, _ in by_pairs]),
         last_by_pairs=_curve([last for _, _, last in by_pairs]),
         fixed=tuple(_fixed(line) for line in fixed_mixes(search, pooling=search.last_.pooling) if line.name != "last"),
-        front=tuple(_score(f"best within {c.layers[-1]} blocks", c) for c in front_with_tests(search)),
+        front=tuple(_score(f"best within {c.layers[-1]} blocks", c) for c in search.front_),
         blocks=search.verdict_.use.layers[-1],
         all_blocks=depth,
         poolings=poolings,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from layerwise.search.alike import ALIKE, alike_and_unlike, alike_texts
     from layerwise.search.choose import Choice
+    from layerwise.search.front import Cheaper
     from layerwise.search.joint_problem import JointProblem
     from layerwise.search.kind_problem import KindProblem
     from layerwise.search.layer_search import LayerSearch, make_problems
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         ViewsOf,
         chosen_model,
         encode_sides,
-        front_with_tests,
         kept_model,
         model_notes,
         search_layers,

@@ -26,6 +26,7 @@ from layerwise.search.choose import (
     scores_every_set,
     weights_mix,
 )
+from layerwise.search.front import BestWithin, Cheaper, best_within, cheaper_set
 from layerwise.search.heads import HeadPairs
 from layerwise.search.joint_problem import JointProblem
 from layerwise.search.kind_problem import KindProblem
@@ -44,7 +45,7 @@ from layerwise.search.select import (
 from layerwise.search.sources import PairGrams, PairSource, Views
 from layerwise.search.spaces import Space
 from layerwise.search.stability import Stability, stability
-from layerwise.search.table import ScoredSet, ScoreTable
+from layerwise.search.table import ScoreTable
 from layerwise.search.unlabelled import GUARDED, GuardedProblem, without_labels
 from layerwise.search.verdict import Verdict
 
@@ -52,6 +53,10 @@ log = logging.getLogger(__name__)
 FEW_PAIRS = 100  # fewer pairs than this choose little better than chance
 UNSTABLE = 0.5  # agreement of halves of the pairs below which a choice is called unstable
 _NONE_REPORT = "All pairs chose, none are left to report: give dev (half of the pairs by default), and labels"
+_FITTED = (
+    *("best_", "last_", "table_", "parts_", "report_", "stability_", "verdict_"),
+    *("front_", "cheaper_", "_front"),
+)
 AnyMetric = str | Metric | UserMetric
 
 
@@ -82,7 +87,9 @@ class LayerSearch(Parameters):
         best_: The best set: `best_.layers`, `best_.pooling`, `best_.mix`, `best_.dev`, on unseen pairs `best_.test`.
         last_: The last layer's scores on the same pairs.
         table_: Every set's score on the pairs that chose, mean of the splits; `table_[0]` is the best.
-        front_: The best sets by highest layer: quality against cost.
+        front_: The best sets by highest layer, with their scores: quality against cost.
+        cheaper_: The set of the fewest blocks that surely loses less than a point against what the verdict says to
+            use, as `cheaper_.choice`; None where there is none.
         report_: Scores on unseen pairs, split by split, and the gain over the last layer with its interval.
         stability_: Layer -> how often random halves of the pairs choose it; `stability_.agreement`.
         parts_: The splits, as rows of the pairs that choose and that report.
@@ -172,7 +179,7 @@ class LayerSearch(Parameters):
         labelled: int | None = None,
     ) -> Self:
         """Search; `labelled`: how many pairs there were before unlike ones were drawn."""
-        for fitted in ("best_", "last_", "table_", "parts_", "report_", "stability_", "verdict_"):  # of an earlier fit
+        for fitted in _FITTED:  # of an earlier fit
             self.__dict__.pop(fitted, None)
         check_method(self.method)
         self.space_, self.problems_ = _as_space(self.space), problems
@@ -239,10 +246,20 @@ class LayerSearch(Parameters):
         problems = pick(self.problems_, self.parts_[0][0]) if slow and self._is_split else self.problems_
         return stability(problems, self.table_, seed=self.seed)
 
-    @property
-    def front_(self) -> list[ScoredSet]:
+    @cached_property
+    def front_(self) -> list[Choice]:
         """The best sets by highest layer, each better than all that need fewer blocks."""
-        return self.table_.front()
+        return [within.choice for within in self._front]
+
+    @cached_property
+    def cheaper_(self) -> Cheaper | None:
+        """The set of the fewest blocks that surely loses less than a point against what the verdict says to use."""
+        options = {"seed": self.seed, "resamples": self.resamples}
+        return cheaper_set(self._front, self.problems_, self._choices or (), self.verdict_, **options)
+
+    @cached_property
+    def _front(self) -> list[BestWithin]:
+        return best_within(self.table_.front(), self.problems_, self._choices or ())
 
     @property
     def few_pairs_(self) -> str:

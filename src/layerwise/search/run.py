@@ -91,7 +91,8 @@ class SearchResult:
             | {"p_value": report.gain.p_value},
             "subsets": len(search.table_),
             "seconds": self.seconds,
-            "front": [choice_facts(choice) for choice in front_with_tests(search)],
+            "front": [choice_facts(choice) for choice in search.front_],
+            "cheaper": search.cheaper_.as_dict() if search.cheaper_ else None,
             "stability": {
                 "layers": dict(search.stability_),
                 "poolings": dict(search.stability_.poolings),
@@ -264,13 +265,6 @@ def search_text(
     named = criterion or ("dropout" if right is None else "pairs")
     texts = unique_texts(left, right or [])[0]
     return TextResult(model, texts, named, search, seconds, prompt, model_notes(model, search))
-
-
-def front_with_tests(search: LayerSearch) -> list[Choice]:
-    """The Pareto front with scores on the test pairs, mean of the splits."""
-    front = search.front_
-    tests = search.unseen_scores([best.mix for best in front]).mean(1)
-    return [Choice(best.mix, best.score, float(test)) for best, test in zip(front, tests, strict=True)]
 
 
 def encode_sides(

@@ -16,7 +16,7 @@ from layerwise.search.choose import BEAM_WIDTH, Choice, Problems, best_of, last_
 from layerwise.search.metrics import FEWEST_PAIRS, Numbers, check_seed
 from layerwise.search.problems import PairProblem, Progress, Rows, Scores, no_progress
 from layerwise.search.spaces import Space, membership
-from layerwise.search.table import ScoreTable
+from layerwise.search.table import ScoredSet, ScoreTable
 
 Part = tuple[Rows, Rows]  # the pairs that choose, and those that report
 _SIGNIFICANT = 0.05
@@ -38,11 +38,15 @@ class SplitResult:
 
 @dataclass(frozen=True)
 class SplitChoice:
-    """One split's choice and the last layer, both with dev and test scores, and the rows of its test pairs."""
+    """One split's choice and the last layer, both with dev and test scores, and the rows of its test pairs.
+
+    `front` holds the best sets of its dev pairs by their highest layer.
+    """
 
     best: Choice
     last: Choice
     test: Rows
+    front: tuple[ScoredSet, ...] = ()
 
     @property
     def result(self) -> SplitResult:
@@ -132,7 +136,7 @@ def choose_by_splits(
         table = make_table(choosing, space, method, width=width, progress=progress)
         best, last = best_of(choosing, table, method), last_layer(choosing)
         best, last = replace(best, test=best.on(reporting)), replace(last, test=last.on(reporting))
-        choices.append(SplitChoice(best, last, test))
+        choices.append(SplitChoice(best, last, test, tuple(table.front())))
         tables.append(table)
         choosers.append(choosing)
     return choices, average_table(tables, choosers)

@@ -77,7 +77,7 @@ class Verdict:
     def _advice(self) -> str:
         kept = "the last layer" if self.is_last else f"layer {self.baseline.mix}"
         if self.is_gain:
-            return f"Use {name_layers(self.chosen)}: {_gain_in_words(self.gain)} over {kept} on unseen {self.unit}."
+            return f"Use {name_layers(self.chosen)}: {gain_in_words(self.gain)} over {kept} on unseen {self.unit}."
         if self.chosen.mix == self.baseline.mix:
             best = "it is the best found" if self.is_last else "of what the search may use it is the best"
             return f"Keep {kept}: {best} on your {self.rows:,} {self.unit}."
@@ -103,10 +103,11 @@ def points(score: float) -> str:
 
 
 def _against_last(gain: Gain) -> str:
-    return f"Against the last layer of the whole model: {_gain_in_words(gain)}."
+    return f"Against the last layer of the whole model: {gain_in_words(gain)}."
 
 
-def _gain_in_words(gain: Gain) -> str:
+def gain_in_words(gain: Gain) -> str:
+    """Such as "+1.4 [+0.6, +2.2] (95 %)", × 100."""
     if isnan(gain.mean):
         return "it has a score, and the baseline has none,"
     return f"{points(gain.mean)} [{points(gain.low)}, {points(gain.high)}] (95 %)"
