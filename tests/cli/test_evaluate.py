@@ -314,7 +314,12 @@ MISTAKES = {
     "{bert} --tasks {tmp}/lost.toml": (
         "lost.csv: no such file of task 'lost', and there is no data folder; check the path",
     ),
-    "{bert} --tasks {tmp}/columns.toml": ("pairs.csv", "no column 'grade'", "needed: sentence1 (left)"),
+    "{bert} --tasks {tmp}/columns.toml": (
+        "pairs.csv",
+        "no column 'grade'",
+        "needed: sentence1 (left)",
+        "name the columns of your file in its [[task]], such as columns =",
+    ),
     "{bert} --tasks {tmp}/words.toml": ("pairs.csv:2:", "sentence1", "is not a number; every row needs one"),
     "{bert} --tasks {tmp}/kind.toml": (
         "kind.toml: task ",

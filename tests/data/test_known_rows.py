@@ -37,7 +37,7 @@ def memory(tmp_path):
 def unread(monkeypatch):
     """From here on, no rows can be read."""
     return lambda: monkeypatch.setattr(
-        "layerwise.data.known_rows.read_task", lambda *_, **__: pytest.fail("rows were read")
+        "layerwise.data.known_rows.read_declared", lambda *_, **__: pytest.fail("rows were read")
     )
 
 
@@ -96,7 +96,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_remembered(file, memory, mo
         write(path, ROWS[:4])
         return rows
 
-    monkeypatch.setattr("layerwise.data.known_rows.read_task", read_and_change)
+    monkeypatch.setattr("layerwise.data.known_rows.read_declared", read_and_change)
     assert KnownRows(TASK, file, memory).facts.rows == 6
     assert not memory.exists()
 

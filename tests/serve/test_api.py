@@ -35,6 +35,17 @@ def test_base64_dimensions_and_length_1(server, tiny_layers):
     np.testing.assert_array_equal(as_floats, as_base64)  # the JSON of a float32 is read back as it was
 
 
+def test_fewer_dimensions_have_length_1_where_all_of_them_had(tiny_layers):
+    with running({"tiny": tiny_layers.replaced(normalize=True)}) as server:
+        expected = tiny_layers.encode(SENTENCES, truncate_dim=8, normalize_embeddings=True)
+        np.testing.assert_allclose(server.embed(input=SENTENCES, dimensions=8), expected, **NEAR)
+        as_they_are = tiny_layers.encode(SENTENCES, normalize_embeddings=True)[:, :8]
+        vectors = server.embed(input=SENTENCES, dimensions=8, normalize=False)
+        np.testing.assert_allclose(vectors, as_they_are, **NEAR)
+        plain = server.embed(input=SENTENCES, dimensions=8, layers="last @ mean")  # whose length is not 1
+        np.testing.assert_allclose(plain, tiny_layers.encode(SENTENCES, truncate_dim=8), **NEAR)
+
+
 def test_all_gives_every_layer(server, tiny_layers):
     answer = server.post("/v1/embeddings", input=SENTENCES[:2], layers="all", pooling="cls").json()
     assert [(item["index"], item["layer"]) for item in answer["data"]] == [(i, n) for i in range(2) for n in range(5)]

@@ -13,7 +13,7 @@ from typing import Self
 
 from layerwise.checksums import read_checked_json, write_checked_json
 from layerwise.data.locate import Folder, obtain
-from layerwise.data.task_rows import TaskRows, read_task
+from layerwise.data.task_rows import TaskRows, read_declared
 from layerwise.data.tasks import Task
 from layerwise.data.text_files import path_beside
 from layerwise.digests import file_sha256, json_digest, text_digest
@@ -72,7 +72,7 @@ class KnownRows:
     @cached_property
     def rows(self) -> TaskRows:
         """All rows; read on first use."""
-        return read_task(self.task, self.path)
+        return read_declared(self.task, self.path)
 
     @cached_property
     def facts(self) -> RowFacts:

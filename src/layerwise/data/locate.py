@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.data.rows import guess_format
-from layerwise.data.task_rows import TaskRows, read_task
+from layerwise.data.task_rows import TaskRows, read_declared
 from layerwise.data.tasks import Task
 from layerwise.data.text_files import path_beside
 from layerwise.errors import InputError
@@ -81,7 +81,7 @@ def obtain(task: Task, folder: Folder = None) -> Path:
 
 def load_task(task: Task, folder: Folder = None, **options: Any) -> TaskRows:
     """A task's rows, fetched if they are nowhere on this machine; options as for `read_task`."""
-    return read_task(task, obtain(task, folder), **options)
+    return read_declared(task, obtain(task, folder), **options)
 
 
 def _is_declared_by_user(task: Task) -> bool:

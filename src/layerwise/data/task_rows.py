@@ -151,6 +151,15 @@ class TaskRows:
         return InputError(f"{self.file}:{self.numbers[row]}: {message}")
 
 
+def read_declared(task: Task, path: str | Path, **options: Any) -> TaskRows:
+    """As `read_task`, for a task that somebody declared: an error of its columns says where to name them."""
+    try:
+        return read_task(task, path, **options)
+    except MissingColumnError as error:
+        remedy = 'name the columns of your file in its [[task]], such as columns = { left = "question" }'
+        raise InputError(f"{error}; {remedy}") from error
+
+
 def read_task(
     task: Task,
     path: str | Path,

@@ -43,7 +43,9 @@ class EmbeddingsRequest(Embedding):
     input: str | _Texts | _Tokens | _TokenLists = Field(description=INPUT)
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(ge=1, lt=2**31)] | None = Field(None, description="Keep the first so many.")
-    normalize: bool = Field(False, description="Make every embedding's length 1.")
+    normalize: bool | None = Field(
+        None, description="Make every embedding's length 1; without it, where it was 1 before dimensions were dropped."
+    )
     user: str | None = Field(None, description="Taken for compatibility and not used.")
 
 

@@ -44,7 +44,7 @@ class Options:
     pooling: str | None = None
     prompt_name: str | None = None
     truncate: bool = False
-    normalize: bool = False
+    normalize: bool | None = None
     dimensions: int | None = None
 
     @property
@@ -106,9 +106,15 @@ class ServedModel:
         """The embeddings of a job as a request wants them: (texts, vectors of a text, width)."""
         count = self.encoder.depth + 1 if options.every_layer else 1
         vectors = embeddings.reshape(len(embeddings), count, -1)[:, :, : options.dimensions]
-        if options.normalize:
+        if self._normalizes(options):
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
         return np.ascontiguousarray(vectors)
+
+    def _normalizes(self, options: Options) -> bool:
+        """Whether vectors get length 1: where a request says so, or where they lose it by fewer dimensions."""
+        if options.normalize is not None:
+            return options.normalize
+        return options.dimensions is not None and self.model_for(options).normalize
 
     def vector_width(self, model: LayerModel, options: Options) -> int:
         """The length of one vector."""
