@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from math import hypot
 from pathlib import Path
 from statistics import mean, stdev
 
 from layerwise.encoder import prompt_library
+from layerwise.search import Gain
 
 RESULTS = Path(__file__).parent / "results"
 _BOTH = ("views-all-MiniLM-L6-v2", "views-dev-wiki-mlm-12x384")
@@ -15,6 +17,7 @@ _UNLABELLED = {
     "views-dev-trained-mask": "wiki-mlm trained without labels",
     "views-dev-trained-nli": "wiki-mlm trained with NLI triples",
 }
+_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 _FEW = ("views-all-MiniLM-L6-v2", "views-resampled-SmolLM2-135M-Instruct")
 _CHOSEN = {
     "views-dev-SmolLM2-135M-Instruct": "SmolLM2-135M-Instruct",
@@ -109,16 +112,15 @@ def views_table() -> str:
 
 def models_table() -> str:
     """What views are worth with 30 resamples, set by set: the last layer and the best of what was measured."""
-    sets = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
-    lines = [f"| model, views | {' | '.join(sets)} | avg |", "|---|" + "---|" * (len(sets) + 1)]
+    lines = [f"| model, views | {' | '.join(_SETS)} | avg |", "|---|" + "---|" * (len(_SETS) + 1)]
     for file in _MODELS:
         result = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
         for label in ("layers, mean of the tokens", "one prompt, one pass", "all prompts"):
             for column in ("as they are", "8, A"):
                 cells = result["rows"][label].get(column, {})
-                lines.append(_by_set(f"{result['model']}, {label}, {_LESS[column]}", cells, sets, "test"))
+                lines.append(_by_set(f"{result['model']}, {label}, {_LESS[column]}", cells, _SETS, "test"))
         plain = result["rows"]["layers, mean of the tokens"]["as they are"]
-        lines.append(_by_set(f"{result['model']}, last layer", plain, sets, "last"))
+        lines.append(_by_set(f"{result['model']}, last layer", plain, _SETS, "last"))
     return "\n".join(lines) + (
         "\n\nSpearman × 100; 350 pairs of each set choose, its others report, mean of 5 splits, views "
         "counted by 30 resamples of the choosing pairs. Reporting pairs that share a sentence with a choosing one are "
@@ -156,33 +158,47 @@ def chosen_once_table() -> str:
 
 def few_pairs_table() -> str:
     """What few pairs can choose."""
-    lines = ["| model | pairs that choose | last layer | best found | what the verdict says to use | keeps the last |"]
-    lines.append("|---|---|---|---|---|---|")
+    lines = ["| model | pairs that choose | last layer | best found | gain [95 %] | by the verdict | keeps the last |"]
+    lines.append("|---|---|---|---|---|---|---|")
     for file in _FEW:
         result = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
         for pairs, cells in result["few"].items():
-            last, best, used = (100 * mean(cell[key] for cell in cells.values()) for key in ("last", "test", "used"))
-            kept = sum(cell["keeps_last"] for cell in cells.values())
-            scores = f"{last:.1f} | {best:.1f} | {used:.1f} | {kept} of {len(cells)} sets"
-            lines.append(f"| {result['model']} | {pairs} | {scores} |")
+            last, best = (100 * mean(cell[key] for cell in cells.values()) for key in ("last", "test"))
+            sure = {name: Gain(**cell["gain"]).is_sure and cell["gain"]["low"] > 0 for name, cell in cells.items()}
+            used = 100 * mean(cell["test" if sure[name] else "last"] for name, cell in cells.items())
+            kept = f"{len(cells) - sum(sure.values())} of {len(cells)} sets"
+            gain = _mean_of_sets([cell["gain"] for cell in cells.values()])
+            lines.append(f"| {result['model']} | {pairs} | {last:.1f} | {best:.1f} | {gain} | {used:.1f} | {kept} |")
     return "\n".join(lines) + (
-        "\n\nSpearman × 100 over the pairs that did not choose, 2 splits: all-MiniLM-L6-v2 on average over the seven "
-        "STS sets, SmolLM2 over STS-13 and STS-B; all prompts and poolings as they are. "
+        "\n\nSpearman × 100 over the pairs that did not choose, 2 splits, on average over the seven STS sets, whose "
+        "intervals are taken for independent (MiniLM's are of an earlier rule, and a little wide); all prompts and "
+        "poolings as they are. "
         f"({', '.join(f'`{file}.json`' for file in _FEW)}.)\n"
     )
+
+
+def _mean_of_sets(gains: list[dict[str, float]]) -> str:
+    """The mean of independent gains with its interval."""
+    centre = mean(gain["mean"] for gain in gains)
+    below = hypot(*(gain["mean"] - gain["low"] for gain in gains)) / len(gains)
+    above = hypot(*(gain["high"] - gain["mean"] for gain in gains)) / len(gains)
+    return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * value for value in (centre, centre - below, centre + above)))
 
 
 def cost_table() -> str:
     """The best set of views for so much work."""
     result = json.loads((RESULTS / "views-resampled-SmolLM2-135M-Instruct.json").read_text(encoding="utf-8"))
-    sets = list(next(iter(result["cost"].values())))
-    lines = [f"| blocks that a sentence passes, of 30 | {' | '.join(sets)} |", "|---|" + "---|" * len(sets)]
+    lines = [
+        f"| blocks that a sentence passes, of 30 | {' | '.join(_SETS)} | average |",
+        "|" + "---|" * (len(_SETS) + 2),
+    ]
     whole = result["rows"]["all prompts"]["as they are"]
     rows = {"30: the last layer": ("last", whole)}
     rows |= {label.replace(" of one pass", ", one pass"): ("test", cells) for label, cells in result["cost"].items()}
     rows |= {"any, all prompts": ("test", whole)}
     for label, (key, cells) in rows.items():
-        lines.append(f"| {label} | {' | '.join(f'{100 * cells[name][key]:.1f}' for name in sets)} |")
+        scores = [100 * cells[name][key] for name in _SETS]
+        lines.append(f"| {label} | {' | '.join(f'{score:.1f}' for score in (*scores, mean(scores)))} |")
     return "\n".join(lines) + (
         "\n\nSmolLM2-135M-Instruct, Spearman × 100; 350 pairs choose, the others report, 2 splits (5 of the first and "
         "last row). (`benchmarks/views.py`, `views-resampled-SmolLM2-135M-Instruct.json`.)\n"

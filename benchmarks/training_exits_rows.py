@@ -98,6 +98,9 @@ ROWS = {
     ),
     "exits-no-teacher": Row("small-prompt-exits", (*LONGER, "objective.exits.teacher=0"), exits=PLACES),
     "uncut": Row("small-prompt-simcse", LONGER, exits=PLACES),  # cut without training for it
+    "uncut-mpnet": Row(
+        "small-prompt-distil", (*TAUGHT, 'objective.distil.projection="rotation"'), teachers=(MPNET,), exits=PLACES
+    ),
     **{f"alone-{layer}x{width}": alone(layer, width) for layer, width in PLACES},
     **{f"alone-mpnet-{layer}x{width}": alone_taught(layer, width) for layer, width in PLACES},
     "smollm": Row("smollm-simcse", LONGER, encoder=SMOL),

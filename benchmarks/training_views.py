@@ -44,6 +44,7 @@ from training_views_rows import (
     NEEDED,
     PAIRS,
     ROWS,
+    SHUFFLED,
     TRIPLES,
     WIKIPEDIA,
     Row,
@@ -126,7 +127,7 @@ def prepare(options: argparse.Namespace) -> None:
         lines = (json.dumps(row) if isinstance(row, dict) else row for row in rows)
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         facts[name] = _counted(name, len(rows), compress(sentences, every.seen(sentences)), seen)
-    for name in (CLAUSES, MIXED):
+    for name in (CLAUSES, SHUFFLED, MIXED):
         derived(folder, name)
         lines = (folder / name).read_text(encoding="utf-8").splitlines()
         facts[name] = _counted(name, len(lines), compress(lines, every.seen(lines)), seen)
@@ -171,8 +172,9 @@ def _pairs(train: Path) -> list[dict[str, Any]]:
 def derived(folder: Path, name: str) -> None:
     """Texts made of the others, without sentences of the test pairs.
 
-    `clauses.txt`: sentences of Wikipedia, each with its clauses; `mixed.txt`: those of triples and pairs, and as many
-    of `clauses.txt`, in random order.
+    `clauses.txt`: sentences of Wikipedia, each with its clauses; `shuffled.txt`: those in random order, so that the
+    first of them come from all articles; `mixed.txt`: sentences of triples and pairs, and as many of `clauses.txt`, in
+    random order.
     """
     from layerwise.postprocess import FittedOn
     from layerwise.train.contrastive.clauses import clauses
@@ -184,12 +186,17 @@ def derived(folder: Path, name: str) -> None:
         rows = (json.loads(line) for line in lines(*names))
         return (" ".join(text.split()) for row in rows for text in row.values() if isinstance(text, str))
 
+    if name != CLAUSES:
+        derived(folder, CLAUSES)
     part = folder / f"{name}.part"
     with FileLock(f"{folder / name}.lock"):
         if (folder / name).is_file():
             return
         if name == CLAUSES:
             texts = list(dict.fromkeys(text for line in lines(WIKIPEDIA) for text in (line, *clauses(line))))
+        elif name == SHUFFLED:
+            texts = list(lines(CLAUSES))
+            random.Random(0).shuffle(texts)
         else:
             texts = list(dict.fromkeys(sentences(TRIPLES, PAIRS)))
             texts += random.Random(0).sample(list(lines(CLAUSES)), len(texts))
@@ -346,7 +353,7 @@ class Bench:
         from layerwise.train import ContrastiveJob, load_recipe, train
 
         row = ROWS[name]
-        if row.text in (CLAUSES, MIXED):
+        if row.text in (CLAUSES, SHUFFLED, MIXED):
             derived(self.folder, row.text)
         teachers = [self._model(teacher, other) for teacher in row.teachers for other in row.seeds or (seed,)]
         named = json.dumps(teachers if len(teachers) > 1 else teachers[0]) if teachers else ""
@@ -404,7 +411,9 @@ def scores(model: Any, tasks: str, text: str) -> dict[str, Any]:
     found = evaluate(LayerSubject(model, cache=False), find_tasks([tasks])).runs[0].results
     sets = {name: found[name].score for name in SETS}
     outside = {
-        name: found[name].score for name in OUTSIDE if not (name == "semrel-eng" and text not in (WIKIPEDIA, CLAUSES))
+        name: found[name].score
+        for name in OUTSIDE
+        if not (name == "semrel-eng" and text not in (WIKIPEDIA, CLAUSES, SHUFFLED))
     }
     return {"test": sets | {"average": sum(sets.values()) / len(sets)}, "outside": outside}
 

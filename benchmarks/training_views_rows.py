@@ -8,7 +8,8 @@ row may begin from the weights that another row reached, and may learn from a mo
 from dataclasses import dataclass
 
 WIKIPEDIA, TRIPLES, PAIRS = "wikipedia.txt", "nli.jsonl", "pairs.jsonl"
-CLAUSES, MIXED = "clauses.txt", "mixed.txt"  # Wikipedia with its clauses; as many with sentences of triples and pairs
+CLAUSES, SHUFFLED = "clauses.txt", "shuffled.txt"  # Wikipedia's sentences, each with its clauses; in random order
+MIXED = "mixed.txt"  # sentences of triples and pairs, and as many of Wikipedia
 MINILM, MPNET = "all-MiniLM-L6-v2", "all-mpnet-base-v2"
 LESS = " less"  # of a teacher: without its first components
 
@@ -72,9 +73,10 @@ def _mpnet(label: str, *sets: str, how: str = "") -> Row:
     return _distil(f"mask, {label}taught by all-mpnet-base-v2{how}", *sets, teachers=(MPNET,))
 
 
-def _both(label: str, *sets: str) -> Row:
-    label = f"mask, {label}taught by both on sentences and clauses, rotated"
-    return _distil(label, *_ROTATED, *sets, teachers=(MINILM, MPNET), text=CLAUSES)
+def _both(label: str, *sets: str, text: str = CLAUSES) -> Row:
+    order = " in random order" if text == SHUFFLED else ""
+    label = f"mask, {label}taught by both on sentences and clauses{order}, rotated"
+    return _distil(label, *_ROTATED, *sets, teachers=(MINILM, MPNET), text=text)
 
 
 def _ensemble(
@@ -151,11 +153,11 @@ WITH_LABELS = {
     ),
     "nli-ensemble": Row(
         "mask, NLI triples, begun from the student of four", "small-sup", (*_MASKED, "train.learning_rate=1e-4"),
-        TRIPLES, start="ensemble-rotated", labels="triples",
+        TRIPLES, start="ensemble-shuffled", labels="triples",
     ),
     "pairs-ensemble": Row(
         "mask, pairs of NLI, Quora and captions, begun from the student of four", "small-sup-eq6",
-        (*_MASKED, "train.steps=1500", "train.learning_rate=1e-4"), PAIRS, start="ensemble-rotated", labels="pairs",
+        (*_MASKED, "train.steps=1500", "train.learning_rate=1e-4"), PAIRS, start="ensemble-shuffled", labels="pairs",
     ),
     "pairs-nli-ensemble": Row(
         "mask, those pairs, then NLI triples, begun from the student of four", "small-sup",
@@ -187,7 +189,8 @@ TAUGHT = {
     ),
     "distil-two-clauses": _both("", *_LONG),
     "distil-two-6-clauses": _both("6 blocks, ", "model.blocks=6", *_LONG),
-    "distil-two-6-longer": _both("6 blocks, 15,000 steps, ", "model.blocks=6", *_LONG, "train.steps=15000"),
+    "distil-two-shuffled": _both("", *_LONG, text=SHUFFLED),
+    "distil-two-6-shuffled": _both("6 blocks, ", "model.blocks=6", *_LONG, text=SHUFFLED),
     "distil-two": _distil("mask, taught by both", "data.limit=800000", teachers=(MINILM, MPNET)),
     "distil-minilm-dropout": _distil("mask, with dropout and no warm-up, taught by all-MiniLM-L6-v2", *_DROPOUT),
     "distil-minilm-warm": _distil("mask, with dropout, taught by all-MiniLM-L6-v2", "model.dropout=0.1"),
@@ -223,13 +226,13 @@ ENSEMBLES = {
         "mask, taught by four such models without labels, on sentences and clauses, rotated", "mask", "mask", "sg",
         "whitening", "mask-clauses", labels="no",
     ),
-    "ensemble-again": _ensemble(
-        "mask, taught by three such students of four", "ensemble-rotated", "ensemble-rotated", labels="no",
-        seeds=_SEEDS,
+    "ensemble-shuffled": _ensemble(
+        "mask, taught by four such models without labels, on sentences and clauses in random order, rotated", "mask",
+        "mask", "sg", "whitening", "mask-clauses", labels="no", text=SHUFFLED,
     ),
-    "ensemble-nli": _ensemble(
-        "mask, taught by six models of NLI triples, on their text and Wikipedia, rotated", "nli-ensemble",
-        "nli-ensemble", "nli-mask", labels="triples", text=MIXED, seeds=_SEEDS,
+    "ensemble-again": _ensemble(
+        "mask, taught by three such students of four", "ensemble-shuffled", "ensemble-shuffled", labels="no",
+        text=SHUFFLED, seeds=_SEEDS,
     ),
     "ensemble-pairs": _ensemble(
         "mask, taught by six models of NLI triples, of pairs before, on their text and Wikipedia, rotated",
