@@ -124,6 +124,10 @@ EXITS = {  # row -> what it is, and the recipe
     "exits": ("by contrast, from the pretrained encoder", "small-prompt-exits"),
     "exits-mpnet-longer": ("taught by all-mpnet-base-v2", "small-prompt-exits-distil"),
 }
+CUT = {  # without training for it
+    "uncut": "SimCSE cut there",
+    "uncut-mpnet": "the last layer taught by all-mpnet-base-v2, cut there",
+}
 WIDTHS = {"full": 0, "half": 192, "quarter": 96}
 
 
@@ -132,7 +136,7 @@ def exits_table() -> str:
     runs = _by_row("training-exits")
     lines = [
         [f"{blocks} of 12 blocks, {label}", *(_exit(runs, row, blocks, width) for width in WIDTHS.values())]
-        for row, (label, _) in EXITS.items()
+        for row, label in ({row: label for row, (label, _) in EXITS.items()} | CUT).items()
         for blocks in (3, 6, 9, 12)
     ]
     trained = "; ".join(
@@ -143,7 +147,8 @@ def exits_table() -> str:
     note = (
         f"One model for all twelve exits, seed 0, average of the seven STS sets ({trained}). In brackets: a model "
         f"trained for that exit alone by the same teacher and text, {runs['alone-mpnet-3x0']['training']['steps']:,} "
-        "steps each (`results/training-exits.json`)."
+        "steps each. Cut: the same encoder and text without the objective `exits`, its last layer taught by rotation "
+        f"({runs['uncut-mpnet']['training']['steps']:,} steps) or by SimCSE (`results/training-exits.json`)."
     )
     return table(["", *(f"{name} width" for name in WIDTHS)], lines) + f"\n{note}\n"
 

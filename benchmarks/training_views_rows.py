@@ -237,6 +237,7 @@ ENSEMBLES = {
     "ensemble-pairs": _ensemble(
         "mask, taught by six models of NLI triples, of pairs before, on their text and Wikipedia, rotated",
         "pairs-nli-ensemble", "nli-ensemble", "pairs-nli-ensemble", labels="triples", text=MIXED, seeds=_SEEDS,
+        sets=(*_ROTATED, "data.limit=400000"),
     ),
 }  # fmt: skip
 TEMPERATURES, WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2), (48, 96, 192, 384)
