@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks" / "results" / "install.json"
 _COUNT = """
 import json, sys
 from importlib import metadata
@@ -67,11 +68,23 @@ def totals(packages: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def install_table() -> str:
+    """A plain install beside sentence-transformers alone, in a sentence."""
+    result = json.loads(RESULT.read_text(encoding="utf-8"))
+    ours, theirs = (result["totals"][name] for name in ("layerwise", "sentence-transformers"))
+    largest = max(result["core_adds"].items(), key=lambda added: added[1]["bytes"])
+    return (
+        f"`pip install .` brings {ours['packages']} packages, {ours['megabytes_without_torch']:.0f} MB beside torch; "
+        f"sentence-transformers alone {theirs['packages']}, {theirs['megabytes_without_torch']:.0f} MB. Most of the "
+        f"difference is {largest[0]} ({largest[1]['bytes'] / 1e6:.0f} MB). (`benchmarks/install.py`)\n"
+    )
+
+
 def main() -> None:
     """Count, and say what core adds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, help="The Python of an environment that has the package.")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "install.json")
+    parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         python = options.python or installed(folder)

@@ -77,8 +77,8 @@ def shared_folder() -> Path:
 
 
 def model_folder(name: str) -> Path:
-    """A model built by shared/tools/get-models."""
+    """A model that docs/benchmarks/run.md says how to get."""
     root = Path(os.environ.get("LAYERWISE_MODELS", Path.home() / ".cache" / "layerwise-models"))
     if not (root / name).is_dir():
-        sys.exit(f"build {name} with shared/tools/get-models, or set LAYERWISE_MODELS to the folder that holds it")
+        sys.exit(f"{root / name}: no such folder; set LAYERWISE_MODELS (docs/benchmarks/run.md says how to get it)")
     return root / name

@@ -22,6 +22,7 @@ from evaluation_tables import (
     suites_table,
 )
 from index_tables import index_table, million_table
+from install import install_table
 from kinds_tables import kinds_answer, kinds_gains, kinds_layers
 from multitask_tables import multitask_reached, multitask_table
 from paper_tables import bert_lc_table, layer_att_pooler_table, minbert_table, sg_bert_table, sscl_table
@@ -270,6 +271,7 @@ def attacks_table() -> str:
 
 
 TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
+    "install-results": (["docs/start/install.md"], install_table),
     "embed-results": (["docs/embed.md"], embed_table),
     "embed-gpu": (["docs/embed.md"], embed_gpu_table),
     "embed-int8": (["docs/embed.md"], int8_table),

@@ -30,8 +30,8 @@ def steps_of(path: Path) -> list[dict]:
 # Workflows
 
 
-def test_there_are_workflows_for_tests_docs_and_release():
-    assert [path.stem for path in WORKFLOWS] == ["docs", "release", "tests"]
+def test_there_are_workflows_for_tests_all_tests_docs_and_release():
+    assert [path.stem for path in WORKFLOWS] == ["docs", "nightly", "release", "tests"]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
