@@ -1,15 +1,32 @@
 """The tables of docs/kinds.md: which layers win per kind of task, and what choosing layers is worth."""
 
 import json
+from math import hypot
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+KINDS = {  # suite -> how the page calls it
+    "sts": "similarity",
+    "relatedness": "relatedness",
+    "pairs": "duplicates and paraphrases",
+    "reranking": "reranking",
+    "retrieval": "retrieval",
+    "clustering": "clustering",
+    "fewshot": "few-shot classes",
+    "bitext": "translations",
+}
 
 
 def _models() -> dict[str, Any]:
-    return json.loads((RESULTS / "kinds.json").read_text(encoding="utf-8"))["models"]
+    """All models, the tasks of each by kind and name."""
+    models = json.loads((RESULTS / "kinds.json").read_text(encoding="utf-8"))["models"]
+    return {name: model | {"tasks": by_kind(model["tasks"])} for name, model in models.items()}
+
+
+def by_kind(tasks: dict[str, Any]) -> dict[str, Any]:
+    """The rows of tasks in the order of `KINDS`, then of their names."""
+    return dict(sorted(tasks.items(), key=lambda task: (list(KINDS).index(task[1]["suite"]), task[0])))
 
 
 def _points(value: float) -> str:
@@ -38,34 +55,53 @@ def _set(layers: list[int]) -> str:
 
 
 def kinds_answer() -> str:
-    """Three sentences for each model."""
-    lines = []
-    for name, model in _models().items():
-        tasks = model["tasks"]
-        others = {task: row for task, row in tasks.items() if row["suite"] not in ("sts", "relatedness")}
-        last = len(tasks["stsb"]["layers"]) - 1
-        best = {task: max(range(last + 1), key=row["layers"].__getitem__) for task, row in tasks.items()}
-        at_last = [task for task, layer in best.items() if layer == last]
-        by_sign = {
-            sign: [t for t, row in others.items() if _sign(row["sts_gain"]) == sign] for sign in ("helps", "hurts")
-        }
-        reliable = [task for task, row in tasks.items() if row["reliable"]]
-        helped, hurt = (f"{len(t)}{' (' + ', '.join(t) + ')' if t else ''}" for t in by_sign.values())
-        mean_sts = mean(100 * row["sts_gain"]["mean"] for row in others.values())
-        mean_own = mean(100 * row["own_gain"]["mean"] for row in others.values())
-        lines += [
-            f"**{name}** ({last} blocks, {len(tasks)} tasks{_scaled(model['scale'])}).",
-            "",
-            f"- *Which layer wins:* the last one on {len(at_last)} of {len(tasks)} tasks; elsewhere "
-            + (", ".join(f"layer {layer} ({task})" for task, layer in best.items() if layer != last) or "none")
-            + ".",
-            f"- *The set chosen on STS-B* ({_set(model['sts_set'])}) reliably helps {helped} and reliably hurts {hurt} "
-            f"of the {len(others)} tasks of other kinds; on average {mean_sts:+.1f} points against the last layer.",
-            f"- *Choosing per task* gains {mean_own:+.1f} points on average there; reliably on {len(reliable)} of all "
-            f"{len(tasks)} tasks{': ' + ', '.join(reliable) if reliable else ''}.",
-            "",
-        ]
-    return "\n".join(lines)
+    """Three questions, each a table of kinds by models."""
+    models = _models()
+    depths = {name: len(model["tasks"]["stsb"]["layers"]) - 1 for name, model in models.items()}
+    questions = {
+        "Which layer is best? (one number for each task of the kind)": _best_layers,
+        "Does the set that STS-B chose help? (gain over the last layer)": _sts_gains,
+        "What does choosing for the task itself gain? (by the verdict)": _own_gains,
+    }
+    parts = []
+    for question, cell in questions.items():
+        heads = [f"{name}, {depths[name]} blocks" for name in models]
+        lines = [f"| {question} | {' | '.join(heads)} |", "|---" * (len(models) + 1) + "|"]
+        for suite, kind in KINDS.items():
+            rows = [[row for row in model["tasks"].values() if row["suite"] == suite] for model in models.values()]
+            names = [name for name, row in next(iter(models.values()))["tasks"].items() if row["suite"] == suite]
+            lines.append(f"| {kind}: {', '.join(names)} | {' | '.join(map(cell, rows))} |")
+        if cell is not _best_layers:
+            others = [[row for row in model["tasks"].values() if row["suite"] != "sts"] for model in models.values()]
+            key = "sts_gain" if cell is _sts_gains else "own_gain"
+            means = [_mean(rows, key, verdict=cell is _own_gains) for rows in others]
+            lines.append(f"| **the other kinds, mean of tasks [95 %]** | {' | '.join(means)} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _best_layers(rows: list[dict[str, Any]]) -> str:
+    last = len(rows[0]["layers"]) - 1
+    best = [max(range(last + 1), key=row["layers"].__getitem__) for row in rows]
+    return ", ".join("last" if layer == last else str(layer) for layer in best)
+
+
+def _sts_gains(rows: list[dict[str, Any]]) -> str:
+    marks = {"helps": " ▲", "hurts": " ▼"}
+    return ", ".join(f"{100 * r['sts_gain']['mean']:+.1f}{marks.get(_sign(r['sts_gain']), '')}" for r in rows)
+
+
+def _own_gains(rows: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{100 * row['own_gain']['mean']:+.1f}" if row["reliable"] else "–" for row in rows)
+
+
+def _mean(rows: list[dict[str, Any]], key: str, *, verdict: bool) -> str:
+    """The mean of independent gains with its interval; with `verdict`, 0 where it keeps the last layer."""
+    gains = [row[key] for row in rows if row["reliable"] or not verdict]
+    centre = sum(gain["mean"] for gain in gains) / len(rows)
+    below = hypot(*(gain["mean"] - gain["low"] for gain in gains)) / len(rows)
+    above = hypot(*(gain["high"] - gain["mean"] for gain in gains)) / len(rows)
+    return _gain({"mean": centre, "low": centre - below, "high": centre + above})
 
 
 def kinds_layers() -> str:

@@ -74,7 +74,7 @@ def test_make_targets_of_the_readme_exist():
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
-@pytest.mark.parametrize("script", ["tables.py", "views_figure.py"])
+@pytest.mark.parametrize("script", ["tables.py", "views_figure.py", "kinds_figure.py"])
 def test_tables_and_figure_are_those_of_the_results(script):
     done = subprocess.run(
         [sys.executable, f"benchmarks/{script}", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
