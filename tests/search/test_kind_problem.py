@@ -10,7 +10,16 @@ from sklearn.metrics import average_precision_score, v_measure_score
 from layerwise.errors import InputError
 from layerwise.kinds import prepare
 from layerwise.mixes import LayerSet
-from layerwise.search import JointProblem, KindProblem, LayerSearch, SearchTask, Space, make_problems
+from layerwise.search import (
+    Choice,
+    JointProblem,
+    KindProblem,
+    LayerSearch,
+    SearchTask,
+    Space,
+    bootstrap_gain,
+    make_problems,
+)
 from layerwise.search.spaces import layers_of, membership
 from support.kind_rows import rows_of
 from support.slow_cases import covering
@@ -122,7 +131,7 @@ def test_resamples_of_pairs_are_scikit_learns_average_precision():
 
 
 def test_an_interval_of_clusters_holds_the_chance_of_k_means():
-    """Many resamples of one set are clustered by several seeds; a few, and the estimate, by mteb's own."""
+    """Many resamples of one set are clustered by several seeds; a few, and the score, by mteb's own."""
     problem, rows = problem_of("clustering"), rows_by_kind()["clustering"]
     row, whole = membership(np.array([0b1000], dtype=np.uint64), LAYERS), np.arange(COUNT)
     assert problem.redrawn(row, [whole]) == pytest.approx(problem.scores(row)[0])
@@ -132,6 +141,15 @@ def test_an_interval_of_clusters_holds_the_chance_of_k_means():
     assert by_seed[:10] == pytest.approx(expected)
     assert len(set(np.round(expected, 9))) > 1
     assert by_seed.reshape(10, 10) == pytest.approx(np.tile(expected, (10, 1)))
+
+
+def test_a_gain_of_clusters_is_the_mean_of_its_random_starts():
+    problem, whole = problem_of("clustering"), np.arange(COUNT)
+    low, last = (Choice(LayerSet.of(layer), np.nan) for layer in (0, LAYERS - 1))
+    gain = bootstrap_gain({"mean": problem}, [(low, last, whole)], resamples=100)
+    by_start = [problem.redrawn(one.weights(LAYERS), [whole] * 100)[:10, 0] for one in (low, last)]
+    assert gain.mean == pytest.approx(float(np.mean(by_start[0] - by_start[1])))
+    assert gain.low <= gain.mean <= gain.high
 
 
 @pytest.mark.parametrize("kind", KINDS)

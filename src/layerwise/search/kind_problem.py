@@ -16,11 +16,10 @@ from layerwise.errors import InputError
 from layerwise.kinds import Divisible, Outcome, Redraw
 from layerwise.mixes import LayerSet
 from layerwise.search.metrics import counts_of
-from layerwise.search.problems import Progress, Rows, Scores, Weights, no_progress
+from layerwise.search.problems import RANDOM_STARTS, Progress, Rows, Scores, Weights, no_progress
 from layerwise.search.spaces import Masks, Space, membership
 
 _POINTS = 100  # figures are times 100
-_RESEEDED = 10  # random seeds behind the resamples of a score that depends on one
 _KEPT = 2**26  # numbers of outcomes in memory
 _AT_ONCE = 2**22  # numbers of resamples in memory
 
@@ -95,8 +94,8 @@ class KindProblem:
         part = self.pick(units)
         places = [np.searchsorted(units, draw) for draw in draws]
         sets = np.asarray(weights)
-        many = len(sets) == 1 and len(draws) >= _RESEEDED**2
-        variants = part.task.reseeded(_RESEEDED if many else 1)
+        many = len(sets) == 1 and len(draws) >= RANDOM_STARTS**2
+        variants = part.task.reseeded(RANDOM_STARTS if many else 1)
         scores = np.empty((len(draws), len(sets)))
         for column, row in enumerate(sets):
             for number, variant in enumerate(variants):

@@ -23,6 +23,7 @@ Progress = Callable[[int], None]
 Scores = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]
 Weights = NDArray[np.floating[Any]]
+RANDOM_STARTS = 10  # random seeds behind the gain, and the resamples, of a score that depends on one
 _AT_ONCE = 2**23  # similarities in memory when single sets are scored
 _FEW_ROWS = 16  # sets up to which resamples are scored by counting
 _BLOCK = 2**16  # similarities that a metric gets at once, for a core's cache

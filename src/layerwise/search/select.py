@@ -14,7 +14,7 @@ import numpy as np
 from layerwise.errors import InputError
 from layerwise.search.choose import BEAM_WIDTH, Choice, Problems, best_of, last_layer, make_table, pick
 from layerwise.search.metrics import FEWEST_PAIRS, Numbers, check_seed
-from layerwise.search.problems import PairProblem, Progress, Rows, Scores, no_progress
+from layerwise.search.problems import RANDOM_STARTS, PairProblem, Progress, Rows, Scores, no_progress
 from layerwise.search.spaces import Space, membership
 from layerwise.search.table import ScoredSet, ScoreTable
 
@@ -174,11 +174,16 @@ def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) ->
 
 @dataclass(frozen=True)
 class Redraws:
-    """Rows that a gain is taken on again, of all pairs: resamples, and all rows but those of each of some groups."""
+    """Rows that a gain is taken on again, of all pairs: resamples, and all rows but those of each of some groups.
+
+    The gain itself is the mean of so many `starts` of what is random in a score, as clusters are; resamples vary them
+    too (`KindProblem.redrawn`).
+    """
 
     size: int
     resamples: Sequence[Rows]
     without: Sequence[Rows]
+    starts: int = 1
 
     @classmethod
     def of(cls, size: int, *, seed: int, resamples: int, smooth: bool) -> "Redraws":
@@ -186,7 +191,8 @@ class Redraws:
         random = np.random.default_rng(seed)
         draws = [random.integers(size, size=size) for _ in range(resamples)]
         groups = np.array_split(random.permutation(size), min(size, _GROUPS)) if smooth else []
-        return cls(size, draws, [np.setdiff1d(np.arange(size), group) for group in groups])
+        without = [np.setdiff1d(np.arange(size), group) for group in groups]
+        return cls(size, draws, without, starts=1 if smooth else RANDOM_STARTS)
 
 
 @dataclass(frozen=True)
@@ -227,9 +233,11 @@ def paired_gain(scores: Callable[[Sequence[Rows]], Scores], test: Rows, redraws:
     """The gain of one split's choice; `scores` gives those of it and of the last layer on draws: (draws, 2)."""
     tested = np.zeros(redraws.size, dtype=bool)
     tested[test] = True
-    found = scores([test, *(rows[tested[rows]] for rows in (*redraws.resamples, *redraws.without))])
-    gains, count = found[:, 0] - found[:, 1], len(redraws.resamples)
-    return RedrawnGain(float(gains[0]), gains[1 : count + 1], gains[count + 1 :])
+    whole = [test] * redraws.starts
+    found = scores([*whole, *(rows[tested[rows]] for rows in (*redraws.resamples, *redraws.without))])
+    gains, resamples = found[:, 0] - found[:, 1], len(whole) + len(redraws.resamples)
+    estimate = float(gains[: len(whole)].mean())
+    return RedrawnGain(estimate, gains[len(whole) : resamples], gains[resamples:])
 
 
 def mean_gain(gains: Sequence[RedrawnGain]) -> Gain:
