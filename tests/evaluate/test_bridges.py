@@ -3,8 +3,6 @@
 import csv
 import sys
 from enum import StrEnum
-from importlib.util import find_spec
-from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +17,6 @@ from layerwise.data import Task, load_task
 from layerwise.errors import InputError, MissingExtraError
 from layerwise.evaluate import LayerSubject, MtebEncoder, Protocol, TaskEvaluator, evaluate
 from layerwise.model import Head, LayerModel
-from support.mteb_tasks import mteb_sts_task
 from support.tiny import SENTENCES, WORDS
 
 
@@ -201,26 +198,6 @@ def test_models_that_embed_otherwise_have_another_revision(tiny_bert, tiny_layer
     assert len(set(revisions)) == len(models)
     assert revisions[1].endswith(" 2 @ mean")
     assert MtebEncoder(LayerModel.load(tiny_bert, mix="1", device="cpu")).revision == revisions[0]
-
-
-def test_mteb_evaluates_our_models(tmp_path, tiny_layers, pairs_task, monkeypatch):
-    """With the real mteb, on a task of its own that needs no network; equal to our own figure."""
-    if find_spec("pytrec_eval") is None:  # it has no wheel for every machine, and scores retrieval only
-        monkeypatch.setitem(sys.modules, "pytrec_eval", ModuleType("pytrec_eval"))
-    mteb = pytest.importorskip("mteb")
-    rows = load_task(pairs_task)
-    rows = rows.pick(rows.splits["test"])
-    columns = {"sentence1": rows.left, "sentence2": rows.right, "score": rows.labels}
-    task = mteb_sts_task("OurPairs", columns, highest=5)
-    bridge = MtebEncoder(LayerModel(tiny_layers.encoder, "1,3"), name="me/tiny")
-    found = mteb.evaluate(bridge, [task], cache=None, show_progress_bar=False)
-    ours = evaluate(LayerSubject(tiny_layers, ["1,3"]), [pairs_task]).runs[0].results["pairs"]
-    scores = found.task_results[0].scores["test"][0]
-    assert scores["cosine_spearman"] == pytest.approx(ours.figures["spearman"] / 100, abs=1e-5)
-    assert scores["cosine_pearson"] == pytest.approx(ours.figures["pearson"] / 100, abs=1e-5)
-    meta = bridge.mteb_model_meta
-    assert (meta.name, meta.embed_dim, meta.max_tokens) == ("me/tiny", 32, 60)
-    assert meta.revision.endswith("1,3 @ mean")
 
 
 def test_without_mteb_it_says_how_to_get_it(tiny_layers, monkeypatch):

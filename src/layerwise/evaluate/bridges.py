@@ -37,13 +37,14 @@ class MtebEncoder:
         """The description of the model in mteb's results."""
         require("mteb", "MtebEncoder", "mteb")
         from mteb.models import ModelMeta
+        from mteb.models.model_meta import ScoringFunction
 
         known = {
             "name": self._name,
             "revision": self.revision,
             "max_tokens": self.model.encoder.max_length,
             "embed_dim": self.model.width,
-            "similarity_fn_name": self.model.similarity_fn_name,
+            "similarity_fn_name": ScoringFunction(self.model.similarity_fn_name),
             "framework": ["PyTorch"],
         }
         return ModelMeta.create_empty(overwrites=known)
