@@ -157,6 +157,10 @@ def test_words_of_several_prompts_are_told_apart(tiny_layers):
     words = list(zip(result.left.words, result.left.prompts, strict=True))
     assert words[:3] == [("[CLS]", ""), ("rain", ""), ("[SEP]", "")]
     assert words[6] == ("[MASK]", '"{text} means {mask}."')
+    assert result.left.labels[1] == "rain"
+    assert result.left.labels[6] == '[MASK] (in "{text} means {mask}.")'
+    alone = explain_pair(tiny_layers.with_mix(f"4 @ {MASKED}"), "rain", "river").left
+    assert alone.labels == alone.words
 
 
 def test_truncated_and_empty_texts_are_explained(tiny_layers):
@@ -187,6 +191,26 @@ def test_the_largest_terms_come_first(tiny_layers):
     assert values == sorted(values, reverse=True)
     assert values[0] == np.abs(result.by_word).max()
     assert len(result.top_words(10**6)) == result.by_word.size
+
+
+@pytest.mark.parametrize("count", [1, 3, 10**6])
+def test_rows_of_the_largest_terms_sum_to_the_cosine(tiny_layers, count):
+    result = explain_pair(tiny_layers.with_mix("1,3,4"), SENTENCES[0], SENTENCES[1])
+    for rows, sums in (
+        (result.largest_by_word(count), result.by_word),
+        (result.largest_by_view(count), result.by_view),
+    ):
+        assert len(rows) == min(count + 1, sums.size)
+        assert sum(term for _, _, term in rows) == pytest.approx(result.cosine, abs=1e-6)
+        others = sums.size - count
+        assert others < 0 or rows[-1][:2] == (f"{others} other pairs", "")
+    one, other = result.top_words(1)[0]
+    assert result.largest_by_word(1)[0] == (
+        result.left.words[one],
+        result.right.words[other],
+        result.by_word[one, other],
+    )
+    assert result.largest_by_view(8)[-1][0] == "1 other pair"
 
 
 def test_json_has_the_sums_and_says_that_tokens_are_contextual(tiny_layers):

@@ -8,7 +8,7 @@ from playwright.sync_api import Error
 from scipy.stats import rankdata
 
 from layerwise.report import write_page
-from layerwise.report.page import Explorer
+from layerwise.report.page import Column, ExplainedPairs, Explorer, PairTerms, Table
 from support.report_page import PHONE, column, fits, hover, open_file, opened, scroll_to, shown_tooltip, tap, text
 from support.sample_page import HOSTILE, some_explorer, some_page
 
@@ -279,20 +279,93 @@ def test_explorer_shows_the_chosen_pair(browser, page_file):
         assert log.problems == []
 
 
-def test_words_of_the_chosen_pair_are_coloured(browser, tmp_path):
-    words = {1: ([("rain", 0.4), (HOSTILE, -0.2)], [("river", 0.1)])}
-    file = write_page(some_page(explorer=replace(some_explorer(), words=words)), tmp_path / "page.html")
-    with opened(browser, file) as (tab, log):
-        tab.select_option("#pair_order", label="as in the file")
-        assert tab.is_hidden("#pair_words")
-        tab.click("#pair_next")
-        assert tab.is_visible("#pair_words")
+def some_terms(*, layers=2):
+    """Why pair 1 has its cosine, with hostile words."""
+    names = [f"{layer} @ mean" for layer in range(layers)]
+    words = (Column("word of A", "text"), Column("word of B", "text"), Column("adds", digits=4))
+    heads = (Column("layer of A, of B:", "text"), *(Column(name, digits=4) for name in names))
+    return PairTerms(
+        left=[("rain", 0.41234), (HOSTILE, -0.2)],
+        right=[("river", 0.21234)],
+        by_word=Table(words, (("rain", "river", 0.41234), ("1 other pair", "", -0.2))),
+        by_layer=Table(heads, tuple((name, *[0.25 / layers**2] * layers) for name in names)) if layers > 1 else None,
+        cosine=0.21234,
+        total=0.21234,
+        residual=-1.8e-9,
+    )
+
+
+def explained_page(path, **options):
+    explained = ExplainedPairs({1: some_terms(**options)})
+    return write_page(some_page(explorer=replace(some_explorer(), explained=explained)), path)
+
+
+def choose_explained(tab):
+    tab.select_option("#pair_order", label="as in the file")
+    assert tab.is_hidden("#pair_terms")  # pair 0 is not explained
+    tab.click("#pair_next")
+    assert tab.is_visible("#pair_terms")
+
+
+def cells(tab, selector):
+    rows = f"[...document.querySelectorAll('{selector} tr')]"
+    return tab.evaluate(f"{rows}.map(row => [...row.cells].map(cell => cell.textContent))")
+
+
+def test_the_chosen_pair_is_explained_by_words_and_layers(browser, tmp_path):
+    with opened(browser, explained_page(tmp_path / "page.html")) as (tab, log):
+        choose_explained(tab)
+        assert text(tab, "#pair_sums") == "cosine 0.2123; the terms sum to 0.2123, residual -1.8e-09"
         assert text(tab, "#pair_words_right").strip() == "river"
         colours = tab.evaluate(
-            "[...document.querySelectorAll('.words span')].map(e => [e.title, getComputedStyle(e).backgroundColor])"
+            "[...document.querySelectorAll('.words span')]"
+            ".map(e => [e.dataset.tip, getComputedStyle(e).backgroundColor])"
         )
-        assert [title for title, _ in colours] == ["0.400", "-0.200", "0.100"]
+        assert [tip for tip, _ in colours] == ["+0.4123", "−0.2000", "+0.2123"]
         assert len({colour for _, colour in colours}) == 3
+        hover(tab, "#pair_words_left span")
+        assert shown_tooltip(tab) == "+0.4123"
+        assert cells(tab, "#pair_by_word") == [
+            ["word of A", "word of B", "adds"],
+            ["rain", "river", "+0.4123"],
+            ["1 other pair", "", "−0.2000"],
+        ]
+        assert cells(tab, "#pair_by_layer") == [
+            ["layer of A, of B:", "0 @ mean", "1 @ mean"],
+            ["0 @ mean", "+0.0625", "+0.0625"],
+            ["1 @ mean", "+0.0625", "+0.0625"],
+        ]
+        note = " ".join(text(tab, "#pair_terms .note").split())
+        assert "the terms shown are rounded to 4 decimals. Tokens are contextual" in note
+        assert log.problems == []
+    with opened(browser, explained_page(tmp_path / "one.html", layers=1)) as (tab, log):
+        choose_explained(tab)
+        assert tab.is_visible("#pair_by_word")
+        assert tab.is_hidden("#pair_by_layer")
+        assert log.problems == []
+
+
+TERMS = ("#pair_terms h3", "#pair_sums", "#pair_terms .note", ".side > span", "#pair_terms thead th", "#pair_terms td")
+
+
+@pytest.mark.parametrize(("look", "scheme"), [({}, "light"), ({**PHONE, "width": 320}, "dark")], ids=["1280", "320"])
+def test_an_explanation_can_be_read_at_any_width(browser, tmp_path, look, scheme):
+    with opened(browser, explained_page(tmp_path / "page.html", layers=8), scheme=scheme, **look) as (tab, log):
+        choose_explained(tab)
+        assert fits(tab)
+        assert tab.evaluate(UNTOLD) == []
+        words = ("#pair_words_left span", "#pair_words_left span:last-child", "#pair_words_right span")
+        ratios = {each: tab.evaluate(CONTRAST, each) for each in (*TERMS, *words)}
+        assert {each: ratio for each, ratio in ratios.items() if ratio < 4.5} == {}
+        assert log.problems == []
+
+
+def test_a_refusal_is_on_the_page_with_its_reason(browser, tmp_path):
+    explorer = replace(some_explorer(), explained=ExplainedPairs(reason=f"{HOSTILE} takes no sum"))
+    with opened(browser, write_page(some_page(explorer=explorer), tmp_path / "page.html")) as (tab, log):
+        assert tab.is_visible("#pair_reason")
+        assert tab.is_hidden("#pair_terms")
+        assert " ".join(text(tab, "#pair_reason").split()).endswith(f"is not shown. {HOSTILE} takes no sum.")
         assert log.problems == []
 
 

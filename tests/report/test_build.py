@@ -12,8 +12,9 @@ from scipy.stats import rankdata, spearmanr
 
 from layerwise.data import pairs_in_memory
 from layerwise.encoder import named_prompt
-from layerwise.errors import InputError
+from layerwise.errors import InputError, MixError
 from layerwise.evaluate import cosine, gain_on_pairs
+from layerwise.explain import check_linear, explain_pair
 from layerwise.measures import (
     MEASURES,
     AttentionWeights,
@@ -47,12 +48,13 @@ from layerwise.report import (
 )
 from layerwise.report.answer import answer, headline
 from layerwise.report.build import layer_table, pair_explorer, section, sections
-from layerwise.report.page import page_html
-from layerwise.report.pair_words import word_terms
+from layerwise.report.page import explorer_data, page_html
+from layerwise.report.pair_words import explained_pairs
 from layerwise.report.smoothing import smoothing_answer
 from layerwise.search import Choice, Gain, Verdict
 from layerwise.train import load_recipe
 from support.attention import network_of
+from support.sample_page import some_page
 from support.text_pairs import some_pairs
 from support.tiny import DEPTH, WIDTH, tiny_tokenizer
 from support.training import encoder_of, recipe, save_dev, texts, train_recipe
@@ -540,24 +542,105 @@ def test_commands_are_quoted():
     assert command_line("report", "my models/a b") == "layerwise report 'my models/a b'"
 
 
-def test_the_pairs_shown_first_have_their_words(found, ungraded):
+# Why a pair has its cosine
+
+
+def cells_of(rows):
+    return [cell for row in rows for cell in row if isinstance(cell, float)]
+
+
+def test_the_pairs_shown_first_are_explained(found, ungraded):
     data = report_data(found)
     similarities = found.get(PairSimilarities)
-    apart = np.abs(rankdata(similarities.grades) - rankdata(similarities.mix_similarities))
-    assert len(data.words) == min(24, len(apart))
-    assert int(apart.argmax()) in data.words
-    for number, sides in data.words.items():
-        for terms in sides:
-            assert sum(term for _, term in terms) == pytest.approx(similarities.mix_similarities[number], abs=1e-5)
-    assert pair_explorer(data).words == data.words
-    assert len(report_data(ungraded).words) == 12
+    apart = np.abs(rankdata(similarities.grades) - rankdata(np.round(similarities.mix_similarities, 3)))
+    assert [*data.explained.terms] == np.argsort(-apart, kind="stable")[:24].tolist()
+    for number, pair in data.explained.terms.items():
+        assert pair.cosine == pytest.approx(similarities.mix_similarities[number], abs=1e-5)
+        assert pair.residual == pair.cosine - pair.total
+        assert abs(pair.residual) < 1e-6
+        for terms in (pair.left, pair.right):
+            assert sum(term for _, term in terms) == pytest.approx(pair.cosine, abs=1e-6)
+        assert len(pair.by_word.rows) == 7
+        assert sum(cells_of(pair.by_word.rows)) == pytest.approx(pair.cosine, abs=1e-6)
+        assert pair.by_layer is None  # the last layer alone
+    assert data.explained.reason == ""
+    assert pair_explorer(data).explained == data.explained
+    assert len(report_data(ungraded).explained.terms) == 12
 
 
-def test_a_model_that_is_no_sum_over_words_has_none(tiny_layers, found):
-    assert word_terms(tiny_layers.with_mix("last @ max"), found.get(PairSimilarities)) == {}
+def test_cosines_are_ranked_as_the_explorer_ranks_them(tiny_layers, found):
+    """By what it shows: cosines that are the same to three decimals share their rank."""
+    similarities = found.get(PairSimilarities)
+    close = replace(similarities, mix_similarities=0.9 + similarities.mix_similarities / 1000)
+    chosen = [*explained_pairs(tiny_layers, close).terms]
+    shown, exact = (
+        np.argsort(-np.abs(rankdata(close.grades) - rankdata(cosines)), kind="stable")[:24].tolist()
+        for cosines in (np.round(close.mix_similarities, 3), close.mix_similarities)
+    )
+    assert chosen == shown != exact
 
 
-def test_long_sentences_have_no_words(tiny_layers, found):
+LAYER_TABLES = {
+    "0-4": ["layer of A, of B:", "0 @ mean", "1 @ mean", "2 @ mean", "3 @ mean", "4 @ mean"],
+    "concat(1,4)": ["layer of A, of B:", "1 @ mean", "4 @ mean"],
+    "views(0-4 @ mean; 0-4 @ cls; unit)": ["layer of A", "layer of B", "adds"],
+}
+
+
+@pytest.mark.parametrize("mix", LAYER_TABLES)
+def test_terms_by_layer_sum_to_the_cosine(tiny_layers, found, mix):
+    model, similarities = tiny_layers.with_mix(mix), found.get(PairSimilarities)
+    explained = explained_pairs(model, similarities)
+    for pair in explained.terms.values():
+        assert [column.name for column in pair.by_layer.columns] == LAYER_TABLES[mix]
+        assert sum(cells_of(pair.by_layer.rows)) == pytest.approx(pair.cosine, abs=1e-6)
+    number, pair = next(iter(explained.terms.items()))
+    alone = explain_pair(model, similarities.left[number], similarities.right[number])
+    if len(alone.views) == 10:
+        assert pair.by_layer.rows[-1][0] == "94 other pairs"
+    else:
+        np.testing.assert_allclose([row[1:] for row in pair.by_layer.rows], alone.by_view, atol=1e-6)
+
+
+def test_terms_on_the_page_sum_to_the_cosine_but_for_rounding(tiny_layers, found):
+    explained = explained_pairs(tiny_layers.with_mix("1,4"), found.get(PairSimilarities))
+    data = explorer_data(replace(pair_explorer(ReportData(found)), explained=explained))["terms"]
+    assert data.keys() == explained.terms.keys()
+    for number, shown in data.items():
+        cosine = explained.terms[number].cosine
+        assert (shown["cosine"], shown["total"]) == (round(cosine, 4), round(explained.terms[number].total, 4))
+        assert shown["residual"] == f"{explained.terms[number].residual:.1e}"
+        for rows in (*shown["words"], shown["by_word"], shown["by_layer"]):
+            cells = cells_of(rows)
+            assert cells == [round(cell, 4) for cell in cells]
+            assert sum(cells) == pytest.approx(cosine, abs=0.00005 * len(cells) + 1e-6)
+    assert len(json.dumps(data)) < 1000 * len(data)
+
+
+def test_words_of_several_prompts_are_named_in_the_table(tiny_layers, found):
+    model = tiny_layers.with_mix('views(1 @ mean; 4 @ last in "Topic: {text}")')
+    pairs = explained_pairs(model, found.get(PairSimilarities)).terms.values()
+    named = [word for pair in pairs for row in pair.by_word.rows for word in row[:2] if " (in " in word]
+    assert set(named) == {'[SEP] (in "Topic: {text}")'}
+    assert not [word for pair in pairs for word, _ in pair.left if " (in " in word]
+
+
+def test_a_model_that_is_no_sum_over_words_says_why(tiny_layers, found):
+    model = tiny_layers.with_mix("last @ max")
+    with pytest.raises(MixError, match="cannot be explained exactly") as refusal:
+        check_linear(model)
+    explained = explained_pairs(model, found.get(PairSimilarities))
+    assert (explained.terms, explained.reason) == ({}, str(refusal.value))
+    explorer = pair_explorer(ReportData(found, explained=explained))
+    pairs = page_html(some_page(explorer=explorer)).split('<section id="pairs"')[1].split("</section>")[0]
+    assert str(refusal.value) in pairs
+    assert 'id="pair_reason"' not in page_html(some_page(explorer=pair_explorer(ReportData(found))))
+
+
+def test_long_sentences_are_not_explained(tiny_layers, found):
     similarities = found.get(PairSimilarities)
     long = replace(similarities, left=tuple("rain " * 300 for _ in similarities.left))
-    assert word_terms(tiny_layers, long) == {}
+    explained = explained_pairs(tiny_layers, long)
+    assert (explained.terms, explained.reason) == ({}, "Every pair has a sentence of more than 400 letters")
+    some = replace(similarities, left=(*long.left[:-1], similarities.left[-1]))
+    assert [*explained_pairs(tiny_layers, some).terms] == [len(some.left) - 1]

@@ -16,7 +16,6 @@ from layerwise.files import check_writable
 if TYPE_CHECKING:
     from layerwise.explain import ExplainedText, Explanation
 
-_MOST_VIEWS = 8  # of a table of layers by layers; of more, the largest terms are shown
 _STRONGEST = 160  # how far a colour goes from white, of 255
 
 
@@ -64,7 +63,7 @@ def explain(
 
 
 def _show(explanation: "Explanation", top: int) -> None:
-    from layerwise.explain import CONTEXTUAL
+    from layerwise.explain import CONTEXTUAL, MOST_VIEWS
 
     sums_to = f"the terms sum to {explanation.total:.4f}, residual {explanation.residual:.1e}"
     print_line(f"{explanation.model} by {explanation.mix}\ncosine {explanation.cosine:.4f}; {sums_to}\n")
@@ -72,38 +71,23 @@ def _show(explanation: "Explanation", top: int) -> None:
     strongest = max(abs(sums.sum(0)).max(), abs(sums.sum(1)).max())
     _print_words("A", explanation.left, sums.sum(1) / strongest)
     _print_words("B", explanation.right, sums.sum(0) / strongest)
-    left, right = _labels(explanation.left), _labels(explanation.right)
-    print_table(("word of A", "word of B", "adds"), _largest(left, right, sums, explanation.top_words(top)))
-    by_view, views = explanation.by_view, explanation.views
-    if 1 < len(views) <= _MOST_VIEWS:
-        rows = [(name, *map(_signed, row)) for name, row in zip(views, by_view, strict=True)]
+    _print_largest("word", explanation.largest_by_word(top))
+    views = explanation.views
+    if 1 < len(views) <= MOST_VIEWS:
+        rows = [(name, *map(_signed, row)) for name, row in zip(views, explanation.by_view, strict=True)]
         print_table(("layer of A, of B:", *views), rows)
     elif len(views) > 1:
-        order = (-abs(by_view)).argsort(axis=None, kind="stable")[:top]
-        pairs = [divmod(int(place), len(views)) for place in order]
-        print_table(("layer of A", "layer of B", "adds"), _largest(views, views, by_view, pairs))
+        _print_largest("layer", explanation.largest_by_view(top))
     print_line(CONTEXTUAL)
 
 
-def _largest(
-    left: Sequence[str], right: Sequence[str], sums: Any, pairs: Sequence[tuple[int, int]]
-) -> list[tuple[str, str, str]]:
-    """A row for each of these pairs, and one for all others, so that the rows sum to the cosine."""
-    rows = [(left[one], right[other], _signed(sums[one, other])) for one, other in pairs]
-    others = sums.size - len(pairs)
-    rest = sums.sum() - sum(sums[pair] for pair in pairs)
-    return [*rows, (f"{others:,} other pairs", "", _signed(rest))] if others else rows
+def _print_largest(kind: str, rows: Sequence[tuple[str, str, float]]) -> None:
+    signed = [(left, right, _signed(term)) for left, right, term in rows]
+    print_table((f"{kind} of A", f"{kind} of B", "adds"), signed)
 
 
 def _signed(value: float) -> str:
     return f"{value:+.4f}"
-
-
-def _labels(text: "ExplainedText") -> list[str]:
-    """Words, with their prompt where there are several."""
-    if len(set(text.prompts)) == 1:
-        return list(text.words)
-    return [f"{word} (in {prompt})" if prompt else word for word, prompt in zip(text.words, text.prompts, strict=True)]
 
 
 def _print_words(name: str, text: "ExplainedText", strengths: Any) -> None:

@@ -9,6 +9,13 @@ from layerwise.doors import door
 
 if TYPE_CHECKING:
     from layerwise.explain.linear import LINEAR_POOLINGS, check_linear
-    from layerwise.explain.pair import CONTEXTUAL, ExplainedText, Explanation, explain_pair, explain_pairs
+    from layerwise.explain.pair import (
+        CONTEXTUAL,
+        MOST_VIEWS,
+        ExplainedText,
+        Explanation,
+        explain_pair,
+        explain_pairs,
+    )
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

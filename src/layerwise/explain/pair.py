@@ -19,6 +19,7 @@ from layerwise.model import LayerModel
 
 BIAS = "(bias)"
 TOLERANCE = 1e-6  # of the residual
+MOST_VIEWS = 8  # of a table of views by views; of more, the largest terms are shown
 CONTEXTUAL = (
     "Tokens are contextual: a token's state has read its whole sentence, so a term is that of a word in its place, "
     "not of the word alone."
@@ -46,6 +47,14 @@ class ExplainedText:
     prompts: tuple[str, ...]
     word_of_token: NDArray[np.intp]
     vectors: Exact
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The words, named by their prompts where there are several."""
+        if len(set(self.prompts)) == 1:
+            return self.words
+        named = zip(self.words, self.prompts, strict=True)
+        return tuple(f"{word} (in {prompt})" if prompt else word for word, prompt in named)
 
     @property
     def token_vectors(self) -> Exact:
@@ -120,9 +129,15 @@ class Explanation:
 
     def top_words(self, count: int) -> list[tuple[int, int]]:
         """The pairs of words (left, right) whose terms are the largest in size."""
-        order = np.argsort(-np.abs(self.by_word), axis=None, kind="stable")[:count]
-        rows, columns = np.unravel_index(order, self.by_word.shape)
-        return list(zip(rows.tolist(), columns.tolist(), strict=True))
+        return _largest_cells(self.by_word, count)
+
+    def largest_by_word(self, count: int) -> list[tuple[str, str, float]]:
+        """The pairs of words with the largest terms, and all others as one row, so that the rows sum to `total`."""
+        return _largest_rows(self.left.labels, self.right.labels, self.by_word, count)
+
+    def largest_by_view(self, count: int) -> list[tuple[str, str, float]]:
+        """The pairs of views with the largest terms, and all others as one row, so that the rows sum to `total`."""
+        return _largest_rows(self.views, self.views, self.by_view, count)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: sums by token, word and view."""
@@ -130,6 +145,20 @@ class Explanation:
         sides = {"left": self.left.as_dict(), "right": self.right.as_dict()}
         sums = {name: getattr(self, name) for name in ("by_word", "by_token", "by_view")}
         return facts | sides | sums | {"note": CONTEXTUAL}
+
+
+def _largest_cells(sums: Exact, count: int) -> list[tuple[int, int]]:
+    order = np.argsort(-np.abs(sums), axis=None, kind="stable")[:count]
+    rows, columns = np.unravel_index(order, sums.shape)
+    return list(zip(rows.tolist(), columns.tolist(), strict=True))
+
+
+def _largest_rows(left: Sequence[str], right: Sequence[str], sums: Exact, count: int) -> list[tuple[str, str, float]]:
+    cells = _largest_cells(sums, count)
+    rows = [(left[row], right[column], float(sums[row, column])) for row, column in cells]
+    others = sums.size - len(rows)
+    rest = float(sums.sum()) - sum(term for _, _, term in rows)
+    return [*rows, (f"{others:,} other {'pairs' if others > 1 else 'pair'}", "", rest)] if others else rows
 
 
 def explain_pair(model: LayerModel, left: str, right: str) -> Explanation:

@@ -122,7 +122,7 @@ def pair_explorer(data: ReportData) -> Explorer:
         other_name=data.baseline.name if data.baseline else "",
         other_similarities=None if other is None else other.layers,
         other_layers=() if other is None else [str(layer) for layer in range(other.layers.shape[1])],
-        words=data.words,
+        explained=data.explained,
         **_recommended(data.model, similarities.mix),
     )
 

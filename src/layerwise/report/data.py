@@ -15,8 +15,8 @@ from layerwise.measures import (
     reporting_rows,
     short_names,
 )
-from layerwise.report.page import WordTerms
-from layerwise.report.pair_words import word_terms
+from layerwise.report.page import ExplainedPairs
+from layerwise.report.pair_words import explained_pairs
 from layerwise.search import Gain, ViewResult
 
 V = TypeVar("V", bound=MeasureValue)
@@ -53,8 +53,8 @@ class ReportData:
     """All that a report shows: a model, perhaps another as its baseline, and trainings.
 
     `gain` is how much better the model's similarities agree with the grades than the baseline's; `views` a search of
-    prompts and token poolings; `matrix` every layer on several tasks; `words` what the words of some pairs
-    add to their cosines.
+    prompts and token poolings; `matrix` every layer on several tasks; `explained` what the words and layers
+    of some pairs add to their cosines.
     """
 
     model: ModelResults
@@ -63,7 +63,7 @@ class ReportData:
     others: Mapping[str, Values[MeasureValue]] = field(default_factory=dict)  # of both models, and of trainings
     views: ViewResult | None = None
     matrix: Matrix | None = None
-    words: Mapping[int, tuple[WordTerms, WordTerms]] = field(default_factory=dict)
+    explained: ExplainedPairs = field(default_factory=ExplainedPairs)
 
     @property
     def models(self) -> tuple[ModelResults, ...]:
@@ -104,9 +104,9 @@ def report_data(
 
     `seed` is that of the measures: scores are compared on the pairs that a search leaves to report.
     """
-    others, words = dict(trainings or {}), word_terms(model.subject.model, model.get(PairSimilarities))
+    others, explained = dict(trainings or {}), explained_pairs(model.subject.model, model.get(PairSimilarities))
     if baseline is None:
-        return ReportData(model, others=others, words=words)
+        return ReportData(model, others=others, explained=explained)
     names = short_names([model.path, baseline.path])
     model, baseline = replace(model, name=names[0]), replace(baseline, name=names[1])
     for measure in measures_of("models"):
@@ -115,4 +115,4 @@ def report_data(
     gold, rows = model.subject.pairs.gold, reporting_rows(model.subject, seed=seed)
     before, after = (results.get(PairSimilarities).mix_similarities[rows] for results in (baseline, model))
     gain = None if gold is None else gain_on_pairs(before, after, gold[rows])
-    return ReportData(model, baseline, gain, others, words=words)
+    return ReportData(model, baseline, gain, others, explained=explained)

@@ -12,6 +12,7 @@ from layerwise.files import check_writable, write_text
 from layerwise.report.page import asset, template
 
 _MOST_WORDS = 60  # of a side of the table; the others are summed up in one row or column
+_STRONGEST = 50  # per cent; on more the dark theme's ink can't be read
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
@@ -86,4 +87,4 @@ def _shortened(words: Sequence[str], sums: Any) -> tuple[tuple[str, ...], Any]:
 def _strengths(sums: Any, strongest: float | None = None) -> Any:
     """Per cent of the strongest colour, with the sign of the number."""
     most = float(np.abs(sums).max()) if strongest is None else strongest
-    return np.rint(70 * np.asarray(sums) / (most or 1.0)).astype(int)
+    return np.rint(_STRONGEST * np.asarray(sums) / (most or 1.0)).astype(int)

@@ -105,6 +105,9 @@ function columnLabels(data, index, mean) {
   return [...labels, lines.join("\n")];
 }
 
+const fourDigits = (value) => value.toFixed(4).replace("-", "\u2212");
+const signed = (value) => `${value < 0 ? "\u2212" : "+"}${fourDigits(Math.abs(value))}`;
+
 function htmlElement(name, text, attributes = {}) {
   const element = document.createElement(name);
   element.textContent = text;
@@ -143,11 +146,30 @@ function pairFacts(data, facts, index) {
 // Words on a ground that is the stronger the more they add to the cosine, or, in the other colour, take from it.
 function colouredWords(terms, strongest) {
   return terms.flatMap(([word, term]) => {
-    const span = htmlElement("span", word, { title: term.toFixed(3) });
-    const share = Math.round(60 * Math.abs(term) / strongest);
+    const span = htmlElement("span", word, { "data-tip": signed(term) });
+    const share = Math.round(50 * Math.abs(term) / strongest); // more, and the dark theme's ink can't be read on it
     span.style.background = `color-mix(in srgb, var(--series-${term < 0 ? 2 : 1}) ${share}%, var(--paper))`;
     return [span, " "];
   });
+}
+
+// Heads, then rows; the first cell names its row, numbers are terms.
+function termTable([heads, ...rows]) {
+  const isNumber = heads.map((_, at) => typeof rows[0][at] === "number");
+  const row = (cells, name) => {
+    const line = document.createElement("tr");
+    line.append(...cells.map((cell, at) => {
+      const look = { class: isNumber[at] ? "number" : "text", dir: "auto" };
+      if (name(at) === "th") look.scope = cells === heads ? "col" : "row";
+      return htmlElement(name(at), typeof cell === "number" ? signed(cell) : cell, look);
+    }));
+    return line;
+  };
+  const [table, head, body] = ["table", "thead", "tbody"].map((name) => document.createElement(name));
+  head.append(row(heads, () => "th"));
+  body.append(...rows.map((cells) => row(cells, (at) => (at ? "td" : "th"))));
+  table.append(head, body);
+  return table;
 }
 
 function listItem(data, facts, index) {
@@ -197,12 +219,17 @@ function startExplorer() {
     makePointsReachable(chart, focused);
   }
 
-  function showWords(sides) {
-    part("words").hidden = !sides;
-    if (!sides) return;
-    const strongest = Math.max(...sides.flat().map(([, term]) => Math.abs(term)), 1e-9);
-    part("words_left").replaceChildren(...colouredWords(sides[0], strongest));
-    part("words_right").replaceChildren(...colouredWords(sides[1], strongest));
+  function showTerms(terms) {
+    part("terms").hidden = !terms;
+    if (!terms) return;
+    const strongest = Math.max(...terms.words.flat().map(([, term]) => Math.abs(term)), 1e-9);
+    const sumsTo = `the terms sum to ${fourDigits(terms.total)}, residual ${terms.residual}`;
+    part("sums").textContent = `cosine ${fourDigits(terms.cosine)}; ${sumsTo}`;
+    part("words_left").replaceChildren(...colouredWords(terms.words[0], strongest));
+    part("words_right").replaceChildren(...colouredWords(terms.words[1], strongest));
+    part("by_word").replaceChildren(termTable(terms.by_word));
+    part("by_layer").hidden = !terms.by_layer;
+    part("by_layer").replaceChildren(...(terms.by_layer ? [termTable(terms.by_layer)] : []));
   }
 
   function choose(index) {
@@ -210,7 +237,7 @@ function startExplorer() {
     part("left").textContent = data.pairs[index][0];
     part("right").textContent = data.pairs[index][1];
     part("facts").replaceChildren(...pairFacts(data, facts, index));
-    showWords(data.words[index]);
+    showTerms(data.terms[index]);
     for (const item of list.children) item.setAttribute("aria-selected", String(Number(item.dataset.pair) === index));
     const item = list.querySelector(`[data-pair="${index}"]`);
     if (item) {

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from layerwise.errors import InputError
+from layerwise.explain import CONTEXTUAL
 from layerwise.extras import require
 from layerwise.files import check_writable, plain_json, write_text
 
@@ -62,13 +63,36 @@ class Table:
 
 
 @dataclass(frozen=True)
+class PairTerms:
+    """Why a pair has its cosine: what the words of either sentence, pairs of words, and pairs of layers add to it.
+
+    The terms of each sum to `total`, and `residual` is what they leave of the cosine. One layer has no `by_layer`.
+    """
+
+    left: WordTerms
+    right: WordTerms
+    by_word: Table
+    by_layer: Table | None
+    cosine: float
+    total: float
+    residual: float
+
+
+@dataclass(frozen=True)
+class ExplainedPairs:
+    """The terms of some pairs by the number of the pair, or the reason why there are none."""
+
+    terms: Mapping[int, PairTerms] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Explorer:
     """`similarities` (n, layers) and `mix_similarities` (n) are cosines of the n pairs (left, right, grade or None).
 
     `recommended` names the set of layers that the answer recommends; `recommended_similarities` (n) are its cosines,
     None where it is the model's own mix. A second model beside it has `other_similarities` (n, its layers) and, where
-    its layers have other labels, `other_layers`. `words` has, for some pairs by their number, what each word of either
-    sentence adds to the cosine.
+    its layers have other labels, `other_layers`. `explained` has the terms of some pairs' `mix_similarities`.
     """
 
     pairs: Sequence[tuple[str, str, float | None]]
@@ -80,7 +104,7 @@ class Explorer:
     other_name: str = ""
     other_similarities: Any = None
     other_layers: Sequence[str] = ()
-    words: Mapping[int, tuple[WordTerms, WordTerms]] = field(default_factory=dict)
+    explained: ExplainedPairs = field(default_factory=ExplainedPairs)
     recommended: str = ""
     recommended_similarities: Any = None
 
@@ -102,24 +126,44 @@ def explorer_data(explorer: Explorer) -> dict[str, Any]:
         "pairs": explorer.pairs,
         "name": explorer.name,
         "layers": explorer.layers,
-        "rows": _rounded(explorer.similarities),
-        "mix": {"name": explorer.mix_name, "values": _rounded(explorer.mix_similarities)},
+        "rows": rounded_cosines(explorer.similarities),
+        "mix": {"name": explorer.mix_name, "values": rounded_cosines(explorer.mix_similarities)},
         "recommended": None,
         "other": None,
-        "words": {
-            number: [[(word, round(term, 3)) for word, term in side] for side in sides]
-            for number, sides in explorer.words.items()
-        },
+        "terms": {number: _terms_data(terms) for number, terms in explorer.explained.terms.items()},
     }
     if explorer.recommended:
         same = explorer.recommended_similarities is None
         cosines = explorer.mix_similarities if same else explorer.recommended_similarities
-        data["recommended"] = {"name": explorer.recommended, "values": _rounded(cosines), "is_mix": same}
+        data["recommended"] = {"name": explorer.recommended, "values": rounded_cosines(cosines), "is_mix": same}
     if explorer.other_similarities is not None:
         layers = explorer.other_layers or explorer.layers
         name = explorer.other_name or "the other model"
-        data["other"] = {"name": name, "layers": layers, "rows": _rounded(explorer.other_similarities)}
+        data["other"] = {"name": name, "layers": layers, "rows": rounded_cosines(explorer.other_similarities)}
     return data
+
+
+def _terms_data(pair: PairTerms) -> dict[str, Any]:
+    """Terms have four decimals, as `layerwise explain` prints them."""
+    return {
+        "words": [[(word, round(term, 4)) for word, term in side] for side in (pair.left, pair.right)],
+        "by_word": _table_data(pair.by_word),
+        "by_layer": None if pair.by_layer is None else _table_data(pair.by_layer),
+        "cosine": round(pair.cosine, 4),
+        "total": round(pair.total, 4),
+        "residual": f"{pair.residual:.1e}",
+    }
+
+
+def _table_data(table: Table) -> list[list[Cell]]:
+    """The heads, then the rows."""
+    digits = [column.digits for column in table.columns]
+    rows = [list(map(_rounded_cell, row, digits)) for row in table.rows]
+    return [[column.name for column in table.columns], *rows]
+
+
+def _rounded_cell(cell: Cell, digits: int) -> Cell:
+    return round(cell, digits) if isinstance(cell, float) else cell
 
 
 def _check(name: str, values: Any, shape: tuple[int, ...]) -> None:
@@ -127,7 +171,8 @@ def _check(name: str, values: Any, shape: tuple[int, ...]) -> None:
         raise InputError(f"{name} has the shape {np.shape(values)}; the pairs and layers ask for {shape}")
 
 
-def _rounded(values: Any) -> Any:
+def rounded_cosines(values: Any) -> Any:
+    """Cosines as the page shows and ranks them."""
     return np.round(np.asarray(values, dtype=np.float64), 3).tolist()
 
 
@@ -217,6 +262,7 @@ def page_html(page: Page) -> str:
         css=css,
         script=script,
         policy=_script_policy(script),
+        contextual=CONTEXTUAL,
         pair_data=None if page.explorer is None else plain_json(explorer_data(page.explorer)),
     )
 
