@@ -16,6 +16,9 @@ NONE = "not measured"
 WIKI, MINI, MPNET = "wiki-mlm-12x384", "all-MiniLM-L6-v2", "all-mpnet-base-v2"
 TRAINING = "`python benchmarks/training.py {}`"
 MULTITASK = "`python benchmarks/multitask.py {}`"
+ABLATIONS = "`python benchmarks/ablations.py`"
+ABLATED = {"stsb": "STS-B", "sts16": "STS16", "sick": "SICK"}
+NO_MODEL = "not drawn: the raw results have no trained model"
 SWEEPS = "`python benchmarks/training_views.py run FOLDER --rows sweeps`"
 
 
@@ -46,8 +49,24 @@ def bert_lc_table() -> str:
             "; ".join(f"{name} {_lc(sets[name], 'last')} → {_lc(sets[name], 'lc')}" for name in (MINI, MPNET)),
         ],
         ["table 3: STS, last 4 layers", "BERT-base uncased 53.85", lc, f"{WIKI} {_fixed(sets[WIKI], 'last-4')}"],
-        ["table 3: random layers", "BERT-base cased 59.85", "`random_sets` of `layerwise.search`", NONE],
-        ["table 4: transfer, last 4 and random layers", "BERT-base uncased 81.59; 80.44", "—", NONE],
+        [
+            "table 3: STS-B, STS16, SICK: last layer; random layers; combination",
+            "BERT-base cased 55.86, 63.86, 58.92; 57.89, 65.62, 60.34; 62.98, 67.90, 61.57",
+            ABLATIONS,
+            f"{WIKI} {_ablated(WIKI)}",
+        ],
+        [
+            "the same, of a sentence encoder",
+            "SRoBERTa-base 76.65, 74.17, 74.31; 67.33, 65.09, 75.33; 78.99, 77.13, 76.90",
+            ABLATIONS,
+            f"{MINI} {_ablated(MINI)}",
+        ],
+        [
+            "table 4: transfer, last layer; last 4; random layers",
+            "BERT-base uncased 80.64; 81.59; 80.44 (eight tasks)",
+            "`python benchmarks/transfer.py --part search`",
+            _fixed_transfer(transfer),
+        ],
         [
             "figure 1: transfer with 1/256 of the training rows",
             "curves",
@@ -55,10 +74,16 @@ def bert_lc_table() -> str:
             f"TREC, {WIKI}: {_pair(trec[0])} with all, {_pair(trec[-1])} with 1/256",
         ],
         [
-            "figures 2 to 4: N layers, without a layer",
-            "curves",
-            "`layerwise analyze MODEL --measure chosen --figure sizes` (`without`)",
-            NONE,
+            "figures 2 and 3: the best N on STS-B, STS16, SICK",
+            "at most 6 of 13 layers, for four models",
+            ABLATIONS,
+            "; ".join(f"{name} {_best_sizes(name)}" for name in (WIKI, MINI)),
+        ],
+        [
+            "figure 4: the largest loss without a layer",
+            "0.97 points (SBERT-base, STS16, layer 12)",
+            ABLATIONS,
+            "; ".join(f"{name} {_largest_loss(name)}" for name in (WIKI, MINI)),
         ],
         [
             "appendix A: time of the search, 8,191 sets, 1,000 pairs",
@@ -136,7 +161,12 @@ def sg_bert_table() -> str:
         ],
         ["table 7: back-translation and SG-OPT", "75.10 ± 0.15", "`layerwise train bt-sg-opt --data FILE`", NONE],
         ["tables 8 and 9: settings", "—", "`layerwise recipes sg-opt`", "the recipe"],
-        ["table 10: GLUE", "—", "—", NONE],
+        [
+            "table 10: fine-tuning on GLUE after SG-OPT",
+            "no clear change (3 of 5 tasks better)",
+            "`layerwise multitask glue.toml --model trained/model`",
+            NONE,
+        ],
         ["table 11: RoBERTa", "SG-OPT 73.42 ± 0.31 (base)", "`layerwise train sg-opt --model roberta-base`", NONE],
         [
             "figure 1: STS-B by layer and pooling",
@@ -219,11 +249,12 @@ def sscl_table() -> str:
             TRAINING.format("simcse sscl-simcse"),
             f"{_smooth('simcse', 'toksim')} → {_smooth('sscl-simcse', 'toksim')}",
         ],
+        ["figure 5: token matrices", "—", "`layerwise analyze MODEL --measure tokens`", NO_MODEL],
         [
-            "figures 5 and 6: token matrices, convergence",
-            "—",
-            "`layerwise analyze MODEL --measure tokens`; `--train RUN`",
-            "your own figure",
+            "figure 6: STS-B dev by training step, SimCSE → SSCL",
+            "SSCL leads by 5 to 15 points early; best at step 1,500",
+            TRAINING.format("simcse sscl-simcse"),
+            "; ".join(f"step {step}: {_at(step, 'simcse')} → {_at(step, 'sscl-simcse')}" for step in (125, 500, 1500)),
         ],
     ]
     return table(HEAD, rows)
@@ -279,7 +310,7 @@ def layer_att_pooler_table() -> str:
             "`layerwise analyze MODEL --measure scores --pairs stsb`",
             "[layers.svg](../layers.svg)",
         ],
-        ["figure 3: attention by layer", "curves", "`layerwise analyze MODEL --measure attention`", "your own figure"],
+        ["figure 3: attention by layer", "curves", "`layerwise analyze MODEL --measure attention`", NO_MODEL],
     ]
     return table(HEAD, rows)
 
@@ -330,10 +361,10 @@ def minbert_table() -> str:
             "; ".join(_tasks(f"step-{step}", "overall") for step in (1, 2, 3, 4)),
         ],
         [
-            "figure 1: dropout of the second view, SST-5: 0.05, 0.2, 0.3",
+            "figure 1: dropout of the second view, SST-5: 0.05, 0.1, 0.2, 0.3",
             "0.1 is best",
-            MULTITASK.format("contrast view-0.05 view-0.2 view-0.3"),
-            "; ".join(_tasks(f"view-{rate}", "sst/accuracy") for rate in ("0.05", "0.2", "0.3")),
+            MULTITASK.format("view-0.05 contrast view-0.2 view-0.3"),
+            "; ".join(_tasks(row, "sst/accuracy") for row in ("view-0.05", "contrast", "view-0.2", "view-0.3")),
         ],
     ]
     return table(HEAD, rows)
@@ -356,6 +387,49 @@ def _pair(cell: dict[str, float]) -> str:
     return f"{100 * cell['last_mean']:.1f} → {100 * cell['mean']:.1f}"
 
 
+def _ablated(encoder: str) -> str:
+    """The last layer, random layers with the deviation of the draws, and the combination."""
+    tasks = [read("ablations")["encoders"][encoder][task] for task in ABLATED]
+    last, best = (", ".join(f"{task[kind]['mean']:.2f}" for task in tasks) for kind in ("last", "best"))
+    random = ", ".join(f"{task['random']['mean']:.2f} ± {task['random']['sd']:.2f}" for task in tasks)
+    return f"{last}; {random} (± over {len(tasks[0]['random']['mixes'])} sets); {best}"
+
+
+def _best_sizes(encoder: str) -> str:
+    """How many layers score best, by task."""
+    tasks = read("ablations")["encoders"][encoder]
+    lines = [tasks[task]["sizes"] for task in ABLATED]
+    best = ", ".join(str(max(sizes, key=lambda line: line["mean"])["number"]) for sizes in lines)
+    return f"{best} of {len(lines[0])}"
+
+
+def _largest_loss(encoder: str) -> str:
+    """The most that the best set loses where one layer may not be used."""
+    losses = [
+        (task["best"]["mean"] - line["mean"], name, line["number"])
+        for name, task in read("ablations")["encoders"][encoder].items()
+        for line in task["without"]
+    ]
+    loss, name, layer = max(losses)
+    return f"{loss:.2f} ({ABLATED[name]}, layer {layer})"
+
+
+def _fixed_transfer(tasks: dict[str, Any]) -> str:
+    """Sets that nothing chose, by the inner folds of the search; random layers are the mean of all its sets."""
+    tables = [{tuple(one["layers"]): 100 * one["dev"] for one in task["table"]} for task in tasks.values()]
+    last, four = (mean(scores[layers] for scores in tables) for layers in ((12,), (9, 10, 11, 12)))
+    every = mean(mean(scores.values()) for scores in tables)
+    return (
+        f"{WIKI} {last:.2f}; {four:.2f}; {every:.2f} (the five tasks of table 1 by its inner folds; random: mean of "
+        f"all {len(tables[0]):,} sets of up to 4)"
+    )
+
+
+def _at(step: int, row: str) -> str:
+    """The dev score at a training step."""
+    return _spread([100 * dict(run["curve"])[step] for run in _runs(row)])
+
+
 def _runs(row: str) -> list[dict[str, Any]]:
     return [run for run in read("training")["runs"] if run["row"] == row]
 
@@ -365,14 +439,17 @@ def _trained(row: str, task: str = "average", *, kind: str = "test", aggregation
 
 
 def _swept(letter: str, values: tuple[float, ...]) -> str:
-    """SimCSE and SSCL by a setting that is varied, one seed each."""
-    runs = {run["row"]: f"{run['test']['average']:.2f}" for run in read("training-views")["runs"]}
-    scores = {
-        label: ", ".join(runs.get(f"{name}-{letter}{value}", NONE) for value in values)
+    """SimCSE and SSCL by a setting that is varied, with a note where there is one seed of each."""
+    runs: dict[str, list[float]] = {}
+    for run in read("training-views")["runs"]:
+        runs.setdefault(run["row"], []).append(run["test"]["average"])
+    rows = {
+        label: [runs.get(f"{name}-{letter}{value}", []) for value in values]
         for name, label in (("simcse", "SimCSE"), ("sscl-simcse", "SSCL"))
     }
-    of = ", ".join(map(str, values))
-    return f"{of}: " + "; ".join(f"{label} {several}" for label, several in scores.items())
+    scores = (f"{label} {', '.join(_spread(row) if row else NONE for row in of)}" for label, of in rows.items())
+    seeds = max(len(row) for of in rows.values() for row in of)
+    return f"{', '.join(map(str, values))}: {'; '.join(scores)}" + (" (one seed)" if seeds == 1 else "")
 
 
 def _change(before: str, after: str) -> str:

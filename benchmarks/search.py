@@ -226,7 +226,8 @@ def draw(lines: dict[str, list[dict[str, Any]]], fixed: dict[str, int], path: Pa
             known = [(point[along], point["medians"][name]) for point in lines[along] if name in point["medians"]]
             (handles[label],) = panel.plot(*zip(*known, strict=True), color=LIGHT.colour(order), linewidth=LINE,
                                            marker=MARKERS[order], markersize=4)  # fmt: skip
-            drawing.say(handles[label], [f"{label}, {along} {value:,}: {seconds:.2g} s" for value, seconds in known])
+            points = [f"{label}, {along} {value:,}: {seconds:.2g} s" for value, seconds in known]
+            drawing.label_points(handles[label], points)
         panel.set(xscale="linear" if along == "layers" else "log", yscale="log")
         values = [point[along] for point in lines[along]]
         room = [along == "layers" or after > 1.5 * value for value, after in itertools.pairwise([*values, np.inf])]

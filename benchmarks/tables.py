@@ -1,13 +1,14 @@
-"""Writes the tables of docs/ from the raw results, between their markers.
+"""Writes the tables of docs/ from the raw results, between their markers, and the figures of docs/background.
 
     python benchmarks/tables.py [--check]
 
-With --check nothing is written; the exit code is 1 where a table differs from its results.
+With --check nothing is written; the exit code is 1 where a table or figure differs from its results.
 """
 
 import json
 import re
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
@@ -24,7 +25,9 @@ from evaluation_tables import (
 from index_tables import index_table, million_table
 from install import install_table
 from kinds_tables import kinds_answer, kinds_gains, kinds_layers
+from layerwise.plots import save_figure
 from multitask_tables import multitask_reached, multitask_table
+from paper_figures import FIGURES
 from paper_tables import bert_lc_table, layer_att_pooler_table, minbert_table, sg_bert_table, sscl_table
 from ray_tables import plan_table, ray_table
 from search_tables import (
@@ -344,8 +347,22 @@ def write_reached() -> list[str]:
     return stale
 
 
+def write_figures() -> list[str]:
+    """The figures of the papers; gives the names of those that were different."""
+    stale = []
+    for name, draw in FIGURES.items():
+        path = ROOT / name
+        with tempfile.TemporaryDirectory() as folder:
+            new = save_figure(draw(), Path(folder) / path.name).read_bytes()
+        if not path.is_file() or new != path.read_bytes():
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_bytes(new)
+    return stale
+
+
 def main() -> None:
-    """Write every table, or check them."""
+    """Write every table and figure, or check them."""
     stale = []
     for marker, (files, make) in TABLES.items():
         block = f"<!-- {marker} -->\n{make()}<!-- /{marker} -->"
@@ -361,9 +378,9 @@ def main() -> None:
                 stale.append(name)
                 if "--check" not in sys.argv:
                     path.write_text(new, encoding="utf-8")
-    stale += write_reached()
+    stale += write_reached() + write_figures()
     if stale and "--check" in sys.argv:
-        sys.exit(f"tables differ from benchmarks/results: {', '.join(stale)}; run python benchmarks/tables.py")
+        sys.exit(f"differs from benchmarks/results: {', '.join(stale)}; run python benchmarks/tables.py")
 
 
 if __name__ == "__main__":
