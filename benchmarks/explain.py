@@ -7,13 +7,14 @@ a join of two poolings, views. Raw result: benchmarks/results/explain.json.
 """
 
 import argparse
+import json
 import time
 from pathlib import Path
 
 from layerwise import LayerModel
 from layerwise.data import find_tasks, load_task
 from layerwise.explain import explain_pairs
-from measure import machine, model_folder, shared_folder, write_result
+from measure import RESULTS, machine, model_folder, shared_folder, write_result
 
 OURS = ("all-mpnet-base-v2", "SmolLM2-135M-Instruct")
 FORMS = {
@@ -24,6 +25,18 @@ FORMS = {
     "a join": "last @ mean | 1 @ cls",
     "views": "views(1 @ mean; 2*3,5 @ last; unit)",
 }
+
+
+def explain_table() -> str:
+    """The largest residual of each model, in a sentence."""
+    result = json.loads((RESULTS / "explain.json").read_text(encoding="utf-8"))
+    worst = {name: max(found["largest_residual"].values()) for name, found in result["models"].items()}
+    models = ", ".join(f"{name} {value:.0e}" for name, value in worst.items())
+    forms = ", ".join(f"`{mix}`" for mix in result["forms"].values())
+    return (
+        f"The largest residual of {result['pairs']} pairs of STS-B by {forms} and the model's own mix: {models}. "
+        f"(`benchmarks/explain.py`)\n"
+    )
 
 
 def main() -> None:

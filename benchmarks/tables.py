@@ -22,6 +22,7 @@ from evaluation_tables import (
     senteval_table,
     suites_table,
 )
+from explain import explain_table
 from index_tables import index_table, million_table
 from install import install_table
 from kinds_tables import kinds_answer, kinds_gains, kinds_layers
@@ -278,6 +279,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "embed-results": (["docs/embed.md"], embed_table),
     "embed-gpu": (["docs/embed.md"], embed_gpu_table),
     "embed-int8": (["docs/embed.md"], int8_table),
+    "explain-results": (["docs/explain.md"], explain_table),
     "lc-summary": (["docs/benchmarks/README.md"], lc_summary),
     "paper-bert-lc": (["docs/background/bert-lc.md"], bert_lc_table),
     "paper-sg-bert": (["docs/background/sg-bert.md"], sg_bert_table),
