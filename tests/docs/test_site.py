@@ -69,14 +69,12 @@ def pages(site):
     return {path: Page(path.read_text(encoding="utf-8")) for path in site[0].rglob("*.html") if path.name != "404.html"}
 
 
-@pytest.mark.slow  # `make docs` builds it strictly: a dead link or anchor fails it
 def test_it_builds_without_a_warning(site):
     folder, messages = site
     assert not messages
     assert (folder / "index.html").is_file()
 
 
-@pytest.mark.slow
 def test_no_link_and_no_anchor_is_dead(pages):
     for path, page in pages.items():
         for link in page.links:
@@ -89,7 +87,6 @@ def test_no_link_and_no_anchor_is_dead(pages):
             assert not anchor or target.suffix != ".html" or unquote(anchor) in pages[target].anchors, (path.name, link)
 
 
-@pytest.mark.slow
 def test_nothing_is_loaded_from_elsewhere(pages):
     for path, page in pages.items():
         assert not [address for address in page.loaded if re.match(r"(https?:)?//", address)], path.name
