@@ -24,6 +24,9 @@ import python_names
 from layerwise.cli.app import app
 from layerwise.data import KINDS, Source, Task, TextFile
 from layerwise.train import TERMS
+from support.report_page import fits, opened
+
+SCREENS = {"desktop": {"width": 1280}, "phone": {"width": 375, "height": 812, "phone": True, "scheme": "dark"}}
 
 
 class Page(HTMLParser):
@@ -155,3 +158,15 @@ def test_every_public_name_is_in_the_reference(room):
     page = python_names.room_page(room)
     for name in vars(sys.modules[room])["__all__"]:
         assert name.startswith("_") or f".{name}\n" in page or f"[`{name}`]" in page
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize(
+    "page", ["index", "start/ten-minutes", "tutorials/fewer-blocks", "kinds", "background/bert-lc"]
+)
+def test_a_page_fits_desktop_and_phone(site, browser, page, screen):
+    with opened(browser, site[0] / f"{page}.html", **SCREENS[screen]) as (tab, log):
+        assert tab.evaluate("document.querySelector('h1').getBoundingClientRect().width") > 0
+        assert fits(tab)
+        assert not log.problems
+        assert all(address.startswith("file:") for address in log.requests)
