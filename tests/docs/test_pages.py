@@ -14,11 +14,10 @@ from support.serving import started
 
 ROOT = Path(__file__).parents[2]
 TOLD = (
-    pytest.param("start/ten-minutes.md", marks=pytest.mark.slow),  # the README has the same commands
-    pytest.param("tutorials/fewer-blocks.md", marks=pytest.mark.slow),  # they train
-    pytest.param("tutorials/domain-encoder.md", marks=pytest.mark.slow),
-    pytest.param("tutorials/training-with-layers.md", marks=pytest.mark.slow),
-    pytest.param("tutorials/several-tasks.md", marks=pytest.mark.slow),
+    "tutorials/fewer-blocks.md",
+    "tutorials/domain-encoder.md",
+    "tutorials/training-with-layers.md",
+    "tutorials/several-tasks.md",
 )
 DECODER = "SmolLM2-135M-Instruct"
 
@@ -35,21 +34,17 @@ def folder(tmp_path, cache, monkeypatch):
     monkeypatch.setenv("LAYERWISE_CACHE", str(cache))
 
 
-def is_report(block):
-    return block.text.startswith("layerwise report ")
-
-
 def is_served(block):
     return block.text.startswith("layerwise serve ") or "urlopen" in block.text
 
 
+@pytest.mark.slow  # they train
 @pytest.mark.parametrize("name", TOLD)
 def test_a_page_runs_and_prints_what_it_shows(name, tmp_path):
-    outputs = list(run_page(DOCS / name, skip=is_report))  # commands.md writes a report
+    outputs = list(run_page(DOCS / name))
     assert outputs
     for shown, printed in outputs:
-        if printed:
-            assert_shown(shown, printed)
+        assert_shown(shown, printed)
 
 
 def test_the_examples_of_the_readme_print_what_it_shows(tmp_path):
@@ -69,9 +64,11 @@ def test_the_examples_of_the_readme_are_short():
     assert max(len([line for line in block.text.splitlines() if line]) for block in code) <= 6
 
 
-@pytest.mark.slow  # the report of all pairs takes its time
+@pytest.mark.slow  # the report of all pairs takes its time, and the README has the other commands
 def test_ten_minutes_run_with_their_report(tmp_path):
-    for shown, printed in run_page(DOCS / TOLD[0]):
+    outputs = list(run_page(DOCS / "start/ten-minutes.md"))
+    assert len(outputs) == 6
+    for shown, printed in outputs:
         assert_shown(shown, printed)
     assert (tmp_path / "report.html").is_file()
 

@@ -1,26 +1,26 @@
 """The commands of docs/indexing.md, and those of docs/running.md that change an index, run as they stand."""
 
-import shlex
+from itertools import pairwise
 from pathlib import Path
 
 from layerwise.data import demo_corpus
 from layerwise.index import open_index
 from layerwise.model import LayerModel
 from support.commands import call, call_json
-from support.pages import DOCS, blocks_of, commands_of
-
-PAGE = (Path(__file__).parents[2] / "docs" / "indexing.md").read_text(encoding="utf-8")
+from support.pages import DOCS, assert_shown, blocks_of, commands_of
 
 
 def test_the_commands_of_the_page_run_and_print_what_it_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus.txt").write_text("\n".join(demo_corpus()) + "\n", encoding="utf-8")
-    block = PAGE.split("```bash\n")[1].split("```")[0]
-    commands = [shlex.split(line, comments=True)[1:] for line in block.splitlines() if line.startswith("layerwise ")]
+    blocks = blocks_of(DOCS / "indexing.md")
+    commands = commands_of(blocks[0])
     assert [command[0] for command in commands] == ["embed", "embed", "index", "query", "dedup", "cluster"]
-    printed = {command[0]: call(*command) for command in commands}
-    shown = [line.split() for line in PAGE.splitlines() if line.startswith("    0.")]
-    assert [line.split() for line in printed["query"].splitlines() if line.strip().startswith("0.")] == shown
+    for command in commands:
+        call(*command)
+    ((query, shown),) = [(one, after) for one, after in pairwise(blocks) if one.text.startswith("layerwise query")]
+    (words,) = commands_of(query)
+    assert_shown(shown, call(*words))
 
 
 def test_an_index_is_replaced_as_the_page_says_and_one_that_is_open_stays_as_it_was(tmp_path, tiny_bert, monkeypatch):

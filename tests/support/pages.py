@@ -15,8 +15,11 @@ from pathlib import Path
 
 from support.commands import call
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
 _FENCE = re.compile(r"^(<!-- numbers may differ -->\n)?```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_COMMENT = re.compile(r"(^|\s+)#(\s.*)?$")
 _NUMBER = re.compile(r"[-+−]?\d[\d,.]*(e-?\d+)?")
 _ROUNDING = re.compile(r"[-+−]?\d(?:\.\d+)?e-(?:0[7-9]|[1-9]\d)")
 _TIMES = re.compile(r"\d[\d,.]*(?= ?(?:s|ms|kB|MB|rows/s|texts/s|sentences/s)\b)")
@@ -36,10 +39,20 @@ def blocks_of(page: Path) -> list[Block]:
     return [Block(language, text, bool(near)) for near, language, text in fences]
 
 
-def commands_of(block: Block) -> list[list[str]]:
-    """The words of each command of a bash block, comments left out; a line that ends with \\ goes on."""
+def name_of(page: Path) -> str:
+    """How a page is called: its path in the repository."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def lines_of(block: Block) -> list[str]:
+    """Each command of a bash block, comments left out; a line that ends with \\ goes on."""
     lines = block.text.replace("\\\n", " ").splitlines()
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("layerwise ")]
+    return [line for line in (_COMMENT.sub("", line).strip() for line in lines) if line]
+
+
+def commands_of(block: Block) -> list[list[str]]:
+    """The words of each command of ours in a bash block."""
+    return [shlex.split(line)[1:] for line in lines_of(block) if line.startswith("layerwise ")]
 
 
 def run_page(page: Path, *, skip: Callable[[Block], bool] = lambda _: False) -> Iterator[tuple[Block, str]]:
