@@ -84,11 +84,14 @@ def test_several_tasks_get_one_set(tiny_bert, folder, tmp_path):
         assert choice["mean"] == pytest.approx(np.dot([0.5, 0.25, 0.25], choice["unseen"]))
     joint = said["choices"]["all tasks"]
     assert said["best"]["test"] == pytest.approx(joint["mean"])
-    assert said["best"]["test"] - said["last"]["test"] == pytest.approx(said["gain"]["mean"])
+    assert said["gain"]["low"] <= said["gain"]["mean"] <= said["gain"]["high"]  # clusters of ten starts; scores, of one
     assert str(LayerModel.load(out).mix) == said["verdict"]["use"]
     told = call("search", tiny_bert, *tasks, "--weights", "2,1,1", *space)
     assert "Regret: what a choice loses against the task's own" in told
     assert "graded: spearman, weight 0.50; 20 pairs choose, 20 others report." in told
+    nothing_random = call_json("search", tiny_bert, tasks[0], tasks[2], *space)
+    difference = nothing_random["best"]["test"] - nothing_random["last"]["test"]
+    assert nothing_random["gain"]["mean"] == pytest.approx(difference)
 
 
 @pytest.mark.parametrize(
