@@ -106,16 +106,26 @@ def _mean(rows: list[dict[str, Any]], key: str, *, verdict: bool) -> str:
 
 def kinds_layers() -> str:
     """Every single layer on every task."""
-    parts = []
-    for name, model in _models().items():
-        layers = len(next(iter(model["tasks"].values()))["layers"])
-        lines = [f"| {name} | " + " | ".join(map(str, range(layers))) + " |", "|---" * (layers + 1) + "|"]
-        for task, row in model["tasks"].items():
-            top = max(row["layers"])
-            cells = [f"**{_points(score)}**" if score == top else _points(score) for score in row["layers"]]
-            lines.append(f"| {task} ({row['metric']}) | " + " | ".join(cells) + " |")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
+    tables = [_by_layer(name, model["tasks"], 100) for name, model in _models().items()]
+    return "\n\n".join(tables) + "\n"
+
+
+def kinds_whole() -> str:
+    """Every single layer on whole tasks, as the command wrote them."""
+    result = json.loads((RESULTS / "kinds-whole.json").read_text(encoding="utf-8"))
+    tables = [_by_layer(name, model["tasks"], 1) for name, model in result["models"].items()]
+    return "\n\n".join(tables) + f"\n\nWhole test parts, × 100: `{result['command']}` (`kinds-whole.json`).\n"
+
+
+def _by_layer(name: str, tasks: dict[str, Any], scale: float) -> str:
+    """Scores of single layers times the scale, the best of each task bold."""
+    layers = len(next(iter(tasks.values()))["layers"])
+    lines = [f"| {name} | " + " | ".join(map(str, range(layers))) + " |", "|---" * (layers + 1) + "|"]
+    for task, row in tasks.items():
+        top = max(row["layers"])
+        cells = [f"**{scale * score:.1f}**" if score == top else f"{scale * score:.1f}" for score in row["layers"]]
+        lines.append(f"| {task} ({row['metric']}) | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def kinds_gains() -> str:

@@ -25,7 +25,7 @@ from evaluation_tables import (
 from explain import explain_table
 from index_tables import index_table, million_table
 from install import install_table
-from kinds_tables import kinds_answer, kinds_gains, kinds_layers
+from kinds_tables import kinds_answer, kinds_gains, kinds_layers, kinds_whole
 from layerwise.plots import save_figure
 from multitask_tables import multitask_reached, multitask_table
 from paper_figures import FIGURES
@@ -310,6 +310,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "kinds-answer": (["docs/kinds.md"], kinds_answer),
     "kinds-layers": (["docs/kinds.md"], kinds_layers),
     "kinds-gains": (["docs/kinds.md"], kinds_gains),
+    "kinds-whole": (["docs/kinds.md"], kinds_whole),
     "training-summary": (["docs/benchmarks/README.md"], training_summary),
     "training-results": (["docs/train.md"], training_table),
     "prompt-training": (["docs/train.md"], prompts_table),
