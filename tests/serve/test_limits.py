@@ -10,6 +10,7 @@ import pytest
 from layerwise.errors import InputError
 from layerwise.serve import ServeSettings, read_serve_settings, slow_clients
 from layerwise.serve.keys import Keys
+from layerwise.serve.served_model import ServedModel
 from support.serving import Gate, refused, running
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
@@ -271,3 +272,34 @@ def test_a_slow_body_is_waited_for_longer_than_slow_headers(tiny_layers, monkeyp
             time.sleep(0.3)
             client.sendall(body[5:])
             assert client.recv(100).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("part", [b"X-A: " + b"a" * 70_000, b"X-A: a\r\n" * 9_000, b"X" * 70_000])
+def test_headers_without_an_end_are_refused(server, part):
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n" + part)
+        assert client.recv(100).startswith(b"HTTP/1.1 400")
+    assert server.client.get("/livez").status_code == 200
+
+
+def test_a_request_that_offers_http_2_is_answered(server):
+    upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAAP__"}
+    for _ in range(2):
+        answer = server.client.post("/v1/embeddings", json={"input": "Rain."}, headers=upgrade)
+        assert answer.status_code == 200
+
+
+def test_a_request_that_is_late_before_it_is_tokenised_is_not_embedded(tiny_layers, monkeypatch):
+    embedded, job = [], ServedModel.job
+
+    def slow(served, texts, *args, **options):
+        if texts != ["Late."]:
+            return job(served, texts, *args, **options)
+        time.sleep(0.5)
+        embedded.append(job(served, texts, *args, **options))
+        return embedded[0]
+
+    monkeypatch.setattr(ServedModel, "job", slow)
+    with running({"tiny": tiny_layers}, deadline=0.2) as server:
+        refused(server.post("/v1/embeddings", input="Late."), 504, "not answered within 0.2 seconds")
+        until(lambda: embedded and embedded[0].future.cancelled())

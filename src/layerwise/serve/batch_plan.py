@@ -52,9 +52,11 @@ class BatchPlan:
         mix, needs = piece.job.model.mix, piece.text_pass.needs
         picked = views if len(group) == len(self.members) else views[group]
         if len(piece.job.passes) == 1:
-            poolings = [self._poolings.index(name) for name in mix.poolings]
-            layers = [self._layers.index(layer) for layer in mix.layers]
-            return embedded(piece.job.model, picked[:, poolings][:, :, layers])
+            if (list(mix.layers), list(mix.poolings)) != (self._layers, self._poolings):
+                poolings = [self._poolings.index(name) for name in mix.poolings]
+                layers = [self._layers.index(layer) for layer in mix.layers]
+                picked = picked[:, poolings][:, :, layers]
+            return embedded(piece.job.model, picked)
         values = picked.new_zeros(len(group), len(mix.poolings), len(mix.layers), picked.shape[-1])
         for name, numbers in needs.items():
             from_layers = [self._layers.index(layer) for layer in numbers]

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch
@@ -102,12 +102,11 @@ class Service:
         """Embeddings (texts, width) by the batcher, and the number of tokens."""
         self._check_count(len(texts))
         batcher = self._batchers[served.name]
+        future: Future[Array] = Future()
         try:
             async with asyncio.timeout(self.settings.deadline):
                 batcher.check_room(len(texts))  # before any work is done
-                job = await self.off_loop(lambda: served.job(texts, options, max_length=max_length))
-                self._check_size(served, job, options)
-                batcher.submit(job)
+                job = await self.off_loop(lambda: self._submitted(served, texts, options, max_length, future))
                 return await self._answer(request, job), job.tokens
         except QueueFull as full:
             raise overloaded(full.seconds) from None
@@ -117,6 +116,18 @@ class Service:
                 f"not answered within {self.settings.deadline:g} seconds; send fewer texts, or send it again later",
                 code="deadline",
             ) from None
+        finally:
+            future.cancel()  # of a request that ended before its answer: what it has in the queue is skipped
+
+    def _submitted(
+        self, served: ServedModel, texts: Texts, options: Options, max_length: int | None, future: Future[Array]
+    ) -> Job:
+        """Tokenise, and put the texts into the queue without another way over the event loop."""
+        job = served.job(texts, options, max_length=max_length)
+        job.future = future
+        self._check_size(served, job, options)
+        self._batchers[served.name].submit(job)
+        return job
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Do some work in the thread that tokenises."""
@@ -172,7 +183,6 @@ class Service:
             raise ApiError(500, "the model failed; send the request again", code="model_failed") from error
         finally:
             left.cancel()
-            job.future.cancel()
 
     def _check_count(self, count: int) -> None:
         most = self.settings.max_inputs
