@@ -81,7 +81,7 @@ def where_time_goes(model, texts: list[str], job, folder: Path) -> dict[str, flo
     packs = encoder.reader.packs
     batches = timed(
         "sorting and cutting into batches",
-        lambda: [list(token_batches(t, budget=DEFAULT_BUDGET, slack=0.0, packs=packs)) for t in tokens],
+        lambda: [list(token_batches(t, budget=DEFAULT_BUDGET, packs=packs)) for t in tokens],
     )
 
     real = encoder._sentences

@@ -169,7 +169,7 @@ class Remembered:
                 shape = (len(texts), len(layers), encoder.width)
                 self.views[name] = torch.empty(shape, device=self.device, dtype=torch.float16)
             tokens = (encoder._sentences if prompt.is_plain else encoder.prompted(prompt))(texts)
-            for batch in token_batches(tokens, budget=encoder.budget.tokens, slack=0.0):
+            for batch in token_batches(tokens, budget=encoder.budget.tokens):
                 with torch.inference_mode():
                     inputs = [tensor.to(self.device) for tensor in batch.padded(encoder.tokenizer.pad_token_id or 0)]
                     read = encoder.read(*inputs[:2], layers, names, *inputs[2:]).half()

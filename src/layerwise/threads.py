@@ -4,12 +4,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Event, Lock
 from typing import TypeVar
 
 import torch
 
 T = TypeVar("T")
+_cores: ContextVar[int | None] = ContextVar("cores", default=None)
 _STARTED_IN = os.getpid()
 _MOST_THREADS = 8  # beyond which they wait for Python's lock more than they work
 
@@ -52,6 +54,21 @@ def survive_fork() -> None:
     if os.getpid() != _STARTED_IN and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment] # it counts threads by itself
+
+
+@contextmanager
+def within_cores(count: int) -> Iterator[None]:
+    """What this thread does inside may use so many cores, if it has threads of its own, as ONNX Runtime has."""
+    before = _cores.set(count)
+    try:
+        yield
+    finally:
+        _cores.reset(before)
+
+
+def cores_here() -> int:
+    """How many cores this thread may use; as many as torch, where nothing else was said."""
+    return _cores.get() or torch.get_num_threads()
 
 
 class _Running:

