@@ -50,8 +50,8 @@ def int8_table() -> str:
         "Speed to `SentenceTransformer.encode` at the best of its batch sizes, in the same run, "
         f"{' or '.join(map(str, sorted(counts)))} STS sentences; points of Spearman × 100 that int8 loses against "
         "float, for the last layer and for the one that loses most. Where float is fast already (AVX-512), int8 gains "
-        "less. The row of aarch64 is of an earlier version, which had a third of all multiplications blockwise "
-        "(slower, with less error). (`benchmarks/int8.py`.)"
+        "less; the rows of x86_64 were measured before threads spun within a pass and batches were cut by overhead. "
+        "(`benchmarks/int8.py`.)"
     )
     head = ["encoder", "processor", "torch", "ONNX", "int8", "points lost", "by the worst layer"]
     return table(head, lines) + f"\n{note}\n"

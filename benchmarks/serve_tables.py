@@ -44,7 +44,7 @@ def _elsewhere() -> str:
     ratios = {name: ", ".join(f"{cell['ratio'][name]:.1f}×" for cell in single) for name in ("float", "int8")}
     return (
         f" To the plain route on two x86 cores, one text a request, {clients} clients: float {ratios['float']}; int8 "
-        f"{ratios['int8']} (`serve-x86_64.json`). {found['note']}"
+        f"{ratios['int8']} (`serve-x86_64.json`, of an earlier version). {found['note']}"
     )
 
 

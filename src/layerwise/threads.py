@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import torch
 
+from layerwise.cores import available_cores
+
 T = TypeVar("T")
 _cores: ContextVar[int | None] = ContextVar("cores", default=None)
 _STARTED_IN = os.getpid()
@@ -37,7 +39,7 @@ def share(tasks: Iterable[T], work: Callable[[T], None], *, threads: int | None 
                 raise
 
     before = _Running.threads if _Running.running else torch.get_num_threads()
-    count = threads or max(1, min(before, os.cpu_count() or 1, _MOST_THREADS))
+    count = threads or max(1, min(before, available_cores(), _MOST_THREADS))
     with one_thread_each(), ThreadPoolExecutor(count) as pool:
         try:
             for done in [pool.submit(worker) for _ in range(count)]:

@@ -219,5 +219,8 @@ def test_a_second_signal_ends_workers_at_once(tiny_bert, tmp_path):
 def test_workers_share_the_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
     assert [ServeSettings(workers=count).cores_of_worker for count in (1, 3, 8, 16, 20)] == [16, 5, 2, 1, 1]
+    monkeypatch.delattr(os, "sched_getaffinity")  # which macOS does not have
+    monkeypatch.setattr(os, "cpu_count", lambda: 10)
+    assert ServeSettings(workers=2).cores_of_worker == 5
     with pytest.raises(InputError, match="workers is 0"):
         ServeSettings(workers=0)

@@ -6,7 +6,6 @@ are not there, so the next run makes them.
 """
 
 import multiprocessing as mp
-import os
 import pickle
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from layerwise.cores import available_cores
 from layerwise.embed.engine import Embedded, Report, Work, WorkerJob, Written
 from layerwise.embed.job import Chunk
 from layerwise.embed.worker import run_worker
@@ -64,7 +64,7 @@ class Processes:
 
     def _worker(self, spawn: Any, number: int, work: Work, tasks: Any, reports: Any) -> BaseProcess:
         device = self.devices[number % len(self.devices)] if self.devices else None
-        threads = max(1, (os.cpu_count() or 1) // self.count)
+        threads = max(1, available_cores() // self.count)
         worker_job = WorkerJob(work.choice, work.job, work.folder, device, threads)
         process: BaseProcess = spawn.Process(
             target=run_worker, args=(pickle.dumps((_run, (worker_job,))), tasks, reports), daemon=True

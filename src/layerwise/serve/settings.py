@@ -1,6 +1,5 @@
 """The settings of a server, from flags, the environment (LAYERWISE_SERVE_PORT=80) and a TOML file, in this order."""
 
-import os
 import tomllib
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -9,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from layerwise.cores import available_cores
 from layerwise.errors import InputError
 from layerwise.settings import Settings, parse_settings, read_toml
 
@@ -96,7 +96,7 @@ class ServeSettings(Settings):
     @property
     def cores_of_worker(self) -> int:
         """How many of this machine's cores each process has."""
-        return max(1, len(os.sched_getaffinity(0)) // self.workers)
+        return max(1, available_cores() // self.workers)
 
 
 def is_local(host: str) -> bool:
