@@ -23,7 +23,7 @@ from layerwise.data import find_tasks
 from layerwise.encoder.int8 import Int8Plan
 from layerwise.errors import ModelError
 from layerwise.evaluate import LayerSubject, evaluate
-from measure import RESULTS, interleaved, machine, medians, paired_ratio, shared_folder, write_result
+from measure import RESULTS, interleaved, machine, medians, model_folder, paired_ratio, shared_folder, write_result
 
 BATCH_SIZES = (8, 16, 32, 64)
 OURS = {"torch": {}, "onnx": {"backend": "onnx"}, "int8": {"precision": "int8"}}
@@ -101,7 +101,9 @@ def main() -> None:
     name = f"int8-{platform.machine()}"
     path = RESULTS / f"{name}.json"
     results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    folders = {"all-MiniLM-L6-v2": "default"} if options.encoders == ["all-MiniLM-L6-v2"] else encoders()
+    folders: dict[str, Path | str] = {"all-MiniLM-L6-v2": "default"}
+    if options.encoders != ["all-MiniLM-L6-v2"]:
+        folders = encoders() | {"SmolLM2-135M-Instruct": model_folder("SmolLM2-135M-Instruct")}
     for encoder in options.encoders:
         parts = results.setdefault(encoder, {})
         if options.part != "quality":
