@@ -27,7 +27,15 @@ SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 DEV, SPLITS, RESAMPLES, BAGS, TEXT_B = 350, 5, 300, 30, 750
 FEWER_SPLITS = 2  # of the rows beside WHOLE, of fewer pairs and of costs
 SIZES = (50, 100, 200, 350, 1000)
-COLUMNS = {"as they are": (None, ""), "mean, A": (0, "A"), "8, A": (8, "A"), "mean, B": (0, "B"), "8, B": (8, "B")}
+COLUMNS = {  # in which forms a view may be taken, and the text that its mean and components are of
+    "as they are": ((None,), ""),
+    "mean, A": ((0,), "A"),
+    "8, A": ((8,), "A"),
+    "all forms, A": ((None, 0, 8), "A"),
+    "mean, B": ((0,), "B"),
+    "8, B": ((8,), "B"),
+}
+OF_EACH_ROW = ("as they are", "8, A", "all forms, A")  # the others are of WHOLE rows alone
 TRANSFER = ("trec", "mrpc", "sst2_sentences", "cr")
 QUORA, NEIGHBOURS, ALIKE = 4000, 1000, 600
 WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts")
@@ -42,7 +50,7 @@ def main() -> None:
     parser.add_argument("--parts", default="dev,rows,cost,few")
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--rows", help="of the table, with semicolons; all without it")
-    parser.add_argument("--columns", default=";".join(COLUMNS), help="of the table, with semicolons")
+    parser.add_argument("--columns", default=";".join(COLUMNS), help="of the table's rows, with semicolons")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.part == "prepare":
@@ -218,13 +226,15 @@ class Bench:
 
     def fitted(self, texts):
         """Means and components of a text."""
+        from layerwise.encoder import by_prompt
         from layerwise.search.view_candidates import Corpus
 
         corpus = Corpus(texts, None, self.device)
-        for name in self.all:
-            corpus._encode = Remembered(self.encoder, [name], self.device).read(corpus.texts)
-            for less in {less for less, _ in self.columns.values() if less is not None}:
-                corpus.centres(name, less)
+        for names in by_prompt(self.all).values():
+            corpus._encode = Remembered(self.encoder, names, self.device).read(corpus.texts)
+            for most in {less[-1] for less, _ in COLUMNS.values() if less[-1] is not None}:
+                for name in names:
+                    corpus.centres(name, most)
         return corpus
 
     def rows(self):
@@ -293,13 +303,13 @@ class Bench:
             if self.labels and label not in self.labels:
                 continue
             for column, (less, corpus) in self.columns.items():
-                if (label not in WHOLE or passes) and column not in ("as they are", "8, A"):
+                if (label not in WHOLE or passes) and column not in OF_EACH_ROW:
                     continue
                 splits = SPLITS if label in WHOLE else FEWER_SPLITS
                 search = self.search(
                     rows,
                     poolings,
-                    less=(less,),
+                    less=less,
                     corpus=corpus,
                     max_passes=passes,
                     splits=splits,
@@ -330,8 +340,8 @@ class Bench:
     def by_dev(self):
         """What the clean pairs of STS-B dev choose, once for all sets."""
         chosen = {}
-        for column, (less, corpus) in self.columns.items():
-            search = self.search(self.dev, self.all, less=(less,), corpus=corpus, dev=None)
+        for column, (less, corpus) in COLUMNS.items():
+            search = self.search(self.dev, self.all, less=less, corpus=corpus, dev=None)
             chosen[column] = search.best_
         return chosen
 

@@ -1,7 +1,5 @@
 """Prompts: how they print and parse, which tokens they pool, what is cut, and what is refused."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -70,7 +68,7 @@ def test_a_prompt_knows_its_pooling():
 @pytest.mark.parametrize("name", prompt_library())
 def test_names_and_templates_are_the_same_prompt(name):
     prompt = prompt_library()[name]
-    named, written = parse_pooling(f"mean in {name}"), parse_pooling(f"mean in {json.dumps(prompt.template)}")
+    named, written = parse_pooling(f"mean in {name}"), parse_pooling(f"mean in {prompt.full}")
     assert named == written == Pooled("mean", prompt)
     assert str(written) == f"mean in {name}"
     assert parse_pooling(written.full) == written

@@ -60,15 +60,17 @@ def joins(poolings):
 
 @st.composite
 def views(draw, poolings):
-    names = draw(st.lists(st.sampled_from(poolings), min_size=1, max_size=3, unique=True))
-    parts = tuple(draw(sets([name])) for name in names)
+    forms = st.tuples(st.sampled_from(poolings), st.sampled_from([None, 0, 2]))
+    named = draw(st.lists(forms, min_size=1, max_size=3, unique=True))
+    parts, less = tuple(draw(sets([name])) for name, _ in named), tuple(one for _, one in named)
     count = sum(len(part.layers) for part in parts)
     counts = draw(st.just(()) | st.lists(st.sampled_from([1.0, 2.0, 0.5]), min_size=count, max_size=count).map(tuple))
-    mix = LayerViews(parts, draw(st.sampled_from(["none", "unit"])), draw(st.sampled_from([None, 0, 2])), counts)
-    if mix.less is None:
+    mix = LayerViews(parts, draw(st.sampled_from(["none", "unit"])), less, counts)
+    if mix.components is None:
         return mix
     random = np.random.default_rng(draw(st.integers(0, 5))).normal(size=(30, count, WIDTH))
-    return mix.with_centres(fit_centres(torch.from_numpy(random).float(), mix.less))
+    of_views = [one for part, one in zip(parts, less, strict=True) for _ in part.layers]
+    return mix.with_centres(fit_centres(torch.from_numpy(random).float(), 2).partly(of_views))
 
 
 def mixes(poolings):

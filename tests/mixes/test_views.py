@@ -25,6 +25,8 @@ def some_views(texts=40, views=3, width=12, seed=0):
         "views(3 @ mean)",
         "views(3 @ last in eol; 0,2-4 @ mean in echo; unit; less mean)",
         "views(3 @ mean; 4 @ weighted-mean; less 8)",
+        "views(9 @ mean; 2*5,9 @ mean less 8; 3 @ last in eol less mean; unit)",
+        'views(3 @ mean in "{text} less 8" less 2; 1 @ last in "{text}: less mean")',
         'views(3 @ mean in "a; b | c @ d: {text}"; 1 @ last in "say \\"{text}\\"" over text; unit; less 1)',
     ],
 )
@@ -97,6 +99,24 @@ def test_a_mix_takes_away_before_it_scales():
     assert mix == parse_mix(str(mix)), "two mixes are equal by what they say"
 
 
+def test_a_view_counts_as_it_is_and_without_what_all_share():
+    views = some_views(views=2)
+    mix = parse_mix("views(4 @ mean; 3*3,4 @ mean less 2; 3 @ mean less mean; unit)")
+    assert (mix.needs, mix.poolings, mix.components) == ({"mean": (3, 4)}, ("mean",), 2)
+    fitted = fit_centres(views, 2)
+    centres = fitted.pick([1, 0, 1, 0]).partly([None, 2, 2, 0])
+    given = mix.with_centres(centres)
+    less, mean = fitted.taken_from(views), views - views.mean(0)
+    forms = torch.stack([views[:, 1], less[:, 0], less[:, 1], mean[:, 0]], dim=1)
+    weights = torch.tensor([1.0, 3.0, 1.0, 1.0], dtype=views.dtype)[:, None]
+    expected = (torch.nn.functional.normalize(forms, dim=-1) * weights).sum(1) / 6
+    torch.testing.assert_close(given.combine(views), expected)
+    torch.testing.assert_close(given.combine_poolings(views[:, None]), expected)
+    assert parse_mix("views(4 @ mean less 8; 3 @ cls less 8)") == parse_mix("views(4 @ mean; 3 @ cls; less 8)")
+    with pytest.raises(MixError, match="give one for each"):
+        LayerViews((LayerSet.of(1),), less=(None, 8))
+
+
 def test_zero_components_are_the_mean_alone():
     views = some_views()
     assert torch.allclose(fit_centres(views, 0).taken_from(views), views - views.mean(0))
@@ -109,6 +129,9 @@ def test_zero_components_are_the_mean_alone():
         ("views()", "is not a layer"),
         ("views(unit)", "needs at least one set"),
         ("views(1 @ mean; 2 @ mean)", "a token pooling twice"),
+        ("views(1 @ mean less 8; 2 @ mean less 8)", "a token pooling twice"),
+        ("views(1 @ mean less 8; 2 @ cls; less 2)", "both of a set and of all"),
+        ("views(1 @ mean less many)", "is no token pooling"),
         ("views(1:0.5,2:0.5 @ mean)", "is no set of layers"),
         ("views(1 @ mean; huge)", "is not a layer"),
         ("views(1 @ nothing)", "Unknown token pooling"),

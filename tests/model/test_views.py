@@ -20,6 +20,7 @@ MIXES = [
     "views(1 @ mean; 3 @ last in eol; unit; less 2)",
     "views(1-2 @ mean; less mean)",
     'views(1 @ mean in "a; old {text}" over text; 3 @ last in "Who {text}{answer}the")',
+    "views(1 @ mean; 3 @ last in eol; 1,2 @ mean less 2; 3 @ last in eol less mean; unit)",
 ]
 
 
@@ -31,10 +32,12 @@ def encoders(tiny_bert, tmp_path_factory):
 
 def model_of(encoder, text):
     mix = parse_mix(text)
-    if isinstance(mix, LayerViews) and mix.less is not None:
+    if isinstance(mix, LayerViews) and mix.components is not None:
         views = encoder.encode_layers(SENTENCES, list(mix.poolings))
         stacked = [views[part.pooling][:, list(part.layers)] for part in mix.parts]
-        mix = mix.with_centres(fit_centres(torch.from_numpy(np.concatenate(stacked, axis=1)), mix.less))
+        less = [of for part, of in zip(mix.parts, mix.less_of_parts, strict=True) for _ in part.layers]
+        fitted = fit_centres(torch.from_numpy(np.concatenate(stacked, axis=1)), mix.components)
+        mix = mix.with_centres(fitted.partly(less))
     return LayerModel(encoder, mix)
 
 

@@ -157,6 +157,35 @@ def test_what_all_texts_share_is_taken_away():
     assert corpus.centres("mean", 1) is corpus.centres("mean", 1)
 
 
+def test_forms_are_tried_alone_and_together():
+    planted = Planted(shift=2.0)
+    forms = (None, 0, 2)
+    together = planted.fit(less=forms)
+    assert together.best_.dev >= max(planted.fit(less=(one,)).best_.dev for one in forms)
+    assert planted.fit(less=(0, 0)).best_.mix == planted.fit(less=(0,)).best_.mix
+
+
+def test_a_mix_of_forms_gives_what_the_search_scored():
+    planted = Planted(shift=2.0)
+    rows = np.arange(60)
+    search = planted.fit(["last in eol", "mean in echo"], less=(None, 2), parts=[(rows, rows + 60)])
+    candidates = search._candidates(rows, ["last in eol", "mean in echo"])
+    alone = list(candidates.alone_and_together())
+    assert [{view.less for view in one.names} for one in alone] == [{None}, {2}, {None, 2}]
+    names = {view: place for place, view in enumerate(candidates.names)}
+    counts = {names["last in eol", 3, None]: 2, names["mean in echo", 1, 2]: 1, names["last in eol", 3, 2]: 3}
+    mix = candidates.mix(counts)
+    assert str(mix) == "views(2*3 @ last in eol; 3*3 @ last in eol less 2; 1 @ mean in echo less 2; unit)"
+    chosen = sorted(counts)
+    expected = candidates.views.cosines(chosen, [float(counts[view]) for view in chosen]).numpy()
+    assert search.similarities(mix, rows) == pytest.approx(expected, abs=1e-5)
+    one = alone[1]
+    (place,) = [place for place, view in enumerate(one.names) if view == ("mean in echo", 1, 2)]
+    only = one.mix({place: 1})
+    assert str(only) == "views(1 @ mean in echo; unit; less 2)"
+    assert search.similarities(only, rows) == pytest.approx(one.views.cosines([place]).numpy(), abs=1e-5)
+
+
 def test_several_splits_and_fixed_ones(planted):
     several = planted.fit(splits=3, dev=60)
     assert len(several.report_.splits) == 3

@@ -93,7 +93,9 @@ def search(
     ] = None,
     less: Annotated[
         str | None,
-        typer.Option(help="Take from every view: none, mean, or the mean and so many components; several by commas."),
+        typer.Option(
+            help="What views are less: none, mean, or the mean and so many components; by commas, a set may mix them."
+        ),
     ] = None,
     corpus: Annotated[
         Path | None, typer.Option(help="The text that --less is fitted on; else the pairs that choose.")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from layerwise.mixes.join import LayerJoin
     from layerwise.mixes.layer_set import LayerSet
     from layerwise.mixes.parse import LayerMix, parse_mix
-    from layerwise.mixes.views import SCALES, Centres, LayerViews, Scale, fit_centres
+    from layerwise.mixes.views import SCALES, Centres, LayerViews, Less, Scale, fit_centres
     from layerwise.mixes.weights import LayerWeights
     from layerwise.mixes.wk import LayerWk, without_last_token
 

@@ -6,6 +6,7 @@
     concat(1,12)                                         side by side
     last @ cls | last @ mean                             mixes side by side, each with a pooling
     views(5,9 @ mean; 12 @ cls; unit)                    the mean of views by several poolings, each of length 1
+    views(5 @ mean; 5,9 @ mean less 8; unit)             ... some of them without their mean and first 8 components
     attention(cls, mean) | attention(cls, mean, last=cls) | attention(mask in means, mean in means)
                                                          attention over all layers, which names its poolings
     wk | wk(start=4,window=2)                            SBERT-WK, which takes no pooling
@@ -35,6 +36,7 @@ _ATTENTION_OPTION = re.compile(r"(last|scores)\s*=\s*(\w.*)", re.DOTALL)
 _VIEWS = re.compile(r"views\((.*)\)", re.DOTALL)
 _TIMES = re.compile(r"(\d+(?:\.\d+)?)\s*\*\s*(\d+)")
 _LESS = re.compile(r"less\s+(mean|\d+)")
+_PART_LESS = re.compile(r"\s+less\s+(mean|\d+)$")
 _WK = re.compile(r"wk(?:\((.*)\))?")
 _WK_OPTION = re.compile(r"(start|window|last)\s*=\s*([-+]?\d+)")
 _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)|(-?\d+)\s*\.\.\s*(-?\d+)")
@@ -96,11 +98,17 @@ def _views(inside: str, text: str, pooling: str) -> LayerViews:
     while parts and (option := _view_option(parts[-1])):
         options |= option
         parts.pop()
-    sets, weights = [], []
+    sets, weights, less = [], [], []
     for part in parts:
-        mix, counts = _weighted_set(part, text, pooling)
+        named = _PART_LESS.search(part)
+        mix, counts = _weighted_set(part[: named.start()] if named else part, text, pooling)
         sets.append(mix)
         weights += counts
+        less.append(_components(named[1]) if named else None)
+    if any(one is not None for one in less):
+        if "less" in options:
+            raise MixError(f"{text!r}: 'less' is said both of a set and of all; write it once")
+        options["less"] = tuple(less)
     return LayerViews(tuple(sets), weights=tuple(weights) if any(w != 1 for w in weights) else (), **options)
 
 
@@ -123,7 +131,11 @@ def _view_option(part: str) -> dict[str, Any]:
     if part in SCALES:
         return {"scale": part}
     match = _LESS.fullmatch(part)
-    return {} if match is None else {"less": 0 if match[1] == "mean" else int(match[1])}
+    return {} if match is None else {"less": _components(match[1])}
+
+
+def _components(word: str) -> int:
+    return 0 if word == "mean" else int(word)
 
 
 def split_outside_quotes(text: str, separator: str) -> list[str]:

@@ -16,6 +16,7 @@ from layerwise.mixes.layer_set import LayerSet
 from layerwise.registry import check_known
 
 Scale = Literal["none", "unit"]
+Less = int | None  # components that are taken away beside the mean: 0 for the mean alone, None for neither
 SCALES: tuple[str, ...] = get_args(Scale)
 _SPARE, _ITERATIONS = 16, 16  # of the search for components: until they stand still
 _FEW = 8  # views, that are written one by one in a sentence
@@ -46,6 +47,13 @@ class Centres:
         """Of some of the views."""
         return Centres(self.means[views], self.directions[views])
 
+    def partly(self, less: Sequence[Less]) -> "Centres":
+        """With so many of each view's directions, and no mean either where that is None."""
+        counts = torch.tensor([-1 if one is None else one for one in less], device=self.means.device)
+        wanted = torch.arange(int(counts.max().clamp_min(0)), device=counts.device) < counts[:, None]
+        directions = self.directions[:, : wanted.shape[1]] * wanted[..., None]
+        return Centres(self.means * (counts >= 0)[:, None], directions)
+
     def digest(self) -> str:
         """A hash of all numbers."""
         return tensor_digest({"means": self.means, "directions": self.directions}, label="centres")
@@ -56,19 +64,22 @@ class LayerViews(Mix):
     """The mean over the views of several sets of layers, each with its token pooling.
 
     Args:
-        parts: The sets of layers, each with another token pooling.
+        parts: The sets of layers, each with another token pooling, or with the same and something else taken away.
         scale: "unit" for views of length 1: layers of a decoder have very unlike lengths, and so count alike.
-        less: Take every view's mean away, and so many of its first components; None for neither.
+        less: Take every view's mean away, and so many of its first components; None for neither. Or one for each part.
         weights: How often each view counts, in the order of the parts' layers; every one once without them.
-        centres: These means and components, fitted on some text. Two mixes are equal by what they say.
+        centres: These means and components, fitted on some text, 0 where less or nothing is taken away. Two mixes are
+            equal by what they say.
 
     >>> LayerViews((LayerSet.of(5, 9), LayerSet.of(12, pooling="cls")), "unit")
     LayerViews('views(5,9 @ mean; 12 @ cls; unit)')
+    >>> LayerViews((LayerSet.of(9), LayerSet.of(5, 9)), "unit", less=(None, 8))
+    LayerViews('views(9 @ mean; 5,9 @ mean less 8; unit)')
     """
 
     parts: tuple[LayerSet, ...]
     scale: Scale = "none"
-    less: int | None = None
+    less: Less | tuple[Less, ...] = None
     weights: tuple[float, ...] = ()
     centres: Centres | None = field(default=None, compare=False)
     pooling: str = field(init=False, default="mean", compare=False)  # the first of `poolings`
@@ -80,7 +91,11 @@ class LayerViews(Mix):
         for part in self.parts:
             if not isinstance(part, LayerSet):
                 raise MixError(f"{part} cannot be among views; a mean of views takes sets of layers")
-        if len(self.poolings) < len(self.parts):
+        if isinstance(self.less, tuple) and len(self.less) != len(self.parts):
+            raise MixError(f"{len(self.parts)} sets of views cannot be less {len(self.less)} things; give one for each")
+        if isinstance(self.less, tuple) and len(set(self.less)) == 1:
+            object.__setattr__(self, "less", self.less[0])
+        if len(set(zip((part.pooling for part in self.parts), self.less_of_parts, strict=True))) < len(self.parts):
             raise MixError(f"A mean of views has a token pooling twice: {self}; write its layers as one set")
         if self.weights and not all(0 < weight < float("inf") for weight in self.weights):
             raise MixError(f"The weights of views are numbers above 0, not {', '.join(map(str, self.weights))}")
@@ -90,13 +105,16 @@ class LayerViews(Mix):
 
     @property
     def poolings(self) -> tuple[str, ...]:
-        """The token poolings, in the order of the parts."""
+        """The different token poolings, in the order of the parts."""
         return tuple(dict.fromkeys(part.pooling for part in self.parts))
 
     @property
     def needs(self) -> dict[str, tuple[int, ...]]:
         """The layers of each token pooling."""
-        return {part.pooling: part.layers for part in self.parts}
+        return {
+            pooling: tuple(sorted({layer for part in self.parts if part.pooling == pooling for layer in part.layers}))
+            for pooling in self.poolings
+        }
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -104,16 +122,26 @@ class LayerViews(Mix):
         return tuple(sorted({layer for part in self.parts for layer in part.layers}))
 
     @property
+    def less_of_parts(self) -> tuple[Less, ...]:
+        """What is taken away of the views of each part."""
+        return self.less if isinstance(self.less, tuple) else (self.less,) * len(self.parts)
+
+    @property
+    def components(self) -> Less:
+        """How many components are taken away of a view at most; None where nothing is."""
+        return max((less for less in self.less_of_parts if less is not None), default=None)
+
+    @property
     def fitted(self) -> Centres | None:
         """The means and components to take away, where any are; a mix that has none yet is refused."""
-        if self.less is not None and self.centres is None:
+        if self.components is not None and self.centres is None:
             raise MixError(f"{self} takes away means that were not fitted; load the model that has them, or search")
-        return self.centres if self.less is not None else None
+        return self.centres if self.components is not None else None
 
     def with_centres(self, centres: Centres) -> Self:
         """The same mix with these means and components."""
         views = sum(len(part.layers) for part in self.parts)
-        if len(centres.means) != views or centres.directions.shape[:2] != (views, self.less):
+        if len(centres.means) != views or centres.directions.shape[:2] != (views, self.components):
             raise MixError(f"{self} has {views} views, but its means are of {len(centres.means)}")
         return replace(self, centres=centres)
 
@@ -126,21 +154,25 @@ class LayerViews(Mix):
 
     def combine(self, picked: Views) -> Views:
         """Where all views have one token pooling: (..., len(layers), width) -> (..., width)"""
-        if len(self.parts) > 1:
+        if len(self.poolings) > 1:
             raise several_poolings_needed(self, picked.shape)
-        return self._mean([self._picked(self.parts[0], picked)])
+        return self._mean([self._picked(part, picked) for part in self.parts])
 
     def combine_poolings(self, views: Views) -> Views:
         """(batch, poolings, len(layers), width) -> (batch, width)"""
-        return self._mean([self._picked(part, views[:, number]) for number, part in enumerate(self.parts)])
+        numbers = {pooling: number for number, pooling in enumerate(self.poolings)}
+        return self._mean([self._picked(part, views[:, numbers[part.pooling]]) for part in self.parts])
 
     @property
     def expression(self) -> str:
-        """Such as `views(5,9 @ mean; 12 @ cls; unit; less 8)`."""
+        """Such as `views(5,9 @ mean; 12 @ cls; unit; less 8)`, or with `less 8` after the parts that it is for."""
         options = [str(self.scale)] * (self.scale != "none")
-        if self.less is not None:
-            options.append(f"less {self.less or 'mean'}")
-        return f"views({'; '.join([*self._texts(), *options])})"
+        parts = [*self._texts()]
+        if isinstance(self.less, tuple):
+            parts = [f"{part}{_in_words(less)}" for part, less in zip(parts, self.less, strict=True)]
+        elif self.less is not None:
+            options.append(_in_words(self.less).strip())
+        return f"views({'; '.join([*parts, *options])})"
 
     def __str__(self) -> str:
         return self.expression
@@ -151,7 +183,9 @@ class LayerViews(Mix):
         count = sum(len(part.layers) for part in self.parts)
         if count <= _FEW:
             return self.expression
-        return f"{count} views ({', '.join(f'{len(part.layers)} of {part.pooling}' for part in self.parts)})"
+        both = zip(self.parts, self.less_of_parts, strict=True)
+        named = (f"{len(part.layers)} of {part.pooling}{_in_words(less)}" for part, less in both)
+        return f"{count} views ({', '.join(named)})"
 
     def _texts(self) -> Iterator[str]:
         """The parts, a layer that counts n times as `n*layer`."""
@@ -180,6 +214,11 @@ class LayerViews(Mix):
             return views.mean(-2)
         total = sum(self.weights)
         return weighted_sum(views, [weight / total for weight in self.weights])
+
+
+def _in_words(less: Less) -> str:
+    """Such as " less 8" or " less mean"; nothing where nothing is taken away."""
+    return "" if less is None else f" less {less or 'mean'}"
 
 
 def fit_centres(views: Tensor, count: int) -> Centres:

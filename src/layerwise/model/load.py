@@ -151,7 +151,7 @@ def _read_views(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts
     mix = parts.mix
     if not isinstance(mix, LayerViews):
         raise ModelError(f"{folder.root / path}: the mix {mix} is no mean of views; save it again")
-    if mix.less is None:
+    if mix.components is None:
         (only, *more) = mix.parts
         plain = not more and mix.scale == "none" and "views(" not in str(folder.read_json("layerwise.json").get("mix"))
         return replace(parts, mix=only if plain else mix)

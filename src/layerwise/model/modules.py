@@ -143,11 +143,13 @@ class LayerViewsPooling(Module):
         self._mix = parsed
         views = sum(len(part.layers) for part in parsed.parts)
         self.register_buffer("means", torch.zeros(views, word_embedding_dimension))
-        self.register_buffer("directions", torch.zeros(views, parsed.less or 0, word_embedding_dimension))
+        self.register_buffer("directions", torch.zeros(views, parsed.components or 0, word_embedding_dimension))
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Take away what is to be taken away, scale, average."""
-        mix = self._mix if self._mix.less is None else self._mix.with_centres(Centres(self.means, self.directions))
+        mix = (
+            self._mix if self._mix.components is None else self._mix.with_centres(Centres(self.means, self.directions))
+        )
         features["sentence_embedding"] = mix.combine_poolings(_views_of(features, mix).float())
         return features
 
@@ -158,7 +160,7 @@ class LayerViewsPooling(Module):
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
         """Write the config, and the means and components where there are any."""
         self.save_config(output_path)
-        if self._mix.less is not None:
+        if self._mix.components is not None:
             _save_weights(self, output_path)
 
     @classmethod
@@ -167,7 +169,7 @@ class LayerViewsPooling(Module):
     ) -> Self:
         place = _place(subfolder, options)
         module = cls(**cls.load_config(model_name_or_path, **place))
-        if module._mix.less is not None:
+        if module._mix.components is not None:
             module.load_state_dict(_load_weights(cls, model_name_or_path, place))
         return module
 

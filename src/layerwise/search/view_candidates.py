@@ -1,9 +1,10 @@
 """What a full search of views may take: candidates with their vectors, limits of cost, text to fit means on."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.encoder import Array, Prompt, parse_pooling
-from layerwise.mixes import Centres, LayerSet, LayerViews, Scale, fit_centres
+from layerwise.mixes import Centres, LayerSet, LayerViews, Less, Scale, fit_centres
 from layerwise.search.metrics import BatchMetric, Gold
 from layerwise.search.view_beam import Fits, PairViews
 from layerwise.texts import unique_texts
@@ -22,44 +23,78 @@ _INFINITY = float("inf")
 _ALONE = 8  # prompts that are also searched each on its own, where passes or blocks are limited
 
 
+class View(NamedTuple):
+    """A layer by a token pooling, as it is or without what sentences share."""
+
+    pooling: str
+    layer: int
+    less: Less
+
+
 @dataclass(frozen=True)
 class Candidates:
-    """Views that a full search may take, as (pooling, layer), and their vectors for the texts of choosing pairs."""
+    """Views that a full search may take, those that are less the same thing together, and what they say of the pairs.
 
-    names: Sequence[tuple[str, int]]
-    vectors: Tensor  # (texts, views, width)
-    left: NDArray[np.intp]
-    right: NDArray[np.intp]
+    `centres` are what may be taken away of each, in the order of the views.
+    """
+
+    names: Sequence[View]
+    views: PairViews
     gold: Gold
     metric: BatchMetric
     centres: Centres | None
+    scale: Scale
 
-    def views(self, scale: Scale, less: int | None) -> PairViews:
-        """Of the pairs, without what is to be taken away."""
-        centres = self._less(less)
-        vectors = self.vectors if centres is None else centres.taken_from(self.vectors)
-        vectors = torch.nn.functional.normalize(vectors, dim=-1) if scale == "unit" else vectors
-        return PairViews(vectors[self.left], vectors[self.right])
+    @classmethod
+    def of(
+        cls,
+        layers: Sequence[tuple[str, int]],
+        vectors: Tensor,
+        pairs: tuple[NDArray[np.intp], NDArray[np.intp]],
+        *,
+        less: Sequence[Less],
+        centres: Centres | None,
+        scale: Scale,
+        gold: Gold,
+        metric: BatchMetric,
+    ) -> "Candidates":
+        """Every layer (of a pooling) less each of some things, by the vectors (texts, layers, width) of the pairs."""
+        forms = []
+        for one in less:
+            form = vectors if one is None or centres is None else centres.first(one).taken_from(vectors)
+            forms.append(torch.nn.functional.normalize(form, dim=-1) if scale == "unit" else form)
+        every, (left, right) = torch.cat(forms, dim=1), pairs
+        names = [View(*name, one) for one in less for name in layers]
+        return cls(names, PairViews(every[left], every[right]), gold, metric, centres, scale)
 
-    def mix(self, counts: Mapping[int, int], scale: Scale, less: int | None) -> LayerViews:
+    def alone_and_together(self) -> Iterator["Candidates"]:
+        """Views that are less the same thing by themselves, for each thing, and all of them."""
+        several = [len(list(group)) for _, group in groupby(self.names, key=lambda view: view.less)]
+        for start, count in zip(np.cumsum([0, *several]), several, strict=False):
+            form, names = slice(start, start + count), self.names[start : start + count]
+            if len(several) > 1:
+                yield replace(self, names=names, views=PairViews(self.views.left[:, form], self.views.right[:, form]))
+        yield self
+
+    def mix(self, counts: Mapping[int, int]) -> LayerViews:
         """The mean of some of them, each counted so often. Sorted, so that those of a pooling are together."""
         chosen = sorted(counts)
-        sets = by_pooling_name([self.names[view] for view in chosen])
-        parts = tuple(LayerSet.of(*(layer for _, layer in group), pooling=pooling) for pooling, group in sets)
+        views = [self.names[place] for place in chosen]
+        sets = [(of, [view.layer for view in group]) for of, group in groupby(views, key=lambda v: (v.pooling, v.less))]
+        parts = tuple(LayerSet.of(*layers, pooling=pooling) for (pooling, _), layers in sets)
         weights = tuple(float(counts[view]) for view in chosen) if len(set(counts.values())) > 1 else ()
-        mix, centres = LayerViews(parts, scale, less, weights), self._less(less)
-        if centres is None:
+        mix = LayerViews(parts, self.scale, tuple(less for (_, less), _ in sets), weights)
+        if self.centres is None or mix.components is None:
             return mix
-        return mix.with_centres(Centres(centres.means[chosen].cpu(), centres.directions[chosen].cpu()))
+        own = self.centres.pick([place % len(self.centres.means) for place in chosen])
+        taken = own.partly([view.less for view in views])
+        return mix.with_centres(Centres(taken.means.cpu(), taken.directions.cpu()))
 
     @cached_property
     def prompts(self) -> NDArray[np.intp]:
         """The number of every view's prompt."""
         numbers: dict[Prompt, int] = {}
-        return np.array([numbers.setdefault(parse_pooling(name).prompt, len(numbers)) for name, _ in self.names])
-
-    def _less(self, less: int | None) -> Centres | None:
-        return None if less is None or self.centres is None else self.centres.first(less)
+        return np.array([numbers.setdefault(parse_pooling(view.pooling).prompt, len(numbers)) for view in self.names])
 
 
 class Limits:
@@ -67,9 +102,14 @@ class Limits:
 
     def __init__(self, candidates: Candidates, budget: float | None, passes: int | None, depth: int) -> None:
         self._prompts = candidates.prompts
-        self._layers = np.array([layer for _, layer in candidates.names])
+        self._layers = np.array([view.layer for view in candidates.names])
         self._blocks = _INFINITY if budget is None else budget * depth + 1e-9
         self._passes = _INFINITY if passes is None else passes
+
+    @property
+    def are_none(self) -> bool:
+        """Whether any set may be taken."""
+        return self._blocks == self._passes == _INFINITY
 
     def searches(self) -> Iterator[tuple[NDArray[np.intp], Fits | None]]:
         """What to search: some views, and which of them may come to a set.
@@ -77,7 +117,7 @@ class Limits:
         One search of all; within limits also one of each prompt, whose best set may begin with a poor view.
         """
         every = np.arange(len(self._prompts))
-        if self._blocks == self._passes == _INFINITY:
+        if self.are_none:
             yield every, None
             return
         if self._passes > 1:

@@ -51,7 +51,7 @@ class ViewResult:
         choosing = self._choosing_texts()
         record = FittedOn.of(choosing, source=self.rows.task.name, what=LAYERS)
         model = chosen_model(self.searched, verdict.use.mix, self.how, chosen_on=record)
-        if not isinstance(verdict.use.mix, LayerViews) or verdict.use.mix.less is None:
+        if not isinstance(verdict.use.mix, LayerViews) or verdict.use.mix.components is None:
             return model
         centres = self.corpus or FittedOn.of(choosing, source=self.rows.task.name)
         return model.replaced(fitted_on=(*model.fitted_on, centres.named(CENTRES)))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from layerwise.encoder import parse_pooling
 from layerwise.errors import InputError
-from layerwise.mixes import Centres, LayerSet, LayerViews, LayerWeights, Scale, fit_centres
+from layerwise.mixes import Centres, LayerSet, LayerViews, LayerWeights, Less, Scale, fit_centres
 from layerwise.parameters import Parameters
 from layerwise.search.choose import Choice
 from layerwise.search.metrics import FEWEST_PAIRS, BatchMetric, Metric, UserMetric, as_metric, check_gold
@@ -35,7 +35,7 @@ from layerwise.search.select import (
 )
 from layerwise.search.sources import GivenSimilarities
 from layerwise.search.verdict import Verdict
-from layerwise.search.view_beam import PairViews, bagged_views, beam_search_views
+from layerwise.search.view_beam import bagged_views, beam_search_views
 from layerwise.search.view_candidates import (
     Candidates,
     Corpus,
@@ -71,7 +71,8 @@ class ViewSearch(Parameters):
         metric: As for `LayerSearch`, of pairs: "spearman" without it.
         scale: "unit" makes every view's length 1 before they are averaged; "none" leaves it.
         less: How many components to take away of each view beside its mean: 0 for the mean alone, None for neither.
-            Several are tried, and the choosing pairs decide.
+            With several, they are tried alone and together, where a set may have each view in each of these forms, and
+            the choosing pairs decide.
         most: Views in a set.
         width: Sets of each size that the beam keeps; 1 is greedy.
         bags: How many resamples of the choosing pairs choose again among the passes of the best set; every view then
@@ -99,7 +100,7 @@ class ViewSearch(Parameters):
         *,
         metric: str | Metric | UserMetric | None = None,
         scale: Scale = "unit",
-        less: Sequence[int | None] = (None,),
+        less: Sequence[Less] = (None,),
         most: int = 8,
         width: int = 8,
         bags: int = 30,
@@ -200,7 +201,7 @@ class ViewSearch(Parameters):
         return self.prices_.of_mix(self.best_.mix)
 
     @property
-    def most_components(self) -> int | None:
+    def most_components(self) -> Less:
         """How many components are tried at most; None where nothing is taken away."""
         return max((less for less in self.less if less is not None), default=None)
 
@@ -265,11 +266,11 @@ class ViewSearch(Parameters):
         kept, singles = self._first_look(dev)
         candidates = self._candidates(dev, kept)
         found = self._within(candidates, self.max_cost)
-        if not found:
+        if found is None:
             raise InputError("No view that may be taken tells the choosing pairs apart; allow more cost, or prompts")
         if number == 0:
             self.singles_, self.kept_, self._first = singles, kept, (candidates, found)
-        dev_score, best = found[0]
+        dev_score, best = found
         last = LayerSet.of(self.prices_.depth, pooling=self._own)
         both = np.zeros((2, len(self._gold)))
         if len(test):
@@ -308,13 +309,21 @@ class ViewSearch(Parameters):
     def _candidates(self, dev: Rows, kept: Sequence[str]) -> Candidates:
         """The views of the kept poolings."""
         texts, (left, right) = unique_texts([self._left[n] for n in dev], [self._right[n] for n in dev])
-        layers = self.prices_.depth + 1
+        layers, gold = self.prices_.depth + 1, self._gold[dev]
         vectors = torch.cat([as_tensor(self._encode(texts, [name])[name], self.device) for name in kept], dim=1)
         names = [(name, layer) for name in kept for layer in range(layers)]
         differing = differing_views(vectors).tolist()
         names, vectors = [names[view] for view in differing], vectors[:, differing]
-        metric = self._metric(self._gold[dev], self.device)
-        return Candidates(names, vectors, left, right, self._gold[dev], metric, self._centres(names, vectors))
+        return Candidates.of(
+            names,
+            vectors,
+            (left, right),
+            less=list(dict.fromkeys(self.less)),
+            centres=self._centres(names, vectors),
+            scale=self.scale,
+            gold=gold,
+            metric=self._metric(gold, self.device),
+        )
 
     def _check_components(self) -> None:
         """Refuse more components than texts have before any of them is encoded."""
@@ -343,29 +352,34 @@ class ViewSearch(Parameters):
         ]
         return Centres(torch.cat([one.means for one in fitted]), torch.cat([one.directions for one in fitted]))
 
-    def _within(self, candidates: Candidates, budget: float | None) -> list[tuple[float, LayerViews]]:
-        """The best set within a budget for each number of components, the best of them first."""
+    def _within(self, candidates: Candidates, budget: float | None) -> tuple[float, LayerViews] | None:
+        """The best views within a budget, with their score; None where it allows none."""
+        tried = [self._chosen_of(some, budget) for some in candidates.alone_and_together()]
+        return max(filter(None, tried), key=lambda found: found[0], default=None)
 
+    def _chosen_of(self, candidates: Candidates, budget: float | None) -> tuple[float, LayerViews] | None:
+        """The views that some candidates give."""
         limits = Limits(candidates, budget, self.max_passes, self.prices_.depth)
-        found = []
-        for less in self.less:
-            views = candidates.views(self.scale, less)
-            seen: dict[tuple[int, ...], float] = {}
-            for places, fits in limits.searches():
-                some = views if len(places) == len(candidates.names) else views.pick(places)
-                options = {"most": self.most, "width": self.width, "fits": fits, "progress": self._progress}
-                scored = beam_search_views(some, candidates.metric, **options)  # type: ignore[arg-type]
-                seen |= {tuple(places[list(chosen)].tolist()): score for chosen, score in scored.items()}
-            if seen:
-                best = min(seen, key=lambda chosen: (-seen[chosen], len(chosen), chosen))
-                counts = self._bagged(candidates, views, limits.within(best)) if self.bags else {}
-                counts = counts or dict.fromkeys(best, 1)
-                cosines = views.cosines(list(counts), list(map(float, counts.values())))
-                score = float(candidates.metric(cosines[None].contiguous())[0])
-                found.append((score, candidates.mix(counts, self.scale, less)))
-        return sorted(found, key=lambda one: -one[0])
+        best = self._best_set(candidates, limits)
+        if best is None:
+            return None
+        counts = self._bagged(candidates, limits.within(best)) if self.bags else {}
+        counts = counts or dict.fromkeys(best, 1)
+        cosines = candidates.views.cosines(list(counts), list(map(float, counts.values())))
+        return float(candidates.metric(cosines[None].contiguous())[0]), candidates.mix(counts)
 
-    def _bagged(self, candidates: Candidates, views: PairViews, usable: NDArray[np.bool_]) -> dict[int, int]:
+    def _best_set(self, candidates: Candidates, limits: Limits) -> tuple[int, ...] | None:
+        """Of the beam search, within limits."""
+        views, seen = candidates.views, dict[tuple[int, ...], float]()
+        for places, fits in limits.searches():
+            some = views if len(places) == len(candidates.names) else views.pick(places)
+            scored = beam_search_views(
+                some, candidates.metric, most=self.most, width=self.width, fits=fits, progress=self._progress
+            )
+            seen |= {tuple(places[list(chosen)].tolist()): score for chosen, score in scored.items()}
+        return min(seen, key=lambda chosen: (-seen[chosen], len(chosen), chosen), default=None)
+
+    def _bagged(self, candidates: Candidates, usable: NDArray[np.bool_]) -> dict[int, int]:
         """How often each view is chosen by resamples of the choosing pairs."""
 
         def prepare(rows: NDArray[np.intp]) -> BatchMetric | None:
@@ -373,7 +387,13 @@ class ViewSearch(Parameters):
             return self._metric(gold, self.device) if np.ptp(gold) else None
 
         return bagged_views(
-            views, prepare, bags=self.bags, most=self.most, usable=usable, seed=self.seed, progress=self._progress
+            candidates.views,
+            prepare,
+            bags=self.bags,
+            most=self.most,
+            usable=usable,
+            seed=self.seed,
+            progress=self._progress,
         )
 
     def _budgets(self) -> list[float]:
@@ -384,8 +404,8 @@ class ViewSearch(Parameters):
     def front_(self) -> list[FrontSet]:
         """The best sets of the first split by cost, each better on its choosing pairs than all that cost less."""
         (candidates, found), rows = self._first, self.parts_[0][1]
-        sets = [self._within(candidates, budget)[:1] for budget in self._budgets()]
-        priced = [(self.prices_.of_mix(mix), score, mix) for some in (*sets, found[:1]) for score, mix in some]
+        sets = [*(self._within(candidates, budget) for budget in self._budgets()), found]
+        priced = [(self.prices_.of_mix(mix), score, mix) for score, mix in filter(None, sets)]
         front: list[FrontSet] = []
         for cost, score, mix in sorted(priced, key=lambda one: (one[0].passes, -one[1])):
             if not front or score > front[-1].choice.dev:

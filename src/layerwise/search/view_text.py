@@ -73,7 +73,7 @@ class ViewTextResult:
             return kept_model(self.searched, self.last_mix, f"kept by a search without labels: {self}")
         record = FittedOn.of(self.texts, source=f"text, by {', '.join(self.last)}", what=LAYERS)
         model = chosen_model(self.searched, agreed.mix, str(self), chosen_on=record)
-        if not isinstance(agreed.mix, LayerViews) or agreed.mix.less is None:
+        if not isinstance(agreed.mix, LayerViews) or agreed.mix.components is None:
             return model
         return model.replaced(fitted_on=(*model.fitted_on, record.named(CENTRES)))
 
