@@ -69,11 +69,12 @@ class Candidates:
 
     def alone_and_together(self) -> Iterator["Candidates"]:
         """Views that are less the same thing by themselves, for each thing, and all of them."""
-        several = [len(list(group)) for _, group in groupby(self.names, key=lambda view: view.less)]
-        for start, count in zip(np.cumsum([0, *several]), several, strict=False):
-            form, names = slice(start, start + count), self.names[start : start + count]
-            if len(several) > 1:
-                yield replace(self, names=names, views=PairViews(self.views.left[:, form], self.views.right[:, form]))
+        forms = len({view.less for view in self.names})
+        size = len(self.names) // forms
+        for start in range(0, len(self.names), size) if forms > 1 else ():
+            form = slice(start, start + size)
+            sides = PairViews(self.views.left[:, form], self.views.right[:, form])
+            yield replace(self, names=self.names[form], views=sides)
         yield self
 
     def mix(self, counts: Mapping[int, int]) -> LayerViews:
@@ -106,18 +107,13 @@ class Limits:
         self._blocks = _INFINITY if budget is None else budget * depth + 1e-9
         self._passes = _INFINITY if passes is None else passes
 
-    @property
-    def are_none(self) -> bool:
-        """Whether any set may be taken."""
-        return self._blocks == self._passes == _INFINITY
-
     def searches(self) -> Iterator[tuple[NDArray[np.intp], Fits | None]]:
         """What to search: some views, and which of them may come to a set.
 
         One search of all; within limits also one of each prompt, whose best set may begin with a poor view.
         """
         every = np.arange(len(self._prompts))
-        if self.are_none:
+        if self._blocks == self._passes == _INFINITY:
             yield every, None
             return
         if self._passes > 1:
