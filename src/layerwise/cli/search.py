@@ -94,7 +94,7 @@ def search(
     less: Annotated[
         str | None,
         typer.Option(
-            help="What views are less: none, mean, or the mean and so many components; by commas, a set may mix them."
+            help="Take from views: none, mean, or the mean and so many components; several by commas, alone and mixed."
         ),
     ] = None,
     corpus: Annotated[

@@ -167,11 +167,11 @@ class LayerViews(Mix):
     def expression(self) -> str:
         """Such as `views(5,9 @ mean; 12 @ cls; unit; less 8)`, or with `less 8` after the parts that it is for."""
         options = [str(self.scale)] * (self.scale != "none")
-        parts = [*self._texts()]
+        parts = list(self._texts())
         if isinstance(self.less, tuple):
-            parts = [f"{part}{_in_words(less)}" for part, less in zip(parts, self.less, strict=True)]
+            parts = [_named(part, less) for part, less in zip(parts, self.less, strict=True)]
         elif self.less is not None:
-            options.append(_in_words(self.less).strip())
+            options.append(_in_words(self.less))
         return f"views({'; '.join([*parts, *options])})"
 
     def __str__(self) -> str:
@@ -184,7 +184,7 @@ class LayerViews(Mix):
         if count <= _FEW:
             return self.expression
         both = zip(self.parts, self.less_of_parts, strict=True)
-        named = (f"{len(part.layers)} of {part.pooling}{_in_words(less)}" for part, less in both)
+        named = (_named(f"{len(part.layers)} of {part.pooling}", less) for part, less in both)
         return f"{count} views ({', '.join(named)})"
 
     def _texts(self) -> Iterator[str]:
@@ -216,9 +216,13 @@ class LayerViews(Mix):
         return weighted_sum(views, [weight / total for weight in self.weights])
 
 
-def _in_words(less: Less) -> str:
-    """Such as " less 8" or " less mean"; nothing where nothing is taken away."""
-    return "" if less is None else f" less {less or 'mean'}"
+def _in_words(less: int) -> str:
+    return f"less {less or 'mean'}"
+
+
+def _named(views: str, less: Less) -> str:
+    """Views and what is taken away of them."""
+    return views if less is None else f"{views} {_in_words(less)}"
 
 
 def fit_centres(views: Tensor, count: int) -> Centres:

@@ -147,9 +147,9 @@ class LayerViewsPooling(Module):
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Take away what is to be taken away, scale, average."""
-        mix = (
-            self._mix if self._mix.components is None else self._mix.with_centres(Centres(self.means, self.directions))
-        )
+        mix = self._mix
+        if mix.components is not None:
+            mix = mix.with_centres(Centres(self.means, self.directions))
         features["sentence_embedding"] = mix.combine_poolings(_views_of(features, mix).float())
         return features
 

@@ -21,7 +21,7 @@ from layerwise.errors import InputError
 from layerwise.mixes import Centres, LayerSet, LayerViews, LayerWeights, Less, Scale, fit_centres
 from layerwise.parameters import Parameters
 from layerwise.search.choose import Choice
-from layerwise.search.metrics import FEWEST_PAIRS, BatchMetric, Metric, UserMetric, as_metric, check_gold
+from layerwise.search.metrics import FEWEST_PAIRS, Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Progress, Rows, no_progress
 from layerwise.search.select import (
     Part,
@@ -35,16 +35,15 @@ from layerwise.search.select import (
 )
 from layerwise.search.sources import GivenSimilarities
 from layerwise.search.verdict import Verdict
-from layerwise.search.view_beam import bagged_views, beam_search_views
 from layerwise.search.view_candidates import (
     Candidates,
     Corpus,
     Encode,
-    Limits,
     as_tensor,
     by_pooling_name,
     differing_views,
 )
+from layerwise.search.view_choice import ScoredViews, SetSearch
 from layerwise.search.view_cost import Cost, Prices
 from layerwise.texts import unique_texts
 
@@ -352,49 +351,19 @@ class ViewSearch(Parameters):
         ]
         return Centres(torch.cat([one.means for one in fitted]), torch.cat([one.directions for one in fitted]))
 
-    def _within(self, candidates: Candidates, budget: float | None) -> tuple[float, LayerViews] | None:
+    def _within(self, candidates: Candidates, budget: float | None) -> ScoredViews | None:
         """The best views within a budget, with their score; None where it allows none."""
-        tried = [self._chosen_of(some, budget) for some in candidates.alone_and_together()]
-        return max(filter(None, tried), key=lambda found: found[0], default=None)
-
-    def _chosen_of(self, candidates: Candidates, budget: float | None) -> tuple[float, LayerViews] | None:
-        """The views that some candidates give."""
-        limits = Limits(candidates, budget, self.max_passes, self.prices_.depth)
-        best = self._best_set(candidates, limits)
-        if best is None:
-            return None
-        counts = self._bagged(candidates, limits.within(best)) if self.bags else {}
-        counts = counts or dict.fromkeys(best, 1)
-        cosines = candidates.views.cosines(list(counts), list(map(float, counts.values())))
-        return float(candidates.metric(cosines[None].contiguous())[0]), candidates.mix(counts)
-
-    def _best_set(self, candidates: Candidates, limits: Limits) -> tuple[int, ...] | None:
-        """Of the beam search, within limits."""
-        views, seen = candidates.views, dict[tuple[int, ...], float]()
-        for places, fits in limits.searches():
-            some = views if len(places) == len(candidates.names) else views.pick(places)
-            scored = beam_search_views(
-                some, candidates.metric, most=self.most, width=self.width, fits=fits, progress=self._progress
-            )
-            seen |= {tuple(places[list(chosen)].tolist()): score for chosen, score in scored.items()}
-        return min(seen, key=lambda chosen: (-seen[chosen], len(chosen), chosen), default=None)
-
-    def _bagged(self, candidates: Candidates, usable: NDArray[np.bool_]) -> dict[int, int]:
-        """How often each view is chosen by resamples of the choosing pairs."""
-
-        def prepare(rows: NDArray[np.intp]) -> BatchMetric | None:
-            gold = candidates.gold[rows]
-            return self._metric(gold, self.device) if np.ptp(gold) else None
-
-        return bagged_views(
-            candidates.views,
-            prepare,
-            bags=self.bags,
+        return SetSearch(
             most=self.most,
-            usable=usable,
+            width=self.width,
+            bags=self.bags,
             seed=self.seed,
+            prepare=lambda gold: self._metric(gold, self.device),
+            passes=self.max_passes,
+            budget=budget,
+            depth=self.prices_.depth,
             progress=self._progress,
-        )
+        ).best(candidates)
 
     def _budgets(self) -> list[float]:
         most = self.max_cost or _INFINITY
