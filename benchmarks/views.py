@@ -32,10 +32,11 @@ COLUMNS = {  # in which forms a view may be taken, and the text that its mean an
     "mean, A": ((0,), "A"),
     "8, A": ((8,), "A"),
     "all forms, A": ((None, 0, 8), "A"),
+    "five forms, A": ((None, 0, 2, 8, 32), "A"),
     "mean, B": ((0,), "B"),
     "8, B": ((8,), "B"),
 }
-OF_EACH_ROW = ("as they are", "8, A", "all forms, A")  # the others are of WHOLE rows alone
+OF_EACH_ROW = ("as they are", "8, A", "all forms, A", "five forms, A")  # the others are of WHOLE rows alone
 TRANSFER = ("trec", "mrpc", "sst2_sentences", "cr")
 QUORA, NEIGHBOURS, ALIKE = 4000, 1000, 600
 WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts")

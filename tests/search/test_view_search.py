@@ -200,11 +200,16 @@ def test_several_splits_and_fixed_ones(planted):
         every.report_  # noqa: B018 - computed when it is asked for
 
 
-def test_the_first_look_keeps_some_poolings(planted):
+def test_the_first_look_keeps_the_best_prompts_with_their_poolings(planted):
     search = planted.fit(keep=2, look=40)
-    assert len(search.kept_) == 2
-    assert set(search.kept_) == {"last in eol", "mean in echo"}
+    assert set(search.kept_) == {"last in eol", "mean in eol", "mean in echo"}
     assert set(search.singles_) == set(POOLINGS)
+    assert "mean" in planted.fit(["mean", *POOLINGS], keep=3).kept_
+
+
+def test_the_first_look_counts_no_layer_that_costs_too_much(planted):
+    assert set(planted.fit(keep=1).kept_) == {"last in eol", "mean in eol"}
+    assert planted.fit(keep=1, max_cost=0.25).kept_ == ["mean in echo"]  # its first layer; the other good one is third
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 A view is one vector a sentence. The cosine of two summed sets grows with each view by products of the new view with the
 sums so far, so that all sets of one view more cost one matrix product for each pair. Resamples of the pairs need no
-products of their own: Gram matrices have them all ready, and their greedy searches grow side by side.
+products of their own: what a view adds is worked out once, for the first of their greedy searches that takes it.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import torch
@@ -56,36 +56,12 @@ class PairViews:
         """Some of the views."""
         return PairViews(self.left[:, list(views)], self.right[:, list(views)])
 
-    def grams(self) -> "ViewGrams":
-        """All products of two views."""
-        left, right = self.left, self.right
-        return ViewGrams(torch.stack([left @ right.mT, left @ left.mT, right @ right.mT]))
-
     def cosines(self, views: Sequence[int], weights: Sequence[float] | None = None) -> Tensor:
         """Of the sums of some views, each so many times: (pairs,)"""
         counts = torch.tensor(weights or [1.0] * len(views), dtype=torch.float64, device=self.left.device)
         sides = (torch.einsum("pvw,v->pw", side[:, list(views)].double(), counts) for side in (self.left, self.right))
         left, right = sides
         return _cosine([(left * right).sum(1), left.square().sum(1), right.square().sum(1)])
-
-
-@dataclass(frozen=True, eq=False)
-class ViewGrams:
-    """Products of all two views of pairs, left with right and each side with itself: (3, pairs, views, views)"""
-
-    products: Tensor
-
-    @cached_property
-    def own(self) -> Tensor:
-        """Of each view alone. (3, pairs, views)"""
-        return torch.diagonal(self.products, dim1=-2, dim2=-1)
-
-    def grown(self, views: tuple[int, ...]) -> Tensor:
-        """The products of a set's sums with each view added. (3, pairs, views)"""
-        if not views:
-            return self.own
-        before, after = self.products[:, :, list(views)].sum(2), self.products[..., list(views)].sum(3)
-        return before[..., list(views)].sum(2, keepdim=True) + before + after + self.own
 
 
 @dataclass(frozen=True)
@@ -159,12 +135,13 @@ def bagged_views(
     random, places = np.random.default_rng(seed), np.flatnonzero(usable)
     drawn = [random.integers(len(views.left), size=len(views.left)) for _ in range(bags)]
     prepared = [(rows, prepare(rows)) for rows in drawn]
-    searches = [_Resample(torch.from_numpy(rows), metric) for rows, metric in prepared if metric is not None]
-    grams = views.pick(places).grams()
+    usable_views = views.pick(places)
+    own, added = usable_views.own, cache(lambda view: usable_views.added([(view,)])[0])
+    searches = [_Resample(torch.from_numpy(rows).to(own.device), metric, own) for rows, metric in prepared if metric]
     for _ in range(min(most, len(places))):
         growing = [search for search in searches if search.patience]
         if growing:
-            _grow_resamples(growing, grams, progress)
+            _grow_resamples(growing, added, progress)
     counts: dict[int, int] = {}
     for search in searches:
         for view in search.best:
@@ -173,19 +150,28 @@ def bagged_views(
     return dict(sorted((repeated or counts).items()))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Resample:
-    """A greedy search on some rows of the pairs: as `beam_search_views` of width 1."""
+    """A greedy search on some rows of the pairs: as `beam_search_views` of width 1.
+
+    `sums` are the products of its views' sums (3, pairs, 1), `grown` those with each view added (3, pairs, views).
+    """
 
     rows: Tensor
     metric: BatchMetric
+    grown: Tensor
+    sums: Tensor | float = 0.0
     views: tuple[int, ...] = ()
     best: tuple[int, ...] = ()
     score: float = -torch.inf
     patience: int = _PATIENCE
 
-    def take(self, scores: Tensor) -> None:
-        """Take the best of all views, by their scores with the views that it has."""
+    def scores(self) -> Tensor:
+        """Of every view with the views that it has: (views,)"""
+        return self.metric(_cosine(self.grown[:, self.rows].double().unbind()).mT.contiguous())
+
+    def take(self, scores: Tensor, added: Callable[[int], Tensor]) -> None:
+        """Take the best of all views; `added` says what one adds to products, beside its own."""
         scores[list(self.views)] = -torch.inf
         view = int(scores.argmax())
         if scores[view] == -torch.inf:
@@ -196,17 +182,15 @@ class _Resample:
             self.best, self.score, self.patience = self.views, float(scores[view]), _PATIENCE
         else:
             self.patience -= 1
+        sums = self.grown[..., view : view + 1]
+        self.grown, self.sums = self.grown + (sums - self.sums) + added(view), sums
 
 
-def _grow_resamples(searches: Sequence[_Resample], grams: ViewGrams, progress: Progress) -> None:
+def _grow_resamples(searches: Sequence[_Resample], added: Callable[[int], Tensor], progress: Progress) -> None:
     """One view more for each."""
-    scores = []
-    for search in searches:
-        rows = search.rows.to(grams.products.device)
-        cosines = _cosine(grams.grown(search.views)[:, rows].double().unbind())  # (pairs, views)
-        scores.append(search.metric(cosines.mT.contiguous()))
-    for search, own in zip(searches, torch.nan_to_num(torch.stack(scores), nan=-torch.inf).cpu(), strict=True):
-        search.take(own)
+    scores = torch.stack([search.scores() for search in searches])
+    for search, own in zip(searches, torch.nan_to_num(scores, nan=-torch.inf).cpu(), strict=True):
+        search.take(own, added)
         progress(len(own))
 
 

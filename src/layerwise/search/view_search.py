@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.encoder import parse_pooling
+from layerwise.encoder import by_prompt, parse_pooling
 from layerwise.errors import InputError
 from layerwise.mixes import Centres, LayerSet, LayerViews, LayerWeights, Less, Scale, fit_centres
 from layerwise.parameters import Parameters
@@ -76,7 +76,8 @@ class ViewSearch(Parameters):
         width: Sets of each size that the beam keeps; 1 is greedy.
         bags: How many resamples of the choosing pairs choose again among the passes of the best set; every view then
             counts as often as it was chosen, which generalises better. 0 leaves the best set as it is.
-        keep: Poolings that go from the first look into the full search.
+        keep: Prompts that go from the first look into the full search, each with its two best poolings: one pass has
+            both.
         look: Pairs of the choosing ones that have the first look; all without it.
         max_cost: The most that an embedding may cost, in passes through all blocks.
         max_passes: The most passes, which is prompts, whatever their blocks.
@@ -103,7 +104,7 @@ class ViewSearch(Parameters):
         most: int = 8,
         width: int = 8,
         bags: int = 30,
-        keep: int = 24,
+        keep: int = 16,
         look: int | None = None,
         max_cost: float | None = None,
         max_passes: int | None = None,
@@ -295,15 +296,10 @@ class ViewSearch(Parameters):
             alone[differing] = torch.nan_to_num(scores[differing], nan=-1.0)
             singles[name] = alone.cpu().numpy()
             self._progress(len(scores))
-        ranked = sorted(singles, key=lambda name: -float(singles[name].max()))
-        kept: list[str] = []
-        of_prompt = dict.fromkeys((parse_pooling(name).prompt for name in ranked), 0)
-        for name in ranked:
-            prompt = parse_pooling(name).prompt
-            if len(kept) < self.keep and of_prompt[prompt] < _PER_PROMPT:
-                kept.append(name)
-                of_prompt[prompt] += 1
-        return kept, singles
+        allowed = self.prices_.depth if self.max_cost is None else int(self.max_cost * self.prices_.depth + 1e-9)
+        ranked = sorted(singles, key=lambda name: -float(singles[name][: allowed + 1].max()))
+        prompts = list(by_prompt(ranked).values())[: self.keep]
+        return [name for names in prompts for name in names[:_PER_PROMPT]], singles
 
     def _candidates(self, dev: Rows, kept: Sequence[str]) -> Candidates:
         """The views of the kept poolings."""
