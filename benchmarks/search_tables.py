@@ -130,7 +130,9 @@ def models_table() -> str:
         "\n\nSpearman × 100; 350 pairs of each set choose, its others report, mean of 5 splits, views "
         "counted by 30 resamples of the choosing pairs; where several forms of a view are named, a set may have it in "
         "any of them, and components are of text A. Reporting pairs that share a sentence with a choosing one are "
-        "left out, so that the last layer differs from that of other pages. "
+        "left out, so that the last layer differs from that of other pages. Two prompts of decoders (`essence`, "
+        "`read-again`) are newer than the table above; SmolLM2's one pass is of the best 8 prompts, and the models "
+        "below it were searched with 24 poolings instead of 16 prompts. "
         f"(`benchmarks/views.py`, {', '.join(f'`{file}.json`' for file in _MODELS)}.)\n"
     )
 

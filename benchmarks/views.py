@@ -234,8 +234,7 @@ class Bench:
         for names in by_prompt(self.all).values():
             corpus._encode = Remembered(self.encoder, names, self.device).read(corpus.texts)
             for most in {less[-1] for less, _ in COLUMNS.values() if less[-1] is not None}:
-                for name in names:
-                    corpus.centres(name, most)
+                corpus.fit(names, most)
         return corpus
 
     def rows(self):

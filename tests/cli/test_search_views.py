@@ -114,6 +114,9 @@ def test_mistakes_are_one_line_each(llama, tiny_bert, pairs, tmp_path, monkeypat
         (llama, ["--prompts", "eol", "--max-cost", "0"], ["--max-cost 0.0 is not possible"]),
         (llama, ["--prompts", "eol", "--method", "beam"], ["--method is for sets of layers"]),
         (llama, ["--prompts", "eol", "--max-layer", "2"], ["--max-layer is for sets of layers"]),
+        (llama, ["--prompts", "eol", "--compare-unlabelled"], ["--compare-unlabelled is for sets of layers"]),
+        (llama, ["--prompts", "eol", "--max-cost", "nan"], ["--max-cost nan is not possible"]),
+        (llama, ["--less", "²"], ["'²' is neither none, mean nor a number"]),
         (llama, ["--max-cost", "1", "--max-layer", "2"], ["--max-layer is for sets", "leave it out with --max-cost"]),
         (llama, ["--prompts", "eol", "--pooling", "maen"], ["Unknown token pooling 'maen'"]),
     ):

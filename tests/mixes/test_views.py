@@ -146,11 +146,11 @@ def test_means_that_were_not_fitted_are_asked_for():
     mix = parse_mix("views(1 @ mean; less 2)")
     with pytest.raises(MixError, match="not fitted"):
         mix.combine(torch.randn(3, 1, 8))
-    with pytest.raises(MixError, match="has 1 views, but its means are of 3"):
+    with pytest.raises(MixError, match="has 1 views, less 2, but its means are of 3"):
         mix.with_centres(fit_centres(some_views(), 2))
     with pytest.raises(MixError, match="needs views by mean and cls"):
         parse_mix("views(1 @ mean; 2 @ cls)").combine(torch.randn(3, 2, 8))
-    with pytest.raises(MixError, match="less than 40 components"):
+    with pytest.raises(MixError, match="40 components of 40 texts"):
         fit_centres(some_views(), 40)
     assert (
         Centres(torch.zeros(1, 2), torch.zeros(1, 0, 2)).digest()
@@ -172,3 +172,8 @@ def test_views_may_count_several_times():
         LayerViews((LayerSet.of(1, 2),), weights=(1.0, -1.0))
     with pytest.raises(MixError, match="one for each view"):
         LayerViews((LayerSet.of(1, 2),), weights=(2.0,)).resolve(4)
+    with pytest.raises(MixError, match="count from 0"):
+        LayerViews((LayerSet.of(3, -3),), weights=(2.0, 1.0)).resolve(4)  # it would be layers 1 and 3, sorted
+    assert LayerViews((LayerSet.of(-1), LayerSet.of(2, pooling="cls")), weights=(2.0, 1.0)).resolve(4).layers == (2, 4)
+    with pytest.raises(MixError, match="cannot be less -3"):
+        LayerViews((LayerSet.of(1, 2),), less=-3)

@@ -70,6 +70,12 @@ def test_a_set_is_agreed_on_where_none_has_it_worse_and_most_better(separations,
     assert proposal.is_agreed(LAST) == agreed
 
 
+def test_where_the_last_layer_keeps_nothing_apart_worse_is_worse_and_better_better():
+    last = {"repetition": -0.1, "deletion": 0.0}
+    assert not Proposal("deletion", LayerSet.of(1), {"repetition": -3.0, "deletion": 0.0}).is_agreed(last)
+    assert Proposal("deletion", LayerSet.of(1), {"repetition": 0.4, "deletion": 0.3}).is_agreed(last)
+
+
 def test_a_real_model_without_labels(tiny_bert, texts, tmp_path):
     model = LayerModel.load(tiny_bert)
     search = ViewSearch(["mean", "cls", "mask in means"], most=3, bags=0)

@@ -184,7 +184,14 @@ def search(
         return
     if views is not None:
         views.check(
-            rows, no_labels=no_labels, method=method, layers=layers, max_layer=max_layer, head=head, table=table
+            rows,
+            no_labels,
+            method=method,
+            layers=layers,
+            max_layer=max_layer,
+            head=head,
+            table=table,
+            compare_unlabelled=compare_unlabelled,
         )
     fixed = dev is None and splits is None and limit is None
     if no_labels is None:

@@ -61,7 +61,7 @@ class ViewOptions:
 
         check_known(scale or "unit", SCALES, "scale")
         for option, limit in (("--max-cost", max_cost), ("--max-passes", max_passes)):
-            if limit is not None and limit <= 0:
+            if limit is not None and not limit > 0:
                 raise InputError(f"{option} {limit} is not possible; give more than 0")
         if corpus is not None and less is None:
             raise InputError("--corpus is the text that --less is fitted on; give --less too, such as --less mean")
@@ -70,11 +70,10 @@ class ViewOptions:
         chosen = read_prompt_option(prompts)
         return cls(chosen, scale or "unit", _read_less(less), corpus, max_cost, max_passes, asked_by)
 
-    def check(self, rows: "TaskRows", **others: object) -> None:
+    def check(self, rows: "TaskRows", criterion: str | None, **others: object) -> None:
         """Refuse what a search of views has no use for."""
         if rows.task.has_classes or rows.task.kind == "retrieval":
             raise InputError(f"task {rows.task.name!r} has no graded pairs, by which views of prompts are searched")
-        criterion = others.pop("no_labels")
         if criterion in ("dropout", "pairs"):
             raise InputError(
                 f"--no-labels {criterion} is for sets of layers; views are chosen by neighbours, repetition, deletion "
@@ -83,8 +82,9 @@ class ViewOptions:
         if criterion is not None and self.corpus is not None:
             raise InputError("--corpus is for graded pairs; without labels the text itself is what --less is fitted on")
         plain = {"method": "auto", "layers": "all", "max_layer": None, "head": False, "table": None}
-        for name, value in others.items():
-            if value != plain[name]:
+        plain["compare_unlabelled"] = False
+        for name, value in plain.items():
+            if others[name] != value:
                 raise InputError(f"--{name.replace('_', '-')} is for sets of layers; leave it out with {self.asked_by}")
 
 
@@ -107,7 +107,7 @@ def _read_less(less: str | None) -> tuple[int | None, ...]:
     counts: list[int | None] = []
     for part in (less or "none").split(","):
         word = part.strip()
-        if word not in ("none", "mean") and not (word.isdigit() and int(word)):
+        if word not in ("none", "mean") and not (word.isdecimal() and int(word)):
             raise InputError(f"--less {less!r}: {word!r} is neither none, mean nor a number of components")
         counts.append(None if word == "none" else 0 if word == "mean" else int(word))
     return tuple(dict.fromkeys(counts))
@@ -191,7 +191,10 @@ def show_views(result: "ViewResult") -> None:
     print_table(("", "views", "dev", "unseen"), rows, title=title)
     print_line(f"{result.verdict}")
     print_line(f"The best found costs {search.cost_}.\n")
-    alone = sorted(search.singles_.items(), key=lambda item: -item[1].max())[:_SINGLES]
+    import numpy as np
+
+    scored = [(name, np.nan_to_num(scores, nan=-np.inf)) for name, scores in search.singles_.items()]
+    alone = sorted(scored, key=lambda item: -item[1].max())[:_SINGLES]
     singles = [(name, str(int(scores.argmax())), points(float(scores.max()))) for name, scores in alone]
     looked = min(search.look or report.dev_pairs, report.dev_pairs)
     title = f"The best views alone, on {looked:,} of the pairs that choose"

@@ -97,6 +97,8 @@ class LayerViews(Mix):
             object.__setattr__(self, "less", self.less[0])
         if len(set(zip((part.pooling for part in self.parts), self.less_of_parts, strict=True))) < len(self.parts):
             raise MixError(f"A mean of views has a token pooling twice: {self}; write its layers as one set")
+        if any(less is not None and less < 0 for less in self.less_of_parts):
+            raise MixError(f"Views cannot be less {self.less}; take away the mean (0) or a number of components")
         if self.weights and not all(0 < weight < float("inf") for weight in self.weights):
             raise MixError(f"The weights of views are numbers above 0, not {', '.join(map(str, self.weights))}")
         if set(self.weights) == {1.0}:
@@ -142,7 +144,8 @@ class LayerViews(Mix):
         """The same mix with these means and components."""
         views = sum(len(part.layers) for part in self.parts)
         if len(centres.means) != views or centres.directions.shape[:2] != (views, self.components):
-            raise MixError(f"{self} has {views} views, but its means are of {len(centres.means)}")
+            of = f"{len(centres.means)}, less {centres.directions.shape[1]} components"
+            raise MixError(f"{self} has {views} views, less {self.components}, but its means are of {of}")
         return replace(self, centres=centres)
 
     def resolve(self, depth: int) -> Self:
@@ -150,6 +153,8 @@ class LayerViews(Mix):
         parts = tuple(part.resolve(depth) for part in self.parts)
         if self.weights and len(self.weights) != sum(len(part.layers) for part in parts):
             raise MixError(f"A mean of views has {len(self.weights)} weights for other layers; give one for each view")
+        if self.weights and any(len(part.spans) > 1 and min(part.spans)[0] < 0 for part in self.parts):
+            raise MixError("Weights of views need layers that count from 0, not from the last, where a set has several")
         return replace(self, parts=parts)
 
     def combine(self, picked: Views) -> Views:
@@ -227,8 +232,11 @@ def _named(views: str, less: Less) -> str:
 
 def fit_centres(views: Tensor, count: int) -> Centres:
     """Every view's mean and first components, by the views of some text: (texts, views, width)."""
-    if not 0 <= count < min(views.shape[0], views.shape[2]):
-        raise MixError(f"{views.shape[0]} texts have less than {count} components; give more of them, or take fewer")
+    texts, _, width = views.shape
+    if count and not 0 < count < min(texts - 1, width):
+        raise MixError(
+            f"{count} components of {texts} texts in {width} numbers leave nothing; give more, or take fewer"
+        )
     means = views.mean(0)
     if not count:
         return Centres(means, means.new_zeros(len(means), 0, means.shape[1]))

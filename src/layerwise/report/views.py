@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from layerwise.encoder import Prompt
 from layerwise.measures import ModelOnPairs
 from layerwise.mixes import LayerSet, LayerViews
@@ -22,7 +20,7 @@ def measure_views(subject: ModelOnPairs, prompts: Sequence[Prompt], *, seed: int
 def views_section(result: ViewResult) -> Section:
     """The scores of all views, with the best set marked, and the verdict."""
     search = result.search
-    scores = {name: np.where(alone > -1, 100 * alone, np.nan) for name, alone in search.singles_.items()}
+    scores = {name: 100 * alone for name, alone in search.singles_.items()}
     best, (dev, test) = search.best_, (search.report_.dev_pairs, search.report_.test_pairs)
     chosen = _views_of(best.mix)
     drawing = view_scores(scores=scores, chosen=[view for view in chosen if view[0] in scores])

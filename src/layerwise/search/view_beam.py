@@ -135,7 +135,7 @@ def bagged_views(
     random, places = np.random.default_rng(seed), np.flatnonzero(usable)
     drawn = [random.integers(len(views.left), size=len(views.left)) for _ in range(bags)]
     prepared = [(rows, prepare(rows)) for rows in drawn]
-    usable_views = views.pick(places)
+    usable_views = views if len(places) == views.left.shape[1] else views.pick(places)
     own, added = usable_views.own, cache(lambda view: usable_views.added([(view,)])[0])
     searches = [_Resample(torch.from_numpy(rows).to(own.device), metric, own) for rows, metric in prepared if metric]
     for _ in range(min(most, len(places))):
@@ -161,6 +161,7 @@ class _Resample:
     metric: BatchMetric
     grown: Tensor
     sums: Tensor | float = 0.0
+    latest: int | None = None
     views: tuple[int, ...] = ()
     best: tuple[int, ...] = ()
     score: float = -torch.inf
@@ -170,27 +171,33 @@ class _Resample:
         """Of every view with the views that it has: (views,)"""
         return self.metric(_cosine(self.grown[:, self.rows].double().unbind()).mT.contiguous())
 
-    def take(self, scores: Tensor, added: Callable[[int], Tensor]) -> None:
-        """Take the best of all views; `added` says what one adds to products, beside its own."""
+    def grow(self, added: Callable[[int], Tensor]) -> None:
+        """Bring the products up to the view that was taken last; `added` says what one adds, beside its own."""
+        if self.latest is not None:
+            sums = self.grown[..., self.latest : self.latest + 1]
+            self.grown, self.sums = self.grown + (sums - self.sums) + added(self.latest), sums
+
+    def take(self, scores: Tensor) -> None:
+        """Take the best of all views."""
         scores[list(self.views)] = -torch.inf
         view = int(scores.argmax())
         if scores[view] == -torch.inf:
             self.patience = 0
             return
-        self.views = tuple(sorted((*self.views, view)))
+        self.views, self.latest = tuple(sorted((*self.views, view))), view
         if scores[view] > self.score:
             self.best, self.score, self.patience = self.views, float(scores[view]), _PATIENCE
         else:
             self.patience -= 1
-        sums = self.grown[..., view : view + 1]
-        self.grown, self.sums = self.grown + (sums - self.sums) + added(view), sums
 
 
 def _grow_resamples(searches: Sequence[_Resample], added: Callable[[int], Tensor], progress: Progress) -> None:
     """One view more for each."""
+    for search in searches:
+        search.grow(added)
     scores = torch.stack([search.scores() for search in searches])
     for search, own in zip(searches, torch.nan_to_num(scores, nan=-torch.inf).cpu(), strict=True):
-        search.take(own, added)
+        search.take(own)
         progress(len(own))
 
 

@@ -1,6 +1,6 @@
 """What a full search of views may take: candidates with their vectors, limits of cost, text to fit means on."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.encoder import Array, Prompt, parse_pooling
+from layerwise.encoder import Array, Prompt, by_prompt, parse_pooling
 from layerwise.mixes import Centres, LayerSet, LayerViews, Less, Scale, fit_centres
 from layerwise.search.metrics import BatchMetric, Gold
 from layerwise.search.view_beam import Fits, PairViews
@@ -20,7 +20,7 @@ from layerwise.texts import unique_texts
 Encode = Callable[[list[str], list[str]], Mapping[str, Array | Tensor]]
 _SAME = 1e-9  # of a view's mean squared length: less variance than this is rounding
 _INFINITY = float("inf")
-_ALONE = 8  # prompts that are also searched each on its own, where passes or blocks are limited
+_ALONE = 8  # prompts that are also searched each on its own, where passes or blocks are limited but to one pass
 
 
 class View(NamedTuple):
@@ -63,7 +63,7 @@ class Candidates:
         for one in less:
             form = vectors if one is None or centres is None else centres.first(one).taken_from(vectors)
             forms.append(torch.nn.functional.normalize(form, dim=-1) if scale == "unit" else form)
-        every, (left, right) = torch.cat(forms, dim=1), pairs
+        every, (left, right) = torch.cat(forms, dim=1) if len(forms) > 1 else forms[0], pairs
         names = [View(*name, one) for one in less for name in layers]
         return cls(names, PairViews(every[left], every[right]), gold, metric, centres, scale)
 
@@ -104,13 +104,14 @@ class Limits:
     def __init__(self, candidates: Candidates, budget: float | None, passes: int | None, depth: int) -> None:
         self._prompts = candidates.prompts
         self._layers = np.array([view.layer for view in candidates.names])
-        self._blocks = _INFINITY if budget is None else budget * depth + 1e-9
+        self._blocks = most_blocks(budget, depth)
         self._passes = _INFINITY if passes is None else passes
 
     def searches(self) -> Iterator[tuple[NDArray[np.intp], Fits | None]]:
         """What to search: some views, and which of them may come to a set.
 
-        One search of all; within limits also one of each prompt, whose best set may begin with a poor view.
+        One search of all; within limits also one of each of the best prompts, whose best set may begin with a poor
+        view. Where a set may have one prompt only, one of each prompt.
         """
         every = np.arange(len(self._prompts))
         if self._blocks == self._passes == _INFINITY:
@@ -118,7 +119,8 @@ class Limits:
             return
         if self._passes > 1:
             yield every, self.fits
-        for prompt in range(min(_ALONE, self._prompts.max() + 1)):  # those of the best poolings come first
+        prompts = self._prompts.max() + 1
+        for prompt in range(prompts if self._passes == 1 else min(_ALONE, prompts)):  # the best come first
             places = np.flatnonzero(self._prompts == prompt)
             yield places, partial(self._fits_among, places)
 
@@ -153,23 +155,24 @@ class Corpus:
         self._encode, self._device = encode, device
         self._fitted: dict[tuple[str, int], Centres] = {}
 
-    def centres(self, pooling: str, count: int) -> Centres:
-        """Every layer's mean and so many components."""
-        if (pooling, count) not in self._fitted:
-            views = as_tensor(self._encode(self.texts, [pooling])[pooling], self._device)
-            self._fitted[pooling, count] = fit_centres(views, count)
-        return self._fitted[pooling, count]
+    def fit(self, poolings: Sequence[str], count: int) -> dict[str, Centres]:
+        """Every layer's mean and so many components, by pooling; one pass of the text for each prompt."""
+        missing = [pooling for pooling in poolings if (pooling, count) not in self._fitted]
+        for names in by_prompt(missing).values():
+            for name, views in self._encode(self.texts, names).items():
+                self._fitted[name, count] = fit_centres(as_tensor(views, self._device), count)
+        return {pooling: self._fitted[pooling, count] for pooling in poolings}
+
+
+def most_blocks(budget: float | None, depth: int) -> float:
+    """How many blocks a set may have that costs no more passes than these."""
+    return _INFINITY if budget is None else budget * depth + 1e-9
 
 
 def as_tensor(views: Array | Tensor, device: str | torch.device) -> Tensor:
     """Views in float32 on a device."""
     tensor = views if isinstance(views, Tensor) else torch.from_numpy(np.array(views))  # cached views are read-only
     return tensor.to(device, torch.float32)
-
-
-def by_pooling_name(names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, Iterator[tuple[str, int]]]]:
-    """Views by their pooling; those of one are together."""
-    return groupby(names, key=lambda name: name[0])
 
 
 def differing_views(vectors: Tensor) -> Tensor:

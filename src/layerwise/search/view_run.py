@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from layerwise.data import TaskRows
 from layerwise.encoder import Array, Prompt
 from layerwise.mixes import LayerViews
@@ -102,7 +104,10 @@ class ViewResult:
             "last": choice_facts(search.last_),
             "gain": vars(report.gain),
             "views": sum(map(len, search.singles_.values())),
-            "singles": {pooling: scores.tolist() for pooling, scores in search.singles_.items()},
+            "singles": {
+                pooling: [None if np.isnan(score) else score for score in scores.tolist()]
+                for pooling, scores in search.singles_.items()
+            },
             "kept": search.kept_,
             "front": [choice_facts(one.choice) | {"cost": one.cost.as_dict()} for one in search.front_],
             "protocol": {
@@ -182,7 +187,7 @@ def search_views(
     encode = TimedViews(model, prompt, show_progress_bar)
     own, *_ = model.mix.poolings
     search.check_width(model.encoder.width)
-    prices = prices_of(model.encoder, [*search.poolings, own], pairs.left)
+    prices = prices_of(model.encoder, [*search.poolings, own], [prompt + text for text in pairs.left])
     with watch("Searching", None) as progress:
         search.progress = progress
         search.fit(encode, pairs.left, pairs.right, pairs.labels, prices=prices, own=own, corpus=corpus)

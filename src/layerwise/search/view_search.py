@@ -9,6 +9,7 @@ in a pair that chose.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import groupby
 from typing import Self
 
 import numpy as np
@@ -21,7 +22,7 @@ from layerwise.errors import InputError
 from layerwise.mixes import Centres, LayerSet, LayerViews, LayerWeights, Less, Scale, fit_centres
 from layerwise.parameters import Parameters
 from layerwise.search.choose import Choice
-from layerwise.search.metrics import FEWEST_PAIRS, Metric, UserMetric, as_metric, check_gold
+from layerwise.search.metrics import FEWEST_PAIRS, BatchMetric, Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Progress, Rows, no_progress
 from layerwise.search.select import (
     Part,
@@ -40,8 +41,8 @@ from layerwise.search.view_candidates import (
     Corpus,
     Encode,
     as_tensor,
-    by_pooling_name,
     differing_views,
+    most_blocks,
 )
 from layerwise.search.view_choice import ScoredViews, SetSearch
 from layerwise.search.view_cost import Cost, Prices
@@ -72,13 +73,14 @@ class ViewSearch(Parameters):
         less: How many components to take away of each view beside its mean: 0 for the mean alone, None for neither.
             With several, they are tried alone and together, where a set may have each view in each of these forms, and
             the choosing pairs decide.
-        most: Views in a set.
+        most: Views in a set, before resamples choose.
         width: Sets of each size that the beam keeps; 1 is greedy.
         bags: How many resamples of the choosing pairs choose again among the passes of the best set; every view then
             counts as often as it was chosen, which generalises better. 0 leaves the best set as it is.
         keep: Prompts that go from the first look into the full search, each with its two best poolings: one pass has
             both.
-        look: Pairs of the choosing ones that have the first look; all without it.
+        look: Pairs of the choosing ones that have the first look, which takes views as they are, or without their mean
+            where `less` says so; all without it.
         max_cost: The most that an embedding may cost, in passes through all blocks.
         max_passes: The most passes, which is prompts, whatever their blocks.
         dev, splits, parts, seed, resamples, device, progress: As for `LayerSearch`.
@@ -87,8 +89,8 @@ class ViewSearch(Parameters):
         verdict_: Which views to use: the best where they are reliably better than the last layer, else that one.
         best_, last_: The best set and the last layer, with their scores.
         report_: Scores on unseen pairs, split by split, and the gain with its interval.
-        singles_: Of each pooling the score of every layer alone, by the pairs that had the first look, and
-            `kept_`, the poolings that went into the full search; both of the first split.
+        singles_: Of each pooling the score of every layer alone, by the pairs that had the first look, NaN where it is
+            the same for all texts; and `kept_`, the poolings that went into the full search; both of the first split.
         front_: The best sets by what they cost.
         cost_: What the best set costs.
         left_out_: Reporting pairs, of all splits, that were left out for a sentence of theirs had chosen.
@@ -160,6 +162,7 @@ class ViewSearch(Parameters):
         """
         for fitted in ("report_", "front_"):  # of an earlier fit
             self.__dict__.pop(fitted, None)
+        self._check_options()
         self._metric, self._encode, self.prices_ = as_metric(self.metric or "spearman"), encode, prices
         self._gold = check_gold(gold, self._metric)
         self._left, self._right, self._own = list(left), list(right), str(parse_pooling(own))
@@ -178,8 +181,7 @@ class ViewSearch(Parameters):
     @cached_property
     def report_(self) -> Report:
         """What the search is worth on unseen pairs."""
-        if self.dev is None and self.parts is None:
-            raise InputError("All pairs chose, none are left to report: give dev (half of the pairs by default)")
+        self._check_reporting()
         smooth, gains = self._metric.smooth, []
         redraws = Redraws.of(len(self._gold), seed=self.seed, resamples=self.resamples, smooth=smooth)
         for choice, similarities in self._choices:
@@ -265,8 +267,8 @@ class ViewSearch(Parameters):
             raise InputError("The choosing pairs all have the same score, which says nothing about layers")
         kept, singles = self._first_look(dev)
         candidates = self._candidates(dev, kept)
-        found = self._within(candidates, self.max_cost)
-        if found is None:
+        found = None if candidates is None else self._within(candidates, self.max_cost)
+        if candidates is None or found is None:
             raise InputError("No view that may be taken tells the choosing pairs apart; allow more cost, or prompts")
         if number == 0:
             self.singles_, self.kept_, self._first = singles, kept, (candidates, found)
@@ -287,27 +289,43 @@ class ViewSearch(Parameters):
             rows = dev
         texts, (left, right) = unique_texts([self._left[n] for n in rows], [self._right[n] for n in rows])
         metric, singles = self._metric(self._gold[rows], self.device), {}
-        for name in self._names:
-            views = as_tensor(self._encode(texts, [name])[name], self.device)
-            unit = torch.nn.functional.normalize(views.double(), dim=-1)
-            scores = metric((unit[left] * unit[right]).sum(-1).mT.contiguous())
-            alone = torch.full_like(scores, -1.0)  # a view that is the same for all texts has no score
-            differing = differing_views(views)
-            alone[differing] = torch.nan_to_num(scores[differing], nan=-1.0)
-            singles[name] = alone.cpu().numpy()
-            self._progress(len(scores))
-        allowed = self.prices_.depth if self.max_cost is None else int(self.max_cost * self.prices_.depth + 1e-9)
-        ranked = sorted(singles, key=lambda name: -float(singles[name][: allowed + 1].max()))
+        for names in by_prompt(self._names).values():
+            for name, views in self._encode(texts, names).items():
+                singles[name] = self._alone(as_tensor(views, self.device), left, right, metric)
+                self._progress(len(singles[name]))
+        allowed = np.arange(self.prices_.depth + 1) <= most_blocks(self.max_cost, self.prices_.depth)
+        best = {name: float(np.nan_to_num(scores[allowed], nan=-np.inf).max()) for name, scores in singles.items()}
+        ranked = sorted(self._names, key=lambda name: -best[name])
         prompts = list(by_prompt(ranked).values())[: self.keep]
         return [name for names in prompts for name in names[:_PER_PROMPT]], singles
 
-    def _candidates(self, dev: Rows, kept: Sequence[str]) -> Candidates:
-        """The views of the kept poolings."""
+    def _alone(
+        self, views: Tensor, left: NDArray[np.intp], right: NDArray[np.intp], metric: BatchMetric
+    ) -> NDArray[np.float64]:
+        """The score of every layer of a pooling, as it is or without its mean; NaN where it is the same for all."""
+        self.check_width(views.shape[-1])
+        forms = [views.double()] if None in self.less else []
+        if self.most_components is not None:
+            forms.append(views.double() - views.double().mean(0))
+        units = (torch.nn.functional.normalize(form, dim=-1) for form in forms)
+        scores = torch.stack([metric((unit[left] * unit[right]).sum(-1).mT.contiguous()) for unit in units])
+        best = torch.nan_to_num(scores, nan=-torch.inf).amax(0)
+        alone = torch.full_like(best, torch.nan)
+        differing = differing_views(views)
+        alone[differing] = best[differing]
+        found: NDArray[np.float64] = alone.cpu().numpy()
+        return np.where(np.isfinite(found), found, np.nan)
+
+    def _candidates(self, dev: Rows, kept: Sequence[str]) -> Candidates | None:
+        """The views of the kept poolings; None where all are the same for all texts."""
         texts, (left, right) = unique_texts([self._left[n] for n in dev], [self._right[n] for n in dev])
         layers, gold = self.prices_.depth + 1, self._gold[dev]
-        vectors = torch.cat([as_tensor(self._encode(texts, [name])[name], self.device) for name in kept], dim=1)
-        names = [(name, layer) for name in kept for layer in range(layers)]
+        read = [self._encode(texts, names) for names in by_prompt(kept).values()]
+        vectors = torch.cat([as_tensor(views, self.device) for passed in read for views in passed.values()], dim=1)
+        names = [(name, layer) for passed in read for name in passed for layer in range(layers)]
         differing = differing_views(vectors).tolist()
+        if not differing:
+            return None
         names, vectors = [names[view] for view in differing], vectors[:, differing]
         return Candidates.of(
             names,
@@ -320,18 +338,33 @@ class ViewSearch(Parameters):
             metric=self._metric(gold, self.device),
         )
 
+    def _check_options(self) -> None:
+        """Refuse numbers that no search can have."""
+        for name, least in {"keep": 1, "most": 1, "width": 1, "bags": 0, "look": 2, "max_cost": 0}.items():
+            value = getattr(self, name)
+            if value is not None and not value >= least:  # NaN is not either
+                raise InputError(f"{name} {value} is not possible; give at least {least}")
+        if not self.less or any(one is not None and one < 0 for one in self.less):
+            raise InputError(f"less {list(self.less)} is not possible; give None, 0 or a number of components")
+
+    def _check_reporting(self) -> None:
+        if self.dev is None and self.parts is None:
+            raise InputError("All pairs chose, none are left to report: give dev (half of the pairs by default)")
+
     def _check_components(self) -> None:
-        """Refuse more components than texts have before any of them is encoded."""
-        most = self.most_components or 0
+        """Refuse more components than texts have, less their mean, before any of them is encoded."""
+        most = self.most_components
+        if most is None:
+            return
         if self._corpus is not None:
             texts = len(self._corpus.texts)
         else:
             choosing = ({text for row in dev for text in (self._left[row], self._right[row])} for dev, _ in self.parts_)
             texts = min(map(len, choosing))
-        if most >= texts:
+        if most and most >= texts - 1:
             raise InputError(
-                f"{texts} different texts have fewer than {most} components; give more text, or take away at most "
-                f"{texts - 1}"
+                f"{texts} different texts have too few components to take {most} away; give more text, or take away at "
+                f"most {max(0, texts - 2)}"
             )
 
     def _centres(self, names: Sequence[tuple[str, int]], vectors: Tensor) -> Centres | None:
@@ -341,10 +374,8 @@ class ViewSearch(Parameters):
             return None
         if self._corpus is None:
             return fit_centres(vectors, most)
-        fitted = [
-            self._corpus.centres(name, most).pick([layer for _, layer in group])
-            for name, group in by_pooling_name(names)
-        ]
+        layers = {name: [layer for _, layer in group] for name, group in groupby(names, key=lambda name: name[0])}
+        fitted = [one.pick(layers[name]) for name, one in self._corpus.fit(list(layers), most).items()]
         return Centres(torch.cat([one.means for one in fitted]), torch.cat([one.directions for one in fitted]))
 
     def _within(self, candidates: Candidates, budget: float | None) -> ScoredViews | None:
@@ -362,12 +393,13 @@ class ViewSearch(Parameters):
         ).best(candidates)
 
     def _budgets(self) -> list[float]:
-        most = self.max_cost or _INFINITY
+        most = _INFINITY if self.max_cost is None else self.max_cost
         return [budget for budget in sorted({1 / self.prices_.depth, *_BUDGETS}) if budget < most]
 
     @cached_property
     def front_(self) -> list[FrontSet]:
         """The best sets of the first split by cost, each better on its choosing pairs than all that cost less."""
+        self._check_reporting()
         (candidates, found), rows = self._first, self.parts_[0][1]
         sets = [*(self._within(candidates, budget) for budget in self._budgets()), found]
         priced = [(self.prices_.of_mix(mix), score, mix) for score, mix in filter(None, sets)]

@@ -37,8 +37,10 @@ class Proposal:
     separations: Mapping[str, float]
 
     def gains(self, last: Mapping[str, float]) -> list[float]:
-        """By each criterion, as shares of what the last layer has."""
-        return [value / last[name] - 1 if last[name] > 0 else 0.0 for name, value in self.separations.items()]
+        """By each criterion, as shares of what the last layer has, or of 1 where that keeps nothing apart."""
+        return [
+            (value - last[name]) / (last[name] if last[name] > 0 else 1.0) for name, value in self.separations.items()
+        ]
 
     def is_agreed(self, last: Mapping[str, float]) -> bool:
         """Whether every criterion has it no worse than the last layer, and more than half of them better."""
@@ -133,7 +135,7 @@ def search_view_text(
     encode = TimedViews(model, prompt, show_progress_bar)
     own, *_ = model.mix.poolings
     search.check_width(model.encoder.width)
-    prices = prices_of(model.encoder, [*search.poolings, own], texts)
+    prices = prices_of(model.encoder, [*search.poolings, own], [prompt + text for text in texts])
     searches: dict[str, ViewSearch] = {}
     with watch("Searching", None) as progress:
         for criterion in criteria:
