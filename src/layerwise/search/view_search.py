@@ -22,7 +22,7 @@ from layerwise.errors import InputError
 from layerwise.mixes import Centres, LayerSet, LayerViews, LayerWeights, Less, Scale, fit_centres
 from layerwise.parameters import Parameters
 from layerwise.search.choose import Choice
-from layerwise.search.metrics import FEWEST_PAIRS, BatchMetric, Metric, UserMetric, as_metric, check_gold
+from layerwise.search.metrics import FEWEST_PAIRS, Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Progress, Rows, no_progress
 from layerwise.search.select import (
     Part,
@@ -42,14 +42,13 @@ from layerwise.search.view_candidates import (
     Encode,
     as_tensor,
     differing_views,
-    most_blocks,
 )
 from layerwise.search.view_choice import ScoredViews, SetSearch
 from layerwise.search.view_cost import Cost, Prices
+from layerwise.search.view_look import best_prompts, scores_alone
 from layerwise.texts import unique_texts
 
 ViewMix = LayerSet | LayerWeights | LayerViews
-_PER_PROMPT = 2  # poolings of one prompt in the full search
 _ROWS = 2048  # texts whose views are mixed at once
 _INFINITY = float("inf")
 _BUDGETS = (1 / 6, 1 / 2, 1, 2)  # passes beside one block, for the front of quality against cost
@@ -291,30 +290,10 @@ class ViewSearch(Parameters):
         metric, singles = self._metric(self._gold[rows], self.device), {}
         for names in by_prompt(self._names).values():
             for name, views in self._encode(texts, names).items():
-                singles[name] = self._alone(as_tensor(views, self.device), left, right, metric)
+                self.check_width(views.shape[-1])
+                singles[name] = scores_alone(as_tensor(views, self.device), (left, right), metric, self.less)
                 self._progress(len(singles[name]))
-        allowed = np.arange(self.prices_.depth + 1) <= most_blocks(self.max_cost, self.prices_.depth)
-        best = {name: float(np.nan_to_num(scores[allowed], nan=-np.inf).max()) for name, scores in singles.items()}
-        ranked = sorted(self._names, key=lambda name: -best[name])
-        prompts = list(by_prompt(ranked).values())[: self.keep]
-        return [name for names in prompts for name in names[:_PER_PROMPT]], singles
-
-    def _alone(
-        self, views: Tensor, left: NDArray[np.intp], right: NDArray[np.intp], metric: BatchMetric
-    ) -> NDArray[np.float64]:
-        """The score of every layer of a pooling, as it is or without its mean; NaN where it is the same for all."""
-        self.check_width(views.shape[-1])
-        forms = [views.double()] if None in self.less else []
-        if self.most_components is not None:
-            forms.append(views.double() - views.double().mean(0))
-        units = (torch.nn.functional.normalize(form, dim=-1) for form in forms)
-        scores = torch.stack([metric((unit[left] * unit[right]).sum(-1).mT.contiguous()) for unit in units])
-        best = torch.nan_to_num(scores, nan=-torch.inf).amax(0)
-        alone = torch.full_like(best, torch.nan)
-        differing = differing_views(views)
-        alone[differing] = best[differing]
-        found: NDArray[np.float64] = alone.cpu().numpy()
-        return np.where(np.isfinite(found), found, np.nan)
+        return best_prompts(singles, self.keep, budget=self.max_cost), singles
 
     def _candidates(self, dev: Rows, kept: Sequence[str]) -> Candidates | None:
         """The views of the kept poolings; None where all are the same for all texts."""
