@@ -51,6 +51,7 @@ def int8_table() -> str:
         f"{' or '.join(map(str, sorted(counts)))} STS sentences; points of Spearman × 100 that int8 loses against "
         "float, for the last layer and for the one that loses most. Where float is fast already (AVX-512), int8 gains "
         "less; the rows of x86_64 were measured before threads spun within a pass and batches were cut by overhead. "
+        "sentence-transformers reads the same texts in float32, SmolLM2's without the chat template that it would add. "
         "(`benchmarks/int8.py`.)"
     )
     head = ["encoder", "processor", "torch", "ONNX", "int8", "points lost", "by the worst layer"]
