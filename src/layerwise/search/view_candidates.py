@@ -20,7 +20,7 @@ from layerwise.texts import unique_texts
 Encode = Callable[[list[str], list[str]], Mapping[str, Array | Tensor]]
 _SAME = 1e-9  # of a view's mean squared length: less variance than this is rounding
 _INFINITY = float("inf")
-_ALONE = 8  # prompts that are also searched each on its own, where passes or blocks are limited but to one pass
+_ALONE = 8  # prompts that are also searched each on its own, where cost is limited but several prompts are allowed
 
 
 class View(NamedTuple):
