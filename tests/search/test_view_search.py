@@ -252,6 +252,8 @@ def test_a_single_pass_may_be_any_prompt_that_was_kept():
         ({"bags": -1}, "bags -1"),
         ({"look": 0}, "look 0"),
         ({"max_cost": float("nan")}, "max_cost nan"),
+        ({"max_passes": 0}, "max_passes 0"),
+        ({"parts": []}, "No splits to choose"),
         ({"less": ()}, "less .* is not possible"),
         ({"less": (-1, 8)}, "less .* is not possible"),
         ({"less": (WIDTH,)}, "take away at most 15"),

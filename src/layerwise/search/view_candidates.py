@@ -158,15 +158,23 @@ class Corpus:
     def fit(self, poolings: Sequence[str], count: int) -> dict[str, Centres]:
         """Every layer's mean and so many components, by pooling; one pass of the text for each prompt."""
         missing = [pooling for pooling in poolings if (pooling, count) not in self._fitted]
-        for names in by_prompt(missing).values():
-            for name, views in self._encode(self.texts, names).items():
-                self._fitted[name, count] = fit_centres(as_tensor(views, self._device), count)
+        for name, views in views_by_pooling(self._encode, self.texts, missing, self._device):
+            self._fitted[name, count] = fit_centres(views, count)
         return {pooling: self._fitted[pooling, count] for pooling in poolings}
 
 
 def most_blocks(budget: float | None, depth: int) -> float:
     """How many blocks a set may have that costs no more passes than these."""
     return _INFINITY if budget is None else budget * depth + 1e-9
+
+
+def views_by_pooling(
+    encode: Encode, texts: list[str], poolings: Sequence[str], device: str | torch.device
+) -> Iterator[tuple[str, Tensor]]:
+    """The views of each pooling, those of one prompt together, from one pass for each prompt."""
+    for names in by_prompt(poolings).values():
+        for name, views in encode(texts, names).items():
+            yield name, as_tensor(views, device)
 
 
 def as_tensor(views: Array | Tensor, device: str | torch.device) -> Tensor:

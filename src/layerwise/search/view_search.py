@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.encoder import by_prompt, parse_pooling
+from layerwise.encoder import parse_pooling
 from layerwise.errors import InputError
 from layerwise.mixes import Centres, LayerSet, LayerViews, LayerWeights, Less, Scale, fit_centres
 from layerwise.parameters import Parameters
@@ -42,6 +42,7 @@ from layerwise.search.view_candidates import (
     Encode,
     as_tensor,
     differing_views,
+    views_by_pooling,
 )
 from layerwise.search.view_choice import ScoredViews, SetSearch
 from layerwise.search.view_cost import Cost, Prices
@@ -288,20 +289,19 @@ class ViewSearch(Parameters):
             rows = dev
         texts, (left, right) = unique_texts([self._left[n] for n in rows], [self._right[n] for n in rows])
         metric, singles = self._metric(self._gold[rows], self.device), {}
-        for names in by_prompt(self._names).values():
-            for name, views in self._encode(texts, names).items():
-                self.check_width(views.shape[-1])
-                singles[name] = scores_alone(as_tensor(views, self.device), (left, right), metric, self.less)
-                self._progress(len(singles[name]))
+        for name, views in views_by_pooling(self._encode, texts, self._names, self.device):
+            self.check_width(views.shape[-1])
+            singles[name] = scores_alone(views, (left, right), metric, self.less)
+            self._progress(len(singles[name]))
         return best_prompts(singles, self.keep, budget=self.max_cost), singles
 
     def _candidates(self, dev: Rows, kept: Sequence[str]) -> Candidates | None:
         """The views of the kept poolings; None where all are the same for all texts."""
         texts, (left, right) = unique_texts([self._left[n] for n in dev], [self._right[n] for n in dev])
         layers, gold = self.prices_.depth + 1, self._gold[dev]
-        read = [self._encode(texts, names) for names in by_prompt(kept).values()]
-        vectors = torch.cat([as_tensor(views, self.device) for passed in read for views in passed.values()], dim=1)
-        names = [(name, layer) for passed in read for name in passed for layer in range(layers)]
+        views = dict(views_by_pooling(self._encode, texts, kept, self.device))
+        vectors = torch.cat(list(views.values()), dim=1)
+        names = [(name, layer) for name in views for layer in range(layers)]
         differing = differing_views(vectors).tolist()
         if not differing:
             return None
@@ -319,10 +319,20 @@ class ViewSearch(Parameters):
 
     def _check_options(self) -> None:
         """Refuse numbers that no search can have."""
-        for name, least in {"keep": 1, "most": 1, "width": 1, "bags": 0, "look": 2, "max_cost": 0}.items():
+        for name, least in {
+            "keep": 1,
+            "most": 1,
+            "width": 1,
+            "bags": 0,
+            "look": 2,
+            "max_cost": 0,
+            "max_passes": 1,
+        }.items():
             value = getattr(self, name)
             if value is not None and not value >= least:  # NaN is not either
                 raise InputError(f"{name} {value} is not possible; give at least {least}")
+        if self.parts is not None and not len(self.parts):
+            raise InputError("No splits to choose and report by; give parts, or leave them out")
         if not self.less or any(one is not None and one < 0 for one in self.less):
             raise InputError(f"less {list(self.less)} is not possible; give None, 0 or a number of components")
 
