@@ -50,6 +50,7 @@ from layerwise.search.view_look import best_prompts, scores_alone
 from layerwise.texts import unique_texts
 
 ViewMix = LayerSet | LayerWeights | LayerViews
+_LEAST = {"keep": 1, "most": 1, "width": 1, "bags": 0, "look": 2, "max_cost": 0, "max_passes": 1}
 _ROWS = 2048  # texts whose views are mixed at once
 _INFINITY = float("inf")
 _BUDGETS = (1 / 6, 1 / 2, 1, 2)  # passes beside one block, for the front of quality against cost
@@ -319,15 +320,7 @@ class ViewSearch(Parameters):
 
     def _check_options(self) -> None:
         """Refuse numbers that no search can have."""
-        for name, least in {
-            "keep": 1,
-            "most": 1,
-            "width": 1,
-            "bags": 0,
-            "look": 2,
-            "max_cost": 0,
-            "max_passes": 1,
-        }.items():
+        for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and not value >= least:  # NaN is not either
                 raise InputError(f"{name} {value} is not possible; give at least {least}")
