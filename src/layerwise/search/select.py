@@ -157,6 +157,26 @@ def rows_apart(left: Sequence[str], right: Sequence[str], dev: Rows, test: Rows)
     return np.array([row for row in test if left[row] not in chose and right[row] not in chose], dtype=int)
 
 
+def parts_apart(
+    parts: Sequence[Part], left: Sequence[str], right: Sequence[str], gold: Numbers
+) -> tuple[list[Part], int]:
+    """Splits without the reporting pairs that share a sentence with a choosing one, and how many these were."""
+    apart, left_out = [], 0
+    for dev, test in parts:
+        clean = rows_apart(left, right, dev, test)
+        left_out += len(test) - len(clean)
+        if len(clean) < FEWEST_PAIRS:
+            raise InputError(
+                f"{len(test) - len(clean)} of {len(test)} reporting pairs share a sentence with one that chooses and "
+                f"are left out; {len(clean)} are too few; give pairs whose sentences do not repeat, or a task that "
+                f"declares dev and test rows"
+            )
+        if np.ptp(gold[clean]) == 0:
+            raise InputError(f"The {len(clean)} reporting pairs all have the same score; give more pairs")
+        apart.append((dev, clean))
+    return apart, left_out
+
+
 def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) -> ScoreTable:
     """The mean of the scores over splits. Beams visit different sets: what one visited is then scored by all splits."""
     if len(tables) == 1:

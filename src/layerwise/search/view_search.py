@@ -22,7 +22,7 @@ from layerwise.errors import InputError
 from layerwise.mixes import Centres, LayerSet, LayerViews, LayerWeights, Less, Scale, fit_centres
 from layerwise.parameters import Parameters
 from layerwise.search.choose import Choice
-from layerwise.search.metrics import FEWEST_PAIRS, Metric, UserMetric, as_metric, check_gold
+from layerwise.search.metrics import Metric, UserMetric, as_metric, check_gold
 from layerwise.search.problems import PairProblem, Progress, Rows, no_progress
 from layerwise.search.select import (
     Part,
@@ -31,8 +31,8 @@ from layerwise.search.select import (
     SplitChoice,
     mean_gain,
     paired_gain,
+    parts_apart,
     random_splits,
-    rows_apart,
 )
 from layerwise.search.sources import GivenSimilarities
 from layerwise.search.verdict import Verdict
@@ -247,20 +247,7 @@ class ViewSearch(Parameters):
         if self.dev is None and self.parts is None:
             return [(np.arange(size), np.arange(0))], 0
         parts = self.parts if self.parts is not None else random_splits(size, self.dev or 0, self.splits, self.seed)
-        apart, left_out = [], 0
-        for dev, test in parts:
-            clean = rows_apart(self._left, self._right, dev, test)
-            left_out += len(test) - len(clean)
-            if len(clean) < FEWEST_PAIRS:
-                raise InputError(
-                    f"{len(test) - len(clean)} of {len(test)} reporting pairs share a sentence with one that chooses "
-                    f"and are left out; {len(clean)} are too few; give pairs whose sentences do not repeat, or a task "
-                    f"that declares dev and test rows"
-                )
-            if np.ptp(self._gold[clean]) == 0:
-                raise InputError(f"The {len(clean)} reporting pairs all have the same score; give more pairs")
-            apart.append((dev, clean))
-        return apart, left_out
+        return parts_apart(parts, self._left, self._right, self._gold)
 
     def _choose(self, number: int, dev: Rows, test: Rows) -> tuple[SplitChoice, NDArray[np.float64]]:
         """One split's choice and the last layer; and their similarities on the split's reporting pairs, (2, pairs)."""
