@@ -558,6 +558,20 @@ def test_a_folder_that_is_taken_away_meanwhile_is_one_line(tmp_path, tiny_bert, 
         embed(tiny_bert, text_file, out, run={"progress": take_away})
 
 
+def test_a_folder_that_is_gone_once_it_is_looked_through_is_one_line(tmp_path, tiny_bert, text_file, monkeypatch):
+    out, glob = tmp_path / "out", Path.glob
+
+    def glob_too_late(folder, pattern, **options):
+        if folder == out and pattern == "part-*" and out.exists():
+            out.rename(tmp_path / "gone")
+            raise FileNotFoundError(out)
+        return glob(folder, pattern, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(LayerwiseError, match=r"\A.*out.*(cannot be|is gone|lock).*\Z"):
+        patch.setattr(Path, "glob", glob_too_late)
+        embed(tiny_bert, text_file, out)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '"text"'])
 def test_a_damaged_manifest_is_refused(tmp_path, tiny_bert, text_file, text):
     embed(tiny_bert, text_file, tmp_path / "out")

@@ -181,8 +181,9 @@ class ShardFolder:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a shard is written."""
-        self._is_begun = self._is_begun or any(_SHARD.fullmatch(path.name) for path in self.folder.glob("part-*"))
+        """Whether a shard is written; none is in a folder that is taken away while it is looked through."""
+        with suppress(FileNotFoundError):
+            self._is_begun = self._is_begun or any(_SHARD.fullmatch(path.name) for path in self.folder.glob("part-*"))
         return self._is_begun
 
     @property
