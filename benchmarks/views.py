@@ -36,7 +36,7 @@ COLUMNS = {  # in which forms a view may be taken, and the text that its mean an
     "mean, B": ((0,), "B"),
     "8, B": ((8,), "B"),
 }
-OF_EACH_ROW = ("as they are", "8, A", "all forms, A", "five forms, A")  # the others are of WHOLE rows alone
+OF_EACH_ROW = ("as they are", "8, A", "all forms, A")  # the others are of WHOLE rows alone
 TRANSFER = ("trec", "mrpc", "sst2_sentences", "cr")
 QUORA, NEIGHBOURS, ALIKE = 4000, 1000, 600
 WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts")
@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--rows", help="of the table, with semicolons; all without it")
     parser.add_argument("--columns", default=";".join(COLUMNS), help="of the table's rows, with semicolons")
+    parser.add_argument("--cells", help="of the table, as ROW/COLUMN with semicolons; all of these rows without it")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.part == "prepare":
@@ -67,6 +68,7 @@ def main() -> None:
     out = options.out or RESULTS / f"views-{name}.json"
     columns, labels = options.columns.split(";"), options.rows and options.rows.split(";")
     bench = Bench(options.folder, model, options.sets.split(","), labels, columns)
+    bench.cells = options.cells and [tuple(cell.split("/")) for cell in options.cells.split(";")]
     if options.part == "tokens":
         known = json.loads(out.read_text(encoding="utf-8"))
         out.write_text(json.dumps(known | {"tokens": bench.tokens}, indent=1) + "\n", encoding="utf-8")
@@ -202,7 +204,7 @@ class Bench:
         from layerwise.search.view_cost import prices_of
 
         facts = json.loads((folder / "views.json").read_text())
-        self.sets, self.labels = {name: facts["sets"][name] for name in sets}, labels
+        self.sets, self.labels, self.cells = {name: facts["sets"][name] for name in sets}, labels, None
         self.dev, self.quora, self.transfer = facts["dev"], facts["quora"], facts["transfer"]
         self.columns = {column: COLUMNS[column] for column in columns}
         self.text, self.following = facts["B"], facts["neighbours"]
@@ -304,6 +306,8 @@ class Bench:
                 continue
             for column, (less, corpus) in self.columns.items():
                 if (label not in WHOLE or passes) and column not in OF_EACH_ROW:
+                    continue
+                if self.cells and (label, column) not in self.cells:
                     continue
                 splits = SPLITS if label in WHOLE else FEWER_SPLITS
                 search = self.search(

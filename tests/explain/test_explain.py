@@ -64,7 +64,8 @@ def views(draw, poolings):
     named = draw(st.lists(forms, min_size=1, max_size=3, unique=True))
     parts, less = tuple(draw(sets([name])) for name, _ in named), tuple(one for _, one in named)
     count = sum(len(part.layers) for part in parts)
-    counts = draw(st.just(()) | st.lists(st.sampled_from([1.0, 2.0, 0.5]), min_size=count, max_size=count).map(tuple))
+    numbers = st.lists(st.sampled_from([1.0, 2.0, 0.5, -0.25]), min_size=count, max_size=count)
+    counts = draw(st.just(()) | numbers.filter(lambda weights: max(weights) > 0).map(tuple))
     mix = LayerViews(parts, draw(st.sampled_from(["none", "unit"])), less, counts)
     if mix.components is None:
         return mix

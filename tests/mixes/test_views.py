@@ -158,6 +158,19 @@ def test_means_that_were_not_fitted_are_asked_for():
     )
 
 
+def test_views_may_count_against_others():
+    mix = parse_mix("views(3*5,-1*9 @ mean; -0.5*1 @ cls; unit)")
+    assert mix.weights == (3.0, -1.0, -0.5)
+    assert str(mix) == "views(3*5,-1*9 @ mean; -0.5*1 @ cls; unit)"
+    assert parse_mix(str(mix)) == mix
+    assert sum(map(abs, mix.shares)) == pytest.approx(1)
+    views = torch.randn(4, 2, 3, 8)  # layers 1, 5, 9
+    picked = torch.nn.functional.normalize(torch.stack([views[:, 0, 1], views[:, 0, 2], views[:, 1, 0]], dim=1), dim=-1)
+    expected = (picked * torch.tensor([3.0, -1.0, -0.5])[:, None]).sum(1) / 4.5
+    assert torch.allclose(mix.combine_poolings(views), expected, atol=1e-6)
+    assert parse_mix("views(1-3*4 @ mean)").weights == (1, 1, 1, 3)  # layers 1 to 4, and not 1 and minus three times 4
+
+
 def test_views_may_count_several_times():
     mix = parse_mix("views(3*26,30 @ mean in echo; 2.5*1 @ last; unit)")
     assert mix.weights == (3.0, 1.0, 2.5)
@@ -168,8 +181,9 @@ def test_views_may_count_several_times():
     picked = torch.nn.functional.normalize(torch.stack([views[:, 0, 1], views[:, 0, 2], views[:, 1, 0]], dim=1), dim=-1)
     expected = (picked * torch.tensor([3.0, 1.0, 2.5])[:, None]).sum(1) / 6.5
     assert torch.allclose(mix.combine_poolings(views), expected, atol=1e-6)
-    with pytest.raises(MixError, match="numbers above 0"):
-        LayerViews((LayerSet.of(1, 2),), weights=(1.0, -1.0))
+    for weights in ((-2.0, -1.0), (1.0, 0.0), (1.0, float("nan")), (1.0, float("inf"))):
+        with pytest.raises(MixError, match="numbers above 0"):
+            LayerViews((LayerSet.of(1, 2),), weights=weights)
     with pytest.raises(MixError, match="one for each view"):
         LayerViews((LayerSet.of(1, 2),), weights=(2.0,)).resolve(4)
     with pytest.raises(MixError, match="count from 0"):

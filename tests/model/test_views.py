@@ -19,6 +19,7 @@ MIXES = [
     "views(1 @ mean; 3 @ last in eol; 2,3 @ mean in twice; unit)",
     "views(1 @ mean; 3 @ last in eol; unit; less 2)",
     "views(1-2 @ mean; less mean)",
+    "views(3*1,-2*2 @ mean; -1*3 @ last in eol; unit)",
     'views(1 @ mean in "a; old {text}" over text; 3 @ last in "Who {text}{answer}the")',
     "views(1 @ mean; 3 @ last in eol; 1,2 @ mean less 2; 3 @ last in eol less mean; unit)",
 ]

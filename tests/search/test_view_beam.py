@@ -70,6 +70,27 @@ def test_a_constant_view_neither_wins_nor_crashes():
     assert np.isfinite(found[1, 2])
 
 
+def test_negative_views_come_second():
+    left, right, gold = views_of(views=3)
+    against = np.array([False] * 3 + [True] * 3)
+    both = PairViews(torch.cat([left, -left], 1), torch.cat([right, -right], 1), against)
+    metric = as_metric("spearman")(gold)
+    found = beam_search_views(both, metric, most=2, width=100)
+    with np.errstate(invalid="ignore"):
+        expected = brute_force(both.left, both.right, gold, 2)
+    assert {views for views in found if len(views) == 1} == {(0,), (1,), (2,)}
+    assert all(views[0] < 3 for views in found)
+    nothing = {(0, 3), (1, 4), (2, 5)}  # a view less itself: its score is that of rounding
+    assert all(found[views] == pytest.approx(expected[views], abs=1e-3) for views in found.keys() - nothing)
+    assert max(found, key=found.get) not in nothing
+    picked = both.pick([1, 4])
+    assert picked.against.tolist() == [False, True]
+    counts = bagged_views(
+        both, lambda rows: as_metric("spearman")(gold[rows]), bags=9, most=1, usable=[True] * 6, seed=0
+    )
+    assert set(counts) <= {0, 1, 2}
+
+
 def test_only_sets_that_fit_are_taken():
     left, right, gold = views_of()
     metric = as_metric("spearman")(gold)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import spearmanr
 
 from layerwise.data import pairs_in_memory
@@ -165,6 +166,52 @@ def test_forms_are_tried_alone_and_together():
     assert planted.fit(less=(0, 0)).best_.mix == planted.fit(less=(0,)).best_.mix
 
 
+class Disturbed(Planted):
+    """The one good view has noise, which another view has too; what is left of it says nothing."""
+
+    def __init__(self):
+        super().__init__()
+        disturbance = np.random.default_rng(5).normal(size=(2 * PAIRS, WIDTH))
+        self.views["mean in echo"] = np.random.default_rng(6).normal(size=(2 * PAIRS, LAYERS, WIDTH))
+        self.views["mean"][:, 2] = disturbance / np.linalg.norm(disturbance, axis=1, keepdims=True)
+        good = self.views["last in eol"][:, 3]
+        self.views["last in eol"][:, 3] = good / np.linalg.norm(good, axis=1, keepdims=True) + self.views["mean"][:, 2]
+
+
+def test_a_view_counts_against_the_noise_of_another():
+    disturbed = Disturbed()
+    search = disturbed.fit(bags=10)
+    weights = dict(zip(parts_of(search.best_.mix), search.best_.mix.weights, strict=True))
+    assert weights["last in eol", 3] > 0 > weights["mean", 2]
+    positive = disturbed.fit(bags=10, against=False)
+    assert min(positive.best_.mix.weights, default=1.0) > 0
+    assert search.best_.test > positive.best_.test + 0.1
+    rows = np.arange(PAIRS)
+    assert search.score(search.best_.mix) == pytest.approx(
+        spearmanr(search.similarities(search.best_.mix, rows), disturbed.gold).statistic, abs=1e-6
+    )
+    centred = disturbed.fit(less=(0,))  # of what is less something, no view counts against others
+    assert min(centred.best_.mix.weights, default=1.0) > 0
+
+
+def test_views_and_their_negatives_make_one_count():
+    planted = Planted()
+    rows = np.arange(60)
+    search = planted.fit(["last in eol", "mean in echo"], less=(None, 2), parts=[(rows, rows + 60)])
+    candidates = search._candidates(rows, ["last in eol", "mean in echo"])
+    views = len(candidates.names) // 3  # as they are, against, less 2
+    assert candidates.views.against.tolist() == [False] * views + [True] * views + [False] * views
+    assert torch.equal(candidates.views.left[:, views : 2 * views], -candidates.views.left[:, :views])
+    assert [len(one.names) for one in candidates.alone_and_together()] == [2 * views, views, 3 * views]
+    counts = {0: 5, views: 2, views + 1: 3, 2: 4, views + 2: 4, 2 * views: 1}
+    net = candidates.net(counts)
+    assert net == {0: 3, 1: -3, 2 * views: 1}
+    mix = candidates.mix(net)
+    assert mix.weights == (3.0, -3.0, 1.0)
+    expected = candidates.views.cosines(list(counts), list(map(float, counts.values()))).numpy()
+    assert search.similarities(mix, rows) == pytest.approx(expected, abs=1e-5)
+
+
 def test_a_mix_of_forms_gives_what_the_search_scored():
     planted = Planted(shift=2.0)
     rows = np.arange(60)
@@ -172,7 +219,7 @@ def test_a_mix_of_forms_gives_what_the_search_scored():
     candidates = search._candidates(rows, ["last in eol", "mean in echo"])
     alone = list(candidates.alone_and_together())
     assert [{view.less for view in one.names} for one in alone] == [{None}, {2}, {None, 2}]
-    names = {view: place for place, view in enumerate(candidates.names)}
+    names = {view: place for place, view in reversed(list(enumerate(candidates.names)))}
     counts = {names["last in eol", 3, None]: 2, names["mean in echo", 1, 2]: 1, names["last in eol", 3, 2]: 3}
     mix = candidates.mix(counts)
     assert str(mix) == "views(2*3 @ last in eol; 3*3 @ last in eol less 2; 1 @ mean in echo less 2; unit)"

@@ -24,7 +24,7 @@ def test_embeddings_equal_encode(server, tiny_layers):
 @pytest.mark.parametrize(
     "mix",
     ["0", "last-2", "1,3 @ cls", "1:0.25,3:0.75", "concat(1,3)", "last @ cls | last @ mean", "2 @ max", "wk(start=1)",
-     "views(1,3 @ mean; 2 @ cls; unit)", 'last in "It means {text} ."'.replace("last", "4 @ last"),
+     "views(1,3 @ mean; -0.5*2 @ cls; unit)", 'last in "It means {text} ."'.replace("last", "4 @ last"),
      'views(1 @ mean; 4 @ last in "It means {text} ."; unit)', '2 @ mean | 3 @ mean in "{text} {text}"'],
 )  # fmt: skip
 def test_every_mix_equals_encode(server, tiny_layers, mix):

@@ -73,8 +73,7 @@ def places_of(mix: LayerMix, width: int, start: int = 0) -> list[Place]:
         return places
     if isinstance(mix, LayerViews):
         views = [(part.pooling, layer) for part in mix.parts for layer in part.layers]
-        weights = mix.weights or (1.0,) * len(views)
-        return [Place(*view, weight / sum(weights), start) for view, weight in zip(views, weights, strict=True)]
+        return [Place(*view, share, start) for view, share in zip(views, mix.shares, strict=True)]
     raise MixError(f"{mix} cannot be explained exactly: {_reason(mix)}; name a set of layers, such as 'last' or '1,6'")
 
 

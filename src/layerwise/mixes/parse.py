@@ -7,6 +7,7 @@
     last @ cls | last @ mean                             mixes side by side, each with a pooling
     views(5,9 @ mean; 12 @ cls; unit)                    the mean of views by several poolings, each of length 1
     views(5 @ mean; 5,9 @ mean less 8; unit)             ... some of them without their mean and first 8 components
+    views(3*9,-1*5 @ mean; unit)                         ... layer 9 three times, layer 5 once against it
     attention(cls, mean) | attention(cls, mean, last=cls) | attention(mask in means, mean in means)
                                                          attention over all layers, which names its poolings
     wk | wk(start=4,window=2)                            SBERT-WK, which takes no pooling
@@ -34,7 +35,7 @@ _ATTENTION = re.compile(r"attention(?:\((.*)\))?")
 _ATTENDED = re.compile(r"[a-z][\w-]*(?:\s+in\s.+)?$", re.DOTALL)
 _ATTENTION_OPTION = re.compile(r"(last|scores)\s*=\s*(\w.*)", re.DOTALL)
 _VIEWS = re.compile(r"views\((.*)\)", re.DOTALL)
-_TIMES = re.compile(r"(\d+(?:\.\d+)?)\s*\*\s*(\d+)")
+_TIMES = re.compile(r"(?<!\d)([-+]?\d+(?:\.\d+)?)\s*\*\s*(\d+)")
 _LESS = re.compile(r"less\s+(mean|\d+)")
 _PART_LESS = re.compile(r"\s+less\s+(mean|\d+)$")
 _WK = re.compile(r"wk(?:\((.*)\))?")
@@ -113,7 +114,7 @@ def _views(inside: str, text: str, pooling: str) -> LayerViews:
 
 
 def _weighted_set(part: str, text: str, pooling: str) -> tuple[LayerSet, list[float]]:
-    """A set of layers and how often each counts: `3*26,30 @ mean` is layer 26 three times and layer 30 once."""
+    """A set of layers and how often each counts: of `3*26,-1*28,30 @ mean` layer 26 three times, 28 against them."""
     layers, at, named = part.partition("@")
     counts = {int(layer): float(weight) for weight, layer in _TIMES.findall(layers)}
     mix = _single(_TIMES.sub(r"\2", layers) + at + named, pooling)

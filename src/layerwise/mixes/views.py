@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -67,7 +68,8 @@ class LayerViews(Mix):
         parts: The sets of layers, each with another token pooling, or with the same and something else taken away.
         scale: "unit" for views of length 1: layers of a decoder have very unlike lengths, and so count alike.
         less: Take every view's mean away, and so many of its first components; None for neither. Or one for each part.
-        weights: How often each view counts, in the order of the parts' layers; every one once without them.
+        weights: How often each view counts, in the order of the parts' layers; every one once without them. One below
+            0 counts against the others: what it shares with them is taken away.
         centres: These means and components, fitted on some text, 0 where less or nothing is taken away. Two mixes are
             equal by what they say.
 
@@ -75,6 +77,8 @@ class LayerViews(Mix):
     LayerViews('views(5,9 @ mean; 12 @ cls; unit)')
     >>> LayerViews((LayerSet.of(9), LayerSet.of(5, 9)), "unit", less=(None, 8))
     LayerViews('views(9 @ mean; 5,9 @ mean less 8; unit)')
+    >>> LayerViews((LayerSet.of(5, 9),), "unit", weights=(-1.0, 3.0))
+    LayerViews('views(-1*5,3*9 @ mean; unit)')
     """
 
     parts: tuple[LayerSet, ...]
@@ -99,8 +103,9 @@ class LayerViews(Mix):
             raise MixError(f"A mean of views has a token pooling twice: {self}; write its layers as one set")
         if any(less is not None and less < 0 for less in self.less_of_parts):
             raise MixError(f"Views cannot be less {self.less}; take away the mean (0) or a number of components")
-        if self.weights and not all(0 < weight < float("inf") for weight in self.weights):
-            raise MixError(f"The weights of views are numbers above 0, not {', '.join(map(str, self.weights))}")
+        if self.weights and not (all(map(isfinite, self.weights)) and all(self.weights) and max(self.weights) > 0):
+            given = ", ".join(map(str, self.weights))
+            raise MixError(f"The weights of views are numbers above 0, or below where others are above, not {given}")
         if set(self.weights) == {1.0}:
             object.__setattr__(self, "weights", ())
         object.__setattr__(self, "pooling", self.parts[0].pooling)
@@ -132,6 +137,13 @@ class LayerViews(Mix):
     def components(self) -> Less:
         """How many components are taken away of a view at most; None where nothing is."""
         return max((less for less in self.less_of_parts if less is not None), default=None)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """What each view counts, in the order of the parts' layers; their sizes add up to 1."""
+        weights = self.weights or (1.0,) * sum(len(part.layers) for part in self.parts)
+        total = sum(map(abs, weights))
+        return tuple(weight / total for weight in weights)
 
     @property
     def fitted(self) -> Centres | None:
@@ -215,10 +227,7 @@ class LayerViews(Mix):
         views = torch.cat(parts, dim=-2)
         views = views if self.fitted is None else self.fitted.taken_from(views)
         views = F.normalize(views, dim=-1, eps=_TINY) if self.scale == "unit" else views
-        if not self.weights:
-            return views.mean(-2)
-        total = sum(self.weights)
-        return weighted_sum(views, [weight / total for weight in self.weights])
+        return weighted_sum(views, self.shares) if self.weights else views.mean(-2)
 
 
 def _in_words(less: int) -> str:

@@ -25,10 +25,15 @@ _PATIENCE = 2  # sizes without a better set, after which larger ones are not tri
 
 @dataclass(frozen=True, eq=False)
 class PairViews:
-    """The views of pairs, left and right: (pairs, views, width)."""
+    """The views of pairs, left and right: (pairs, views, width).
+
+    `against` says which of them (views,) are the negative of others. A set does not begin with one of these, for a view
+    and its negative say the same alone. None: none is.
+    """
 
     left: Tensor
     right: Tensor
+    against: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if self.left.shape != self.right.shape or self.left.ndim != 3:
@@ -52,9 +57,14 @@ class PairViews:
             .movedim(2, 1)
         )
 
-    def pick(self, views: Sequence[int] | NDArray[np.intp]) -> "PairViews":
-        """Some of the views."""
-        return PairViews(self.left[:, list(views)], self.right[:, list(views)])
+    def pick(self, views: Sequence[int] | NDArray[np.intp] | slice) -> "PairViews":
+        """Some of the views; a slice of them is no copy."""
+        some = views if isinstance(views, slice) else list(views)
+        return PairViews(self.left[:, some], self.right[:, some], None if self.against is None else self.against[some])
+
+    def taken_first(self, scores: Tensor) -> Tensor:
+        """The scores (..., views) of single views, -inf for those that no set begins with."""
+        return scores if self.against is None else scores.masked_fill(torch.from_numpy(self.against), -torch.inf)
 
     def cosines(self, views: Sequence[int], weights: Sequence[float] | None = None) -> Tensor:
         """Of the sums of some views, each so many times: (pairs,)"""
@@ -98,6 +108,8 @@ def beam_search_views(
     for _ in range(min(most, own.shape[-1])):
         sums = _grown(beam, pairs)
         scores = _scores(sums, metric)
+        if beam.views == [()]:
+            scores = pairs.taken_first(scores)
         for row, views in enumerate(beam.views):
             scores[row, list(views)] = -torch.inf
             if fits is not None:
@@ -141,7 +153,7 @@ def bagged_views(
     for _ in range(min(most, len(places))):
         growing = [search for search in searches if search.patience]
         if growing:
-            _grow_resamples(growing, added, progress)
+            _grow_resamples(growing, usable_views, added, progress)
     counts: dict[int, int] = {}
     for search in searches:
         for view in search.best:
@@ -191,13 +203,15 @@ class _Resample:
             self.patience -= 1
 
 
-def _grow_resamples(searches: Sequence[_Resample], added: Callable[[int], Tensor], progress: Progress) -> None:
+def _grow_resamples(
+    searches: Sequence[_Resample], views: PairViews, added: Callable[[int], Tensor], progress: Progress
+) -> None:
     """One view more for each."""
     for search in searches:
         search.grow(added)
     scores = torch.stack([search.scores() for search in searches])
     for search, own in zip(searches, torch.nan_to_num(scores, nan=-torch.inf).cpu(), strict=True):
-        search.take(own)
+        search.take(own if search.views else views.taken_first(own))
         progress(len(own))
 
 

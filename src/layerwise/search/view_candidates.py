@@ -35,7 +35,8 @@ class View(NamedTuple):
 class Candidates:
     """Views that a full search may take, those that are less the same thing together, and what they say of the pairs.
 
-    `centres` are what may be taken away of each, in the order of the views.
+    `centres` are what may be taken away of each, in the order of the views. A view whose negative may be taken too is
+    among the names twice, and the second one counts against the others.
     """
 
     names: Sequence[View]
@@ -57,25 +58,43 @@ class Candidates:
         scale: Scale,
         gold: Gold,
         metric: BatchMetric,
+        against: bool = False,
     ) -> "Candidates":
-        """Every layer (of a pooling) less each of some things, by the vectors (texts, layers, width) of the pairs."""
-        forms = []
+        """Every layer (of a pooling) less each of some things, by the vectors (texts, layers, width) of the pairs.
+
+        With `against`, layers of which nothing is taken away may count against others.
+        """
+        forms, names, negative = list[Tensor](), list[View](), list[bool]()
         for one in less:
             form = vectors if one is None or centres is None else centres.first(one).taken_from(vectors)
-            forms.append(torch.nn.functional.normalize(form, dim=-1) if scale == "unit" else form)
+            unit = torch.nn.functional.normalize(form, dim=-1) if scale == "unit" else form
+            signs = (1, -1) if against and one is None else (1,)
+            for sign in signs:
+                forms.append(unit if sign > 0 else -unit)
+                names += [View(*name, one) for name in layers]
+                negative += [sign < 0] * len(layers)
         every, (left, right) = torch.cat(forms, dim=1) if len(forms) > 1 else forms[0], pairs
-        names = [View(*name, one) for one in less for name in layers]
-        return cls(names, PairViews(every[left], every[right]), gold, metric, centres, scale)
+        views = PairViews(every[left], every[right], np.array(negative) if any(negative) else None)
+        return cls(names, views, gold, metric, centres, scale)
 
     def alone_and_together(self) -> Iterator["Candidates"]:
         """Views that are less the same thing by themselves, for each thing, and all of them."""
-        forms = len({view.less for view in self.names})
-        size = len(self.names) // forms
-        for start in range(0, len(self.names), size) if forms > 1 else ():
-            form = slice(start, start + size)
-            sides = PairViews(self.views.left[:, form], self.views.right[:, form])
-            yield replace(self, names=self.names[form], views=sides)
+        less = [view.less for view in self.names]
+        for one in dict.fromkeys(less) if len(set(less)) > 1 else ():
+            form = slice(less.index(one), less.index(one) + less.count(one))
+            yield replace(self, names=self.names[form], views=self.views.pick(form))
         yield self
+
+    def net(self, counts: Mapping[int, int]) -> dict[int, int]:
+        """How often each view counts, less how often its negative does; by the place of the view itself, sorted."""
+        places: dict[View, int] = {}
+        for place, view in enumerate(self.names):
+            places.setdefault(view, place)
+        net: dict[int, int] = {}
+        for place, count in counts.items():
+            own = places[self.names[place]]
+            net[own] = net.get(own, 0) + (count if own == place else -count)
+        return {place: count for place, count in sorted(net.items()) if count}
 
     def mix(self, counts: Mapping[int, int]) -> LayerViews:
         """The mean of some of them, each counted so often. Sorted, so that those of a pooling are together."""

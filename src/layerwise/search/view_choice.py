@@ -42,8 +42,8 @@ class SetSearch:
         best = self._best_set(candidates, limits)
         if best is None:
             return None
-        counts = self._bagged(candidates, limits.within(best)) if self.bags else {}
-        counts = counts or dict.fromkeys(best, 1)
+        bagged = candidates.net(self._bagged(candidates, limits.within(best))) if self.bags else {}
+        counts = bagged if max(bagged.values(), default=0) > 0 else candidates.net(dict.fromkeys(best, 1))
         cosines = candidates.views.cosines(list(counts), list(map(float, counts.values())))
         return float(candidates.metric(cosines[None].contiguous())[0]), candidates.mix(counts)
 

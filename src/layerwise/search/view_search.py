@@ -74,6 +74,8 @@ class ViewSearch(Parameters):
         less: How many components to take away of each view beside its mean: 0 for the mean alone, None for neither.
             With several, they are tried alone and together, where a set may have each view in each of these forms, and
             the choosing pairs decide.
+        against: Whether views of which nothing is taken away may count against others, which takes away what these
+            share: it needs no text to fit a mean on.
         most: Views in a set, before resamples choose.
         width: Sets of each size that the beam keeps; 1 is greedy.
         bags: How many resamples of the choosing pairs choose again among the passes of the best set; every view then
@@ -104,6 +106,7 @@ class ViewSearch(Parameters):
         metric: str | Metric | UserMetric | None = None,
         scale: Scale = "unit",
         less: Sequence[Less] = (None,),
+        against: bool = True,
         most: int = 8,
         width: int = 8,
         bags: int = 30,
@@ -123,6 +126,7 @@ class ViewSearch(Parameters):
         self.metric = metric
         self.scale = scale
         self.less = less
+        self.against = against
         self.most = most
         self.width = width
         self.bags = bags
@@ -303,6 +307,7 @@ class ViewSearch(Parameters):
             scale=self.scale,
             gold=gold,
             metric=self._metric(gold, self.device),
+            against=self.against,
         )
 
     def _check_options(self) -> None:

@@ -126,7 +126,8 @@ def search_view_text(
     Args:
         model: The model; the last layer by its own pooling is what views are compared with.
         texts: Sentences of the user's; for neighbours in the order of the text.
-        search: What to search; its metric, dev and splits are not used, for nothing is graded.
+        search: What to search; its metric, dev and splits are not used, for nothing is graded, and no view counts
+            against others, for it is not known what that is worth here.
         watch: Shows a progress bar of the sets.
         criteria: Of `ALIKE`, by which text is alike.
         show_progress_bar: Show one of the sentences.
@@ -141,7 +142,7 @@ def search_view_text(
         for criterion in criteria:
             pairs = alike_and_unlike(criterion, _some(texts, criterion), seed=search.seed)
             options = search.get_params() | {"metric": "separation", "dev": None, "parts": None, "splits": 1}
-            one = ViewSearch(**options | {"progress": progress})
+            one = ViewSearch(**options | {"against": False, "progress": progress})
             searches[criterion] = one.fit(encode, *pairs, prices=prices, own=own)
     last_mix = next(iter(searches.values())).last_.mix
     proposals = tuple(
