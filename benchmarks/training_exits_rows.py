@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from measure import machine
+from own_views import COLUMNS, OWN_LESS, OWN_VIEWS, SMOL, TEXTS, first_lines, make_own_views
 from training_less import less_components
 
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -49,10 +50,6 @@ def student(blocks: str, teacher: str = MINILM, *sets: str) -> Row:
 
 
 PLACES = tuple((layer, width) for layer in (3, 6, 9, 12) for width in (0, 192, 96))
-SMOL = "SmolLM2-135M-Instruct"
-OWN_VIEWS, OWN_LESS = f"{SMOL}-views", f"{SMOL}-views-less"  # its best sets of views by dev, made where missing
-OWN_COLUMNS = {OWN_VIEWS: ("mean, A", 0), OWN_LESS: ("8, B", 8)}  # of the table of views, and components taken away
-OWN_MIX, OWN_TEXTS = "views-dev-SmolLM2-135M-Instruct.json", 3000  # the mix, and sentences whose mean is taken away
 TRAINED = "mask-trained"  # the model of the row `mask` of training_views.py, put into --models by this name
 
 
@@ -165,31 +162,6 @@ def model_path(name: str, models: Path | None) -> str:
     sys.exit(f"{name} is in none of --models, LAYERWISE_SHARED/models and LAYERWISE_MODELS")
 
 
-def make_own_views(name: str, options: argparse.Namespace) -> None:
-    """Save SmolLM2 with a set of views that STS-B dev chose, less what of them is of some of the training text."""
-    import torch
-
-    from layerwise import LayerModel
-    from layerwise.mixes import Centres, fit_centres, parse_mix
-    from layerwise.postprocess import FittedOn
-
-    folder, (column, less) = options.models / name, OWN_COLUMNS[name]
-    if folder.is_dir():
-        return
-    model = LayerModel.load(model_path(SMOL, options.models))
-    chosen = json.loads((Path(__file__).parent / "results" / OWN_MIX).read_text(encoding="utf-8"))
-    mix = parse_mix(chosen["dev"][column]["stsb"]["mix"]).resolve(model.encoder.depth)
-    with (options.folder / "wiki.txt").open(encoding="utf-8") as lines:
-        texts = [line.strip() for line, _ in zip(lines, range(OWN_TEXTS), strict=False)]
-    fitted = []
-    for pooling, layers in mix.needs.items():
-        views = model.encoder.encode_layers(texts, pooling=pooling, layers=list(layers))
-        fitted.append(fit_centres(torch.from_numpy(views).float(), less))
-    means, directions = (torch.cat([getattr(one, name) for one in fitted]) for name in ("means", "directions"))
-    mix = mix.with_centres(Centres(means, directions))
-    model.replaced(mix=mix, fitted_on=(FittedOn.of(texts, source="wiki1m"),)).save(folder)
-
-
 def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """Train one row with one seed; scores × 100."""
     import torch
@@ -198,8 +170,8 @@ def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
 
     row, folder = ROWS[name], options.folder
     for teacher in row.teachers:
-        if teacher in OWN_COLUMNS:
-            make_own_views(teacher, options)
+        if teacher in COLUMNS:
+            make_own_views(teacher, options.models, folder / "wiki.txt")
     files = json.dumps([str(folder / "wiki.txt")])
     sets = [
         f"data.files={files}",
@@ -224,8 +196,7 @@ def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
     if not options.dev_only:
         result["test"] = scores(trained.model, folder)
         if row.encoder == SMOL:
-            with (folder / "wiki.txt").open(encoding="utf-8") as lines:
-                texts = [line.strip() for line, _ in zip(lines, range(OWN_TEXTS), strict=False)]
+            texts = first_lines(folder / "wiki.txt", TEXTS)
             less, facts = less_components(trained.model, texts, folder / "dev.toml", source="wiki1m")
             result["less"] = facts | {"test": scores(less, folder)}
         for layer, width in row.exits:

@@ -11,7 +11,11 @@ from training_views_rows import ROWS as PROMPT_ROWS
 from training_views_rows import SWEEPS
 
 _LABELS = {"no": "Wikipedia", "triples": "NLI triples", "pairs": "pairs", "teacher": "a teacher's vectors"}
-_PROMPT_RECIPES = {"repetition": "small-prompt-simcse", "distil-minilm": "small-prompt-distil"}
+_PROMPT_RECIPES = {
+    "repetition": "small-prompt-simcse",
+    "distil-minilm": "small-prompt-distil",
+    "decoder": "small-prompt-views",
+}
 
 PRINTED = "training-views-h200.txt"
 UNTRAINED = {
@@ -93,9 +97,11 @@ def prompts_table() -> str:
     note = (
         "wiki-mlm-12x384, Spearman × 100, all pairs of the test parts; checkpoints picked on the dev split of STS-B; "
         "the sets before the steps are outside STS and chose nothing. Wikipedia: 200,000 sentences in batches of 128, "
-        "with a teacher 1,000,000 in batches of 512 (with four 500,000); with clauses so many sentences and clauses "
-        "(SimCSE 400,000); none of them in the test sets; NLI: 55,356 "
+        "with a teacher 1,000,000 in batches of 512 (with four 500,000, with SmolLM2 250,000); with clauses so many "
+        "sentences and clauses (SimCSE 400,000); none of them in the test sets; NLI: 55,356 "
         "triples, some of whose sentences are in the test sets too (in STS-12 369, STS-15 384, STS-B 256, SICK-R 522). "
+        "SmolLM2's views were chosen on those pairs of STS-B dev that share no sentence with the test sets; as its "
+        "makers left it, it is a chat model, and no embedding of it was trained. "
         f"At most {seconds:.0f} s on an H200 beside up to twelve other processes (`benchmarks/training_views.py`; rows "
         "of its list that are neither here nor below were not run)."
     )

@@ -27,13 +27,14 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import compress, islice
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
 from measure import machine, write_runs
+from own_views import COLUMNS, first_lines, make_own_views
 from training_less import less_components
 from training_views_rows import (
     CLAUSES,
@@ -55,7 +56,7 @@ SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 OUTSIDE = ("twitter-url", "semrel-eng", "biosses")
 STUDENT = "wiki-mlm-12x384"
 CAPTIONS = 60_000  # pairs of captions of one picture
-FITTED = 20_000  # sentences that first components are of
+FITTED = 200  # sentences that first components are of
 
 
 class TimeLimitError(Exception):
@@ -199,7 +200,8 @@ def derived(folder: Path, name: str) -> None:
             random.Random(0).shuffle(texts)
         else:
             texts = list(dict.fromkeys(sentences(TRIPLES, PAIRS)))
-            texts += random.Random(0).sample(list(lines(CLAUSES)), len(texts))
+            others = list(lines(CLAUSES))
+            texts += random.Random(0).sample(others, min(len(texts), len(others)))
             random.Random(0).shuffle(texts)
         tested = FittedOn.of(list(sentences(*(f"{name}.jsonl" for name in (*SETS, *OUTSIDE)))), source="tests")
         texts = list(compress(texts, ~tested.seen(texts)))
@@ -315,9 +317,7 @@ class Bench:
 
     def _less(self, model: Any) -> tuple[Any, dict[str, Any]]:
         """The model without its first components of Wikipedia, as many as dev chose, and the scores of dev."""
-        with (self.folder / WIKIPEDIA).open(encoding="utf-8") as lines:
-            texts = [line.strip() for line in islice(lines, FITTED)]
-        return less_components(model, texts, self.folder / DEV, source=WIKIPEDIA)
+        return less_components(model, first_lines(self.folder / WIKIPEDIA, FITTED), self.folder / DEV, source=WIKIPEDIA)
 
     def _trained(self, name: str, seed: int) -> dict[str, Any]:
         row, folder = ROWS[name], self.kept / f"{name}-{seed}"
@@ -395,6 +395,8 @@ class Bench:
             return self.less_of(name.removesuffix(LESS), seed)
         if name in ROWS:
             return self.model_of(name, seed)
+        if name in COLUMNS:
+            make_own_views(name, self.options.models, self.folder / WIKIPEDIA)
         folder = self.options.models / name
         if name == MINILM and not folder.is_dir():
             return "default"

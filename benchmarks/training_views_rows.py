@@ -7,6 +7,8 @@ row may begin from the weights that another row reached, and may learn from a mo
 
 from dataclasses import dataclass
 
+from own_views import OWN_VIEWS
+
 WIKIPEDIA, TRIPLES, PAIRS = "wikipedia.txt", "nli.jsonl", "pairs.jsonl"
 CLAUSES, SHUFFLED = "clauses.txt", "shuffled.txt"  # Wikipedia's sentences, each with its clauses; in random order
 MIXED = "mixed.txt"  # sentences of triples and pairs, and as many of Wikipedia
@@ -240,6 +242,25 @@ ENSEMBLES = {
         sets=(*_ROTATED, "data.limit=400000"),
     ),
 }  # fmt: skip
+_OWN = ("train.steps=3000", "train.epochs=20", "train.betas=[0.9, 0.98]", "dev.every=500", "data.limit=250000")
+UNTRAINED = {  # taught by a decoder that nobody trained for sentences: STS-B dev chose its views
+    "decoder": Row(
+        "mask, taught by untrained views of SmolLM2-135M-Instruct, on sentences and clauses in random order, rotated",
+        "small-prompt-distil", (*_OWN, *_ROTATED), SHUFFLED, teachers=(OWN_VIEWS,),
+    ),
+    "nli-decoder": Row(
+        "mask, NLI triples, begun from the student of SmolLM2", "small-sup", (*_MASKED, "train.learning_rate=1e-4"),
+        TRIPLES, start="decoder", labels="triples",
+    ),
+    "pairs-decoder": Row(
+        "mask, pairs of NLI, Quora and captions, begun from the student of SmolLM2", "small-sup-eq6",
+        (*_MASKED, "train.steps=1000", "train.learning_rate=1e-4"), PAIRS, start="decoder", labels="pairs",
+    ),
+    "pairs-nli-decoder": Row(
+        "mask, those pairs, then NLI triples, begun from the student of SmolLM2", "small-sup",
+        (*_MASKED, "train.learning_rate=1e-4"), TRIPLES, start="pairs-decoder", labels="triples",
+    ),
+}  # fmt: skip
 TEMPERATURES, WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2), (48, 96, 192, 384)
 _BASES = {"simcse": ("[CLS], SimCSE", "info-nce"), "sscl-simcse": ("[CLS], SSCL on SimCSE", "sscl")}
 SWEEPS = {  # figures of SSCL's paper: temperature, and the width of a head that is kept
@@ -265,6 +286,7 @@ GROUPS = {
     "taught": TAUGHT,
     "combined": COMBINED,
     "ensembles": ENSEMBLES,
+    "untrained": UNTRAINED,
     "sweeps": SWEEPS,
 }
 ROWS: dict[str, Row] = {name: row for rows in GROUPS.values() for name, row in rows.items()}
