@@ -72,23 +72,35 @@ def test_a_constant_view_neither_wins_nor_crashes():
 
 def test_negative_views_come_second():
     left, right, gold = views_of(views=3)
-    against = np.array([False] * 3 + [True] * 3)
-    both = PairViews(torch.cat([left, -left], 1), torch.cat([right, -right], 1), against)
+    both = PairViews(left, right, np.array([0, 1, 2, ~0, ~1, ~2]))
+    assert len(both) == 6
     metric = as_metric("spearman")(gold)
     found = beam_search_views(both, metric, most=2, width=100)
     with np.errstate(invalid="ignore"):
-        expected = brute_force(both.left, both.right, gold, 2)
+        expected = brute_force(torch.cat([left, -left], 1), torch.cat([right, -right], 1), gold, 2)
     assert {views for views in found if len(views) == 1} == {(0,), (1,), (2,)}
     assert all(views[0] < 3 for views in found)
     nothing = {(0, 3), (1, 4), (2, 5)}  # a view less itself: its score is that of rounding
     assert all(found[views] == pytest.approx(expected[views], abs=1e-3) for views in found.keys() - nothing)
     assert max(found, key=found.get) not in nothing
-    picked = both.pick([1, 4])
-    assert picked.against.tolist() == [False, True]
-    counts = bagged_views(
-        both, lambda rows: as_metric("spearman")(gold[rows]), bags=9, most=1, usable=[True] * 6, seed=0
-    )
+    of_rows = {"bags": 9, "most": 1, "usable": [True] * 6, "seed": 0}
+    counts = bagged_views(both, lambda rows: as_metric("spearman")(gold[rows]), **of_rows)
     assert set(counts) <= {0, 1, 2}
+
+
+def test_some_of_views_and_negatives_are_picked():
+    left, right, _ = views_of(views=3)
+    both = PairViews(left, right, np.array([0, 1, 2, ~0, ~1, ~2]))
+    copies = PairViews(torch.cat([left, -left], 1), torch.cat([right, -right], 1))
+    picks = [4, 1, 5, 0], slice(2, 5), np.array([3])
+    for views in (both, *map(both.pick, picks)):
+        assert views.left.shape[1] <= 3
+    for one, other in ((both, copies), *((both.pick(some), copies.pick(some)) for some in picks)):
+        sets = [(0,), (0, len(one) - 1)]
+        torch.testing.assert_close(one.own, other.own)
+        torch.testing.assert_close(one.added(sets), other.added(sets))
+        torch.testing.assert_close(one.cosines([0], [2.0]), other.cosines([0], [2.0]))
+        torch.testing.assert_close(one.cosines(sets[1], [1.0, 3.0]), other.cosines(sets[1], [1.0, 3.0]))
 
 
 def test_only_sets_that_fit_are_taken():

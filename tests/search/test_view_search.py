@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import spearmanr
 
 from layerwise.data import pairs_in_memory
@@ -200,8 +199,7 @@ def test_views_and_their_negatives_make_one_count():
     search = planted.fit(["last in eol", "mean in echo"], less=(None, 2), parts=[(rows, rows + 60)])
     candidates = search._candidates(rows, ["last in eol", "mean in echo"])
     views = len(candidates.names) // 3  # as they are, against, less 2
-    assert candidates.views.against.tolist() == [False] * views + [True] * views + [False] * views
-    assert torch.equal(candidates.views.left[:, views : 2 * views], -candidates.views.left[:, :views])
+    assert candidates.views.columns.tolist() == [*range(views), *(~n for n in range(views)), *range(views, 2 * views)]
     assert [len(one.names) for one in candidates.alone_and_together()] == [2 * views, views, 3 * views]
     counts = {0: 5, views: 2, views + 1: 3, 2: 4, views + 2: 4, 2 * views: 1}
     net = candidates.net(counts)

@@ -25,53 +25,74 @@ _PATIENCE = 2  # sizes without a better set, after which larger ones are not tri
 
 @dataclass(frozen=True, eq=False)
 class PairViews:
-    """The views of pairs, left and right: (pairs, views, width).
+    """The views of pairs, left and right: (pairs, columns, width).
 
-    `against` says which of them (views,) are the negative of others. A set does not begin with one of these, for a view
-    and its negative say the same alone. None: none is.
+    `columns` says which column each view is: n for column n, ~n for its negative; None where every column is a view. A
+    set does not begin with a negative, for a view and its negative say the same alone.
     """
 
     left: Tensor
     right: Tensor
-    against: NDArray[np.bool_] | None = None
+    columns: NDArray[np.intp] | None = None
 
     def __post_init__(self) -> None:
         if self.left.shape != self.right.shape or self.left.ndim != 3:
             raise InputError(f"The two sides' views differ: {tuple(self.left.shape)} and {tuple(self.right.shape)}")
 
+    def __len__(self) -> int:
+        return self.left.shape[1] if self.columns is None else len(self.columns)
+
     @cached_property
     def own(self) -> Tensor:
         """Of each view alone: left with right, left with left, right with right. (3, pairs, views)"""
         sides = ((self.left, self.right), (self.left, self.left), (self.right, self.right))
-        return torch.stack([(one * other).sum(-1) for one, other in sides])
+        products = torch.stack([(one * other).sum(-1) for one, other in sides])
+        return products if self.columns is None else products[..., self._places]
 
     def added(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
         """What each view adds to these products of a set's sums, beside its own. (sets, 3, pairs, views)"""
-        left, right = (
-            torch.stack([side[:, list(views)].sum(1) for views in sets], 1) for side in (self.left, self.right)
-        )
-        crossed = left @ self.right.mT + right @ self.left.mT  # (pairs, sets, views)
-        return (
-            torch.stack([crossed, 2 * (left @ self.left.mT), 2 * (right @ self.right.mT)], 1)
-            .movedim(2, 0)
-            .movedim(2, 1)
-        )
+        left, right = (torch.stack([self._sum(side, views) for views in sets], 1) for side in (self.left, self.right))
+        crossed = left @ self.right.mT + right @ self.left.mT  # (pairs, sets, columns)
+        products = torch.stack([crossed, 2 * (left @ self.left.mT), 2 * (right @ self.right.mT)], 1)
+        if self.columns is not None:
+            products = products[..., self._places] * self._signs
+        return products.movedim(2, 0).movedim(2, 1)
 
     def pick(self, views: Sequence[int] | NDArray[np.intp] | slice) -> "PairViews":
-        """Some of the views; a slice of them is no copy."""
+        """Some of the views; of a slice of columns there is no copy."""
         some = views if isinstance(views, slice) else list(views)
-        return PairViews(self.left[:, some], self.right[:, some], None if self.against is None else self.against[some])
-
-    def taken_first(self, scores: Tensor) -> Tensor:
-        """The scores (..., views) of single views, -inf for those that no set begins with."""
-        return scores if self.against is None else scores.masked_fill(torch.from_numpy(self.against), -torch.inf)
+        if self.columns is None:
+            return PairViews(self.left[:, some], self.right[:, some])
+        columns = self.columns[some]
+        used, places = np.unique(np.where(columns < 0, ~columns, columns), return_inverse=True)
+        return PairViews(self.left[:, used], self.right[:, used], np.where(columns < 0, ~places, places))
 
     def cosines(self, views: Sequence[int], weights: Sequence[float] | None = None) -> Tensor:
         """Of the sums of some views, each so many times: (pairs,)"""
         counts = torch.tensor(weights or [1.0] * len(views), dtype=torch.float64, device=self.left.device)
-        sides = (torch.einsum("pvw,v->pw", side[:, list(views)].double(), counts) for side in (self.left, self.right))
-        left, right = sides
+        left, right = (self._sum(side, views, counts) for side in (self.left, self.right))
         return _cosine([(left * right).sum(1), left.square().sum(1), right.square().sum(1)])
+
+    def taken_first(self, scores: Tensor) -> Tensor:
+        """The scores (..., views) of single views, -inf for those that no set begins with."""
+        return scores if self.columns is None else scores.masked_fill(self._signs.cpu() < 0, -torch.inf)
+
+    def _sum(self, side: Tensor, views: Sequence[int], counts: Tensor | None = None) -> Tensor:
+        """Some views of a side added up, each so many times: (pairs, width)"""
+        places = list(views) if self.columns is None else self._places[list(views)]
+        picked = side[:, places] if counts is None else side[:, places].to(counts.dtype) * counts[:, None]
+        return (picked if self.columns is None else picked * self._signs[list(views), None]).sum(1)
+
+    @cached_property
+    def _places(self) -> Tensor:
+        """The column of each view, or of what it is the negative of: (views,)"""
+        columns = torch.as_tensor(self.columns, device=self.left.device)
+        return torch.where(columns < 0, ~columns, columns)
+
+    @cached_property
+    def _signs(self) -> Tensor:
+        """1, or -1 for a negative: (views,)"""
+        return torch.where(torch.as_tensor(self.columns, device=self.left.device) < 0, -1.0, 1.0).to(self.left.dtype)
 
 
 @dataclass(frozen=True)
@@ -147,7 +168,7 @@ def bagged_views(
     random, places = np.random.default_rng(seed), np.flatnonzero(usable)
     drawn = [random.integers(len(views.left), size=len(views.left)) for _ in range(bags)]
     prepared = [(rows, prepare(rows)) for rows in drawn]
-    usable_views = views if len(places) == views.left.shape[1] else views.pick(places)
+    usable_views = views if len(places) == len(views) else views.pick(places)
     own, added = usable_views.own, cache(lambda view: usable_views.added([(view,)])[0])
     searches = [_Resample(torch.from_numpy(rows).to(own.device), metric, own) for rows, metric in prepared if metric]
     for _ in range(min(most, len(places))):

@@ -64,17 +64,17 @@ class Candidates:
 
         With `against`, layers of which nothing is taken away may count against others.
         """
-        forms, names, negative = list[Tensor](), list[View](), list[bool]()
-        for one in less:
+        forms, names, columns = list[Tensor](), list[View](), list[NDArray[np.intp]]()
+        for number, one in enumerate(less):
             form = vectors if one is None or centres is None else centres.first(one).taken_from(vectors)
-            unit = torch.nn.functional.normalize(form, dim=-1) if scale == "unit" else form
-            signs = (1, -1) if against and one is None else (1,)
-            for sign in signs:
-                forms.append(unit if sign > 0 else -unit)
-                names += [View(*name, one) for name in layers]
-                negative += [sign < 0] * len(layers)
+            forms.append(torch.nn.functional.normalize(form, dim=-1) if scale == "unit" else form)
+            own = np.arange(len(layers)) + number * len(layers)
+            both = [own, ~own] if against and one is None else [own]
+            columns += both
+            names += [View(*name, one) for _ in both for name in layers]
         every, (left, right) = torch.cat(forms, dim=1) if len(forms) > 1 else forms[0], pairs
-        views = PairViews(every[left], every[right], np.array(negative) if any(negative) else None)
+        has_negatives = len(columns) > len(forms)
+        views = PairViews(every[left], every[right], np.concatenate(columns) if has_negatives else None)
         return cls(names, views, gold, metric, centres, scale)
 
     def alone_and_together(self) -> Iterator["Candidates"]:
