@@ -59,6 +59,17 @@ def survive_fork() -> None:
 
 
 @contextmanager
+def small_products() -> Iterator[None]:
+    """Matrix products inside are without oneDNN, which on ARM takes longer to begin than a small one takes."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before
+
+
+@contextmanager
 def within_cores(count: int) -> Iterator[None]:
     """What this thread does inside may use so many cores, if it has threads of its own, as ONNX Runtime has."""
     before = _cores.set(count)

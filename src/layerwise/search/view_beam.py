@@ -17,6 +17,7 @@ from torch import Tensor
 from layerwise.errors import InputError
 from layerwise.search.metrics import BatchMetric
 from layerwise.search.problems import Progress, no_progress
+from layerwise.threads import small_products
 
 Fits = Callable[[tuple[int, ...]], Sequence[bool] | NDArray[np.bool_]]
 _AT_ONCE = 2**26  # numbers of grown sets in memory
@@ -52,8 +53,9 @@ class PairViews:
     def added(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
         """What each view adds to these products of a set's sums, beside its own. (sets, 3, pairs, views)"""
         left, right = (torch.stack([self._sum(side, views) for views in sets], 1) for side in (self.left, self.right))
-        crossed = left @ self.right.mT + right @ self.left.mT  # (pairs, sets, columns)
-        products = torch.stack([crossed, 2 * (left @ self.left.mT), 2 * (right @ self.right.mT)], 1)
+        with small_products():
+            crossed = left @ self.right.mT + right @ self.left.mT  # (pairs, sets, columns)
+            products = torch.stack([crossed, 2 * (left @ self.left.mT), 2 * (right @ self.right.mT)], 1)
         if self.columns is not None:
             products = products[..., self._places] * self._signs
         return products.movedim(2, 0).movedim(2, 1)
