@@ -3,8 +3,10 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 
+from layerwise import LayerModel
 from layerwise.errors import InputError
 from layerwise.train import ContrastiveJob, load_recipe, pairs_task, suggest, train
 from support.tiny import save_decoder
@@ -48,8 +50,23 @@ def test_columns_decide_the_recipe_and_it_runs(tmp_path, masked, header, texts, 
     assert recipe.model.pooler == "last @ mask in means"
     assert recipe.train.batch_size == 4
     assert any(f"40 rows of {('sentences', 'pairs', 'triples')[len(texts) - 1]}" in line for line in suggestion.reasons)
+    assert any("small-prompt-views" in line for line in suggestion.reasons) == (extends == "small-simcse")
     short = load_recipe(tmp_path / "recipe.toml", ["train.steps=2", "data.max_length=16"])
     assert train(ContrastiveJob(short), tmp_path / "run", device="cpu").facts["steps"] == 2
+
+
+def test_a_decoders_views_teach_an_encoder(tmp_path, masked):
+    decoder = LayerModel(
+        str(save_decoder("llama", tmp_path / "llama")), "views(2*1,-1*2 @ mean; 4 @ last in eol; unit)"
+    )
+    decoder.save(tmp_path / "searched")
+    (tmp_path / "corpus.txt").write_text("\n".join(said(60)))
+    sets = [f'objective.distil.teacher="{tmp_path}/searched"', f'data.files=["{tmp_path}/corpus.txt"]', "dev.task="]
+    recipe = load_recipe("small-prompt-views", [*sets, "train.steps=2", "train.batch_size=8", "data.max_length=16"])
+    trained = train(ContrastiveJob(recipe, encoder=masked), tmp_path / "run", device="cpu")
+    assert (trained.facts["steps"], str(trained.model.mix)) == (2, "4 @ mask in means")
+    assert trained.facts["teacher"]["mix"] == str(decoder.mix)
+    assert np.isfinite(trained.model.encode(said(3))).all()
 
 
 def test_the_model_decides_the_pooler(tmp_path):
@@ -62,6 +79,7 @@ def test_the_model_decides_the_pooler(tmp_path):
     finished, recipe = suggested(tmp_path, corpus, "default")
     assert (recipe.model.pooler, recipe.train.learning_rate) == ("6 @ mean", 2e-5)
     assert any("makes sentence embeddings already" in line for line in finished.reasons)
+    assert not any("small-prompt-views" in line for line in finished.reasons)
 
 
 def test_graded_pairs_pick_the_best_step(tmp_path, masked):

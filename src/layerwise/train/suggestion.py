@@ -18,6 +18,7 @@ _SAMPLED = 500  # rows that are looked at
 _ENOUGH = 200_000  # unlabelled sentences: more are left out by `limit`
 _STEPS = 500
 _SMALL = 60_000_000  # parameters
+_MASK_POOLER = "last @ mask in means"
 _LABELS = ("score", "label", "similarity", "relatedness", "class", "category", "target", "grade", "sentiment")
 _ROLES = (
     ("anchor", "query", "premise", "question", "sentence1", "text1", "sent0", "source_text"),
@@ -84,6 +85,11 @@ def suggest(corpus: str, *, model: str = "default", dev: str = "") -> Suggestion
     if len(columns.texts) == 1:
         tables["data"] |= {"limit": _ENOUGH, "repetition": 0.32}
         suggestion.reasons.append("words repeated in the second view, so that length does not give positives away")
+        if pooler == _MASK_POOLER:
+            suggestion.reasons.append(
+                "a teacher gives more, and needs no labels: the recipe small-prompt-views learns what a search finds "
+                "in a language model"
+            )
     suggestion.reasons.append(
         f"{dev} picks the best step" if dev else "no graded pairs: the last step's weights are kept; --dev gives some"
     )
@@ -157,7 +163,7 @@ def _pooler(encoder: LayerEncoder, reasons: list[str]) -> str:
         reasons.append("a decoder: the last token of a prompt that asks for the meaning is pooled (PromptEOL)")
         return "last @ last in eol"
     reasons.append("a masked language model: the mask token of a prompt is pooled (PromptBERT)")
-    return "last @ mask in means"
+    return _MASK_POOLER
 
 
 def _training(columns: Columns, encoder: LayerEncoder, reasons: list[str]) -> dict[str, Any]:
