@@ -96,6 +96,22 @@ def _ensemble(
     return Row(label, "small-prompt-distil", sets, text, start=start, teachers=less, seeds=seeds, labels=labels)
 
 
+def _labelled(name: str, start: str, begun_from: str, *, pair_steps: int) -> dict[str, Row]:
+    """Rows begun from a student: triples, pairs, and triples after these pairs."""
+    slow = (*_MASKED, "train.learning_rate=1e-4")
+    pairs = (*_MASKED, f"train.steps={pair_steps}", "train.learning_rate=1e-4")
+    triples, several = "mask, NLI triples", "mask, pairs of NLI, Quora and captions"
+    after = "mask, those pairs, then NLI triples"
+    begun = f"begun from {begun_from}"
+    return {
+        f"nli-{name}": Row(f"{triples}, {begun}", "small-sup", slow, TRIPLES, start=start, labels="triples"),
+        f"pairs-{name}": Row(f"{several}, {begun}", "small-sup-eq6", pairs, PAIRS, start=start, labels="pairs"),
+        f"pairs-nli-{name}": Row(
+            f"{after}, {begun}", "small-sup", slow, TRIPLES, start=f"pairs-{name}", labels="triples"
+        ),
+    }
+
+
 WITHOUT_LABELS = {
     "cls": Row("[CLS], SimCSE", "small-simcse", _SIMCSE),
     "cls-plain": Row("[CLS] without a head, SimCSE", "small-simcse", (*_SIMCSE, "model.head=none")),
@@ -153,18 +169,7 @@ WITH_LABELS = {
         "mask, NLI triples, begun from mask", "small-sup", (*_MASKED, "train.learning_rate=1e-4"), TRIPLES,
         start="mask", labels="triples",
     ),
-    "nli-ensemble": Row(
-        "mask, NLI triples, begun from the student of four", "small-sup", (*_MASKED, "train.learning_rate=1e-4"),
-        TRIPLES, start="ensemble-shuffled", labels="triples",
-    ),
-    "pairs-ensemble": Row(
-        "mask, pairs of NLI, Quora and captions, begun from the student of four", "small-sup-eq6",
-        (*_MASKED, "train.steps=1500", "train.learning_rate=1e-4"), PAIRS, start="ensemble-shuffled", labels="pairs",
-    ),
-    "pairs-nli-ensemble": Row(
-        "mask, those pairs, then NLI triples, begun from the student of four", "small-sup",
-        (*_MASKED, "train.learning_rate=1e-4"), TRIPLES, start="pairs-ensemble", labels="triples",
-    ),
+    **_labelled("ensemble", "ensemble-shuffled", "the student of four", pair_steps=1500),
     "pairs": Row(
         "mask, pairs of NLI, Quora and captions", "small-sup-eq6", (*_MASKED, "train.steps=1500"), PAIRS,
         labels="pairs",
@@ -248,18 +253,7 @@ UNTRAINED = {  # taught by a decoder that nobody trained for sentences: STS-B de
         "mask, taught by untrained views of SmolLM2-135M-Instruct, on sentences and clauses in random order, rotated",
         "small-prompt-distil", (*_OWN, *_ROTATED), SHUFFLED, teachers=(OWN_VIEWS,),
     ),
-    "nli-decoder": Row(
-        "mask, NLI triples, begun from the student of SmolLM2", "small-sup", (*_MASKED, "train.learning_rate=1e-4"),
-        TRIPLES, start="decoder", labels="triples",
-    ),
-    "pairs-decoder": Row(
-        "mask, pairs of NLI, Quora and captions, begun from the student of SmolLM2", "small-sup-eq6",
-        (*_MASKED, "train.steps=1000", "train.learning_rate=1e-4"), PAIRS, start="decoder", labels="pairs",
-    ),
-    "pairs-nli-decoder": Row(
-        "mask, those pairs, then NLI triples, begun from the student of SmolLM2", "small-sup",
-        (*_MASKED, "train.learning_rate=1e-4"), TRIPLES, start="pairs-decoder", labels="triples",
-    ),
+    **_labelled("decoder", "decoder", "the student of SmolLM2", pair_steps=1000),
 }  # fmt: skip
 TEMPERATURES, WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2), (48, 96, 192, 384)
 _BASES = {"simcse": ("[CLS], SimCSE", "info-nce"), "sscl-simcse": ("[CLS], SSCL on SimCSE", "sscl")}

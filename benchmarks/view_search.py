@@ -55,7 +55,8 @@ def plain_greedy(left: np.ndarray, right: np.ndarray, gold: np.ndarray) -> tuple
 def our_greedy(left: np.ndarray, right: np.ndarray, gold: np.ndarray) -> tuple[int, ...]:
     """The same by matrix products."""
     from layerwise.search import as_metric
-    from layerwise.search.view_beam import PairViews, beam_search_views
+    from layerwise.search.pair_views import PairViews
+    from layerwise.search.view_beam import beam_search_views
 
     views = PairViews(torch.from_numpy(left), torch.from_numpy(right))
     found = beam_search_views(views, as_metric("spearman")(gold, torch.device("cpu")), most=MOST, width=1)

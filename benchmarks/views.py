@@ -67,8 +67,8 @@ def main() -> None:
     name = Path(model).name if model != "default" else "all-MiniLM-L6-v2"
     out = options.out or RESULTS / f"views-{name}.json"
     columns, labels = options.columns.split(";"), options.rows and options.rows.split(";")
-    bench = Bench(options.folder, model, options.sets.split(","), labels, columns)
-    bench.cells = options.cells and [tuple(cell.split("/")) for cell in options.cells.split(";")]
+    cells = options.cells and [tuple(cell.split("/")) for cell in options.cells.split(";")]
+    bench = Bench(options.folder, model, options.sets.split(","), labels, columns, cells)
     if options.part == "tokens":
         known = json.loads(out.read_text(encoding="utf-8"))
         out.write_text(json.dumps(known | {"tokens": bench.tokens}, indent=1) + "\n", encoding="utf-8")
@@ -198,13 +198,13 @@ class Remembered:
 class Bench:
     """One model on all sets."""
 
-    def __init__(self, folder, model, sets, labels=None, columns=tuple(COLUMNS)):
+    def __init__(self, folder, model, sets, labels=None, columns=tuple(COLUMNS), cells=None):
         from layerwise import LayerModel
         from layerwise.encoder import prompts_for
         from layerwise.search.view_cost import prices_of
 
         facts = json.loads((folder / "views.json").read_text())
-        self.sets, self.labels, self.cells = {name: facts["sets"][name] for name in sets}, labels, None
+        self.sets, self.labels, self.cells = {name: facts["sets"][name] for name in sets}, labels, cells
         self.dev, self.quora, self.transfer = facts["dev"], facts["quora"], facts["transfer"]
         self.columns = {column: COLUMNS[column] for column in columns}
         self.text, self.following = facts["B"], facts["neighbours"]

@@ -9,7 +9,8 @@ from scipy.stats import spearmanr
 
 from layerwise.errors import InputError
 from layerwise.search.metrics import as_metric
-from layerwise.search.view_beam import PairViews, bagged_views, beam_search_views
+from layerwise.search.pair_views import PairViews
+from layerwise.search.view_beam import bagged_views, beam_search_views
 
 
 def views_of(pairs=60, views=7, width=9, seed=0):

@@ -7,94 +7,20 @@ products of their own: what a view adds is worked out once, for the first of the
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.errors import InputError
 from layerwise.search.metrics import BatchMetric
+from layerwise.search.pair_views import PairViews, cosine_of
 from layerwise.search.problems import Progress, no_progress
-from layerwise.threads import small_products
 
 Fits = Callable[[tuple[int, ...]], Sequence[bool] | NDArray[np.bool_]]
 _AT_ONCE = 2**26  # numbers of grown sets in memory
 _PATIENCE = 2  # sizes without a better set, after which larger ones are not tried
-
-
-@dataclass(frozen=True, eq=False)
-class PairViews:
-    """The views of pairs, left and right: (pairs, columns, width).
-
-    `columns` says which column each view is: n for column n, ~n for its negative; None where every column is a view. A
-    set does not begin with a negative, for a view and its negative say the same alone.
-    """
-
-    left: Tensor
-    right: Tensor
-    columns: NDArray[np.intp] | None = None
-
-    def __post_init__(self) -> None:
-        if self.left.shape != self.right.shape or self.left.ndim != 3:
-            raise InputError(f"The two sides' views differ: {tuple(self.left.shape)} and {tuple(self.right.shape)}")
-
-    def __len__(self) -> int:
-        return self.left.shape[1] if self.columns is None else len(self.columns)
-
-    @cached_property
-    def own(self) -> Tensor:
-        """Of each view alone: left with right, left with left, right with right. (3, pairs, views)"""
-        sides = ((self.left, self.right), (self.left, self.left), (self.right, self.right))
-        products = torch.stack([(one * other).sum(-1) for one, other in sides])
-        return products if self.columns is None else products[..., self._places]
-
-    def added(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
-        """What each view adds to these products of a set's sums, beside its own. (sets, 3, pairs, views)"""
-        left, right = (torch.stack([self._sum(side, views) for views in sets], 1) for side in (self.left, self.right))
-        with small_products():
-            crossed = left @ self.right.mT + right @ self.left.mT  # (pairs, sets, columns)
-            products = torch.stack([crossed, 2 * (left @ self.left.mT), 2 * (right @ self.right.mT)], 1)
-        if self.columns is not None:
-            products = products[..., self._places] * self._signs
-        return products.movedim(2, 0).movedim(2, 1)
-
-    def pick(self, views: Sequence[int] | NDArray[np.intp] | slice) -> "PairViews":
-        """Some of the views; of a slice of columns there is no copy."""
-        some = views if isinstance(views, slice) else list(views)
-        if self.columns is None:
-            return PairViews(self.left[:, some], self.right[:, some])
-        columns = self.columns[some]
-        used, places = np.unique(np.where(columns < 0, ~columns, columns), return_inverse=True)
-        return PairViews(self.left[:, used], self.right[:, used], np.where(columns < 0, ~places, places))
-
-    def cosines(self, views: Sequence[int], weights: Sequence[float] | None = None) -> Tensor:
-        """Of the sums of some views, each so many times: (pairs,)"""
-        counts = torch.tensor(weights or [1.0] * len(views), dtype=torch.float64, device=self.left.device)
-        left, right = (self._sum(side, views, counts) for side in (self.left, self.right))
-        return _cosine([(left * right).sum(1), left.square().sum(1), right.square().sum(1)])
-
-    def taken_first(self, scores: Tensor) -> Tensor:
-        """The scores (..., views) of single views, -inf for those that no set begins with."""
-        return scores if self.columns is None else scores.masked_fill(self._signs.cpu() < 0, -torch.inf)
-
-    def _sum(self, side: Tensor, views: Sequence[int], counts: Tensor | None = None) -> Tensor:
-        """Some views of a side added up, each so many times: (pairs, width)"""
-        places = list(views) if self.columns is None else self._places[list(views)]
-        picked = side[:, places] if counts is None else side[:, places].to(counts.dtype) * counts[:, None]
-        return (picked if self.columns is None else picked * self._signs[list(views), None]).sum(1)
-
-    @cached_property
-    def _places(self) -> Tensor:
-        """The column of each view, or of what it is the negative of: (views,)"""
-        columns = torch.as_tensor(self.columns, device=self.left.device)
-        return torch.where(columns < 0, ~columns, columns)
-
-    @cached_property
-    def _signs(self) -> Tensor:
-        """1, or -1 for a negative: (views,)"""
-        return torch.where(torch.as_tensor(self.columns, device=self.left.device) < 0, -1.0, 1.0).to(self.left.dtype)
 
 
 @dataclass(frozen=True)
@@ -204,7 +130,7 @@ class _Resample:
 
     def scores(self) -> Tensor:
         """Of every view with the views that it has: (views,)"""
-        return self.metric(_cosine(self.grown[:, self.rows].double().unbind()).mT.contiguous())
+        return self.metric(cosine_of(self.grown[:, self.rows].double().unbind()).mT.contiguous())
 
     def grow(self, added: Callable[[int], Tensor]) -> None:
         """Bring the products up to the view that was taken last; `added` says what one adds, beside its own."""
@@ -250,7 +176,7 @@ def _scores(sums: Tensor, metric: BatchMetric) -> Tensor:
     at_once = max(1, _AT_ONCE // sums[0].numel())
     scores = []
     for start in range(0, len(sums), at_once):
-        cosines = _cosine(sums[start : start + at_once].double().unbind(1)).mT.flatten(0, 1)  # (sets x views, pairs)
+        cosines = cosine_of(sums[start : start + at_once].double().unbind(1)).mT.flatten(0, 1)  # (sets x views, pairs)
         scores.append(metric(cosines.contiguous()))
     return torch.nan_to_num(torch.cat(scores), nan=-torch.inf).view(len(sums), -1).cpu()
 
@@ -265,10 +191,6 @@ def _best_different(sets: Sequence[tuple[int, ...]], scores: Tensor, width: int)
         if score > -torch.inf and len(grown) < width:
             grown.setdefault(views, (views, score, row, view))
     return list(grown.values())
-
-
-def _cosine(sums: Sequence[Tensor] | Tensor) -> Tensor:
-    return sums[0] / (sums[1] * sums[2]).clamp_min(1e-30).sqrt()
 
 
 _Grown = tuple[tuple[int, ...], float, int, int]  # a set, its score, the row of the smaller set and the view added

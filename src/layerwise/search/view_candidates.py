@@ -14,7 +14,8 @@ from torch import Tensor
 from layerwise.encoder import Array, Prompt, by_prompt, parse_pooling
 from layerwise.mixes import Centres, LayerSet, LayerViews, Less, Scale, fit_centres
 from layerwise.search.metrics import BatchMetric, Gold
-from layerwise.search.view_beam import Fits, PairViews
+from layerwise.search.pair_views import PairViews
+from layerwise.search.view_beam import Fits
 from layerwise.texts import unique_texts
 
 Encode = Callable[[list[str], list[str]], Mapping[str, Array | Tensor]]
