@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from measure import machine
-from own_views import COLUMNS, OWN_LESS, OWN_VIEWS, SMOL, TEXTS, first_lines, make_own_views
+from own_views import OWN_LESS, OWN_VIEWS, SEARCHED, SMOL, TEXTS, first_lines, make_own_views
 from training_less import less_components
 
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -170,7 +170,7 @@ def run_one(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
 
     row, folder = ROWS[name], options.folder
     for teacher in row.teachers:
-        if teacher in COLUMNS:
+        if teacher in SEARCHED:
             make_own_views(teacher, options.models, folder / "wiki.txt")
     files = json.dumps([str(folder / "wiki.txt")])
     sets = [

@@ -34,13 +34,12 @@ from typing import Any
 from filelock import FileLock
 
 from measure import machine, write_runs
-from own_views import COLUMNS, first_lines, make_own_views
+from own_views import MINILM, SEARCHED, first_lines, make_own_views
 from training_less import less_components
 from training_views_rows import (
     CLAUSES,
     GROUPS,
     LESS,
-    MINILM,
     MIXED,
     NEEDED,
     PAIRS,
@@ -395,7 +394,7 @@ class Bench:
             return self.less_of(name.removesuffix(LESS), seed)
         if name in ROWS:
             return self.model_of(name, seed)
-        if name in COLUMNS:
+        if name in SEARCHED:
             make_own_views(name, self.options.models, self.folder / WIKIPEDIA)
         folder = self.options.models / name
         if name == MINILM and not folder.is_dir():

@@ -7,12 +7,11 @@ row may begin from the weights that another row reached, and may learn from a mo
 
 from dataclasses import dataclass
 
-from own_views import OWN_VIEWS
+from own_views import MINILM, MINILM_VIEWS, MPNET, MPNET_VIEWS, OWN_VIEWS
 
 WIKIPEDIA, TRIPLES, PAIRS = "wikipedia.txt", "nli.jsonl", "pairs.jsonl"
 CLAUSES, SHUFFLED = "clauses.txt", "shuffled.txt"  # Wikipedia's sentences, each with its clauses; in random order
 MIXED = "mixed.txt"  # sentences of triples and pairs, and as many of Wikipedia
-MINILM, MPNET = "all-MiniLM-L6-v2", "all-mpnet-base-v2"
 LESS = " less"  # of a teacher: without its first components
 
 
@@ -57,6 +56,7 @@ _MASKED = (*_TRIPLES, "model.head=none", "model.keep_head=false")
 _DISTIL = ("train.steps=4000", "dev.every=500", "data.limit=1000000")
 _LONGER = ("train.steps=5000", "train.betas=[0.9, 0.98]")  # with 0.999, 12 blocks fall and rise again at 3,500 steps
 _LONG = ("data.limit=800000", "train.steps=10000", "train.epochs=20", "train.betas=[0.9, 0.98]")
+_VIEWS = ("data.limit=250000", "train.steps=5000", "train.epochs=20", "train.betas=[0.9, 0.98]")
 _ROTATED = ('objective.distil.projection="rotation"',)
 _DROPOUT = ("model.dropout=0.1", "train.warmup=0")
 _ENSEMBLE = ("train.steps=2000", "dev.every=250", "data.limit=500000", "data.max_length=32")  # as its teachers
@@ -79,6 +79,13 @@ def _both(label: str, *sets: str, text: str = CLAUSES) -> Row:
     order = " in random order" if text == SHUFFLED else ""
     label = f"mask, {label}taught by both on sentences and clauses{order}, rotated"
     return _distil(label, *_ROTATED, *sets, teachers=(MINILM, MPNET), text=text)
+
+
+def _views(label: str, *teachers: str, sets: tuple[str, ...] = ()) -> Row:
+    """A row taught by the sets of views of some models that STS-B dev chose."""
+    by = {1: "all-mpnet-base-v2's", 2: "both's", 3: "both's and SmolLM2's"}[len(teachers)]
+    label = f"{label}taught by {by} searched views, on sentences and clauses in random order, rotated"
+    return _distil(label, *_ROTATED, *_VIEWS, *sets, teachers=teachers, text=SHUFFLED)
 
 
 def _ensemble(
@@ -198,6 +205,12 @@ TAUGHT = {
     "distil-two-6-clauses": _both("6 blocks, ", "model.blocks=6", *_LONG),
     "distil-two-shuffled": _both("", *_LONG, text=SHUFFLED),
     "distil-two-6-shuffled": _both("6 blocks, ", "model.blocks=6", *_LONG, text=SHUFFLED),
+    "distil-mpnet-views": _views("mask, ", MPNET_VIEWS),
+    "distil-two-views": _views("mask, ", MINILM_VIEWS, MPNET_VIEWS),
+    "distil-three-views": _views("mask, ", MINILM_VIEWS, MPNET_VIEWS, OWN_VIEWS),
+    "distil-mpnet-6-views": _views("mask, 6 blocks, ", MPNET_VIEWS, sets=("model.blocks=6",)),
+    "distil-two-6-views": _views("mask, 6 blocks, ", MINILM_VIEWS, MPNET_VIEWS, sets=("model.blocks=6",)),
+    "distil-three-6-views": _views("mask, 6 blocks, ", MINILM_VIEWS, MPNET_VIEWS, OWN_VIEWS, sets=("model.blocks=6",)),
     "distil-two": _distil("mask, taught by both", "data.limit=800000", teachers=(MINILM, MPNET)),
     "distil-minilm-dropout": _distil("mask, with dropout and no warm-up, taught by all-MiniLM-L6-v2", *_DROPOUT),
     "distil-minilm-warm": _distil("mask, with dropout, taught by all-MiniLM-L6-v2", "model.dropout=0.1"),

@@ -8,7 +8,8 @@
 The seven STS sets (test parts, Spearman over all pairs of a set); 350 pairs of each choose, its others report, five
 random splits; a reporting pair that shares a sentence with a choosing one is left out. Text A is the sentences of
 STS-B dev that are in none of the seven sets; text B is captions, questions, NLI and Wikipedia sentences, none of the
-seven sets. `stsb-dev` chooses on the pairs of STS-B dev that share no sentence with the seven sets, once for all.
+seven sets; "choosing" is the sentences of the pairs that choose. `stsb-dev` chooses on the pairs of STS-B dev that
+share no sentence with the seven sets, once for all.
 """
 
 import argparse
@@ -27,6 +28,7 @@ SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 DEV, SPLITS, RESAMPLES, BAGS, TEXT_B = 350, 5, 300, 30, 750
 FEWER_SPLITS = 2  # of the rows beside WHOLE, of fewer pairs and of costs
 SIZES = (50, 100, 200, 350, 1000)
+EITHER = "A or choosing"
 COLUMNS = {  # in which forms a view may be taken, and the text that its mean and components are of
     "as they are": ((None,), ""),
     "mean, A": ((0,), "A"),
@@ -35,8 +37,12 @@ COLUMNS = {  # in which forms a view may be taken, and the text that its mean an
     "five forms, A": ((None, 0, 2, 8, 32), "A"),
     "mean, B": ((0,), "B"),
     "8, B": ((8,), "B"),
+    "mean, choosing": ((0,), ""),  # no text but the sentences of the choosing pairs
+    "8, choosing": ((8,), ""),
+    "all forms, choosing": ((None, 0, 8), ""),
+    "all forms, A or choosing": ((None, 0, 8), EITHER),  # the choosing pairs decide
 }
-OF_EACH_ROW = ("as they are", "8, A", "all forms, A")  # the others are of WHOLE rows alone
+OF_EACH_ROW = ("as they are", "8, A", "all forms, A", "all forms, A or choosing")  # the others are of WHOLE rows alone
 TRANSFER = ("trec", "mrpc", "sst2_sentences", "cr")
 QUORA, NEIGHBOURS, ALIKE = 4000, 1000, 600
 WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts")
@@ -230,7 +236,7 @@ class Bench:
     def fitted(self, texts):
         """Means and components of a text."""
         from layerwise.encoder import by_prompt
-        from layerwise.search.view_candidates import Corpus
+        from layerwise.search.view_fit import Corpus
 
         corpus = Corpus(texts, None, self.device)
         for names in by_prompt(self.all).values():
@@ -293,8 +299,8 @@ class Bench:
 
         given = {"dev": DEV, "splits": SPLITS, "seed": 0, "resamples": RESAMPLES, "bags": BAGS, **options}
         given |= {"device": self.device}
-        search = ViewSearch(poolings, less=less, **given)
-        text = self.corpus(corpus)
+        search = ViewSearch(poolings, less=less, fit_on="either" if corpus == EITHER else "corpus", **given)
+        text = self.corpus("A" if corpus == EITHER else corpus)
         return search.fit(
             self.views, rows["left"], rows["right"], rows["gold"], prices=self.prices, own=self.own, corpus=text
         )

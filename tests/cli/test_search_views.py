@@ -93,6 +93,13 @@ def test_prompts_of_a_file_and_a_corpus(tiny_bert, pairs, tmp_path):
     assert 'mask in "{text} is {mask}"' in found["singles"]
     assert found["protocol"]["less"] == [0, 2]
     assert found["best"]["cost"]["passes"] <= 2
+    assert found["best"]["fitted_on"] == "corpus"
+    told = call("search", tiny_bert, pairs, *options, "--fit-on", "either")
+    assert "What is taken away was fitted on " in told
+    either = call_json("search", tiny_bert, pairs, *options, "--fit-on", "either")
+    text = {"corpus": "corpus.txt", "pairs": "the choosing pairs"}[either["best"]["fitted_on"]]
+    assert f"was fitted on {text}: by that text they chose better" in told
+    assert either["best"]["dev"] >= found["best"]["dev"]
 
 
 def test_mistakes_are_one_line_each(llama, tiny_bert, pairs, tmp_path, monkeypatch, capfd):
@@ -111,6 +118,8 @@ def test_mistakes_are_one_line_each(llama, tiny_bert, pairs, tmp_path, monkeypat
         (llama, ["--less", "mean,9999"], ["less 9999", "at most 31"]),
         (llama, ["--corpus", pairs], ["give --less too"]),
         (llama, ["--less", "mean", "--corpus", tmp_path / "no.txt"], ["no.txt", "no such file"]),
+        (llama, ["--less", "mean", "--fit-on", "either"], ["--fit-on either says how to use --corpus; give that too"]),
+        (llama, ["--less", "mean", "--corpus", pairs, "--fit-on", "both"], ["Unknown --fit-on 'both'"]),
         (llama, ["--prompts", "eol", "--max-cost", "0"], ["--max-cost 0.0 is not possible"]),
         (llama, ["--prompts", "eol", "--method", "beam"], ["--method is for sets of layers"]),
         (llama, ["--prompts", "eol", "--max-layer", "2"], ["--max-layer is for sets of layers"]),

@@ -10,8 +10,8 @@ from layerwise.errors import InputError
 from layerwise.mixes import LayerSet, LayerViews
 from layerwise.model import LayerModel
 from layerwise.search import Prices, ViewSearch, search_views, view_poolings
-from layerwise.search.view_candidates import Corpus
 from layerwise.search.view_cost import prices_of
+from layerwise.search.view_fit import Corpus
 from support.text_pairs import some_pairs
 from support.tiny import DEPTH, save_decoder
 
@@ -157,6 +157,29 @@ def test_what_all_texts_share_is_taken_away():
     assert corpus.fit(["mean"], 1)["mean"] is corpus.fit(["mean", "mean in echo"], 1)["mean"]
 
 
+def test_the_choosing_pairs_decide_which_text_is_fitted_on():
+    planted = Planted(shift=200.0)
+    far = [f"far {row}" for row in range(12)]
+    for name, views in planted.views.items():  # a text unlike the pairs', without what they share
+        planted.views[name] = np.concatenate([views, np.random.default_rng(1).normal(size=(12, LAYERS, WIDTH))])
+    planted.rows |= {text: 2 * PAIRS + row for row, text in enumerate(far)}
+    given = {"less": (0, 2), "splits": 3}
+    pairs, either = planted.fit(**given), planted.fit(corpus=far, fit_on="either", **given)
+    corpus = planted.fit(corpus=far, **given)
+    assert (corpus.fitted_on_, pairs.fitted_on_, either.fitted_on_) == ("corpus", "pairs", "pairs")
+    assert corpus.best_.test < pairs.best_.test == either.best_.test
+    assert either.best_.dev == max(pairs.best_.dev, corpus.best_.dev)
+    assert str(planted.fit(corpus=far, fit_on="pairs", **given).best_) == str(pairs.best_)
+    good = planted.fit(corpus=planted.left, fit_on="either", less=(2,))
+    alone = {name: planted.fit(corpus=planted.left, fit_on=name, less=(2,)).best_.dev for name in ("corpus", "pairs")}
+    assert alone[good.fitted_on_] == good.best_.dev == max(alone.values())
+    assert planted.fit(corpus=far, fit_on="either").fitted_on_ is None, "nothing is taken away"
+    with pytest.raises(InputError, match="there is no corpus to choose"):
+        planted.fit(less=(0,), fit_on="either")
+    with pytest.raises(InputError, match=r"Unknown fit_on 'ether'. Did you mean 'either'"):
+        planted.fit(less=(0,), fit_on="ether", corpus=far)
+
+
 def test_forms_are_tried_alone_and_together():
     planted = Planted(shift=2.0)
     forms = (None, 0, 2)
@@ -197,7 +220,7 @@ def test_views_and_their_negatives_make_one_count():
     planted = Planted()
     rows = np.arange(60)
     search = planted.fit(["last in eol", "mean in echo"], less=(None, 2), parts=[(rows, rows + 60)])
-    candidates = search._candidates(rows, ["last in eol", "mean in echo"])
+    ((_, candidates),) = search._candidates(rows, ["last in eol", "mean in echo"])
     views = len(candidates.names) // 3  # as they are, against, less 2
     assert candidates.views.columns.tolist() == [*range(views), *(~n for n in range(views)), *range(views, 2 * views)]
     assert [len(one.names) for one in candidates.alone_and_together()] == [2 * views, views, 3 * views]
@@ -214,7 +237,7 @@ def test_a_mix_of_forms_gives_what_the_search_scored():
     planted = Planted(shift=2.0)
     rows = np.arange(60)
     search = planted.fit(["last in eol", "mean in echo"], less=(None, 2), parts=[(rows, rows + 60)])
-    candidates = search._candidates(rows, ["last in eol", "mean in echo"])
+    ((_, candidates),) = search._candidates(rows, ["last in eol", "mean in echo"])
     alone = list(candidates.alone_and_together())
     assert [{view.less for view in one.names} for one in alone] == [{None}, {2}, {None, 2}]
     names = {view: place for place, view in reversed(list(enumerate(candidates.names)))}

@@ -119,7 +119,7 @@ _JOINT = {
 _VIEWS = {
     **_CHOSEN,
     **_SAVED,
-    "best": _COSTED,
+    "best": _object({**_CHOICE_FIELDS, "cost": _COST, "fitted_on": _TEXT_OR_NONE}),
     "gain": _GAIN,
     "views": _COUNT,
     "singles": _by_name(_list(_NUMBER)),

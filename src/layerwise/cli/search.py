@@ -100,6 +100,10 @@ def search(
     corpus: Annotated[
         Path | None, typer.Option(help="The text that --less is fitted on; else the pairs that choose.")
     ] = None,
+    fit_on: Annotated[
+        str | None,
+        typer.Option(help="With --corpus: fit --less on it (corpus), on the pairs that choose (pairs), or on either."),
+    ] = None,
     max_cost: Annotated[
         float | None, typer.Option(help="With --prompts: the most an embedding may cost, in passes of the whole model.")
     ] = None,
@@ -156,7 +160,7 @@ def search(
     if no_labels is not None:
         check_known(no_labels, _UNLABELLED, "--no-labels")
         _check_ungraded(metric=metric, score=score, dev=dev, splits=splits)
-    views = ViewOptions.of(prompts, scale, less, corpus, max_cost, max_passes, needed=no_labels == "all")
+    views = ViewOptions.of(prompts, scale, less, corpus, fit_on, max_cost, max_passes, needed=no_labels == "all")
     space = Space.parse(layers, highest=max_layer)
     reading = {"format": input_format, "encoding": encoding, "delimiter": delimiter}
     columns = (left, right, score, where)

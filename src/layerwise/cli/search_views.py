@@ -29,6 +29,7 @@ class ViewOptions:
     scale: str
     less: tuple[int | None, ...]
     corpus: Path | None
+    fit_on: str
     max_cost: float | None
     max_passes: int | None
     asked_by: str  # the first option that asked for views
@@ -40,6 +41,7 @@ class ViewOptions:
         scale: str | None,
         less: str | None,
         corpus: Path | None,
+        fit_on: str | None,
         max_cost: float | None,
         max_passes: int | None,
         *,
@@ -51,6 +53,7 @@ class ViewOptions:
             "--scale": scale,
             "--less": less,
             "--corpus": corpus,
+            "--fit-on": fit_on,
             "--max-cost": max_cost,
             "--max-passes": max_passes,
         }
@@ -58,6 +61,7 @@ class ViewOptions:
         if not needed and asked_by not in given:
             return None
         from layerwise.mixes import SCALES
+        from layerwise.search import FIT_ON
 
         check_known(scale or "unit", SCALES, "scale")
         for option, limit in (("--max-cost", max_cost), ("--max-passes", max_passes)):
@@ -65,10 +69,15 @@ class ViewOptions:
                 raise InputError(f"{option} {limit} is not possible; give more than 0")
         if corpus is not None and less is None:
             raise InputError("--corpus is the text that --less is fitted on; give --less too, such as --less mean")
+        if fit_on is not None:
+            check_known(fit_on, FIT_ON, "--fit-on")
+            if corpus is None:
+                raise InputError(f"--fit-on {fit_on} says how to use --corpus; give that too")
         if corpus is not None:
             check_file(corpus)
         chosen = read_prompt_option(prompts)
-        return cls(chosen, scale or "unit", _read_less(less), corpus, max_cost, max_passes, asked_by)
+        scale, fit_on = scale or "unit", fit_on or "corpus"
+        return cls(chosen, scale, _read_less(less), corpus, fit_on, max_cost, max_passes, asked_by)
 
     def check(self, rows: "TaskRows", criterion: str | None, **others: object) -> None:
         """Refuse what a search of views has no use for."""
@@ -153,6 +162,7 @@ def _view_search(model: "LayerModel", poolings: list[str], search: "LayerSearch"
         metric=search.metric,
         scale=options.scale,  # type: ignore[arg-type] # checked
         less=options.less,
+        fit_on=options.fit_on,  # type: ignore[arg-type] # checked
         look=_LOOK,
         max_cost=options.max_cost,
         max_passes=options.max_passes,
@@ -190,6 +200,9 @@ def show_views(result: "ViewResult") -> None:
     ]
     print_table(("", "views", "dev", "unseen"), rows, title=title)
     print_line(f"{result.verdict}")
+    if search.fit_on == "either" and (text := search.fitted_on_) is not None:
+        named = result.corpus.source if text == "corpus" and result.corpus else "the choosing pairs"
+        print_line(f"What is taken away was fitted on {named}: by that text they chose better.")
     print_line(f"The best found costs {search.cost_}.\n")
     import numpy as np
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from layerwise.search.unlabelled import dropout_passes
     from layerwise.search.verdict import Verdict
     from layerwise.search.view_cost import Cost, Prices, prices_of
+    from layerwise.search.view_fit import FIT_ON
     from layerwise.search.view_run import ViewResult, search_views, view_poolings
     from layerwise.search.view_search import ViewSearch
     from layerwise.search.view_text import CRITERIA, Proposal, ViewTextResult, search_view_text

@@ -1,6 +1,6 @@
-"""What a full search of views may take: candidates with their vectors, limits of cost, text to fit means on."""
+"""What a full search of views may take: candidates with their vectors, and limits of cost."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -11,15 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.encoder import Array, Prompt, by_prompt, parse_pooling
-from layerwise.mixes import Centres, LayerSet, LayerViews, Less, Scale, fit_centres
+from layerwise.encoder import Prompt, parse_pooling
+from layerwise.mixes import Centres, LayerSet, LayerViews, Less, Scale
 from layerwise.search.metrics import BatchMetric, Gold
 from layerwise.search.pair_views import PairViews
 from layerwise.search.view_beam import Fits
-from layerwise.texts import unique_texts
 
-Encode = Callable[[list[str], list[str]], Mapping[str, Array | Tensor]]
-_SAME = 1e-9  # of a view's mean squared length: less variance than this is rounding
 _INFINITY = float("inf")
 _ALONE = 8  # prompts that are also searched each on its own, where cost is limited but several prompts are allowed
 
@@ -167,43 +164,6 @@ class Limits:
         return allowed
 
 
-class Corpus:
-    """The text that means and components are fitted on, once for each pooling."""
-
-    def __init__(self, texts: Sequence[str], encode: Encode, device: str | torch.device) -> None:
-        self.texts, _ = unique_texts(texts)
-        self._encode, self._device = encode, device
-        self._fitted: dict[tuple[str, int], Centres] = {}
-
-    def fit(self, poolings: Sequence[str], count: int) -> dict[str, Centres]:
-        """Every layer's mean and so many components, by pooling; one pass of the text for each prompt."""
-        missing = [pooling for pooling in poolings if (pooling, count) not in self._fitted]
-        for name, views in views_by_pooling(self._encode, self.texts, missing, self._device):
-            self._fitted[name, count] = fit_centres(views, count)
-        return {pooling: self._fitted[pooling, count] for pooling in poolings}
-
-
 def most_blocks(budget: float | None, depth: int) -> float:
     """How many blocks a set may have that costs no more passes than these."""
     return _INFINITY if budget is None else budget * depth + 1e-9
-
-
-def views_by_pooling(
-    encode: Encode, texts: list[str], poolings: Sequence[str], device: str | torch.device
-) -> Iterator[tuple[str, Tensor]]:
-    """The views of each pooling, those of one prompt together, from one pass for each prompt."""
-    for names in by_prompt(poolings).values():
-        for name, views in encode(texts, names).items():
-            yield name, as_tensor(views, device)
-
-
-def as_tensor(views: Array | Tensor, device: str | torch.device) -> Tensor:
-    """Views in float32 on a device."""
-    tensor = views if isinstance(views, Tensor) else torch.from_numpy(np.array(views))  # cached views are read-only
-    return tensor.to(device, torch.float32)
-
-
-def differing_views(vectors: Tensor) -> Tensor:
-    """The views (texts, views, width) that are not the same for all texts, but for rounding."""
-    around = (vectors - vectors.mean(0)).square().sum(-1).mean(0)
-    return torch.nonzero(around > _SAME * vectors.square().sum(-1).mean(0)).flatten()

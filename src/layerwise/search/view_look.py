@@ -10,7 +10,8 @@ from torch import Tensor
 from layerwise.encoder import by_prompt
 from layerwise.mixes import Less
 from layerwise.search.metrics import BatchMetric
-from layerwise.search.view_candidates import differing_views, most_blocks
+from layerwise.search.view_candidates import most_blocks
+from layerwise.search.view_encode import differing_views
 
 Scores = NDArray[np.float64]
 _PER_PROMPT = 2  # poolings of one prompt in the full search

@@ -55,7 +55,8 @@ class ViewResult:
         model = chosen_model(self.searched, verdict.use.mix, self.how, chosen_on=record)
         if not isinstance(verdict.use.mix, LayerViews) or verdict.use.mix.components is None:
             return model
-        centres = self.corpus or FittedOn.of(choosing, source=self.rows.task.name)
+        of_corpus = self.corpus if self.search.fitted_on_ == "corpus" else None
+        centres = of_corpus or FittedOn.of(choosing, source=self.rows.task.name)
         return model.replaced(fitted_on=(*model.fitted_on, centres.named(CENTRES)))
 
     @property
@@ -100,7 +101,7 @@ class ViewResult:
         search, report = self.search, self.search.report_
         return {
             "verdict": self.verdict.as_dict(),
-            "best": choice_facts(search.best_) | {"cost": search.cost_.as_dict()},
+            "best": choice_facts(search.best_) | {"cost": search.cost_.as_dict(), "fitted_on": search.fitted_on_},
             "last": choice_facts(search.last_),
             "gain": vars(report.gain),
             "views": sum(map(len, search.singles_.values())),
@@ -114,6 +115,7 @@ class ViewResult:
                 "metric": search.metric_name_,
                 "scale": search.scale,
                 "less": list(search.less),
+                "fit_on": search.fit_on,
                 "max_cost": search.max_cost,
                 "max_passes": search.max_passes,
                 "dev_pairs": report.dev_pairs,

@@ -6,10 +6,9 @@ choose report. All of that is part of the choice, so the reporting pairs have se
 in a pair that chose.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import groupby
 from typing import Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from layerwise.encoder import parse_pooling
 from layerwise.errors import InputError
-from layerwise.mixes import Centres, LayerSet, LayerViews, LayerWeights, Less, Scale, fit_centres
+from layerwise.mixes import LayerSet, LayerViews, LayerWeights, Less, Scale
 from layerwise.parameters import Parameters
 from layerwise.search.choose import Choice
 from layerwise.search.metrics import Metric, UserMetric, as_metric, check_gold
@@ -36,16 +35,11 @@ from layerwise.search.select import (
 )
 from layerwise.search.sources import GivenSimilarities
 from layerwise.search.verdict import Verdict
-from layerwise.search.view_candidates import (
-    Candidates,
-    Corpus,
-    Encode,
-    as_tensor,
-    differing_views,
-    views_by_pooling,
-)
+from layerwise.search.view_candidates import Candidates
 from layerwise.search.view_choice import ScoredViews, SetSearch
 from layerwise.search.view_cost import Cost, Prices
+from layerwise.search.view_encode import Encode, as_tensor, differing_views, views_by_pooling
+from layerwise.search.view_fit import Corpus, FitOn, centres_of, check_components, texts_to_fit
 from layerwise.search.view_look import best_prompts, scores_alone
 from layerwise.texts import unique_texts
 
@@ -54,6 +48,15 @@ _LEAST = {"keep": 1, "most": 1, "width": 1, "bags": 0, "look": 2, "max_cost": 0,
 _ROWS = 2048  # texts whose views are mixed at once
 _INFINITY = float("inf")
 _BUDGETS = (1 / 6, 1 / 2, 1, 2)  # passes beside one block, for the front of quality against cost
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A split's best views with their score, the text that they are fitted on (None: the choosing sentences)."""
+
+    scored: ScoredViews
+    text: Corpus | None
+    candidates: Candidates
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ class ViewSearch(Parameters):
         less: How many components to take away of each view beside its mean: 0 for the mean alone, None for neither.
             With several, they are tried alone and together, where a set may have each view in each of these forms, and
             the choosing pairs decide.
+        fit_on: The text that means and components are of: "corpus" (the choosing sentences where none is given),
+            "pairs" for the choosing sentences, "either" for the one by which these pairs choose better.
         against: Whether views of which nothing is taken away may count against others, which takes away what these
             share: it needs no text to fit a mean on.
         most: Views in a set, before resamples choose.
@@ -96,6 +101,7 @@ class ViewSearch(Parameters):
             the same for all texts; and `kept_`, the poolings that went into the full search; both of the first split.
         front_: The best sets by what they cost.
         cost_: What the best set costs.
+        fitted_on_: The text that its means and components are of.
         left_out_: Reporting pairs, of all splits, that were left out for a sentence of theirs had chosen.
     """
 
@@ -106,6 +112,7 @@ class ViewSearch(Parameters):
         metric: str | Metric | UserMetric | None = None,
         scale: Scale = "unit",
         less: Sequence[Less] = (None,),
+        fit_on: FitOn = "corpus",
         against: bool = True,
         most: int = 8,
         width: int = 8,
@@ -126,6 +133,7 @@ class ViewSearch(Parameters):
         self.metric = metric
         self.scale = scale
         self.less = less
+        self.fit_on = fit_on
         self.against = against
         self.most = most
         self.width = width
@@ -173,13 +181,15 @@ class ViewSearch(Parameters):
         self._left, self._right, self._own = list(left), list(right), str(parse_pooling(own))
         if not len(left) == len(right) == len(self._gold):
             raise InputError(f"{len(left)} and {len(right)} sentences for {len(self._gold)} scores: the lengths differ")
-        self._corpus = corpus if corpus is None or isinstance(corpus, Corpus) else Corpus(corpus, encode, self.device)
+        text = corpus if corpus is None or isinstance(corpus, Corpus) else Corpus(corpus, encode, self.device)
+        self._texts = texts_to_fit(text, self.fit_on)
         self._names = list(dict.fromkeys(str(parse_pooling(name)) for name in self.poolings))
         if not self._names:
             raise InputError("No poolings to search; give one or more, such as 'mean' or 'last in eol'")
         self.parts_, self.left_out_ = self._splits()
         self._check_components()
-        self._choices = [self._choose(number, *part) for number, part in enumerate(self.parts_)]
+        self._fitted = list[tuple[LayerViews, Corpus | None]]()
+        self._choices = [self._choose(*part) for part in self.parts_]
         self.best_, self.last_ = self._means()
         return self
 
@@ -201,6 +211,14 @@ class ViewSearch(Parameters):
     def verdict_(self) -> Verdict:
         """Which views to use."""
         return Verdict(self.best_, self.last_, self.report_.gain, len(self._gold))
+
+    @property
+    def fitted_on_(self) -> FitOn | None:
+        """The text that means and components of the best set are of; None where nothing is taken away."""
+        mix = self.best_.mix
+        if not isinstance(mix, LayerViews) or mix.components is None:
+            return None
+        return next("pairs" if text is None else "corpus" for best, text in self._fitted if best is mix)
 
     @property
     def cost_(self) -> Cost:
@@ -253,18 +271,18 @@ class ViewSearch(Parameters):
         parts = self.parts if self.parts is not None else random_splits(size, self.dev or 0, self.splits, self.seed)
         return parts_apart(parts, self._left, self._right, self._gold)
 
-    def _choose(self, number: int, dev: Rows, test: Rows) -> tuple[SplitChoice, NDArray[np.float64]]:
+    def _choose(self, dev: Rows, test: Rows) -> tuple[SplitChoice, NDArray[np.float64]]:
         """One split's choice and the last layer; and their similarities on the split's reporting pairs, (2, pairs)."""
         if np.ptp(self._gold[dev]) == 0:
             raise InputError("The choosing pairs all have the same score, which says nothing about layers")
         kept, singles = self._first_look(dev)
-        candidates = self._candidates(dev, kept)
-        found = None if candidates is None else self._within(candidates, self.max_cost)
-        if candidates is None or found is None:
+        found = self._best_found(dev, kept)
+        if found is None:
             raise InputError("No view that may be taken tells the choosing pairs apart; allow more cost, or prompts")
-        if number == 0:
-            self.singles_, self.kept_, self._first = singles, kept, (candidates, found)
-        dev_score, best = found
+        dev_score, best = found.scored
+        if not self._fitted:
+            self.singles_, self.kept_, self._first = singles, kept, found
+        self._fitted.append((best, found.text))
         last = LayerSet.of(self.prices_.depth, pooling=self._own)
         both = np.zeros((2, len(self._gold)))
         if len(test):
@@ -287,28 +305,41 @@ class ViewSearch(Parameters):
             self._progress(len(singles[name]))
         return best_prompts(singles, self.keep, budget=self.max_cost), singles
 
-    def _candidates(self, dev: Rows, kept: Sequence[str]) -> Candidates | None:
-        """The views of the kept poolings; None where all are the same for all texts."""
+    def _best_found(self, dev: Rows, kept: Sequence[str]) -> "_Found | None":
+        """The best views of the kept poolings, by the text that suits; None where all are the same for all texts."""
+        found = [
+            _Found(scored, text, candidates)
+            for text, candidates in self._candidates(dev, kept)
+            if (scored := self._within(candidates, self.max_cost)) is not None
+        ]
+        return max(found, key=lambda one: one.scored[0], default=None)
+
+    def _candidates(self, dev: Rows, kept: Sequence[str]) -> Iterator[tuple[Corpus | None, Candidates]]:
+        """The views of the kept poolings that tell texts apart, by each text that they may be fitted on."""
         texts, (left, right) = unique_texts([self._left[n] for n in dev], [self._right[n] for n in dev])
-        layers, gold = self.prices_.depth + 1, self._gold[dev]
+        layers, gold, most = self.prices_.depth + 1, self._gold[dev], self.most_components
         views = dict(views_by_pooling(self._encode, texts, kept, self.device))
         vectors = torch.cat(list(views.values()), dim=1)
         names = [(name, layer) for name in views for layer in range(layers)]
         differing = differing_views(vectors).tolist()
         if not differing:
-            return None
+            return
         names, vectors = [names[view] for view in differing], vectors[:, differing]
-        return Candidates.of(
-            names,
-            vectors,
-            (left, right),
-            less=list(dict.fromkeys(self.less)),
-            centres=self._centres(names, vectors),
-            scale=self.scale,
-            gold=gold,
-            metric=self._metric(gold, self.device),
-            against=self.against,
-        )
+        for text in self._texts if most is not None else (None,):
+            yield (
+                text,
+                Candidates.of(
+                    names,
+                    vectors,
+                    (left, right),
+                    less=list(dict.fromkeys(self.less)),
+                    centres=centres_of(names, vectors, text, most),
+                    scale=self.scale,
+                    gold=gold,
+                    metric=self._metric(gold, self.device),
+                    against=self.against,
+                ),
+            )
 
     def _check_options(self) -> None:
         """Refuse numbers that no search can have."""
@@ -326,31 +357,15 @@ class ViewSearch(Parameters):
             raise InputError("All pairs chose, none are left to report: give dev (half of the pairs by default)")
 
     def _check_components(self) -> None:
-        """Refuse more components than texts have, less their mean, before any of them is encoded."""
+        """Refuse more components than texts have, before any of them is encoded."""
         most = self.most_components
-        if most is None:
-            return
-        if self._corpus is not None:
-            texts = len(self._corpus.texts)
-        else:
-            choosing = ({text for row in dev for text in (self._left[row], self._right[row])} for dev, _ in self.parts_)
-            texts = min(map(len, choosing))
-        if most and most >= texts - 1:
-            raise InputError(
-                f"{texts} different texts have too few components to take {most} away; give more text, or take away at "
-                f"most {max(0, texts - 2)}"
-            )
+        for text in self._texts if most is not None else ():
+            check_components(most or 0, self._fewest_sentences() if text is None else len(text.texts))
 
-    def _centres(self, names: Sequence[tuple[str, int]], vectors: Tensor) -> Centres | None:
-        """Every candidate's mean and as many components as are tried at most."""
-        most = self.most_components
-        if most is None:
-            return None
-        if self._corpus is None:
-            return fit_centres(vectors, most)
-        layers = {name: [layer for _, layer in group] for name, group in groupby(names, key=lambda name: name[0])}
-        fitted = [one.pick(layers[name]) for name, one in self._corpus.fit(list(layers), most).items()]
-        return Centres(torch.cat([one.means for one in fitted]), torch.cat([one.directions for one in fitted]))
+    def _fewest_sentences(self) -> int:
+        """How many different sentences choose in the split that has the fewest."""
+        choosing = ({text for row in dev for text in (self._left[row], self._right[row])} for dev, _ in self.parts_)
+        return min(map(len, choosing))
 
     def _within(self, candidates: Candidates, budget: float | None) -> ScoredViews | None:
         """The best views within a budget, with their score; None where it allows none."""
@@ -374,8 +389,8 @@ class ViewSearch(Parameters):
     def front_(self) -> list[FrontSet]:
         """The best sets of the first split by cost, each better on its choosing pairs than all that cost less."""
         self._check_reporting()
-        (candidates, found), rows = self._first, self.parts_[0][1]
-        sets = [*(self._within(candidates, budget) for budget in self._budgets()), found]
+        first, rows = self._first, self.parts_[0][1]
+        sets = [*(self._within(first.candidates, budget) for budget in self._budgets()), first.scored]
         priced = [(self.prices_.of_mix(mix), score, mix) for score, mix in filter(None, sets)]
         front: list[FrontSet] = []
         for cost, score, mix in sorted(priced, key=lambda one: (one[0].passes, -one[1])):
