@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--rows", help="of the table, with semicolons; all without it")
     parser.add_argument("--columns", default=";".join(COLUMNS), help="of the table's rows, with semicolons")
     parser.add_argument("--cells", help="of the table, as ROW/COLUMN with semicolons; all of these rows without it")
+    parser.add_argument("--max-passes", type=int, help="of a set that STS-B dev chooses; any number without it")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.part == "prepare":
@@ -74,7 +75,7 @@ def main() -> None:
     out = options.out or RESULTS / f"views-{name}.json"
     columns, labels = options.columns.split(";"), options.rows and options.rows.split(";")
     cells = options.cells and [tuple(cell.split("/")) for cell in options.cells.split(";")]
-    bench = Bench(options.folder, model, options.sets.split(","), labels, columns, cells)
+    bench = Bench(options.folder, model, options.sets.split(","), labels, columns, cells, options.max_passes)
     if options.part == "tokens":
         known = json.loads(out.read_text(encoding="utf-8"))
         out.write_text(json.dumps(known | {"tokens": bench.tokens}, indent=1) + "\n", encoding="utf-8")
@@ -86,6 +87,7 @@ def main() -> None:
         "splits": SPLITS,
         "resamples": RESAMPLES,
         "bags": BAGS,
+        **({"max_passes": options.max_passes} if options.max_passes else {}),
     }
     for result in bench.run(options.parts.split(",")):  # after every search, so that nothing is lost
         out.write_text(json.dumps(protocol | result, indent=1) + "\n", encoding="utf-8")
@@ -204,13 +206,14 @@ class Remembered:
 class Bench:
     """One model on all sets."""
 
-    def __init__(self, folder, model, sets, labels=None, columns=tuple(COLUMNS), cells=None):
+    def __init__(self, folder, model, sets, labels=None, columns=tuple(COLUMNS), cells=None, passes=None):
         from layerwise import LayerModel
         from layerwise.encoder import prompts_for
         from layerwise.search.view_cost import prices_of
 
         facts = json.loads((folder / "views.json").read_text())
         self.sets, self.labels, self.cells = {name: facts["sets"][name] for name in sets}, labels, cells
+        self.passes = passes
         self.dev, self.quora, self.transfer = facts["dev"], facts["quora"], facts["transfer"]
         self.columns = {column: COLUMNS[column] for column in columns}
         self.text, self.following = facts["B"], facts["neighbours"]
@@ -350,8 +353,8 @@ class Bench:
     def by_dev(self):
         """What the clean pairs of STS-B dev choose, once for all sets."""
         chosen = {}
-        for column, (less, corpus) in COLUMNS.items():
-            search = self.search(self.dev, self.all, less=less, corpus=corpus, dev=None)
+        for column, (less, corpus) in self.columns.items():
+            search = self.search(self.dev, self.all, less=less, corpus=corpus, dev=None, max_passes=self.passes)
             chosen[column] = search.best_
         return chosen
 
