@@ -136,7 +136,8 @@ def models_table() -> str:
         "a sentence with a choosing one are left out, so that the last layer differs from that of other pages. Two "
         "prompts of decoders (`essence`, `read-again`) are newer than the table above. Views as they are may count "
         "against others of SmolLM2, but for layers by the mean of the tokens and one pass in several forms, whose "
-        "searches are older (the latter had the best 8 prompts); the models below it were searched before that, with 24 poolings instead of 16 prompts. "
+        "searches are older (the latter had the best 8 prompts); the models below it were searched before that, with "
+        "24 poolings instead of 16 prompts. "
         f"(`benchmarks/views.py`, {', '.join(f'`{file}.json`' for file in _MODELS)}.)\n"
     )
 
