@@ -266,6 +266,22 @@ def test_the_order_of_pairs_changes_no_score(seed, metric):
     assert_same(shuffled, scanned(left, right, gold, metric), 1e-12)
 
 
+@given(st.integers(2, 40), st.integers(2, 6), st.integers(0, 10**6), st.sampled_from(GRADED + LABELLED))
+def test_a_resample_scores_as_its_pairs_again_and_again(pairs, levels, seed, metric):
+    """Similarities and grades of few values are tied in many places."""
+    random = np.random.default_rng(seed)
+    gold = random.integers(2 if metric in LABELLED else levels, size=pairs).astype(float)
+    similarities = random.uniform(-1, 1, (4, pairs))
+    similarities[2:] = random.integers(levels, size=(2, pairs)) / levels
+    similarities[3, 1:] = similarities[3, 0]
+    rows = random.integers(pairs, size=pairs)
+    used, score = as_metric(metric).resampled(gold, rows)
+    if np.ptp(gold[rows]):
+        expected = [naive_score(metric, row[rows], gold[rows]) for row in similarities]
+        found = score(torch.from_numpy(similarities[:, used]))
+        assert found.numpy() == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
 @given(st.floats(1e-30, 1e30), st.integers(0, 100), st.sampled_from(GRADED + LABELLED))
 @settings(max_examples=25, deadline=None)
 def test_scaling_the_views_changes_no_score(scale, seed, metric):

@@ -85,7 +85,7 @@ def test_negative_views_come_second():
     assert all(found[views] == pytest.approx(expected[views], abs=1e-3) for views in found.keys() - nothing)
     assert max(found, key=found.get) not in nothing
     of_rows = {"bags": 9, "most": 1, "usable": [True] * 6, "seed": 0}
-    counts = bagged_views(both, lambda rows: as_metric("spearman")(gold[rows]), **of_rows)
+    counts = bagged_views(both, lambda rows: (rows, as_metric("spearman")(gold[rows])), **of_rows)
     assert set(counts) <= {0, 1, 2}
 
 
@@ -144,7 +144,7 @@ def test_bags_count_what_resamples_choose():
     left, right, gold = views_of(views=6)
     both, metric = PairViews(left, right), as_metric("spearman")
     usable = [view != 3 for view in range(6)]
-    counts = bagged_views(both, lambda rows: metric(gold[rows]), bags=7, most=5, usable=usable, seed=2)
+    counts = bagged_views(both, lambda rows: metric.resampled(gold, rows), bags=7, most=5, usable=usable, seed=2)
     random, expected = np.random.default_rng(2), {}
     for _ in range(7):
         rows = random.integers(60, size=60)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from layerwise.errors import InputError
 from layerwise.registry import Registry, unknown
-from layerwise.search.sorting import Sorted, Ties, sort_carrying
+from layerwise.search.sorting import Sorted, Ties, numbers_of_ties, sort_carrying, sum_of_ties
 
 Gold = NDArray[np.floating[Any]]
 BatchMetric = Callable[[Tensor], Tensor]
@@ -30,19 +30,35 @@ _DIGITS = 12  # similarities that agree in so many digits are equal
 
 @dataclass(frozen=True)
 class Metric:
-    """A score by name: how it is prepared for grades on a device, whether grades must be 0 and 1, a fast way to its
-    values on many resamples, where there is one, and whether it is smooth: no single pair moves it much.
+    """A score by name.
+
+    Attributes:
+        prepare: For grades, on a device.
+        binary: Whether grades must be 0 and 1.
+        redraw: A fast way to its values on many resamples, where there is one.
+        prepare_counted: For grades that count so often each, where that is faster than grades again and again.
+        smooth: Whether no single pair moves it much.
     """
 
     name: str
     prepare: Callable[[Gold, torch.device], BatchMetric]
     binary: bool = False
     redraw: Redraw | None = None
+    prepare_counted: Callable[[Gold, Numbers, torch.device], BatchMetric] | None = None
     smooth: bool = False
 
     def __call__(self, gold: Gold, device: torch.device | str = "cpu") -> BatchMetric:
         """The metric for these pairs."""
         return self.prepare(gold, torch.device(device))
+
+    def resampled(
+        self, gold: Gold, rows: NDArray[np.intp], device: torch.device | str = "cpu"
+    ) -> tuple[NDArray[np.intp], BatchMetric]:
+        """The metric for a resample, rows of the pairs again and again, and the rows that it takes for it."""
+        if self.prepare_counted is None:
+            return rows, self(gold[rows], device)
+        different, counts = np.unique(rows, return_counts=True)
+        return different, self.prepare_counted(gold[different], counts.astype(np.float64), torch.device(device))
 
 
 METRICS: Registry[Metric] = Registry("metric")
@@ -106,6 +122,31 @@ def spearman(gold: Gold, device: torch.device) -> BatchMetric:
             more, less = Ties.of(ordered.tied).correction(ordered.carried)
             product, variance = product + more, variance - less
         return product / (variance / 12 * spread).sqrt()
+
+    return score
+
+
+def counted_spearman(gold: Gold, counts: Numbers, device: torch.device) -> BatchMetric:
+    """Spearman's correlation of pairs that count so often each, which is that of a resample with each so often."""
+    n = float(counts.sum())
+    middle, bits = (n + 1) / 2, max(1, (len(gold) - 1).bit_length())
+    graded = average_ranks(gold, counts[:, None])[:, 0] - middle
+    spread = float((counts * graded**2).sum())
+    places, often, weighted = (
+        torch.from_numpy(values).to(device) for values in (np.arange(len(gold)), counts, counts * graded)
+    )
+
+    def score(similarities: Tensor) -> Tensor:
+        ordered = sort_carrying(similarities, places, bits)
+        order = ordered.carried.long()
+        sizes = often[order]
+        groups = sizes if ordered.tied is None else sum_of_ties(sizes, ordered.tied)
+        ranks = groups.cumsum(1) - (groups - 1) / 2 - middle  # the average of those that are equal
+        if ordered.tied is not None:
+            ranks = ranks.gather(1, numbers_of_ties(ordered.tied))
+        product = (ranks * weighted[order]).sum(1)
+        variance = (n**3 - n - (groups**3 - groups).sum(1)) / 12
+        return product / (variance * spread).sqrt()
 
     return score
 
@@ -251,7 +292,7 @@ def _summed(one: Numbers, other: Numbers) -> Numbers:
 
 
 for _metric in (
-    Metric("spearman", spearman, redraw=redraw_spearman, smooth=True),
+    Metric("spearman", spearman, redraw=redraw_spearman, prepare_counted=counted_spearman, smooth=True),
     Metric("pearson", pearson, redraw=redraw_pearson, smooth=True),
     Metric("average-precision", average_precision, binary=True),
     Metric("accuracy", best_accuracy, binary=True),

@@ -78,3 +78,13 @@ class Ties:
         product = carried.new_zeros(len(carried)).index_add_(0, self.row[group], shift * values)
         variance = carried.new_zeros(len(carried)).index_add_(0, self.row, length**3 - length)
         return product, variance
+
+
+def numbers_of_ties(tied: Tensor) -> Tensor:
+    """The number of each place's group of equal ones in its row: (rows, n - 1) -> (rows, n)"""
+    return torch.nn.functional.pad(~tied, (1, 0)).cumsum(1)
+
+
+def sum_of_ties(values: Tensor, tied: Tensor) -> Tensor:
+    """The sums over groups of equal ones, one after the other, then zeros: (rows, n), (rows, n - 1) -> (rows, n)"""
+    return torch.zeros_like(values).scatter_add_(1, numbers_of_ties(tied), values)

@@ -19,6 +19,7 @@ from layerwise.search.pair_views import PairViews, cosine_of
 from layerwise.search.problems import Progress, no_progress
 
 Fits = Callable[[tuple[int, ...]], Sequence[bool] | NDArray[np.bool_]]
+Prepared = tuple[NDArray[np.intp], BatchMetric]
 _AT_ONCE = 2**26  # numbers of grown sets in memory
 _PATIENCE = 2  # sizes without a better set, after which larger ones are not tried
 
@@ -79,7 +80,7 @@ def beam_search_views(
 
 def bagged_views(
     views: PairViews,
-    prepare: Callable[[NDArray[np.intp]], BatchMetric | None],
+    prepare: Callable[[NDArray[np.intp]], Prepared | None],
     *,
     bags: int,
     most: int,
@@ -90,15 +91,15 @@ def bagged_views(
     """How many of some resamples of the pairs choose each view, by greedy searches.
 
     A view that only one of them chose was chosen by chance, and is left out where there are others. `prepare` gives the
-    metric of some rows of the pairs, or None where their grades are all the same and such a resample chooses nothing;
-    `usable` says which views may be taken.
+    metric of rows that a resample drew and the rows that it takes, or None where their grades are all the same and it
+    chooses nothing; `usable` says which views may be taken.
     """
     random, places = np.random.default_rng(seed), np.flatnonzero(usable)
     drawn = [random.integers(len(views.left), size=len(views.left)) for _ in range(bags)]
-    prepared = [(rows, prepare(rows)) for rows in drawn]
+    prepared = filter(None, map(prepare, drawn))
     usable_views = views if len(places) == len(views) else views.pick(places)
     own, added = usable_views.own, cache(lambda view: usable_views.added([(view,)])[0])
-    searches = [_Resample(torch.from_numpy(rows).to(own.device), metric, own) for rows, metric in prepared if metric]
+    searches = [_Resample(torch.from_numpy(rows).to(own.device), metric, own) for rows, metric in prepared]
     for _ in range(min(most, len(places))):
         growing = [search for search in searches if search.patience]
         if growing:

@@ -1,15 +1,15 @@
 """From candidates to the views that are taken: the best set of a beam search, then resamples of the choosing pairs."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from layerwise.mixes import LayerViews
-from layerwise.search.metrics import BatchMetric, Gold
+from layerwise.search.metrics import Metric
 from layerwise.search.problems import Progress
-from layerwise.search.view_beam import bagged_views, beam_search_views
+from layerwise.search.view_beam import Prepared, bagged_views, beam_search_views
 from layerwise.search.view_candidates import Candidates, Limits
 
 ScoredViews = tuple[float, LayerViews]
@@ -17,7 +17,7 @@ ScoredViews = tuple[float, LayerViews]
 
 @dataclass(frozen=True)
 class SetSearch:
-    """How sets of views are searched, as `ViewSearch` says; `prepare` gives the metric of some grades.
+    """How sets of views are searched, as `ViewSearch` says, by a metric on a device.
 
     `passes` and `budget` limit what a set may cost, for a model of `depth` blocks.
     """
@@ -26,7 +26,8 @@ class SetSearch:
     width: int
     bags: int
     seed: int
-    prepare: Callable[[Gold], BatchMetric]
+    metric: Metric
+    device: torch.device | str
     passes: int | None
     budget: float | None
     depth: int
@@ -61,9 +62,9 @@ class SetSearch:
     def _bagged(self, candidates: Candidates, usable: NDArray[np.bool_]) -> dict[int, int]:
         """How often each view is chosen by resamples of the choosing pairs."""
 
-        def prepare(rows: NDArray[np.intp]) -> BatchMetric | None:
-            gold = candidates.gold[rows]
-            return self.prepare(gold) if np.ptp(gold) else None
+        def prepare(rows: NDArray[np.intp]) -> Prepared | None:
+            gold = candidates.gold
+            return self.metric.resampled(gold, rows, self.device) if np.ptp(gold[rows]) else None
 
         return bagged_views(
             candidates.views,
