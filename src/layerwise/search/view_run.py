@@ -71,7 +71,7 @@ class ViewResult:
     @property
     def seen(self) -> int:
         """How many of the different reporting sentences are among those that means were fitted on."""
-        if self.corpus is None:
+        if self.corpus is None or self.search.fit_on == "pairs":
             return 0
         rows = self.rows.pick(self.search.parts_[0][1])
         return int(self.corpus.seen(list(dict.fromkeys([*rows.left, *rows.right]))).sum())
