@@ -26,7 +26,9 @@ SEARCHED = {
     OWN_VIEWS: OwnViews(SMOL, f"views-dev-{SMOL}.json", "mean, A", 0),
     OWN_LESS: OwnViews(SMOL, f"views-dev-{SMOL}.json", "8, B", 8),
     MINILM_VIEWS: OwnViews(MINILM, f"views-{MINILM}.json", "as they are"),
-    MPNET_VIEWS: OwnViews(MPNET, f"views-passes-{MPNET}.json", "as they are"),  # in two passes, where that has five
+    MPNET_VIEWS: OwnViews(
+        MPNET, f"views-passes-{MPNET}.json", "as they are"
+    ),  # the best of two passes; that of any number has five
 }
 
 

@@ -365,15 +365,15 @@ class Bench:
 
     def sts(self, mix):
         """The average score of a mix on the seven sets."""
-        return float(np.mean([s._score(mix, np.arange(len(s._gold))) for s in self.whole_sets.values()]))
+        return float(np.mean([s.score(mix) for s in self.whole_sets.values()]))
 
-    def part_dev(self, name, rows, result):
+    def part_dev(self, name, _rows, result):
         """The sets that STS-B dev chose, on another set."""
-        search, every = self.whole_sets[name], np.arange(len(rows["gold"]))
+        search = self.whole_sets[name]
         for column, best in self.by_dev.items():
-            cell = {"test": search._score(best.mix, every), "mix": str(best.mix), "dev": best.dev}
+            cell = {"test": search.score(best.mix), "mix": str(best.mix), "dev": best.dev}
             result.setdefault(column, {})[name] = cell
-        last = search._score(search.last_.mix, every)
+        last = search.score(search.last_.mix)
         result.setdefault("last layer", {})[name] = {"test": last, "mix": str(search.last_.mix)}
         yield
 

@@ -102,7 +102,9 @@ def search(
     ] = None,
     fit_on: Annotated[
         str | None,
-        typer.Option(help="With --corpus: fit --less on it (corpus), on the pairs that choose (pairs), or on either."),
+        typer.Option(
+            help="Fit --less on --corpus (corpus), on the pairs that choose (pairs), or on what suits them (either)."
+        ),
     ] = None,
     max_cost: Annotated[
         float | None, typer.Option(help="With --prompts: the most an embedding may cost, in passes of the whole model.")

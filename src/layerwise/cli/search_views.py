@@ -61,7 +61,6 @@ class ViewOptions:
         if not needed and asked_by not in given:
             return None
         from layerwise.mixes import SCALES
-        from layerwise.search import FIT_ON
 
         check_known(scale or "unit", SCALES, "scale")
         for option, limit in (("--max-cost", max_cost), ("--max-passes", max_passes)):
@@ -70,9 +69,7 @@ class ViewOptions:
         if corpus is not None and less is None:
             raise InputError("--corpus is the text that --less is fitted on; give --less too, such as --less mean")
         if fit_on is not None:
-            check_known(fit_on, FIT_ON, "--fit-on")
-            if corpus is None:
-                raise InputError(f"--fit-on {fit_on} says how to use --corpus; give that too")
+            _check_fit_on(fit_on, less, corpus)
         if corpus is not None:
             check_file(corpus)
         chosen = read_prompt_option(prompts)
@@ -95,6 +92,18 @@ class ViewOptions:
         for name, value in plain.items():
             if others[name] != value:
                 raise InputError(f"--{name.replace('_', '-')} is for sets of layers; leave it out with {self.asked_by}")
+
+
+def _check_fit_on(fit_on: str, less: str | None, corpus: Path | None) -> None:
+    from layerwise.search import FIT_ON
+
+    check_known(fit_on, FIT_ON, "--fit-on")
+    if less is None:
+        raise InputError(f"--fit-on {fit_on} says what --less is fitted on; give --less too, such as --less mean")
+    if corpus is None and fit_on != "pairs":
+        raise InputError(f"--fit-on {fit_on} needs a text; give --corpus too")
+    if corpus is not None and fit_on == "pairs":
+        raise InputError("--fit-on pairs has no use for --corpus; leave one of them out, or give --fit-on either")
 
 
 def read_prompt_option(prompts: str | None) -> "tuple[Prompt, ...] | None":

@@ -14,14 +14,14 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from layerwise.encoder import parse_pooling
 from layerwise.errors import InputError
-from layerwise.mixes import LayerSet, LayerViews, LayerWeights, Less, Scale
+from layerwise.mixes import LayerSet, LayerViews, Less, Scale
 from layerwise.parameters import Parameters
 from layerwise.search.choose import Choice
-from layerwise.search.metrics import Metric, UserMetric, as_metric, check_gold
+from layerwise.search.graded_pairs import GradedPairs, ViewMix
+from layerwise.search.metrics import Metric, UserMetric, as_metric
 from layerwise.search.problems import PairProblem, Progress, Rows, no_progress
 from layerwise.search.select import (
     Part,
@@ -38,14 +38,11 @@ from layerwise.search.verdict import Verdict
 from layerwise.search.view_candidates import Candidates
 from layerwise.search.view_choice import ScoredViews, SetSearch
 from layerwise.search.view_cost import Cost, Prices
-from layerwise.search.view_encode import Encode, as_tensor, differing_views, views_by_pooling
+from layerwise.search.view_encode import Encode, differing_views, views_by_pooling
 from layerwise.search.view_fit import Corpus, FitOn, centres_of, check_components, texts_to_fit
 from layerwise.search.view_look import best_prompts, scores_alone
-from layerwise.texts import unique_texts
 
-ViewMix = LayerSet | LayerWeights | LayerViews
 _LEAST = {"keep": 1, "most": 1, "width": 1, "bags": 0, "look": 2, "max_cost": 0, "max_passes": 1}
-_ROWS = 2048  # texts whose views are mixed at once
 _INFINITY = float("inf")
 _BUDGETS = (1 / 6, 1 / 2, 1, 2)  # passes beside one block, for the front of quality against cost
 
@@ -176,11 +173,9 @@ class ViewSearch(Parameters):
         for fitted in ("report_", "front_"):  # of an earlier fit
             self.__dict__.pop(fitted, None)
         self._check_options()
-        self._metric, self._encode, self.prices_ = as_metric(self.metric or "spearman"), encode, prices
-        self._gold = check_gold(gold, self._metric)
-        self._left, self._right, self._own = list(left), list(right), str(parse_pooling(own))
-        if not len(left) == len(right) == len(self._gold):
-            raise InputError(f"{len(left)} and {len(right)} sentences for {len(self._gold)} scores: the lengths differ")
+        metric, device = as_metric(self.metric or "spearman"), self.device
+        self._pairs = GradedPairs.of(left, right, gold, metric=metric, encode=encode, device=device)
+        self.prices_, self._own = prices, str(parse_pooling(own))
         text = corpus if corpus is None or isinstance(corpus, Corpus) else Corpus(corpus, encode, self.device)
         self._texts = texts_to_fit(text, self.fit_on)
         self._names = list(dict.fromkeys(str(parse_pooling(name)) for name in self.poolings))
@@ -197,10 +192,12 @@ class ViewSearch(Parameters):
     def report_(self) -> Report:
         """What the search is worth on unseen pairs."""
         self._check_reporting()
-        smooth, gains = self._metric.smooth, []
-        redraws = Redraws.of(len(self._gold), seed=self.seed, resamples=self.resamples, smooth=smooth)
+        smooth, gains = self._pairs.metric.smooth, []
+        redraws = Redraws.of(len(self._pairs), seed=self.seed, resamples=self.resamples, smooth=smooth)
         for choice, similarities in self._choices:
-            problem = PairProblem(GivenSimilarities(torch.from_numpy(similarities)), self._gold, self._metric)
+            problem = PairProblem(
+                GivenSimilarities(torch.from_numpy(similarities)), self._pairs.gold, self._pairs.metric
+            )
             both = partial(problem.redrawn, np.eye(2))
             gains.append(paired_gain(both, choice.test, redraws))
         dev, test = self.parts_[0]
@@ -210,7 +207,7 @@ class ViewSearch(Parameters):
     @property
     def verdict_(self) -> Verdict:
         """Which views to use."""
-        return Verdict(self.best_, self.last_, self.report_.gain, len(self._gold))
+        return Verdict(self.best_, self.last_, self.report_.gain, len(self._pairs))
 
     @property
     def fitted_on_(self) -> FitOn | None:
@@ -241,39 +238,27 @@ class ViewSearch(Parameters):
     @property
     def metric_name_(self) -> str:
         """The name of the metric."""
-        return self._metric.name
+        return self._pairs.metric.name
 
     def similarities(self, mix: ViewMix, rows: Rows) -> NDArray[np.float64]:
         """The cosines of some pairs by a mix: (rows,)"""
-        texts, (left, right) = unique_texts([self._left[n] for n in rows], [self._right[n] for n in rows])
-        embeddings = self._embed(mix, texts)
-        unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
-        cosines: NDArray[np.float64] = (unit[left] * unit[right]).sum(1).cpu().numpy()
-        return cosines
+        return self._pairs.similarities(mix, rows)
 
     def score(self, mix: ViewMix) -> float:
         """Of a mix, on all pairs."""
-        return self._score(mix, np.arange(len(self._gold)))
-
-    def _embed(self, mix: ViewMix, texts: list[str]) -> Tensor:
-        parts = []
-        for start in range(0, len(texts), _ROWS):
-            views = self._encode(texts[start : start + _ROWS], list(mix.poolings))
-            picked = [as_tensor(views[name], self.device)[:, list(mix.layers)] for name in mix.poolings]
-            parts.append(mix.combine_poolings(torch.stack(picked, dim=1)))
-        return torch.cat(parts)
+        return self._pairs.score(mix, np.arange(len(self._pairs)))
 
     def _splits(self) -> tuple[list[Part], int]:
         """The splits, their reporting pairs without those that share a sentence with a choosing one."""
-        size = len(self._gold)
+        size = len(self._pairs)
         if self.dev is None and self.parts is None:
             return [(np.arange(size), np.arange(0))], 0
         parts = self.parts if self.parts is not None else random_splits(size, self.dev or 0, self.splits, self.seed)
-        return parts_apart(parts, self._left, self._right, self._gold)
+        return parts_apart(parts, self._pairs.left, self._pairs.right, self._pairs.gold)
 
     def _choose(self, dev: Rows, test: Rows) -> tuple[SplitChoice, NDArray[np.float64]]:
         """One split's choice and the last layer; and their similarities on the split's reporting pairs, (2, pairs)."""
-        if np.ptp(self._gold[dev]) == 0:
+        if np.ptp(self._pairs.gold[dev]) == 0:
             raise InputError("The choosing pairs all have the same score, which says nothing about layers")
         kept, singles = self._first_look(dev)
         found = self._best_found(dev, kept)
@@ -284,24 +269,28 @@ class ViewSearch(Parameters):
             self.singles_, self.kept_, self._first = singles, kept, found
         self._fitted.append((best, found.text))
         last = LayerSet.of(self.prices_.depth, pooling=self._own)
-        both = np.zeros((2, len(self._gold)))
+        both = np.zeros((2, len(self._pairs)))
         if len(test):
             both[0, test], both[1, test] = self.similarities(best, test), self.similarities(last, test)
-        metric = self._metric(self._gold[test]) if len(test) else lambda _similarities: torch.full((2,), torch.nan)
+        metric = (
+            self._pairs.metric(self._pairs.gold[test])
+            if len(test)
+            else lambda _similarities: torch.full((2,), torch.nan)
+        )
         best_test, last_test = metric(torch.from_numpy(both[:, test])).tolist()
-        last_dev = self._score(last, dev)
+        last_dev = self._pairs.score(last, dev)
         return SplitChoice(Choice(best, dev_score, best_test), Choice(last, last_dev, last_test), test), both
 
     def _first_look(self, dev: Rows) -> tuple[list[str], dict[str, NDArray[np.float64]]]:
         """The poolings that go into the full search, and the scores of every view alone."""
         rows = dev if self.look is None or self.look >= len(dev) else dev[: self.look]
-        if np.ptp(self._gold[rows]) == 0:
+        if np.ptp(self._pairs.gold[rows]) == 0:
             rows = dev
-        texts, (left, right) = unique_texts([self._left[n] for n in rows], [self._right[n] for n in rows])
-        metric, singles = self._metric(self._gold[rows], self.device), {}
-        for name, views in views_by_pooling(self._encode, texts, self._names, self.device):
+        texts, sides = self._pairs.texts(rows)
+        metric, singles = self._pairs.metric(self._pairs.gold[rows], self.device), {}
+        for name, views in views_by_pooling(self._pairs.encode, texts, self._names, self.device):
             self.check_width(views.shape[-1])
-            singles[name] = scores_alone(views, (left, right), metric, self.less)
+            singles[name] = scores_alone(views, sides, metric, self.less)
             self._progress(len(singles[name]))
         return best_prompts(singles, self.keep, budget=self.max_cost), singles
 
@@ -316,9 +305,9 @@ class ViewSearch(Parameters):
 
     def _candidates(self, dev: Rows, kept: Sequence[str]) -> Iterator[tuple[Corpus | None, Candidates]]:
         """The views of the kept poolings that tell texts apart, by each text that they may be fitted on."""
-        texts, (left, right) = unique_texts([self._left[n] for n in dev], [self._right[n] for n in dev])
-        layers, gold, most = self.prices_.depth + 1, self._gold[dev], self.most_components
-        views = dict(views_by_pooling(self._encode, texts, kept, self.device))
+        texts, sides = self._pairs.texts(dev)
+        layers, gold, most = self.prices_.depth + 1, self._pairs.gold[dev], self.most_components
+        views = dict(views_by_pooling(self._pairs.encode, texts, kept, self.device))
         vectors = torch.cat(list(views.values()), dim=1)
         names = [(name, layer) for name in views for layer in range(layers)]
         differing = differing_views(vectors).tolist()
@@ -326,20 +315,18 @@ class ViewSearch(Parameters):
             return
         names, vectors = [names[view] for view in differing], vectors[:, differing]
         for text in self._texts if most is not None else (None,):
-            yield (
-                text,
-                Candidates.of(
-                    names,
-                    vectors,
-                    (left, right),
-                    less=list(dict.fromkeys(self.less)),
-                    centres=centres_of(names, vectors, text, most),
-                    scale=self.scale,
-                    gold=gold,
-                    metric=self._metric(gold, self.device),
-                    against=self.against,
-                ),
+            candidates = Candidates.of(
+                names,
+                vectors,
+                sides,
+                less=list(dict.fromkeys(self.less)),
+                centres=centres_of(names, vectors, text, most),
+                scale=self.scale,
+                gold=gold,
+                metric=self._pairs.metric(gold, self.device),
+                against=self.against,
             )
+            yield text, candidates
 
     def _check_options(self) -> None:
         """Refuse numbers that no search can have."""
@@ -364,8 +351,7 @@ class ViewSearch(Parameters):
 
     def _fewest_sentences(self) -> int:
         """How many different sentences choose in the split that has the fewest."""
-        choosing = ({text for row in dev for text in (self._left[row], self._right[row])} for dev, _ in self.parts_)
-        return min(map(len, choosing))
+        return min(len(self._pairs.texts(dev)[0]) for dev, _ in self.parts_)
 
     def _within(self, candidates: Candidates, budget: float | None) -> ScoredViews | None:
         """The best views within a budget, with their score; None where it allows none."""
@@ -374,7 +360,7 @@ class ViewSearch(Parameters):
             width=self.width,
             bags=self.bags,
             seed=self.seed,
-            metric=self._metric,
+            metric=self._pairs.metric,
             device=self.device,
             passes=self.max_passes,
             budget=budget,
@@ -396,12 +382,8 @@ class ViewSearch(Parameters):
         front: list[FrontSet] = []
         for cost, score, mix in sorted(priced, key=lambda one: (one[0].passes, -one[1])):
             if not front or score > front[-1].choice.dev:
-                front.append(FrontSet(Choice(mix, score, self._score(mix, rows)), cost))
+                front.append(FrontSet(Choice(mix, score, self._pairs.score(mix, rows)), cost))
         return front
-
-    def _score(self, mix: ViewMix, rows: Rows) -> float:
-        """On some pairs."""
-        return float(self._metric(self._gold[rows])(torch.from_numpy(self.similarities(mix, rows)[None]))[0])
 
     def _means(self) -> tuple[Choice, Choice]:
         """One split: its choice. Several: that of the splits' choices that is best on all their choosing pairs."""
@@ -414,7 +396,7 @@ class ViewSearch(Parameters):
 
     def _best_of_all(self, mixes: Sequence[ViewMix]) -> ViewMix:
         rows = np.unique(np.concatenate([dev for dev, _ in self.parts_]))
-        return max(mixes, key=lambda mix: self._score(mix, rows))
+        return max(mixes, key=lambda mix: self._pairs.score(mix, rows))
 
     @property
     def _progress(self) -> Progress:

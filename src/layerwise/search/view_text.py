@@ -17,10 +17,11 @@ from layerwise.mixes import LayerViews
 from layerwise.model import LayerModel
 from layerwise.postprocess import LAYERS, FittedOn
 from layerwise.search.alike import ALIKE, alike_and_unlike
+from layerwise.search.graded_pairs import ViewMix
 from layerwise.search.run import Watch, chosen_model, kept_model, model_notes, unwatched
 from layerwise.search.view_cost import prices_of
 from layerwise.search.view_run import CENTRES, TimedViews
-from layerwise.search.view_search import ViewMix, ViewSearch
+from layerwise.search.view_search import ViewSearch
 from layerwise.texts import unique_texts
 
 CRITERIA = tuple(ALIKE)

@@ -1,0 +1,76 @@
+"""Graded sentence pairs and the views that a model has of them: how well any mix of views orders the pairs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerwise.errors import InputError
+from layerwise.mixes import LayerSet, LayerViews, LayerWeights
+from layerwise.search.metrics import Gold, Metric, check_gold
+from layerwise.search.problems import Rows
+from layerwise.search.view_encode import Encode, as_tensor
+from layerwise.texts import unique_texts
+
+ViewMix = LayerSet | LayerWeights | LayerViews
+Sides = tuple[NDArray[np.intp], NDArray[np.intp]]
+_ROWS = 2048  # texts whose views are mixed at once
+
+
+@dataclass(frozen=True, eq=False)
+class GradedPairs:
+    """Pairs with their grades, a metric for them, and the way to their views on a device."""
+
+    left: Sequence[str]
+    right: Sequence[str]
+    gold: Gold
+    metric: Metric
+    encode: Encode
+    device: str | torch.device
+
+    @classmethod
+    def of(
+        cls,
+        left: Sequence[str],
+        right: Sequence[str],
+        gold: object,
+        *,
+        metric: Metric,
+        encode: Encode,
+        device: str | torch.device,
+    ) -> "GradedPairs":
+        """Checked."""
+        grades = check_gold(gold, metric)
+        if not len(left) == len(right) == len(grades):
+            raise InputError(f"{len(left)} and {len(right)} sentences for {len(grades)} scores: the lengths differ")
+        return cls(list(left), list(right), grades, metric, encode, device)
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    def texts(self, rows: Rows) -> tuple[list[str], Sides]:
+        """The different sentences of some pairs, and which of them the pairs' sides are."""
+        texts, (left, right) = unique_texts([self.left[n] for n in rows], [self.right[n] for n in rows])
+        return texts, (left, right)
+
+    def similarities(self, mix: ViewMix, rows: Rows) -> NDArray[np.float64]:
+        """The cosines of some pairs by a mix: (rows,)"""
+        texts, (left, right) = self.texts(rows)
+        unit = torch.nn.functional.normalize(self._embed(mix, texts).double(), dim=1)
+        cosines: NDArray[np.float64] = (unit[left] * unit[right]).sum(1).cpu().numpy()
+        return cosines
+
+    def score(self, mix: ViewMix, rows: Rows) -> float:
+        """Of a mix, on some pairs."""
+        return float(self.metric(self.gold[rows])(torch.from_numpy(self.similarities(mix, rows)[None]))[0])
+
+    def _embed(self, mix: ViewMix, texts: list[str]) -> Tensor:
+        parts = []
+        for start in range(0, len(texts), _ROWS):
+            views = self.encode(texts[start : start + _ROWS], list(mix.poolings))
+            picked = [as_tensor(views[name], self.device)[:, list(mix.layers)] for name in mix.poolings]
+            parts.append(mix.combine_poolings(torch.stack(picked, dim=1)))
+        return torch.cat(parts)
