@@ -134,10 +134,13 @@ def test_costs_limit_what_is_chosen(planted):
         planted.fit(["last in eol"], max_cost=0.1, keep=1)
 
 
-@pytest.mark.parametrize(("corpus", "texts"), [(None, PAIRS), (["left 0", "left 1", "left 0"], 2)])
-def test_more_components_than_texts_are_refused_before_any_text_is_encoded(corpus, texts):
+@pytest.mark.parametrize(
+    ("corpus", "texts", "name"),
+    [(None, PAIRS, "The choosing pairs"), (["left 0", "left 1", "left 0"], 2, "The corpus")],
+)
+def test_more_components_than_texts_are_refused_before_any_text_is_encoded(corpus, texts, name):
     planted = Planted()
-    with pytest.raises(InputError, match=f"{texts} different texts have too few components .* {texts - 2}"):
+    with pytest.raises(InputError, match=f"{name}: {texts} different texts have too few components .* {texts - 2}"):
         planted.fit(less=(None, 400), corpus=corpus)
     assert not planted.asked
 

@@ -347,7 +347,10 @@ class ViewSearch(Parameters):
         """Refuse more components than texts have, before any of them is encoded."""
         most = self.most_components
         for text in self._texts if most is not None else ():
-            check_components(most or 0, self._fewest_sentences() if text is None else len(text.texts))
+            if text is None:
+                check_components(most or 0, self._fewest_sentences(), "The choosing pairs")
+            else:
+                check_components(most or 0, len(text.texts), "The corpus")
 
     def _fewest_sentences(self) -> int:
         """How many different sentences choose in the split that has the fewest."""
