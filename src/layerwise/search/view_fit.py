@@ -60,10 +60,10 @@ def centres_of(
     return Centres(torch.cat([one.means for one in fitted]), torch.cat([one.directions for one in fitted]))
 
 
-def check_components(most: int, texts: int, name: str) -> None:
+def check_components(most: int | None, texts: int, name: str) -> None:
     """Refuse more components than texts have, less their mean; `name` says which texts."""
     if most and most >= texts - 1:
         raise InputError(
-            f"{name}: {texts} different texts have too few components to take {most} away; give more text, or take away at "
-            f"most {max(0, texts - 2)}"
+            f"{name}: {texts} different texts have too few components to take {most} away; give more text, or take "
+            f"away at most {max(0, texts - 2)}"
         )

@@ -345,16 +345,12 @@ class ViewSearch(Parameters):
 
     def _check_components(self) -> None:
         """Refuse more components than texts have, before any of them is encoded."""
-        most = self.most_components
-        for text in self._texts if most is not None else ():
+        for text in self._texts:
             if text is None:
-                check_components(most or 0, self._fewest_sentences(), "The choosing pairs")
+                fewest = min(len(self._pairs.texts(dev)[0]) for dev, _ in self.parts_)
+                check_components(self.most_components, fewest, "The choosing pairs")
             else:
-                check_components(most or 0, len(text.texts), "The corpus")
-
-    def _fewest_sentences(self) -> int:
-        """How many different sentences choose in the split that has the fewest."""
-        return min(len(self._pairs.texts(dev)[0]) for dev, _ in self.parts_)
+                check_components(self.most_components, len(text.texts), "The corpus")
 
     def _within(self, candidates: Candidates, budget: float | None) -> ScoredViews | None:
         """The best views within a budget, with their score; None where it allows none."""
