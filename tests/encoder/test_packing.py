@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from layerwise.encoder import LayerEncoder, Tokens, streaming
 from layerwise.encoder.batches import Batch, token_batches
 from layerwise.encoder.packing import Packed, PackedLayers, packed_batch, packing_reader
+from layerwise.encoder.pooling import ViewPool
 from layerwise.encoder.streaming import _parts
 from support.tiny import ARCHITECTURES, DECODERS, SENTENCES, save_decoder, save_tiny
 
@@ -31,9 +32,24 @@ def test_a_packed_pass_reads_what_a_padded_one_reads(name, tmp_path):
     assert isinstance(reader, PackedLayers)
     plain = encoder.encode_layers(SENTENCES, ["mean", "cls", "max", "last"])
     vars(encoder)["reader"] = reader
-    packed = encoder.encode_layers(SENTENCES, ["mean", "cls", "max", "last"])
-    for pooling, views in plain.items():
-        np.testing.assert_allclose(packed[pooling], views, rtol=1e-4, atol=1e-5)
+    for poolings in (["last", "mean", "cls"], ["mean", "cls", "max", "last"]):  # without padding, and with it restored
+        packed = encoder.encode_layers(SENTENCES, poolings)
+        for pooling in poolings:
+            np.testing.assert_allclose(packed[pooling], plain[pooling], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_texts_are_pooled_without_their_padding(dtype, monkeypatch):
+    batch = Batch(np.array([1, 0, 2]), np.array([3, 2, 1]), np.arange(6))
+    padded, mask = torch.tensor([[0, 1, 2], [3, 4, 0], [5, 0, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0]])
+    states = torch.randn(1, 6, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
+    packed = Packed.of(batch, padded)
+    pool = ViewPool(["cls", "mean", "last"], mask)
+    expected = pool(packed.restored(states))
+    monkeypatch.delattr(Packed, "restored")
+    pooled = packed.pooled(states, pool)
+    assert pooled.dtype == expected.dtype
+    torch.testing.assert_close(pooled, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_packed_tokens_are_the_only_ones_that_the_model_sees(tmp_path):

@@ -24,7 +24,7 @@ from layerwise.encoder.folders import DEFAULT, ModelFolder, check_unchanged, fin
 from layerwise.encoder.load import load_encoder, pick_device
 from layerwise.encoder.onnx import Int8Reader, OnnxReader
 from layerwise.encoder.packing import packing_reader
-from layerwise.encoder.pooling import POOLINGS, pooled_mask
+from layerwise.encoder.pooling import ViewPool
 from layerwise.encoder.prompts import PLAIN, Prompt, by_prompt, parse_pooling
 from layerwise.encoder.streaming import (
     Forward,
@@ -423,12 +423,7 @@ def read_views(
 
     `positions` (batch, tokens) are the tokens' position ids where they do not simply follow each other.
     """
-    pooled_by = [parse_pooling(name).pooling for name in poolings]
-    masks = {name: pooled_mask(name, mask, places) for name in set(pooled_by)}
-
-    def pool(states: Tensor) -> Tensor:
-        return torch.stack([POOLINGS[name](states, masks[name]) for name in pooled_by], dim=1)
-
+    pool = ViewPool([parse_pooling(name).pooling for name in poolings], mask, places)
     inputs = {"input_ids": tokens, "attention_mask": mask}
     pooled = reader.read(inputs if positions is None else inputs | {"position_ids": positions}, set(layers), pool)
     return torch.stack([pooled[layer] for layer in layers], dim=2)

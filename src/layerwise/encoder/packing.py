@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from layerwise.encoder.batches import Batch
+from layerwise.encoder.pooling import ViewPool
 from layerwise.encoder.taps import Inputs, Pool, TappedLayers, near, probe_inputs
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,12 @@ class Packed:
         restored[self.places] = states[0]
         return restored.view(*self.padded.shape, -1)
 
+    def pooled(self, states: Tensor, pool: Pool) -> Any:
+        """What `pool` gives of the padded batch; without restoring its padding where that can be."""
+        if isinstance(pool, ViewPool) and pool.takes_packed:
+            return pool.of_packed(states[0], self.bounds)
+        return pool(self.restored(states))
+
 
 _now: ContextVar[Packed | None] = ContextVar("packed", default=None)
 
@@ -98,7 +105,7 @@ class PackedLayers(TappedLayers):
                 return super().read(inputs, wanted, pool)
             tokens = {"input_ids": packed.tokens, "position_ids": packed.positions + self.first_position}
             with _packed_attention(self.model):
-                return super().read(tokens, wanted, lambda states: pool(packed.restored(states)))
+                return super().read(tokens, wanted, lambda states: packed.pooled(states, pool))
 
 
 def packing_reader(tapped: TappedLayers) -> TappedLayers:

@@ -4,7 +4,7 @@ Every function takes states (batch, tokens, width) and a mask (batch, tokens) of
 (batch, width) in float32 (float64 stays). Sentences may be padded on either side.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +16,29 @@ POOLINGS: Registry[TokenPooling] = Registry("token pooling")
 MASK = "mask"  # the pooling of the mask token, which a prompt must have
 
 _HALF = (torch.float16, torch.bfloat16)
+
+
+class ViewPool:
+    """Several poolings of one layer's states: (batch, tokens, width) -> (batch, poolings, width)
+
+    Args:
+        poolings: Their names.
+        mask: The tokens, (batch, tokens).
+        places: Which of them are pooled where texts stand in a prompt, (batch, 3).
+    """
+
+    def __init__(self, poolings: Sequence[str], mask: Tensor, places: Tensor | None = None) -> None:
+        self.poolings = list(poolings)
+        self._masks = {name: pooled_mask(name, mask, places) for name in set(poolings)}
+        self.takes_packed = places is None and set(poolings) <= set(_PACKED)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Pool states that are padded."""
+        return torch.stack([POOLINGS[name](states, self._masks[name]) for name in self.poolings], dim=1)
+
+    def of_packed(self, states: Tensor, bounds: Tensor) -> Tensor:
+        """Pool whole texts one after the other, (n, width), text i from bounds[i] to bounds[i + 1]."""
+        return torch.stack([_PACKED[name](states, bounds) for name in self.poolings], dim=1)
 
 
 @POOLINGS.register("mean")
@@ -93,3 +116,14 @@ def _at(states: Tensor, places: Tensor) -> Tensor:
 
 def _full(vectors: Tensor) -> Tensor:
     return vectors.float() if vectors.dtype in _HALF else vectors
+
+
+def _packed_mean(states: Tensor, bounds: Tensor) -> Tensor:
+    return torch.segment_reduce(_full(states), "mean", offsets=bounds, unsafe=True)  # unsafe: nothing is waited for
+
+
+_PACKED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # the poolings that need no padding
+    "mean": _packed_mean,
+    "cls": lambda states, bounds: _full(states[bounds[:-1]]),
+    "last": lambda states, bounds: _full(states[bounds[1:] - 1]),
+}

@@ -58,7 +58,7 @@ class _Window:
     """A window's result as it fills where the model is, in the order of its sentences, and its copy here.
 
     The tensor is made when the first batch tells the shape of a row. A GPU copies it back once, when it is full, and
-    goes on meanwhile. `tokens` and `truncated` count those of its sentences.
+    goes on meanwhile: the copy has a stream of its own. `tokens` and `truncated` count those of its sentences.
     """
 
     def __init__(self, rows: int) -> None:
@@ -74,10 +74,7 @@ class _Window:
         self._values.index_copy_(0, to_device(torch.from_numpy(rows), values.device), values)
         self._left -= len(rows)
         if not self._left and values.device.type == "cuda":
-            here = torch.empty(self._values.shape, dtype=values.dtype, pin_memory=True)
-            self._values = here.copy_(self._values, non_blocking=True)
-            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._copied.record()
+            self._values, self._copied = _copy_back(self._values)
 
     @property
     def is_full(self) -> bool:
@@ -95,6 +92,17 @@ class _Window:
             self._copied.synchronize()
         array: Array = self._values.cpu().numpy()
         return array
+
+
+def _copy_back(values: Tensor) -> tuple[Tensor, torch.cuda.Event]:
+    """What a GPU has, as it will be here once the event has come; the GPU goes on meanwhile."""
+    beside = torch.cuda.Stream(values.device)  # type: ignore[no-untyped-call]
+    beside.wait_stream(torch.cuda.current_stream(values.device))
+    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    with torch.cuda.stream(beside):
+        here.copy_(values, non_blocking=True)
+    values.record_stream(beside)
+    return here, beside.record_event()
 
 
 def no_progress(_rows: int) -> None:
