@@ -36,6 +36,21 @@ def test_each_group_is_whitened_by_itself(rows, width, size):
     np.testing.assert_allclose(found, naive(vectors.numpy(), order.numpy(), size, 1e-3), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("ridge", [1e-6, 1e-2, 1.0, 1e3])
+def test_the_root_is_found_whatever_the_ridge(ridge):
+    vectors, order = draw(5, 12) @ draw(12, 12, seed=1), order_of(12)
+    found = group_whitened(vectors, order, size=6, ridge=ridge)
+    np.testing.assert_allclose(found, naive(vectors.numpy(), order.numpy(), 6, ridge), rtol=1e-5, atol=1e-7)
+
+
+def test_float32_is_as_exact_as_an_eigendecomposition_in_it():
+    vectors, order = draw(64, 12) @ draw(12, 12, seed=1), order_of(12)
+    expected = torch.from_numpy(naive(vectors.numpy(), order.numpy(), 6, 1e-3))
+    by_eigenvectors = torch.from_numpy(naive(vectors.float().numpy(), order.numpy(), 6, 1e-3))
+    found = group_whitened(vectors.float(), order, size=6, ridge=1e-3)
+    assert (found - expected).norm() <= (by_eigenvectors - expected).norm() + 1e-6
+
+
 def test_whitened_groups_have_the_identity_as_covariance():
     vectors, order = draw(500, 12) @ draw(12, 12, seed=1) + 3, order_of(12)
     found = group_whitened(vectors, order, size=4, ridge=1e-9)[:, order]

@@ -5,6 +5,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _NEW = ("aten.lift_fresh",)  # a tensor made of Python numbers, which on a GPU is copied there
 _READ = ("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten.is_nonzero", "aten.equal")
+_READ += ("aten._linalg_eigh", "aten._linalg_svd")  # which ask whether they went well
 
 
 class CaptureCheck(TorchDispatchMode):

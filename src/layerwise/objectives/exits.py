@@ -51,7 +51,8 @@ def _cut_cosines(left: Sequence[Tensor], right: Sequence[Tensor], widths: Sequen
     kernels, and take longer to launch than the encoder's pass.)
     """
     dtype, width, device = full_dtype(*left, *right), left[0].shape[1], left[0].device
-    kept = torch.arange(width, device=device) < torch.tensor(widths, device=device).unsqueeze(1)
+    places = torch.arange(width, device=device)
+    kept = torch.stack([places < kept for kept in widths])  # not by a tensor of the widths, whose copy is waited for
     with torch.autocast(device.type, enabled=False):
         one, other = (
             unit(torch.stack(list(side)).to(dtype).unsqueeze(1) * kept[:, None]).flatten(0, 1) for side in (left, right)

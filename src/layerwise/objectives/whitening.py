@@ -6,6 +6,7 @@ sentence, so that one sentence has as many positives as there are shuffles.
 """
 
 from collections.abc import Sequence
+from math import ceil, log, sqrt
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from layerwise.objectives.contrast import full_dtype, info_nce
 from layerwise.objectives.shapes import check_above_zero, check_rows, check_same_shape
 
 _FLOOR = 1e-12  # of eigenvalues: vectors that are all the same stay finite
+_SQUARINGS = 7
 
 
 def group_whitened(vectors: Tensor, order: Tensor, *, size: int, ridge: float = 1e-3) -> Tensor:
@@ -80,34 +82,60 @@ def _all_whitened(shuffles: Sequence[tuple[Tensor, Tensor]], *, size: int, ridge
 
 def _whitened(groups: Tensor, ridge: float) -> Tensor:
     """(n, groups, size) -> (n, groups · size)"""
+    size = groups.shape[2]
     centred = (groups - groups.mean(0)).transpose(0, 1)
     covariance = centred.mT @ centred / groups.shape[0]
     variance = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
-    identity = torch.eye(groups.shape[2], dtype=groups.dtype, device=groups.device)
-    root: Tensor = _InverseRoot.apply(covariance + (ridge * variance + _FLOOR)[:, None, None] * identity)  # type: ignore[no-untyped-call]
+    identity = torch.eye(size, dtype=groups.dtype, device=groups.device)
+    shifted = covariance + (ridge * variance + _FLOOR)[:, None, None] * identity
+    root: Tensor = _InverseRoot.apply(shifted, _steps(sqrt(size * (1 + ridge) / ridge)))  # type: ignore[no-untyped-call]
     return (centred @ root).transpose(0, 1).flatten(1)
 
 
 class _InverseRoot(torch.autograd.Function):
-    """A^(-1/2) of symmetric positive matrices, (k, d, d).
+    """A^(-1/2) of symmetric positive matrices, (k, d, d), by matrix signs, which are products alone.
 
-    The gradient of an eigendecomposition divides by differences of eigenvalues, which are 0 for equal ones. That of the
-    root does not: with A = U diag(λ) Uᵀ and r = √λ it is -U (Uᵀ G U ∘ 1 / (r_i r_j (r_i + r_j))) Uᵀ.
+    An eigendecomposition has to be waited for, and a GPU stands still meanwhile. With R = A^(1/2) the sign of
+    [[0, A], [I, 0]] is [[0, R], [R^(-1), 0]]; the gradient is -X with RX + XR = R^(-1) G R^(-1), and the sign of
+    [[R, C], [0, -R]] is [[I, 2X], [0, -I]] where RX + XR = C. (Higham 2008, Functions of Matrices, chapters 5 and 6.)
+    All of it in float64: the products of a GPU that may shorten float32 would spoil it.
     """
 
     @staticmethod
-    def forward(ctx: Any, matrices: Tensor) -> Tensor:
-        values, vectors = torch.linalg.eigh(matrices)
-        roots = values.clamp(min=_FLOOR).sqrt()
-        ctx.save_for_backward(roots, vectors)
-        inverse: Tensor = (vectors / roots.unsqueeze(-2)) @ vectors.mT
-        return inverse
+    def forward(ctx: Any, matrices: Tensor, steps: int) -> Tensor:
+        exact, size = matrices.double(), matrices.shape[-1]
+        trace = exact.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None, None]  # no eigenvalue is above it
+        identity = torch.eye(size, dtype=exact.dtype, device=exact.device).expand_as(exact)
+        nothing = torch.zeros_like(exact)
+        sign = _sign(_blocks(nothing, exact / trace, identity, nothing), steps)
+        inverse = sign[:, size:, :size] / trace.sqrt()
+        ctx.save_for_backward(sign[:, :size, size:], inverse, trace)  # the root of what was divided by the trace
+        ctx.steps = steps
+        return inverse.to(matrices.dtype)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (gradient,) = gradients
-        roots, vectors = ctx.saved_tensors
-        rows, columns = roots.unsqueeze(-1), roots.unsqueeze(-2)
-        inner = vectors.mT @ gradient @ vectors / -(rows * columns * (rows + columns))
-        outer: Tensor = vectors @ inner @ vectors.mT
-        return (outer + outer.mT) / 2
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (gradient,), (root, inverse, trace) = gradients, ctx.saved_tensors
+        exact, size = gradient.double(), root.shape[-1]
+        middle = inverse @ ((exact + exact.mT) / 2) @ inverse
+        sign = _sign(_blocks(root, middle, torch.zeros_like(root), -root), ctx.steps)
+        return (sign[:, :size, size:] / (-2 * trace.sqrt())).to(gradient.dtype), None
+
+
+def _blocks(*four: Tensor) -> Tensor:
+    """[[a, b], [c, d]] of matrices, (k, d, d) each -> (k, 2d, 2d)"""
+    upper, lower = torch.cat(four[:2], dim=2), torch.cat(four[2:], dim=2)
+    return torch.cat([upper, lower], dim=1)
+
+
+def _sign(matrices: Tensor, steps: int) -> Tensor:
+    """The sign of matrices whose eigenvalues are within -1 and 1 (Newton and Schulz)."""
+    identity = 1.5 * torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
+    for _ in range(steps):
+        matrices = matrices @ torch.baddbmm(identity, matrices, matrices, alpha=-0.5)
+    return matrices
+
+
+def _steps(spread: float) -> int:
+    """How many until an eigenvalue of 1 / spread is 1: it grows by half until it is near, then its error is squared."""
+    return ceil(log(spread, 1.5)) + _SQUARINGS

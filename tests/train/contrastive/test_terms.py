@@ -13,6 +13,7 @@ from layerwise.train import TERMS, Recipe
 from layerwise.train.contrastive.terms import LocalRows, Step, TermContext
 from layerwise.train.contrastive.terms.tokens import first_token_is
 from layerwise.train.loop.student import new_head
+from support.graph_capture import CaptureCheck
 from support.tiny import DEPTH, VOCABULARY, WIDTH
 from support.training import encoder_of, save_masked_bert, term
 
@@ -143,6 +144,29 @@ def test_every_name_is_tested_here():
         "distil",
         "whitening",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("info-nce", {}),
+        ("nt-xent", {}),
+        ("ranking", {}),
+        ("whitening", {"size": 5}),
+        ("distil", {"teacher": "a teacher", "similarities": "list-mle"}),
+        ("exits", {"layers": [1, 3], "widths": [0, 4]}),
+        ("sscl", {"layers": [-2]}),
+        ("sg", {}),
+    ],
+)
+def test_no_term_waits_for_a_gpu(encoder, name, settings):
+    """While a step waits, nothing is launched, and the GPU stands still: that took a quarter of a step."""
+    built = term(name, **settings).build(replace(context_for(encoder), teacher_width=WIDTH))
+    step = step_of(views=built.views)
+    with CaptureCheck() as check:
+        built(step).backward()
+    assert check.refused == []
+    assert step.embeddings.grad is not None or name == "exits"
 
 
 @pytest.mark.parametrize("columns", [2, 3])
