@@ -8,6 +8,7 @@ from layerwise.errors import InputError
 from layerwise.model import LayerModel
 from layerwise.objectives import info_nce
 from layerwise.train.contrastive.batches import Batches
+from layerwise.train.contrastive.denoising import Denoiser
 from layerwise.train.contrastive.prompted import TwoPrompts, prompt_tokenizer
 from layerwise.train.contrastive.student import build_student
 from layerwise.train.loop.grad_cache import cached_backward
@@ -95,20 +96,35 @@ def test_gradients_flow_through_the_template(folder):
     )
 
 
-def test_a_step_takes_a_few_short_rows_whatever_the_batch(folder):
-    student, shapes = student_of(folder), []
+def test_one_row_for_each_length_goes_with_the_texts(folder):
+    student, shapes = student_of(folder, second=RIVER), []
     handle = student.backbone.embeddings.register_forward_pre_hook(
         lambda _, __, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
     )
-    batches = [batch_of(student.encoder, rows=rows) for rows in (4, 32)]
-    for batch in batches:
-        student(batch)
+    batch = batch_of(student.encoder, RIVER, rows=32)
+    mask, places = batch["attention_mask"], batch["places"]
+    templates = student.denoiser.templates_of(mask, places)
+    expected = student(batch)["loss"]
+    found = student({**batch, "templates": templates})["loss"]
     handle.remove()
-    size = len(student.encoder.tokenizer(MEANS.template.format(text="", mask="[MASK]"))["input_ids"])
-    lengths = [batch["input_ids"].shape[1] - size + 1 for batch in batches]  # 0 to as many tokens as a text has here
-    assert [shape for shape in shapes if shape[1] == size] == [(length, size) for length in lengths]
-    assert all(1 < length <= 16 - 2 + 1 for length in lengths)
-    assert len(shapes) == 4
+    torch.testing.assert_close(found, expected)
+    lengths = {(int(prompt), int(length)) for prompt, length in zip(places[:, 3], mask.sum(1), strict=True)}
+    assert len(set(templates[templates >= 0].tolist())) == (templates >= 0).sum() == len(lengths)
+    assert len(templates) == 4 * -(-len(lengths) // 4)
+    assert shapes[-1] == (64 + len(templates), mask.shape[1])
+    assert len(shapes) == 2
+    assert shapes[0][0] > shapes[1][0]  # without them, those of all lengths
+
+
+def test_a_training_takes_the_templates_of_each_batch(folder, tmp_path):
+    rows = []
+    with pytest.MonkeyPatch.context() as patch:
+        read = Denoiser.read
+        patch.setattr(Denoiser, "read", lambda *inputs: (rows.append(inputs[7]), read(*inputs))[1])
+        model = {"pooler": POOLER, "denoise": True, "dropout": 0.02}
+        trainings(folder, tmp_path)(recipe(model=model, steps=2), texts(8))
+    assert len(rows) == 2
+    assert all(templates is not None and len(templates) % 4 == 0 for templates in rows)
 
 
 def test_repeated_words_stand_in_the_second_prompt_too(folder):

@@ -13,7 +13,7 @@ from layerwise.model import Head, LayerModel
 from layerwise.objectives import gather_rows
 from layerwise.train.contrastive.decoders import add_lora
 from layerwise.train.contrastive.denoising import Denoiser
-from layerwise.train.contrastive.prompted import prompt_of, prompt_tokenizer, second_prompt_of, which_prompt
+from layerwise.train.contrastive.prompted import prompt_of, prompt_tokenizer, second_prompt_of
 from layerwise.train.contrastive.settings import Recipe
 from layerwise.train.contrastive.terms import LocalRows, Step, Term, TermContext
 from layerwise.train.loop.student import BaseStudent, Encoded, EncoderPass, freeze, new_layers
@@ -55,18 +55,24 @@ class Student(BaseStudent):
 
     def passes(self, batch: Mapping[str, Any]) -> Sequence[EncoderPass]:
         """One pass of all columns: tokens (columns · b, t) with column 0's rows first."""
-        tokens, mask, places = batch["input_ids"], batch["attention_mask"], batch.get("places")
-        return (EncoderPass(rows={BATCH: len(tokens)}, tokens=tokens, mask=mask, places=places),)
+        tokens, mask, rows = batch["input_ids"], batch["attention_mask"], {BATCH: len(batch["input_ids"])}
+        places, templates = batch.get("places"), batch.get("templates")
+        return (EncoderPass(rows=rows, tokens=tokens, mask=mask, places=places, templates=templates),)
 
-    def encode(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> Encoded:
+    def encode(
+        self, tokens: Tensor, mask: Tensor, places: Tensor | None = None, templates: Tensor | None = None
+    ) -> Encoded:
         """One pass: embeddings after the head, and the views that terms asked for, (rows, poolings, layers, width).
 
         A fourth number among `places` says which of two prompts a text stands in.
         """
-        pooled, prompts = (places, None) if places is None else (places[:, :3], which_prompt(places))
-        views = self.encoder.read(tokens, mask, self.layers, self.poolings, pooled)
-        if self.denoiser is not None:
-            views = self.denoiser(views, self.encoder.reader, mask, self.layers, self.poolings, prompts)
+        if self.denoiser is not None and places is not None:
+            reader = self.encoder.reader
+            views = self.denoiser.read(reader, tokens, mask, self.layers, self.poolings, places, templates)
+        else:
+            views = self.encoder.read(
+                tokens, mask, self.layers, self.poolings, None if places is None else places[:, :3]
+            )
         with torch.autocast(views.device.type, enabled=False):
             embeddings = self.head(self.pooler.combine_poolings(self._pooler_views(views)))
         encoded = {"embeddings": embeddings, "views": views}

@@ -29,6 +29,8 @@ class ContrastiveTrainer(BaseTrainer):
         options: For `BaseTrainer`.
     """
 
+    student: Student
+
     def __init__(
         self,
         student: Student,
@@ -55,6 +57,15 @@ class ContrastiveTrainer(BaseTrainer):
             add_pull_to_start(self._trained, self._start, strength=self.pull)
         return loss
 
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """With the templates of the batch's texts, which are known while it is still in this machine's memory."""
+        denoiser = self.student.denoiser
+        if denoiser is not None:
+            read = self.columns * len(inputs["rows"])
+            templates = denoiser.templates_of(inputs["attention_mask"][:read], inputs["places"][:read])
+            inputs = {**inputs, "templates": templates}
+        return super()._prepare_inputs(inputs)
+
     def student_batch(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """What the student takes of a batch: the columns that it reads, and the frozen views of the rows."""
         read = self.columns * len(inputs["rows"])
@@ -63,5 +74,6 @@ class ContrastiveTrainer(BaseTrainer):
             "attention_mask": inputs["attention_mask"][:read],
             "rows": inputs["rows"],
             "places": inputs["places"][:read] if "places" in inputs else None,
+            "templates": inputs.get("templates"),
             "frozen": None if self.frozen is None else self.frozen(inputs),
         }

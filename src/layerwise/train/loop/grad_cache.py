@@ -79,9 +79,11 @@ def _backward(student: BaseStudent, cached: _Cached, chunk: int, precision: Prec
 
 
 def _pieces(encoder_pass: EncoderPass, chunk: int) -> Iterator[EncoderPass]:
-    for inputs in zip(*(torch.split(tensor, chunk) for tensor in encoder_pass.inputs), strict=True):
-        tokens, mask, places = (*inputs, None)[:3]
-        yield replace(encoder_pass, rows={"chunk": len(inputs[0])}, tokens=tokens, mask=mask, places=places)
+    for start in range(0, len(encoder_pass.tokens), chunk):
+        rows = slice(start, start + chunk)
+        tokens, mask, places = encoder_pass.tokens[rows], encoder_pass.mask[rows], encoder_pass.places
+        places = None if places is None else places[rows]
+        yield replace(encoder_pass, rows={"chunk": len(tokens)}, tokens=tokens, mask=mask, places=places)
 
 
 def _random_state(device: torch.device) -> RandomState:

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 STEP = 8  # lengths are padded to a multiple of this, so that there are few shapes
 _WARM_UPS = 3
 Parts = tuple[str, ...]
+Shapes = tuple[torch.Size, ...]
 Inputs = tuple[Tensor, ...]
 
 
@@ -47,7 +48,7 @@ class GraphedEncode:
         self.student = student
         self.rows = dict(rows)
         self.bf16 = bf16
-        self._graphs: dict[tuple[Parts, int], Any] = {}
+        self._graphs: dict[tuple[Parts, Shapes], Any] = {}
         self._pools: dict[Parts, Any] = {}
         self._works = True
 
@@ -74,13 +75,13 @@ class GraphedEncode:
         return all(self.rows.get(part) == rows for part, rows in encoder_pass.rows.items())
 
     def _graph(self, encoder_pass: EncoderPass) -> Any:
-        """The graph of a length, recorded on first use; None once recording has failed."""
-        key = (tuple(encoder_pass.rows), encoder_pass.tokens.shape[1])
+        """The graph of a pass's shapes, recorded on first use; None once recording has failed."""
+        key = (tuple(encoder_pass.rows), tuple(tensor.shape for tensor in encoder_pass.inputs))
         if self._works and key not in self._graphs:
             self._works = self._record(key, encoder_pass)
         return self._graphs.get(key) if self._works else None
 
-    def _record(self, key: tuple[Parts, int], encoder_pass: EncoderPass) -> bool:
+    def _record(self, key: tuple[Parts, Shapes], encoder_pass: EncoderPass) -> bool:
         """Record a shape; the state of the random generator is restored."""
         tokens, parts = encoder_pass.tokens, key[0]
         state = torch.cuda.get_rng_state(tokens.device)
@@ -166,9 +167,9 @@ class _Pass(nn.Module):
         self._student = (student,)
         self._bf16 = bf16
 
-    def forward(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> tuple[Tensor, ...]:
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The tensors of `BaseStudent.encode` in the order of `BaseStudent.encoded_names`."""
         student = self._student[0]
-        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self._bf16, cache_enabled=False):
-            encoded = student.encode(tokens, mask, places)
+        with torch.autocast(inputs[0].device.type, torch.bfloat16, enabled=self._bf16, cache_enabled=False):
+            encoded = student.encode(*inputs)
         return tuple(encoded[name] for name in student.encoded_names)

@@ -28,6 +28,7 @@ class EncoderPass:
         tokens: Token numbers, (n, t).
         mask: 1 for tokens, 0 for padding, (n, t).
         places: Which tokens are pooled, (n, 3), where the texts stand in a prompt.
+        templates: Which templates of the prompt go through the encoder with the texts, (k,), where they are denoised.
         dropout: The rate of the encoder's dropout modules in this pass; None: as they are.
     """
 
@@ -35,12 +36,14 @@ class EncoderPass:
     tokens: Tensor
     mask: Tensor
     places: Tensor | None = None
+    templates: Tensor | None = None
     dropout: float | None = None
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What `BaseStudent.encode` takes."""
-        return (self.tokens, self.mask) if self.places is None else (self.tokens, self.mask, self.places)
+        """What `BaseStudent.encode` takes; templates are of texts that have places."""
+        given = (self.tokens, self.mask, self.places, self.templates)
+        return tuple(tensor for tensor in given if tensor is not None)
 
     def split(self, encoded: Encoded) -> dict[str, Encoded]:
         """What the pass returned, by part."""
@@ -81,11 +84,8 @@ class BaseStudent(nn.Module):
         """The passes of the encoder that a batch needs."""
 
     @abstractmethod
-    def encode(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> Encoded:
-        """One pass: (n, t) twice -> tensors by the names in `encoded_names`, each with n rows.
-
-        `places` as in `EncoderPass`.
-        """
+    def encode(self, *inputs: Any, **options: Any) -> Encoded:
+        """One pass, by `EncoderPass.inputs` -> tensors by the names in `encoded_names`, each with n rows."""
 
     @abstractmethod
     def loss(self, encoded: Mapping[str, Encoded], batch: Mapping[str, Any]) -> dict[str, Any]:
