@@ -219,6 +219,13 @@ def test_a_view_counts_against_the_noise_of_another():
     assert min(centred.best_.mix.weights, default=1.0) > 0
 
 
+@pytest.mark.parametrize("bags", [0, 3])
+def test_a_handful_of_pairs_never_chooses_a_view_less_itself(planted, bags):
+    for seed in range(12):
+        search = planted.fit(["mean"], dev=5, splits=2, seed=seed, bags=bags, resamples=10)
+        assert search.best_.mix.layers
+
+
 def test_views_and_their_negatives_make_one_count():
     planted = Planted()
     rows = np.arange(60)

@@ -68,6 +68,14 @@ class PairViews:
         """The scores (..., views) of single views, -inf for those that no set begins with."""
         return scores if self.columns is None else scores.masked_fill(self._signs.cpu() < 0, -torch.inf)
 
+    def leaving_nothing(self, views: Sequence[int]) -> list[int]:
+        """The views that a set may not take because its sum would be 0, of which rounding alone has a direction."""
+        if self.columns is None:
+            return []
+        columns = set(self.columns[list(views)].tolist())
+        alone = [column for column in columns if ~column not in columns]
+        return np.flatnonzero(self.columns == ~alone[0]).tolist() if len(alone) == 1 else []
+
     def _sum(self, side: Tensor, views: Sequence[int], counts: Tensor | None = None) -> Tensor:
         """Some views of a side added up, each so many times: (pairs, width)"""
         places = list(views) if self.columns is None else self._places[list(views)]

@@ -61,7 +61,7 @@ def beam_search_views(
         if beam.views == [()]:
             scores = pairs.taken_first(scores)
         for row, views in enumerate(beam.views):
-            scores[row, list(views)] = -torch.inf
+            scores[row, [*views, *pairs.leaving_nothing(views)]] = -torch.inf
             if fits is not None:
                 scores[row, ~torch.as_tensor(fits(views), dtype=torch.bool)] = -torch.inf
         progress(scores.numel())
@@ -161,6 +161,7 @@ def _grow_resamples(
         search.grow(added)
     scores = torch.stack([search.scores() for search in searches])
     for search, own in zip(searches, torch.nan_to_num(scores, nan=-torch.inf).cpu(), strict=True):
+        own[views.leaving_nothing(search.views)] = -torch.inf
         search.take(own if search.views else views.taken_first(own))
         progress(len(own))
 
