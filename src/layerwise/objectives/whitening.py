@@ -6,18 +6,18 @@ sentence, so that one sentence has as many positives as there are shuffles.
 """
 
 from collections.abc import Sequence
-from math import ceil, log, sqrt
+from math import sqrt
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.objectives.contrast import full_dtype, info_nce
+from layerwise.objectives.contrast import diagonal_cross_entropy, full_dtype, unit
 from layerwise.objectives.shapes import check_above_zero, check_rows, check_same_shape
 
 _FLOOR = 1e-12  # of eigenvalues: vectors that are all the same stay finite
-_SQUARINGS = 7
+_NEAR = 1e-15
 
 
 def group_whitened(vectors: Tensor, order: Tensor, *, size: int, ridge: float = 1e-3) -> Tensor:
@@ -30,8 +30,8 @@ def group_whitened(vectors: Tensor, order: Tensor, *, size: int, ridge: float = 
         size: Dimensions of a group; with n rows or fewer than so, the covariance has no inverse but for `ridge`.
         ridge: This share of the mean variance of a group is added to its variances.
     """
-    (whitened,) = _all_whitened([(vectors, order)], size=size, ridge=ridge)
-    return whitened
+    check_rows(vectors=vectors)
+    return _shuffled_whitened(vectors[None], [order], size=size, ridge=ridge)[0]
 
 
 def whitened_contrast(
@@ -51,45 +51,43 @@ def whitened_contrast(
     check_same_shape(anchors=anchors, positives=positives)
     if len(orders) < 2:
         raise InputError(f"{len(orders)} orders came; give one for the anchors and one or more for the positives")
-    shuffled = [(anchors if place == 0 else positives, order) for place, order in enumerate(orders)]
-    first, *others = _all_whitened(shuffled, size=size, ridge=ridge)
-    return torch.stack([info_nce(first, other, temperature=temperature) for other in others]).mean()
+    vectors = torch.stack([anchors, *[positives] * (len(orders) - 1)])
+    with torch.autocast(vectors.device.type, enabled=False):
+        whitened = unit(_shuffled_whitened(vectors, orders, size=size, ridge=ridge))
+        return diagonal_cross_entropy(whitened[:1] @ whitened[1:].mT / temperature)
 
 
-def _all_whitened(shuffles: Sequence[tuple[Tensor, Tensor]], *, size: int, ridge: float) -> list[Tensor]:
-    """The vectors of each shuffle whitened, all groups of all shuffles by one decomposition: a GPU waits for each."""
+def _shuffled_whitened(vectors: Tensor, orders: Sequence[Tensor], *, size: int, ridge: float) -> Tensor:
+    """Vectors whitened in the groups of an order each, all groups together. (s, n, d), (d,) each -> (s, n, d)"""
+    shuffles, rows, width = vectors.shape
     check_above_zero("ridge", ridge)
-    for vectors, order in shuffles:
-        check_rows(vectors=vectors)
-        if order.shape != vectors.shape[1:]:
-            raise InputError(
-                f"order: the shape is {tuple(order.shape)}; expected one place for each of {vectors.shape[1]}"
-            )
-        if not 1 <= size <= vectors.shape[1]:
-            raise InputError(f"size {size} is not possible; give 1 to {vectors.shape[1]} dimensions a group")
-    some, _ = shuffles[0]
-    rows, width = some.shape
-    whole = width - width % size
-    with torch.autocast(some.device.type, enabled=False):
-        shuffled = torch.stack([vectors.to(full_dtype(vectors)).index_select(1, order) for vectors, order in shuffles])
-        shuffled = shuffled.transpose(0, 1)  # (n, shuffles, d)
-        parts = [_whitened(shuffled[..., :whole].reshape(rows, -1, size), ridge).view(rows, -1, whole)]
+    for order in orders:
+        if order.shape != (width,):
+            raise InputError(f"order: the shape is {tuple(order.shape)}; expected one place for each of {width}")
+    if not 1 <= size <= width:
+        raise InputError(f"size {size} is not possible; give 1 to {width} dimensions a group")
+    whole, every = width - width % size, torch.stack(list(orders))
+    with torch.autocast(vectors.device.type, enabled=False):
+        full = vectors.to(full_dtype(vectors))
+        shuffled = full.gather(2, every[:, None].expand_as(full))
+        parts = [_whitened(shuffled[..., :whole].reshape(shuffles, rows, -1, size), ridge)]
         if whole < width:
-            parts.append(_whitened(shuffled[..., whole:], ridge).view(rows, -1, width - whole))
-        whitened = torch.cat(parts, dim=2)
-        return [whitened[:, place].index_select(1, order.argsort()) for place, (_, order) in enumerate(shuffles)]
+            parts.append(_whitened(shuffled[..., whole:].unsqueeze(2), ridge))
+        whitened = torch.cat(parts, dim=2) if len(parts) > 1 else parts[0]
+        return whitened.gather(2, every.argsort(dim=1)[:, None].expand_as(full))
 
 
 def _whitened(groups: Tensor, ridge: float) -> Tensor:
-    """(n, groups, size) -> (n, groups · size)"""
-    size = groups.shape[2]
-    centred = (groups - groups.mean(0)).transpose(0, 1)
-    covariance = centred.mT @ centred / groups.shape[0]
+    """(s, n, groups, size) -> (s, n, groups · size)"""
+    rows, size = groups.shape[1], groups.shape[3]
+    centred = (groups - groups.mean(1, keepdim=True)).transpose(1, 2)  # (s, groups, n, size)
+    covariance = centred.mT @ centred / rows
     variance = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
     identity = torch.eye(size, dtype=groups.dtype, device=groups.device)
-    shifted = covariance + (ridge * variance + _FLOOR)[:, None, None] * identity
-    root: Tensor = _InverseRoot.apply(shifted, _steps(sqrt(size * (1 + ridge) / ridge)))  # type: ignore[no-untyped-call]
-    return (centred @ root).transpose(0, 1).flatten(1)
+    shifted = covariance + (ridge * variance + _FLOOR)[..., None, None] * identity
+    least = sqrt(ridge / (size * (1 + ridge)))  # no eigenvalue of the root is less, in shares of the trace's root
+    root: Tensor = _InverseRoot.apply(shifted.flatten(0, 1), least)  # type: ignore[no-untyped-call]
+    return (centred @ root.view_as(shifted)).transpose(1, 2).flatten(2)
 
 
 class _InverseRoot(torch.autograd.Function):
@@ -102,15 +100,15 @@ class _InverseRoot(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, matrices: Tensor, steps: int) -> Tensor:
+    def forward(ctx: Any, matrices: Tensor, least: float) -> Tensor:
         exact, size = matrices.double(), matrices.shape[-1]
         trace = exact.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None, None]  # no eigenvalue is above it
         identity = torch.eye(size, dtype=exact.dtype, device=exact.device).expand_as(exact)
         nothing = torch.zeros_like(exact)
-        sign = _sign(_blocks(nothing, exact / trace, identity, nothing), steps)
+        sign = _sign(_blocks(nothing, exact / trace, identity, nothing), least)
         inverse = sign[:, size:, :size] / trace.sqrt()
         ctx.save_for_backward(sign[:, :size, size:], inverse, trace)  # the root of what was divided by the trace
-        ctx.steps = steps
+        ctx.least = least
         return inverse.to(matrices.dtype)
 
     @staticmethod
@@ -118,7 +116,7 @@ class _InverseRoot(torch.autograd.Function):
         (gradient,), (root, inverse, trace) = gradients, ctx.saved_tensors
         exact, size = gradient.double(), root.shape[-1]
         middle = inverse @ ((exact + exact.mT) / 2) @ inverse
-        sign = _sign(_blocks(root, middle, torch.zeros_like(root), -root), ctx.steps)
+        sign = _sign(_blocks(root, middle, torch.zeros_like(root), -root), ctx.least)
         return (sign[:, :size, size:] / (-2 * trace.sqrt())).to(gradient.dtype), None
 
 
@@ -128,14 +126,14 @@ def _blocks(*four: Tensor) -> Tensor:
     return torch.cat([upper, lower], dim=1)
 
 
-def _sign(matrices: Tensor, steps: int) -> Tensor:
-    """The sign of matrices whose eigenvalues are within -1 and 1 (Newton and Schulz)."""
-    identity = 1.5 * torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
-    for _ in range(steps):
-        matrices = matrices @ torch.baddbmm(identity, matrices, matrices, alpha=-0.5)
+def _sign(matrices: Tensor, least: float) -> Tensor:
+    """The sign of matrices whose eigenvalues are between `least` and 1, or so far below 0 (Newton and Schulz).
+
+    Scaled before each step so that the least grows fastest (Chen and Chow 2014), to 1 in the end.
+    """
+    identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
+    while least < 1 - _NEAR:
+        scale = sqrt(3 / (1 + least + least**2))
+        matrices = matrices @ torch.baddbmm(identity, matrices, matrices, beta=1.5 * scale, alpha=-0.5 * scale**3)
+        least = scale * least * (3 - (scale * least) ** 2) / 2
     return matrices
-
-
-def _steps(spread: float) -> int:
-    """How many until an eigenvalue of 1 / spread is 1: it grows by half until it is near, then its error is squared."""
-    return ceil(log(spread, 1.5)) + _SQUARINGS

@@ -191,9 +191,7 @@ def test_a_queue_is_the_same_by_graphs(folder):
         queues.append(student.terms["info-nce"].queue)
     plain, graphed = queues
     assert len(graphed.embed._graphs) == 2
-    kept = graphed.state_dict()  # which waits for the stream of its own
-    torch.testing.assert_close(kept["vectors"], plain.vectors, rtol=1e-4, atol=1e-5)
-    assert int(kept["count"]) == int(plain.count)
+    torch.testing.assert_close(graphed.vectors, plain.vectors, rtol=1e-4, atol=1e-5)
 
 
 @needs_gpu

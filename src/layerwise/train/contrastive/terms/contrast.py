@@ -1,7 +1,6 @@
 """Contrast between sentences: InfoNCE as in SimCSE and LayerAttPooler, NT-Xent as in SG-BERT's baselines."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -69,7 +68,6 @@ class InfoNce(Term):
         negatives = [columns[2]] if len(columns) > 2 else []
         ignored = None
         if queue is not None:
-            queue.wait()
             before = columns.shape[1] * (1 + len(negatives))
             empty = empty_places(queue.vectors, queue.count)
             ignored = torch.cat([empty.new_zeros(before), empty]).expand(columns.shape[1], -1)
@@ -88,9 +86,9 @@ class InfoNce(Term):
         return loss
 
     def use_graphs(self) -> None:
-        """The queue's copy of the encoder runs by CUDA graphs, beside the pass backward."""
+        """The queue's copy of the encoder runs by CUDA graphs."""
         if self.queue is not None:
-            self.queue.run_beside()
+            self.queue.embed = GraphedForward(self.queue.run_pass)
 
 
 class MomentumQueue(nn.Module):
@@ -121,19 +119,6 @@ class MomentumQueue(nn.Module):
         self.requires_grad_(False).train(False)
         self.reader = layer_reader(self.copies[0])
         self.embed: Callable[..., Tensor] = self.run_pass
-        self._beside: torch.cuda.Stream | None = None
-        self.register_state_dict_pre_hook(lambda *_: self.wait())  # type: ignore[no-untyped-call]
-
-    def run_beside(self) -> None:
-        """Encode by CUDA graphs in a stream of its own: nobody needs the embeddings before the next step."""
-        self.embed = GraphedForward(self.run_pass)
-        if self.vectors.device.type == "cuda":
-            self._beside = torch.cuda.Stream(self.vectors.device)  # type: ignore[no-untyped-call]
-
-    def wait(self) -> None:
-        """Have the GPU read the queue no earlier than the last embeddings are in it."""
-        if self._beside is not None:
-            torch.cuda.current_stream(self.vectors.device).wait_stream(self._beside)
 
     def train(self, mode: bool = True) -> Self:  # noqa: ARG002
         """Always in evaluation mode: the copy has no dropout."""
@@ -147,20 +132,7 @@ class MomentumQueue(nn.Module):
         for mine, theirs in zip(self.head.buffers(), self._trained[-1].buffers(), strict=True):  # of batch norm
             mine.copy_(theirs)
         places = () if step.local.places is None else (step.local.places[0, :, :3],)
-        with self._aside(texts := (step.local.tokens[0], step.local.mask[0], *places)):
-            enqueue(self.vectors, self.count, gather_rows(self.embed(*texts)))
-
-    @contextmanager
-    def _aside(self, tensors: Iterable[Tensor]) -> Iterator[None]:
-        """In the stream of its own, where there is one; the tensors are kept for it."""
-        if self._beside is None:
-            yield
-            return
-        self._beside.wait_stream(torch.cuda.current_stream(self.vectors.device))
-        for tensor in tensors:
-            tensor.record_stream(self._beside)
-        with torch.cuda.stream(self._beside):
-            yield
+        enqueue(self.vectors, self.count, gather_rows(self.embed(step.local.tokens[0], step.local.mask[0], *places)))
 
     def run_pass(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> Tensor:
         """The copy's embeddings of texts."""
