@@ -14,15 +14,21 @@ _NAMES = {
 
 def embed_gpu_table() -> str:
     """Sentences a second on a GPU, as shares of the bare pass of the model, and where the time goes."""
-    result = read("embed_gpu")
+    result, slower = read("embed_gpu"), read("embed_gpu_slower_host")
     speeds, parts = result["sentences_per_second"], dict(result["seconds_of_each_part"])
     short, long = result["bare_forward_1024x32"], result["bare_forward_256x256"]
-    lines = [
-        [label, f"{speeds[name]:,.0f}", f"{speeds[name] / (long if '256' in label else short):.2f}"]
-        for name, label in _NAMES.items()
-    ]
     theirs = max((name for name in speeds if name.startswith("sentence")), key=speeds.__getitem__)
-    lines.append([theirs, f"{speeds[theirs]:,.0f}", f"{speeds[theirs] / short:.2f}"])
+    again = slower["sentences_per_second"]
+    lines = [
+        [
+            label,
+            f"{speeds[name]:,.0f}",
+            f"{speeds[name] / (long if '256' in label else short):.2f}",
+            f"{again[name]:,.0f}",
+        ]
+        for name, label in (_NAMES | {theirs: theirs}).items()
+    ]
+    one, every = "layerwise, 65536 tokens", "layerwise, all 13 layers"
     batches = parts.pop("batches")
     where = "; ".join(f"{name} {seconds:.2f} s" for name, seconds in parts.items())
     note = (
@@ -30,9 +36,13 @@ def embed_gpu_table() -> str:
         f"{result['mean_tokens']:.0f} tokens, tokenising included; median of "
         f"{len(result['seconds']['layerwise, 65536 tokens'])} interleaved repeats. The bare pass, nothing padded and "
         f"nothing copied: {short:,.0f} sentences/s at 1,024 × 32 tokens, {long:,.0f} texts/s at 256 × 256. Each part "
-        f"of `embed` alone, which overlap on the way: {where}; {batches} batches. (`benchmarks/embed_gpu.py`.)"
+        f"of `embed` alone, which overlap on the way: {where}; {batches} batches. The last column is a later run, of "
+        f"{len(slower['seconds'][one])} repeats, on another such machine with slower processors and the same GPU (bare "
+        f"pass {slower['bare_forward_1024x32']:,.0f}). Packed texts are pooled without padding since then: all layers "
+        f"take {again[one] / again[every]:.2f} of one layer's time, before {speeds[one] / speeds[every]:.2f}. "
+        "(`benchmarks/embed_gpu.py`, `embed_gpu.json`, `embed_gpu_slower_host.json`.)"
     )
-    return table(["", "sentences/s", "of the bare pass"], lines) + f"\n{note}\n"
+    return table(["", "sentences/s", "of the bare pass", "slower processors"], lines) + f"\n{note}\n"
 
 
 def int8_table() -> str:

@@ -37,6 +37,7 @@ from measure import machine, write_runs
 from own_views import MINILM, SEARCHED, first_lines, make_own_views
 from training_less import less_components
 from training_views_rows import (
+    BLEND,
     CLAUSES,
     GROUPS,
     LESS,
@@ -127,7 +128,7 @@ def prepare(options: argparse.Namespace) -> None:
         lines = (json.dumps(row) if isinstance(row, dict) else row for row in rows)
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         facts[name] = _counted(name, len(rows), compress(sentences, every.seen(sentences)), seen)
-    for name in (CLAUSES, SHUFFLED, MIXED):
+    for name in (CLAUSES, SHUFFLED, BLEND, MIXED):
         derived(folder, name)
         lines = (folder / name).read_text(encoding="utf-8").splitlines()
         facts[name] = _counted(name, len(lines), compress(lines, every.seen(lines)), seen)
@@ -173,8 +174,8 @@ def derived(folder: Path, name: str) -> None:
     """Texts made of the others, without sentences of the test pairs.
 
     `clauses.txt`: sentences of Wikipedia, each with its clauses; `shuffled.txt`: those in random order, so that the
-    first of them come from all articles; `mixed.txt`: sentences of triples and pairs, and as many of `clauses.txt`, in
-    random order.
+    first of them come from all articles; `blend.txt`: two sentences of Wikipedia to one clause, in random order;
+    `mixed.txt`: sentences of triples and pairs, and as many of `clauses.txt`, in random order.
     """
     from layerwise.postprocess import FittedOn
     from layerwise.train.contrastive.clauses import clauses
@@ -196,6 +197,11 @@ def derived(folder: Path, name: str) -> None:
             texts = list(dict.fromkeys(text for line in lines(WIKIPEDIA) for text in (line, *clauses(line))))
         elif name == SHUFFLED:
             texts = list(lines(CLAUSES))
+            random.Random(0).shuffle(texts)
+        elif name == BLEND:
+            texts = list(dict.fromkeys(lines(WIKIPEDIA)))
+            others = sorted(set(lines(CLAUSES)).difference(texts))
+            texts += random.Random(0).sample(others, min(len(texts) // 2, len(others)))
             random.Random(0).shuffle(texts)
         else:
             texts = list(dict.fromkeys(sentences(TRIPLES, PAIRS)))
@@ -352,7 +358,7 @@ class Bench:
         from layerwise.train import ContrastiveJob, load_recipe, train
 
         row = ROWS[name]
-        if row.text in (CLAUSES, SHUFFLED, MIXED):
+        if row.text in (CLAUSES, SHUFFLED, BLEND, MIXED):
             derived(self.folder, row.text)
         teachers = [self._model(teacher, other) for teacher in row.teachers for other in row.seeds or (seed,)]
         named = json.dumps(teachers if len(teachers) > 1 else teachers[0]) if teachers else ""
@@ -414,7 +420,7 @@ def scores(model: Any, tasks: str, text: str) -> dict[str, Any]:
     outside = {
         name: found[name].score
         for name in OUTSIDE
-        if not (name == "semrel-eng" and text not in (WIKIPEDIA, CLAUSES, SHUFFLED))
+        if not (name == "semrel-eng" and text not in (WIKIPEDIA, CLAUSES, SHUFFLED, BLEND))
     }
     return {"test": sets | {"average": sum(sets.values()) / len(sets)}, "outside": outside}
 

@@ -11,6 +11,7 @@ from own_views import MINILM, MINILM_VIEWS, MPNET, MPNET_VIEWS, OWN_VIEWS
 
 WIKIPEDIA, TRIPLES, PAIRS = "wikipedia.txt", "nli.jsonl", "pairs.jsonl"
 CLAUSES, SHUFFLED = "clauses.txt", "shuffled.txt"  # Wikipedia's sentences, each with its clauses; in random order
+BLEND = "blend.txt"  # two sentences of Wikipedia to one clause, in random order
 MIXED = "mixed.txt"  # sentences of triples and pairs, and as many of Wikipedia
 LESS = " less"  # of a teacher: without its first components
 
@@ -76,7 +77,7 @@ def _mpnet(label: str, *sets: str, how: str = "") -> Row:
 
 
 def _both(label: str, *sets: str, text: str = CLAUSES) -> Row:
-    order = " in random order" if text == SHUFFLED else ""
+    order = {SHUFFLED: " in random order", BLEND: ", two to one"}.get(text, "")
     label = f"mask, {label}taught by both on sentences and clauses{order}, rotated"
     return _distil(label, *_ROTATED, *sets, teachers=(MINILM, MPNET), text=text)
 
@@ -204,6 +205,8 @@ TAUGHT = {
     "distil-two-6-clauses": _both("6 blocks, ", "model.blocks=6", *_LONG),
     "distil-two-shuffled": _both("", *_LONG, text=SHUFFLED),
     "distil-two-6-shuffled": _both("6 blocks, ", "model.blocks=6", *_LONG, text=SHUFFLED),
+    "distil-two-blend": _both("", *_LONG, text=BLEND),
+    "distil-two-6-blend": _both("6 blocks, ", "model.blocks=6", *_LONG, text=BLEND),
     "distil-two-views": _views(""),
     "distil-two-6-views": _views("6 blocks, ", "model.blocks=6"),
     "distil-two": _distil("mask, taught by both", "data.limit=800000", teachers=(MINILM, MPNET)),

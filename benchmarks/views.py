@@ -44,6 +44,7 @@ COLUMNS = {  # in which forms a view may be taken, and the text that its mean an
 }
 OF_EACH_ROW = ("as they are", "8, A", "all forms, A", "all forms, A or choosing")  # the others are of WHOLE rows alone
 TRANSFER = ("trec", "mrpc", "sst2_sentences", "cr")
+CLASSES, CLASS_ROWS = TRANSFER[:3], 1000  # which of them choose, by so many of their train rows
 QUORA, NEIGHBOURS, ALIKE = 4000, 1000, 600
 WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts")
 
@@ -378,48 +379,91 @@ class Bench:
         yield
 
     def part_elsewhere(self):
-        """The views chosen on STS-B dev, on transfer tasks and Quora's duplicates; those that Quora chose, on STS."""
-        from layerwise.classify import evaluate_classes, pair_features
-        from layerwise.search.metrics import as_metric
-
-        def embed(mix, texts):
-            return self.model.replaced(mix=mix).encode(texts, normalize_embeddings=True)
-
-        def duplicates(mix, rows):
-            cosines = (
-                embed(mix, [quora["left"][n] for n in rows]) * embed(mix, [quora["right"][n] for n in rows])
-            ).sum(1)
-            score = as_metric("average-precision")(np.array(quora["gold"])[rows], torch.device("cpu"))
-            return float(score(torch.from_numpy(cosines).double()[None])[0])
-
-        quora, every = self.quora, np.arange(len(self.quora["gold"]))
+        """The sets that STS-B dev, Quora and transfer tasks chose, each on all of them."""
+        every = np.arange(len(self.quora["gold"]))
         choosing = np.random.default_rng(0).permutation(every)[:DEV]
-        some = {key: [values[n] for n in choosing] for key, values in quora.items()}
+        some = {key: [values[n] for n in choosing] for key, values in self.quora.items()}
         seen = {*some["left"], *some["right"]}
-        reporting = [n for n in every if quora["left"][n] not in seen and quora["right"][n] not in seen]
+        reporting = [n for n in every if self.quora["left"][n] not in seen and self.quora["right"][n] not in seen]
         views, self.views = self.views, Remembered(self.encoder, self.all, self.device).read(seen)
         by_quora = self.search(some, self.all, dev=None, metric="average-precision").best_.mix
         self.views = views
-        mixes = {
-            "last layer": self.whole_sets[next(iter(self.sets))].last_.mix,
-            "chosen on STS-B dev": self.by_dev["as they are"].mix,
-            **({"chosen on STS-B dev, 8, A": self.by_dev["8, A"].mix} if "8, A" in self.by_dev else {}),
-            "chosen on Quora": by_quora,
-        }
+        mixes = {"last layer": self.whole_sets[next(iter(self.sets))].last_.mix}
+        mixes |= {f"chosen on STS-B dev, {column}": best.mix for column, best in self.by_dev.items()}
+        mixes |= {"chosen on Quora's duplicates": by_quora}
+        mixes |= {f"chosen on {name}": self.by_classes(name) for name in CLASSES}
         result = {}
         for label, mix in mixes.items():
-            cell = {"mix": str(mix), "sts": self.sts(mix), "quora": duplicates(mix, reporting)}
-            for name, rows in self.transfer.items():
-                if "text" in rows:
-                    features = embed(mix, rows["text"])
-                else:
-                    features = pair_features(embed(mix, rows["sentence1"]), embed(mix, rows["sentence2"]))
-                of = np.array(rows["split"])
-                splits = {role: np.flatnonzero(of == role) for role in ("train", "dev", "test") if (of == role).any()}
-                found = evaluate_classes(features, rows["label"], splits=splits or None, device=self.device)
-                cell[name] = found.accuracy
-            result[label] = cell
+            result[label] = {"mix": str(mix), "sts": self.sts(mix), **self.of_quora(mix, reporting)}
+            result[label] |= {name: self.accuracy(mix, name) for name in self.transfer}
             yield result
+
+    def embed(self, mix, texts):
+        """Vectors of length 1; an empty text is a full stop, as in `load_task`."""
+        return self.model.replaced(mix=mix).encode([text.strip() or "." for text in texts], normalize_embeddings=True)
+
+    def by_classes(self, name):
+        """One or two views by which rows that train a task tell its classes best, the second added to the first."""
+        from layerwise.mixes import parse_mix
+        from layerwise.search import TransferProtocol, TransferSearch
+
+        task = self.transfer[name]
+        rows = [n for n, split in enumerate(task["split"]) if split == "train"]
+        rows = sorted(np.random.default_rng(0).permutation(rows)[:CLASS_ROWS])
+        columns = [[task[key][n] for n in rows] for key in ("text", "sentence1", "sentence2") if key in task]
+        read = Remembered(self.encoder, self.all, self.device).read(text for texts in columns for text in texts)
+        sides = []
+        for texts in columns:
+            views = torch.cat([torch.nn.functional.normalize(v, dim=-1) for v in read(texts, self.all).values()], 1)
+            sides.append(views.cpu().numpy())
+        numbers, chosen = range(sides[0].shape[1]), ()
+        for _ in range(2):
+            sets = [(*chosen, number) for number in numbers if number not in chosen] + [chosen] * bool(chosen)
+            search = TransferSearch(protocol=TransferProtocol(outer=1, inner=3), sets=sets, device=self.device)
+            labels = [task["label"][n] for n in rows]
+            chosen = search.fit(sides[0], labels, pair_views=sides[1] if len(sides) > 1 else None).layers_
+        of = {}
+        for number in chosen:
+            place, layer = divmod(number, self.encoder.depth + 1)
+            of.setdefault(self.all[place], []).append(str(layer))
+        parts = [f"{','.join(layers)} @ {name}" for name, layers in of.items()]
+        return parse_mix(f"views({'; '.join(parts)}; unit)")
+
+    def of_quora(self, mix, rows):
+        """How well pairs of questions tell duplicates, and how well a question finds its duplicates among all."""
+        from layerwise.kinds.rankings import ranked_scores
+        from layerwise.search.metrics import as_metric
+
+        questions = sorted({self.quora[side][n] for side in ("left", "right") for n in rows})
+        place = {question: number for number, question in enumerate(questions)}
+        vectors = torch.from_numpy(self.embed(mix, questions)).to(self.device)
+        left, right = ([place[self.quora[side][n]] for n in rows] for side in ("left", "right"))
+        cosines = (vectors[left] * vectors[right]).sum(1).double().cpu()
+        score = as_metric("average-precision")(np.array(self.quora["gold"])[rows], torch.device("cpu"))
+        duplicates = {}
+        for one, other, gold in zip(left, right, np.array(self.quora["gold"])[rows], strict=True):
+            if gold and one != other:
+                duplicates.setdefault(one, {})[other] = 1.0
+                duplicates.setdefault(other, {})[one] = 1.0
+        asked = sorted(duplicates)
+        similarities = vectors[asked] @ vectors.T
+        similarities[torch.arange(len(asked)), asked] = -torch.inf  # not the question itself
+        hits = similarities.topk(10).indices.cpu().numpy()
+        found = ranked_scores(hits, [duplicates[one] for one in asked], 10)["ndcg@10"]
+        return {"quora": float(score(cosines[None])[0]), "quora_retrieval": float(found.mean())}
+
+    def accuracy(self, mix, name):
+        """Of a logistic regression on a transfer task, SentEval's protocol."""
+        from layerwise.classify import evaluate_classes, pair_features
+
+        rows = self.transfer[name]
+        if "text" in rows:
+            features = self.embed(mix, rows["text"])
+        else:
+            features = pair_features(self.embed(mix, rows["sentence1"]), self.embed(mix, rows["sentence2"]))
+        of = np.array(rows["split"])
+        splits = {role: np.flatnonzero(of == role) for role in ("train", "dev", "test") if (of == role).any()}
+        return evaluate_classes(features, rows["label"], splits=splits or None, device=self.device).accuracy
 
     def part_unlabelled(self):
         """Views chosen without labels: by each criterion, and how good those are that are taken for granted."""
