@@ -63,7 +63,7 @@ class ExactIndex:
             part = slice(start, start + _ROWS)
             found = queries @ self._vectors[part].T
             if self._scales is not None:
-                found *= self._scales[part]
+                found = np.clip(found * self._scales[part], -1, 1)  # rounding gives cosines of 1.0000001
             numbers = np.broadcast_to(np.arange(start, start + found.shape[1]), found.shape)
             rows, scores = best(np.hstack([rows, numbers]), np.hstack([scores, found]), k)
         return Hits(rows, scores)

@@ -89,6 +89,8 @@ class FaissIndex:
             _, candidates = self._nearest(queries, min(len(self), max(_CANDIDATES * k, 100)))
             near = self._vectors[candidates].astype(np.float32)
             rows, scores = candidates, np.einsum("qcd,qd->qc", near, queries)
+        if self.facts.similarity == "cosine":
+            scores = np.clip(scores, -1, 1)  # rounding gives cosines of 1.0000001
         order = np.lexsort((rows, -scores), axis=1)[:, :k]
         return Hits(np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1))
 
