@@ -1,4 +1,4 @@
-"""What is asked of an encoder, checked: texts, lengths, batches, backends."""
+"""Checks an encoder's arguments: texts, lengths, batch sizes, backends."""
 
 import logging
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _CPU_OVERHEAD = 8  # of a batch, in tokens: measured on two ARM cores, 6 for flo
 
 
 def check_sentences(sentences: Sequence[str]) -> list[str]:
-    """The sentences as a checked list: texts only; empty ones pass with a warning."""
+    """Return the sentences as a list of str; log a warning about empty ones."""
     if isinstance(sentences, str):
         raise InputError("sentences is one string; give a list of them")
     texts = list(sentences)
@@ -32,38 +32,38 @@ def check_sentences(sentences: Sequence[str]) -> list[str]:
     return texts
 
 
-def checked_length(asked: int | None, tokenizer: Any, most: int) -> int:
-    """The most tokens of a text; without a choice, as many as the encoder takes."""
-    least = max(1, int(tokenizer.num_special_tokens_to_add()))
-    if asked is None:
-        return most
-    if not least <= asked <= most:
-        raise InputError(f"max_length {asked} is not possible: this encoder takes {least} to {most} tokens")
-    return asked
+def checked_length(requested: int | None, tokenizer: Any, limit: int) -> int:
+    """Return the maximum number of tokens of a text; by default, the encoder's limit."""
+    minimum = max(1, int(tokenizer.num_special_tokens_to_add()))
+    if requested is None:
+        return limit
+    if not minimum <= requested <= limit:
+        raise InputError(f"max_length {requested} is not possible: this encoder takes {minimum} to {limit} tokens")
+    return requested
 
 
-def token_budget(asked: int | None, device: torch.device) -> TokenBudget:
-    """The tokens of a batch; without a choice, where the measured speed levels off."""
-    if asked is not None and asked < 1:
-        raise InputError(f"tokens_per_batch must be 1 or more, not {asked}")
+def token_budget(requested: int | None, device: torch.device) -> TokenBudget:
+    """Return the token budget of a batch; by default, the size from which measured throughput is level."""
+    if requested is not None and requested < 1:
+        raise InputError(f"tokens_per_batch must be 1 or more, not {requested}")
     if device.type == "cpu":
-        return TokenBudget(asked or _CPU_TOKENS, overhead=_CPU_OVERHEAD)
-    return TokenBudget(asked or _GPU_TOKENS)
+        return TokenBudget(requested or _CPU_TOKENS, overhead=_CPU_OVERHEAD)
+    return TokenBudget(requested or _GPU_TOKENS)
 
 
 def checked_backend(backend: str | None, precision: str, device: torch.device, dtype: str) -> str:
-    """The backend to use; without a choice, ONNX for int8 and torch otherwise."""
+    """Return the backend to use; by default, ONNX for int8 and torch otherwise."""
     check_known(precision, ("float", "int8"), "precision")
-    is_plain = device.type == "cpu" and dtype == "float32"
+    is_cpu_float32 = device.type == "cpu" and dtype == "float32"
     if precision == "int8":
         if backend not in (None, "onnx"):
             raise InputError(f"precision int8 runs with the onnx backend, not with {backend}; leave the backend out")
-        if not is_plain:
+        if not is_cpu_float32:
             raise InputError(
                 f"precision int8 runs on the CPU with dtype float32, not {dtype} on {device}; leave both out"
             )
         return "onnx"
     check_known(backend or "torch", ("onnx", "torch"), "backend")
-    if backend == "onnx" and not is_plain:
+    if backend == "onnx" and not is_cpu_float32:
         raise InputError(f"The ONNX backend runs float32 on the CPU, not {dtype} on {device}; use the torch backend")
     return backend or "torch"

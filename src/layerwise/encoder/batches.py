@@ -1,4 +1,4 @@
-"""Batches by token budget over length-sorted sentences, so that little is padded and memory stays level."""
+"""Batches by token budget over length-sorted sentences, which limits padding and keeps memory use even."""
 
 import math
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ _MOST_PADDED = 4  # times the budget, of the tokens of a packed batch with the p
 
 @dataclass(frozen=True)
 class Batch:
-    """Some sentences of a window: which rows they are, and their tokens one after the other, longest first.
+    """Sentences of a window: their row numbers, and their tokens concatenated, longest sentence first.
 
-    `places` (sentences, 3) says which tokens of a prompt are pooled; None where all are. A packed batch is read without
-    its padding (packing.py).
+    `places` (sentences, 3) says which tokens of a prompt are pooled; None where all are. A packed batch is run without
+    padding (packing.py).
     """
 
     rows: Numbers
@@ -29,11 +29,11 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """How many tokens the model will see, with the padding that it sees."""
+        """The number of tokens that the model processes, padding included."""
         return len(self.tokens) if self.is_packed else int(self.lengths[0]) * len(self.rows)
 
     def split(self) -> tuple["Batch", "Batch"]:
-        """Two halves, for a batch that does not fit into memory."""
+        """Split a batch that does not fit into memory into two halves."""
         half = len(self.rows) // 2
         cut = int(self.lengths[:half].sum())
         first, second = (None, None) if self.places is None else (self.places[:half], self.places[half:])
@@ -43,13 +43,13 @@ class Batch:
         )
 
     def padded(self, pad_id: int) -> tuple[Tensor, ...]:
-        """Token numbers and mask, both (batch, longest), and the places where there are any."""
+        """Return input ids and attention mask, both (batch, longest), and `places` unless it is None."""
         places = () if self.places is None else (torch.from_numpy(self.places),)
         return (*padded(self.tokens, self.lengths, pad_id), *places)
 
 
 def padded(tokens: Numbers, lengths: Numbers, pad_id: int) -> tuple[Tensor, Tensor]:
-    """Token numbers, one text after the other, as rows filled up; and their mask. Both int64 (texts, longest)."""
+    """Pad concatenated token ids; return ids and attention mask, both int64 (texts, longest)."""
     mask = np.arange(lengths.max()) < lengths[:, None]
     ids = np.full(mask.shape, pad_id, dtype=np.int64)
     ids[mask] = tokens
@@ -61,9 +61,9 @@ def token_batches(
 ) -> Iterator[Batch]:
     """Cut sentences into batches of at most `budget` tokens, the longest first.
 
-    `overhead` is what a batch costs whatever is in it, in tokens: batches are cut so that padding and overhead are
-    least together. Without it, batches a quarter full end where the length changes. Where nothing may be padded, all
-    sentences of a batch have one length. Packed batches are as few as can be and alike in size, whatever the lengths.
+    `overhead` is the fixed cost of a batch, in tokens: batches minimise the sum of padding and overhead. Without it, a
+    batch that is at least a quarter full ends where the length changes. If padding is not allowed, all sentences of a
+    batch have the same length. Packed batches are as few as possible and of similar size, whatever the lengths.
     """
     order = np.argsort(-tokens.lengths, kind="stable")
     lengths = tokens.lengths[order]
@@ -85,12 +85,12 @@ def token_batches(
 
 
 def _cheapest_cuts(lengths: Numbers, budget: int, overhead: int) -> Iterator[int]:
-    """Where batches end, by the least sum of their sizes and overheads; sentences of one length stay together."""
+    """Yield the batch ends that minimise total size plus overhead; sentences of one length stay together."""
     bounds = np.flatnonzero(np.diff(lengths, prepend=0, append=0))  # of sentences of one length
     longest = lengths[bounds[:-1]]
     rooms = np.maximum(1, budget // longest)
     least, end_of = np.zeros(len(bounds)), np.zeros(len(longest), dtype=np.int64)
-    for first in range(len(longest) - 1, -1, -1):  # the sentences of this length and of all shorter ones
+    for first in range(len(longest) - 1, -1, -1):  # sentences of this length and all shorter ones
         counts = bounds[first + 1 :] - bounds[first]
         costs = longest[first] * counts + overhead * -(-counts // rooms[first]) + least[first + 1 :]
         best = int(costs.argmin())
@@ -104,7 +104,7 @@ def _cheapest_cuts(lengths: Numbers, budget: int, overhead: int) -> Iterator[int
 
 
 def _full_cuts(lengths: Numbers, budget: int, may_pad: bool) -> Iterator[int]:
-    """Batches at least a quarter full that end where the length changes, or all of them there."""
+    """Yield the ends of batches at a change of length: once a quarter full, or always if padding is not allowed."""
     start = 0
     while start < len(lengths):
         longest = int(lengths[start])
@@ -115,7 +115,7 @@ def _full_cuts(lengths: Numbers, budget: int, may_pad: bool) -> Iterator[int]:
 
 
 def _packed_cuts(lengths: Numbers, ends: Numbers, budget: int) -> Iterator[int]:
-    """A batch's share of all tokens; pooling has them padded, one layer at a time, which must not take much memory."""
+    """Yield the ends of equal shares of all tokens; bounded, because pooling pads one layer of the batch at a time."""
     start, share = 0, _share(int(ends[-1]), int(lengths.max(initial=1)), budget)
     while start < len(lengths):
         reached = int(np.searchsorted(ends, ends[start] + share, side="left"))
@@ -125,6 +125,6 @@ def _packed_cuts(lengths: Numbers, ends: Numbers, budget: int) -> Iterator[int]:
 
 
 def _share(total: int, longest: int, budget: int) -> int:
-    """The tokens of each of the fewest batches, so that a batch has room for the sentence that reaches them."""
+    """Return the tokens per batch for the fewest batches, leaving room for the sentence that completes a batch."""
     room = max(budget // 2, budget - longest + 1, 1)
     return math.ceil(total / max(1, math.ceil(total / room)))

@@ -1,4 +1,4 @@
-"""A model of some of its blocks: fewer layers, begun from the weights of a deeper model."""
+"""Builds a shallower model from some of a model's blocks."""
 
 import copy
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from layerwise.errors import ModelError
 
 
 def model_with_blocks(model: nn.Module, blocks: Sequence[nn.Module], kept: Sequence[int]) -> nn.Module:
-    """A new model whose blocks are copies of the `kept` ones among `blocks`, numbered from 1, in their order.
+    """Build a model from copies of the blocks in `kept`, numbered from 1 and in rising order.
 
-    It is built from a config of that many blocks, so that it is the same when saved and loaded.
+    Its config has the new number of blocks, so that the model survives saving and loading.
     """
     wrong = [number for number in kept if not 1 <= number <= len(blocks)]
     if wrong or not kept or list(kept) != sorted(set(kept)):
@@ -49,7 +49,7 @@ def keep_in_config(config: Any, kept: Sequence[int], depth: int) -> None:
 
 
 def even_blocks(count: int, depth: int) -> tuple[int, ...]:
-    """So many of the blocks 1 to `depth` at even distances, the first and the last among them.
+    """Choose `count` of the blocks 1 to `depth` at even distances, including the first and the last.
 
     >>> even_blocks(4, 12)
     (1, 5, 8, 12)
@@ -64,7 +64,7 @@ def _is_list_of(module: nn.Module, blocks: Sequence[nn.Module]) -> bool:
 
 
 def _renumbered(model: nn.Module, prefix: str, places: dict[int, int]) -> dict[str, torch.Tensor]:
-    """The model's tensors, those of its blocks under their new numbers and without the blocks that have none."""
+    """Return the model's state dict with blocks renumbered; blocks that are not in `places` are dropped."""
     state = {}
     for name, tensor in model.state_dict().items():
         if name.startswith(prefix):

@@ -1,9 +1,9 @@
-"""Layer views on disk: memory-mapped, keyed by everything that they depend on, checked when read.
+"""A disk cache of layer views: memory-mapped, keyed by everything that the views depend on, verified on read.
 
-An entry is a folder of one `views.npy` and one `manifest.json`. It is built under another name and renamed when
-complete, so an interrupted run leaves nothing that could be taken for an entry; while it is built it is locked, so that
-`clear` removes what interrupted runs left and nothing of a running one. What does not match its manifest, down to a
-checksum of the content, is refused, removed and built again.
+An entry is a folder with `views.npy` and `manifest.json`. It is built under a temporary name and renamed when complete,
+so that an interrupted run never leaves a partial entry. A lock is held during the build, so that `clear` removes the
+leftovers of interrupted runs but not the entries of running ones. An entry that does not match its manifest, including
+a checksum of the content, is removed and rebuilt.
 """
 
 import json
@@ -36,7 +36,7 @@ _BUILDING, _LOCK = "building-", ".lock"
 
 @dataclass(frozen=True)
 class ViewKey:
-    """Everything that decides the numbers in an entry."""
+    """Everything that determines the values of an entry."""
 
     model: str
     tokenizer: str
@@ -55,7 +55,7 @@ class ViewKey:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """An entry as the command line shows it."""
+    """An entry as shown by the command line."""
 
     name: str
     bytes: int
@@ -69,7 +69,7 @@ class ViewCache:
         self.folder = Path(folder) if folder is not None else default_cache_folder() / "views"
 
     def get(self, key: ViewKey) -> Array | None:
-        """The views of a key, memory-mapped and read-only; None if they are not there or are damaged."""
+        """Return the views of a key, memory-mapped and read-only; None if they are missing or damaged."""
         entry = self.folder / key.digest
         if not entry.exists():
             return None
@@ -83,7 +83,7 @@ class ViewCache:
         return None
 
     def put_all(self, keys: Sequence[ViewKey], fill: Callable[[Sequence[Array]], None], *, label: str) -> list[Array]:
-        """Let `fill` write the views of some keys, one memory-mapped array each; keep them and give them back."""
+        """Call `fill` with one new memory-mapped array per key, store the arrays as entries and return them."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._check_room(keys)
@@ -95,7 +95,7 @@ class ViewCache:
                 fill([_new_views(folder, key) for folder, key in zip(folders, keys, strict=True)])
                 for folder, key in zip(folders, keys, strict=True):
                     _write_manifest(folder, key, label)
-                    self._keep(folder, key)
+                    self._publish(folder, key)
             return [self._open(key) for key in keys]
         except OSError as error:
             raise InputError(
@@ -108,15 +108,15 @@ class ViewCache:
         return views
 
     def entries(self) -> Iterator[CacheEntry]:
-        """Every entry, the unfinished ones of interrupted runs too (their manifest is empty)."""
+        """Iterate over all entries, including unfinished ones of interrupted runs (with an empty manifest)."""
         for folder in sorted(self.folder.glob("*")):
             if folder.is_dir():
                 yield CacheEntry(folder.name, _size(folder), _read_manifest(folder) or {})
 
     def clear(self, prefix: str = "") -> int:
-        """Remove the entries whose name starts with `prefix`; the bytes that became free.
+        """Remove the entries whose name starts with `prefix` and return the number of bytes freed.
 
-        An entry that a running process is building is left.
+        Entries that a running process is building are not removed.
         """
         freed = 0
         for entry in list(self.entries()):
@@ -129,7 +129,7 @@ class ViewCache:
         return freed
 
     def _check_room(self, keys: Sequence[ViewKey]) -> None:
-        """Before hours of work."""
+        """Check the free disk space before encoding starts."""
         needed, free = sum(4 * int(np.prod(key.shape)) for key in keys), shutil.disk_usage(self.folder).free
         if needed > free:
             raise InputError(
@@ -137,16 +137,16 @@ class ViewCache:
                 f"make room with `layerwise cache clear`, or set LAYERWISE_CACHE to another disk"
             )
 
-    def _keep(self, building: Path, key: ViewKey) -> None:
+    def _publish(self, building: Path, key: ViewKey) -> None:
         try:
             building.rename(self.folder / key.digest)
-        except OSError:  # another process was faster: its views are the same
+        except OSError:  # another process has stored the same views
             if not (self.folder / key.digest / "manifest.json").is_file():
                 raise
 
 
 def _size(folder: Path) -> int:
-    """Bytes of all files in a folder, where another process may be at work."""
+    """Return the size of a folder's files in bytes; other processes may delete files meanwhile."""
     total = 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):
@@ -155,13 +155,13 @@ def _size(folder: Path) -> int:
 
 
 def _is_locked(building: Path) -> bool:
-    """Whether the process that builds here is running; its lock ends with it."""
+    """Whether the process that builds this entry is still running, that is, holds its lock."""
     try:
         with FileLock(building / _LOCK, timeout=0):
             return False
     except Timeout:
         return True
-    except OSError:  # it has just gone
+    except OSError:  # deleted in the meantime
         return False
 
 
@@ -185,7 +185,7 @@ def _read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def _fault(entry: Path, key: ViewKey) -> str | None:
-    """Why an entry cannot be used, or None."""
+    """Return why an entry is invalid, or None."""
     facts = _read_manifest(entry)
     if facts is None:
         return "its manifest is missing or damaged"

@@ -1,4 +1,4 @@
-"""An encoder with dropout on: two passes over the same sentence give two vectors, alike but not equal."""
+"""Runs an encoder with dropout: two passes over the same sentence give two similar vectors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from layerwise.errors import ModelError
 
 @contextmanager
 def dropout_on(model: nn.Module, seed: int) -> Iterator[None]:
-    """Train mode with a seed; the mode and the random state of the caller are restored whatever happens."""
+    """Set train mode and the seed; restore the modes of all modules and the random state on exit."""
     if not dropout_rate(model):
         raise ModelError(
             f"{type(model).__name__} has no dropout: two passes would be equal; give pairs of text instead"
@@ -30,13 +30,13 @@ def dropout_on(model: nn.Module, seed: int) -> Iterator[None]:
 
 
 def dropout_rate(model: nn.Module) -> float:
-    """The highest rate of its dropout modules, or of attention that holds its rate as a plain number."""
+    """Return the highest rate of the model's dropout modules and `attention_dropout` attributes."""
     rates = [float(module.p) for module in model.modules() if isinstance(module, nn.Dropout)]
     return max([*rates, *(float(module.attention_dropout) for module in plain_dropout(model))], default=0.0)
 
 
 def plain_dropout(model: nn.Module) -> list[Any]:
-    """The attention modules of Llama and its like, which have their rate as a number (`attention_dropout`)."""
+    """Return the attention modules, as in Llama, that store their dropout rate as a number (`attention_dropout`)."""
     config = getattr(model, "config", None)
     if not hasattr(config, "num_key_value_heads"):  # encoders such as ModernBERT keep what they are configured with
         return []

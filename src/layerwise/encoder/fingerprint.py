@@ -1,4 +1,4 @@
-"""What makes two encoders the same: hashes of weights, architecture and tokenizer."""
+"""Identifies encoders by hashes of weights, architecture and tokenizer."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from torch import nn
 
 from layerwise.digests import tensor_digest
 
-# Where a model came from or how it is run, not what it computes.
+# Settings about a model's origin or how it is run, which do not affect its output.
 _IRRELEVANT = {
     "_name_or_path",
     "transformers_version",
@@ -21,7 +21,7 @@ _IRRELEVANT = {
 
 
 def model_fingerprint(model: nn.Module) -> str:
-    """A hash of a model's class, settings and weights as they are now, trained or not."""
+    """Return a hash of a model's class, config and current weights."""
     config = model.config.to_dict()  # type: ignore[union-attr, operator]
     settings = {key: value for key, value in config.items() if key not in _IRRELEVANT}
     label = type(model).__name__ + json.dumps(settings, sort_keys=True, default=str)
@@ -29,13 +29,13 @@ def model_fingerprint(model: nn.Module) -> str:
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """A hash of everything that decides how a text is cut into tokens."""
+    """Return a hash of everything that determines the tokenisation of a text."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         settings = {key: value for key, value in tokenizer.init_kwargs.items() if not key.endswith(("_file", "_path"))}
         rules = json.dumps([type(tokenizer).__name__, settings, tokenizer.get_vocab()], sort_keys=True, default=str)
     else:
-        plain = Tokenizer.from_str(backend.to_str())  # every call leaves its truncation and padding in the backend
+        plain = Tokenizer.from_str(backend.to_str())  # the backend stores the truncation and padding of the last call
         plain.no_truncation()
         plain.no_padding()
         rules = plain.to_str()

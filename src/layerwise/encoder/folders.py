@@ -1,7 +1,7 @@
-"""Where a model's files are: a folder, a hub name, or the embedded default.
+"""Resolves a model name to a folder: a local path, a hub name, or the embedded default.
 
-The default is all-MiniLM-L6-v2, embedded as a Python package so that the first use needs no network; without the
-package it is the same model by its hub name.
+The default is all-MiniLM-L6-v2, which comes as a Python package so that the first use needs no network. If the package
+is not installed, the same model is downloaded from the hub.
 """
 
 import json
@@ -30,14 +30,14 @@ _VOCABULARIES = (
     *("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model"),
     *("spiece.model", "spm.model", "sentencepiece.bpe.model"),
 )
-_STATES = "feature-extraction"  # the task of a Transformer that gives hidden states
+_STATES = "feature-extraction"  # the `transformer_task` of a Transformer module that returns hidden states
 _LARGEST_JSON = 64 << 20  # bytes; tokenizer.json, which may be larger, is not read here
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model's folder on this disk, the name it was asked for by, and its encoder's part of it."""
+    """A model's local folder, the name by which it was requested, and its sentence-transformers modules."""
 
     name: str
     root: Path
@@ -45,11 +45,11 @@ class ModelFolder:
 
     @property
     def encoder(self) -> Path:
-        """Where config, weights and tokenizer of the transformer lie (old models keep them in a subfolder)."""
+        """The folder of the transformer's config, weights and tokenizer (a subfolder in old models)."""
         return self.root / self.modules[0].get("path", "") if self.modules else self.root
 
     def read_json(self, *parts: str) -> dict[str, Any]:
-        """A JSON object of the folder; empty where the file is not there."""
+        """Read a JSON object from the folder; empty if the file does not exist."""
         path = self.root.joinpath(*parts)
         if not path.is_file():
             return {}
@@ -59,7 +59,7 @@ class ModelFolder:
 def find_model(
     name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False
 ) -> ModelFolder:
-    """The folder of a model, downloaded from the hub if `name` is no folder."""
+    """Return the folder of a model, downloading it from the hub if `name` is not a local folder."""
     text = os.fspath(name)
     if is_default(text):
         embedded = embedded_folder() if revision is None else None
@@ -70,12 +70,12 @@ def find_model(
 
 
 def is_default(name: str) -> bool:
-    """Whether a name is of the embedded default."""
+    """Whether a name refers to the embedded default model."""
     return name in (DEFAULT, NAME, HUB_NAME) and not Path(name).exists()
 
 
 def local_model(name: str) -> ModelFolder | None:
-    """The model of a folder; None for a name that may be the hub's, and an error for a path without a model."""
+    """Return the model of a local folder; None for a possible hub name. Raises for a path without a model."""
     path = Path(name).expanduser()
     if path.is_dir():
         return _described(name, path)
@@ -86,7 +86,7 @@ def local_model(name: str) -> ModelFolder | None:
 
 @cache
 def embedded_folder() -> Path | None:
-    """The folder of the default encoder, its weights checked against the hub's hash; None without its package."""
+    """Return the default encoder's folder after checking the hash of its weights; None without its package."""
     spec = util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         return None
@@ -96,7 +96,7 @@ def embedded_folder() -> Path | None:
 
 
 def check_sha256(path: Path, expected: str) -> None:
-    """Refuse a file whose content is not what it should be."""
+    """Raise if a file is missing or its SHA-256 differs from `expected`."""
     if not path.is_file():
         raise ModelError(f"{path}: the file is missing; reinstall its package")
     digest = file_sha256(path)
@@ -105,11 +105,11 @@ def check_sha256(path: Path, expected: str) -> None:
 
 
 def check_unchanged(folder: ModelFolder) -> None:
-    """Refuse weights that are not what was saved, and warn of other files, which people may edit."""
+    """Raise if the weights differ from their checksum; log a warning for other files, which users may edit."""
     for name in changed_files(folder.root):
         path = folder.root / name
         if not path.is_file():
-            continue  # whatever reads it says what is missing
+            continue  # its reader reports the missing file
         if name.endswith(".safetensors"):
             raise ModelError(
                 f"{path}: is not what was saved: its checksum differs; copy the folder again, or, if you changed it "
@@ -148,7 +148,7 @@ def _described(name: str, root: Path) -> ModelFolder:
 
 
 def _check_first(folder: ModelFolder) -> None:
-    """Refuse a sentence-transformers folder that does not begin with the hidden states of a transformer."""
+    """Raise if the first sentence-transformers module does not return the hidden states of a transformer."""
     if not folder.modules:
         return
     kind = str(folder.modules[0]["type"])
@@ -165,7 +165,7 @@ def _is_module(entry: Any) -> bool:
 
 
 def _check_paths(root: Path, modules: list[dict[str, Any]]) -> None:
-    """Refuse modules outside the folder."""
+    """Raise if a module's path leads out of the folder."""
     for module in modules:
         path = Path(module.get("path", ""))
         if path.is_absolute() or ".." in path.parts:
@@ -173,7 +173,7 @@ def _check_paths(root: Path, modules: list[dict[str, Any]]) -> None:
 
 
 def _check_links(root: Path) -> None:
-    """Refuse links out of the folder; the hub's cache links to the files of the same model."""
+    """Raise if a symlink leaves the folder; links from the hub's cache to the same model's blobs are allowed."""
     home = root.resolve()
     blobs = home.parents[1] / "blobs" if home.parent.name == "snapshots" else home
     for folder, folders, files in os.walk(root):
@@ -184,7 +184,7 @@ def _check_links(root: Path) -> None:
 
 
 def _check_complete(folder: Path) -> None:
-    """Refuse a folder that lacks a file: transformers would replace it by random weights or an empty vocabulary."""
+    """Raise if a file is missing: transformers would use random weights or an empty vocabulary instead."""
     if not (folder / "config.json").is_file():
         models = [path for path in (folder / "model", *sorted(folder.glob("seed-*/model"))) if path.is_dir()]
         if models:  # the output of a training
@@ -205,7 +205,7 @@ def _check_complete(folder: Path) -> None:
 
 
 def read_model_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a model's folder."""
+    """Read a JSON object from a file of a model's folder."""
     value = _parse_json(path)
     if not isinstance(value, dict):
         raise ModelError(f"{path}: expected a JSON object, found {type(value).__name__}")

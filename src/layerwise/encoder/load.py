@@ -1,4 +1,4 @@
-"""Model and tokenizer from a folder: safetensors only, no remote code unless allowed, no random weights."""
+"""Loads model and tokenizer from a folder: safetensors only, no remote code unless allowed, no random weights."""
 
 import json
 import threading
@@ -21,17 +21,17 @@ from layerwise.errors import ModelError, UnsafeModelError, is_memory_shortage
 from layerwise.muted import quiet
 from layerwise.registry import check_known
 
-_LONGEST = 1_000_000  # for tokenizers and models that name no limit
+_LONGEST = 1_000_000  # for tokenizers and models without a limit
 _MOST_LAYERS = 1024
-_MOST_GROWTH = 1000  # letters for one letter of a text; SentencePiece's rules make up to 18 of one
-_SLACK = 1 << 24  # numbers that a model may hold beside its weights: position tables, a pooler that was not saved
+_MOST_GROWTH = 1000  # characters per input character; SentencePiece's rules produce up to 18
+_SLACK = 1 << 24  # parameters a model may have beyond the saved weights: position tables, a pooler that was not saved
 _ATTENTIONS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
 class LoadedEncoder:
-    """A model in evaluation mode, its tokenizer, and the most tokens that a sentence may have."""
+    """A model in evaluation mode, its tokenizer, and the maximum number of tokens of a sentence."""
 
     model: nn.Module
     tokenizer: Any
@@ -55,20 +55,20 @@ def load_encoder(folder: ModelFolder, *, dtype: str, device: torch.device, trust
             f"but the model takes {length} in all; the folder mixes files of two models"
         )
     if getattr(model.config, "use_cache", False):
-        model.config.use_cache = False  # type: ignore[union-attr] # a decoder's keys and values are for a next token, which nobody asks for
+        model.config.use_cache = False  # type: ignore[union-attr] # no next token is generated, so a decoder needs no key-value cache
     return LoadedEncoder(model.to(device).eval(), tokenizer, length)
 
 
 def pick_device(device: str | torch.device | None) -> torch.device:
-    """The device asked for; without one, a GPU where there is one."""
+    """Return the requested device; by default a GPU if there is one."""
     if device is not None:
         try:
-            picked = torch.device(device)
-            torch.empty(0, device=picked)
+            selected = torch.device(device)
+            torch.empty(0, device=selected)
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
             raise ModelError(f"device {str(device)!r} cannot be used here: {reason}; try --device cpu") from error
-        return picked
+        return selected
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
@@ -109,16 +109,16 @@ def _load_model(path: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.M
             f"{path}: the weights lack {len(missing)} of the model's tensors, e.g. {missing[0]}; "
             f"they belong to another config.json or the file is incomplete"
         )
-    if report["missing_keys"]:  # a masked language model has no pooler: zeros keep its unused place, not noise
+    if report["missing_keys"]:  # a masked language model has no pooler: unused weights are zeros instead of noise
         for key in report["missing_keys"]:
             model.get_parameter(key).data.zero_()
-    if dtype == torch.float32:  # in half precision large weights may overflow; then embeddings tell of it
+    if dtype == torch.float32:  # in half precision large weights may overflow, which is checked on the embeddings
         _check_finite(path, model)
     return model  # type: ignore[no-any-return]
 
 
 def forget_gguf(config: Any) -> None:
-    """Safetensors that were written from a GGUF file are plain numbers; transformers would not save them again."""
+    """Remove a GGUF quantization config: the converted weights are not quantised, but could not be saved with it."""
     settings = getattr(config, "quantization_config", None)
     method = settings.get("quant_method") if isinstance(settings, dict) else getattr(settings, "quant_method", None)
     if method == "gguf":
@@ -126,11 +126,11 @@ def forget_gguf(config: Any) -> None:
 
 
 def _model_class(path: Path, config: Any) -> Any:
-    """`AutoModel`; of T5 and its like, whose decoder would ask for text of its own, the class of the encoder alone."""
+    """Return `AutoModel`, or `AutoModelForTextEncoding` for encoder-decoder models such as T5."""
     from transformers import MODEL_FOR_TEXT_ENCODING_MAPPING, AutoModel, AutoModelForTextEncoding
 
-    encoder_alone = any(str(name).endswith("EncoderModel") for name in getattr(config, "architectures", None) or ())
-    if encoder_alone and type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING:
+    is_encoder_only = any(str(name).endswith("EncoderModel") for name in getattr(config, "architectures", None) or ())
+    if is_encoder_only and type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING:
         return AutoModelForTextEncoding
     if not getattr(config, "is_encoder_decoder", False):
         return AutoModel
@@ -142,7 +142,7 @@ def _model_class(path: Path, config: Any) -> Any:
 
 
 def _check_config(path: Path) -> None:
-    """Refuse settings by which transformers would fetch and run code, or build a model of any depth."""
+    """Raise for settings with which transformers would fetch and run code, or build a model of arbitrary depth."""
     config = read_model_json(path / "config.json")
     for key, value in _settings(config):
         if key.endswith("attn_implementation") and value not in (None, *_ATTENTIONS):
@@ -156,7 +156,7 @@ def _check_config(path: Path) -> None:
 
 
 def _settings(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every key of a config and of those within it, with its value."""
+    """Iterate over all keys and values of a config, nested ones included."""
     todo = [value]
     while todo:
         inner = todo.pop()
@@ -168,13 +168,13 @@ def _settings(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _check_size(path: Path, config: Any) -> None:
-    """Refuse a config.json of a model much larger than the weights, before any memory is taken for it."""
+    """Raise if config.json describes a much larger model than the weights, before memory is allocated for it."""
     from safetensors import safe_open
     from transformers import AutoModel
     from transformers.initialization import no_init_weights
 
     files = list(path.glob("*.safetensors"))
-    numbers = sum(file.stat().st_size for file in files) + _SLACK  # at a byte or more each
+    numbers = sum(file.stat().st_size for file in files) + _SLACK  # at least one byte each
     tensors = 0
     for file in files:
         with safe_open(file, framework="pt") as weights:
@@ -185,7 +185,7 @@ def _check_size(path: Path, config: Any) -> None:
 
 @contextmanager
 def _counted(path: Path, *, numbers: int, tensors: int) -> Iterator[None]:
-    """Stop the building of a model, in this thread, that gets more tensors or numbers than this."""
+    """Abort the construction of a model, in this thread, that exceeds these numbers of values or tensors."""
     thread, built = threading.get_ident(), {"numbers": 0, "tensors": 0}
 
     def count(_module: nn.Module, _name: str, tensor: torch.Tensor | None) -> None:
@@ -227,12 +227,12 @@ def _load_tokenizer(path: Path, trust_remote_code: bool) -> Any:
 
 
 def _check_growth(path: Path, normalizer: Any) -> None:
-    """Refuse replacements that would make of each letter of a text more than `_MOST_GROWTH`."""
+    """Raise if the normalizer's replacements could lengthen a text by more than a factor of `_MOST_GROWTH`."""
     growth = 1.0
     for rule in _rules(normalizer):
         pattern, content = rule.get("pattern"), rule.get("content")
         if isinstance(pattern, dict) and isinstance(content, str):
-            shortest = len(pattern.get("String") or "")  # an expression may match nothing, between all letters
+            shortest = len(pattern.get("String") or "")  # a regex may match the empty string between all characters
             growth *= max(1.0, len(content) / shortest if shortest else 1 + len(content))
     if growth > _MOST_GROWTH:
         raise UnsafeModelError(
@@ -242,7 +242,7 @@ def _check_growth(path: Path, normalizer: Any) -> None:
 
 
 def _rules(normalizer: Any) -> Iterator[dict[str, Any]]:
-    """A normalizer and all within it."""
+    """Iterate over a normalizer and all nested ones."""
     if isinstance(normalizer, dict):
         yield normalizer
         for inner in normalizer.get("normalizers") or ():
@@ -251,23 +251,23 @@ def _rules(normalizer: Any) -> Iterator[dict[str, Any]]:
 
 def _check_fit(path: Path, model: nn.Module, tokenizer: Any) -> None:
     try:
-        words, places = len(tokenizer), int(model.get_input_embeddings().num_embeddings)  # type: ignore[operator]
+        vocabulary, rows = len(tokenizer), int(model.get_input_embeddings().num_embeddings)  # type: ignore[operator]
     except NotImplementedError as error:
         raise ModelError(f"{path}: {type(model).__name__} has no embedding of its tokens, not supported") from error
-    if words > places:
+    if vocabulary > rows:
         raise ModelError(
-            f"{path}: the tokenizer has {words} tokens but the model only {places}; "
+            f"{path}: the tokenizer has {vocabulary} tokens but the model only {rows}; "
             f"the folder mixes files of two models"
         )
     try:
         encoded = tokenizer("a b")
         ids = encoded["input_ids"]
-    except BaseException as error:  # a panic of the tokenizers' Rust is no Exception
+    except BaseException as error:  # a Rust panic in tokenizers is not an Exception
         raise _broken_tokenizer(path, error) from error
-    if not ids or not all(0 <= token < places for token in ids):
+    if not ids or not all(0 <= token < rows for token in ids):
         raise ModelError(f"{path}: the tokenizer makes {ids[:8]} of two letters, which the model has no vectors for")
-    if max(tokenizer.get_vocab().values(), default=0) >= places:
-        raise ModelError(f"{path}: the tokenizer has tokens beyond the {places} of the model; it is of another model")
+    if max(tokenizer.get_vocab().values(), default=0) >= rows:
+        raise ModelError(f"{path}: the tokenizer has tokens beyond the {rows} of the model; it is of another model")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None and backend.normalizer is not None:
         _check_growth(path, json.loads(backend.normalizer.__getstate__()))
@@ -282,7 +282,7 @@ def _broken_tokenizer(path: Path, error: BaseException) -> BaseException:
 
 
 def _max_length(model: nn.Module, tokenizer: Any, folder: ModelFolder) -> int:
-    """The smallest of what model, tokenizer and folder say; RoBERTa-like models lose places to padding."""
+    """Return the smallest limit of model, tokenizer and folder; RoBERTa-like models reserve positions for padding."""
     limits = [int(tokenizer.model_max_length), _LONGEST]
     length = _sentence_bert_config(folder).get("max_seq_length")
     if not isinstance(length, int | None):
@@ -291,7 +291,7 @@ def _max_length(model: nn.Module, tokenizer: Any, folder: ModelFolder) -> int:
         limits.append(length)
     positions = int(getattr(model.config, "max_position_embeddings", 0) or 0)
     if positions > 0:
-        limits.append(positions - _places_lost(model))
+        limits.append(positions - _reserved_positions(model))
     return max(1, min(limits))
 
 
@@ -300,13 +300,13 @@ def _sentence_bert_config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def _lower_case(tokenizer: Any) -> None:
-    """As sentence-transformers does for old models whose config, not their tokenizer, asks for lower case."""
+    """Lower-case texts as sentence-transformers does for old models that set `do_lower_case` in their config."""
     backend = tokenizer.backend_tokenizer
     before = [] if backend.normalizer is None else [backend.normalizer]
     backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
 
 
-def _places_lost(model: nn.Module) -> int:
+def _reserved_positions(model: nn.Module) -> int:
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             return 0 if module.padding_idx is None else module.padding_idx + 1

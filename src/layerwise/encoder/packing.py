@@ -1,7 +1,8 @@
-"""Passes without padding: the tokens of a batch one after the other, each attending within its own text.
+"""Passes without padding: the tokens of a batch are concatenated and attend within their text only.
 
-A GPU in half precision has an attention for texts of unlike length. With it batches are full whatever their lengths
-are, no mask is made, and nothing waits for the GPU. Whether a model takes its tokens so is tried once, on a few tokens.
+In half precision, a GPU has an attention kernel for sequences of variable length. Batches are then full whatever the
+lengths, no mask is needed, and the host never waits for the GPU. Whether a model supports it is tested once on a few
+tokens.
 """
 
 import logging
@@ -24,7 +25,7 @@ from layerwise.encoder.taps import Inputs, Pool, TappedLayers, near, probe_input
 
 log = logging.getLogger(__name__)
 _NAME = "layerwise_packed"
-_LOCAL = ("sliding_window", "local_attention", "attention_chunk_size")  # settings of attention that sees a part only
+_LOCAL = ("sliding_window", "local_attention", "attention_chunk_size")  # settings of local attention
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class Packed:
     """A padded batch without its padding, on the model's device.
 
     Attributes:
-        padded: The tokens that this stands for, (batch, longest).
-        tokens: All of them but the padding, one text after the other, (1, n).
-        positions: Each token's place in its text, (1, n).
-        bounds: Where each text begins, and the end of the last one; int32 (batch + 1,).
-        places: Each token's place in the padded batch, flattened; (n,).
+        padded: The padded input ids, (batch, longest).
+        tokens: The ids without padding, concatenated, (1, n).
+        positions: Each token's position in its text, (1, n).
+        bounds: Cumulative sequence lengths from 0, int32 (batch + 1,).
+        places: Each token's index in the flattened padded batch, (n,).
     """
 
     padded: Tensor
@@ -47,7 +48,7 @@ class Packed:
 
     @classmethod
     def of(cls, batch: Batch, padded: Tensor) -> "Packed":
-        """Pack a batch whose padded tokens are on the device already."""
+        """Pack a batch whose padded ids are on the device already."""
         lengths, longest = batch.lengths, padded.shape[1]
         bounds = np.concatenate([[0], np.cumsum(lengths)])
         positions = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)
@@ -56,23 +57,23 @@ class Packed:
         return cls(padded, *(to_device(torch.from_numpy(array), padded.device) for array in arrays))
 
     def restored(self, states: Tensor) -> Tensor:
-        """States of the tokens, (1, n, width), as those of the padded batch; zeros where there is no token."""
+        """Unpack token states (1, n, width) to (batch, longest, width), with zeros at padding."""
         restored = states.new_zeros(self.padded.numel(), states.shape[-1])
         restored[self.places] = states[0]
         return restored.view(*self.padded.shape, -1)
 
     def pooled(self, states: Tensor, pool: Pool) -> Any:
-        """What `pool` gives of the padded batch; without restoring its padding where that can be."""
+        """Apply `pool`, unpacking the states only if it does not support packed ones."""
         if isinstance(pool, ViewPool) and pool.takes_packed:
             return pool.of_packed(states[0], self.bounds)
         return pool(self.restored(states))
 
 
-_now: ContextVar[Packed | None] = ContextVar("packed", default=None)
+_current: ContextVar[Packed | None] = ContextVar("packed", default=None)
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor there; on a GPU the copy need not be waited for."""
+    """Move a tensor to a device; the copy to a GPU is asynchronous."""
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
@@ -80,26 +81,26 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 @contextmanager
 def packed_batch(packed: Packed) -> Iterator[None]:
-    """Within, a reader that packs reads this batch without its padding."""
-    token = _now.set(packed)
+    """Let readers that support packing run this batch without padding inside the context."""
+    token = _current.set(packed)
     try:
         yield
     finally:
-        _now.reset(token)
+        _current.reset(token)
 
 
 class PackedLayers(TappedLayers):
-    """Reads layers as `TappedLayers`, and a batch that is packed without its padding."""
+    """Reads layers as `TappedLayers` does, and packed batches without padding."""
 
     def __init__(self, tapped: TappedLayers, first_position: int) -> None:
         super().__init__(tapped.model, tapped.blocks, tapped.depth)
         self.packs = True
         self.first_position = first_position
-        self._lock = RLock()  # the model's attention is another one for as long as a packed pass takes
+        self._lock = RLock()  # a packed pass replaces the model's attention temporarily
 
     def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
-        """Layer -> pooled states, pooled while the model runs."""
-        packed = _now.get()
+        """Return pooled states by layer; pooling happens during the forward pass."""
+        packed = _current.get()
         with self._lock:
             if packed is None or inputs["input_ids"] is not packed.padded or "position_ids" in inputs:
                 return super().read(inputs, wanted, pool)
@@ -109,7 +110,7 @@ class PackedLayers(TappedLayers):
 
 
 def packing_reader(tapped: TappedLayers) -> TappedLayers:
-    """A reader that packs, where packed tokens give what padded ones give; else the reader itself."""
+    """Return a packing reader if packed and padded tokens give equal states, otherwise `tapped` itself."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(_NAME, _attend)
@@ -122,15 +123,15 @@ def packing_reader(tapped: TappedLayers) -> TappedLayers:
     packed = Packed.of(Batch(lengths, lengths, padded[mask].cpu().numpy()), padded)
     with torch.inference_mode():
         expected = tapped.read(probe, layers, lambda states: states[mask])
-        for first in dict.fromkeys((0, int(getattr(config, "pad_token_id", None) or 0) + 1)):
-            reader = PackedLayers(tapped, first)
+        for first_position in dict.fromkeys((0, int(getattr(config, "pad_token_id", None) or 0) + 1)):
+            reader = PackedLayers(tapped, first_position)
             try:
                 with packed_batch(packed):
-                    read = reader.read({"input_ids": padded}, layers, lambda states: states[mask])
+                    states_by_layer = reader.read({"input_ids": padded}, layers, lambda states: states[mask])
             except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
                 log.debug("%s: does not run on packed tokens: %s", type(tapped.model).__name__, error)
                 return tapped
-            if all(near(read[layer], expected[layer]) for layer in layers):
+            if all(near(states_by_layer[layer], expected[layer]) for layer in layers):
                 return reader
     return tapped
 
@@ -138,12 +139,12 @@ def packing_reader(tapped: TappedLayers) -> TappedLayers:
 @contextmanager
 def _packed_attention(model: nn.Module) -> Iterator[None]:
     config: Any = model.config
-    before = config._attn_implementation
+    previous = config._attn_implementation
     config._attn_implementation = _NAME
     try:
         yield
     finally:
-        config._attn_implementation = before
+        config._attn_implementation = previous
 
 
 def _attend(
@@ -157,8 +158,9 @@ def _attend(
     is_causal: bool | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' form of an attention, of (1, heads, n, width) each; every token sees those of its text."""
-    packed, unknown = _now.get(), sorted(name for name in ("softcap", "s_aux", "sliding_window") if options.get(name))
+    """An attention function for transformers on (1, heads, n, width); tokens attend within their text only."""
+    packed = _current.get()
+    unknown = sorted(name for name in ("softcap", "s_aux", "sliding_window") if options.get(name))
     if packed is None or attention_mask is not None or dropout or unknown:
         raise ValueError(f"packed attention with {', '.join(unknown) or 'a mask or dropout'}")
     groups = query.shape[1] // key.shape[1]
@@ -173,7 +175,7 @@ def _attend(
 
     bounds, longest = packed.bounds, packed.padded.shape[1]
     window = (-1, 0) if causal else (-1, -1)
-    attended: Tensor = varlen_attn(  # type: ignore[assignment] # one tensor, as nothing else is asked for
+    attended: Tensor = varlen_attn(  # type: ignore[assignment] # a tuple only if auxiliary outputs are requested
         queries, keys, values, bounds, bounds, longest, longest, scale=scaling, window_size=window
     )
     return attended[None], None
@@ -182,7 +184,7 @@ def _attend(
 def _by_text(
     queries: Tensor, keys: Tensor, values: Tensor, bounds: Sequence[int], scaling: float | None, causal: bool
 ) -> Tensor:
-    """The same one text after the other, where torch has no attention for texts of unlike length."""
+    """Compute the same attention text by text, where torch has no kernel for variable lengths."""
     parts = []
     for begin, end in pairwise(bounds):
         query, key, value = (states[begin:end].transpose(0, 1) for states in (queries, keys, values))

@@ -1,7 +1,7 @@
-"""Token pooling: one layer's token states to one vector a sentence.
+"""Token pooling: reduces one layer's token states to one vector per sentence.
 
-Every function takes states (batch, tokens, width) and a mask (batch, tokens) of ones and zeros, and gives
-(batch, width) in float32 (float64 stays). Sentences may be padded on either side.
+Every function takes states (batch, tokens, width) and a mask (batch, tokens) of ones and zeros, and returns
+(batch, width) in float32 (float64 is kept). Sentences may be padded on either side.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from layerwise.registry import Registry
 
 TokenPooling = Callable[[Tensor, Tensor], Tensor]
 POOLINGS: Registry[TokenPooling] = Registry("token pooling")
-MASK = "mask"  # the pooling of the mask token, which a prompt must have
+MASK = "mask"  # pools the mask token of a prompt
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -23,8 +23,8 @@ class ViewPool:
 
     Args:
         poolings: Their names.
-        mask: The tokens, (batch, tokens).
-        places: Which of them are pooled where texts stand in a prompt, (batch, 3).
+        mask: The attention mask, (batch, tokens).
+        places: The token span and mask position to pool in a prompt, (batch, 3).
     """
 
     def __init__(self, poolings: Sequence[str], mask: Tensor, places: Tensor | None = None) -> None:
@@ -33,18 +33,18 @@ class ViewPool:
         self.takes_packed = places is None and set(poolings) <= set(_PACKED)
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Pool states that are padded."""
+        """Pool padded states."""
         return torch.stack([POOLINGS[name](states, self._masks[name]) for name in self.poolings], dim=1)
 
     def of_packed(self, states: Tensor, bounds: Tensor) -> Tensor:
-        """Pool whole texts one after the other, (n, width), text i from bounds[i] to bounds[i + 1]."""
+        """Pool concatenated texts, (n, width), where text i is bounds[i] to bounds[i + 1]."""
         return torch.stack([_PACKED[name](states, bounds) for name in self.poolings], dim=1)
 
 
 @POOLINGS.register("mean")
 def mean(states: Tensor, mask: Tensor) -> Tensor:
     """The mean over a sentence's tokens."""
-    if states.dtype in _HALF:  # summed in float32: a sum of half-precision states loses digits
+    if states.dtype in _HALF:  # accumulate in float32: a half-precision sum loses digits
         sums = (states * mask.unsqueeze(-1).to(states.dtype)).sum(dim=1, dtype=torch.float32)
     else:
         sums = _weighted_sum(states, mask)
@@ -65,15 +65,15 @@ def maximum(states: Tensor, mask: Tensor) -> Tensor:
 
 @POOLINGS.register("last")
 def last(states: Tensor, mask: Tensor) -> Tensor:
-    """The last token, which in a decoder has seen all others."""
+    """The last token, which in a decoder attends to all others."""
     return _at(states, (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).argmax(dim=1))
 
 
 @POOLINGS.register("weighted-mean")
 def weighted_mean(states: Tensor, mask: Tensor) -> Tensor:
-    """The mean in which a sentence's n-th token counts n times: later tokens of a decoder have seen more."""
-    places = mask.cumsum(dim=1) * mask
-    weights = places / places.sum(dim=1, keepdim=True)
+    """The mean with weight n for the n-th token: later tokens of a decoder attend to more of the text."""
+    positions = mask.cumsum(dim=1) * mask
+    weights = positions / positions.sum(dim=1, keepdim=True)
     if states.dtype in _HALF:
         return (states * weights.unsqueeze(-1)).sum(dim=1, dtype=torch.float32)
     return _weighted_sum(states, weights)
@@ -81,36 +81,36 @@ def weighted_mean(states: Tensor, mask: Tensor) -> Tensor:
 
 @POOLINGS.register("mean-but-first")
 def mean_but_first(states: Tensor, mask: Tensor) -> Tensor:
-    """The mean without the first token, where decoders park attention that goes nowhere; alone, it stays."""
+    """The mean without the first token, a decoder's attention sink; a single token is kept."""
     others = mask * (mask.cumsum(dim=1) > 1)
     return mean(states, torch.where(others.any(dim=1, keepdim=True), others, mask))
 
 
 @POOLINGS.register(MASK)
 def mask_token(states: Tensor, mask: Tensor) -> Tensor:
-    """The mask token of a prompt, of which `mask` is the place."""
+    """The mask token of a prompt; `mask` selects it."""
     return mean(states, mask)
 
 
 def pooled_mask(pooling: str, mask: Tensor, places: Tensor | None) -> Tensor:
-    """The tokens that a pooling takes: all of a plain sentence's, of a prompt those at its places."""
+    """Return the mask of the tokens to pool: all of a plain sentence, those in `places` of a prompt."""
     if places is None:
         return mask
     tokens = torch.arange(mask.shape[1], device=mask.device)
-    first, end, masked = places.unsqueeze(-1).unbind(1)  # not by lists of numbers, which no CUDA graph allows
+    first, end, masked = places.unsqueeze(-1).unbind(1)  # indexing by lists is not allowed in CUDA graphs
     pooled = tokens == masked if pooling == MASK else (tokens >= first) & (tokens < end)
     return pooled.to(mask.dtype)
 
 
 def _weighted_sum(states: Tensor, weights: Tensor) -> Tensor:
-    """One pass over the states and no copy of them; in their own precision, under autocast too."""
+    """Reduce the states in one pass without copying them, in their precision even under autocast."""
     with torch.autocast(states.device.type, enabled=False):
         return torch.bmm(weights.unsqueeze(1).to(states.dtype), states).squeeze(1)
 
 
-def _at(states: Tensor, places: Tensor) -> Tensor:
+def _at(states: Tensor, positions: Tensor) -> Tensor:
     """(batch, tokens, width), (batch,) -> (batch, width)"""
-    index = places[:, None, None].expand(-1, 1, states.shape[-1])
+    index = positions[:, None, None].expand(-1, 1, states.shape[-1])
     return _full(states.gather(1, index).squeeze(1))
 
 
@@ -119,10 +119,12 @@ def _full(vectors: Tensor) -> Tensor:
 
 
 def _packed_mean(states: Tensor, bounds: Tensor) -> Tensor:
-    return torch.segment_reduce(_full(states), "mean", offsets=bounds, unsafe=True)  # unsafe: nothing is waited for
+    return torch.segment_reduce(
+        _full(states), "mean", offsets=bounds, unsafe=True
+    )  # unsafe: skips the check that would synchronise
 
 
-_PACKED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # the poolings that need no padding
+_PACKED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # poolings of packed states
     "mean": _packed_mean,
     "cls": lambda states, bounds: _full(states[bounds[:-1]]),
     "last": lambda states, bounds: _full(states[bounds[1:] - 1]),

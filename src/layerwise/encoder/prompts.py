@@ -1,14 +1,15 @@
-"""Prompts with a place for the text, and how a view of a prompt is written.
+"""Prompt templates with a placeholder for the text, and the notation of a pooling within a prompt.
 
 A prompt is a text with `{text}` in it, once or twice. It may have a `{mask}` (or `[MASK]`), the model's mask token, and
-an `{answer}`: what stands before it is the user's message in the model's chat template, what follows begins the answer.
+an `{answer}`: the text before it is the user's message in the model's chat template, the text after it starts the
+answer.
 
     This sentence : "{text}" means in one word:"        pooled by its last token (PromptEOL)
     This sentence : "{text}" means {mask}.              pooled by its mask token (PromptBERT)
     {text} {text}                                       pooled over the second text (echo)
 
 A pooling in a prompt is written `last in eol`, by the name of a prompt that ships with the library, or with the prompt
-itself as a JSON text: `mean in "Topic: {text}" over text`. Without a prompt it is `mean`, as ever.
+itself as a JSON string: `mean in "Topic: {text}" over text`. Without a prompt it is just `mean`.
 """
 
 import json
@@ -26,7 +27,7 @@ from layerwise.errors import InputError
 from layerwise.registry import check_known, did_you_mean
 
 TEXT, MASKED, ANSWER = "{text}", "{mask}", "{answer}"
-OVER = ("all", "text", "second")  # the tokens that are pooled: all, those of the text, those of its second appearance
+OVER = ("all", "text", "second")  # the pooled tokens: all, those of the text, those of its second occurrence
 _VIEW = re.compile(r'([\w-]+)(?:\s+in\s+(?:([\w-]+)|("(?:[^"\\]|\\.)*")(?:\s+over\s+(\w+))?))?')
 _NAME = re.compile(r"[a-z][\w-]*")
 _HELP = """a pooling is such as 'mean', 'last in eol' or 'mean in "Topic: {text}"'"""
@@ -34,7 +35,7 @@ _HELP = """a pooling is such as 'mean', 'last in eol' or 'mean in "Topic: {text}
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text with a place for the sentence, and which of its tokens are pooled.
+    """A template with a placeholder for the sentence, and which of its tokens are pooled.
 
     >>> Prompt('This sentence : "{text}" means {mask}.').pooling
     'mask'
@@ -60,34 +61,34 @@ class Prompt:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is the text alone."""
+        """Whether the prompt is just the text."""
         return self == PLAIN
 
     @property
     def has_mask(self) -> bool:
-        """Whether it has a mask token."""
+        """Whether the prompt has a mask token."""
         return MASKED in self.template
 
     @property
     def is_chat(self) -> bool:
-        """Whether it needs the model's chat template."""
+        """Whether the prompt needs the model's chat template."""
         return ANSWER in self.template
 
     @property
     def pooling(self) -> str:
-        """The token pooling that suits it: its mask; the mean over the text; else the last token."""
+        """The default token pooling: the mask token if any, the mean over a text span, otherwise the last token."""
         if self.has_mask:
             return MASK
         return "last" if self.over == "all" and not self.is_plain else "mean"
 
     @property
     def label(self) -> str:
-        """Its name in the library; otherwise the prompt itself, as JSON."""
+        """The prompt's name in the library, otherwise the template as JSON."""
         return _names().get(self) or self.full
 
     @property
     def full(self) -> str:
-        """The prompt itself as JSON, whatever its name."""
+        """The template as JSON, even if the prompt has a name."""
         usual = Prompt(self.template).over
         return json.dumps(self.template, ensure_ascii=False) + (f" over {self.over}" if self.over != usual else "")
 
@@ -100,19 +101,19 @@ PLAIN = Prompt(TEXT)
 
 @dataclass(frozen=True)
 class Pooled:
-    """How a sentence's tokens become one vector a layer: a prompt around it, and a token pooling."""
+    """How a layer's token states become one vector: the prompt around the sentence, and a token pooling."""
 
     pooling: str
     prompt: Prompt = PLAIN
 
     def __post_init__(self) -> None:
-        POOLINGS[self.pooling]  # an unknown pooling is refused, with the known ones
+        POOLINGS[self.pooling]  # raises for an unknown pooling
         if self.pooling == MASK and not self.prompt.has_mask:
             raise InputError(f"The pooling 'mask' needs a prompt with {MASKED}, which {self.prompt.full} has not")
 
     @property
     def full(self) -> str:
-        """Its text with the prompt itself, whatever its name."""
+        """The notation with the prompt's template instead of its name."""
         return self.pooling if self.prompt.is_plain else f"{self.pooling} in {self.prompt.full}"
 
     def __str__(self) -> str:
@@ -121,7 +122,7 @@ class Pooled:
 
 @lru_cache(maxsize=4096)
 def parse_pooling(text: str) -> Pooled:
-    """Read a pooling with or without a prompt."""
+    """Parse a pooling with or without a prompt."""
     match = _VIEW.fullmatch(text.strip())
     if match is None:
         raise InputError(f"{text!r} is no token pooling; {_HELP}")
@@ -132,7 +133,7 @@ def parse_pooling(text: str) -> Pooled:
 
 
 def by_prompt(poolings: Iterable[str]) -> dict[Prompt, list[str]]:
-    """Poolings that one pass gives, by their prompt."""
+    """Group poolings by prompt; each group needs one pass."""
     groups: dict[Prompt, list[str]] = {}
     for text in poolings:
         groups.setdefault(parse_pooling(text).prompt, []).append(text)
@@ -140,7 +141,7 @@ def by_prompt(poolings: Iterable[str]) -> dict[Prompt, list[str]]:
 
 
 def named_prompt(name: str) -> Prompt:
-    """A prompt of the library."""
+    """Return a prompt of the library by name."""
     library = prompt_library()
     if name not in library:
         raise InputError(
@@ -152,19 +153,19 @@ def named_prompt(name: str) -> Prompt:
 
 @cache
 def prompt_library() -> Mapping[str, Prompt]:
-    """The prompts that ship, by name."""
+    """Return the prompts of the package, by name."""
     text = files("layerwise.encoder").joinpath("prompts.toml").read_text(encoding="utf-8")
     return {name: prompt for name, prompt in _read(text, "prompts.toml").items() if not prompt.is_plain}
 
 
 def prompts_for(tokenizer: Any) -> list[Prompt]:
-    """The prompts of the library for a model, by its tokenizer: a masked model's have masks, a chat model's answers."""
+    """Return the library's prompts that suit a tokenizer: mask prompts for masked models, answers for chat models."""
     masked, chat = tokenizer.mask_token is not None, bool(getattr(tokenizer, "chat_template", None))
     return [p for p in prompt_library().values() if p.has_mask == masked and (chat or not p.is_chat)]
 
 
 def read_prompts(path: Path) -> dict[str, Prompt]:
-    """A user's prompts: a TOML file of tables [[prompt]] with a template, or a text file with one prompt a line."""
+    """Read prompts from a TOML file of [[prompt]] tables with a template, or a text file with one prompt a line."""
     if path.suffix not in (".toml", ".txt"):
         raise InputError(f"{path}: prompts come from a file *.toml or *.txt")
     try:
@@ -178,23 +179,23 @@ def read_prompts(path: Path) -> dict[str, Prompt]:
     for row, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             prompts[f"line {row}"] = _prompt({"template": line}, f"{path}:{row}")
-    return _some(prompts, str(path))
+    return _not_empty(prompts, str(path))
 
 
 def check_prompt(prompt: Prompt, tokenizer: Any, model: str) -> None:
-    """Refuse a prompt that a model's tokenizer has no tokens for."""
+    """Raise if a prompt needs a mask token or chat template that the tokenizer does not have."""
     if prompt.has_mask and tokenizer.mask_token is None:
         raise InputError(f"{model}: has no mask token, which the prompt {prompt.full} needs; take another prompt")
     if prompt.is_chat and not getattr(tokenizer, "chat_template", None):
         raise InputError(f"{model}: has no chat template, which the prompt {prompt.full} needs; take another prompt")
 
 
-def in_words(prompt: Prompt, tokenizer: Any) -> str:
-    """The prompt as this model reads it: within its chat template, with its mask token."""
+def render_prompt(prompt: Prompt, tokenizer: Any) -> str:
+    """Render the prompt for a model: apply its chat template and insert its mask token."""
     template = prompt.template
     if prompt.is_chat:
-        asked, answer = template.split(ANSWER)
-        turns = [{"role": "user", "content": asked}]
+        message, answer = template.split(ANSWER)
+        turns = [{"role": "user", "content": message}]
         template = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True) + answer
     return template.replace(MASKED, tokenizer.mask_token) if prompt.has_mask else template
 
@@ -213,7 +214,7 @@ def _read(text: str, path: str) -> dict[str, Prompt]:
         if name in prompts or not _NAME.fullmatch(name):
             raise InputError(f"{where}: the name {name!r} comes twice or has other signs than letters, digits and -")
         prompts[name] = _prompt(table, where)
-    return _some(prompts, path)
+    return _not_empty(prompts, path)
 
 
 def _prompt(table: Mapping[str, Any], where: str) -> Prompt:
@@ -226,7 +227,7 @@ def _prompt(table: Mapping[str, Any], where: str) -> Prompt:
         raise InputError(f"{where}: {error}") from error
 
 
-def _some(prompts: dict[str, Prompt], path: str) -> dict[str, Prompt]:
+def _not_empty(prompts: dict[str, Prompt], path: str) -> dict[str, Prompt]:
     if not prompts:
         raise InputError(f"{path}: holds no prompts; give tables [[prompt]] with a template, or one prompt a line")
     return prompts

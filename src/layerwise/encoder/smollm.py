@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct from its package, to show what a decoder holds: 4-bit weights, converted once."""
+"""SmolLM2-135M-Instruct from its package, a decoder for demonstrations: 4-bit weights, converted once."""
 
 import os
 from importlib import util
@@ -21,7 +21,7 @@ _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
 def smollm2_folder() -> Path:
-    """The model's folder in the cache, made of the package's weights if it is not there yet."""
+    """Return the model's folder in the cache, converting the package's weights on first use."""
     folder = default_cache_folder() / "models" / NAME
     if (folder / "model.safetensors").is_file():
         return folder
@@ -38,13 +38,15 @@ def smollm2_folder() -> Path:
 
 
 def _convert(weights: Path, folder: Path) -> None:
-    """Dequantise, and write what every program loads."""
+    """Dequantise the weights and save model and tokenizer in transformers' format."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     with atomic_folder(folder, error=ModelError) as building, quiet(), no_bars_in_pipes():
-        place, name = os.fspath(weights.parent), weights.name
-        tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=name, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.bfloat16, local_files_only=True)
+        source, name = os.fspath(weights.parent), weights.name
+        tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, gguf_file=name, dtype=torch.bfloat16, local_files_only=True
+        )
         base = model.model  # its head shares the weights of the embeddings
         forget_gguf(base.config)
         base.save_pretrained(building)

@@ -1,8 +1,7 @@
-"""The loop of all encoding: windows of sentences in, one array for each window out, in order.
+"""The encoding loop: takes windows of sentences and yields one array per window, in order.
 
-While the model works on some sentences, the next are tokenised in a thread. On a GPU, results are copied back while the
-next batches run, and this machine's cores are left to the tokenizer. When memory runs short, the token budget is
-halved.
+A thread tokenises ahead of the model. On a GPU, results are copied to the host while the next batches run, and torch
+uses one CPU thread so that the tokenizer has the cores. When memory runs out, the token budget is halved.
 """
 
 import logging
@@ -25,23 +24,23 @@ from layerwise.encoder.tokens import Numbers, PromptTokenizer, SentenceTokenizer
 from layerwise.errors import ModelError, is_memory_shortage
 from layerwise.threads import one_thread_each
 
-Forward = Callable[..., Tensor]  # of tokens and mask, and of the places of the tokens that are pooled in a prompt
+Forward = Callable[..., Tensor]  # of ids, mask and, in a prompt, the places of the pooled tokens
 Progress = Callable[[int], object]
 S = TypeVar("S")
 R = TypeVar("R")
 
 log = logging.getLogger(__name__)
-_IN_FLIGHT = 2  # windows that a GPU may still be copying back while it works on the next
+_IN_FLIGHT = 2  # windows whose copy from the GPU may be pending while the next ones run
 _WINDOW_BYTES = 64 << 20
 _MOST_ROWS = 16_384
-_PART_CHARACTERS = 1 << 19  # two batches or so of a GPU, at four characters a token
+_PART_CHARACTERS = 1 << 19  # about two batches of a GPU, at four characters a token
 
 
 class TokenBudget:
-    """How many tokens a batch may hold; halved for good when memory does not suffice.
+    """The maximum number of tokens of a batch; halved permanently when memory does not suffice.
 
-    `overhead` is what a batch costs besides its tokens, in tokens. Without it, batches are as full as they can be
-    without padding, which lets a GPU take its fastest attention.
+    `overhead` is the fixed cost of a batch, in tokens. Without it, batches are filled as far as possible without
+    padding, which lets a GPU use its fastest attention kernel.
     """
 
     def __init__(self, tokens: int, *, overhead: int | None = None) -> None:
@@ -49,64 +48,64 @@ class TokenBudget:
         self.overhead = overhead
 
     def halve_below(self, size: int) -> None:
-        """Make the budget smaller than a batch that did not fit."""
+        """Reduce the budget below the size of a batch that did not fit."""
         self.tokens = max(1, min(self.tokens, size) // 2)
         log.warning("Out of memory: continuing with at most %d tokens a batch", self.tokens)
 
 
 class _Window:
-    """A window's result as it fills where the model is, in the order of its sentences, and its copy here.
+    """A window's result on the model's device, in the order of its sentences, and its copy on the host.
 
-    The tensor is made when the first batch tells the shape of a row. A GPU copies it back once, when it is full, and
-    goes on meanwhile: the copy has a stream of its own. `tokens` and `truncated` count those of its sentences.
+    The tensor is allocated when the first batch defines the shape of a row. A full window is copied from the GPU once,
+    on a separate stream, so that computation continues. `tokens` and `truncated` count tokens and cut sentences.
     """
 
     def __init__(self, rows: int) -> None:
         self.tokens = self.truncated = 0
-        self._rows = self._left = rows
+        self._rows = self._missing = rows
         self._values = torch.empty(0)
-        self._copied: torch.cuda.Event | None = None
+        self._copy_event: torch.cuda.Event | None = None
 
     def put(self, rows: Numbers, values: Tensor) -> None:
-        """The results of some sentences; after the last of them the copy begins."""
-        if self._left == self._rows:
+        """Store the results of some sentences; the last ones start the copy to the host."""
+        if self._missing == self._rows:
             self._values = values.new_empty((self._rows, *values.shape[1:]))
         self._values.index_copy_(0, to_device(torch.from_numpy(rows), values.device), values)
-        self._left -= len(rows)
-        if not self._left and values.device.type == "cuda":
-            self._values, self._copied = _copy_back(self._values)
+        self._missing -= len(rows)
+        if not self._missing and values.device.type == "cuda":
+            self._values, self._copy_event = _copy_to_host(self._values)
 
     @property
     def is_full(self) -> bool:
-        """Whether the results of all its sentences are put in."""
-        return not self._left
+        """Whether the results of all sentences are stored."""
+        return not self._missing
 
     @property
-    def is_here(self) -> bool:
-        """Whether nobody waits who asks for the array."""
-        return self.is_full and (self._copied is None or self._copied.query())  # type: ignore[no-untyped-call]
+    def is_ready(self) -> bool:
+        """Whether `array` returns without waiting for the GPU."""
+        return self.is_full and (self._copy_event is None or self._copy_event.query())  # type: ignore[no-untyped-call]
 
     def array(self) -> Array:
-        """The whole result, when it is here."""
-        if self._copied is not None:
-            self._copied.synchronize()
+        """Return the whole result, waiting for its copy if need be."""
+        if self._copy_event is not None:
+            self._copy_event.synchronize()
         array: Array = self._values.cpu().numpy()
         return array
 
 
-def _copy_back(values: Tensor) -> tuple[Tensor, torch.cuda.Event]:
-    """What a GPU has, as it will be here once the event has come; the GPU goes on meanwhile."""
-    beside = torch.cuda.Stream(values.device)  # type: ignore[no-untyped-call]
-    beside.wait_stream(torch.cuda.current_stream(values.device))
-    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    with torch.cuda.stream(beside):
-        here.copy_(values, non_blocking=True)
-    values.record_stream(beside)
-    return here, beside.record_event()
+def _copy_to_host(values: Tensor) -> tuple[Tensor, torch.cuda.Event]:
+    """Start an asynchronous copy of a GPU tensor to pinned memory; the event marks its completion."""
+    copy_stream = torch.cuda.Stream(values.device)  # type: ignore[no-untyped-call]
+    copy_stream.wait_stream(torch.cuda.current_stream(values.device))
+    host_copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    with torch.cuda.stream(copy_stream):
+        host_copy.copy_(values, non_blocking=True)
+    values.record_stream(copy_stream)
+    return host_copy, copy_stream.record_event()
 
 
 def no_progress(_rows: int) -> None:
-    """Report to nobody."""
+    """Ignore the progress."""
 
 
 def stream(
@@ -122,23 +121,23 @@ def stream(
     progress: Progress = no_progress,
     on_tokens: Progress = no_progress,
 ) -> Iterator[Array]:
-    """Yield `forward` of each window's sentences, rows in the order of the sentences. No window may be empty.
+    """Yield the result of `forward` for each window, rows in the order of the sentences. No window may be empty.
 
     `on_tokens` is called with the number of tokens of each window.
     """
     full: deque[_Window] = deque()
-    may_wait = 0 if device.type == "cpu" else _IN_FLIGHT
+    max_pending = 0 if device.type == "cpu" else _IN_FLIGHT
     truncated = 0
     for part, tokens in ahead(lambda part: (part, tokenizer(part.texts)), _parts(windows, cut=packs)):
         window = part.window
         window.tokens += len(tokens.numbers)
         window.truncated += tokens.truncated
-        todo = deque(
+        pending_batches = deque(
             token_batches(tokens, budget=budget.tokens, overhead=budget.overhead, may_pad=may_pad, packs=packs)
         )
-        while todo:
-            batch = todo.popleft()
-            values = run_batch(batch, todo, pad_id=pad_id, forward=forward, device=device, budget=budget)
+        while pending_batches:
+            batch = pending_batches.popleft()
+            values = run_batch(batch, pending_batches, pad_id=pad_id, forward=forward, device=device, budget=budget)
             if values is None:
                 continue
             window.put(batch.rows + part.start, values)
@@ -148,7 +147,7 @@ def stream(
         truncated += window.truncated
         on_tokens(window.tokens)
         full.append(window)
-        while full and (len(full) > may_wait or full[0].is_here):
+        while full and (len(full) > max_pending or full[0].is_ready):
             yield full.popleft().array()
     if truncated:
         log.warning(
@@ -162,7 +161,7 @@ def stream(
 
 @dataclass(frozen=True)
 class _Part:
-    """Sentences of a window that are tokenised and cut into batches together, from its row `start` on."""
+    """Sentences of a window, from row `start`, that are tokenised and batched together."""
 
     window: _Window
     start: int
@@ -170,10 +169,10 @@ class _Part:
 
 
 def _parts(windows: Iterable[Sequence[str]], *, cut: bool) -> Iterator[_Part]:
-    """The windows one after the other; with `cut`, in even parts of about so many characters.
+    """Iterate over the windows; with `cut`, in even parts of about `_PART_CHARACTERS` characters.
 
-    A GPU can then begin while the rest of a window is tokenised. Its packed batches are full whatever is in them;
-    others are better cut from all of a window's lengths.
+    The GPU can then start while the rest of a window is tokenised. Packed batches are full whatever their lengths;
+    padded ones are better cut from all of a window's lengths.
     """
     for texts in windows:
         window, bounds = _Window(len(texts)), [0, len(texts)]
@@ -186,7 +185,7 @@ def _parts(windows: Iterable[Sequence[str]], *, cut: bool) -> Iterator[_Part]:
 
 
 def windows_of(texts: Sequence[str], most: int) -> Iterator[Sequence[str]]:
-    """Slices of the texts, small at first so that the model need not wait long for its first tokens."""
+    """Slice the texts into windows, small ones first so that the model soon gets its first tokens."""
     start, size = 0, min(512, most)
     while start < len(texts):
         yield texts[start : start + size]
@@ -195,18 +194,18 @@ def windows_of(texts: Sequence[str], most: int) -> Iterator[Sequence[str]]:
 
 
 def window_rows(bytes_per_row: int) -> int:
-    """How many rows make a window: the result of one must not take much memory."""
+    """Return the number of rows of a window, which bounds the memory of its result."""
     return max(64, min(_MOST_ROWS, _WINDOW_BYTES // bytes_per_row))
 
 
 def ahead(function: Callable[[S], R], items: Iterable[S]) -> Iterator[R]:
-    """`map(function, items)`, computed two items ahead in a thread."""
+    """Like `map(function, items)`, but computed two items ahead in a thread."""
     source = iter(items)
     with ThreadPoolExecutor(max_workers=1) as thread:
-        waiting = deque(thread.submit(function, item) for item in islice(source, 2))
-        while waiting:
-            result = waiting.popleft().result()
-            waiting.extend(thread.submit(function, item) for item in islice(source, 1))
+        futures = deque(thread.submit(function, item) for item in islice(source, 2))
+        while futures:
+            result = futures.popleft().result()
+            futures.extend(thread.submit(function, item) for item in islice(source, 1))
             yield result
 
 
@@ -219,7 +218,7 @@ def run_batch(
     device: torch.device,
     budget: TokenBudget,
 ) -> R | None:
-    """The batch's result, or None after putting its halves back because it did not fit into memory."""
+    """Return the batch's result, or None after putting it back into `todo` because it did not fit into memory."""
     if batch.size > budget.tokens and len(batch.rows) > 1:
         todo.extendleft(reversed(batch.split()))
         return None

@@ -1,10 +1,10 @@
-"""Reading every layer in one forward pass, without keeping the tokens of any.
+"""Reads every layer in one forward pass without storing token states.
 
-Layer i (0 = embeddings) is what block i receives; the last layer is the model's `last_hidden_state`. Taking the
-blocks' inputs rather than their outputs is what makes one rule fit all: DeBERTa's convolution after its first block,
-ALBERT's one block called twelve times, ModernBERT's norm after the last one.
+Layer i (0 = embeddings) is the input of block i; the last layer is the model's `last_hidden_state`. Using the blocks'
+inputs rather than their outputs makes one rule fit all models: DeBERTa's convolution after its first block, ALBERT's
+one block that is called twelve times, ModernBERT's norm after the last block.
 
-Models are tapped by hooks; none of their methods is replaced, and the hooks are removed whatever happens.
+Layers are read by forward hooks, which are always removed; no method of the model is replaced.
 """
 
 import copy
@@ -23,16 +23,19 @@ from layerwise.errors import MixError, ModelError, is_memory_shortage
 Pool = Callable[[Tensor], Any]
 Inputs = Mapping[str, Tensor]
 log = logging.getLogger(__name__)
-_PASSING = (__name__, "transformers.utils.output_capturing")  # whose hooks belong to a pass, not to the model
-_INSTALLED = "_output_capturing_hooks_installed"  # transformers' mark of a model that has its hooks
+_PASSING = (
+    __name__,
+    "transformers.utils.output_capturing",
+)  # modules whose hooks belong to a forward pass, not to the model
+_INSTALLED = "_output_capturing_hooks_installed"  # transformers sets it on a model with its hooks
 
 
 class _Reached(Exception):  # noqa: N818 - a signal, not an error
-    """Raised in a hook when no layer above is wanted: the blocks above are not run."""
+    """Raised in a hook to stop the forward pass after the highest wanted layer."""
 
 
 class LayerReader(Protocol):
-    """Runs a model once and gives `pool(states)` for each wanted layer."""
+    """Runs a model once and returns `pool(states)` for each wanted layer."""
 
     depth: int
     ignores_padding: bool
@@ -43,7 +46,7 @@ class LayerReader(Protocol):
 
 
 class TappedLayers:
-    """Reads layers through hooks on the blocks, and stops after the highest that is wanted."""
+    """Reads layers through hooks on the blocks and stops after the highest wanted layer."""
 
     def __init__(self, model: nn.Module, blocks: Iterable[nn.Module], depth: int) -> None:
         self.model = model
@@ -53,15 +56,15 @@ class TappedLayers:
         self.packs = False
 
     def read(self, inputs: Inputs, wanted: Collection[int], pool: Pool) -> dict[int, Any]:
-        """Layer -> pooled states, pooled while the model runs."""
+        """Return pooled states by layer; pooling happens during the forward pass."""
         pooled: dict[int, Any] = {}
         top = max(wanted)
         calls = count()
         thread = get_ident()
 
         def before_block(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
-            # Another thread's pass through the same model: it may come while torch has registered half of this hook,
-            # and then without kwargs.
+            # Ignore passes of other threads through the same model. One may run while torch has only half registered
+            # this hook, and then without kwargs.
             if get_ident() != thread:
                 return
             layer, states = next(calls), args[0] if args else (kwargs or {}).get("hidden_states")
@@ -78,7 +81,7 @@ class TappedLayers:
 
 
 class UntappedLayers:
-    """The slow way, for models whose blocks are unknown: all hidden states are stored, then pooled."""
+    """The fallback for models with unknown blocks: stores all hidden states, then pools them."""
 
     def __init__(self, model: nn.Module, depth: int) -> None:
         self.model = model
@@ -93,17 +96,17 @@ class UntappedLayers:
 
 
 def layer_reader(model: nn.Module) -> LayerReader:
-    """Tapped layers where they provably equal the model's hidden states, else all hidden states stored.
+    """Return tapped layers if they equal the model's hidden states, otherwise a reader that stores all states.
 
-    Both ways are run on a few made-up tokens and compared, so that an unknown architecture costs memory but never
-    gives a wrong number. A reader does not ignore padding where a padded sentence comes out otherwise than alone.
+    Both are run on a few random tokens and compared, so that an unknown architecture costs memory but never gives
+    wrong values. `ignores_padding` is False if a sentence's states change when it is padded.
     """
     probe = probe_inputs(model)
     with torch.inference_mode():
         states, alone = _probed(model, probe), _probed(model, {name: ids[1:, :4] for name, ids in probe.items()})
         _check_finite(model, states, probe["attention_mask"])
         reader = _fastest(model, probe, states)
-    reader.ignores_padding = all(near(padded[1:, :4], own) for padded, own in zip(states, alone, strict=True))
+    reader.ignores_padding = all(near(padded[1:, :4], unpadded) for padded, unpadded in zip(states, alone, strict=True))
     if not reader.ignores_padding:
         log.warning(
             "%s: its padding changes the numbers of a sentence, so that only sentences of equal length are batched; "
@@ -130,13 +133,13 @@ def _fastest(model: nn.Module, probe: Inputs, states: Sequence[Tensor]) -> Layer
 
 
 def all_states(model: nn.Module, inputs: Inputs) -> list[Tensor]:
-    """Every layer's token states as the model itself gives them, (batch, tokens, width) each."""
+    """Return every layer's token states from the model's own outputs, (batch, tokens, width) each."""
     output = model(**inputs, output_hidden_states=True, return_dict=True)
     return [*output.hidden_states[:-1], output.last_hidden_state]
 
 
 def block_lists(model: nn.Module, *, depth: int) -> Iterator[nn.ModuleList]:
-    """The lists of modules that may be the stack of layers. ALBERT's groups of shared blocks count as one."""
+    """Iterate over the module lists that may be the stack of layers, or ALBERT's groups of shared blocks."""
     groups = getattr(getattr(model, "config", None), "num_hidden_groups", None)
     for length in (depth, groups):
         for module in model.modules():
@@ -145,7 +148,7 @@ def block_lists(model: nn.Module, *, depth: int) -> Iterator[nn.ModuleList]:
 
 
 def probe_inputs(model: nn.Module) -> dict[str, Tensor]:
-    """Two sequences of unlike length: tokens are made up, for only the layers' equality matters."""
+    """Return inputs of two sequences of different length, with random tokens, to compare readers."""
     device = next(model.parameters()).device
     vocabulary = int(model.config.vocab_size)  # type: ignore[union-attr, arg-type]
     generator = torch.Generator().manual_seed(0)
@@ -155,9 +158,9 @@ def probe_inputs(model: nn.Module) -> dict[str, Tensor]:
 
 
 def without_hooks(model: nn.Module) -> nn.Module:
-    """The model with the same tensors, but without the hooks of passes that run and those that transformers leaves.
+    """Copy the model, sharing its tensors, without the hooks of running passes and those left by transformers.
 
-    They are functions inside functions, which cannot be pickled; transformers installs its own again when needed.
+    These hooks are nested functions, which cannot be pickled; transformers reinstalls its own when needed.
     """
     tensors = [*model.parameters(), *model.buffers()]
     bare = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
@@ -172,23 +175,23 @@ def without_hooks(model: nn.Module) -> nn.Module:
 
 
 def make_recordable(model: nn.Module) -> None:
-    """Let a model that was pickled give its hidden states in this process.
+    """Let an unpickled model return its hidden states in this process.
 
-    transformers notes what a class can record when a model of it is made, so one is made, without memory for weights.
+    transformers registers what a class can record when it is instantiated, so one is created on the meta device.
     """
     with torch.device("meta"):
         type(model)(copy.deepcopy(model.config))
 
 
 def resolve_layer(layer: int, depth: int) -> int:
-    """A layer's number from 0 (embeddings) to `depth` (the last block); negative numbers count from the last."""
+    """Resolve a layer to 0 (embeddings) to `depth` (the last block); negative numbers count from the last."""
     if not -depth - 1 <= layer <= depth:
         raise MixError(f"There is no layer {layer}: {valid_range(depth)}")
     return layer if layer >= 0 else layer + depth + 1
 
 
 def valid_range(depth: int) -> str:
-    """The layers that exist, for an error about one that does not."""
+    """Describe the existing layers, for an error message."""
     return f"this encoder has layers 0 to {depth}, or -{depth + 1} to -1 from the last"
 
 
@@ -203,7 +206,7 @@ def _hooked(blocks: Sequence[nn.Module], hook: Callable[..., None]) -> Iterator[
 
 
 def _probed(model: nn.Module, inputs: Inputs) -> list[Tensor]:
-    """All states, or an error of one line for a model that takes other inputs or gives no such states."""
+    """Return all states; raise a one-line error for a model with other inputs or without such states."""
     try:
         states = all_states(model, inputs)
     except torch.OutOfMemoryError:
@@ -228,7 +231,7 @@ def _probed(model: nn.Module, inputs: Inputs) -> list[Tensor]:
 
 
 def _check_finite(model: nn.Module, states: Sequence[Tensor], mask: Tensor) -> None:
-    """Refuse a model whose every embedding would be NaN; in half precision that may be the probe's alone."""
+    """Raise if the last layer is not finite in float32; in half precision the probe alone may overflow."""
     last = states[-1][mask.bool()]
     if last.dtype == torch.float32 and not torch.isfinite(last).all():
         raise ModelError(
@@ -242,7 +245,7 @@ def _same(tapped: Tensor, expected: Tensor) -> bool:
 
 
 def near(padded: Tensor, alone: Tensor) -> bool:
-    """Equal but for the rounding of another batch; what overflows is told when sentences are encoded."""
+    """Whether states are equal up to rounding; overflow is ignored here and reported when sentences are encoded."""
     tolerance = 1e-3 if alone.dtype in (torch.float32, torch.float64) else 5e-2
     difference = (padded - alone).abs().nan_to_num(0.0).max().item()
     return difference <= tolerance * max(1.0, alone.abs().nan_to_num(0.0, 0.0, 0.0).max().item())
