@@ -1,4 +1,4 @@
-"""Embeddings over HTTP: OpenAI's API with any layers per request; similarity, predictions, search; a page to try them.
+"""Embeddings over HTTP: OpenAI's API with any layers per request; similarity, predictions, search; a demo page.
 
 `create_app(models)` is an ASGI application; `run_server` serves it until SIGTERM, `run_workers` by several processes.
 Requests share passes through the model (`batcher.py`).

@@ -9,7 +9,7 @@ _TYPES = {401: "authentication_error", 404: "not_found_error", 408: "timeout_err
 
 
 class ApiError(Exception):
-    """A refusal: its message says what came, what was expected and what to do."""
+    """An error response: its message says what was sent, what was expected and what to do."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ApiError(Exception):
         self.headers = headers
 
     def response(self) -> Response:
-        """The refusal as a response."""
+        """Build the response."""
         kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         error: dict[str, Any] = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return Response(
@@ -37,7 +37,7 @@ class ApiError(Exception):
 
 
 def overloaded(seconds: float) -> ApiError:
-    """Too much waits already."""
+    """The error of a full queue."""
     wait = max(1, round(seconds))
     return ApiError(
         429,
@@ -48,7 +48,7 @@ def overloaded(seconds: float) -> ApiError:
 
 
 def closing() -> ApiError:
-    """The server is being stopped."""
+    """The error of a server that is shutting down."""
     return ApiError(
         503,
         "the server is shutting down; send the request to another one, or again in a moment",

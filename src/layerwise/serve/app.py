@@ -1,4 +1,4 @@
-"""The application: routes, page, and a guard before all of them that counts, checks keys and turns errors into JSON."""
+"""The application: routes, pages, and a middleware that counts requests, checks keys and returns errors as JSON."""
 
 import logging
 import time
@@ -26,7 +26,7 @@ from layerwise.serve.settings import ServeSettings
 from layerwise.version import __version__
 
 log = logging.getLogger(__name__)
-OPEN = ("/livez", "/readyz")  # for those who watch a server: no key, and answered until its end
+OPEN = ("/livez", "/readyz")  # health checks: need no key and are answered while draining
 _STATIC = {
     "/": "page.html",
     "/page.css": "page.css",
@@ -47,7 +47,7 @@ _PAGE_HEADERS = {
 def create_app(models: Served | Mapping[str, LayerModel | Predictor], settings: ServeSettings | None = None) -> FastAPI:
     """An ASGI application that serves models by their names.
 
-    Mounted in another application, its lifespan must be run by that one: `app.router.lifespan_context(app)`.
+    If it is mounted in another application, that one must run its lifespan: `app.router.lifespan_context(app)`.
 
     Args:
         models: Models by name, or what `load_served` gives.
@@ -71,7 +71,7 @@ def create_app(models: Served | Mapping[str, LayerModel | Predictor], settings: 
         version=__version__,
         summary="Embeddings from any layers of a transformer",
         lifespan=lifespan,
-        docs_url=None,  # FastAPI's page loads scripts from elsewhere
+        docs_url=None,  # FastAPI's page loads scripts from a CDN
         redoc_url=None,
         exception_handlers={HTTPException: _http_error, ApiError: _api_error, LayerwiseError: _layerwise_error},
     )
@@ -90,10 +90,10 @@ def create_app(models: Served | Mapping[str, LayerModel | Predictor], settings: 
 
 
 class _Guard:
-    """Before every route: refuse while draining, ask for a key, count, and let no traceback out.
+    """Middleware for all routes: rejects requests while draining, checks keys, counts, and hides tracebacks.
 
-    `endpoints`, by their path, are called from here: FastAPI's own way to a route takes a third of a request's time.
-    `paths` are counted by their names, all others as one.
+    `endpoints`, by path, are called directly, as FastAPI's routing takes a third of a request's time. Metrics label the
+    requests of `paths` by path and all others as "other".
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class _Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if self._service.draining:  # the client must open a connection to another server
+                if self._service.draining:  # makes the client reconnect, to another server
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
             await send(message)
 
@@ -139,7 +139,7 @@ class _Guard:
                 await self._app(scope, receive, counted)
         except ClientDisconnect:
             status = status or 499
-        except Exception as error:  # noqa: BLE001 - nothing of a request may end up in a traceback
+        except Exception as error:  # noqa: BLE001 - a traceback could contain request data
             log.error("A request failed: %s at %s", type(error).__name__, _place(error))
             if not status:
                 await ApiError(500, "the server failed; report it").response()(scope, receive, counted)
@@ -173,7 +173,7 @@ async def _answer(endpoint: Endpoint, request: Request) -> Response:
 
 
 def _place(error: BaseException) -> str:
-    """The file and line that raised, without the values of the request."""
+    """Return the function and line that raised, without values of the request."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -189,7 +189,7 @@ async def _layerwise_error(_: Request, error: LayerwiseError) -> Response:
 
 
 async def _http_error(_: Request, error: HTTPException) -> Response:
-    """An unknown address, or a method that it does not take."""
+    """Handle an unknown path or an unsupported method."""
     headers = None if error.headers is None else dict(error.headers)
     allowed = (headers or {}).get("Allow", "another method")
     messages = {404: "there is nothing here; see /docs for the addresses", 405: f"this address takes {allowed}"}
@@ -198,7 +198,7 @@ async def _http_error(_: Request, error: HTTPException) -> Response:
 
 
 def _add_pages(app: FastAPI) -> None:
-    """The page to try it, and the one that shows the API."""
+    """Add the demo page and the API documentation."""
     pages = resources.files("layerwise.serve").joinpath("page")
     for path, name in _STATIC.items():
         content, media_type = pages.joinpath(name).read_bytes(), _MEDIA[name.rpartition(".")[2]]
@@ -210,6 +210,6 @@ def _add_pages(app: FastAPI) -> None:
 
 
 def service_of(app: FastAPI) -> Service:
-    """The state of an application."""
+    """Return the state of an application."""
     service: Service = app.state.service
     return service

@@ -1,4 +1,4 @@
-"""What a batch gives: the union of the views that its rows need, then each request's own mix of them."""
+"""What a batch computes: the union of the views that its rows need, then the mix of each request."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ Needs = tuple[list[int], list[str]]  # layers and token poolings
 
 
 class BatchPlan:
-    """What a batch has to give: the union of the views that its rows need, then each model's embeddings of its rows."""
+    """What a batch computes: the union of the views that its rows need, then each model's embeddings of its rows."""
 
     def __init__(
         self, encoder: LayerEncoder, members: Sequence[tuple[Piece, int]], graphs: Sequence[Needs] = ()
@@ -33,7 +33,7 @@ class BatchPlan:
         self._layers, self._poolings = next(fitting, (sorted(layers), list(poolings)))
 
     def forward(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> list[Tensor]:
-        """For each group of rows, their embeddings; of a mix of several prompts, its views of this one."""
+        """Return the embeddings of each group of rows; for a mix of several prompts, its views of this prompt."""
         job = self.members[0][0].job
         if isinstance(job.model.mix, LayerWk):
             return [job.model.forward(tokens, mask)]
@@ -41,7 +41,7 @@ class BatchPlan:
         return [self._values(views, group) for group in self.groups]
 
     def finish(self, values: Sequence[Tensor]) -> None:
-        """Hand the rows of each group to their jobs."""
+        """Pass the rows of each group to their jobs."""
         for group, tensor in zip(self.groups, values, strict=True):
             array: Array = tensor.cpu().numpy()
             for piece, places, rows in _by_piece(self.members, group):
@@ -50,23 +50,23 @@ class BatchPlan:
     def _values(self, views: Tensor, group: list[int]) -> Tensor:
         piece, _ = self.members[group[0]]
         mix, needs = piece.job.model.mix, piece.text_pass.needs
-        picked = views if len(group) == len(self.members) else views[group]
+        selected = views if len(group) == len(self.members) else views[group]
         if len(piece.job.passes) == 1:
             if (list(mix.layers), list(mix.poolings)) != (self._layers, self._poolings):
                 poolings = [self._poolings.index(name) for name in mix.poolings]
                 layers = [self._layers.index(layer) for layer in mix.layers]
-                picked = picked[:, poolings][:, :, layers]
-            return embedded(piece.job.model, picked)
-        values = picked.new_zeros(len(group), len(mix.poolings), len(mix.layers), picked.shape[-1])
+                selected = selected[:, poolings][:, :, layers]
+            return embedded(piece.job.model, selected)
+        values = selected.new_zeros(len(group), len(mix.poolings), len(mix.layers), selected.shape[-1])
         for name, numbers in needs.items():
             from_layers = [self._layers.index(layer) for layer in numbers]
             to_layers = [mix.layers.index(layer) for layer in numbers]
-            values[:, mix.poolings.index(name), to_layers] = picked[:, self._poolings.index(name), from_layers]
+            values[:, mix.poolings.index(name), to_layers] = selected[:, self._poolings.index(name), from_layers]
         return values
 
 
 def _by_piece(members: Sequence[tuple[Piece, int]], group: list[int]) -> Iterator[tuple[Piece, list[int], list[int]]]:
-    """The places of each piece's rows in a group, and the rows."""
+    """Iterate over the pieces of a group with the positions of their rows in it, and the rows."""
     pieces: dict[int, tuple[Piece, list[int], list[int]]] = {}
     for place, member in enumerate(group):
         piece, row = members[member]

@@ -1,9 +1,9 @@
-"""Requests share passes: batches by padded tokens across requests, whatever layers each of them wants.
+"""Batches texts across requests by padded tokens, whatever layers each request needs.
 
-Worker threads take texts from one queue, first come first served. A request that takes more than a batch goes to the
-end of the queue after each batch of its texts, so that a long one cannot hold up the short ones behind it; one that has
-waited for long stays in front, so that the short ones cannot hold it up for ever. In a batch the model runs up to the
-highest layer that any request needs, the union of their views is pooled, and each request gets its own mix of them.
+Worker threads take texts from one queue, first come first served. A request larger than a batch returns to the end of
+the queue after each batch of its texts, so that it does not delay shorter ones; a request that has waited long stays
+in front, so that shorter ones do not delay it forever. For a batch, the model runs up to the highest layer that any
+request needs, the union of the views is pooled, and each request gets its mix of them.
 """
 
 import logging
@@ -24,12 +24,12 @@ from layerwise.threads import one_thread_each, within_cores
 
 log = logging.getLogger(__name__)
 _WINDOW = 4  # batches that are sorted by length together
-_KEPT = 0.9  # of the counts of speed, with each window
-_RECENT = 0.05  # seconds after a batch in which those that it answered are likely to ask again
+_DECAY = 0.9  # of the throughput counts, per window
+_RECENT = 0.05  # seconds after a batch in which its clients are likely to send the next request
 
 
-class QueueFull(Exception):  # noqa: N818 - a state that passes, not an error
-    """More tokens wait than are allowed; `seconds` is how long they will take."""
+class QueueFull(Exception):  # noqa: N818 - a temporary state, not an error
+    """The queue holds too many tokens; `seconds` is the estimated time to process them."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -37,17 +37,17 @@ class QueueFull(Exception):  # noqa: N818 - a state that passes, not an error
 
 
 class Batcher:
-    """The queue of one encoder and the threads that work on it.
+    """The queue of one encoder and its worker threads.
 
     Args:
         encoder: Runs the batches.
-        graphs: The choices of layers and token poolings that are read; without any, what each batch needs. ONNX has a
-            graph for each choice, and takes the first that has all that a batch needs.
-        workers: Threads; on a CPU they share the cores, so that none waits for another inside an operation.
-        cores: Of this process. Where nothing else waits or runs, a text has all of them, if the model runs by ONNX.
-        fill_seconds: How long a batch that is not full waits for more, while others are being served.
-        max_queue_tokens: `submit` refuses what would make more tokens wait.
-        max_seconds: And what would have to wait for longer, by the speed so far.
+        graphs: The sets of layers and token poolings to read; by default what each batch needs. ONNX has a graph for
+            each set, and a batch uses the first graph that covers it.
+        workers: The number of threads; on a CPU they share the cores and run each operation on one thread.
+        cores: The cores of this process. With ONNX, a text uses all of them if nothing else waits or runs.
+        fill_seconds: How long a batch that is not full waits for more texts while other clients are being served.
+        max_queue_tokens: The maximum number of tokens in the queue; `submit` raises `QueueFull` beyond it.
+        max_seconds: The maximum waiting time, estimated from recent throughput; `submit` raises beyond it.
         on_batch: Called with texts, tokens, padded tokens and seconds of every batch.
     """
 
@@ -77,21 +77,21 @@ class Batcher:
         self._idle = workers
         self._closed = False
         self._running = 0
-        self._busy = (0.0, 0.0)  # tokens and seconds of late, older ones counting less
-        self._counted = 0.0  # when they were last added to
-        self._last = (0.0, 0)  # when the last window ended, and how many requests were in it
-        encoder.reader  # noqa: B018 - found by one thread, before there are several
+        self._busy = (0.0, 0.0)  # recent tokens and seconds, exponentially decayed
+        self._counted = 0.0  # time of their last update
+        self._last = (0.0, 0)  # end time and number of requests of the last window
+        encoder.reader  # noqa: B018 - cached here, before the threads start
         self._threads = [Thread(target=self._work, name=f"batcher-{n}", daemon=True) for n in range(workers)]
         for thread in self._threads:
             thread.start()
 
     @property
     def waiting_tokens(self) -> int:
-        """How many tokens wait."""
+        """The number of tokens in the queue."""
         return self._waiting
 
     def check_room(self, tokens: int) -> None:
-        """Refuse what would make the queue too long."""
+        """Raise `QueueFull` if the queue cannot take these tokens."""
         done, seconds = self._busy
         backlog = self._waiting + self._running
         wait = (backlog + tokens) * seconds / done if backlog and done else 0.0
@@ -99,7 +99,7 @@ class Batcher:
             raise QueueFull(wait)
 
     def submit(self, job: Job) -> None:
-        """Put a request's texts into the queue; cancelling its future takes them out again."""
+        """Enqueue a request's texts; cancelling its future removes them."""
         with self._changed:
             if self._closed:
                 job.fail(RuntimeError("the batcher is closed"))
@@ -112,19 +112,19 @@ class Batcher:
         job.future.add_done_callback(lambda _: self._forget(job))
 
     def close(self) -> None:
-        """End the threads after the batch that they are at; what waits still is failed."""
+        """Stop the threads after their current batch and fail all waiting jobs."""
         with self._changed:
             self._closed = True
-            left = list(self._queue)
+            remaining = list(self._queue)
             self._queue.clear()
             self._changed.notify_all()
-        for share in left:
+        for share in remaining:
             share.job.fail(RuntimeError("the batcher is closed"))
         for thread in self._threads:
             thread.join()
 
     def _forget(self, job: Job) -> None:
-        """A request that was cancelled or failed waits no longer; its shares are skipped when their turn comes."""
+        """Stop counting a cancelled or failed request as waiting; its shares are skipped when they are reached."""
         with self._changed:
             self._waiting -= job.waiting
             job.waiting = 0
@@ -141,25 +141,25 @@ class Batcher:
         return one_thread_each() if self.encoder.device.type == "cpu" else nullcontext()
 
     def _note(self, pieces: Sequence[Piece]) -> None:
-        """Count what was done since anybody was last done, or since the first began: the speed of all workers."""
+        """Update the throughput of all workers: tokens, and seconds since the last update or the first start."""
         size, now = sum(piece.size for piece in pieces), time.perf_counter()
         with self._changed:
             tokens, seconds = self._busy
-            self._busy = (_KEPT * tokens + size, _KEPT * seconds + now - self._counted)
+            self._busy = (_DECAY * tokens + size, _DECAY * seconds + now - self._counted)
             self._counted = now
             self._last = (now, len({id(piece.job) for piece in pieces}))
             self._idle += 1
             self._running -= size
 
     def _next_window(self) -> tuple[list[Piece], bool] | None:
-        """Wait for texts, and a moment for more of them while several clients are served; None at the end.
+        """Wait for texts, and briefly for more if several clients are active; None when closed.
 
-        And whether they are all that there is to do.
+        The bool tells whether these pieces are the only work.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
-            when, requests = self._last
-            if requests > 1 and time.perf_counter() - when < _RECENT:
+            last_end, requests = self._last
+            if requests > 1 and time.perf_counter() - last_end < _RECENT:
                 budget = self.encoder.budget.tokens
                 self._changed.wait_for(
                     lambda: self._closed or self._waiting >= budget or len(self._queue) >= requests, self._fill_seconds
@@ -178,44 +178,44 @@ class Batcher:
             return pieces, is_first and not self._queue
 
     def _take(self) -> list[Piece]:
-        """The texts of the next batches, a batch's worth of each request in turn; those of one prompt."""
+        """Take the texts of the next batches, one batch from each request in turn, all of one prompt."""
         budget = self.encoder.budget.tokens
         room = min(_WINDOW * budget, max(1, math.ceil(self._waiting / max(1, self._idle))))
         pieces: list[Piece] = []
         others: list[Share] = []
-        again: deque[Share] = deque()
-        late = time.perf_counter() - self._max_seconds / 2
+        requeued: deque[Share] = deque()
+        deadline = time.perf_counter() - self._max_seconds / 2
         group = None
-        while room > 0 and (self._queue or again):
+        while room > 0 and (self._queue or requeued):
             if not self._queue:
-                self._queue, again = again, deque()
+                self._queue, requeued = requeued, deque()
             share = self._queue.popleft()
-            if share.is_over:
+            if share.is_finished:
                 continue
             if group is None:
                 group = share.group
             if share.group != group:
                 others.append(share)
                 continue
-            piece = share.take(room if share.job.submitted < late else min(room, budget))
+            piece = share.take(room if share.job.submitted < deadline else min(room, budget))
             self._waiting -= piece.size
             room -= piece.size
             pieces.append(piece)
-            if not share.is_over:
-                again.append(share)
-        in_front = [share for share in again if share.job.submitted < late]
-        self._queue.extendleft(reversed(in_front + others))
-        self._queue.extend(share for share in again if share.job.submitted >= late)
+            if not share.is_finished:
+                requeued.append(share)
+        overdue = [share for share in requeued if share.job.submitted < deadline]
+        self._queue.extendleft(reversed(overdue + others))
+        self._queue.extend(share for share in requeued if share.job.submitted >= deadline)
         return pieces
 
     def _run_all(self, pieces: list[Piece]) -> None:
-        """Run the pieces; where that fails, each request alone, so that one cannot fail the others."""
+        """Run the pieces; if that fails, run each request alone, so that it does not fail the others."""
         try:
             self._run(pieces)
             self.failure = ""
         except LayerwiseError as error:
             self._run_alone(pieces, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must be told, and others served
+        except Exception as error:  # noqa: BLE001 - waiting clients must get the error, and the thread must continue
             log.error("A batch failed: %s", type(error).__name__)
             self.failure = f"the last batch failed: {type(error).__name__}"
             self._run_alone(pieces, error)
@@ -229,7 +229,7 @@ class Batcher:
                 self._run_all([piece])
 
     def _run(self, pieces: list[Piece]) -> None:
-        """Cut the texts into batches of similar length and run them; each request is finished by its last batch."""
+        """Cut the texts into batches of similar length and run them; a request's last batch completes it."""
         encoder, budget = self.encoder, self.encoder.budget
         rows = [(piece, row) for piece in pieces for row in piece.rows]
         cut = token_batches(
@@ -241,7 +241,7 @@ class Batcher:
         )
         todo = deque(cut)
         running: deque[tuple[BatchPlan, list[Tensor]]] = deque()
-        at_once = 1 if encoder.device.type == "cpu" else 2  # a GPU runs a batch while the one before is copied back
+        max_running = 1 if encoder.device.type == "cpu" else 2  # a GPU runs a batch while the previous result is copied
         while todo:
             batch, start = todo.popleft(), time.perf_counter()
             plan = BatchPlan(encoder, [rows[row] for row in batch.rows], self._graphs)
@@ -256,7 +256,7 @@ class Batcher:
             if values is None:
                 continue
             running.append((plan, values))
-            if len(running) == at_once:
+            if len(running) == max_running:
                 plan, values = running.popleft()
                 plan.finish(values)
             self._report(batch, time.perf_counter() - start)

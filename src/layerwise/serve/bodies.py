@@ -1,4 +1,4 @@
-"""Bodies in and out: read with a limit and checked, written without a Python object for each number."""
+"""Reads and validates request bodies with a size limit; writes responses without a Python object per number."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ _SHOWN = 80
 
 
 async def read_body(request: HttpRequest, kind: type[R], *, max_bytes: int, seconds: float) -> R:
-    """A request's JSON, refused as soon as it is too large, too slow or wrong."""
+    """Parse a request's JSON body; raise as soon as it is too large, too slow or invalid."""
     content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise ApiError(415, f"the body is {content_type[:_SHOWN]}; send JSON with Content-Type: application/json")
@@ -41,17 +41,17 @@ async def read_body(request: HttpRequest, kind: type[R], *, max_bytes: int, seco
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """A response of plain values and float32 arrays; arrays are written by orjson, not made lists before."""
+    """Build a JSON response of plain values and float32 arrays, which orjson serialises directly."""
     return Response(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY), status, media_type="application/json")
 
 
 def base64_text(vector: Array) -> str:
-    """A vector as OpenAI's clients read it: little-endian float32."""
+    """Encode a vector for OpenAI's clients: little-endian float32 as base64."""
     return base64.b64encode(vector.astype("<f4", copy=False).tobytes()).decode("ascii")
 
 
 def _refusal(kind: type[BaseModel], error: ValidationError) -> ApiError:
-    """The first thing that is wrong, in one line."""
+    """Describe the first validation error in one line."""
     first, *others = error.errors(include_url=False, include_context=True)
     if first["type"] == "json_invalid":
         reason = str(first.get("ctx", {}).get("error", "invalid"))
@@ -62,7 +62,7 @@ def _refusal(kind: type[BaseModel], error: ValidationError) -> ApiError:
     if first["type"] == "extra_forbidden":
         return ApiError(422, _unknown(kind, field), param=printable(field)[:_SHOWN])
     if first["type"] == "missing":
-        unknown = next((str(one["loc"][0]) for one in others if one["type"] == "extra_forbidden"), None)
+        unknown = next((str(other["loc"][0]) for other in others if other["type"] == "extra_forbidden"), None)
         remedy = "send it" if unknown is None else _unknown(kind, unknown)
         return ApiError(422, f"{field} is missing; {remedy}", param=field)
     if first["input"] == []:
@@ -80,5 +80,5 @@ def _unknown(kind: type[BaseModel], field: str) -> str:
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
-    """Where in the body, without the names of types that pydantic adds."""
+    """Format a location in the body, without the type names that pydantic adds."""
     return ".".join(str(part) for part in loc if not isinstance(part, str) or part.isidentifier())

@@ -1,4 +1,4 @@
-"""Which names a server answers to: a page elsewhere may give its own name this machine's address (DNS rebinding)."""
+"""Restricts the accepted Host headers, as a protection against DNS rebinding."""
 
 from collections.abc import Iterable
 from ipaddress import ip_address
@@ -9,14 +9,14 @@ from layerwise.serve.api_errors import ApiError
 
 
 class HostGuard:
-    """Answers requests whose Host is an address, localhost or one of some names, and refuses others with 421."""
+    """Middleware that accepts requests to IP addresses, localhost and given names, and rejects others with 421."""
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
         self._app = app
         self._names = {"localhost", *(name.lower() for name in names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
+        """Pass the request on, or reject it."""
         if scope["type"] == "http" and not self._knows(dict(scope["headers"]).get(b"host", b"").decode("latin-1")):
             message = "the server does not answer to this name; start it with --allow-host NAME, or use its address"
             await ApiError(421, message).response()(scope, receive, send)
@@ -24,7 +24,7 @@ class HostGuard:
         await self._app(scope, receive, send)
 
     def _knows(self, host: str) -> bool:
-        """Whether a Host, with its port or without, is one that no other site can have."""
+        """Whether a Host, with or without port, is an IP address or an accepted name."""
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         try:
             ip_address(name)

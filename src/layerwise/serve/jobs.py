@@ -1,4 +1,4 @@
-"""Requests on their way through the queue: a job, what of it still waits, and the pieces that run next."""
+"""Requests in the queue: a job, its waiting shares, and the pieces that run next."""
 
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from layerwise.model import LayerModel
 
 @dataclass(frozen=True)
 class TextPass:
-    """The texts of a request within one prompt, and the layers that are needed of each of its token poolings."""
+    """The texts of a request within one prompt, and the layers needed of each token pooling."""
 
     prompt: Prompt
     tokens: Tokens
@@ -30,9 +30,9 @@ class TextPass:
 
 @dataclass(eq=False)
 class Job:
-    """A request's texts on their way: `future` gets their embeddings (texts, width).
+    """A request's texts in the queue; `future` gets their embeddings (texts, width).
 
-    A mix with views of several prompts has a pass for each of them; `tokens` are those of all passes.
+    A mix with views of several prompts has one pass per prompt; `tokens` is the total of all passes.
     """
 
     model: LayerModel
@@ -44,7 +44,7 @@ class Job:
     def __post_init__(self) -> None:
         count = len(self.passes[0].tokens)
         self.width = self.model.width
-        self.tokens = sum(one.size for one in self.passes)
+        self.tokens = sum(text_pass.size for text_pass in self.passes)
         self._missing = np.ones((len(self.passes), count), dtype=bool)
         self._embeddings: Array = np.empty((count, self.width), dtype=np.float32)
         mix = self.model.mix
@@ -52,7 +52,7 @@ class Job:
         self._views: Array | None = np.zeros(shape, dtype=np.float32) if len(self.passes) > 1 else None
 
     def put(self, number: int, rows: NDArray[np.int64], values: Array) -> None:
-        """Store what a pass gave for some texts, and finish when nothing is missing."""
+        """Store a pass's results for some rows; complete the job when nothing is missing."""
         if self._views is None:
             self._embeddings[rows] = values
         else:
@@ -65,7 +65,7 @@ class Job:
             self._finish()
 
     def fail(self, error: BaseException) -> None:
-        """Give the error to whoever waits."""
+        """Set the error on the future unless it is done."""
         if not self.future.done() and self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
@@ -85,7 +85,7 @@ class Job:
 
 @dataclass(eq=False)
 class Share:
-    """What of a pass still waits: its rows from `start` on."""
+    """The rows of a pass, from `start`, that are still in the queue."""
 
     job: Job
     number: int
@@ -98,17 +98,17 @@ class Share:
 
     @property
     def group(self) -> tuple[Prompt, LayerModel | None]:
-        """What can share a pass: texts within one prompt; SBERT-WK reads token states, so that it runs alone."""
-        alone = self.job.model if isinstance(self.job.model.mix, LayerWk) else None
-        return self.text_pass.prompt, alone
+        """What can share a batch: texts within one prompt; SBERT-WK reads token states and is not shared."""
+        model = self.job.model if isinstance(self.job.model.mix, LayerWk) else None
+        return self.text_pass.prompt, model
 
     @property
-    def is_over(self) -> bool:
-        """Whether nothing waits, or nobody."""
+    def is_finished(self) -> bool:
+        """Whether no rows are left, or the future is done."""
         return self.start >= len(self.text_pass.tokens) or self.job.future.done()
 
     def take(self, room: int) -> "Piece":
-        """The next rows of at most `room` tokens, at least one row."""
+        """Take the next rows of at most `room` tokens, at least one row."""
         sizes = np.cumsum(self.text_pass.tokens.lengths[self.start :])
         count = max(1, int(np.searchsorted(sizes, room, side="right")))
         stop, size = self.start + count, int(sizes[count - 1])
@@ -120,7 +120,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some rows of a pass that run in the next batches, and how many tokens they have."""
+    """Rows of a pass that run in the next batches, and their number of tokens."""
 
     job: Job
     number: int
@@ -134,7 +134,7 @@ class Piece:
 
     @property
     def tokens(self) -> Tokens:
-        """The tokens of its rows."""
+        """The tokens of the piece's rows."""
         return self.text_pass.tokens.part(self.rows.start, self.rows.stop)
 
 

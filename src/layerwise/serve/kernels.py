@@ -1,4 +1,4 @@
-"""Which matrix products a CPU should use. oneDNN's take long to begin on some processors, which short texts pay for."""
+"""Chooses a CPU's matrix kernels: on some processors, oneDNN's overhead dominates the time of short texts."""
 
 import time
 from math import inf
@@ -13,12 +13,12 @@ _REPEATS = 5
 
 
 def choose_kernels(encoder: LayerEncoder) -> bool:
-    """Time short texts and batches with oneDNN and without, and keep the faster for this process."""
+    """Time short texts and batches with and without oneDNN, and use the faster for this process."""
     if encoder.device.type != "cpu" or encoder.backend != "torch" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return True
     best = dict.fromkeys(((enabled, shape) for enabled in (True, False) for shape in _SHAPES), inf)
     with one_thread_each(), torch.inference_mode():
-        for _ in range(_REPEATS):  # in turn, so that a slow moment slows both
+        for _ in range(_REPEATS):  # alternate, so that noise affects both
             for enabled, shape in best:
                 torch.backends.mkldnn.enabled = enabled  # type: ignore[assignment]
                 best[enabled, shape] = min(best[enabled, shape], _seconds(encoder, *shape))

@@ -1,4 +1,4 @@
-"""Keys of clients: compared in constant time, kept as digests only, and never logged."""
+"""API keys: compared in constant time, stored as digests only, and never logged."""
 
 import base64
 import binascii
@@ -12,14 +12,14 @@ _SHORTEST = 16
 
 
 class Keys:
-    """The keys of a file, one a line; empty lines and those that begin with # are left out."""
+    """The API keys of a file, one a line; empty lines and lines starting with # are ignored."""
 
     def __init__(self, keys: list[str]) -> None:
         self._digests = [_digest(key) for key in keys]
 
     @classmethod
     def read(cls, path: str | Path) -> "Keys":
-        """Read a file of keys; short ones, which could be guessed, are refused."""
+        """Read a file of keys; raise for short ones, which could be guessed."""
         file = Path(path).expanduser()
         try:
             lines = file.read_text(encoding="utf-8").splitlines()
@@ -39,9 +39,9 @@ class Keys:
         return cls(keys)
 
     def allow(self, authorization: str | None) -> bool:
-        """Whether a header has one of the keys: `Bearer KEY`, or as a browser's password, `Basic base64(name:KEY)`."""
-        given = _digest(_key_of(authorization or ""))
-        matches = [hmac.compare_digest(given, known) for known in self._digests]  # all of them, whatever matches
+        """Whether the header contains a valid key: `Bearer KEY`, or from a browser, `Basic base64(name:KEY)`."""
+        digest = _digest(_key_of(authorization or ""))
+        matches = [hmac.compare_digest(digest, known) for known in self._digests]  # no early exit: constant time
         return any(matches)
 
 

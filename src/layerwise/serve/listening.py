@@ -1,4 +1,4 @@
-"""The socket of a server: bound before anything slow, and shared by all its processes."""
+"""The server's socket: bound before anything slow, and shared by all its processes."""
 
 import socket
 
@@ -9,7 +9,7 @@ BACKLOG = 2048  # connections that wait to be accepted
 
 
 def bound_socket(settings: ServeSettings) -> socket.socket:
-    """A socket of the server's address, which refuses connections until it is listened on."""
+    """Bind a socket to the server's address; it refuses connections until `listen` is called."""
     try:
         infos = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = infos[0]
@@ -22,7 +22,7 @@ def bound_socket(settings: ServeSettings) -> socket.socket:
 
 
 def not_possible(settings: ServeSettings, error: OSError) -> InputError:
-    """That the address cannot be listened on."""
+    """The error of an address that cannot be bound."""
     return InputError(
         f"{settings.host}:{settings.port} cannot be listened on: {error.strerror or error}; give another --port or "
         f"--host"
@@ -30,6 +30,6 @@ def not_possible(settings: ServeSettings, error: OSError) -> InputError:
 
 
 def address_of(listening: socket.socket) -> str:
-    """Such as http://127.0.0.1:8000."""
+    """Return the URL of a socket, such as http://127.0.0.1:8000."""
     host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

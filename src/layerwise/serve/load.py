@@ -1,4 +1,4 @@
-"""Loads what is served: models and indexes, each by its name, and refuses limits that contradict them."""
+"""Loads the served models and indexes by name, and checks the server's limits against them."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _PROBE = (torch.ones(1, 2, dtype=torch.int64),) * 2  # tokens and mask
 
 @dataclass(frozen=True)
 class ServedIndex:
-    """Vectors, the model that made them, and how: queries are embedded in the same way."""
+    """An index, the model of its vectors, and the options with which queries are embedded."""
 
     name: str
     index: VectorIndex
@@ -33,7 +33,7 @@ class ServedIndex:
 
 @dataclass(frozen=True)
 class Served:
-    """Everything that a server offers, by name."""
+    """All models and indexes of a server, by name."""
 
     models: dict[str, ServedModel]
     indexes: dict[str, ServedIndex]
@@ -46,7 +46,7 @@ def load_served(settings: ServeSettings) -> Served:
         if name in places:
             raise InputError(f"two models are called {name!r}; give one of them another name: {place}=NAME")
         places[name] = place
-    opened: dict[str, tuple[str, VectorIndex]] = {}  # before the models, which take longer
+    opened: dict[str, tuple[str, VectorIndex]] = {}  # before the models, which take longer to load
     for name, path in map(split_index, settings.index):
         if name in opened:
             raise InputError(f"two indexes are called {name!r}; give one of them another name")
@@ -61,7 +61,7 @@ def load_served(settings: ServeSettings) -> Served:
 
 
 def check_limits(settings: ServeSettings, models: Sequence[ServedModel]) -> None:
-    """Refuse a limit under which a text that a model takes could never be served."""
+    """Raise if a limit excludes texts that a model accepts."""
     for served in models:
         if settings.max_tokens < served.encoder.max_length:
             raise InputError(
@@ -71,7 +71,7 @@ def check_limits(settings: ServeSettings, models: Sequence[ServedModel]) -> None
 
 
 def served_index(name: str, index: VectorIndex, models: Sequence[ServedModel], path: str) -> ServedIndex:
-    """An index with the model that made its vectors."""
+    """Pair an index with the model that made its vectors."""
     for served in models:
         model = model_of(index.settings, index.width, served.model)
         if model is not None:
@@ -91,7 +91,7 @@ def served_index(name: str, index: VectorIndex, models: Sequence[ServedModel], p
 
 
 def split_index(text: str) -> tuple[str, str]:
-    """NAME=PATH."""
+    """Parse NAME=PATH."""
     name, equals, path = text.partition("=")
     if not (name and equals and path):
         raise InputError(f"index {text!r}: expected NAME=PATH, such as papers=vectors")
@@ -99,7 +99,7 @@ def split_index(text: str) -> tuple[str, str]:
 
 
 def _split_model(text: str) -> tuple[str, str]:
-    """MODEL or MODEL=NAME; the name is otherwise the folder's, or the hub's."""
+    """Parse MODEL or MODEL=NAME; the default name is that of the folder or on the hub."""
     if Path(text).expanduser().exists() or "=" not in text:
         place, name = text, ""
     else:
@@ -115,9 +115,9 @@ def _split_model(text: str) -> tuple[str, str]:
 
 
 def _load(place: str, settings: ServeSettings) -> LayerModel | Predictor:
-    """A model, with its tasks where the folder has some.
+    """Load a model, as a predictor if the folder has tasks.
 
-    Without a backend, a CPU runs ONNX, which takes half the time for a short text; a model that has no graph, torch.
+    The default backend on a CPU is ONNX, which halves the time of a short text; torch if the model cannot be exported.
     """
     has_tasks = (Path(place).expanduser() / "tasks.json").is_file()
     load = Predictor.load if has_tasks else LayerModel.load
@@ -135,6 +135,6 @@ def _load(place: str, settings: ServeSettings) -> LayerModel | Predictor:
 
 
 def _runs_onnx(loading: Mapping[str, Any]) -> bool:
-    """Whether nothing was asked for that ONNX cannot do, and it is installed."""
+    """Whether ONNX is installed and supports the options."""
     cpu = loading["device"] == "cpu" or (loading["device"] is None and not torch.cuda.is_available())
     return cpu and loading["dtype"] == "float32" and all(map(find_spec, ("onnx", "onnxruntime")))

@@ -1,6 +1,6 @@
-"""What Prometheus reads of a server. No text and no key is in it.
+"""Prometheus metrics of a server. They contain no texts and no keys.
 
-Where several processes serve, PROMETHEUS_MULTIPROC_DIR names the folder that they share: each of them answers for all.
+With several processes, PROMETHEUS_MULTIPROC_DIR names their shared folder, and each process reports the totals.
 """
 
 import os
@@ -15,12 +15,12 @@ from starlette.responses import Response
 from layerwise.serve.worker import METRICS_FOLDER
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-_SUMMED: dict[str, Any] = {"multiprocess_mode": "livesum"}  # over the processes that live
+_SUMMED: dict[str, Any] = {"multiprocess_mode": "livesum"}  # over the running processes
 _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics:
-    """Counters of one application, in a registry of its own."""
+    """Counters of one application, in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -49,19 +49,19 @@ class Metrics:
         self.dropped = Counter("layerwise_dropped_requests", "Requests whose client left", registry=self.registry)
 
     def begin(self) -> None:
-        """Count a request that came."""
+        """Count a received request."""
         self._in_flight.inc()
         self._read_queues()
 
     def end(self, path: str, status: int, seconds: float) -> None:
-        """Count a request that was answered."""
+        """Count an answered request."""
         self._in_flight.dec()
         self._read_queues()
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
     def of_model(self, name: str, waiting: Callable[[], int]) -> Callable[[int, int, int, float], None]:
-        """Watch a model's queue; what is returned counts its batches."""
+        """Register a model's queue; return a callback that counts its batches."""
         self._queues.append((self._waiting.labels(name), waiting))
         texts, tokens, padded = (counter.labels(name) for counter in (self._texts, self._tokens, self._padded))
         batch_texts, batch_seconds = self._batch_texts.labels(name), self._batch_seconds.labels(name)
@@ -76,7 +76,7 @@ class Metrics:
         return count
 
     def response(self) -> Response:
-        """All of them in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         self._read_queues()
         registry = self.registry
         if METRICS_FOLDER in os.environ:

@@ -1,4 +1,4 @@
-"""The API: what each address does with a request."""
+"""The API routes."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -41,31 +41,31 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _takes(kind: type[BaseModel], gives: type[BaseModel]) -> dict[str, Any]:
-    """What FastAPI shows of a route whose body we read ourselves."""
+def _post_schema(kind: type[BaseModel], response: type[BaseModel]) -> dict[str, Any]:
+    """OpenAPI options of a route that parses its body itself."""
     schema = kind.model_json_schema()
     body = {"required": True, "content": {"application/json": {"schema": schema}}}
-    return {"openapi_extra": {"requestBody": body}, "responses": {200: {"model": gives}, **_ERRORS}}
+    return {"openapi_extra": {"requestBody": body}, "responses": {200: {"model": response}, **_ERRORS}}
 
 
-def _gives(model: type[BaseModel]) -> dict[str, Any]:
+def _get_schema(model: type[BaseModel]) -> dict[str, Any]:
     return {"responses": {200: {"model": model}, **_ERRORS}}
 
 
 def api_routes(service: Service) -> APIRouter:
-    """All addresses below /v1, and health and metrics."""
+    """Create all routes below /v1, health checks and metrics."""
     router = APIRouter(default_response_class=Response)
     limits = {"max_bytes": service.settings.max_body_bytes, "seconds": service.settings.deadline}
 
-    @router.post("/v1/embeddings", **_takes(EmbeddingsRequest, EmbeddingsResponse))
+    @router.post("/v1/embeddings", **_post_schema(EmbeddingsRequest, EmbeddingsResponse))
     async def embeddings(request: Request) -> Response:
-        """Embed texts, by the model's own layers or any others."""
-        asked = await read_body(request, EmbeddingsRequest, **limits)  # type: ignore[arg-type]
-        served, texts = service.model(asked.model), texts_of(asked.input)
-        options = _options(asked, normalize=asked.normalize, dimensions=asked.dimensions)
+        """Embed texts, by the model's default layers or any others."""
+        body = await read_body(request, EmbeddingsRequest, **limits)  # type: ignore[arg-type]
+        served, texts = service.model(body.model), texts_of(body.input)
+        options = _options(body, normalize=body.normalize, dimensions=body.dimensions)
         embedded, tokens = await service.embed(request, served, texts, options)
         vectors = served.vectors(embedded, options)
-        write: Callable[[Array], Any] = base64_text if asked.encoding_format == "base64" else lambda vector: vector
+        write: Callable[[Array], Any] = base64_text if body.encoding_format == "base64" else lambda vector: vector
         data = [
             {"object": "embedding", "index": index, "embedding": write(vector)}
             | ({"layer": layer} if options.every_layer else {})
@@ -74,12 +74,12 @@ def api_routes(service: Service) -> APIRouter:
         ]
         return _list(data, served, tokens)
 
-    @router.post("/v1/similarity", **_takes(SimilarityRequest, SimilarityResponse))
+    @router.post("/v1/similarity", **_post_schema(SimilarityRequest, SimilarityResponse))
     async def similarity(request: Request) -> Response:
         """Compare the texts of pairs, by a mix or in every layer."""
-        asked = await read_body(request, SimilarityRequest, **limits)  # type: ignore[arg-type]
-        served, options = service.model(asked.model), _options(asked)
-        texts, (left, right) = unique_texts(*zip(*asked.pairs, strict=True))
+        body = await read_body(request, SimilarityRequest, **limits)  # type: ignore[arg-type]
+        served, options = service.model(body.model), _options(body)
+        texts, (left, right) = unique_texts(*zip(*body.pairs, strict=True))
         embedded, tokens = await service.embed(request, served, texts_of(texts), options)
         vectors = served.vectors(embedded, options)
         scores = _similarities(served, vectors[left], vectors[right])
@@ -90,26 +90,26 @@ def api_routes(service: Service) -> APIRouter:
         ]
         return _list(data, served, tokens, similarity=served.model.similarity_fn_name)
 
-    @router.post("/v1/predict", **_takes(PredictRequest, PredictResponse))
+    @router.post("/v1/predict", **_post_schema(PredictRequest, PredictResponse))
     async def predict(request: Request) -> Response:
         """Predict a task of the model: a class with its probability, or a number."""
-        asked = await read_body(request, PredictRequest, **limits)  # type: ignore[arg-type]
-        served = service.model(asked.model)
-        return await _predicted(service, request, served, _predictor(served), asked)
+        body = await read_body(request, PredictRequest, **limits)  # type: ignore[arg-type]
+        served = service.model(body.model)
+        return await _predicted(service, request, served, _predictor(served), body)
 
-    @router.post("/v1/search", **_takes(SearchRequest, SearchResponse))
+    @router.post("/v1/search", **_post_schema(SearchRequest, SearchResponse))
     async def search(request: Request) -> Response:
         """The rows of an index that are nearest to a text."""
-        asked = await read_body(request, SearchRequest, **limits)  # type: ignore[arg-type]
-        return await _searched(service, request, service.index(asked.index), asked)
+        body = await read_body(request, SearchRequest, **limits)  # type: ignore[arg-type]
+        return await _searched(service, request, service.index(body.index), body)
 
-    @router.get("/v1/models", **_gives(ModelsResponse))
+    @router.get("/v1/models", **_get_schema(ModelsResponse))
     async def models() -> Response:
         """The models that are served."""
         data = [_model_facts(served, service.started) for served in service.models.values()]
         return json_response({"object": "list", "data": data, "indexes": list(service.indexes)})
 
-    @router.get("/v1/layers", **_gives(LayersResponse))
+    @router.get("/v1/layers", **_get_schema(LayersResponse))
     async def layers(model: str | None = None) -> Response:
         """What `layers` and `pooling` may say for a model."""
         served = service.model(model)
@@ -124,12 +124,12 @@ def api_routes(service: Service) -> APIRouter:
             }
         )
 
-    @router.get("/livez", **_gives(Status))
+    @router.get("/livez", **_get_schema(Status))
     async def livez() -> Response:
         """Whether the process answers."""
         return json_response({"status": "alive"})
 
-    @router.get("/readyz", **_gives(Status))
+    @router.get("/readyz", **_get_schema(Status))
     async def readyz() -> Response:
         """Whether texts can be embedded now."""
         reason = await service.readiness()
@@ -146,24 +146,24 @@ def api_routes(service: Service) -> APIRouter:
 
 
 def post_endpoints(router: APIRouter) -> dict[str, Endpoint]:
-    """What answers POST, by path: functions of a request alone."""
+    """Return the endpoints of POST routes by path; they take only the request."""
     routes = (route for route in router.routes if isinstance(route, APIRoute))
     return {route.path: route.endpoint for route in routes if "POST" in (route.methods or ())}
 
 
-def _options(asked: Any, **more: Any) -> Options:
+def _options(body: Any, **extra: Any) -> Options:
     return Options(
-        layers=asked.layers, pooling=asked.pooling, prompt_name=asked.prompt_name, truncate=asked.truncate, **more
+        layers=body.layers, pooling=body.pooling, prompt_name=body.prompt_name, truncate=body.truncate, **extra
     )
 
 
-def _list(data: list[dict[str, Any]], served: ServedModel, tokens: int, **more: Any) -> Response:
+def _list(data: list[dict[str, Any]], served: ServedModel, tokens: int, **extra: Any) -> Response:
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return json_response({"object": "list", "data": data, "model": served.name, **more, "usage": usage})
+    return json_response({"object": "list", "data": data, "model": served.name, **extra, "usage": usage})
 
 
 def _similarities(served: ServedModel, left: Array, right: Array) -> Array:
-    """By the model's similarity: (pairs, vectors, width) twice -> (pairs, vectors)"""
+    """Compute the model's similarity: (pairs, vectors, width) twice -> (pairs, vectors)"""
     flat = (torch.from_numpy(side.reshape(-1, side.shape[-1])) for side in (left, right))
     scores: Array = served.model.similarity_pairwise(*flat).numpy().reshape(left.shape[:2])
     return scores
@@ -186,15 +186,15 @@ def _task(predictor: Predictor, name: str | None) -> str:
 
 
 async def _predicted(
-    service: Service, request: Request, served: ServedModel, predictor: Predictor, asked: PredictRequest
+    service: Service, request: Request, served: ServedModel, predictor: Predictor, body: PredictRequest
 ) -> Response:
-    task = _task(predictor, asked.task)
+    task = _task(predictor, body.task)
     setup = predictor.setup(task)
-    if setup.task.is_pair == isinstance(asked.input[0], str):
-        wanted = "pairs of texts" if setup.task.is_pair else "a list of texts"
-        raise ApiError(422, f"task {task!r} takes {wanted}", param="input")
-    texts, rows = unique_texts(*(zip(*asked.input, strict=True) if setup.task.is_pair else [asked.input]))
-    options = Options(truncate=asked.truncate)
+    if setup.task.is_pair == isinstance(body.input[0], str):
+        expected = "pairs of texts" if setup.task.is_pair else "a list of texts"
+        raise ApiError(422, f"task {task!r} takes {expected}", param="input")
+    texts, rows = unique_texts(*(zip(*body.input, strict=True) if setup.task.is_pair else [body.input]))
+    options = Options(truncate=body.truncate)
     length = setup.objective.max_length
     embedded, tokens = await service.embed(request, served, texts_of(texts), options, max_length=length)
     outputs = await service.off_loop(lambda: predictor.head_outputs(task, [embedded[row] for row in rows]))
@@ -218,11 +218,11 @@ def _prediction_items(predicted: Predictions) -> list[dict[str, Any]]:
     ]
 
 
-async def _searched(service: Service, request: Request, searched: ServedIndex, asked: SearchRequest) -> Response:
-    served, options = searched.served, replace(searched.options, truncate=asked.truncate)
-    embedded, tokens = await service.embed(request, served, texts_of(asked.input), options)
+async def _searched(service: Service, request: Request, searched: ServedIndex, body: SearchRequest) -> Response:
+    served, options = searched.served, replace(searched.options, truncate=body.truncate)
+    embedded, tokens = await service.embed(request, served, texts_of(body.input), options)
     queries = served.vectors(embedded, options)[:, 0]
-    hits = await service.off_loop(lambda: searched.index.search(queries, asked.top_k))
+    hits = await service.off_loop(lambda: searched.index.search(queries, body.top_k))
     data = [
         {
             "object": "search_result",

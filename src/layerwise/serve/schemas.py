@@ -14,10 +14,10 @@ INPUT = "a text, a list of texts, a list of token numbers, or a list of such lis
 
 
 class Request(BaseModel):
-    """What all requests share. Nothing is converted, and an unknown field is refused."""
+    """Common fields of requests. Types are not coerced, and unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    expected: ClassVar[dict[str, str]] = {}  # what a field of several types takes, for errors
+    expected: ClassVar[dict[str, str]] = {}  # describes fields of union types in errors
 
     model: Name | None = Field(None, description="The name of a model, as in /v1/models; the first without it.")
 

@@ -1,4 +1,4 @@
-"""Serving until SIGTERM: then what is in flight is answered, the rest gets 503, and the process ends in time."""
+"""Serves until SIGTERM, then answers the requests in flight, rejects others with 503, and exits within a time limit."""
 
 import gc
 import logging
@@ -19,13 +19,13 @@ from layerwise.serve.settings import ServeSettings, is_local
 from layerwise.serve.slow_clients import PatientProtocol
 
 log = logging.getLogger(__name__)
-_SWITCH_SECONDS = 0.0005  # Python's 5 ms are long for batches that take the lock between two operations
+_SWITCH_SECONDS = 0.0005  # Python's default of 5 ms delays batches, which acquire the GIL between operations
 _HEADER_BYTES = 65_536
 _QUIET_TICKS = 3
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server that keeps listening while it drains, and ends with exit code 0."""
+    """uvicorn's server, but it keeps listening while it drains and exits with code 0."""
 
     def __init__(
         self, config: uvicorn.Config, app: FastAPI, settings: ServeSettings, on_ready: Callable[[], object]
@@ -38,19 +38,19 @@ class _Server(uvicorn.Server):
         self._quiet = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections, and say so."""
+        """Accept connections and call `on_ready`."""
         try:
             await super().startup(sockets)
             for listening in sockets or ():
-                listening.listen(BACKLOG)  # asyncio makes it as long as the connections that it accepts at once
-        except OSError as error:  # somebody else has listened there since it was bound
+                listening.listen(BACKLOG)  # asyncio sets the backlog to the number of connections it accepts at once
+        except OSError as error:  # another process has started to listen there
             raise not_possible(self._settings, error) from error
         self._on_ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the host's signature
-        """A first signal begins to drain, a second one ends it; one of several workers leaves that to its parent.
+        """Drain on the first signal, exit on the second; in one of several workers, the parent decides when to exit.
 
-        Such a worker may get each signal twice: from its parent, and from what signals all processes of a service.
+        Such a worker may get each signal twice: from its parent, and from a manager that signals the process group.
         """
         if self._service.draining:
             self.should_exit |= self._settings.workers == 1
@@ -60,7 +60,7 @@ class _Server(uvicorn.Server):
         log.info("Shutting down: %d requests in flight", self._service.in_flight)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: whether it is time to end. What came before the signal may be unread at first."""
+        """Return whether to exit, ten times a second. Requests sent before the signal may not be read at first."""
         if self._service.draining:
             self._quiet = 0 if self._service.in_flight else self._quiet + 1
             self.should_exit |= self._quiet > _QUIET_TICKS or time.monotonic() > self._end
@@ -89,12 +89,12 @@ def serve_on(
     choose_kernels(next(iter(service_of(app).models.values())).encoder)
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.collect()
-    gc.freeze()  # a full collection would look through all of torch and the model for 0.2 s, again and again
+    gc.freeze()  # or each full collection would traverse torch and the model for 0.2 s
     _Server(server_config(app, settings), app, settings, on_ready).run(sockets=[listening])
 
 
 def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
-    """How uvicorn serves an application: bounded headers, connections and times, names that are ours."""
+    """Configure uvicorn: limits of headers, connections and times, and accepted host names."""
     guarded = HostGuard(app, settings.allow_host) if settings.keys is None and is_local(settings.host) else app
     return uvicorn.Config(
         guarded,
@@ -108,6 +108,6 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         limit_concurrency=settings.max_connections,
-        backlog=BACKLOG if settings.workers == 1 else 1,  # or a worker that is free takes all that wait
+        backlog=BACKLOG if settings.workers == 1 else 1,  # or an idle worker would accept all waiting connections
         timeout_graceful_shutdown=max(1, round(settings.drain)),
     )

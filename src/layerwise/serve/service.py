@@ -1,4 +1,4 @@
-"""What the routes share: the models with their batchers, and how a request waits for its embeddings."""
+"""The state shared by the routes: models and their batchers, and how a request waits for its embeddings."""
 
 import asyncio
 import logging
@@ -27,13 +27,13 @@ from layerwise.threads import within_cores
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _PROBE = "A probe."
-_MOST_THREADS = 8  # beyond which they wait for Python's lock more than they work
+_MOST_THREADS = 8  # more threads mostly wait for the GIL
 
 
 class Service:
     """The state of an application.
 
-    `in_flight` counts the requests that were accepted and are not answered; while `draining`, no more are accepted.
+    `in_flight` counts the accepted requests without an answer; while `draining`, no more are accepted.
     """
 
     def __init__(self, served: Served, settings: ServeSettings) -> None:
@@ -67,14 +67,14 @@ class Service:
             )
 
     def stop(self) -> None:
-        """End the threads; what is still waiting gets 503."""
+        """Stop the threads; waiting requests get 503."""
         self.draining = True
         for batcher in self._batchers.values():
             batcher.close()
         self._tokenising.shutdown(cancel_futures=True)
 
     def model(self, name: str | None) -> ServedModel:
-        """A model by its name; the first where none is named."""
+        """Return a model by name; by default the first."""
         if name is None:
             return next(iter(self.models.values()))
         if name not in self.models:
@@ -83,7 +83,7 @@ class Service:
         return self.models[name]
 
     def index(self, name: str | None) -> ServedIndex:
-        """An index by its name; where none is named, the only one."""
+        """Return an index by name; the name may be omitted if there is only one."""
         if not self.indexes:
             raise ApiError(404, "this server has no index; start it with --index NAME=PATH", param="index")
         if name is None and len(self.indexes) == 1:
@@ -102,13 +102,13 @@ class Service:
         *,
         max_length: int | None = None,
     ) -> tuple[Array, int]:
-        """Embeddings (texts, width) by the batcher, and the number of tokens."""
+        """Return embeddings (texts, width) from the batcher, and the number of tokens."""
         self._check_count(len(texts))
         batcher = self._batchers[served.name]
         future: Future[Array] = Future()
         try:
             async with asyncio.timeout(self.settings.deadline):
-                batcher.check_room(len(texts))  # before any work is done
+                batcher.check_room(len(texts))  # before tokenisation
                 job = await self.off_loop(lambda: self._submitted(served, texts, options, max_length, future))
                 return await self._answer(request, job), job.tokens
         except QueueFull as full:
@@ -120,12 +120,12 @@ class Service:
                 code="deadline",
             ) from None
         finally:
-            future.cancel()  # of a request that ended before its answer: what it has in the queue is skipped
+            future.cancel()  # if the request ended early, its texts in the queue are skipped
 
     def _submitted(
         self, served: ServedModel, texts: Texts, options: Options, max_length: int | None, future: Future[Array]
     ) -> Job:
-        """Tokenise, and put the texts into the queue without another way over the event loop."""
+        """Tokenise and enqueue the texts in one step, without returning to the event loop."""
         job = served.job(texts, options, max_length=max_length)
         job.future = future
         self._check_size(served, job, options)
@@ -133,7 +133,7 @@ class Service:
         return job
 
     async def off_loop(self, work: Callable[[], T]) -> T:
-        """Do some work in the thread that tokenises."""
+        """Run a function in the tokenisation thread."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._tokenising, work)
         except LayerwiseError as error:
@@ -144,7 +144,7 @@ class Service:
             raise
 
     async def readiness(self) -> str:
-        """Why the server cannot answer; empty where it can. A model that failed is tried again."""
+        """Return why the server is not ready, or an empty string. A model that failed is tried again."""
         return await asyncio.to_thread(self._readiness)
 
     def _readiness(self) -> str:
@@ -160,21 +160,21 @@ class Service:
         batcher.submit(job)
         try:
             job.future.result(timeout=self.settings.deadline)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the model does not work
+        except Exception as error:  # noqa: BLE001 - any error means that the model does not work
             return f"{type(error).__name__} in a probe"
         return ""
 
     async def _answer(self, request: HttpRequest, job: Job) -> Array:
-        """Wait for the embeddings; a client that has gone takes its texts out of the queue."""
+        """Wait for the embeddings; if the client disconnects, its texts are removed from the queue."""
         answer: asyncio.Future[Array] = asyncio.wrap_future(job.future)
-        left: asyncio.Future[Any] = asyncio.ensure_future(
+        disconnect: asyncio.Future[Any] = asyncio.ensure_future(
             request.receive()
         )  # all of the body is read: what comes is a disconnect
-        left.add_done_callback(lambda _: answer.cancel())
+        disconnect.add_done_callback(lambda _: answer.cancel())
         try:
             return await answer
         except asyncio.CancelledError:
-            if not left.done():
+            if not disconnect.done():
                 raise
             self.metrics.dropped.inc()
             raise ClientDisconnect from None
@@ -185,13 +185,13 @@ class Service:
                 raise closing() from None
             raise ApiError(500, "the model failed; send the request again", code="model_failed") from error
         finally:
-            left.cancel()
+            disconnect.cancel()
 
     def _check_count(self, count: int) -> None:
-        most = self.settings.max_inputs
-        if count > most:
+        limit = self.settings.max_inputs
+        if count > limit:
             raise ApiError(
-                413, f"{count} texts; this server takes at most {most} a request: send several", param="input"
+                413, f"{count} texts; this server takes at most {limit} a request: send several", param="input"
             )
 
     def _check_size(self, served: ServedModel, job: Job, options: Options) -> None:
@@ -214,12 +214,12 @@ class Service:
 
 
 def _threads(encoder: LayerEncoder, cores: int) -> int:
-    """A thread for each core; a GPU has one."""
+    """Return the number of threads: one per core on a CPU, otherwise one."""
     return min(_MOST_THREADS, cores) if encoder.device.type == "cpu" else 1
 
 
 def _load(encoder: LayerEncoder, graph: Needs, cores: Iterable[int]) -> None:
-    """Make ONNX Runtime's graph, and load it for these numbers of cores."""
+    """Export the ONNX graph and load it for these numbers of cores."""
     tokens = torch.ones(1, 2, dtype=torch.int64)
     for count in cores:
         with within_cores(count):

@@ -95,12 +95,12 @@ class ServeSettings(Settings):
 
     @property
     def cores_of_worker(self) -> int:
-        """How many of this machine's cores each process has."""
+        """The number of cores per process."""
         return max(1, available_cores() // self.workers)
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether an address is a loopback address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -110,12 +110,12 @@ def is_local(host: str) -> bool:
 def read_serve_settings(
     flags: Mapping[str, Any], environment: Mapping[str, str], file: str | Path | None = None
 ) -> ServeSettings:
-    """Flags that are not None, then the environment, then the file."""
+    """Combine flags that are not None, the environment and the file, in this order of precedence."""
     table = {} if file is None else read_toml(file, remedy="give a TOML file of settings of the server")
     if file is not None:
-        parse_settings(ServeSettings, table | {"without_keys": True}, file=str(file))  # whose mistake it is
-    given = {name: value for name, value in flags.items() if value is not None}
-    return ServeSettings(**table | _from_environment(environment) | given)
+        parse_settings(ServeSettings, table | {"without_keys": True}, file=str(file))  # attributes errors to the file
+    from_flags = {name: value for name, value in flags.items() if value is not None}
+    return ServeSettings(**table | _from_environment(environment) | from_flags)
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _value(key: str, text: str) -> Any:
-    """A number or a truth value as TOML writes it; whatever else is a text."""
+    """Parse a number or boolean as in TOML; anything else is a str."""
     if ServeSettings.model_fields[key].annotation in (str, str | None):
         return text
     try:

@@ -1,4 +1,4 @@
-"""Connections whose request does not come: each would hold one of `max_connections` for as long as it likes."""
+"""Closes connections that do not send a request, as each would occupy one of `max_connections` indefinitely."""
 
 import asyncio
 from typing import Any
@@ -9,39 +9,39 @@ HEADER_SECONDS = 10.0
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's protocol that closes a connection whose headers take longer than `HEADER_SECONDS`."""
+    """uvicorn's protocol, but it closes a connection whose headers take longer than `HEADER_SECONDS`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._waiting: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
+        """Start the timer for the first request."""
         super().connection_made(transport)
-        self._wait()
+        self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Headers, whole or in part, or a body, which the routes wait for themselves."""
+        """Handle headers, whole or in part, or a body, whose timeout the routes handle."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
-            self._stop()
-        elif self._waiting is None:
-            self._wait()
+            self._stop_timer()
+        elif self._timer is None:
+            self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody to wait for."""
-        self._stop()
+        """Stop the timer."""
+        self._stop_timer()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """uvicorn's own timer waits for the next request; a pipelined one that is not whole is waited for by ours."""
+        """Stop the timer: uvicorn's keep-alive timer covers the next request, `data_received` a pipelined one."""
         super().on_response_complete()
-        self._stop()
+        self._stop_timer()
 
-    def _wait(self) -> None:
-        self._waiting = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
 
-    def _stop(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

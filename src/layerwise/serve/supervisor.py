@@ -1,6 +1,6 @@
-"""The parent of several processes that serve one socket. It loads no model: it starts them, watches them, ends them.
+"""The parent of several processes that serve one socket. It loads no model: it starts, watches and stops them.
 
-A worker that dies is replaced. A first SIGTERM or SIGINT makes every worker drain, a second one ends them at once.
+A worker that dies is replaced. The first SIGTERM or SIGINT makes all workers drain, the second kills them.
 """
 
 import logging
@@ -24,9 +24,9 @@ from layerwise.serve.settings import ServeSettings
 from layerwise.serve.worker import Ready, Report, WorkerTask, run_worker
 
 log = logging.getLogger(__name__)
-_EARLY_SECONDS = 10.0  # a worker that ends so soon after its start would do so again
-_MOST_EARLY = 5  # of them, one after the other
-_GRACE_SECONDS = 5.0  # after the time to drain, before a worker is killed
+_EARLY_SECONDS = 10.0  # a worker that exits so soon after its start would fail again
+_MAX_EARLY = 5  # consecutive early exits
+_GRACE_SECONDS = 5.0  # after draining, before a worker is killed
 
 
 def run_workers(
@@ -35,17 +35,17 @@ def run_workers(
     on_start: Callable[[str, tuple[str, ...]], object] | None = None,
     prepare: Callable[[], object] | None = None,
 ) -> int:
-    """Serve by `settings.workers` processes until a signal, and return the exit code.
+    """Serve with `settings.workers` processes until a signal, and return the exit code.
 
     Args:
-        settings: Of the server.
+        settings: The server's settings.
         on_start: Called with the address and the names of models and indexes when all workers accept connections.
         prepare: Called first in every worker; a function that can be pickled.
     """
     with (
         bound_socket(settings) as listening,
         tempfile.TemporaryDirectory(prefix="layerwise-metrics-", ignore_cleanup_errors=True) as folder,
-        _noticed_signals() as signals,
+        _counted_signals() as signals,
     ):
         supervisor = _Supervisor(settings, listening, folder, prepare, signals)
         try:
@@ -59,13 +59,13 @@ def run_workers(
 
 @dataclass
 class _Signals:
-    """How many signals to stop have come, and what becomes readable when one does."""
+    """The number of stop signals received, and a file descriptor that becomes readable on each."""
 
     reader: int
     count: int = 0
 
     def clear(self) -> None:
-        """Make it unreadable until the next one."""
+        """Drain the file descriptor."""
         with suppress(BlockingIOError):
             os.read(self.reader, 64)
 
@@ -74,11 +74,11 @@ class _Signals:
 class _Worker:
     process: BaseProcess
     reports: Connection
-    began: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
     is_ready: bool = False
 
     @property
-    def how_it_ended(self) -> str:
+    def exit_reason(self) -> str:
         code = self.process.exitcode or 0
         return f"by signal {-code}" if code < 0 else f"with code {code}"
 
@@ -98,19 +98,19 @@ class _Supervisor:
         self._prepare = prepare
         self._signals = signals
         self._workers: list[_Worker] = []
-        self._early = 0
+        self._early_exits = 0
 
     def start(self) -> tuple[str, ...] | None:
-        """Start the workers and wait until all are ready: the names that they serve; None where a signal came first."""
+        """Start the workers, wait until all are ready and return the names they serve; None if a signal came first."""
         for number in range(self._settings.workers):
-            self._add(says_nothing=number > 0)
+            self._add(quiet=number > 0)
         names: tuple[str, ...] = ()
         while not all(worker.is_ready for worker in self._workers):
             self._wait()
             if self._signals.count:
                 return None
             for worker in self._workers:
-                has_ended = worker.process.exitcode is not None  # asked first: its last report may come before its end
+                has_ended = worker.process.exitcode is not None  # read before the report, which is sent first
                 report = self._report(worker)
                 if isinstance(report, Ready):
                     names = report.names
@@ -118,13 +118,13 @@ class _Supervisor:
                     raise report
                 elif has_ended:
                     raise ModelError(
-                        f"a worker process ended {worker.how_it_ended} before it was ready (out of memory?); start the "
+                        f"a worker process ended {worker.exit_reason} before it was ready (out of memory?); start the "
                         f"server with fewer workers"
                     )
         return names
 
     def watch(self) -> int:
-        """Replace workers that die until a signal comes, then let them drain; the exit code."""
+        """Replace workers that die until a signal comes, then drain them; return the exit code."""
         while not self._signals.count:
             for worker in [*self._workers]:
                 has_ended = worker.process.exitcode is not None
@@ -136,48 +136,48 @@ class _Supervisor:
         return 0
 
     def kill(self) -> None:
-        """End the workers that are left."""
+        """Kill the remaining workers."""
         for worker in self._workers:
             worker.process.kill()
         for worker in self._workers:
             worker.process.join()
 
     def _drain(self) -> None:
-        """Every worker answers what it has accepted; a second signal, or the time, ends that."""
+        """Let every worker answer its accepted requests, until a second signal or the time limit."""
         for worker in self._workers:
             worker.process.terminate()
         end = time.monotonic() + self._settings.drain + _GRACE_SECONDS
-        while (left := end - time.monotonic()) > 0 and self._signals.count == 1:
+        while (remaining := end - time.monotonic()) > 0 and self._signals.count == 1:
             self._workers = [worker for worker in self._workers if worker.process.exitcode is None]
             if not self._workers:
                 return
-            self._wait(left)
+            self._wait(remaining)
         log.warning("%d workers that have not ended are killed", len(self._workers))
 
-    def _add(self, *, says_nothing: bool) -> None:
+    def _add(self, *, quiet: bool) -> None:
         spawn = mp.get_context("spawn")
         reports, reporting = spawn.Pipe(duplex=False)
-        task = WorkerTask(self._settings, self._listening, self._folder, self._prepare, says_nothing)
+        task = WorkerTask(self._settings, self._listening, self._folder, self._prepare, quiet)
         process = spawn.Process(target=run_worker, args=(task, reporting))
         process.start()
         reporting.close()
         self._workers.append(_Worker(process, reports))
 
     def _replace(self, worker: _Worker) -> bool:
-        """Start a worker in the place of one that ended, unless that happens again and again."""
+        """Replace a worker that exited, unless workers keep exiting early."""
         self._workers.remove(worker)
         mark_process_dead(worker.process.pid, self._folder)  # type: ignore[no-untyped-call] # its gauges
-        is_early = not worker.is_ready or time.monotonic() - worker.began < _EARLY_SECONDS
-        self._early = self._early + 1 if is_early else 0
-        if self._early >= _MOST_EARLY:
-            log.error("Workers end as soon as they are started, the last one %s; giving up", worker.how_it_ended)
+        is_early = not worker.is_ready or time.monotonic() - worker.started < _EARLY_SECONDS
+        self._early_exits = self._early_exits + 1 if is_early else 0
+        if self._early_exits >= _MAX_EARLY:
+            log.error("Workers end as soon as they are started, the last one %s; giving up", worker.exit_reason)
             return False
-        log.warning("Worker %d ended %s; another one takes its place", worker.process.pid, worker.how_it_ended)
-        self._add(says_nothing=False)
+        log.warning("Worker %d ended %s; another one takes its place", worker.process.pid, worker.exit_reason)
+        self._add(quiet=False)
         return True
 
     def _note(self, worker: _Worker) -> None:
-        """Read what a worker that was started later reports."""
+        """Log the report of a worker that was started later."""
         report = self._report(worker)
         if isinstance(report, Ready):
             log.info("Worker %d is ready", worker.process.pid)
@@ -185,26 +185,26 @@ class _Supervisor:
             log.error("Worker %d cannot start: %s", worker.process.pid, report)
 
     def _report(self, worker: _Worker) -> Report | None:
-        """What a worker reported since the last time; its pipe ends when the worker does."""
+        """Receive a worker's next report, if any; its pipe closes when the worker exits."""
         try:
             report: Report | None = worker.reports.recv() if worker.reports.poll() else None
         except EOFError:
             worker.process.join()
             return None
         if isinstance(report, Ready):
-            worker.is_ready, worker.began = True, time.monotonic()
+            worker.is_ready, worker.started = True, time.monotonic()
         return report
 
     def _wait(self, seconds: float | None = None) -> None:
-        """Until a worker reports or ends, or a signal comes."""
+        """Wait until a worker reports or exits, or a signal comes."""
         pipes = [worker.reports for worker in self._workers if not worker.is_ready]
         wait([self._signals.reader, *pipes, *(worker.process.sentinel for worker in self._workers)], seconds)
         self._signals.clear()
 
 
 @contextmanager
-def _noticed_signals() -> Iterator[_Signals]:
-    """SIGTERM and SIGINT are counted instead of ending the process."""
+def _counted_signals() -> Iterator[_Signals]:
+    """Count SIGTERM and SIGINT instead of ending the process."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)

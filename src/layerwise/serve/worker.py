@@ -1,7 +1,7 @@
 """One of several processes of a server: it loads the models and accepts from the socket that its parent opened.
 
-Nothing heavy is imported before the process is bound to its parent, and prometheus-client not before it knows where
-the processes share their metrics.
+Heavy imports come after the process is tied to its parent, and prometheus-client is imported after the shared metrics
+folder is set.
 """
 
 import logging
@@ -18,12 +18,12 @@ from layerwise.errors import LayerwiseError, is_memory_shortage
 from layerwise.parent_process import end_with_parent
 from layerwise.serve.settings import ServeSettings
 
-METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus-client's name for it
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus-client
 
 
 @dataclass(frozen=True)
 class Ready:
-    """What a worker tells its parent when it accepts connections: the names of its models and indexes."""
+    """A worker's report that it accepts connections, with the names of its models and indexes."""
 
     names: tuple[str, ...]
 
@@ -33,28 +33,28 @@ Report = Ready | Exception
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """What a worker is told.
+    """The arguments of a worker.
 
-    `prepare` is called first. A worker that `says_nothing` logs no warnings while it loads: another one does.
+    `prepare` is called first. A `quiet` worker logs no warnings while loading, as another one does.
     """
 
     settings: ServeSettings
     listening: socket.socket
     metrics_folder: str
     prepare: Callable[[], object] | None
-    says_nothing: bool
+    quiet: bool
 
 
 def run_worker(task: WorkerTask, reports: Connection) -> None:
-    """Load and serve until SIGTERM; reports that it is ready, or why it cannot be."""
+    """Load and serve until SIGTERM; report readiness, or the error that prevents it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent handles it
     end_with_parent()
     if task.prepare is not None:
         task.prepare()
     threads = task.settings.cores_of_worker
     os.environ[METRICS_FOLDER] = task.metrics_folder
-    os.environ.setdefault("RAYON_NUM_THREADS", str(threads))  # the tokenizer's
-    if task.says_nothing:
+    os.environ.setdefault("RAYON_NUM_THREADS", str(threads))  # used by tokenizers
+    if task.quiet:
         logging.disable(logging.WARNING)
     try:
         _serve(task, threads, reports)
