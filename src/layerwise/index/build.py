@@ -1,8 +1,8 @@
-"""Building a FAISS index from vectors of any number, and measuring its recall on rows that were held out.
+"""Builds a FAISS index of any number of vectors and measures its recall on held-out rows.
 
-The files are read twice: first the held-out rows and those that an index is trained on, then all rows, which are added
-and compared with the held-out ones by brute force. The search is set to the least effort that reaches the wanted
-recall; then the held-out rows are added too. The folder is whole or not there.
+The files are read twice: first the held-out rows and the training rows, then all rows, which are added and compared
+with the held-out ones by brute force. The search gets the lowest effort that reaches the requested recall; then the
+held-out rows are added too. The folder is written atomically.
 """
 
 import time
@@ -26,14 +26,14 @@ from layerwise.registry import check_known
 from layerwise.stores import refuse_url
 
 DEPTH = 10  # recall@10
-_TRUTH = 100  # nearest rows that are known of a held-out one: of equal scores, any counts
+_TRUTH = 100  # exact nearest rows stored per held-out row, so that rows with tied scores count as nearest
 _TIE = 1e-6
-_GROUP_ROWS = 1024  # of carried columns, which are read by one hit
+_GROUP_ROWS = 1024  # of carried columns; a hit reads one group
 
 
 @dataclass(frozen=True)
 class BuildResult:
-    """An index that was built: `effort` is its search setting, `recall` is recall@10 on `queries` held-out rows."""
+    """The result of a build: `effort` is the search setting, `recall` is recall@10 on `queries` held-out rows."""
 
     out: str
     kind: str
@@ -80,16 +80,16 @@ def build_index(
     refuse_url(out, "an index")
     place = Path(out).expanduser()
     check_out(place, overwrite=overwrite)
-    began = time.perf_counter()
+    start = time.perf_counter()
     building = _Building(files, chosen, similarity, min(queries, files.rows // 10), seed)
     with atomic_folder(place) as folder:
         folder.mkdir()
         building.add_all(folder, progress)
-        effort, reached = building.tune(recall)
-        building.add_held()
+        effort, achieved = building.tune(recall)
+        building.add_queries()
         facts: dict[str, Any] = {"kind": chosen.name, "rows": files.rows, "width": files.width, "effort": effort}
-        facts |= {"similarity": similarity, "recall": reached, "queries": len(building.held)}
-        facts["seconds"] = time.perf_counter() - began
+        facts |= {"similarity": similarity, "recall": achieved, "queries": len(building.query_rows)}
+        facts["seconds"] = time.perf_counter() - start
         manifest = files.settings if settings is None else settings
         facts["embedded"] = portable(_without_files(manifest), place)
         IndexFacts(**facts)
@@ -98,12 +98,20 @@ def build_index(
         write_checksums(folder)
         size = sum(path.stat().st_size for path in folder.iterdir())
     return BuildResult(
-        str(out), chosen.name, files.rows, files.width, effort, reached, len(building.held), size, facts["seconds"]
+        str(out),
+        chosen.name,
+        files.rows,
+        files.width,
+        effort,
+        achieved,
+        len(building.query_rows),
+        size,
+        facts["seconds"],
     )
 
 
 def check_out(place: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that an index would replace, unless it is an index and may be."""
+    """Raise if the folder exists, unless it is empty or an index that may be replaced."""
     if not place.exists():
         return
     if not place.is_dir() or (any(place.iterdir()) and not (place / FACTS).is_file()):
@@ -113,28 +121,28 @@ def check_out(place: Path, *, overwrite: bool) -> None:
 
 
 def _without_files(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest without what it says of the files, which the index is not made of."""
+    """Return a manifest without its entries about shard files."""
     return {key: value for key, value in manifest.items() if key not in ("shards", "checksums")}
 
 
 class _Building:
-    """An index as it grows, with the rows that are held out."""
+    """An index under construction, and the rows that are held out as queries."""
 
-    def __init__(self, files: VectorFiles, kind: Kind, similarity: str, held: int, seed: int) -> None:
+    def __init__(self, files: VectorFiles, kind: Kind, similarity: str, queries: int, seed: int) -> None:
         self.files, self.kind, self.similarity, self._seed = files, kind, similarity, seed
         random = np.random.default_rng(seed)
-        self.held = np.sort(random.choice(files.rows, held, replace=False))
-        others = np.setdiff1d(np.arange(files.rows), self.held)
-        most = training_rows(files.rows) if kind.is_trained else 0
-        self._training = np.sort(random.choice(others, min(most, len(others)), replace=False))
+        self.query_rows = np.sort(random.choice(files.rows, queries, replace=False))
+        others = np.setdiff1d(np.arange(files.rows), self.query_rows)
+        limit = training_rows(files.rows) if kind.is_trained else 0
+        self._training = np.sort(random.choice(others, min(limit, len(others)), replace=False))
         self.index: Any = None
         self._vectors: Any = None
         self._queries: Array = np.empty((0, files.width), dtype=np.float32)
-        self._rows: NDArray[np.int64] = np.empty((held, 0), dtype=np.int64)
-        self._scores: Array = np.empty((held, 0), dtype=np.float32)
+        self._rows: NDArray[np.int64] = np.empty((queries, 0), dtype=np.int64)
+        self._scores: Array = np.empty((queries, 0), dtype=np.float32)
 
     def add_all(self, folder: Path, progress: Progress) -> None:
-        """Both passes over the files: all but the held-out rows are added."""
+        """Run both passes over the files and add all but the held-out rows."""
         self._queries, training = self._read(progress)
         self.index = new_index(self.kind, self.files.width, self.files.rows, training, seed=self._seed)
         del training
@@ -147,7 +155,7 @@ class _Building:
                 vectors = self._prepared(batch.vectors)
                 if self._vectors is not None:
                     self._vectors[rows] = vectors
-                others = ~np.isin(rows, self.held)
+                others = ~np.isin(rows, self.query_rows)
                 self.index.add_with_ids(vectors[others], rows[others])
                 self._compare(rows[others], vectors[others])
                 if columns is not None:
@@ -156,40 +164,40 @@ class _Building:
         if self._vectors is not None:
             self._vectors.flush()
 
-    def tune(self, wanted: float) -> tuple[int, float | None]:
-        """The least effort that reaches the wanted recall, or the most there is; and the recall."""
+    def tune(self, target: float) -> tuple[int, float | None]:
+        """Return the lowest effort that reaches the requested recall, or the highest effort, with its recall."""
         depth = min(DEPTH, self._rows.shape[1])
         steps = efforts(self.index, self.kind)
         if not depth:
             return steps[min(2, len(steps) - 1)], None
-        reached = 0.0
+        recall = 0.0
         for effort in steps:
-            reached = self._recall(effort, depth)
-            if reached >= wanted:
-                return effort, reached
-        return steps[-1], reached
+            recall = self._recall(effort, depth)
+            if recall >= target:
+                return effort, recall
+        return steps[-1], recall
 
-    def add_held(self) -> None:
-        """Add the rows that were held out."""
-        if len(self.held):
-            self.index.add_with_ids(self._queries, self.held)
+    def add_queries(self) -> None:
+        """Add the held-out rows."""
+        if len(self.query_rows):
+            self.index.add_with_ids(self._queries, self.query_rows)
 
     def _read(self, progress: Progress) -> tuple[Array, Array]:
-        """The held-out rows and those to train on."""
-        held, training = [self._queries], [self._queries]
+        """Read the held-out rows and the training rows."""
+        queries, training = [self._queries], [self._queries]
         for batch in self.files.batches():
             vectors, end = self._prepared(batch.vectors), batch.start + len(batch.vectors)
-            for rows, chosen in ((self.held, held), (self._training, training)):
-                chosen.append(vectors[rows[(rows >= batch.start) & (rows < end)] - batch.start])
+            for rows, parts in ((self.query_rows, queries), (self._training, training)):
+                parts.append(vectors[rows[(rows >= batch.start) & (rows < end)] - batch.start])
             progress(len(vectors))
-        return np.concatenate(held), np.concatenate(training)
+        return np.concatenate(queries), np.concatenate(training)
 
     def _prepared(self, vectors: Array) -> Array:
         return unit(vectors) if self.similarity == "cosine" else np.ascontiguousarray(vectors)
 
     def _compare(self, rows: NDArray[np.int64], vectors: Array) -> None:
-        """Keep the nearest of all rows so far to each held-out one."""
-        if not len(self.held):
+        """Update the exact nearest rows of each held-out row."""
+        if not len(self.query_rows):
             return
         scores = self._queries @ vectors.T
         numbers = np.broadcast_to(rows, scores.shape)
@@ -212,21 +220,21 @@ class _Building:
 
 
 def recall_at(hits: NDArray[np.int64], rows: NDArray[np.int64], scores: Array, depth: int) -> float:
-    """The share of hits (n, depth) among the nearest rows (n, many), sorted by their scores; ties count as nearest."""
+    """Return the share of hits (n, depth) among the nearest rows (n, many), sorted by score; ties count as nearest."""
     nearest = scores >= scores[:, depth - 1 : depth] - _TIE
-    found = [np.isin(hits[query], rows[query][nearest[query]]).mean() for query in range(len(hits))]
-    return float(np.mean(found))
+    recalls = [np.isin(hits[query], rows[query][nearest[query]]).mean() for query in range(len(hits))]
+    return float(np.mean(recalls))
 
 
 def _write_faiss(index: Any, path: Path) -> None:
     try:
         faiss_module().write_index(index, str(path))
-    except RuntimeError as error:  # FAISS's for a full disk too
+    except RuntimeError as error:  # FAISS raises it for a full disk too
         raise OSError(28, str(error).splitlines()[0]) from error
 
 
 def _columns_writer(path: Path, files: VectorFiles) -> Any:
-    """A Parquet writer of the carried columns; of arrays, which have none, nothing."""
+    """Open a Parquet writer of the carried columns; a null context for arrays, which have none."""
     from contextlib import nullcontext
 
     if not files.columns:

@@ -1,4 +1,4 @@
-"""Groups of vectors by spherical k-means, with the rows nearest to each centre. All vectors are held in memory."""
+"""Clusters vectors by spherical k-means and finds the rows nearest to each centre. All vectors are in memory."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from layerwise.index.faiss_kinds import faiss_module
 
 @dataclass(frozen=True)
 class Clusters:
-    """Each row's cluster and its cosine with the centre; each cluster's centre, size and rows nearest to the centre."""
+    """Each row's cluster and cosine with its centre; each cluster's centre, size and nearest rows."""
 
     labels: NDArray[np.int64]
     cosines: Array
@@ -31,13 +31,13 @@ def clusters_of(
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> Clusters:
-    """Spherical k-means by FAISS; without a number of clusters, the square root of half the rows.
+    """Run FAISS's spherical k-means; the default number of clusters is the square root of half the rows.
 
     Args:
         files: The vectors.
-        clusters: How many.
-        nearest: How many rows nearest to each centre are named.
-        seed: Of the first centres.
+        clusters: The number of clusters.
+        nearest: How many rows nearest to each centre to return.
+        seed: The seed of the initial centres.
         progress: Called with numbers of rows.
     """
     count = clusters or max(1, round((files.rows / 2) ** 0.5))

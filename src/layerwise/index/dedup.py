@@ -1,6 +1,6 @@
-"""Near duplicates: each row is kept, or represented by an earlier row that is kept and near enough.
+"""Near duplicates: each row is either kept or represented by an earlier kept row above a cosine threshold.
 
-Rows are taken in their order. A row whose cosine with a kept row reaches the threshold is a duplicate of the nearest
+Rows are processed in order. A row whose cosine with a kept row reaches the threshold is a duplicate of the nearest
 such row; otherwise it is kept. So no two kept rows are near duplicates, and every duplicate is near the row that
 represents it. Kept rows are searched by FAISS: exactly, or in inverted lists where there are many.
 """
@@ -18,9 +18,9 @@ from layerwise.index.exact import unit
 from layerwise.index.faiss_kinds import KINDS, new_index, set_effort, training_rows
 from layerwise.registry import check_known
 
-_BLOCK = 1024  # rows that are compared with all kept ones at once
-_EXACT_ROWS = 200_000  # beyond which kept rows are searched in lists
-_LISTS_LOOKED_AT = 16
+_BLOCK = 1024  # rows compared with all kept rows at once
+_EXACT_ROWS = 200_000  # above it, kept rows are searched in inverted lists
+_NPROBE = 16
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Duplicates:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """For each row, how many rows its group has, the representative among them."""
+        """For each row, the size of its group, including the representative."""
         counts = np.bincount(self.representatives, minlength=len(self.representatives))
         return counts[self.representatives]
 
@@ -47,13 +47,13 @@ class Duplicates:
 def find_duplicates(
     files: VectorFiles, *, threshold: float = 0.95, kind: str = "auto", seed: int = 0, progress: Progress = no_progress
 ) -> Duplicates:
-    """Near duplicates of vectors above a cosine.
+    """Find near duplicates: vectors whose cosine reaches a threshold.
 
     Args:
         files: The vectors.
-        threshold: The least cosine of two duplicates.
+        threshold: The minimum cosine of two duplicates.
         kind: "flat" (exact), "ivf" (inverted lists, which may miss some), or "auto" to choose by size.
-        seed: Of the rows that lists are made from.
+        seed: The seed of the sample that inverted lists are trained on.
         progress: Called with numbers of rows.
     """
     if not 0 < threshold <= 1:
@@ -61,7 +61,7 @@ def find_duplicates(
     check_known(kind, ("auto", "flat", "ivf"), "kind of search")
     kind = kind if kind != "auto" else "flat" if files.rows <= _EXACT_ROWS else "ivf"
     index = new_index(KINDS[kind], files.width, files.rows, _training(files, kind, seed), seed=seed)
-    set_effort(index, KINDS[kind], _LISTS_LOOKED_AT)
+    set_effort(index, KINDS[kind], _NPROBE)
     representatives, cosines = np.arange(files.rows), np.ones(files.rows, dtype=np.float32)
     for batch in files.batches(rows=_BLOCK):
         rows = slice(batch.start, batch.start + len(batch.vectors))
@@ -71,22 +71,24 @@ def find_duplicates(
 
 
 def _block(index: Any, vectors: Array, start: int, threshold: float) -> tuple[NDArray[np.int64], Array]:
-    """Representatives and cosines of some rows; those that are kept are added to the index."""
+    """Return representatives and cosines of some rows, and add the kept ones to the index."""
     rows = np.arange(start, start + len(vectors))
     nearest, scores = rows.copy(), np.ones(len(vectors), dtype=np.float32)
-    before, found = index.search(vectors, 1) if index.ntotal else (np.full((len(rows), 1), -1.0), rows[:, None])
-    among = vectors @ vectors.T
+    best_scores, best_rows = (
+        index.search(vectors, 1) if index.ntotal else (np.full((len(rows), 1), -1.0), rows[:, None])
+    )
+    block_scores = vectors @ vectors.T
     kept: list[int] = []
-    for place in range(len(vectors)):
-        score, row = (float(before[place, 0]), int(found[place, 0])) if index.ntotal else (-1.0, -1)
+    for position in range(len(vectors)):
+        score, row = (float(best_scores[position, 0]), int(best_rows[position, 0])) if index.ntotal else (-1.0, -1)
         if kept:
-            best = kept[int(np.argmax(among[place, kept]))]
-            if among[place, best] > score or row < 0:
-                score, row = float(among[place, best]), start + best
+            best = kept[int(np.argmax(block_scores[position, kept]))]
+            if block_scores[position, best] > score or row < 0:
+                score, row = float(block_scores[position, best]), start + best
         if row >= 0 and score >= threshold:
-            nearest[place], scores[place] = row, score
+            nearest[position], scores[position] = row, score
         else:
-            kept.append(place)
+            kept.append(position)
     if kept:
         index.add_with_ids(np.ascontiguousarray(vectors[kept]), rows[kept])
     return nearest, scores
@@ -98,6 +100,6 @@ def _training(files: VectorFiles, kind: str, seed: int) -> Array:
     chosen = np.random.default_rng(seed).choice(files.rows, training_rows(files.rows), replace=False)
     parts = []
     for batch in files.batches():
-        here = np.sort(chosen[(chosen >= batch.start) & (chosen < batch.start + len(batch.vectors))])
-        parts.append(unit(batch.vectors[here - batch.start]))
+        positions = np.sort(chosen[(chosen >= batch.start) & (chosen < batch.start + len(batch.vectors))])
+        parts.append(unit(batch.vectors[positions - batch.start]))
     return np.concatenate(parts)

@@ -1,6 +1,6 @@
-"""Exact search over a folder of vectors that `layerwise embed` wrote, or over one file joined from it.
+"""Exact search over a folder of vectors written by `layerwise embed`, or one file joined from it.
 
-Vectors are compared by cosine, as most models are meant, or by the dot product.
+Vectors are compared by cosine, which suits most models, or by dot product.
 """
 
 from pathlib import Path
@@ -15,17 +15,17 @@ from layerwise.errors import InputError
 from layerwise.index.protocol import SIMILARITIES, Hits
 from layerwise.registry import check_known
 
-_ROWS = 65_536  # that are compared at a time
+_ROWS = 65_536  # compared at a time
 
 
 class ExactIndex:
-    """All vectors in memory, compared one by one.
+    """Brute-force search over vectors in memory.
 
     Args:
         vectors: (rows, width).
         similarity: "cosine" or "dot".
-        table: What was carried along, a pyarrow table with as many rows.
-        settings: How the vectors were made, as the folder's manifest has it.
+        table: The carried columns, a pyarrow table with as many rows.
+        settings: How the vectors were made: the folder's manifest.
     """
 
     def __init__(
@@ -54,35 +54,35 @@ class ExactIndex:
         return len(self._vectors)
 
     def search(self, queries: Array, k: int) -> Hits:
-        """The k nearest vectors of each query (n, width), best first; of equal ones the first row."""
+        """Return the k nearest vectors of each query (n, width), best first; ties go to the first row."""
         check_queries(queries, self.width)
         queries = unit(queries) if self._scales is not None else np.asarray(queries, dtype=np.float32)
         rows = np.empty((len(queries), 0), dtype=np.int64)
         scores = np.empty((len(queries), 0), dtype=np.float32)
         for start in range(0, len(self), _ROWS):
             part = slice(start, start + _ROWS)
-            found = queries @ self._vectors[part].T
+            chunk_scores = queries @ self._vectors[part].T
             if self._scales is not None:
-                found = np.clip(found * self._scales[part], -1, 1)  # rounding gives cosines of 1.0000001
-            numbers = np.broadcast_to(np.arange(start, start + found.shape[1]), found.shape)
-            rows, scores = best(np.hstack([rows, numbers]), np.hstack([scores, found]), k)
+                chunk_scores = np.clip(chunk_scores * self._scales[part], -1, 1)  # rounding gives 1.0000001
+            numbers = np.broadcast_to(np.arange(start, start + chunk_scores.shape[1]), chunk_scores.shape)
+            rows, scores = best(np.hstack([rows, numbers]), np.hstack([scores, chunk_scores]), k)
         return Hits(rows, scores)
 
     def columns(self, row: int) -> dict[str, Any]:
-        """What was carried along with a vector; `row` there is its number in the input."""
+        """Return the carried columns of a vector; `row` is its number in the input."""
         if self._table is None:
             return {}
         return {name: self._table.column(name)[row].as_py() for name in self._table.column_names}
 
 
 def check_queries(queries: Array, width: int) -> None:
-    """Refuse queries of another width."""
+    """Raise for queries of another width."""
     if queries.ndim != 2 or queries.shape[1] != width:
         raise InputError(f"queries have the shape {queries.shape}; this index has vectors of {width} numbers")
 
 
 def best(rows: NDArray[np.int64], scores: Array, k: int) -> tuple[NDArray[np.int64], Array]:
-    """The k highest of each row, sorted."""
+    """Return the k highest scores of each row, sorted."""
     if scores.shape[1] > k:
         part = np.argpartition(-scores, k - 1, axis=1)[:, :k]
         rows, scores = np.take_along_axis(rows, part, axis=1), np.take_along_axis(scores, part, axis=1)
@@ -91,7 +91,7 @@ def best(rows: NDArray[np.int64], scores: Array, k: int) -> tuple[NDArray[np.int
 
 
 def unit(vectors: Array) -> Array:
-    """Vectors (n, width) of length 1; one of zeros stays."""
+    """Normalise vectors (n, width) to length 1; zero vectors stay zero."""
     return np.ascontiguousarray(vectors * _inverse_lengths(np.asarray(vectors, dtype=np.float32))[:, None])
 
 

@@ -1,8 +1,8 @@
 """A FAISS index in a folder: index.json (how it was made), index.faiss, columns.parquet, and for PQ vectors.npy.
 
-A folder may come from a stranger. Before FAISS reads its file, checksums, kind and sizes are compared with index.json,
-and FAISS may allocate no more than the file's size (and PQ's table); afterwards every number that a search follows is
-checked.
+A folder may be untrusted. Before FAISS reads its file, checksums, kind and sizes are compared with index.json, and
+FAISS may allocate no more than the file's size (and PQ's table); afterwards the ids and offsets of its graph or
+lists are validated.
 """
 
 from functools import lru_cache
@@ -24,13 +24,13 @@ from layerwise.settings import Settings, parse_settings
 
 FACTS, INDEX, COLUMNS, VECTORS = "index.json", "index.faiss", "columns.parquet", "vectors.npy"
 _REMEDY = "build it again by `layerwise index build`"
-_CANDIDATES = 10  # of PQ, for each hit, whose vectors are read and compared
+_CANDIDATES = 10  # of PQ per hit, re-ranked by their float16 vectors
 _GROUPS_CACHED = 64  # row groups of carried columns
-_INNER = 37  # bytes of the id map's head, after which the index itself begins
+_INNER = 37  # bytes of the id map's header, which the index itself follows
 
 
 class IndexFacts(Settings):
-    """What index.json says."""
+    """The contents of index.json."""
 
     label: ClassVar[str] = "index:"
     format: Literal[1] = 1
@@ -46,13 +46,13 @@ class IndexFacts(Settings):
 
 
 class FaissIndex:
-    """An index that `layerwise index build` wrote.
+    """An index written by `layerwise index build`.
 
     Args:
-        index: FAISS's, an IndexIDMap.
-        facts: What is known of it.
+        index: A FAISS IndexIDMap.
+        facts: The contents of index.json.
         table: A Parquet file of carried columns, or None.
-        vectors: (rows, width), to compare the candidates of PQ by.
+        vectors: (rows, width), to re-rank the candidates of PQ.
     """
 
     def __init__(self, index: Any, facts: IndexFacts, *, table: Path | None = None, vectors: Any = None) -> None:
@@ -65,7 +65,7 @@ class FaissIndex:
 
     @classmethod
     def read(cls, folder: str | Path) -> "FaissIndex":
-        """Read a folder; one that is damaged, or not what it says, is refused."""
+        """Read a folder; raise if it is damaged or inconsistent."""
         place = Path(folder).expanduser()
         facts = parse_settings(IndexFacts, read_json(place / FACTS, remedy=_REMEDY), file=str(place / FACTS))
         _check_files(place, facts)
@@ -79,7 +79,7 @@ class FaissIndex:
         return int(self._index.ntotal)
 
     def search(self, queries: Array, k: int) -> Hits:
-        """The k nearest vectors of each query (n, width) that the index finds, best first."""
+        """Return the (approximately) k nearest vectors of each query (n, width), best first."""
         check_queries(queries, self.width)
         queries = unit(queries) if self.facts.similarity == "cosine" else np.ascontiguousarray(queries, np.float32)
         k = min(k, len(self))
@@ -95,30 +95,30 @@ class FaissIndex:
         return Hits(np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1))
 
     def columns(self, row: int) -> dict[str, Any]:
-        """What was carried along with a vector; `row` there is its number in the input."""
+        """Return the carried columns of a vector; `row` is its number in the input."""
         return {} if self._columns is None else self._columns[row]
 
     def _nearest(self, queries: Array, k: int) -> tuple[Array, Any]:
-        """FAISS's search; where it finds fewer than k, as few lists or a part of the graph may hold, a thorough one."""
+        """Search by FAISS; repeat a query exhaustively if few lists or part of the graph gave fewer than k results."""
         effort = max(self.facts.effort, k) if self.kind.effort == "efSearch" else self.facts.effort
         set_effort(self._index, self.kind, effort)
         scores, rows = self._index.search(queries, k)
-        short = (rows < 0).any(axis=1)
-        if short.any():
-            scores[short], rows[short] = self._thorough(queries[short], k)
+        incomplete = (rows < 0).any(axis=1)
+        if incomplete.any():
+            scores[incomplete], rows[incomplete] = self._search_exhaustively(queries[incomplete], k)
         return scores, rows
 
-    def _thorough(self, queries: Array, k: int) -> tuple[Array, Any]:
+    def _search_exhaustively(self, queries: Array, k: int) -> tuple[Array, Any]:
         if self.kind.effort == "nprobe":
             set_effort(self._index, self.kind, int(inner(self._index).nlist))
             return self._index.search(queries, k)  # type: ignore[no-any-return]
         graph = inner(self._index)
-        scores, places = faiss_module().downcast_index(graph.storage).search(queries, k)
-        return scores, faiss_module().vector_to_array(self._index.id_map)[places]
+        scores, positions = faiss_module().downcast_index(graph.storage).search(queries, k)
+        return scores, faiss_module().vector_to_array(self._index.id_map)[positions]
 
 
 class _Columns:
-    """Rows of a Parquet file by their number; a few row groups are kept in memory."""
+    """Rows of a Parquet file by number; an LRU cache holds some row groups."""
 
     def __init__(self, path: Path, rows: int) -> None:
         import pyarrow as pa
@@ -152,7 +152,7 @@ class _Columns:
 
 
 def _check_files(place: Path, facts: IndexFacts) -> None:
-    """Refuse files that are not those that were written."""
+    """Raise if a file differs from its checksum."""
     checksums = read_json(place / CHECKSUMS, remedy=_REMEDY)
     names = [INDEX, FACTS] + [VECTORS] * (facts.kind == "pq") + [COLUMNS] * (place / COLUMNS).exists()
     for name in names:
@@ -163,14 +163,14 @@ def _check_files(place: Path, facts: IndexFacts) -> None:
 
 
 def _read_faiss(path: Path, facts: IndexFacts) -> Any:
-    """FAISS's file, if it holds what the facts say."""
+    """Read FAISS's file; raise if it does not match index.json."""
     faiss, kind = faiss_module(), KINDS[facts.kind]
     with path.open("rb") as file:
         head = file.read(_INNER + 4)
-    told = (int.from_bytes(head[4:8], "little"), int.from_bytes(head[8:16], "little"))
-    if head[:4] != b"IxMp" or head[_INNER:] != kind.letters or told != (facts.width, facts.rows):
+    shape = (int.from_bytes(head[4:8], "little"), int.from_bytes(head[8:16], "little"))
+    if head[:4] != b"IxMp" or head[_INNER:] != kind.letters or shape != (facts.width, facts.rows):
         raise InputError(f"{path}: is no {kind.name} index of {facts.rows} vectors of {facts.width} numbers; {_REMEDY}")
-    before = faiss.get_deserialization_vector_byte_limit(), faiss.get_deserialization_loop_limit()
+    limits = faiss.get_deserialization_vector_byte_limit(), faiss.get_deserialization_loop_limit()
     size = path.stat().st_size + 1 + table_bytes(kind, facts.rows, facts.width)
     try:
         faiss.set_deserialization_vector_byte_limit(size)
@@ -179,8 +179,8 @@ def _read_faiss(path: Path, facts: IndexFacts) -> Any:
     except (RuntimeError, MemoryError) as error:
         raise InputError(f"{path}: FAISS cannot read it: {str(error).splitlines()[0]}; {_REMEDY}") from error
     finally:
-        faiss.set_deserialization_vector_byte_limit(before[0])
-        faiss.set_deserialization_loop_limit(before[1])
+        faiss.set_deserialization_vector_byte_limit(limits[0])
+        faiss.set_deserialization_loop_limit(limits[1])
     fault = _fault(index, kind, facts)
     if fault:
         raise InputError(f"{path}: {fault}; {_REMEDY}")
@@ -188,7 +188,7 @@ def _read_faiss(path: Path, facts: IndexFacts) -> Any:
 
 
 def _fault(index: Any, kind: Kind, facts: IndexFacts) -> str:
-    """What would lead a search astray; empty where nothing does."""
+    """Describe an inconsistency that could break a search; empty if there is none."""
     faiss, within = faiss_module(), inner(index)
     ids = np.sort(faiss.vector_to_array(index.id_map))
     if type(within).__name__ != kind.class_name or within.metric_type != faiss.METRIC_INNER_PRODUCT:

@@ -1,6 +1,6 @@
-"""The kinds of FAISS index: how each is made, what it must be when read, and the one setting of its search.
+"""The kinds of FAISS index: how each is built, its expected class in a file, and its search setting.
 
-Every index is an `IndexIDMap` around one of them, so that rows keep their numbers in any order of adding.
+Every index is wrapped in an `IndexIDMap`, so that rows keep their numbers in any order of insertion.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from layerwise.extras import require
 from layerwise.registry import check_known
 
 AUTO = "auto"
-_FLAT_ROWS = 50_000  # up to which exact search takes milliseconds
-_HNSW_BYTES, _IVF_BYTES = 4 << 30, 16 << 30  # of float32 vectors, which these kinds hold in memory
-_LINKS, _BUILD_EFFORT = 32, 100  # of HNSW: links a vector, candidates while it is built
-_TRAINING_ROWS = 64  # for each inverted list
-_CODE_BITS, _CODE_NUMBERS = 8, 4  # of PQ: each 4 numbers of a vector become one byte
-_PQ_ROWS = 256  # that the codes of a byte are made from, at least
+_FLAT_ROWS = 50_000  # up to this size, exact search takes milliseconds
+_HNSW_BYTES, _IVF_BYTES = 4 << 30, 16 << 30  # of float32 vectors in memory
+_LINKS, _BUILD_EFFORT = 32, 100  # HNSW's M and efConstruction
+_TRAINING_ROWS = 64  # per inverted list
+_CODE_BITS, _CODE_NUMBERS = 8, 4  # of PQ: 4 dimensions become one byte
+_PQ_ROWS = 256  # minimum training rows of a PQ codebook
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind: FAISS's class and the four letters that begin it in a file, and the name of its search setting."""
+    """A kind of index: FAISS's class, its four-letter magic in a file, and the name of its search setting."""
 
     name: str
     class_name: str
@@ -34,7 +34,7 @@ class Kind:
 
     @property
     def is_trained(self) -> bool:
-        """Whether it has to see vectors before it takes any."""
+        """Whether the index must be trained before vectors are added."""
         return self.effort == "nprobe"
 
 
@@ -50,7 +50,7 @@ KINDS = {
 
 
 def faiss_module() -> Any:
-    """FAISS, which is an optional dependency."""
+    """Import FAISS, an optional dependency."""
     require("index", "an index", "faiss")
     import faiss
 
@@ -58,7 +58,7 @@ def faiss_module() -> Any:
 
 
 def choose_kind(name: str, rows: int, width: int) -> Kind:
-    """A kind by its name; "auto" takes the first whose memory and time suit this many vectors."""
+    """Return a kind by name; "auto" chooses by the number and size of the vectors."""
     check_known(name, [AUTO, *KINDS], "kind of index")
     if name == AUTO:
         size = 4 * rows * width
@@ -74,17 +74,17 @@ def choose_kind(name: str, rows: int, width: int) -> Kind:
 
 
 def lists_of(rows: int) -> int:
-    """How many inverted lists suit this many vectors."""
+    """Return the number of inverted lists for this many vectors."""
     return max(1, min(4 * isqrt(rows), rows // 39))
 
 
 def training_rows(rows: int) -> int:
-    """How many vectors the lists are made from."""
+    """Return the number of vectors to train the lists on."""
     return min(rows, max(_TRAINING_ROWS * lists_of(rows), 40 * _PQ_ROWS))
 
 
 def new_index(kind: Kind, width: int, rows: int, training: Array, *, seed: int = 0) -> Any:
-    """An empty index of inner products, trained where it has to be."""
+    """Create an empty inner-product index, trained if its kind needs it."""
     faiss = faiss_module()
     product = faiss.METRIC_INNER_PRODUCT
     if kind.name == "flat":
@@ -102,23 +102,23 @@ def new_index(kind: Kind, width: int, rows: int, training: Array, *, seed: int =
         inverted.pq.cp.min_points_per_centroid = 1
         inverted.pq.cp.seed = seed
     inverted.cp.seed = seed
-    inverted.cp.min_points_per_centroid = 1  # no warning where a small corpus is one list
+    inverted.cp.min_points_per_centroid = 1  # no warning for a small corpus with one list
     inverted.train(training)
     return faiss.IndexIDMap(inverted)
 
 
 def table_bytes(kind: Kind, rows: int, width: int) -> int:
-    """The memory of the table that FAISS makes of a PQ index when it is read."""
+    """Return the memory of the table that FAISS precomputes when it reads a PQ index."""
     return 4 * lists_of(rows) * (width // _CODE_NUMBERS) * _PQ_ROWS + 4 if kind.name == "pq" else 0
 
 
 def inner(index: Any) -> Any:
-    """What an IndexIDMap holds, as its own class; keep the map as long as this is used."""
+    """Return the index inside an IndexIDMap, downcast; it is valid only as long as the map."""
     return faiss_module().downcast_index(index.index)
 
 
 def set_effort(index: Any, kind: Kind, effort: int) -> None:
-    """How far a search looks: candidates of HNSW, inverted lists of IVF and PQ."""
+    """Set the search effort: efSearch of HNSW, nprobe of IVF and PQ."""
     if kind.effort == "efSearch":
         inner(index).hnsw.efSearch = effort
     elif kind.effort == "nprobe":
@@ -126,7 +126,7 @@ def set_effort(index: Any, kind: Kind, effort: int) -> None:
 
 
 def efforts(index: Any, kind: Kind) -> list[int]:
-    """Values of the search setting to try, from fast to thorough."""
+    """Return the values of the search setting to try, in rising order."""
     if kind.effort == "efSearch":
         return [16, 32, 64, 128, 256, 512, 1024]
     if kind.effort == "nprobe":

@@ -1,4 +1,4 @@
-"""Opening an index by its place: a folder of `layerwise index build`, a table of PostgreSQL, or vectors of `embed`.
+"""Opens an index by location: a folder of `layerwise index build`, a PostgreSQL table, or vectors of `embed`.
 
 Plain vectors are searched exactly.
 """
@@ -16,7 +16,7 @@ from layerwise.stores import is_url
 
 
 def open_index(place: str | Path, *, where: str = "", values: Mapping[str, str] | None = None) -> VectorIndex:
-    """The index at a place. A table of PostgreSQL is searched within a condition in SQL, if there is one."""
+    """Open the index at a location. Searches of a PostgreSQL table may be filtered by an SQL condition."""
     if is_postgres(place):
         return PostgresIndex.read(str(place), where=where, values=values)
     if where or values:

@@ -1,7 +1,7 @@
-"""Searching a table of vectors in PostgreSQL, by pgvector's HNSW index, within a condition in SQL if wanted.
+"""Searches a table of vectors in PostgreSQL by pgvector's HNSW index, optionally filtered by an SQL condition.
 
-The condition is SQL of the user; its values are bound as parameters and are never part of the statement. Every query is
-one statement in a transaction that can only read.
+The condition is the user's SQL; its values are bound as parameters and are never part of the statement. Every query is
+one statement in a read-only transaction.
 """
 
 import json
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 
 _OPERATORS = {"cosine": ("<=>", "halfvec_cosine_ops"), "dot": ("<#>", "halfvec_ip_ops")}
 _PLACEHOLDER = re.compile(r"(?<![:\w]):([A-Za-z_]\w*)")
-_REMEMBERED = 100_000  # hits whose columns are kept
-_MOST_EFFORT = 1000  # of pgvector
+_REMEMBERED = 100_000  # hits whose columns are cached
+_MAX_EFFORT = 1000  # pgvector's limit
 
 
 def operator_class(similarity: str) -> str:
-    """Of an HNSW index."""
+    """Return pgvector's operator class of an HNSW index."""
     return _OPERATORS[similarity][1]
 
 
 class PostgresIndex:
-    """A table that `layerwise index load` filled.
+    """A table filled by `layerwise index load`.
 
     Args:
-        connection: To its database.
-        address: Of the table.
-        where: A condition in SQL, with `:name` where a value of `values` stands.
-        values: Of the condition.
+        connection: The connection to its database.
+        address: The address of the table.
+        where: An SQL condition, with `:name` placeholders for `values`.
+        values: The values of the condition, by name.
     """
 
     def __init__(
@@ -80,24 +80,24 @@ class PostgresIndex:
     def __len__(self) -> int:
         from psycopg.sql import SQL
 
-        found = self._connection.execute(SQL("SELECT count(*) FROM {}").format(self._address.identifier)).fetchone()
-        return int(found[0]) if found else 0
+        result = self._connection.execute(SQL("SELECT count(*) FROM {}").format(self._address.identifier)).fetchone()
+        return int(result[0]) if result else 0
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def search(self, queries: Array, k: int) -> Hits:
-        """The k nearest vectors of each query (n, width) that fulfil the condition, best first.
+        """Return the k nearest vectors of each query (n, width) that match the condition, best first.
 
-        Rows are ids where these are whole numbers, else numbers by which `columns` knows the hits of this search. Where
-        the condition leaves fewer than k for some query, all queries get as many as that one.
+        Rows are ids if these are integers, otherwise numbers that identify this search's hits in `columns`. If the
+        condition leaves fewer than k hits for a query, all queries get that many.
         """
         check_queries(queries, self.width)
-        found = self._ask([_text(query) for query in queries], k, columns=list(self.facts.columns))
+        results = self._query([_text(query) for query in queries], k, columns=list(self.facts.columns))
         rows, scores = [], []
-        for hits in found:
-            rows.append([self._keep(dict(zip(self.facts.columns, hit[1:], strict=True))) for hit in hits])
+        for hits in results:
+            rows.append([self._store(dict(zip(self.facts.columns, hit[1:], strict=True))) for hit in hits])
             scores.append([1 - hit[0] if self.similarity == "cosine" else -hit[0] for hit in hits])
         least = min(map(len, rows), default=0)
         return Hits(
@@ -106,11 +106,11 @@ class PostgresIndex:
         )
 
     def columns(self, row: int) -> dict[str, Any]:
-        """The other columns of a hit of a recent search."""
+        """Return the other columns of a hit of a recent search."""
         return self._records[row]
 
     def sample(self, most: int) -> Array:
-        """Some vectors, spread over the table."""
+        """Return up to `most` vectors, sampled by the hash of their ids."""
         from psycopg.sql import SQL, Identifier
 
         statement = SQL("SELECT embedding::text FROM {} ORDER BY hashtext({}::text) LIMIT %s")
@@ -119,11 +119,11 @@ class PostgresIndex:
         return np.array([json.loads(row[0]) for row in rows], dtype=np.float32)
 
     def distances(self, queries: Array, k: int, *, effort: int | None = None, exact: bool = False) -> list[Any]:
-        """The distances of the k nearest of each query, by the index with this effort, or of all rows."""
-        asked = self._ask([_text(query) for query in queries], k, effort=effort, exact=exact)
-        return [[hit[0] for hit in hits] for hits in asked]
+        """Return the distances of the k nearest rows of each query, by the index or by exact search."""
+        results = self._query([_text(query) for query in queries], k, effort=effort, exact=exact)
+        return [[hit[0] for hit in hits] for hits in results]
 
-    def _ask(
+    def _query(
         self,
         queries: Sequence[str],
         k: int,
@@ -132,7 +132,7 @@ class PostgresIndex:
         effort: int | None = None,
         exact: bool = False,
     ) -> list[list[tuple[Any, ...]]]:
-        """The hits of each query: distance and columns."""
+        """Run the queries; return each query's hits as tuples of distance and columns."""
         import psycopg
 
         remedy = "check --filter and --param" if self._where else "check the table"
@@ -143,7 +143,7 @@ class PostgresIndex:
                 self._set(k, effort or self.facts.effort, exact)
                 statement = self._statement(columns)
                 values = [{"query": query, "k": k} | self._values for query in queries]
-                return [self._connection.execute(statement, one, prepare=True).fetchall() for one in values]
+                return [self._connection.execute(statement, params, prepare=True).fetchall() for params in values]
         except psycopg.OperationalError as error:
             if not is_lost(error):
                 raise
@@ -152,10 +152,10 @@ class PostgresIndex:
             ) from error
 
     def _set(self, k: int, effort: int, exact: bool) -> None:
-        """The settings of one transaction: it only reads, and where a condition drops rows, it looks further."""
+        """Configure the transaction: read-only, and with an iterative scan if a condition drops rows."""
         settings = {
             "transaction_read_only": "on",
-            "hnsw.ef_search": str(min(_MOST_EFFORT, max(effort, k))),
+            "hnsw.ef_search": str(min(_MAX_EFFORT, max(effort, k))),
             "hnsw.iterative_scan": "strict_order",
             "enable_indexscan": "off" if exact else "on",
         }
@@ -171,8 +171,8 @@ class PostgresIndex:
             SQL(", ").join([distance, *map(Identifier, columns)]), self._address.identifier, where, distance
         )
 
-    def _keep(self, record: dict[str, Any]) -> int:
-        """Remember the columns of a hit; the row that stands for it."""
+    def _store(self, record: dict[str, Any]) -> int:
+        """Cache the columns of a hit and return its row number."""
         key = record[self.facts.id]
         row = key if isinstance(key, int) else next(self._numbers)
         self._records[row] = record
@@ -187,7 +187,7 @@ def _text(vector: Array) -> str:
 
 
 def _condition(where: str, values: Mapping[str, str]) -> str:
-    """A condition in which `:name` is a parameter of psycopg's, and nothing else is."""
+    """Replace each `:name` of a condition by a psycopg parameter and escape everything else."""
     if not where.strip():
         if values:
             raise InputError("--param gives a value to a condition; write the condition by --filter")
@@ -195,15 +195,15 @@ def _condition(where: str, values: Mapping[str, str]) -> str:
     known = {name.removeprefix("value_") for name in values}
     used = set()
 
-    def placed(match: re.Match[str]) -> str:
+    def parameter(match: re.Match[str]) -> str:
         used.add(match[1])
         if match[1] not in known:
             raise InputError(f"--filter {where!r} has no value for :{match[1]}; give --param {match[1]}=VALUE")
         return f"%(value_{match[1]})s"
 
-    # texts in quotes are not searched for names
+    # quoted strings are not searched for names
     parts = re.split(r"('(?:[^']|'')*')", where.replace("%", "%%"))
-    condition = "".join(part if part.startswith("'") else _PLACEHOLDER.sub(placed, part) for part in parts)
+    condition = "".join(part if part.startswith("'") else _PLACEHOLDER.sub(parameter, part) for part in parts)
     if known - used:
         raise InputError(
             f"--filter {where!r} does not use --param {sorted(known - used)[0]}; write :name where it stands"

@@ -1,7 +1,7 @@
-"""Loading vectors into PostgreSQL: binary COPY in batches, upsert by id, one HNSW index at the end.
+"""Loads vectors into PostgreSQL: binary COPY in batches, upsert by id, one HNSW index at the end.
 
-Every batch is one transaction, in which the record of how far the load came is written too. So a lost connection loses
-and doubles nothing: the load connects again and continues, and so does the same command after any kind of stop.
+Every batch is one transaction that also records the progress of the load. So a lost connection loses and duplicates
+nothing: the load reconnects and continues, and so does the same command after any interruption.
 """
 
 import time
@@ -34,9 +34,9 @@ from layerwise.registry import check_known
 if TYPE_CHECKING:
     from psycopg import Connection
 
-BATCH_ROWS = 2000  # a transaction
+BATCH_ROWS = 2000  # per transaction
 _REMEDY = "correct that, then run the same command again, which resumes"
-_WAITS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before connecting again
+_WAITS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each reconnection
 _TUNING_QUERIES = 64
 DEPTH = 10  # recall@10
 _EFFORTS = (40, 80, 160, 320, 640, 1000)
@@ -44,7 +44,7 @@ _EFFORTS = (40, 80, 160, 320, 640, 1000)
 
 @dataclass(frozen=True)
 class LoadResult:
-    """A finished load: rows written now, and before a stop; recall@10 of the index, and the effort that reaches it."""
+    """A finished load: rows written now and by an interrupted run; recall@10 of the index, and the search effort."""
 
     table: str
     rows: int
@@ -67,7 +67,7 @@ def load_vectors(
     waits: tuple[float, ...] = _WAITS,
     progress: Progress = no_progress,
 ) -> LoadResult:
-    """Load vectors into a table, which is created or must be one of the same model, width and columns.
+    """Load vectors into a table, which is created or must have the same model, width and columns.
 
     Args:
         files: The vectors.
@@ -76,20 +76,20 @@ def load_vectors(
         similarity: "cosine" or "dot".
         recall: The wanted recall@10, which sets the effort of a search.
         settings: How the vectors were made, where their manifest does not say.
-        waits: Seconds to wait before each attempt to connect again.
+        waits: Seconds to wait before each reconnection.
         progress: Called with numbers of rows as they are written.
     """
     require_psycopg()
     check_known(similarity, SIMILARITIES, "similarity of an index")
-    address, began = TableAddress.parse(to), time.perf_counter()
+    address, start = TableAddress.parse(to), time.perf_counter()
     if files.width > MOST_NUMBERS:
         raise InputError(f"{files.place}: vectors of {files.width} numbers; pgvector's index takes {MOST_NUMBERS}")
-    wanted = _wanted(files, id_column, similarity, files.settings if settings is None else settings)
-    load = _Load(files, address, wanted, waits)
-    load.run(load.prepare, lambda _found: None)
+    expected = _table_facts(files, id_column, similarity, files.settings if settings is None else settings)
+    load = _Load(files, address, expected, waits)
+    load.run(load.prepare, lambda _rows: None)
     load.run(load.copy, progress)
-    load.run(load.finish, lambda _found: None)
-    tuned = load.run(lambda connection, _progress: _tune(connection, address, recall), lambda _found: None)
+    load.run(load.finish, lambda _rows: None)
+    tuned = load.run(lambda connection, _progress: _tune(connection, address, recall), lambda _rows: None)
     return LoadResult(
         address.shown,
         files.rows - (load.resumed or 0),
@@ -98,12 +98,12 @@ def load_vectors(
         tuned[0],
         tuned[1],
         load.reconnected,
-        time.perf_counter() - began,
+        time.perf_counter() - start,
     )
 
 
-def _wanted(files: VectorFiles, id_column: str | None, similarity: str, manifest: dict[str, Any]) -> TableFacts:
-    """What the table's record must say."""
+def _table_facts(files: VectorFiles, id_column: str | None, similarity: str, manifest: dict[str, Any]) -> TableFacts:
+    """Return the facts that the table must record."""
     types = column_types(files)
     id_column = id_column or "row"
     if id_column not in types:
@@ -122,16 +122,18 @@ def _wanted(files: VectorFiles, id_column: str | None, similarity: str, manifest
 
 
 class _Load:
-    """One load, over as many connections as it takes."""
+    """One load, over any number of connections."""
 
-    def __init__(self, files: VectorFiles, address: TableAddress, wanted: TableFacts, waits: tuple[float, ...]) -> None:
-        self.files, self.address, self.wanted, self._waits = files, address, wanted, waits
+    def __init__(
+        self, files: VectorFiles, address: TableAddress, expected: TableFacts, waits: tuple[float, ...]
+    ) -> None:
+        self.files, self.address, self.expected, self._waits = files, address, expected, waits
         self.key = _digest(files)
         self.reconnected = 0
         self.resumed: int | None = None
 
     def run(self, step: Callable[["Connection[Any]", Progress], Any], progress: Progress) -> Any:
-        """A step on a connection of its own; where that is lost, the step is repeated on another."""
+        """Run a step on a new connection; if that is lost, repeat the step on another."""
         import psycopg
 
         waits = iter(self._waits)
@@ -152,27 +154,27 @@ class _Load:
                 time.sleep(wait)
 
     def prepare(self, connection: "Connection[Any]", _progress: Progress) -> None:
-        """Create the table, or check that it is one of the same kind."""
+        """Create the table, or check that the existing one matches."""
         from psycopg.sql import SQL, Identifier
 
         with connection.transaction():
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             facts = read_facts(connection, self.address)
             if facts is not None:
-                _check_same(self.address, facts, self.wanted)
+                _check_same(self.address, facts, self.expected)
                 return
             columns = SQL(", ").join(
-                SQL("{} {}").format(Identifier(name), SQL(kind)) for name, kind in self.wanted.columns.items()
+                SQL("{} {}").format(Identifier(name), SQL(kind)) for name, kind in self.expected.columns.items()
             )
             connection.execute(
                 SQL("CREATE TABLE {} ({}, embedding halfvec({}) NOT NULL, PRIMARY KEY ({}))").format(
-                    self.address.identifier, columns, SQL(str(self.files.width)), Identifier(self.wanted.id)
+                    self.address.identifier, columns, SQL(str(self.files.width)), Identifier(self.expected.id)
                 )
             )
-            connection.execute(comment(self.address, self.wanted))
+            connection.execute(comment(self.address, self.expected))
 
     def copy(self, connection: "Connection[Any]", progress: Progress) -> None:
-        """Write all rows that are not there yet."""
+        """Write all rows that are not in the table yet."""
         done = self._facts(connection).loading.get(self.key, 0)
         if self.resumed is None:
             self.resumed = done
@@ -183,7 +185,7 @@ class _Load:
             progress(len(batch.vectors))
 
     def finish(self, connection: "Connection[Any]", _progress: Progress) -> None:
-        """Make the index, and forget how far the load came."""
+        """Create the index and remove the record of the load's progress."""
         from psycopg.sql import SQL
 
         with connection.transaction():
@@ -199,13 +201,13 @@ class _Load:
         connection.execute(SQL("ANALYZE {}").format(self.address.identifier))
 
     def _write(self, connection: "Connection[Any]", batch: VectorBatch) -> None:
-        """One batch, and the record of it. Of rows with one id, the last is kept."""
+        """Write one batch and record it. Of rows with the same id, the last one is kept."""
         from psycopg.sql import SQL, Identifier
 
-        names = [*self.wanted.columns, "embedding"]
+        names = [*self.expected.columns, "embedding"]
         columns = SQL(", ").join(map(Identifier, names))
         updates = SQL(", ").join(
-            SQL("{0} = EXCLUDED.{0}").format(Identifier(name)) for name in names if name != self.wanted.id
+            SQL("{0} = EXCLUDED.{0}").format(Identifier(name)) for name in names if name != self.expected.id
         )
         with connection.transaction():
             self._lock(connection)
@@ -217,20 +219,20 @@ class _Load:
             )
             statement = SQL("COPY layerwise_batch ({}) FROM STDIN (FORMAT BINARY)").format(columns)
             with connection.cursor().copy(statement) as copy:
-                copy.set_types([*self.wanted.columns.values(), "halfvec"])
-                for row in rows_of(self.files, batch, self.wanted.columns):
+                copy.set_types([*self.expected.columns.values(), "halfvec"])
+                for row in rows_of(self.files, batch, self.expected.columns):
                     copy.write_row(row)
             connection.execute(
                 SQL(
                     "INSERT INTO {0} ({1}) SELECT DISTINCT ON ({2}) {1} FROM layerwise_batch ORDER BY {2}, row DESC "
                     "ON CONFLICT ({2}) DO UPDATE SET {3}"
-                ).format(self.address.identifier, columns, Identifier(self.wanted.id), updates)
+                ).format(self.address.identifier, columns, Identifier(self.expected.id), updates)
             )
             loading = facts.loading | {self.key: batch.start + len(batch.vectors)}
             connection.execute(comment(self.address, facts.model_copy(update={"loading": loading})))
 
     def _lock(self, connection: "Connection[Any]") -> None:
-        """One load at a time writes; readers are not disturbed."""
+        """Lock the table against other writers; readers are not blocked."""
         from psycopg.sql import SQL
 
         connection.execute(SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self.address.identifier))
@@ -243,51 +245,51 @@ class _Load:
 
 
 def _digest(files: VectorFiles) -> str:
-    """What a load of these vectors is known by when it is resumed."""
+    """Return the digest that identifies a load of these vectors when it is resumed."""
     checksums = files.settings.get("checksums")
     return json_digest(checksums or {part.name: file_sha256(part) for part in files.parts})[:16]
 
 
-def _check_same(address: TableAddress, there: TableFacts, wanted: TableFacts) -> None:
-    """Refuse a table of other vectors."""
-    if there.embedded.get("model") != wanted.embedded.get("model"):
+def _check_same(address: TableAddress, actual: TableFacts, expected: TableFacts) -> None:
+    """Raise if the table has other vectors."""
+    if actual.embedded.get("model") != expected.embedded.get("model"):
         raise InputError(f"{address.shown}: holds vectors of another model; give another table")
     for name in ("normalize", "truncate_dim", "prompt"):
-        if there.embedded.get(name) != wanted.embedded.get(name):
+        if actual.embedded.get(name) != expected.embedded.get(name):
             raise InputError(
-                f"{address.shown}: holds vectors made with {name} = {there.embedded.get(name)!r}, these are made with "
-                f"{wanted.embedded.get(name)!r}; give another table"
+                f"{address.shown}: holds vectors made with {name} = {actual.embedded.get(name)!r}, these are made with "
+                f"{expected.embedded.get(name)!r}; give another table"
             )
     for name in ("width", "similarity", "id", "columns"):
-        before, now = getattr(there, name), getattr(wanted, name)
-        if before != now:
+        recorded, current = getattr(actual, name), getattr(expected, name)
+        if recorded != current:
             raise InputError(
-                f"{address.shown}: was made with {name} = {before!r}, now it is {now!r}; give another table"
+                f"{address.shown}: was made with {name} = {recorded!r}, now it is {current!r}; give another table"
             )
 
 
-def _tune(connection: "Connection[Any]", address: TableAddress, wanted: float) -> tuple[int, float | None]:
-    """The least effort that reaches the wanted recall@10, which it then records.
+def _tune(connection: "Connection[Any]", address: TableAddress, target: float) -> tuple[int, float | None]:
+    """Find the lowest effort that reaches the requested recall@10, and record it.
 
-    A row of the table is found by its own links, which no other text has. The mean of two rows is as hard to find
-    neighbours of as a text that is not in the table.
+    A row of the table is easy to find by its links in the graph. The mean of two rows is as hard a query as a text that
+    is not in the table.
     """
     index = PostgresIndex(connection, address)
-    rows, effort, reached = index.sample(2 * _TUNING_QUERIES), _EFFORTS[0], None
+    rows, effort, recall = index.sample(2 * _TUNING_QUERIES), _EFFORTS[0], None
     if len(rows) > 1:
         half = len(rows) // 2
         queries = np.float32(0.5) * (rows[:half] + rows[half : 2 * half])
         nearest = index.distances(queries, DEPTH, exact=True)
         for effort in _EFFORTS:
-            found = index.distances(queries, DEPTH, effort=effort)
-            reached = float(np.mean([_recall(*one) for one in zip(found, nearest, strict=True)]))
-            if reached >= wanted:
+            distances = index.distances(queries, DEPTH, effort=effort)
+            recall = float(np.mean([_recall(*pair) for pair in zip(distances, nearest, strict=True)]))
+            if recall >= target:
                 break
     facts = read_facts(connection, address) or index.facts
-    connection.execute(comment(address, facts.model_copy(update={"effort": effort, "recall": reached})))
-    return effort, reached
+    connection.execute(comment(address, facts.model_copy(update={"effort": effort, "recall": recall})))
+    return effort, recall
 
 
-def _recall(found: list[float], nearest: list[float]) -> float:
-    """The share of the nearest rows that were found; equal distances count alike."""
-    return sum(distance <= nearest[-1] + 1e-9 for distance in found) / len(nearest)
+def _recall(distances: list[float], nearest: list[float]) -> float:
+    """Return the recall of the nearest rows; ties in distance count as nearest."""
+    return sum(distance <= nearest[-1] + 1e-9 for distance in distances) / len(nearest)

@@ -1,4 +1,4 @@
-"""Rows of vectors as PostgreSQL takes them: the types of carried columns, their values, and pgvector's binary form."""
+"""Converts rows of vectors for PostgreSQL: column types, values, and pgvector's binary format."""
 
 import json
 import struct
@@ -18,14 +18,14 @@ _LARGEST = float(np.finfo(np.float16).max)
 
 
 def column_types(files: VectorFiles) -> dict[str, str]:
-    """PostgreSQL's types of the row's number and of the carried columns."""
+    """Return the PostgreSQL types of the row number and the carried columns."""
     table = next(iter(files.batches(rows=1, check=False))).table
     carried = {} if table is None else {field.name: _column_type(field.type) for field in table.schema}
     return {"row": "bigint"} | carried
 
 
 def rows_of(files: VectorFiles, batch: VectorBatch, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
-    """The values of these columns and the vector of each row."""
+    """Iterate over the rows: the values of these columns, then the vector."""
     too_large = np.abs(batch.vectors).max(axis=1) > _LARGEST
     if too_large.any():
         row = batch.start + int(np.argmax(too_large))
@@ -38,7 +38,7 @@ def rows_of(files: VectorFiles, batch: VectorBatch, columns: Mapping[str, str]) 
 
 
 def register_halfvec(connection: "Connection[Any]") -> None:
-    """Teach a connection pgvector's binary form of halfvec: its length, two zero bytes, the numbers."""
+    """Register pgvector's binary format of halfvec on a connection: length, two zero bytes, values."""
     from psycopg.adapt import Dumper
     from psycopg.pq import Format
     from psycopg.types import TypeInfo

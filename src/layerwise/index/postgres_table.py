@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from psycopg.sql import Composed, Identifier
 
 SCHEMES = ("postgresql://", "postgres://")
-MOST_NUMBERS = 4000  # that pgvector's HNSW takes in half precision
+MOST_NUMBERS = 4000  # dimensions; the limit of pgvector's HNSW in half precision
 _FORM = "postgresql://[user@]host[:port]/database/table"
 _CONNECT_SECONDS = 10
 
 
 def is_postgres(place: object) -> bool:
-    """Whether an index is named by an address of PostgreSQL."""
+    """Whether a location is a PostgreSQL address."""
     return str(place).startswith(SCHEMES)
 
 
 @dataclass(frozen=True)
 class TableAddress:
-    """Where a table is: what libpq needs to connect, and its name, perhaps with a schema."""
+    """The address of a table: libpq's connection string, and the table's name, optionally with a schema."""
 
     conninfo: str
     name: tuple[str, ...]
@@ -41,7 +41,7 @@ class TableAddress:
 
     @classmethod
     def parse(cls, address: str) -> "TableAddress":
-        """Of `postgresql://[user[:password]@][host][:port]/database/[schema.]table[?option=value]`."""
+        """Parse `postgresql://[user[:password]@][host][:port]/database/[schema.]table[?option=value]`."""
         parts = urlsplit(address)
         database, _, table = parts.path.strip("/").partition("/")
         names = tuple(map(unquote, table.split(".")))
@@ -62,14 +62,14 @@ class TableAddress:
         return Identifier(*self.name)
 
     def index_identifier(self) -> "Identifier":
-        """The name of its HNSW index, which lies in the table's schema."""
+        """Return the name of the HNSW index, which is in the table's schema."""
         from psycopg.sql import Identifier
 
         return Identifier(f"{self.name[-1]}_embedding_hnsw")
 
 
 class TableFacts(Settings):
-    """What the comment of a table says. `loading` has, by the digest of vectors, how many are in the table so far."""
+    """The contents of a table's comment. `loading` maps digests of vectors to the number of rows loaded so far."""
 
     label: ClassVar[str] = "table:"
     layerwise: Literal[1] = 1
@@ -84,12 +84,12 @@ class TableFacts(Settings):
 
 
 def require_psycopg() -> None:
-    """Fail where the optional dependency is missing."""
+    """Raise if the optional dependency is missing."""
     require("postgres", "a table of PostgreSQL", "psycopg")
 
 
 def connect(address: TableAddress) -> "Connection[Any]":
-    """A connection that commits each statement by itself, unless in a transaction."""
+    """Open a connection in autocommit mode."""
     require_psycopg()
     import psycopg
 
@@ -102,13 +102,13 @@ def connect(address: TableAddress) -> "Connection[Any]":
 
 
 def first_line(error: Exception) -> str:
-    """An error of the database in one line."""
+    """Return a database error as one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 @contextmanager
 def one_line_errors(address: TableAddress, remedy: str) -> Iterator[None]:
-    """Errors of the database in one line each, that names the table; a lost connection stays what it is."""
+    """Convert database errors to one line that names the table; errors of a lost connection are re-raised."""
     import psycopg
 
     try:
@@ -122,21 +122,21 @@ def one_line_errors(address: TableAddress, remedy: str) -> Iterator[None]:
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether an error means that the connection is gone: it has no code, or one of the classes 08 and 57P."""
+    """Whether an error means a lost connection: no SQLSTATE, or class 08 or 57P."""
     state = getattr(error, "sqlstate", None)
     return state is None or state.startswith(("08", "57P"))
 
 
 def read_facts(connection: "Connection[Any]", address: TableAddress) -> TableFacts | None:
-    """What is known of a table; None where there is no table. A table that is not ours is refused."""
-    found = connection.execute(
+    """Read a table's facts; None if it does not exist. Raises for a table that layerwise did not create."""
+    result = connection.execute(
         "SELECT obj_description(c, 'pg_class') FROM (SELECT to_regclass(%s)::oid) AS t(c) WHERE c IS NOT NULL",
         [address.identifier.as_string(connection)],
     ).fetchone()
-    if found is None:
+    if result is None:
         return None
     try:
-        record = json.loads(found[0] or "")
+        record = json.loads(result[0] or "")
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, Mapping) or "layerwise" not in record:
@@ -145,7 +145,7 @@ def read_facts(connection: "Connection[Any]", address: TableAddress) -> TableFac
 
 
 def comment(address: TableAddress, facts: TableFacts) -> "Composed":
-    """The statement that writes the record."""
+    """Build the statement that writes the record."""
     from psycopg.sql import SQL, Literal
 
     return SQL("COMMENT ON TABLE {} IS {}").format(address.identifier, Literal(json.dumps(facts.model_dump())))

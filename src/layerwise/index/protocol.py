@@ -1,4 +1,4 @@
-"""What every index can do, and which model made its vectors."""
+"""The protocol of indexes, and the model that made their vectors."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +26,7 @@ class Hits:
 
 
 class VectorIndex(Protocol):
-    """Vectors that can be searched, and what is known of each of them."""
+    """A searchable index of vectors with carried columns."""
 
     @property
     def width(self) -> int:
@@ -34,38 +34,38 @@ class VectorIndex(Protocol):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """How the vectors were made: the manifest of `layerwise embed`; empty where it is not known."""
+        """How the vectors were made: the manifest of `layerwise embed`; empty if unknown."""
 
     def __len__(self) -> int:
-        """How many vectors."""
+        """The number of vectors."""
 
     def search(self, queries: Array, k: int) -> Hits:
-        """The k nearest vectors of each query (n, width); fewer where there are fewer."""
+        """Return the k nearest vectors of each query (n, width), or all if there are fewer."""
 
     def columns(self, row: int) -> dict[str, Any]:
-        """What was carried along with a vector."""
+        """Return the carried columns of a vector."""
 
 
 def model_of(settings: Mapping[str, Any], width: int, model: LayerModel) -> LayerModel | None:
-    """The model, or its encoder with another mix, that made vectors; None where it is another one.
+    """Return the model, or its encoder with the recorded mix, if it made the vectors; otherwise None.
 
-    It may have made them with another backend. Without a manifest only the length of a vector is known.
+    The backend may differ. Without a manifest only the width is compared.
     """
     if "model" not in settings:
         return model if model.width == width else None
     candidates = [model]
-    with suppress(MixError):  # of layers that this model has not
+    with suppress(MixError):  # the mix has layers that this model lacks
         candidates.append(model.with_mix(str(settings.get("mix", "last"))))
     digest = settings["model"]
-    return next((one for one in candidates if one.digest(settings.get("backend")) == digest), None)
+    return next((candidate for candidate in candidates if candidate.digest(settings.get("backend")) == digest), None)
 
 
 def load_model_of(
     place: str, settings: Mapping[str, Any], width: int, *, name: str | None = None, **options: Any
 ) -> LayerModel:
-    """Load the model that made vectors, as recorded, or `name`, which must be the same one.
+    """Load the recorded model of vectors, or `name`, which must be the same model.
 
-    Options are those of `LayerModel.load`; what is None is taken from the record.
+    Options are those of `LayerModel.load`; None means the recorded value.
     """
     recorded = settings.get("loading")
     recorded = recorded if isinstance(recorded, Mapping) else {}
@@ -89,7 +89,7 @@ def load_model_of(
 def embed_queries(
     model: LayerModel, settings: Mapping[str, Any], texts: Sequence[str], *, prompt_name: str | None = None
 ) -> Array:
-    """Queries as the vectors were made; with the model's prompt "query", where it has one, or the one that is named."""
+    """Embed queries with the settings of the vectors, by default with the model's prompt "query" if it has one."""
     name = prompt_name or ("query" if model.prompts["query"] else None)
     embeddings: Array = model.encode(
         list(texts),

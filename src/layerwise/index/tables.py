@@ -1,4 +1,4 @@
-"""Writing what was found of each row, with the columns carried along: Parquet, CSV, TSV or JSONL by the ending."""
+"""Writes a result table with the carried columns: Parquet, CSV, TSV or JSONL by the file's suffix."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ _ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl")
 
 
 def check_table(out: Place, *, overwrite: bool) -> None:
-    """Refuse, before any work is done, a file that could not be written or would be replaced."""
+    """Raise early for a file that cannot be written or would be replaced."""
     if out.suffix.lower() not in _ENDINGS:
         raise InputError(f"{out}: its ending names no format; give a name ending in {', '.join(_ENDINGS)}")
     check_writable(out)
@@ -23,7 +23,7 @@ def check_table(out: Place, *, overwrite: bool) -> None:
 
 
 def write_table(files: VectorFiles, columns: dict[str, Any], out: Place) -> None:
-    """Write a row for each vector: its number, these columns (arrays in the order of the vectors), what was carried."""
+    """Write a row per vector: its number, these columns (arrays in the order of the vectors), carried columns."""
     with atomic_file(out) as building:
         if out.suffix.lower() == ".parquet":
             _write_parquet(files, columns, building)
@@ -37,8 +37,8 @@ def _tables(files: VectorFiles, columns: dict[str, Any]) -> Any:
     for batch in files.batches():
         end = batch.start + len(batch.vectors)
         carried = {} if batch.table is None else {name: batch.table.column(name) for name in batch.table.column_names}
-        own = {name: pa.array(values[batch.start : end]) for name, values in columns.items()}
-        yield pa.table({"row": carried.pop("row", pa.array(range(batch.start, end)))} | own | carried)
+        added = {name: pa.array(values[batch.start : end]) for name, values in columns.items()}
+        yield pa.table({"row": carried.pop("row", pa.array(range(batch.start, end)))} | added | carried)
 
 
 def _write_parquet(files: VectorFiles, columns: dict[str, Any], building: Path) -> None:
