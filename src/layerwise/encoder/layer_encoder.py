@@ -44,7 +44,7 @@ from layerwise.encoder.taps import (
 )
 from layerwise.encoder.tokens import PromptTokenizer, SentenceTokenizer, Spans
 from layerwise.errors import InputError, ModelError
-from layerwise.threads import survive_fork
+from layerwise.threads import cores_here, survive_fork
 
 log = logging.getLogger(__name__)
 
@@ -212,15 +212,18 @@ class LayerEncoder:
         forward: Forward,
         *,
         prompt: Prompt = PLAIN,
+        only_reads: bool = False,
         progress: Progress = no_progress,
         on_tokens: Progress = no_progress,
     ) -> Iterator[Array]:
         """Run `forward(tokens, mask)` over windows of sentences: one array each, rows in the sentences' order.
 
-        Within a prompt, `forward` also gets the places of the tokens that are pooled, for `read`. `on_tokens` is called
-        with the number of tokens of each window.
+        Within a prompt, `forward` also gets the places of the tokens that are pooled, for `read`. With `only_reads`, it
+        uses the model through `read` alone, so that ONNX Runtime can run several batches at a time, on one core each.
+        `on_tokens` is called with the number of tokens of each window.
         """
         survive_fork()
+        runs_by_onnx = only_reads and prompt.is_plain and self._onnx is not None
         yield from stream(
             windows,
             tokenizer=self._sentences if prompt.is_plain else self.prompted(prompt),
@@ -230,6 +233,7 @@ class LayerEncoder:
             budget=self.budget,
             may_pad=self.reader.ignores_padding,
             packs=self.reader.packs,
+            workers=cores_here() if runs_by_onnx else 1,
             progress=progress,
             on_tokens=on_tokens,
         )
@@ -364,6 +368,7 @@ class LayerEncoder:
                     windows_of(texts, rows),
                     partial(self._read_float, layers=layers, poolings=names),
                     prompt=prompt,
+                    only_reads=True,
                     progress=no_progress if shown is None else shown.update,
                 ):
                     for number, name in enumerate(names):

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, pairwise
+from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -22,7 +24,7 @@ from layerwise.encoder.batches import Batch, token_batches
 from layerwise.encoder.packing import Packed, packed_batch, to_device
 from layerwise.encoder.tokens import Numbers, PromptTokenizer, SentenceTokenizer
 from layerwise.errors import ModelError, is_memory_shortage
-from layerwise.threads import one_thread_each
+from layerwise.threads import one_thread_each, share, within_cores
 
 Forward = Callable[..., Tensor]  # of ids, mask and, in a prompt, the places of the pooled tokens
 Progress = Callable[[int], object]
@@ -118,15 +120,19 @@ def stream(
     budget: TokenBudget,
     may_pad: bool = True,
     packs: bool = False,
+    workers: int = 1,
     progress: Progress = no_progress,
     on_tokens: Progress = no_progress,
 ) -> Iterator[Array]:
     """Yield the result of `forward` for each window, rows in the order of the sentences. No window may be empty.
 
+    With several `workers`, as many batches run at the same time, on one core each, once a window has that many.
     `on_tokens` is called with the number of tokens of each window.
     """
     full: deque[_Window] = deque()
     max_pending = 0 if device.type == "cpu" else _IN_FLIGHT
+    run = partial(run_batch, pad_id=pad_id, forward=forward, device=device, budget=budget)
+    is_concurrent = False
     truncated = 0
     for part, tokens in ahead(lambda part: (part, tokenizer(part.texts)), _parts(windows, cut=packs)):
         window = part.window
@@ -135,13 +141,8 @@ def stream(
         pending_batches = deque(
             token_batches(tokens, budget=budget.tokens, overhead=budget.overhead, may_pad=may_pad, packs=packs)
         )
-        while pending_batches:
-            batch = pending_batches.popleft()
-            values = run_batch(batch, pending_batches, pad_id=pad_id, forward=forward, device=device, budget=budget)
-            if values is None:
-                continue
-            window.put(batch.rows + part.start, values)
-            progress(len(batch.rows))
+        is_concurrent = is_concurrent or 1 < workers <= len(pending_batches)
+        _run_batches(pending_batches, run, partial(part.put, progress=progress), workers if is_concurrent else 1)
         if not window.is_full:
             continue
         truncated += window.truncated
@@ -166,6 +167,11 @@ class _Part:
     window: _Window
     start: int
     texts: Sequence[str]
+
+    def put(self, batch: Batch, values: Tensor, progress: Progress) -> None:
+        """Store a batch's results in the window."""
+        self.window.put(batch.rows + self.start, values)
+        progress(len(batch.rows))
 
 
 def _parts(windows: Iterable[Sequence[str]], *, cut: bool) -> Iterator[_Part]:
@@ -207,6 +213,34 @@ def ahead(function: Callable[[S], R], items: Iterable[S]) -> Iterator[R]:
             result = futures.popleft().result()
             futures.extend(thread.submit(function, item) for item in islice(source, 1))
             yield result
+
+
+def _run_batches(
+    pending: deque[Batch],
+    run: Callable[[Batch, deque[Batch]], Tensor | None],
+    put: Callable[[Batch, Tensor], None],
+    workers: int,
+) -> None:
+    """Run all batches, by several threads with one core each or one after the other on all cores."""
+    lock = Lock()
+
+    def run_and_put(batch: Batch) -> None:
+        with within_cores(1) if workers > 1 else nullcontext():
+            values = run(batch, pending)
+        if values is not None:
+            with lock:
+                put(batch, values)
+
+    while pending:  # a batch that did not fit into memory was put back
+        if workers > 1:
+            share(_drained(pending), run_and_put, threads=workers)
+        else:
+            run_and_put(pending.popleft())
+
+
+def _drained(pending: deque[Batch]) -> Iterator[Batch]:
+    while pending:
+        yield pending.popleft()
 
 
 def run_batch(

@@ -387,7 +387,11 @@ class LayerModel:
             parts = self._stream_prompted(windows, finish, progress, on_tokens)
         else:
             parts = self.encoder.stream(
-                windows, lambda *batch: finish(self.forward(*batch)), progress=progress, on_tokens=on_tokens
+                windows,
+                lambda *batch: finish(self.forward(*batch)),
+                only_reads=True,
+                progress=progress,
+                on_tokens=on_tokens,
             )
         for embeddings in parts:
             if check_finite:
