@@ -265,4 +265,8 @@ def _start(path: Path, *, int8: bool) -> Any:
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if int8:  # GELU by tanh saves about a tenth of the time; what it changes is part of the measured loss
         options.add_session_config_entry("optimization.enable_gelu_approximation", "1")
-    return onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+    # Fused with the addition before it, a layer norm of an int8 graph takes several times as long as both apart.
+    slower = ["SkipLayerNormFusion"] if int8 else []
+    return onnxruntime.InferenceSession(
+        os.fspath(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=slower
+    )
