@@ -22,7 +22,7 @@ _SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 _FEW = ("views-all-MiniLM-L6-v2", "views-resampled-SmolLM2-135M-Instruct")
 _CHOSEN = {
     "views-dev-SmolLM2-135M-Instruct": "SmolLM2-135M-Instruct",
-    "views-forms-SmolLM2-135M-Instruct": "SmolLM2-135M-Instruct, views may count against others",
+    "views-forms-SmolLM2-135M-Instruct": "SmolLM2-135M-Instruct, negative views allowed",
     "views-dev-wiki-mlm-12x384": "wiki-mlm-12x384",
     "views-dev-trained-mask": "wiki-mlm-12x384, trained",
     "views-all-MiniLM-L6-v2": "all-MiniLM-L6-v2",
@@ -30,12 +30,12 @@ _CHOSEN = {
 }
 _MODELS = ("views-forms-SmolLM2-135M-Instruct", "views-wiki-mlm-12x384", "views-all-mpnet-base-v2")
 _LESS = {
-    "as they are": "as they are",
-    "8, A": "less mean and 8, text A",
-    "all forms, A": "as they are, less mean, less 8",
-    "five forms, A": "as they are, less mean, 2, 8, 32",
-    "all forms, choosing": "the same, means and components of the choosing sentences",
-    "all forms, A or choosing": "the same, of the text by which these chose better",
+    "as they are": "unmodified",
+    "8, A": "less 8, text A",
+    "all forms, A": "unmodified, less mean or less 8",
+    "five forms, A": "unmodified, less mean, 2, 8 or 32",
+    "all forms, choosing": "the same, fitted on the selection sentences",
+    "all forms, A or choosing": "the same, fitted on the text with the better selection score",
 }
 _ONCE = ("last layer", "as they are", "mean, A", "8, A", "mean, B", "8, B")
 _COLUMNS = ("as they are", "mean, A", "8, A", "mean, B", "8, B")
@@ -73,32 +73,34 @@ def verdict_table() -> str:
         for spread in tuning[0]["coverage_of_spreads"]
     }
     return "\n".join(lines) + (
-        f"\n\n{draws:,} draws of STS-B ({shown[0]['population']:,} pairs), whose whole says what is true; Spearman × "
-        f"100, all sets of layers, mean of the tokens (`benchmarks/verdict.py`, raw results: `verdict.json`). Draws "
-        f"that choose the last layer itself have a gain of 0 for certain, so coverage is that of the others, "
-        f"{fewest:,} to {draws:,} of them: {min(covered):.1%} to {max(covered):.1%}, {mean(covered):.1%} on average. "
-        f"False recommendations: at most {max(row['false'] for row in shown):.1%} in any row. Grades are shuffled "
-        f"once, so that some sets are better there by chance; only those that are not count as false. By how much the "
-        f"resamples of several splits are spread was chosen on SICK-R, {tuning[0]['draws']} draws of each kind: there "
+        f"\n\n{draws:,} draws of pairs from STS-B; the whole set ({shown[0]['population']:,} pairs) gives the true "
+        "gain. Spearman × 100, all sets of layers, mean of the tokens (`benchmarks/verdict.py`, raw results: "
+        "`verdict.json`). A draw that selects the last layer itself has a gain of exactly 0, so coverage is computed "
+        f"on the others, {fewest:,} to {draws:,} of them: {min(covered):.1%} to {max(covered):.1%}, "
+        f"{mean(covered):.1%} on average. False recommendations: at most {max(row['false'] for row in shown):.1%} in "
+        "any row. Scores are shuffled once, so some sets are better by chance on the shuffled scores; only "
+        "recommendations of sets that are not better count as false. The spread of the resamples of several splits "
+        f"was selected on SICK-R with {tuning[0]['draws']} draws of each kind: there "
         f"{', '.join(f'× {spread} covers {share:.1%}' for spread, share in spreads.items())} "
         f"({sum(not row['jackknife'] for row in tuning)} of its {len(tuning)} rows were measured before resamples were "
-        f"drawn in to the variance of the jackknife, which narrows intervals of few pairs most).\n"
+        "scaled to the variance of the jackknife, which mainly narrows the intervals of few pairs).\n"
     )
 
 
 def views_table() -> str:
     """What the views of a decoder are worth: average of the seven STS sets, by what the search may take."""
     result = json.loads((RESULTS / "views-SmolLM2-135M-Instruct.json").read_text(encoding="utf-8"))
-    heads = ("as they are", "less mean, text A", "less mean and 8 components, A", "less mean, text B", "less 8, B")
-    lines = [f"| views that the search may take | {' | '.join(heads)} |", "|---|---|---|---|---|---|"]
+    heads = ("unmodified", "less mean, text A", "less 8, text A", "less mean, text B", "less 8, text B")
+    lines = [f"| views searched | {' | '.join(heads)} |", "|---|---|---|---|---|---|"]
     cells = next(iter(result["rows"].values()))["as they are"]
     last = [mean(split) for split in zip(*(cell["lasts"] for cell in cells.values()), strict=True)]
-    lines.append(f"| none: the last layer, mean of the tokens | {_with_sd(last)} | | | | |")
+    lines.append(f"| last layer, mean of the tokens | {_with_sd(last)} | | | | |")
     for label, columns in result["rows"].items():
         lines.append(f"| {label} | {' | '.join(_average(columns.get(name)) for name in _COLUMNS)} |")
     chosen = [100 * mean(cell["test"] for cell in result["dev"][name].values()) for name in _COLUMNS]
     lines.append(
-        f"| all prompts, chosen once on STS-B dev (with resamples: below) | {' | '.join(f'{c:.1f}' for c in chosen)} |"
+        "| all prompts, selected once on STS-B dev (with resamples: see below) | "
+        f"{' | '.join(f'{c:.1f}' for c in chosen)} |"
     )
     whole = result["rows"]["all prompts"]["as they are"]
     gains = ", ".join(
@@ -108,14 +110,13 @@ def views_table() -> str:
     left_out = sum(cell["left_out"] for cell in whole.values())
     reporting = sum(sum(cell["reporting"]) for cell in whole.values())
     return "\n".join(lines) + (
-        f"\n\nSmolLM2-135M-Instruct, Spearman × 100, average of the seven STS sets; {result['pairs']} "
-        f"pairs of each set choose up to 8 views of length 1{_bags(result)}, its others report; mean of "
-        f"{result['splits']} "
-        f"splits ± the standard deviation of their averages. {left_out:,} of {left_out + reporting:,} reporting pairs "
-        f"shared a sentence with a choosing one and were left out, so none that chose reports. Text A: 643 sentences "
-        f"of STS-B dev, text B: 3,000 captions, questions, NLI and Wikipedia sentences; none of either is in the seven "
-        f"sets. Gain of all prompts as they are over the last layer, 95 %: {gains}. (`benchmarks/views.py` on an H200, "
-        f"raw results: `views-SmolLM2-135M-Instruct.json`.)\n"
+        f"\n\nSmolLM2-135M-Instruct, Spearman × 100, average of the seven STS sets. {result['pairs']} pairs of each "
+        f"set select up to 8 views of length 1{_bags(result)}; the other pairs are for testing. Mean of "
+        f"{result['splits']} splits ± the standard deviation of their averages. {left_out:,} of "
+        f"{left_out + reporting:,} test pairs shared a sentence with a selection pair and were left out. Text A: 643 "
+        "sentences of STS-B dev. Text B: 3,000 captions, questions, NLI and Wikipedia sentences. Neither overlaps "
+        f"with the seven sets. Gain of all prompts, unmodified, over the last layer, 95 %: {gains}. "
+        "(`benchmarks/views.py` on an H200, raw results: `views-SmolLM2-135M-Instruct.json`.)\n"
     )
 
 
@@ -131,15 +132,15 @@ def models_table() -> str:
         plain = result["rows"]["layers, mean of the tokens"]["as they are"]
         lines.append(_by_set(f"{result['model']}, last layer", plain, _SETS, "last"))
     return "\n".join(lines) + (
-        "\n\nSpearman × 100; 350 pairs of each set choose, its others report, mean of 5 splits, views "
-        "counted by 30 resamples of the choosing pairs; where several forms of a view are named, a set may have it in "
-        "any of them, and means and components are of text A where no other text is named. Reporting pairs that share "
-        "a sentence with a choosing one are left out, so that the last layer differs from that of other pages. Two "
-        "prompts of decoders (`essence`, `read-again`) are newer than the table above. Views as they are may count "
-        "against others of SmolLM2, but for layers by the mean of the tokens and one pass in several forms, whose "
-        "searches are older (the latter had the best 8 prompts); the models below it were searched before that, with "
-        "24 poolings instead of 16 prompts. "
-        f"(`benchmarks/views.py`, {', '.join(f'`{file}.json`' for file in _MODELS)}.)\n"
+        "\n\nSpearman × 100. 350 pairs of each set select, the others are for testing; mean of 5 splits; views are "
+        "weighted by 30 resamples of the selection pairs. If a row names several forms, a set may use a view in any "
+        "of them. Means and components are fitted on text A unless another text is named. Test pairs that share a "
+        "sentence with a selection pair are left out, so the scores of the last layer differ from those on other "
+        "pages. Two decoder prompts (`essence`, `read-again`) are newer than the table above. Unmodified views of "
+        "SmolLM2 may have negative weights, except in the older searches of layers by the mean of the tokens and of "
+        "one pass in several forms (the latter used the best 8 prompts). The models below SmolLM2 were searched "
+        "earlier still, with 24 poolings instead of 16 prompts. (`benchmarks/views.py`, "
+        f"{', '.join(f'`{file}.json`' for file in _MODELS)}.)\n"
     )
 
 
@@ -155,24 +156,24 @@ def prompts_list() -> str:
 
 def chosen_once_table() -> str:
     """What views are worth that the pairs of STS-B dev chose, once for all seven sets."""
-    heads = ("last layer", "as they are", "less mean, A", "less mean and 8, A", "less mean, B", "less 8, B")
+    heads = ("last layer", "unmodified", "less mean, A", "less 8, A", "less mean, B", "less 8, B")
     lines = [f"| model | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
     for file, name in _CHOSEN.items():
         chosen = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["dev"]
         scores = [_points(chosen[column]) if column in chosen else "" for column in _ONCE]
         lines.append(f"| {name} | {' | '.join(scores)} |")
     return "\n".join(lines) + (
-        "\n\nSpearman × 100, average of the seven STS sets, all their pairs; the 306 pairs of STS-B dev that share no "
-        "sentence with them choose among all prompts and poolings, once. One run each: there is nothing random but 30 "
-        "resamples of those pairs. But for the second row, no view could count against others then. The trained model "
-        "is the row *mask of a prompt, SimCSE* of [train](train.md#from-the-mask-of-a-prompt), seed 0. "
+        "\n\nSpearman × 100, average of the seven STS sets, all their pairs. The 306 pairs of STS-B dev that share no "
+        "sentence with these sets select once among all prompts and poolings. One run each: only the 30 resamples of "
+        "those pairs are random. Negative weights were allowed in the second row only. The trained model is the row "
+        "*mask of a prompt, SimCSE* of [train](train.md#from-the-mask-of-a-prompt), seed 0. "
         f"(`benchmarks/views.py` on an H200, raw results: {', '.join(f'`{file}.json`' for file in _CHOSEN)}.)\n"
     )
 
 
 def few_pairs_table() -> str:
     """What few pairs can choose."""
-    lines = ["| model | pairs that choose | last layer | best found | gain [95 %] | by the verdict | keeps the last |"]
+    lines = ["| model | selection pairs | last layer | best found | gain [95 %] | by the verdict | keeps the last |"]
     lines.append("|---|---|---|---|---|---|---|")
     for file in _FEW:
         result = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
@@ -184,9 +185,9 @@ def few_pairs_table() -> str:
             gain = _mean_of_sets([cell["gain"] for cell in cells.values()])
             lines.append(f"| {result['model']} | {pairs} | {last:.1f} | {best:.1f} | {gain} | {used:.1f} | {kept} |")
     return "\n".join(lines) + (
-        "\n\nSpearman × 100 over the pairs that did not choose, 2 splits, on average over the seven STS sets, whose "
-        "intervals are taken for independent (MiniLM's are of an earlier rule, and a little wide); all prompts and "
-        "poolings as they are, of which none could count against others then. "
+        "\n\nSpearman × 100 on the test pairs, 2 splits, averaged over the seven STS sets, whose intervals are "
+        "treated as independent (MiniLM's were computed by an earlier rule and are slightly too wide). All prompts "
+        "and poolings, unmodified; negative weights were not allowed then. "
         f"({', '.join(f'`{file}.json`' for file in _FEW)}.)\n"
     )
 
@@ -203,7 +204,7 @@ def cost_table() -> str:
     """The best set of views for so much work."""
     result = json.loads((RESULTS / "views-forms-SmolLM2-135M-Instruct.json").read_text(encoding="utf-8"))
     lines = [
-        f"| blocks that a sentence passes, of 30 | {' | '.join(_SETS)} | average |",
+        f"| blocks run per sentence, of 30 | {' | '.join(_SETS)} | average |",
         "|" + "---|" * (len(_SETS) + 2),
     ]
     whole = result["rows"]["all prompts"]["as they are"]
@@ -214,17 +215,16 @@ def cost_table() -> str:
         scores = [100 * cells[name][key] for name in _SETS]
         lines.append(f"| {label} | {' | '.join(f'{score:.1f}' for score in (*scores, mean(scores)))} |")
     return "\n".join(lines) + (
-        "\n\nSmolLM2-135M-Instruct, Spearman × 100; 350 pairs choose, the others report, 2 splits (5 of the first and "
-        "last row). The rows between the first and the last are of a search in which no view counts against others, "
-        "which is worth 0.1 points with one pass and all blocks. (`benchmarks/views.py`, "
-        "`views-forms-SmolLM2-135M-Instruct.json`.)\n"
+        "\n\nSmolLM2-135M-Instruct, Spearman × 100; 350 pairs select, the others are for testing; 2 splits (5 in the "
+        "first and last rows). The rows in between allow no negative weights, which are worth 0.1 points with one "
+        "pass and all blocks. (`benchmarks/views.py`, `views-forms-SmolLM2-135M-Instruct.json`.)\n"
     )
 
 
 def class_poolings_table() -> str:
     """Token poolings for classes."""
     result = json.loads((RESULTS / "class_poolings.json").read_text(encoding="utf-8"))
-    lines = ["| model, task | last layer | layers by the mean | layers and pooling | chosen | gain [95 %] |"]
+    lines = ["| model, task | last layer | layers, mean pooling | layers and poolings | selected | gain [95 %] |"]
     lines.append("|---|---|---|---|---|---|")
     for model, tasks in result["models"].items():
         for task, found in tasks.items():
@@ -234,29 +234,45 @@ def class_poolings_table() -> str:
             lines.append(f"| {model}, {task} | {scores} | {every['mix']} | {gain} |")
     rows = sorted({found["rows"] for tasks in result["models"].values() for found in tasks.values()})
     return "\n".join(lines) + (
-        f"\n\nAccuracy × 100 of a logistic regression on test rows; sets of one or two layers, at most "
-        f"{' or '.join(f'{count:,}' for count in rows)} train rows. The gain is over the last layer by the mean. "
+        f"\n\nTest accuracy × 100 of a logistic regression; sets of one or two layers, at most "
+        f"{' or '.join(f'{count:,}' for count in rows)} train rows. The gain is over the last layer with mean pooling. "
         f"(`benchmarks/class_poolings.py`, `class_poolings.json`.)\n"
     )
 
 
 def elsewhere_table() -> str:
     """Views that one task chose, on others."""
-    heads = {"sts": "seven STS sets", "quora": "Quora's duplicates, AP", "quora_retrieval": "Quora, NDCG@10"}
+    heads = {"sts": "seven STS sets", "quora": "Quora duplicates, AP", "quora_retrieval": "Quora, NDCG@10"}
     heads |= {"trec": "TREC", "mrpc": "MRPC", "sst2_sentences": "SST-2", "cr": "CR"}
     lines = [f"| views | {' | '.join(heads.values())} |", "|---|" + "---|" * len(heads)]
     for file in _ELSEWHERE:
         result = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
         for label, cell in result["elsewhere"].items():
             scores = " | ".join(f"{100 * cell[name]:.1f}" if name in cell else "" for name in heads)
-            lines.append(f"| {result['model']}, {label.replace('sst2_sentences', 'sst2')} | {scores} |")
+            lines.append(f"| {result['model']}, {_selected(label)} | {scores} |")
     return "\n".join(lines) + (
-        "\n\nTransfer tasks: accuracy of a logistic regression, SentEval's protocol, one run; they chose one or two "
-        "views of all prompts and poolings, by 1,000 of their train rows. Quora: dev pairs that share no sentence with "
-        "the 350 that chose; a question is to find its duplicates among all of these questions. "
-        f"({', '.join(f'`{file}.json`' for file in _ELSEWHERE)}; of the second, STS-B dev alone chose, before views "
-        "could count against others.)\n"
+        "\n\nTransfer tasks: accuracy of a logistic regression by SentEval's protocol, one run; each selects one or "
+        "two views of all prompts and poolings on 1,000 of its train rows. Quora: dev pairs that share no sentence "
+        "with the 350 selection pairs; retrieval finds the duplicates of a question among all questions of these "
+        f"pairs. ({', '.join(f'`{file}.json`' for file in _ELSEWHERE)}; the views of the second model were selected on "
+        "STS-B dev only, before negative weights were allowed.)\n"
     )
+
+
+def _selected(label: str) -> str:
+    """What selected the views of a row, and what was removed from them."""
+    for old, new in (
+        ("chosen", "selected"),
+        ("sst2_sentences", "SST-2"),
+        ("trec", "TREC"),
+        ("mrpc", "MRPC"),
+        ("Quora's duplicates", "Quora duplicates"),
+        ("as they are", "unmodified"),
+        ("mean, A", "less mean, A"),
+        ("8, A", "less 8, A"),
+    ):
+        label = label.replace(old, new)
+    return label
 
 
 def unlabelled_views_table() -> str:
@@ -265,20 +281,20 @@ def unlabelled_views_table() -> str:
     heads = [label or result["model"] for label, result in zip(_UNLABELLED.values(), results, strict=True)]
     scores = [{name: 100 * cell["sts"] for name, cell in result["unlabelled"].items()} for result in results]
     names = [name for name in scores[0] if not name.startswith(("agreement", "all views"))]
-    lines = [f"| chosen by | {' | '.join(heads)} |", "|---|" + "---|" * len(results)]
+    lines = [f"| selected by | {' | '.join(heads)} |", "|---|" + "---|" * len(results)]
     lines += [f"| {name} | {' | '.join(f'{found[name]:.1f}' for found in scores)} |" for name in names]
     labelled = [_points(result["dev"]["as they are"]) if "dev" in result else "" for result in results]
-    lines.append(f"| 306 graded pairs of STS-B dev, views | {' | '.join(labelled)} |")
+    lines.append(f"| 306 scored pairs of STS-B dev, views | {' | '.join(labelled)} |")
     gains = [found[name] - found["last layer"] for found in scores for name in names if "," in name]
     worse = [gain for gain in gains if gain < -_NOTHING]
     return "\n".join(lines) + (
-        "\n\nSpearman × 100, average of the seven STS sets; *layers* may be taken of the model's own pooling alone, "
-        "*views* of all prompts and poolings, as they are. Repetition and deletion of words in 600 captions, "
-        "questions, NLI and Wikipedia sentences, neighbours among 1,000 sentences of news articles; none is in the "
-        f"seven sets. Of the {len(gains)} choices, {sum(gain > _NOTHING for gain in gains)} are better than the last "
-        f"layer and {len(worse)} worse, by {-min(worse):.1f} at most. The model trained without labels was trained "
-        "again after its graded pairs had chosen (same seed, 0.1 apart); text chose of SmolLM2 before the prompts "
-        "`essence` and `read-again` were there. "
+        "\n\nSpearman × 100, average of the seven STS sets. *Layers* selects from the layers of the model's own "
+        "pooling, *views* from all prompts and poolings, unmodified. Repetition and deletion use words of 600 "
+        "captions, questions, NLI and Wikipedia sentences; neighbours uses 1,000 sentences of news articles; none of "
+        f"them is in the seven sets. Of the {len(gains)} selections, {sum(gain > _NOTHING for gain in gains)} are "
+        f"better than the last layer and {len(worse)} are worse, by {-min(worse):.1f} at most. The model trained "
+        "without labels was retrained after the selection on scored pairs (same seed, 0.1 apart). The selections "
+        "without labels for SmolLM2 predate the prompts `essence` and `read-again`. "
         f"({', '.join(f'`{file}.json`' for file in _UNLABELLED)}.)\n"
     )
 
@@ -295,7 +311,7 @@ def _by_set(label: str, cells: dict, sets: Sequence[str], key: str) -> str:
 
 
 def _bags(result: dict) -> str:
-    return f", counted by {result['bags']} resamples" if result["bags"] else " (`bags=0`: each counts once)"
+    return f", weighted by {result['bags']} resamples" if result["bags"] else " (`bags=0`: each counts once)"
 
 
 def _average(cells: dict | None) -> str:

@@ -83,13 +83,13 @@ def embed_table() -> str:
         ),
         ("time of a mix of layers 0, 3, 6 of 12", "the last layer (full depth)", f"{depth['layers 0, 3, 6']:.2f}×"),
         (
-            "memory that all layers add to a pass, 64 × 256 tokens",
-            "what keeping hidden states adds",
+            "extra memory of all layers in a pass, 64 × 256 tokens",
+            "extra memory of `output_hidden_states`",
             f"{memory['ratio_of_extra_over_last_layer']:.2f}×",
         ),
         (
             "memory of that pass above the loaded model",
-            "with hidden states kept",
+            "the same with `output_hidden_states`",
             f"{memory['ratio_of_extra_over_loaded_model']:.2f}×",
         ),
         *(
@@ -115,12 +115,12 @@ def embed_table() -> str:
     kills = len(million["kills"])
     notes = (
         f"\nCPU: {cpu['what']}, {cpu['machine']['cores']} cores ({cpu['machine']['processor']}), medians of "
-        f"{len(embed['seconds']['layerwise embed, torch'])} interleaved repeats; ours includes reading the file and "
-        f"writing shards. GPU: {gpu['what']}; {gpu['rows']:,} sentences of {gpu['mean_tokens']:.0f} tokens on average; "
-        f"the bare forward pass at 1,024 × 32 tokens runs at {gpu['bare_forward_1024x32']:,.0f} sentences/s there. The "
-        f"run of {million['compared']['rows']:,} rows (mix of layer 0) was repeated with {kills} SIGKILLs at random "
-        f"moments: largest difference of any number to the undisturbed run "
-        f"{million['compared']['largest_difference']:.1g}.\n"
+        f"{len(embed['seconds']['layerwise embed, torch'])} interleaved repeats; our times include reading the file "
+        f"and writing shards. GPU: {gpu['what']}; {gpu['rows']:,} sentences of {gpu['mean_tokens']:.0f} tokens on "
+        f"average; the bare forward pass at 1,024 × 32 tokens reaches {gpu['bare_forward_1024x32']:,.0f} sentences/s. "
+        f"The run of {million['compared']['rows']:,} rows (mix of layer 0) was repeated with {kills} SIGKILLs at "
+        f"random times; no value differed by more than {million['compared']['largest_difference']:.1g} from the "
+        "undisturbed run.\n"
     )
     return head + "".join(f"| {a} | {b} | {c} |\n" for a, b, c in rows) + notes
 
@@ -130,8 +130,8 @@ def search_table() -> str:
     methods, cpu, gpu = read("search_methods"), read("search_large_cpu"), read("search_large_gpu")
     ratios = methods["ratios_to_ours"]
     names = {
-        "Method 1 (tokens pooled anew for every set; scaled up from a sample)": ratios["method 1"],
-        "Method 2 (layers averaged anew for every set), sentence by sentence; scaled up": ratios[
+        "Method 1 (pools tokens again for every set; extrapolated from a sample)": ratios["method 1"],
+        "Method 2 (averages layers again for every set), one sentence at a time; extrapolated": ratios[
             "method 2, one sentence at a time"
         ],
         "Method 2, all sentences at once": ratios["method 2"],
@@ -143,14 +143,15 @@ def search_table() -> str:
     ours = methods["medians"]["ours"]
     gib = 2**30
     return (
-        f"| the paper's search, {methods['what'].split(', float32')[0]} | its time to ours |\n|---|---|\n{rows}\n"
-        f"Ours took {ours:.2f} s there, Gram matrices included (median of 18 runs on a loaded machine, the others "
-        f"once; {methods['views']}; {methods['threads']} threads for everybody). Our versions of Methods 3 and 4 are "
-        f"4× faster than that of Method 2, not 189× as in the paper, so part of the distance to Method 2 is how it is "
-        f"written (raw results: `search_methods.json`). All {cpu['sets']:,} sets of 25 layers on 350 pairs: "
-        f"{cpu['median_seconds'] / 60:.1f} minutes and {cpu['peak_resident_bytes'] / gib:.1f} GiB on two cores, "
-        f"{gpu['median_seconds']:.1f} s on an H200 ({gpu['peak_gpu_bytes'] / gib:.1f} GiB there). Sets rescored by "
-        f"SciPy in float64 differ by at most {max(cpu['largest_difference_to_scipy'], 1e-16):.0e}.\n"
+        f"| the paper's search, {methods['what'].split(', float32')[0]} | its time / ours |\n|---|---|\n{rows}\nOurs "
+        f"took {ours:.2f} s, including the Gram matrices (median of 18 runs on a loaded machine; the other methods ran "
+        f"once; {methods['views']}; {methods['threads']} threads for every method). Our versions of Methods 3 and 4 "
+        "are 4× faster than our version of Method 2, not 189× as in the paper, so part of the gap to Method 2 is due "
+        f"to its implementation (raw results: `search_methods.json`). All {cpu['sets']:,} sets of 25 layers on 350 "
+        f"pairs take {cpu['median_seconds'] / 60:.1f} minutes and {cpu['peak_resident_bytes'] / gib:.1f} GiB on two "
+        f"cores, {gpu['median_seconds']:.1f} s on an H200 ({gpu['peak_gpu_bytes'] / gib:.1f} GiB of GPU memory). "
+        "Scores recomputed by SciPy in float64 differ by at most "
+        f"{max(cpu['largest_difference_to_scipy'], 1e-16):.0e}.\n"
     )
 
 
@@ -184,13 +185,12 @@ def lc_table() -> str:
         if gap > 1:
             closed.append(f"{(means['without labels'] - means['last layer']) / gap:.0%} of the gap for {name}")
     note = (
-        f"Spearman × 100, {found['protocol']['aggregation']!r} aggregation, each set's test split, mean pooling; "
-        f"{found['protocol']['dev']} random pairs choose among all sets, the others report; mean of "
-        f"{found['protocol']['splits']} splits, ± the standard deviation of their averages (raw results: "
-        f"`lc_sts.json`). Intervals are the means of the splits' own, wider than those that a search gives "
-        f"now. From the last layer to the labelled choice, the "
-        f"choice without labels closes {', '.join(closed)}; where the last layer is as good as the labelled choice "
-        f"there is no gap to close."
+        f"Spearman × 100, {found['protocol']['aggregation']!r} aggregation, each set's test split, mean pooling. "
+        f"{found['protocol']['dev']} random pairs select among all sets of layers, the other pairs are for testing; "
+        f"mean of {found['protocol']['splits']} splits ± the standard deviation of their averages (raw results: "
+        "`lc_sts.json`). Intervals are averaged over the splits, which makes them wider than those of a search today. "
+        f"The selection without labels closes {', '.join(closed)} from the last layer to the selection with labels; "
+        "the other encoders have no gap to close."
     )
     return "\n".join(lines) + f"\n\n{note}\n"
 
@@ -199,7 +199,7 @@ def transfer_table() -> str:
     """Transfer tasks by the paper's protocol, the solver against scikit-learn's, and smaller training parts."""
     search, sizes = read("transfer_search")["results"], read("transfer_sizes")["results"]
     speeds = {"two cores": read("transfer_speed_cpu"), "H200": read("transfer_speed_gpu")}
-    lines = ["| accuracy, 10 × 85/15 | last layer | layer combination | gain | errors fewer by |", "|---" * 5 + "|"]
+    lines = ["| accuracy, 10 × 85/15 | last layer | layer combination | gain | error reduction |", "|---" * 5 + "|"]
     lines += [
         f"| {name.upper()} | {100 * x['last_mean']:.2f} ± {100 * x['last_sd']:.2f} | {100 * x['mean']:.2f} ± "
         f"{100 * x['sd']:.2f} | {100 * x['gain']:+.2f} ± {100 * x['gain_sd']:.2f} | {x['error_reduction']:.1%} |"
@@ -208,11 +208,11 @@ def transfer_table() -> str:
     last, best = (100 * mean(x[key] for x in search.values()) for key in ("last_mean", "mean"))
     lines += [f"| average | {last:.2f} | {best:.2f} | {best - last:+.2f} | |", ""]
     lines += [
-        "wiki-mlm-12x384, sets of up to 4 of its 13 layers, C = 10; ± over the 10 outer splits; test scores are "
+        "wiki-mlm-12x384, sets of up to 4 of its 13 layers, C = 10; ± is over the 10 outer splits; test scores use "
         "scikit-learn's SAGA, as in the paper. For BERT-base the paper reports 80.57 → 82.25 on average over eight "
         "sets (published).\n"
     ]
-    lines += ["| the batched solver | against scikit-learn's SAGA, per regression | largest difference of accuracy |"]
+    lines += ["| batched solver | speedup over scikit-learn's SAGA, per regression | largest difference in accuracy |"]
     lines += ["|---" * 3 + "|"]
     for place, found in speeds.items():
         for name, x in found["results"].items():
@@ -221,8 +221,8 @@ def transfer_table() -> str:
                          f"| {apart:.2f} points |")  # fmt: skip
     lines += [
         "",
-        "The paper's SAGA (tolerance 0.01) halts far from the optimum; the solver follows it there. What the optimum "
-        "would give instead is in the raw results. With smaller training parts (test parts untouched):\n",
+        "The paper's SAGA (tolerance 0.01) stops far from the optimum, and the batched solver reproduces where it "
+        "stops. Results at the optimum are in the raw results. With smaller training parts and the same test parts:\n",
     ]
     fractions = list(next(iter(sizes.values()))["sizes"])
     lines += ["| last layer → layer combination | " + " | ".join(f"1/{round(1 / float(f))}" for f in fractions) + " |"]
@@ -237,7 +237,7 @@ def lc_summary() -> str:
     """Averages over the seven sets."""
     found = read("lc_sts")
     lines = [
-        "| average of seven STS sets, Spearman × 100 | last layer | chosen without labels | best set |",
+        "| average of seven STS sets, Spearman × 100 | last layer | selected without labels | best set |",
         "|---" * 4 + "|",
     ]
     for name, sets in found["encoders"].items():
@@ -252,9 +252,10 @@ def lc_summary() -> str:
         cells = " | ".join(f"{mean(scores):.2f} ± {stdev(scores):.2f}" for scores in (last, free, best))
         lines.append(f"| {name} | {cells} |")
     note = (
-        f"{found['protocol']['dev']} pairs choose, the others report; mean ± standard deviation of "
-        f"{found['protocol']['splits']} splits (`benchmarks/lc.py`). The guard of the choice without labels was added "
-        f"after it had failed for all-mpnet-base-v2 on two of these sets ([search](../search.md#without-labels))."
+        f"{found['protocol']['dev']} pairs select, the others are for testing; mean ± standard deviation of "
+        f"{found['protocol']['splits']} splits (`benchmarks/lc.py`). The guard of the selection without labels was "
+        f"added after that selection had failed for all-mpnet-base-v2 on two of these sets "
+        f"([search](../search.md#without-labels))."
     )
     return "\n".join(lines) + f"\n\n{note}\n"
 
