@@ -186,7 +186,7 @@ def lc_table() -> str:
             closed.append(f"{(means['without labels'] - means['last layer']) / gap:.0%} of the gap for {name}")
     note = (
         f"Spearman × 100, {found['protocol']['aggregation']!r} aggregation, each set's test split, mean pooling. "
-        f"{found['protocol']['dev']} random pairs select among all sets of layers, the other pairs are for testing; "
+        f"{found['protocol']['dev']} random pairs choose among all sets of layers, the other pairs are for testing; "
         f"mean of {found['protocol']['splits']} splits ± the standard deviation of their averages (raw results: "
         "`lc_sts.json`). Intervals are averaged over the splits, which makes them wider than those of a search today. "
         f"The selection without labels closes {', '.join(closed)} from the last layer to the selection with labels; "
