@@ -33,16 +33,17 @@ def embed_gpu_table() -> str:
     where = "; ".join(f"{name} {seconds:.2f} s" for name, seconds in parts.items())
     note = (
         f"BERT 12 x 768 in bfloat16 on one {result['device']} with 16 cores, {result['rows']:,} Wikipedia sentences of "
-        f"{result['mean_tokens']:.0f} tokens, tokenising included; median of "
-        f"{len(result['seconds']['layerwise, 65536 tokens'])} interleaved repeats. The bare pass, nothing padded and "
-        f"nothing copied: {short:,.0f} sentences/s at 1,024 × 32 tokens, {long:,.0f} texts/s at 256 × 256. Each part "
-        f"of `embed` alone, which overlap on the way: {where}; {batches} batches. The last column is a later run, of "
-        f"{len(slower['seconds'][one])} repeats, on another such machine with slower processors and the same GPU (bare "
-        f"pass {slower['bare_forward_1024x32']:,.0f}). Packed texts are pooled without padding since then: all layers "
-        f"take {again[one] / again[every]:.2f} of one layer's time, before {speeds[one] / speeds[every]:.2f}. "
-        "(`benchmarks/embed_gpu.py`, `embed_gpu.json`, `embed_gpu_slower_host.json`.)"
+        f"{result['mean_tokens']:.0f} tokens, including tokenisation; median of "
+        f"{len(result['seconds']['layerwise, 65536 tokens'])} interleaved repeats. The bare forward pass, without "
+        f"padding and copies, reaches {short:,.0f} sentences/s at 1,024 × 32 tokens and {long:,.0f} texts/s at 256 × "
+        f"256. Time of each part of `embed` alone (they overlap in a run): {where}; {batches} batches. The last column "
+        f"is a later run of {len(slower['seconds'][one])} repeats on another such machine with slower processors and "
+        f"the same GPU (bare pass {slower['bare_forward_1024x32']:,.0f}). Since then, packed texts are pooled without "
+        f"padding: all layers take {again[one] / again[every]:.2f} times as long as one layer, instead of "
+        f"{speeds[one] / speeds[every]:.2f}. (`benchmarks/embed_gpu.py`, `embed_gpu.json`, "
+        "`embed_gpu_slower_host.json`.)"
     )
-    return table(["", "sentences/s", "of the bare pass", "slower processors"], lines) + f"\n{note}\n"
+    return table(["", "sentences/s", "share of the bare pass", "slower processors"], lines) + f"\n{note}\n"
 
 
 def int8_table() -> str:
@@ -57,14 +58,14 @@ def int8_table() -> str:
             lines.append([encoder, f"{processor}, {cores} cores", *ratios, *points])
             counts.add(parts["speed"]["sentences"])
     note = (
-        "Speed to `SentenceTransformer.encode` at the best of its batch sizes, in the same run, "
-        f"{' or '.join(map(str, sorted(counts)))} STS sentences; points of Spearman × 100 that int8 loses against "
-        "float, for the last layer and for the one that loses most. Where float is fast already (AVX-512), int8 gains "
-        "less; the rows of x86_64 were measured before threads spun within a pass and batches were cut by overhead. "
-        "sentence-transformers reads the same texts in float32, SmolLM2's without the chat template that it would add. "
-        "(`benchmarks/int8.py`.)"
+        "Speed relative to `SentenceTransformer.encode` at its best batch size, in the same run, "
+        f"{' or '.join(map(str, sorted(counts)))} STS sentences. Points lost: decrease in Spearman × 100 of int8 "
+        "against float, for the last layer and for the worst layer. Where float is already fast (AVX-512), int8 gains "
+        "less. The x86_64 rows were measured before threads were set to spin within a pass and batches were cut by "
+        "overhead. sentence-transformers reads the same texts in float32, for SmolLM2 without the chat template that "
+        "it would add. (`benchmarks/int8.py`.)"
     )
-    head = ["encoder", "processor", "torch", "ONNX", "int8", "points lost", "by the worst layer"]
+    head = ["encoder", "processor", "torch", "ONNX", "int8", "points lost", "worst layer"]
     return table(head, lines) + f"\n{note}\n"
 
 

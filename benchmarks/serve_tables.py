@@ -10,8 +10,8 @@ def serve_table() -> str:
     result = read("serve")["speed"]
     peers = ["plain", *(["infinity"] if "infinity" in result["cells"][0] else [])]
     names = {"plain": "plain route", "infinity": "infinity-emb"}
-    heads = ["clients", "texts a request", *(names[peer] for peer in peers), "float", "int8", "float to plain"]
-    heads += ["int8 to plain", *(["float to infinity"] if len(peers) > 1 else []), "float to offline"]
+    heads = ["clients", "texts per request", *(names[peer] for peer in peers), "float", "int8", "float / plain"]
+    heads += ["int8 / plain", *(["float / infinity"] if len(peers) > 1 else []), "float / offline"]
     lines = []
     for cell in result["cells"]:
         rates = {name: median(one["texts_per_second"] for one in cell[name]) for name in (*peers, "float", "int8")}
@@ -23,15 +23,15 @@ def serve_table() -> str:
             + [f"{cell['of_offline']['float']:.2f}×"]
         )
     other = (
-        " infinity-emb (torch, its own batching) has an environment of its own with older libraries."
+        " infinity-emb (torch, own batching) runs in a separate environment with older libraries."
         if len(peers) > 1
         else ""
     )
     return table(heads, lines) + (
-        f"\nTexts a second, median of {len(result['cells'][0]['plain'])} turns of {result['seconds']:g} s each, "
-        f"all-MiniLM-L6-v2, {result['sentences']} STS sentences, two cores that clients share. The plain route is "
-        f"`SentenceTransformer.encode` behind FastAPI; float runs ONNX, and its numbers differ from the plain route's "
-        f"by {result['largest_difference']:.0e} at most; offline is `LayerModel.encode` by torch.{other} "
+        f"\nTexts per second, median of {len(result['cells'][0]['plain'])} turns of {result['seconds']:g} s each, "
+        f"all-MiniLM-L6-v2, {result['sentences']} STS sentences, two cores shared with the clients. The plain route is "
+        "`SentenceTransformer.encode` behind FastAPI. Float runs ONNX; its numbers differ from those of the plain "
+        f"route by at most {result['largest_difference']:.0e}. Offline is `LayerModel.encode` with torch.{other} "
         f"(`benchmarks/serve.py` on {result['machine']['processor']}, raw results: `serve.json`.){_elsewhere()}\n"
     )
 
@@ -43,8 +43,8 @@ def _elsewhere() -> str:
     clients = ", ".join(str(cell["clients"]) for cell in single)
     ratios = {name: ", ".join(f"{cell['ratio'][name]:.1f}×" for cell in single) for name in ("float", "int8")}
     return (
-        f" To the plain route on two x86 cores, one text a request, {clients} clients: float {ratios['float']}; int8 "
-        f"{ratios['int8']} (`serve-x86_64.json`, of an earlier version). {found['note']}"
+        f" Speedup over the plain route on two x86 cores, one text per request, {clients} clients: float "
+        f"{ratios['float']}; int8 {ratios['int8']} (`serve-x86_64.json`, an earlier version). {found['note']}"
     )
 
 
@@ -60,17 +60,17 @@ def serve_load_table() -> str:
         "| | |",
         "|---|---|",
         f"| overload, {result['overload']['seconds']:.0f} s of 64 clients with 64 texts a request | {answered:,} "
-        f"requests answered, {refused:,} refused with 429, {others} otherwise |",
-        f"| the slowest answer | {result['overload']['slowest_seconds']:.0f} s (deadline: 60 s) |",
-        f"| memory after it | {result['overload']['memory_growth']:+.1%} |",
+        f"requests answered, {refused:,} rejected with 429, {others} other |",
+        f"| slowest answer | {result['overload']['slowest_seconds']:.0f} s (deadline: 60 s) |",
+        f"| memory growth | {result['overload']['memory_growth']:+.1%} |",
         f"| latency of one client before and after, p50 | {before['p50_ms']:.0f} ms, {after['p50_ms']:.0f} ms |",
-        f"| memory in {minutes:.0f} minutes of 8 clients, after the first and the last | {memory[0]:.0f} MiB, "
+        f"| memory in {minutes:.0f} minutes with 8 clients, at the first and the last sample | {memory[0]:.0f} MiB, "
         f"{memory[-1]:.0f} MiB (most: {max(memory):.0f} MiB) |",
     ]
     note = (
-        "Many more texts than the machine can embed: what does not fit into the queue is refused at once, so that "
-        "memory stays level, nobody waits beyond the deadline, and one client is served as before afterwards. Two "
-        "cores that the clients and others used as well. (`serve.json`.)"
+        "The clients send many more texts than the machine can embed. Requests that do not fit into the queue are "
+        "rejected at once, so memory stays constant, no request waits beyond the deadline, and afterwards a single "
+        "client is served as before. Two cores, shared with the clients and other processes. (`serve.json`.)"
     )
     return "\n".join(lines) + f"\n\n{note}\n"
 
@@ -78,16 +78,17 @@ def serve_load_table() -> str:
 def serve_gpu_table() -> str:
     """One process and several on a GPU."""
     result = read("serve")["gpu"]
-    lines = ["| workers | clients | texts/s | of offline | p50 | p99 |", "|---|---|---|---|---|---|"]
+    lines = ["| workers | clients | texts/s | share of offline | p50 | p99 |", "|---|---|---|---|---|---|"]
     lines += [
         f"| {cell['workers']} | {cell['clients']} | {cell['texts_per_second']:,.0f} | {cell['of_offline']:.2f}× | "
         f"{cell['p50_ms']:.0f} ms | {cell['p99_ms']:.0f} ms |"
         for cell in result["cells"]
     ]
     return "\n".join(lines) + (
-        f"\n\n{result['machine']['device']}, {result['machine']['cores']} cores; a BERT of base shape in bfloat16, "
-        f"Wikipedia sentences, {result['cells'][0]['texts']} texts a request, {result['seconds']:g} s a row, once; "
-        f"{result['client_processes']} client processes on the same cores{', CUDA MPS on' if result['mps'] else ''}. "
-        f"Offline, `LayerModel.encode` reached {result['offline_texts_per_second']:,.0f} texts/s in the same run. "
-        f"(`benchmarks/serve.py --part gpu`, `serve.json`.)\n"
+        f"\n\n{result['machine']['device']}, {result['machine']['cores']} cores; a model of BERT-base's shape in "
+        f"bfloat16, Wikipedia sentences, {result['cells'][0]['texts']} texts per request, {result['seconds']:g} s per "
+        f"row, one run; {result['client_processes']} client processes on the same "
+        f"cores{', CUDA MPS on' if result['mps'] else ''}. Offline, `LayerModel.encode` reached "
+        f"{result['offline_texts_per_second']:,.0f} texts/s in the same run. (`benchmarks/serve.py --part gpu`, "
+        "`serve.json`.)\n"
     )

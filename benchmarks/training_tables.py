@@ -53,7 +53,14 @@ def training_table() -> str:
     for group, names in GROUPS.items():
         if group.startswith("from"):
             scores = [known["all-MiniLM-L6-v2"]["rows"]["last layer"][name]["score"] for name in SETS]
-            lines.append(["all-MiniLM-L6-v2 as it is", *(f"{one:.2f}" for one in (*scores, mean(scores))), "", ""])
+            lines.append(
+                [
+                    "all-MiniLM-L6-v2 without further training",
+                    *(f"{one:.2f}" for one in (*scores, mean(scores))),
+                    "",
+                    "",
+                ]
+            )
         for name in names:
             own = [run for run in runs if run["row"] == name]
             lines += [_line(f"{ROWS[name].label} ({group})", own, "test")] if own else []
@@ -95,15 +102,15 @@ def prompts_table() -> str:
             lines.append([f"{row.label} ({_LABELS[row.labels]})", *scores, dev, *outside, steps, str(len(own))])
     seconds = max(run["training"]["seconds"] for run in runs)
     note = (
-        "wiki-mlm-12x384, Spearman × 100, all pairs of the test parts; checkpoints picked on the dev split of STS-B; "
-        "the sets before the steps are outside STS and chose nothing. Wikipedia: 200,000 sentences in batches of 128, "
-        "with a teacher 1,000,000 in batches of 512 (with four 500,000, with SmolLM2 250,000); with clauses so many "
-        "sentences and clauses (SimCSE 400,000); none of them in the test sets; NLI: 55,356 "
-        "triples, some of whose sentences are in the test sets too (in STS-12 369, STS-15 384, STS-B 256, SICK-R 522). "
-        "SmolLM2's views were chosen on those pairs of STS-B dev that share no sentence with the test sets; as its "
-        "makers left it, it is a chat model, and no embedding of it was trained. "
-        f"At most {seconds:.0f} s on an H200 beside up to twelve other processes (`benchmarks/training_views.py`; rows "
-        "of its list that are neither here nor below were not run)."
+        "wiki-mlm-12x384, Spearman × 100, all pairs of the test splits; checkpoints are picked on the dev split of "
+        "STS-B. Twitter URL and BIOSSES are outside STS and were not used for any selection. Wikipedia: 200,000 "
+        "sentences in batches of 128; with a teacher 1,000,000 in batches of 512 (four teachers 500,000, SmolLM2 "
+        "250,000). With clauses, the counts are of sentences and clauses (SimCSE 400,000). None of them is in the "
+        "test sets. NLI: 55,356 triples; some of their sentences are also in the test sets (in STS-12 369, STS-15 "
+        "384, STS-B 256, SICK-R 522). SmolLM2's views were selected on the pairs of STS-B dev that share no sentence "
+        f"with the test sets; the model is the published chat model, not trained for embeddings. At most {seconds:.0f} "
+        "s on an H200 beside up to twelve other processes (`benchmarks/training_views.py`; rows of its list that are "
+        "neither here nor below were not run)."
     )
     return table([*HEAD[:-1], "Twitter URL", "BIOSSES", "steps", "seeds"], lines) + f"\n{note}\n"
 
@@ -120,19 +127,19 @@ def printed_table() -> str:
         if name in scores and name not in measured
     ]
     note = (
-        "The same protocol in another run, one seed: what it printed, for the files of its sets were lost with the "
-        f"machine (`results/{PRINTED}`). Differences below a point mean little."
+        "The same protocol in another run with one seed. These numbers are from its printed output, because the result "
+        f"files were lost with the machine (`results/{PRINTED}`). Differences below a point mean little."
     )
     return table(["", "avg", "dev", "at step"], lines) + f"\n{note}\n"
 
 
 EXITS = {  # row -> what it is, and the recipe
-    "exits": ("by contrast, from the pretrained encoder", "small-prompt-exits"),
-    "exits-mpnet-longer": ("taught by all-mpnet-base-v2", "small-prompt-exits-distil"),
+    "exits": ("contrastive, from the pretrained encoder", "small-prompt-exits"),
+    "exits-mpnet-longer": ("distilled from all-mpnet-base-v2", "small-prompt-exits-distil"),
 }
 CUT = {  # without training for it
-    "uncut": "SimCSE cut there",
-    "uncut-mpnet": "the last layer taught by all-mpnet-base-v2, cut there",
+    "uncut": "SimCSE, cut",
+    "uncut-mpnet": "last layer distilled from all-mpnet-base-v2, cut",
 }
 WIDTHS = {"full": 0, "half": 192, "quarter": 96}
 
@@ -151,10 +158,11 @@ def exits_table() -> str:
         for row, (_, recipe) in EXITS.items()
     )
     note = (
-        f"One model for all twelve exits, seed 0, average of the seven STS sets ({trained}). In brackets: a model "
-        f"trained for that exit alone by the same teacher and text, {runs['alone-mpnet-3x0']['training']['steps']:,} "
-        "steps each. Cut: the same encoder and text without the objective `exits`, its last layer taught by rotation "
-        f"({runs['uncut-mpnet']['training']['steps']:,} steps) or by SimCSE (`results/training-exits.json`)."
+        f"One model for all twelve exits, seed 0, average of the seven STS sets ({trained}). In brackets: a separate "
+        "model trained for that exit alone with the same teacher and text, "
+        f"{runs['alone-mpnet-3x0']['training']['steps']:,} steps each. Cut: the same encoder and text without the "
+        f"objective `exits`; its last layer was trained by rotation ({runs['uncut-mpnet']['training']['steps']:,} "
+        "steps) or with SimCSE (`results/training-exits.json`)."
     )
     return table(["", *(f"{name} width" for name in WIDTHS)], lines) + f"\n{note}\n"
 
@@ -168,11 +176,11 @@ def _exit(runs: dict[str, Any], row: str, blocks: int, width: int) -> str:
 
 DECODER = {
     "smollm": "SimCSE, echo prompt",
-    "smollm-views": "taught its own views, echo prompt",
-    "smollm-views-situation": "taught its own views, last token of one prompt",
-    "smollm-views-slow": "taught its own views, last token of one prompt, learning rate 3e-5",
-    "smollm-views-lora": "taught its own views, echo prompt, LoRA",
-    "smollm-two-sets": "taught two sets of its own views on sentences and clauses, last token of one prompt",
+    "smollm-views": "distilled from its own views, echo prompt",
+    "smollm-views-situation": "distilled from its own views, last token of one prompt",
+    "smollm-views-slow": "distilled from its own views, last token of one prompt, learning rate 3e-5",
+    "smollm-views-lora": "distilled from its own views, echo prompt, LoRA",
+    "smollm-two-sets": "distilled from two sets of its own views on sentences and clauses, last token of one prompt",
 }
 
 
@@ -187,9 +195,9 @@ def decoder_table() -> str:
         lines.append([label, *cells, f"{dev['best']:.2f} at {dev['at_step']}", *cost])
     head = [*HEAD[:-2], "dev", "steps", "time", "memory"]
     note = (
-        "SmolLM2-135M-Instruct, Spearman × 100, all pairs of the test parts, one seed, text of Wikipedia alone; "
-        "checkpoints picked on the dev split of STS-B, which also chose the teacher's views; H200 beside other "
-        "processes (`results/training-smollm.json`)."
+        "SmolLM2-135M-Instruct, Spearman × 100, all pairs of the test splits, one seed, Wikipedia text only; "
+        "checkpoints are picked on the dev split of STS-B, on which the teacher's views were selected too; H200 "
+        "beside other processes (`results/training-smollm.json`)."
     )
     return table(head, lines) + f"\n{note}\n"
 
@@ -209,14 +217,14 @@ def smoothing_table() -> str:
             sets = [_spread([one[f"setsim_{pooling}"][pair] for one in own], 3) for pair in (-2, -1)]
             lines.append([ROWS[name].label, *tokens, *sets, str(len(own))])
     head = ["", "TokSim 10", "TokSim 11", "TokSim 12", "SetSim 10–11", "SetSim 11–12", "seeds"]
-    return table(head, lines) + "\nOn the sentences of STS-B test; SetSim of the vectors that the row pools.\n"
+    return table(head, lines) + "\nOn the sentences of STS-B test; SetSim uses the pooled vectors of each row.\n"
 
 
 def layers_table() -> str:
     """What the layers were to a training, what it reached, and what became of the last layers."""
     runs = read("training")["runs"]
     roles = {"simcse": "none", "sg-opt": "positives", "sscl-simcse": "negatives", "lap-unsup": "pooler",
-             "sg-simcse": "positives, beside SimCSE", "stsb-simcse": "none, on the text of the row above"}  # fmt: skip
+             "sg-simcse": "positives, with SimCSE", "stsb-simcse": "none, same text as the row above"}  # fmt: skip
     lines = []
     for name, role in roles.items():
         own = [run for run in runs if run["row"] == name]
@@ -224,11 +232,11 @@ def layers_table() -> str:
         setsim = _spread([run["smoothing"]["setsim_cls"][-1] for run in own], 3) if name != "lap-unsup" else ""
         lines.append([role, ROWS[name].label, average, setsim, str(len(own))])
     note = (
-        "wiki-mlm-12x384, average of seven STS sets, Spearman × 100, 'all', test splits; SetSim of the last two layers "
-        "by [CLS], which LayerAttPooler does not pool by alone; mean ± standard deviation over the seeds "
-        "(`benchmarks/training.py`, H200)."
+        "wiki-mlm-12x384, average of seven STS sets, Spearman × 100, 'all', test splits. SetSim is that of [CLS] in "
+        "the last two layers; LayerAttPooler has none because it pools more than [CLS]. Mean ± standard deviation "
+        "over the seeds (`benchmarks/training.py`, H200)."
     )
-    return table(["layers as", "", "seven STS sets", "SetSim 11–12", "seeds"], lines) + f"\n{note}\n"
+    return table(["role of the layers", "", "seven STS sets", "SetSim 11–12", "seeds"], lines) + f"\n{note}\n"
 
 
 def trials_table() -> str:
@@ -238,8 +246,8 @@ def trials_table() -> str:
         put_in = ", ".join(f"`{one}`" for one in run["put_in"]).replace("|", "\\|")
         trials.setdefault((ROWS[run["row"]].label, put_in), []).append(run["dev"])
     lines = [[*trial, _spread([dev["best"] for dev in devs]), str(len(devs))] for trial, devs in trials.items()]
-    note = "STS-B dev, Spearman × 100 (`benchmarks/training_search.py`, H200); no test set is scored."
-    return table(["", "put in", "dev", "seeds"], lines) + f"\n{note}\n"
+    note = "STS-B dev, Spearman × 100 (`benchmarks/training_search.py`, H200); no test set was scored."
+    return table(["", "overrides", "dev", "seeds"], lines) + f"\n{note}\n"
 
 
 def speed_table() -> str:
@@ -253,11 +261,11 @@ def speed_table() -> str:
     ]  # fmt: skip
     note = (
         f"{found['device']}, BERT-base's shape, batch {found['batch']} × 2 dropout views (SG-OPT needs one), at most "
-        f"32 tokens, bf16; the median of {max(map(len, found['milliseconds_a_step'].values()))} interleaved runs of "
+        f"32 tokens, bf16; median of {max(map(len, found['milliseconds_a_step'].values()))} interleaved runs of "
         f"{found['steps']} steps after a warm-up. sentence-transformers: its own trainer with "
         f"MultipleNegativesRankingLoss on the same sentences. {found.get('note', '')}"
     )
-    return table(["", "a step", "sentences/s", "speed", "to SimCSE's step"], lines) + f"\n{note.strip()}\n"
+    return table(["", "time per step", "sentences/s", "speed", "step time / SimCSE"], lines) + f"\n{note.strip()}\n"
 
 
 def terms_speed_table() -> str:
@@ -268,11 +276,11 @@ def terms_speed_table() -> str:
     lines = [[name, f"{one:.1f} ms", f"{one / first:.2f}×"] for name, one in times.items()]
     note = (
         f"{found['device']}, BERT-base's shape, batch {found['batch']} × 2 passes, the mask token of a prompt, at most "
-        f"32 tokens, bf16; the median of {max(map(len, found['milliseconds_a_step'].values()))} interleaved runs of "
+        f"32 tokens, bf16; median of {max(map(len, found['milliseconds_a_step'].values()))} interleaved runs of "
         f"{found['steps']} steps after a warm-up; a teacher's vectors are computed before the steps "
         f"(`benchmarks/training_speed.py --terms`). {found.get('note', '')}"
     )
-    return table(["", "a step", "to SimCSE's step"], lines) + f"\n{note.strip()}\n"
+    return table(["", "time per step", "step time / SimCSE"], lines) + f"\n{note.strip()}\n"
 
 
 def reached() -> dict[str, str]:
@@ -339,10 +347,10 @@ def _note(runs: list[dict[str, Any]]) -> str:
     seen = next((run["training"]["text_equal_to_evaluation"] for run in runs if run["row"] == "simcse"), {})
     equal = ", ".join(f"{count} of {name}" for name, count in seen.items() if count)
     return (
-        f"wiki-mlm-12x384 unless said otherwise; Spearman × 100, SentEval's form, 'all' aggregation, test splits; "
-        f"mean ± standard deviation over {counts} seed(s) as the last column says (`benchmarks/training.py`, H200). "
-        f"Settings are those of the `small-*` recipes; checkpoints are picked on the dev split of STS-B, test sets "
+        f"wiki-mlm-12x384 unless stated otherwise; Spearman × 100 in SentEval's form, 'all' aggregation, test splits; "
+        f"mean ± standard deviation over {counts} seed(s), see the last column (`benchmarks/training.py`, H200). "
+        f"Settings are those of the `small-*` recipes; checkpoints are picked on the dev split of STS-B, test sets are "
         f"scored once. Unlabelled text: the first 100,000 different sentences of wiki1m (equal to evaluation "
-        f"sentences: {equal or 'none'}); SG's text is all sentences of STS-B, those of its test pairs too, as in its "
-        f"paper.\n"
+        f"sentences: {equal or 'none'}). SG's text is all sentences of STS-B, including those of its test pairs, as in "
+        f"its paper.\n"
     )

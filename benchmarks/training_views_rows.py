@@ -73,18 +73,18 @@ def _distil(label: str, *sets: str, teachers: tuple[str, ...] = (MINILM,), text:
 
 
 def _mpnet(label: str, *sets: str, how: str = "") -> Row:
-    return _distil(f"mask, {label}taught by all-mpnet-base-v2{how}", *sets, teachers=(MPNET,))
+    return _distil(f"mask, {label}distilled from all-mpnet-base-v2{how}", *sets, teachers=(MPNET,))
 
 
 def _both(label: str, *sets: str, text: str = CLAUSES) -> Row:
     order = {SHUFFLED: " in random order", BLEND: ", two to one"}.get(text, "")
-    label = f"mask, {label}taught by both on sentences and clauses{order}, rotated"
+    label = f"mask, {label}distilled from both on sentences and clauses{order}, rotated"
     return _distil(label, *_ROTATED, *sets, teachers=(MINILM, MPNET), text=text)
 
 
 def _views(label: str, *sets: str) -> Row:
     """A row taught by the sets of views of both teachers that STS-B dev chose."""
-    label = f"mask, {label}taught by both's searched views, on sentences and clauses in random order, rotated"
+    label = f"mask, {label}distilled from searched views of both, on sentences and clauses in random order, rotated"
     return _distil(label, *_ROTATED, *_VIEWS, *sets, teachers=(MINILM_VIEWS, MPNET_VIEWS), text=SHUFFLED)
 
 
@@ -109,7 +109,7 @@ def _labelled(name: str, start: str, begun_from: str, *, pair_steps: int) -> dic
     pairs = (*_MASKED, f"train.steps={pair_steps}", "train.learning_rate=1e-4")
     triples, several = "mask, NLI triples", "mask, pairs of NLI, Quora and captions"
     after = "mask, those pairs, then NLI triples"
-    begun = f"begun from {begun_from}"
+    begun = f"started from {begun_from}"
     return {
         f"nli-{name}": Row(f"{triples}, {begun}", "small-sup", slow, TRIPLES, start=start, labels="triples"),
         f"pairs-{name}": Row(f"{several}, {begun}", "small-sup-eq6", pairs, PAIRS, start=start, labels="pairs"),
@@ -169,11 +169,11 @@ WITH_LABELS = {
     ),
     "nli": Row("mask, NLI triples", "small-sup", _MASKED, TRIPLES, labels="triples"),
     "nli-start": Row(
-        "mask, NLI triples, begun from mask + repetition", "small-sup", (*_MASKED, "train.learning_rate=1e-4"), TRIPLES,
+        "mask, NLI triples, started from mask + repetition", "small-sup", (*_MASKED, "train.learning_rate=1e-4"), TRIPLES,
         start="repetition", labels="triples",
     ),
     "nli-mask": Row(
-        "mask, NLI triples, begun from mask", "small-sup", (*_MASKED, "train.learning_rate=1e-4"), TRIPLES,
+        "mask, NLI triples, started from mask", "small-sup", (*_MASKED, "train.learning_rate=1e-4"), TRIPLES,
         start="mask", labels="triples",
     ),
     **_labelled("ensemble", "ensemble-shuffled", "the student of four", pair_steps=1500),
@@ -187,19 +187,19 @@ WITH_LABELS = {
     ),
 }  # fmt: skip
 TAUGHT = {
-    "distil-minilm": _distil("mask, taught by all-MiniLM-L6-v2"),
+    "distil-minilm": _distil("mask, distilled from all-MiniLM-L6-v2"),
     "distil-minilm-lists": _distil("mask, its similarities alone", "objective.distil.vectors=0"),
     "distil-minilm-vectors": _distil("mask, its vectors alone", 'objective.distil.similarities="none"'),
     "distil-minilm-mle": _distil("mask, its order and vectors", 'objective.distil.similarities="list-mle"'),
     "distil-mpnet": _mpnet(""),
     "distil-mpnet-6": _mpnet("6 blocks, ", "model.blocks=6"),
     "distil-mpnet-3": _mpnet("3 blocks, ", "model.blocks=3"),
-    "distil-minilm-rotated": _distil("mask, taught by all-MiniLM-L6-v2, rotated", *_ROTATED, *_LONGER),
+    "distil-minilm-rotated": _distil("mask, distilled from all-MiniLM-L6-v2, rotated", *_ROTATED, *_LONGER),
     "distil-mpnet-rotated": _mpnet("", *_ROTATED, *_LONGER, how=", rotated"),
     "distil-mpnet-6-rotated": _mpnet("6 blocks, ", "model.blocks=6", *_ROTATED, *_LONGER, how=", rotated"),
     "distil-mpnet-3-rotated": _mpnet("3 blocks, ", "model.blocks=3", *_ROTATED, *_LONGER, how=", rotated"),
     "distil-two-rotated": _distil(
-        "mask, taught by both, rotated", "data.limit=800000", *_ROTATED, *_LONGER, teachers=(MINILM, MPNET)
+        "mask, distilled from both, rotated", "data.limit=800000", *_ROTATED, *_LONGER, teachers=(MINILM, MPNET)
     ),
     "distil-two-clauses": _both("", *_LONG),
     "distil-two-6-clauses": _both("6 blocks, ", "model.blocks=6", *_LONG),
@@ -209,13 +209,13 @@ TAUGHT = {
     "distil-two-6-blend": _both("6 blocks, ", "model.blocks=6", *_LONG, text=BLEND),
     "distil-two-views": _views(""),
     "distil-two-6-views": _views("6 blocks, ", "model.blocks=6"),
-    "distil-two": _distil("mask, taught by both", "data.limit=800000", teachers=(MINILM, MPNET)),
-    "distil-minilm-dropout": _distil("mask, with dropout and no warm-up, taught by all-MiniLM-L6-v2", *_DROPOUT),
-    "distil-minilm-warm": _distil("mask, with dropout, taught by all-MiniLM-L6-v2", "model.dropout=0.1"),
+    "distil-two": _distil("mask, distilled from both", "data.limit=800000", teachers=(MINILM, MPNET)),
+    "distil-minilm-dropout": _distil("mask, with dropout and no warm-up, distilled from all-MiniLM-L6-v2", *_DROPOUT),
+    "distil-minilm-warm": _distil("mask, with dropout, distilled from all-MiniLM-L6-v2", "model.dropout=0.1"),
     "distil-mpnet-dropout": _mpnet("with dropout and no warm-up, ", *_DROPOUT),
     "distil-mpnet-6-dropout": _mpnet("6 blocks, with dropout and no warm-up, ", "model.blocks=6", *_DROPOUT),
     "distil-mpnet-3-dropout": _mpnet("3 blocks, with dropout and no warm-up, ", "model.blocks=3", *_DROPOUT),
-    "distil-mpnet-mean": _distil("mean, taught by all-mpnet-base-v2", 'model.pooler="last @ mean"', teachers=(MPNET,)),
+    "distil-mpnet-mean": _distil("mean, distilled from all-mpnet-base-v2", 'model.pooler="last @ mean"', teachers=(MPNET,)),
 }
 COMBINED = {  # chosen on STS-B dev alone; weights and settings that the rows above suggest
     "ranking-light": _simcse("mask + repetition + ranking × 0.1", "objective.ranking.weight=0.1"),
@@ -233,35 +233,35 @@ COMBINED = {  # chosen on STS-B dev alone; weights and settings that the rows ab
 }
 ENSEMBLES = {
     "ensemble": _ensemble(
-        "mask, taught by four such models without labels", "mask", "mask", "sg", "whitening", "two-templates",
+        "mask, distilled from four such models without labels", "mask", "mask", "sg", "whitening", "two-templates",
         labels="no", text=WIKIPEDIA, sets=(),
     ),
     "ensemble-clauses": _ensemble(
-        "mask, taught by four such models without labels, on sentences and clauses", "mask", "mask", "sg", "whitening",
+        "mask, distilled from four such models without labels, on sentences and clauses", "mask", "mask", "sg", "whitening",
         "mask-clauses", labels="no", sets=(),
     ),
     "ensemble-rotated": _ensemble(
-        "mask, taught by four such models without labels, on sentences and clauses, rotated", "mask", "mask", "sg",
+        "mask, distilled from four such models without labels, on sentences and clauses, rotated", "mask", "mask", "sg",
         "whitening", "mask-clauses", labels="no",
     ),
     "ensemble-shuffled": _ensemble(
-        "mask, taught by four such models without labels, on sentences and clauses in random order, rotated", "mask",
+        "mask, distilled from four such models without labels, on sentences and clauses in random order, rotated", "mask",
         "mask", "sg", "whitening", "mask-clauses", labels="no", text=SHUFFLED,
     ),
     "ensemble-again": _ensemble(
-        "mask, taught by three such students of four", "ensemble-shuffled", "ensemble-shuffled", labels="no",
+        "mask, distilled from three such students of four", "ensemble-shuffled", "ensemble-shuffled", labels="no",
         text=SHUFFLED, seeds=_SEEDS,
     ),
     "ensemble-pairs": _ensemble(
-        "mask, taught by six models of NLI triples, of pairs before, on their text and Wikipedia, rotated",
+        "mask, distilled from six models of NLI triples, of pairs before, on their text and Wikipedia, rotated",
         "pairs-nli-ensemble", "nli-ensemble", "pairs-nli-ensemble", labels="triples", text=MIXED, seeds=_SEEDS,
         sets=(*_ROTATED, "data.limit=400000"),
     ),
 }  # fmt: skip
 _OWN = ("train.steps=3000", "train.epochs=20", "train.betas=[0.9, 0.98]", "dev.every=500", "data.limit=250000")
-UNTRAINED = {  # taught by a decoder that nobody trained for sentences: STS-B dev chose its views
+UNTRAINED = {  # distilled from a decoder that was not trained for embeddings; its views were selected on STS-B dev
     "decoder": Row(
-        "mask, taught by untrained views of SmolLM2-135M-Instruct, on sentences and clauses in random order, rotated",
+        "mask, distilled from untrained views of SmolLM2-135M-Instruct, on sentences and clauses in random order, rotated",
         "small-prompt-distil", (*_OWN, *_ROTATED), SHUFFLED, teachers=(OWN_VIEWS,),
     ),
     **_labelled("decoder", "decoder", "the student of SmolLM2", pair_steps=1000),
