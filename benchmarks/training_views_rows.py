@@ -169,7 +169,8 @@ WITH_LABELS = {
     ),
     "nli": Row("mask, NLI triples", "small-sup", _MASKED, TRIPLES, labels="triples"),
     "nli-start": Row(
-        "mask, NLI triples, started from mask + repetition", "small-sup", (*_MASKED, "train.learning_rate=1e-4"), TRIPLES,
+        "mask, NLI triples, started from mask + repetition",
+        "small-sup", (*_MASKED, "train.learning_rate=1e-4"), TRIPLES,
         start="repetition", labels="triples",
     ),
     "nli-mask": Row(
@@ -215,7 +216,9 @@ TAUGHT = {
     "distil-mpnet-dropout": _mpnet("with dropout and no warm-up, ", *_DROPOUT),
     "distil-mpnet-6-dropout": _mpnet("6 blocks, with dropout and no warm-up, ", "model.blocks=6", *_DROPOUT),
     "distil-mpnet-3-dropout": _mpnet("3 blocks, with dropout and no warm-up, ", "model.blocks=3", *_DROPOUT),
-    "distil-mpnet-mean": _distil("mean, distilled from all-mpnet-base-v2", 'model.pooler="last @ mean"', teachers=(MPNET,)),
+    "distil-mpnet-mean": _distil(
+        "mean, distilled from all-mpnet-base-v2", 'model.pooler="last @ mean"', teachers=(MPNET,)
+    ),
 }
 COMBINED = {  # chosen on STS-B dev alone; weights and settings that the rows above suggest
     "ranking-light": _simcse("mask + repetition + ranking × 0.1", "objective.ranking.weight=0.1"),
@@ -237,7 +240,8 @@ ENSEMBLES = {
         labels="no", text=WIKIPEDIA, sets=(),
     ),
     "ensemble-clauses": _ensemble(
-        "mask, distilled from four such models without labels, on sentences and clauses", "mask", "mask", "sg", "whitening",
+        "mask, distilled from four such models without labels, on sentences and clauses",
+        "mask", "mask", "sg", "whitening",
         "mask-clauses", labels="no", sets=(),
     ),
     "ensemble-rotated": _ensemble(
@@ -245,7 +249,8 @@ ENSEMBLES = {
         "whitening", "mask-clauses", labels="no",
     ),
     "ensemble-shuffled": _ensemble(
-        "mask, distilled from four such models without labels, on sentences and clauses in random order, rotated", "mask",
+        "mask, distilled from four such models without labels, on sentences and clauses in random order, rotated",
+        "mask",
         "mask", "sg", "whitening", "mask-clauses", labels="no", text=SHUFFLED,
     ),
     "ensemble-again": _ensemble(
