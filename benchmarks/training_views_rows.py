@@ -266,7 +266,8 @@ ENSEMBLES = {
 _OWN = ("train.steps=3000", "train.epochs=20", "train.betas=[0.9, 0.98]", "dev.every=500", "data.limit=250000")
 UNTRAINED = {  # distilled from a decoder that was not trained for embeddings; its views were selected on STS-B dev
     "decoder": Row(
-        "mask, distilled from untrained views of SmolLM2-135M-Instruct, on sentences and clauses in random order, rotated",
+        "mask, distilled from untrained views of SmolLM2-135M-Instruct, on sentences and clauses in random order, "
+        "rotated",
         "small-prompt-distil", (*_OWN, *_ROTATED), SHUFFLED, teachers=(OWN_VIEWS,),
     ),
     **_labelled("decoder", "decoder", "the student of SmolLM2", pair_steps=1000),
