@@ -35,12 +35,12 @@ def quality_table() -> str:
     seen = ", ".join(f"{first[name]['saw_test_text']:.0%}" for name in SETS)
     note = (
         f"Spearman × 100, SentEval's form, {protocol['aggregation']!r} aggregation, each set's test split, mean "
-        f"pooling, nothing trained (`make bench-quality`; every figure with its stamp in "
-        f"`benchmarks/results/quality.json`). Layer combination: {protocol['dev_pairs']} pairs choose, the others "
-        f"report, mean of {protocol['splits']} splits. Whitening of the last layer's mean is fitted on the sentences "
-        f"of STS-B train, which hold {seen} of the sets' test sentences, or on each set's own test sentences, as its "
-        f"paper does; on text that is neither it gains less "
-        f"([evaluate](../evaluate.md#baselines-that-are-fitted-on-text))."
+        "pooling, without training (`make bench-quality`; every score with its stamp in "
+        f"`benchmarks/results/quality.json`). Layer combination: {protocol['dev_pairs']} pairs select, the others are "
+        f"for testing, mean of {protocol['splits']} splits. Whitening of the last layer's mean is fitted on the "
+        f"sentences of STS-B train, which contain {seen} of the sets' test sentences, or on each set's own test "
+        "sentences, as in its paper; on other text it gains less "
+        "([evaluate](../evaluate.md#baselines-that-are-fitted-on-text))."
     )
     return table(["encoder", "12", "13", "14", "15", "16", "B", "SICK-R", "avg"], rows) + f"\n{note}\n"
 
@@ -65,13 +65,13 @@ def senteval_table() -> str:
     ours, theirs = f"{seconds['ours']:.1f} s", f"{seconds['scikit-learn']:,.0f} s"
     count = f"{sum(one['regressions'] for one in found['tasks'].values()):,}"
     rows.append(["all eight", count, ours, theirs, f"{total['ratio']:,.0f}×", "", ""])
-    head = ["task", "regressions", "ours", "scikit-learn", "faster", "points apart", "at the optimum"]
+    head = ["task", "regressions", "ours", "scikit-learn", "speedup", "difference in points", "at the optimum"]
     note = (
         "Fixed embeddings (all-MiniLM-L6-v2, last layer), two cores and two threads for both (Xeon), one run. "
-        "scikit-learn: the plain loop of `LogisticRegression(C=c, max_iter=1000)` with its own tolerance; of tasks "
-        "without splits it ran the first of ten test folds (61 regressions), its time is scaled up, and accuracies are "
-        "compared on that fold. At the optimum: against scikit-learn's Newton solver in float64 with the same C, on "
-        "that fold; the default solver halts a little earlier."
+        "scikit-learn: a plain loop of `LogisticRegression(C=c, max_iter=1000)` with its default tolerance. For tasks "
+        "without splits it ran only the first of ten test folds (61 regressions): its time is extrapolated, and "
+        "accuracies are compared on that fold. At the optimum: difference from scikit-learn's Newton solver in float64 "
+        "with the same C, on that fold; the default solver stops slightly earlier."
     )
     return table(head, rows) + f"\n{note}\n"
 
@@ -90,10 +90,10 @@ def suites_table() -> str:
         parts.append(table(["accuracy", *(name.replace("_", " ") for name in names), "avg"], rows))
     deviations = [one["sd"]["accuracy"] for p in results.values() for one in p["senteval"].values() if one["sd"]]
     note = (
-        "Mean of the last layer, SentEval's protocol with logistic regression, mean of three seeds of the folds (their "
-        f"standard deviation is at most {max(deviations):.2f}; with dev rows nothing is random). Probing is nine of "
-        "SentEval's ten tasks in X-Probe's English form: 10,000 training rows (sentence length 4,998, tree depth "
-        "5,000, the halves of one file), no dev rows, so folds choose; the labels of odd man out look unreliable."
+        "Mean of the last layer, SentEval's protocol with logistic regression, mean of three seeds of the folds "
+        f"(standard deviation at most {max(deviations):.2f}; with dev rows nothing is random). Probing: nine of "
+        "SentEval's ten tasks in X-Probe's English form with 10,000 training rows (sentence length 4,998, tree depth "
+        "5,000, the halves of one file) and no dev rows, so folds select. The labels of odd man out look unreliable."
     )
     return "\n".join(parts) + f"\n{note}\n"
 
@@ -111,11 +111,11 @@ def baselines_table() -> str:
         flows += [one] if one["method"].startswith("flow") else []
     slowest = max(flows, key=lambda one: one["fit_seconds"])
     note = (
-        "wiki-mlm-12x384, Spearman × 100, 'all', test splits. What is fitted on a set's own test sentences saw test "
-        "text, as in the papers of whitening and flow; fitted on other text it gains less, on Wikipedia least. Flows: "
-        "mean ± standard deviation of three seeds; fitting one took up to "
-        f"{slowest['fit_seconds']:.0f} s on average (two cores, other work beside it). SBERT-WK follows its authors' "
-        "formula (a test compares it with the decomposition written out), and does not help this encoder."
+        "wiki-mlm-12x384, Spearman × 100, 'all', test splits. Methods fitted on a set's own test sentences have seen "
+        "test text, as in the papers of whitening and flow; fitted on other text they gain less, on Wikipedia least. "
+        f"Flows: mean ± standard deviation of three seeds; fitting took up to {slowest['fit_seconds']:.0f} s on "
+        "average (two cores shared with other jobs). SBERT-WK follows its authors' formula (a test compares it with "
+        "an explicit decomposition) and does not help this encoder."
     )
     head = ["method", "fitted on", "12", "13", "14", "15", "16", "B", "SICK-R", "avg"]
     return table(head, rows) + f"\n{note}\n"
@@ -132,10 +132,10 @@ def retrieval_table() -> str:
             rows.append([f"{encoder} ({one['mix']})", index, *quality, f"{x['ms']:.2f}", f"{x['mb'] / 1000:.3f}"])
     counts = one["counts"]
     note = (
-        f"{counts['queries']:,} questions that have a duplicate, asked among {counts['corpus']:,}; FAISS, nlist "
+        f"{counts['queries']:,} questions that have a duplicate are queries among {counts['corpus']:,}; FAISS, nlist "
         f"{counts['lists']:,}; median time of one query on one thread; size of the index. LayerAttPooler's table 3 "
         "reports MRR@10 63.48 → 64.32, 1.45 ms and 0.25 GB for BERT-base on all of Quora's pairs (published; other "
-        "questions, another machine). all-MiniLM-L6-v2 was trained on Quora's duplicates: this is not zero-shot."
+        "questions, another machine). all-MiniLM-L6-v2 was trained on Quora duplicates, so this is not zero-shot."
     )
     head = ["encoder", "index", "MRR@10", "recall@10", "NDCG@10", "ms", "GB"]
     return table(head, rows) + f"\n{note}\n"
@@ -153,5 +153,5 @@ def report_table() -> str:
         f"{one['pairs']:,} pairs of STS-B test ({one['sentences']:,} sentences), two cores, median of {one['repeats']} "
         f"runs (`benchmarks/report.py`)."
     )
-    head = ["", "layers", "report, views cached", "to one encoding pass", "the first time", "HTML"]
+    head = ["", "layers", "report, views cached", "relative to one encoding pass", "first report", "HTML"]
     return table(head, lines) + f"\n{note}\n"
