@@ -11,8 +11,8 @@ def _flattered(pgvector: dict) -> str:
     if pgvector["recall_at_10"] >= 0.95 or pgvector["recall_at_load"] < 0.95:
         return ""
     return (
-        f" pgvector's search was set here by rows of its own table, which are found more easily ("
-        f"{pgvector['recall_at_load']:.3f}) than other texts; it is now set by means of two rows, not measured again."
+        f" The effort of pgvector's search was set on rows of its own table, which are found more easily ("
+        f"{pgvector['recall_at_load']:.3f}) than other texts; it is now set on means of two rows, which was not measured again."
     )
 
 
@@ -26,7 +26,7 @@ def index_table(name: str = "index") -> str:
     result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     indexes = result["indexes"]
     exact = indexes["brute force"]
-    lines = ["| index | built in | recall@10 | a query | to brute force | memory |", "|---|---|---|---|---|---|"]
+    lines = ["| index | build time | recall@10 | time per query | relative to brute force | memory |", "|---|---|---|---|---|---|"]
     for name, facts in indexes.items():
         built = f"{facts['build_seconds']:.1f} s" if "build_seconds" in facts else ""
         time = facts["median_milliseconds"]
@@ -36,22 +36,22 @@ def index_table(name: str = "index") -> str:
         )
     machine, load = result["machine"], max(result["other_work"].values())
     busy = (
-        f" Other work ran at the same time (load average up to {load:.0f}): times are too long, compare them with each "
-        f"other alone."
+        f" Other jobs ran at the same time (load average up to {load:.0f}): times are too long and only "
+        f"comparable with each other."
         if load > machine["cores"] / 2
         else ""
     )
     pgvector = indexes.get("pgvector")
     of_table = (
-        f"; of pgvector, the size of table and index. The time to build includes measuring the recall; of pgvector, "
+        f"; for pgvector, the size of table and index. The build time includes measuring the recall, and for pgvector "
         f"loading and indexing.{_flattered(pgvector)}"
         if pgvector
-        else ". The time to build includes measuring the recall."
+        else ". The build time includes measuring the recall."
     )
     note = (
-        f"{result['rows']:,} {result['what']}; {result['queries']} other sentences as queries, one at a time, the "
+        f"{result['rows']:,} {result['what']}; {result['queries']} other sentences as queries, one at a time, "
         f"median of three rounds; {machine['cores']} cores ({machine['processor']}).{busy} Brute force is NumPy over "
-        f"all vectors. Memory is what opening an index and searching it adds to a process (brute force: with carried "
+        f"all vectors. Memory is what opening and searching an index adds to a process (brute force: including kept "
         f"columns and the libraries that read them){of_table}"
     )
     return "\n".join(lines) + f"\n\n{note}\n"
