@@ -11,8 +11,9 @@ def _flattered(pgvector: dict) -> str:
     if pgvector["recall_at_10"] >= 0.95 or pgvector["recall_at_load"] < 0.95:
         return ""
     return (
-        f" The effort of pgvector's search was set on rows of its own table, which are found more easily ("
-        f"{pgvector['recall_at_load']:.3f}) than other texts; it is now set on means of two rows, which was not measured again."
+        " The effort of pgvector's search was set on rows of its own table, which are found more easily "
+        f"({pgvector['recall_at_load']:.3f}) than other texts; it is now set on means of two rows, which was not "
+        "measured again."
     )
 
 
@@ -26,7 +27,8 @@ def index_table(name: str = "index") -> str:
     result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     indexes = result["indexes"]
     exact = indexes["brute force"]
-    lines = ["| index | build time | recall@10 | time per query | relative to brute force | memory |", "|---|---|---|---|---|---|"]
+    lines = ["| index | build time | recall@10 | time per query | relative to brute force | memory |"]
+    lines.append("|---|---|---|---|---|---|")
     for name, facts in indexes.items():
         built = f"{facts['build_seconds']:.1f} s" if "build_seconds" in facts else ""
         time = facts["median_milliseconds"]
