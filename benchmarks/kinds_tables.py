@@ -47,7 +47,7 @@ def _scaled(scale: float) -> str:
 
 def _where(model: dict[str, Any]) -> str:
     device = model.get("machine", {}).get("device")
-    return f"an {device} beside other work" if device else "a shared machine of two cores"
+    return f"an {device} shared with other jobs" if device else "a shared machine with two cores"
 
 
 def _set(layers: list[int]) -> str:
@@ -59,9 +59,9 @@ def kinds_answer() -> str:
     models = _models()
     depths = {name: len(model["tasks"]["stsb"]["layers"]) - 1 for name, model in models.items()}
     questions = {
-        "Which layer is best? (one number for each task of the kind)": _best_layers,
-        "Does the set that STS-B chose help? (gain over the last layer)": _sts_gains,
-        "What does choosing for the task itself gain? (by the verdict)": _own_gains,
+        "Which layer is best? (one layer per task of the kind)": _best_layers,
+        "Does the set selected on STS-B help? (gain over the last layer)": _sts_gains,
+        "What does selecting on the task itself gain? (by the verdict)": _own_gains,
     }
     parts = []
     for question, cell in questions.items():
@@ -114,7 +114,7 @@ def kinds_whole() -> str:
     """Every single layer on whole tasks, as the command wrote them."""
     result = json.loads((RESULTS / "kinds-whole.json").read_text(encoding="utf-8"))
     tables = [_by_layer(name, model["tasks"], 1) for name, model in result["models"].items()]
-    return "\n\n".join(tables) + f"\n\nWhole test parts, × 100: `{result['command']}` (`kinds-whole.json`).\n"
+    return "\n\n".join(tables) + f"\n\nWhole test splits, × 100: `{result['command']}` (`kinds-whole.json`).\n"
 
 
 def _by_layer(name: str, tasks: dict[str, Any], scale: float) -> str:
@@ -133,7 +133,7 @@ def kinds_gains() -> str:
     parts = []
     for name, model in _models().items():
         lines = [
-            f"| {name} | kind | choose, report | last layer | set of STS-B: gain | | own set | its gain | use it? |",
+            f"| {name} | kind | select, test | last layer | gain of STS-B's set | | own set | its gain | use it? |",
             "|---|---|---|---|---|---|---|---|---|",
         ]
         for task, row in model["tasks"].items():
@@ -143,5 +143,5 @@ def kinds_gains() -> str:
             lines.append(f"| {' | '.join((*cells, _set(row['own_set']), _gain(row['own_gain']), use))} |")
         rows = model["tasks"].values()
         seconds = sum(row["seconds"] for row in ([row for row in rows if "device" not in row] or rows))
-        parts.append("\n".join(lines) + f"\n\nAll of it took {seconds / 60:.0f} minutes on {_where(model)}.")
+        parts.append("\n".join(lines) + f"\n\nTotal time: {seconds / 60:.0f} minutes on {_where(model)}.")
     return "\n\n".join(parts) + "\n"

@@ -90,10 +90,10 @@ def _joint(runs: list[Run], encoders: list[str]) -> str:
                 four = _spread(list(_seeds(_of(runs, encoder, "four"), task).values()))
                 lines.append([encoder, name, rate, _spread(list(alone.values())), three, four, _spread(gains, "+")])
                 worse += [f"{name} ({encoder}: {_spread(gains, '+')})"] if _is_cost(gains) else []
-    head = ["dev", "task", "its rate alone", "alone", "three tasks", "four tasks", "joint − alone, by seed"]
+    head = ["dev", "task", "rate, alone", "alone", "three tasks", "four tasks", "joint − alone, by seed"]
     if not lines:
         return ""
-    costs = f"costs on {', '.join(worse)}" if worse else "costs on no task beyond the spread of the seeds"
+    costs = f"loses on {', '.join(worse)}" if worse else "loses on no task beyond the spread of the seeds"
     return table(head, lines) + f"\nJoint training {costs}.\n"
 
 
@@ -146,22 +146,22 @@ def _missing(runs: list[Run]) -> str:
 def _note(runs: list[Run]) -> str:
     based = next((run for run in runs if run["row"] == DEFAULT), runs[0])
     return (
-        f"Accuracy, for STS Pearson's r; overall is the paper's, of three tasks, (r + 1) / 2 for STS; mean ± standard "
-        f"deviation over the seeds (`benchmarks/multitask.py`). One factor at a time from a default row (linear heads, "
-        f"cosine for STS, [\\|u−v\\|; \\|u+v\\|], cycling, equal weights, mean of the last layer), which every "
-        f"comparison shares; but heads alone have another rate (1e-3), three layers with inverse size are two changes, "
-        f"and the steps of table 8 add up. {based['steps']} steps for all; a step has 32 rows of each task, or 96 of "
-        f"the one that is drawn for it. Rates were chosen by the default row, or the shipped recipe, and hold for all "
-        f"but a task alone, which has the best of the same three (1e-4, 2e-4, 4e-4): another row that differs much, as "
-        f"one with a fresh pooler, may have a better one of its own. With steps fixed, truncating differs from cycling "
-        f"only in that all tasks begin a pass together. A task alone sees as "
-        f"many of its rows as in joint training; its own score picks the step, else the overall score does. The dev "
-        f"rows that report pick the step too, for the labels of the test splits are hidden: all figures are a little "
-        f"too good. In the course's files 13 of the 863 STS pairs (16 in either order) and 2 of the 1,101 SST-5 texts "
-        f"of dev are in train, too. all-MiniLM-L6-v2 and all-mpnet-base-v2 "
-        f"were made with Quora's duplicates among their training pairs, "
-        f"perhaps those of dev too. The paper's figures are BERT-base's, on other batches and steps: compare their "
-        f"order, not their size.\n"
+        "Accuracy, and Pearson's r for STS; overall is the paper's, over three tasks, with (r + 1) / 2 for STS; mean "
+        "± standard deviation over the seeds (`benchmarks/multitask.py`). One factor at a time is changed from a "
+        "default row (linear heads, cosine for STS, [\\|u−v\\|; \\|u+v\\|], cycling, equal weights, mean of the last "
+        "layer), which is part of every comparison. Exceptions: heads alone have another rate (1e-3), three layers "
+        "with inverse size change two factors, and the steps of table 8 are cumulative. All runs have "
+        f"{based['steps']} steps; a step has 32 rows of each task, or 96 rows of the one task drawn for it. Rates were "
+        "selected for the default row or the built-in recipe and are used for all rows, except single tasks, which "
+        "have the best of the same three (1e-4, 2e-4, 4e-4): rows that differ a lot, such as one with an untrained "
+        "pooler, may have a better rate. With a fixed number of steps, truncating differs from cycling only in that "
+        "all tasks start a pass together. A single task sees as many of its rows as in joint training; its own score "
+        "selects the step, in joint training the overall score does. Because the labels of the test splits are "
+        "hidden, the same dev rows select the step and give the scores, which are therefore slightly optimistic. In "
+        "the course's files 13 of the 863 STS pairs (16 in either order) and 2 of the 1,101 SST-5 texts of dev are "
+        "also in train. Quora duplicates, perhaps including those of dev, were among the training pairs of "
+        "all-MiniLM-L6-v2 and all-mpnet-base-v2. The paper's scores are for BERT-base with other batches and steps: "
+        "compare their order, not their size.\n"
     )
 
 

@@ -18,7 +18,7 @@ def read(name: str) -> dict:
 def ray_table() -> str:
     """What was killed and what became of the rows, and the time of Ray to that of other engines."""
     result = read("embed_ray")
-    lines = ["| killed with SIGKILL | times | rows lost | rows doubled | largest difference to the local engine |"]
+    lines = ["| killed with SIGKILL | times | rows lost | rows duplicated | largest difference from the local engine |"]
     lines += ["|---" * 5 + "|"]
     names = {"workers": "a worker", "drivers": "the command, with its cluster", "nodes": "a node with its worker"}
     parts = [part for part in names if part in result]
@@ -36,8 +36,8 @@ def ray_table() -> str:
     ended = max(kill["seconds_until_workers_ended"] for kill in result["drivers"]["kills"])
     load = result["speed"]["load_average_at_its_end"]
     busy = (
-        f" Other work ran on the two cores at the same time (load average {load:.0f}), so compare times with each "
-        "other alone."
+        f" Other jobs ran on the two cores at the same time (load average {load:.0f}), so times are only "
+        "comparable with each other."
         if load > 3
         else ""
     )
@@ -45,12 +45,12 @@ def ray_table() -> str:
     repeats = "one run of each" if count == 1 else f"medians of {count} runs of each, in turn"
     rows = [result[part]["compared"]["rows"] for part in parts]
     note = (
-        f"{min(rows):,} to {max(rows):,} wiki1m sentences in shards of 50 rows, two workers; kills at random moments, "
-        f"each output compared row for row and checked by `--verify`. Workers of a killed command had ended after "
-        f"at most {ended:.0f} s. "
-        f"Time from start to end ({speed}): two Ray workers took {to_processes:.2f}× the time of `--processes 2` and "
-        f"{to_local:.2f}× that of one process, starting and ending the cluster included ({repeats}, so no more than a "
-        f"hint of what Ray costs).{busy} (`benchmarks/embed_ray.py`, raw results: `embed_ray.json`.)"
+        f"{min(rows):,} to {max(rows):,} wiki1m sentences in shards of 50 rows, two workers. Kills came at random "
+        "times; each output was compared row by row and checked with `--verify`. Workers of a killed command ended "
+        f"within {ended:.0f} s. Total time ({speed}): two Ray workers took {to_processes:.2f}× the time of "
+        f"`--processes 2` and {to_local:.2f}× that of one process, including start and stop of the cluster ({repeats}, "
+        f"which only gives a rough idea of the cost of Ray).{busy} (`benchmarks/embed_ray.py`, raw results: "
+        "`embed_ray.json`.)"
     )
     return "\n".join(lines) + f"\n\n{note}\n"
 
@@ -79,25 +79,25 @@ def plan_table() -> str:
 
     lines = ["| " + " | ".join(head) + " |", "|---" * 4 + "|"]
     lines += [
-        row("texts a second that the GPUs can embed", lambda g, _: f"{g * rate:,.0f}"),
-        row("texts a second that can be read for them", lambda _, c: f"{c * read_rate:,.0f}"),
+        row("texts per second that the GPUs can embed", lambda g, _: f"{g * rate:,.0f}"),
+        row("texts per second that can be read for them", lambda _, c: f"{c * read_rate:,.0f}"),
         row("embedding", lambda g, c: hours(embedding(g, c))),
         row("checksums at the end", lambda _, c: hours(TEXTS * row_bytes / c / hashed)),
-        row("in all", lambda g, c: hours(total(g, c))),
-        row(f"cost at {PRICE:g} a GPU and hour", cost),
+        row("total time", lambda g, c: hours(total(g, c))),
+        row(f"cost at {PRICE:g} per GPU hour", cost),
         row("written to the store", lambda g, c: f"{TEXTS / embedding(g, c) * row_bytes / 1e9:.1f} GB/s"),
-        row("shards a command", lambda _, c: f"{ceil(TEXTS / c / SHARD_ROWS):,}"),
-        row("checking them all when a command is resumed", lambda _, c: hours(TEXTS * row_bytes / c / checked)),
+        row("shards per command", lambda _, c: f"{ceil(TEXTS / c / SHARD_ROWS):,}"),
+        row("checking all shards to resume a command", lambda _, c: hours(TEXTS * row_bytes / c / checked)),
     ]
     note = (
-        f"**Computed, never run**: {TEXTS:,} texts of {gpu['mean_tokens']:.0f} tokens, {WIDTH} numbers in float16, "
-        f"`--shard-rows {SHARD_ROWS}`: {TEXTS * row_bytes / 1e12:.2f} TB in shards of "
-        f"{SHARD_ROWS * row_bytes / 1e6:.0f} MB. Measured: {rate:,.0f} texts a second from file to shards on one "
+        f"**Computed, not measured**: {TEXTS:,} texts of {gpu['mean_tokens']:.0f} tokens, {WIDTH} dimensions in "
+        f"float16, `--shard-rows {SHARD_ROWS}`: {TEXTS * row_bytes / 1e12:.2f} TB in shards of "
+        f"{SHARD_ROWS * row_bytes / 1e6:.0f} MB. Measured: {rate:,.0f} texts per second from file to shards on one "
         f"{gpu['device']}, {gpu['what'].split(', ', 2)[2]} (`embed_gpu.json`; "
         f"{gpu['sentences_per_second']['layerwise, 65536 tokens']:,.0f} without reading and writing); on a CPU of this "
-        f"machine {read_rate:,.0f} rows a second read and handed out, {hashed / 1e9:.2f} GB/s hashed and "
-        f"{checked / 1e9:.2f} GB/s checked, by one process (`embed_ray.json`). Assumed: no loss by the network, a "
-        f"store that takes what is written, GPUs that are paid for until the end, and their price, in any currency."
+        f"machine, one process reads and distributes {read_rate:,.0f} rows per second, hashes {hashed / 1e9:.2f} GB/s "
+        f"and checks {checked / 1e9:.2f} GB/s (`embed_ray.json`). Assumed: no loss by the network, a store that "
+        "accepts the full output rate, GPUs that are paid for until the end, and their price, in any currency."
     )
     return "\n".join(lines) + f"\n\n{note}\n"
 

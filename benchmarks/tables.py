@@ -270,7 +270,7 @@ def attacks_table() -> str:
             f"{facts['mended'] or 'nothing'} | `{facts['test'] or 'none'}` | `python benchmarks/attacks {name}` |\n"
             for name, facts in attacks.items()
         ]
-        head = "| attack | promise | tried | held | mended | test | again |\n|---|---|---|---|---|---|---|\n"
+        head = "| attack | promise | cases | held | fixed | test | command |\n|---|---|---|---|---|---|---|\n"
         parts.append(f"\n### {title}\n\n{head}{''.join(rows)}")
     return "".join(parts)
 
