@@ -81,8 +81,8 @@ def training_summary() -> str:
             scores = _spread([run["test"]["all"]["average"] for run in own])
             lines.append([f"{ROWS[name].label} ({text})", scores, str(len(own))])
     note = (
-        "wiki-mlm-12x384, Spearman × 100, 'all', test splits (`benchmarks/training.py`, H200); checkpoints are picked on "
-        "the dev split of STS-B. For every set, the protocol and its limits, see "
+        "wiki-mlm-12x384, Spearman × 100, 'all', test splits (`benchmarks/training.py`, H200); checkpoints are picked "
+        "on the dev split of STS-B. For every set, the protocol and its limits, see "
         "[train](../train.md#what-was-reached)."
     )
     return table(["average of seven STS sets", "score", "seeds"], lines) + f"\n{note}\n"
