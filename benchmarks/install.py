@@ -74,8 +74,8 @@ def install_table() -> str:
     ours, theirs = (result["totals"][name] for name in ("layerwise", "sentence-transformers"))
     largest = max(result["core_adds"].items(), key=lambda added: added[1]["bytes"])
     return (
-        f"`pip install .` brings {ours['packages']} packages, {ours['megabytes_without_torch']:.0f} MB beside torch; "
-        f"sentence-transformers alone {theirs['packages']}, {theirs['megabytes_without_torch']:.0f} MB. Most of the "
+        f"`pip install .` installs {ours['packages']} packages, {ours['megabytes_without_torch']:.0f} MB besides "
+        f"torch; sentence-transformers alone {theirs['packages']}, {theirs['megabytes_without_torch']:.0f} MB. Most of the "
         f"difference is {largest[0]} ({largest[1]['bytes'] / 1e6:.0f} MB). (`benchmarks/install.py`)\n"
     )
 
