@@ -75,8 +75,8 @@ def install_table() -> str:
     largest = max(result["core_adds"].items(), key=lambda added: added[1]["bytes"])
     return (
         f"`pip install .` installs {ours['packages']} packages, {ours['megabytes_without_torch']:.0f} MB besides "
-        f"torch; sentence-transformers alone {theirs['packages']}, {theirs['megabytes_without_torch']:.0f} MB. Most of the "
-        f"difference is {largest[0]} ({largest[1]['bytes'] / 1e6:.0f} MB). (`benchmarks/install.py`)\n"
+        f"torch; sentence-transformers alone {theirs['packages']}, {theirs['megabytes_without_torch']:.0f} MB. Most of "
+        f"the difference is {largest[0]} ({largest[1]['bytes'] / 1e6:.0f} MB). (`benchmarks/install.py`)\n"
     )
 
 
