@@ -109,8 +109,9 @@ class Service:
         try:
             async with asyncio.timeout(self.settings.deadline):
                 batcher.check_room(len(texts))  # before tokenisation
-                job = await self.off_loop(lambda: self._submitted(served, texts, options, max_length, future))
-                return await self._answer(request, job), job.tokens
+                submission = self._tokenise(self._submit, served, texts, options, max_length, future)
+                embeddings = await self._answer(request, future)
+                return embeddings, submission.result()  # submitted, as it has embeddings
         except QueueFull as full:
             raise overloaded(full.seconds) from None
         except TimeoutError:
@@ -122,22 +123,35 @@ class Service:
         finally:
             future.cancel()  # if the request ended early, its texts in the queue are skipped
 
-    def _submitted(
+    def _submit(
         self, served: ServedModel, texts: Texts, options: Options, max_length: int | None, future: Future[Array]
-    ) -> Job:
-        """Tokenise and enqueue the texts in one step, without returning to the event loop."""
-        job = served.job(texts, options, max_length=max_length)
-        job.future = future
-        self._check_size(served, job, options)
-        self._batchers[served.name].submit(job)
-        return job
+    ) -> int:
+        """Tokenise and enqueue the texts, and return the number of tokens; errors are set on the future.
+
+        The event loop wakes up only once, for the embeddings: every change of thread takes longer than tokenisation.
+        """
+        try:
+            job = served.job(texts, options, max_length=max_length)
+            job.future = future
+            self._check_size(served, job, options)
+            self._batchers[served.name].submit(job)
+        except BaseException as error:  # noqa: BLE001 - a panic of a Rust tokenizer is no Exception
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+            return 0
+        return job.tokens
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Run a function in the tokenisation thread."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._tokenising, work)
+            return await asyncio.wrap_future(self._tokenise(work))
         except LayerwiseError as error:
             raise ApiError(422, str(error)) from error
+
+    def _tokenise(self, work: Callable[..., T], *args: Any) -> "Future[T]":
+        """Submit a function to the tokenisation thread."""
+        try:
+            return self._tokenising.submit(work, *args)
         except RuntimeError:
             if self.draining:
                 raise closing() from None
@@ -164,9 +178,9 @@ class Service:
             return f"{type(error).__name__} in a probe"
         return ""
 
-    async def _answer(self, request: HttpRequest, job: Job) -> Array:
+    async def _answer(self, request: HttpRequest, future: Future[Array]) -> Array:
         """Wait for the embeddings; if the client disconnects, its texts are removed from the queue."""
-        answer: asyncio.Future[Array] = asyncio.wrap_future(job.future)
+        answer: asyncio.Future[Array] = asyncio.wrap_future(future)
         disconnect: asyncio.Future[Any] = asyncio.ensure_future(
             request.receive()
         )  # all of the body is read: what comes is a disconnect
