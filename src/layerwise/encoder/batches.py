@@ -50,6 +50,8 @@ class Batch:
 
 def padded(tokens: Numbers, lengths: Numbers, pad_id: int) -> tuple[Tensor, Tensor]:
     """Pad concatenated token ids; return ids and attention mask, both int64 (texts, longest)."""
+    if len(lengths) == 1:
+        return torch.from_numpy(tokens[None]), torch.ones((1, len(tokens)), dtype=torch.int64)
     mask = np.arange(lengths.max()) < lengths[:, None]
     ids = np.full(mask.shape, pad_id, dtype=np.int64)
     ids[mask] = tokens
@@ -65,6 +67,9 @@ def token_batches(
     batch that is at least a quarter full ends where the length changes. If padding is not allowed, all sentences of a
     batch have the same length. Packed batches are as few as possible and of similar size, whatever the lengths.
     """
+    if len(tokens) == 1:  # a server's most frequent batch, for which sorting takes longer than tokenisation
+        yield Batch(np.zeros(1, dtype=np.int64), tokens.lengths, tokens.numbers, tokens.places, packs)
+        return
     order = np.argsort(-tokens.lengths, kind="stable")
     lengths = tokens.lengths[order]
     ends = np.concatenate([[0], np.cumsum(lengths)])

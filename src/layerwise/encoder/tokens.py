@@ -70,7 +70,9 @@ class Tokens:
         return len(self.lengths)
 
     def part(self, start: int, stop: int) -> "Tokens":
-        """Return the sentences `start` to `stop`, with `truncated` 0, as the count of a part is unknown."""
+        """Return the sentences `start` to `stop`; in a part, `truncated` is 0, as its count is unknown."""
+        if (start, stop) == (0, len(self)):
+            return self
         first = int(self.lengths[:start].sum())
         last = first + int(self.lengths[start:stop].sum())
         places = None if self.places is None else self.places[start:stop]
