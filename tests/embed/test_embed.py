@@ -25,7 +25,7 @@ from layerwise.data import RowSource
 from layerwise.embed import EmbedJob, EmbedResult, ModelChoice, run_embed, split_out
 from layerwise.embed.engine import Work, WorkerJob
 from layerwise.embed.job import chunks
-from layerwise.embed.processes import Processes, _take
+from layerwise.embed.processes import Processes, _handle_reports
 from layerwise.embed.shard_files import fingerprint_of
 from layerwise.embed.shards import ShardFolder
 from layerwise.errors import InputError, LayerwiseError, MixError
@@ -922,7 +922,7 @@ def test_an_error_in_a_worker_is_passed_on(tmp_path, tiny_bert, text_file):
     WorkerJob(choice, job, folder, None, torch.get_num_threads()).run(tasks, reports.put)
     written = []
     with pytest.raises(LayerwiseError, match=r"part-000001\.parquet: cannot be written: .*; the shards written"):
-        _take(reports, pending, Work([], choice, job, folder, {}, written.append), wait=0.0)
+        _handle_reports(reports, pending, Work([], choice, job, folder, {}, written.append), wait=0.0)
     assert [chunk.number for chunk in written] == [0]
 
 

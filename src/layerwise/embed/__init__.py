@@ -1,4 +1,4 @@
-"""Embeds any number of rows into shards; resumes after any interruption."""
+"""Embeds any number of rows into shards; resumes after an interruption."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Rows that cannot be embedded: set aside with file, row and reason, so that one of them does not stop a long run."""
+"""Rows that cannot be embedded: recorded with file, row and reason instead of stopping a long run."""
 
 import csv
 import json
@@ -16,7 +16,7 @@ _ENDINGS = (".jsonl", *_DELIMITERS)
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that was set aside: its number as in the column `row` (from 0), and its line in a file that is text."""
+    """A row that was set aside: its number as in the column `row` (from 0), and its line in a text file."""
 
     file: str
     row: int
@@ -25,12 +25,12 @@ class BadRow:
 
     @classmethod
     def of(cls, file: str, row: int, line: int, error: InputError) -> "BadRow":
-        """The reason is the error's text without the place in front."""
+        """Build from an error; the reason is its message without the location."""
         return cls(file, row, line, str(error).removeprefix(f"{file}:{line}: "))
 
     @classmethod
     def parse(cls, record: Mapping[str, Any]) -> "BadRow":
-        """From the JSON of a shard."""
+        """Parse a record from the JSON of a shard."""
         return cls(str(record["file"]), int(record["row"]), int(record["line"]), str(record["reason"]))
 
 
@@ -38,16 +38,16 @@ _COLUMNS = tuple(field.name for field in fields(BadRow))
 
 
 def check_bad_rows_file(path: Place) -> None:
-    """Refuse a file that could not be written, or that holds anything but rows that were set aside."""
+    """Raise for a file that cannot be written, or that exists with other contents than bad rows."""
     if path.suffix.lower() not in _ENDINGS:
         raise InputError(f"{path}: its ending names no format; give a name ending in {', '.join(_ENDINGS)}")
     check_writable(path)
-    if path.expanduser().exists() and not _is_ours(path.expanduser()):
+    if path.expanduser().exists() and not _holds_bad_rows(path.expanduser()):
         raise InputError(f"{path}: exists and holds no rows that were set aside; give another name to --bad-rows")
 
 
 def write_bad_rows(rows: Iterable[BadRow], path: Place) -> None:
-    """Write rows in their order, whole or not at all."""
+    """Write the rows in order, atomically."""
     ordered = sorted(rows, key=lambda bad: bad.row)
     with atomic_file(path) as building, building.open("w", encoding="utf-8", newline="") as file:
         if path.suffix.lower() == ".jsonl":
@@ -58,12 +58,12 @@ def write_bad_rows(rows: Iterable[BadRow], path: Place) -> None:
         table.writerows(asdict(bad).values() for bad in ordered)
 
 
-def _is_ours(path: Place) -> bool:
+def _holds_bad_rows(path: Place) -> bool:
     with path.open("rb") as file:
-        first = file.readline(1 << 16).decode("utf-8", "replace").strip()
+        header = file.readline(1 << 16).decode("utf-8", "replace").strip()
     if path.suffix.lower() in _DELIMITERS:
-        return first.split(_DELIMITERS[path.suffix.lower()]) == list(_COLUMNS)
+        return header.split(_DELIMITERS[path.suffix.lower()]) == list(_COLUMNS)
     try:
-        return not first or tuple(json.loads(first)) == _COLUMNS
+        return not header or tuple(json.loads(header)) == _COLUMNS
     except (ValueError, TypeError, RecursionError):
         return False

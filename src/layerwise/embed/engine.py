@@ -1,8 +1,8 @@
-"""What an engine is, the engine of this process, and what every worker elsewhere does.
+"""The protocol of engines, the in-process engine, and the job of workers in other processes.
 
 An engine embeds chunks and writes their shards: in this process (here), in several (processes.py) or on the machines
-of a Ray cluster (ray_engine.py). The process that runs the command reads the input, holds the lock of the folder and
-counts; workers get chunks, write each shard whole or not at all, and report.
+of a Ray cluster (ray_engine.py). The main process reads the input, holds the lock of the folder and counts; workers
+receive chunks, write each shard atomically, and report.
 """
 
 import logging
@@ -19,16 +19,16 @@ from layerwise.encoder import Progress, no_progress
 from layerwise.errors import OUT_OF_MEMORY, LayerwiseError, ModelError, is_memory_shortage
 from layerwise.model import LayerModel
 
-_MOST_WRITERS = 3  # for a GPU, which makes vectors faster than one thread writes them
+_MOST_WRITERS = 3  # for a GPU, which embeds faster than one thread writes
 _IDLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Work:
-    """A run as engines see it: chunks to embed, the model, the folder, and what to call.
+    """The arguments of an engine: chunks to embed, the model, the folder, and callbacks.
 
-    `model` is the one that this process has loaded, for engines that embed here. `settings` are those of the manifest.
-    `written` is called for each shard, `progress` with the rows as they are embedded, `on_tokens` with their tokens.
+    `model` is the model loaded in this process, for engines that embed in it. `settings` are those of the manifest.
+    `written` is called for each shard, `progress` with numbers of embedded rows, `on_tokens` with numbers of tokens.
     """
 
     todo: Iterable[Chunk]
@@ -43,29 +43,29 @@ class Work:
 
 
 class Engine(Protocol):
-    """Embeds every chunk of a run and writes its shard. An error leaves whole shards, from which a run is resumed."""
+    """Embeds every chunk of a run and writes its shard. After an error, the run is resumed from the complete shards."""
 
     @property
     def embeds_here(self) -> bool:
-        """Whether it uses the model that this process has loaded."""
+        """Whether it uses the model loaded in this process."""
 
     @property
     def device(self) -> str | None:
-        """Where this process loads the model; None where the model's options say it."""
+        """The device of this process's model; None for that of the model's options."""
 
     def embed(self, work: Work) -> None:
-        """Do the work, to its end or to an error of one line."""
+        """Run the work to its end, or raise a one-line error."""
 
 
 @dataclass(frozen=True)
 class ThisProcess:
-    """The engine of one process, this one."""
+    """The engine that embeds in this process."""
 
     device: str | None = None
     embeds_here = True
 
     def embed(self, work: Work) -> None:
-        """Embed and write one chunk after the other."""
+        """Embed and write the chunks in order."""
         model = work.choice.load(self.device) if work.model is None else work.model
         embed_chunks(model, work.todo, work.job, work.folder, work.written, work.progress, work.on_tokens)
 
@@ -79,7 +79,7 @@ def embed_chunks(
     progress: Progress = no_progress,
     on_tokens: Progress = no_progress,
 ) -> None:
-    """Embed chunks and write their shards, while the model works on the next. `written` is called for each.
+    """Embed chunks, and write their shards in threads. `written` is called for each shard.
 
     `progress` is called with the rows of each batch as they are embedded, `on_tokens` with the tokens of each chunk.
     """
@@ -121,14 +121,14 @@ class Ready:
 
 @dataclass(frozen=True)
 class Embedded:
-    """A worker's report: rows that it has embedded and not yet written."""
+    """A worker's report: rows that are embedded and not yet written."""
 
     rows: int
 
 
 @dataclass(frozen=True)
 class Written:
-    """A worker's report: a shard is written. Its tokens are counted then, so that no death counts them twice."""
+    """A worker's report: a shard is written. Tokens are counted here, so that a worker's death counts none twice."""
 
     number: int
     tokens: int
@@ -139,14 +139,14 @@ Report = Ready | Embedded | Written | LayerwiseError
 
 @dataclass(frozen=True)
 class Flush:
-    """What a queue of chunks may hold too: write and report what is embedded; more may follow."""
+    """A marker in a queue of chunks: write and report what is embedded; more chunks may follow."""
 
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """What a worker is told before its first chunk.
+    """The configuration of a worker.
 
-    With `settings`, its model and options must be those of the manifest: another machine may have other files.
+    With `settings`, its model and options must match the manifest, as another machine may have other files.
     """
 
     choice: ModelChoice
@@ -157,7 +157,7 @@ class WorkerJob:
     settings: Mapping[str, Any] | None = None
 
     def run(self, tasks: Any, report: Callable[[Report], object]) -> None:
-        """Load the model, then embed and write chunks from the queue until it gives None."""
+        """Load the model, then embed and write chunks from the queue until None."""
         import torch
 
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
@@ -176,8 +176,8 @@ class WorkerJob:
             report(LayerwiseError(OUT_OF_MEMORY))
 
     def _check(self, model: LayerModel) -> None:
-        found = {} if self.settings is None else self.job.settings(model)
-        for key, value in found.items():
+        actual = {} if self.settings is None else self.job.settings(model)
+        for key, value in actual.items():
             if self.settings is not None and self.settings.get(key) != value:
                 raise ModelError(
                     f"{self.choice.name}: a worker's {key} differs from that of this process; put the same model and "
@@ -200,9 +200,9 @@ class WorkerJob:
 
 
 class _Stream:
-    """Chunks of a queue: those up to a `Flush`, to None, or until none has come for a while.
+    """Iterates over the chunks of a queue up to a `Flush`, None, or a timeout.
 
-    The model and the writer work ahead, so only at the end of a stream is everything written and reported.
+    The model and the writers work ahead, so everything is written and reported only at the end of an iteration.
     """
 
     def __init__(self, tasks: Any) -> None:
@@ -210,7 +210,7 @@ class _Stream:
         self._next: Any = Flush()
 
     def wait(self) -> bool:
-        """Wait for a chunk; False where there are no more."""
+        """Wait for a chunk; False if there are no more."""
         while isinstance(self._next, Flush):
             self._next = self._tasks.get()
         return self._next is not None

@@ -12,7 +12,7 @@ ENGINE_CHOICES = ("local", "ray")
 def choose_engine(
     name: str, *, processes: int | None = None, devices: Sequence[str] = (), address: str | None = None
 ) -> Engine:
-    """The engine of that name: "local" with one process or several, or "ray". Missing extras are told here."""
+    """Create an engine by name: "local" with one or several processes, or "ray"; raise for a missing extra."""
     check_known(name, ENGINE_CHOICES, "engine")
     if processes is not None and processes < 1:
         raise InputError(f"processes must be 1 or more, not {processes}")

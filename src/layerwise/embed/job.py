@@ -1,4 +1,4 @@
-"""What an embedding job is, and how its input is cut into chunks, one for each shard of the output."""
+"""An embedding job, and the chunks of its input, one per output shard."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -22,19 +22,19 @@ _FILE_ENDING = re.compile(r"\.(?!v\d)[a-z][a-z0-9]{1,10}", re.IGNORECASE)  # not
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Which model to load, in this process or in others: the arguments of `LayerModel.load`."""
+    """The arguments of `LayerModel.load`, in this process or in others."""
 
     name: str
     mix: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
     def load(self, device: str | None = None) -> LayerModel:
-        """Load the model, on `device` if one is named."""
+        """Load the model, on `device` if given."""
         options = self.options if device is None else self.options | {"device": device}
         return LayerModel.load(self.name, mix=self.mix, **options)
 
     def record(self) -> dict[str, Any]:
-        """What a manifest keeps of it, so that queries are embedded by the same model; code is never trusted by it."""
+        """Return the entries for the manifest, so that queries use the same model; remote code is never recorded."""
         name = str(Path(self.name).expanduser().absolute()) if Path(self.name).expanduser().is_dir() else self.name
         options = {key: self.options.get(key) for key in RECORDED_OPTIONS}
         return {"name": name, "mix": self.mix} | {key: value for key, value in options.items() if value is not None}
@@ -44,10 +44,10 @@ class ModelChoice:
 class EmbedJob:
     """What to embed and how. The source's first column is the text, the others are carried along.
 
-    `empty` says what becomes of rows without text: "error", "skip" (left out; the column `row` keeps the others'
-    numbers), or "keep" (embedded as the model's special tokens alone). Without `prompt` and `prompt_name`, the
-    model's default prompt is taken, as `encode` does. With `set_aside`, rows that cannot be embedded are left out and
-    reported instead of stopping the run.
+    `empty` determines the handling of rows without text: "error", "skip" (left out; the column `row` keeps the
+    numbers of the others), or "keep" (embedded as the model's special tokens alone). Without `prompt` and
+    `prompt_name`, the model's default prompt is used, as in `encode`. With `set_aside`, rows that
+    cannot be embedded are left out and reported instead of stopping the run.
     """
 
     source: RowSource
@@ -80,7 +80,7 @@ class EmbedJob:
             raise InputError("NPY files have no row numbers, so no row may be skipped; write Parquet, or keep the rows")
 
     def settings(self, model: LayerModel) -> dict[str, Any]:
-        """Everything that decides the output besides the input's rows; a run is resumed only with equal settings.
+        """Return everything that determines the output besides the input; a run is resumed only with equal settings.
 
         A run that a bad row stopped may be resumed with `set_aside`.
         """
@@ -93,12 +93,12 @@ class EmbedJob:
         }
 
     def source_record(self) -> dict[str, Any]:
-        """What a manifest keeps of the input, so that a sample of its rows can be embedded again."""
+        """Return the entries about the input for the manifest, so that a sample of rows can be embedded again."""
         source = self.source
         place = place_of(source.path)
         is_path = isinstance(place, Path) and source.path != STDIN
         path = str(Path(str(place)).expanduser().absolute()) if is_path else without_secrets(source.path)
-        digest = json_digest(path)[:16]  # tells inputs of one name apart, see record_paths.py
+        digest = json_digest(path)[:16]  # distinguishes inputs of the same name, see record_paths.py
         return {"path": path, "digest": digest} | {
             key: getattr(source, key) for key in ("format", "encoding", "delimiter")
         }
@@ -108,7 +108,7 @@ class EmbedJob:
 class Chunk:
     """The rows of one shard: their numbers in the input (from 0), texts, and the columns carried along.
 
-    `lines` are the rows' places in the file, for errors.
+    `lines` are the rows' line numbers in the file, for errors.
     """
 
     number: int
@@ -119,28 +119,28 @@ class Chunk:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the rows, by which a resumed run knows its shards."""
+        """A digest of the rows, by which a resumed run identifies its shards."""
         return json_digest([self.rows, text_digest(self.texts), text_digest(map(repr, self.carried))])
 
 
 def chunks(job: EmbedJob, on_bad: Callable[[BadRow], object] = lambda _bad: None) -> Iterator[Chunk]:
-    """Read the source and cut it into chunks of `shard_rows` rows. `on_bad` is called with rows that are set aside."""
+    """Read the source in chunks of `shard_rows` rows. `on_bad` is called with rows that are set aside."""
     source = replace(job.source, lenient=job.set_aside)
     chunk, first_bad = Chunk(0, [], [], [], []), None
     for index, row in enumerate(source):
         try:
-            read = _read(job, row)
+            result = _read(job, row)
         except InputError as error:
             if not job.set_aside:
                 raise
             first_bad = first_bad or str(error)
             on_bad(BadRow.of(source.name, index, row.place, error))
             continue
-        if read is None:
+        if result is None:
             continue
         chunk.rows.append(index)
-        chunk.texts.append((job.prompt or "") + read[0])
-        chunk.carried.append(read[1])
+        chunk.texts.append((job.prompt or "") + result[0])
+        chunk.carried.append(result[1])
         chunk.lines.append(row.place)
         if len(chunk.rows) == job.shard_rows:
             yield chunk
@@ -153,7 +153,7 @@ def chunks(job: EmbedJob, on_bad: Callable[[BadRow], object] = lambda _bad: None
 
 
 def _read(job: EmbedJob, row: Row) -> tuple[str, tuple[Any, ...]] | None:
-    """A row's text and carried columns; None of an empty row that is skipped."""
+    """Return a row's text and carried columns; None for a skipped empty row."""
     if row.error is not None:
         raise row.error
     text = _text(job, row)
@@ -163,7 +163,7 @@ def _read(job: EmbedJob, row: Row) -> tuple[str, tuple[Any, ...]] | None:
 def _carried(job: EmbedJob, row: Row) -> tuple[Any, ...]:
     for column, value in enumerate(row.values[1:], start=1):
         if isinstance(value, str):
-            text_of(job.source, row, column)  # refuses what cannot be written
+            text_of(job.source, row, column)  # raises for text that cannot be written
     return row.values[1:]
 
 
@@ -177,7 +177,7 @@ def _text(job: EmbedJob, row: Row) -> str | None:
 
 
 def split_out(out: Place, format: str | None) -> tuple[Place, Place | None, str]:
-    """Where shards go, the one file to join them into (or None), and their format.
+    """Return the folder of the shards, the file to join them into (or None), and their format.
 
     `out` is a folder for shards, unless its ending asks for one file.
     """

@@ -1,4 +1,4 @@
-"""One file of all shards' rows."""
+"""Joins shards into one file."""
 
 import json
 import re
@@ -12,13 +12,13 @@ from layerwise.embed.shards import MANIFEST
 from layerwise.files import atomic_file, new_mapped_array, read_json
 from layerwise.stores import Place, StorePath, open_array, readable, remove
 
-EMBEDDED = b"layerwise.embed"  # the manifest, in the metadata of one Parquet file
+EMBEDDED = b"layerwise.embed"  # the manifest's key in the metadata of a joined Parquet file
 
 
 def join_shards(shards: Sequence[Place], out: Place) -> None:
-    """Write one file of all shards' rows in order, then remove the shards. Parquet keeps the manifest with it."""
+    """Write the rows of all shards in order into one file, then remove the shards. Parquet includes the manifest."""
     folder = shards[0].parent
-    for path in out.parent.glob(f".*{out.suffix}") if isinstance(out, Path) else ():  # killed while it joined
+    for path in out.parent.glob(f".*{out.suffix}") if isinstance(out, Path) else ():  # leftovers of a killed run
         if re.fullmatch(rf"\.{re.escape(out.stem)}\.\d+{re.escape(out.suffix)}", path.name):
             path.unlink()
     remedy = f"the shards in {folder} are complete: free some space and run the same command again"
@@ -47,11 +47,11 @@ def _join_npy(shards: Sequence[Place], building: Path) -> None:
     joined.flush()
 
 
-def _join_parquet(shards: Sequence[Place], building: Path, beside: Place) -> None:
+def _join_parquet(shards: Sequence[Place], building: Path, folder: Place) -> None:
     import pyarrow.parquet as pq
 
-    manifest = portable(resolved(read_json(shards[0].parent / MANIFEST), shards[0].parent), beside)
-    for key in ("shards", "checksums"):  # they are of the shards, which are then removed
+    manifest = portable(resolved(read_json(shards[0].parent / MANIFEST), shards[0].parent), folder)
+    for key in ("shards", "checksums"):  # they describe the removed shards
         manifest.pop(key, None)
     schema = pq.read_schema(readable(shards[0])).with_metadata({EMBEDDED: json.dumps(manifest)})
     options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}

@@ -1,8 +1,8 @@
 """The engine of several processes on this machine.
 
-This one reads and the others embed and write, each with the model in its memory. They are spawned, not forked (CUDA and
-tokenizer threads do not survive a fork). A worker whose parent was killed ends too (worker.py); its unfinished shards
-are not there, so the next run makes them.
+The main process reads; the others embed and write, each with the model in its memory. They are spawned, not forked
+(CUDA and tokenizer threads do not survive a fork). A worker whose parent was killed exits too (worker.py); the next run
+writes its missing shards.
 """
 
 import multiprocessing as mp
@@ -25,7 +25,7 @@ _POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Processes:
-    """Worker processes that take chunks as they become free, each on the next of the devices."""
+    """The engine of worker processes that share a queue of chunks; devices are assigned in turn."""
 
     count: int
     devices: Sequence[str] = ()
@@ -33,11 +33,11 @@ class Processes:
 
     @property
     def device(self) -> str | None:
-        """The first worker's."""
+        """The device of the first worker."""
         return self.devices[0] if self.devices else None
 
     def embed(self, work: Work) -> None:
-        """Start the workers, feed them, and end them."""
+        """Start the workers, feed them, and stop them."""
         spawn = mp.get_context("spawn")
         tasks: Any = spawn.Queue(maxsize=2 * self.count)
         reports: Any = spawn.Queue()
@@ -45,19 +45,19 @@ class Processes:
         for worker in workers:
             worker.start()
         pending: dict[int, Chunk] = {}
-        take = partial(_take, reports, pending, work)
+        handle_reports = partial(_handle_reports, reports, pending, work)
         try:
             for task in _with_ends(work.todo, self.count):
                 if task is not None:
                     pending[task.number] = task
-                _put(tasks, task, workers, partial(take, wait=0.0))
+                _put(tasks, task, workers, partial(handle_reports, wait=0.0))
             while pending:
                 _check_alive(workers)
-                take(wait=_POLL_SECONDS)
+                handle_reports(wait=_POLL_SECONDS)
             for worker in workers:
                 worker.join()
         finally:
-            tasks.cancel_join_thread()  # unread chunks must not keep this process from ending
+            tasks.cancel_join_thread()  # unread chunks must not keep this process from exiting
             for worker in workers:
                 worker.terminate()
                 worker.join()
@@ -73,7 +73,7 @@ class Processes:
 
 
 def _run(worker_job: WorkerJob, tasks: Any, reports: Any) -> None:
-    """What a worker process runs."""
+    """The main function of a worker process."""
     worker_job.run(tasks, reports.put)
 
 
@@ -93,8 +93,8 @@ def _put(tasks: Any, task: Chunk | None, workers: Sequence[BaseProcess], meanwhi
         return
 
 
-def _take(reports: Any, pending: dict[int, Chunk], work: Work, *, wait: float) -> None:
-    """Handle every report that is there; wait for the first if asked."""
+def _handle_reports(reports: Any, pending: dict[int, Chunk], work: Work, *, wait: float) -> None:
+    """Handle all available reports, waiting up to `wait` seconds for the first."""
     while pending:
         try:
             report: Report = reports.get(timeout=wait) if wait else reports.get_nowait()

@@ -1,7 +1,7 @@
-"""A Ray cluster for the time of a run: one that is running, or one that is started on this machine alone.
+"""Connects to a Ray cluster for a run: an existing one, or a temporary one on this machine.
 
-The latter listens on the loopback address only, asks for a token that is made for the run, has no dashboard and reports
-nothing to Ray's makers. Its files are removed, those of a killed run by the next one.
+The temporary one listens on the loopback address only, requires a token created for the run, and has no dashboard and
+no usage reports. Its files are removed at the end; the next run removes those of a killed one.
 """
 
 import logging
@@ -25,29 +25,29 @@ from filelock import FileLock, Timeout
 from layerwise.errors import InputError
 
 _PREFIX = "layerwise-ray-"
-_LONGEST_FOLDER = 30  # of temporary folders: the path of a socket has at most 107 bytes, of which Ray's names take 65
+_LONGEST_FOLDER = 30  # characters of the temporary folder: a socket path has at most 107 bytes, of which Ray uses 65
 _NEW_SECONDS = 60.0
 _CONNECT_SECONDS = 5.0
-_OBJECT_STORE_BYTES = 512 << 20  # holds chunks on their way; beyond it, Ray writes them to its temporary folder
+_OBJECT_STORE_BYTES = 512 << 20  # for chunks in transit; Ray spills more to its temporary folder
 _HOST_PORT = re.compile(r"(?P<host>[^\s:/]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 @contextmanager
 def ray_cluster(address: str | None, *, cpus: int) -> Iterator[Any]:
-    """The module `ray`, connected. A cluster that is started here has `cpus` CPUs and ends with the block."""
-    before = signal.getsignal(signal.SIGTERM)
-    with _own_cluster(cpus) if address is None else _joined(address) as ray:
-        if threading.current_thread() is threading.main_thread() and before is not None:
-            signal.signal(signal.SIGTERM, before)  # Ray has put its own there
+    """Yield the connected module `ray`. A temporary cluster has `cpus` CPUs and is shut down on exit."""
+    handler = signal.getsignal(signal.SIGTERM)
+    with _local_cluster(cpus) if address is None else _joined(address) as ray:
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGTERM, handler)  # Ray replaces the handler
         yield ray
 
 
 @contextmanager
-def _own_cluster(cpus: int) -> Iterator[Any]:
+def _local_cluster(cpus: int) -> Iterator[Any]:
     variables = {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the loopback address, on Linux too; read when Ray is imported
-        "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE"),  # where unset, Ray asks for a token, and sets it
+        "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE"),  # if unset, Ray requires a token and sets it
         "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN") or _token(),
         "RAY_USAGE_STATS_ENABLED": "0",
     }
@@ -89,9 +89,9 @@ def _joined(address: str) -> Iterator[Any]:
 
 
 def checked_address(address: str | None) -> str | None:
-    """The address of a cluster, that of $RAY_ADDRESS by default; None for one that is started here.
+    """Return a cluster's address, by default $RAY_ADDRESS; None for a temporary local cluster.
 
-    One where nothing listens is refused within seconds.
+    Raises within seconds if nothing listens at the address.
     """
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if address in ("local", "auto"):
@@ -112,19 +112,19 @@ def checked_address(address: str | None) -> str | None:
 
 @cache
 def _token() -> str:
-    """One for all runs of this process, as Ray reads it once."""
+    """Create the token, once per process, as Ray reads it once."""
     return secrets.token_hex(32)
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set variables for the time of the block; None is unset."""
-    before = {name: os.environ.get(name) for name in variables}
+    """Set environment variables inside the context; None unsets one."""
+    previous = {name: os.environ.get(name) for name in variables}
     _set(variables)
     try:
         yield
     finally:
-        _set(before)
+        _set(previous)
 
 
 def _set(variables: Mapping[str, str | None]) -> None:
@@ -137,12 +137,12 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 @contextmanager
 def _scratch_folder() -> Iterator[Path]:
-    """A short path for Ray's files. Those of runs that were killed, whose locks are free, are removed as well."""
+    """Create a folder with a short path for Ray's files, and remove the unlocked folders of killed runs."""
     base = Path(tempfile.gettempdir())
     if len(str(base)) > _LONGEST_FOLDER and Path("/tmp").is_dir():  # noqa: S108 - mkdtemp makes the folder
         base = Path("/tmp")  # noqa: S108
     for old in base.glob(f"{_PREFIX}*"):
-        _remove_if_left(old)
+        _remove_if_stale(old)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
     lock = FileLock(folder / ".lock")
     try:
@@ -152,11 +152,11 @@ def _scratch_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_if_left(folder: Path) -> None:
+def _remove_if_stale(folder: Path) -> None:
     try:
         if time.time() - folder.stat().st_mtime < _NEW_SECONDS:  # its run may not have locked it yet
             return
         with FileLock(folder / ".lock", timeout=0):
             shutil.rmtree(folder, ignore_errors=True)
-    except (Timeout, OSError):  # in use, or another user's
+    except (Timeout, OSError):  # in use, or owned by another user
         return

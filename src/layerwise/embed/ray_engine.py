@@ -1,11 +1,11 @@
 """The engine of a Ray cluster: workers on many machines, each with the model in its memory.
 
-Ray starts the workers, carries chunks and reports, and tells when a worker has died. All else is as in other engines: a
-shard is the unit of work, this process alone reads the input and holds the folder's lock, and what is written is known
-by the shards and the manifest, never by Ray. So a worker, a machine or this process may be killed at any moment: chunks
-of a dead worker go to the others, a shard that it had written already is found, and the same command resumes the run.
+Ray starts the workers, transports chunks and reports, and detects dead workers. Everything else is as in other engines:
+a shard is the unit of work, only this process reads the input and holds the folder's lock, and the state is in the
+shards and the manifest, never in Ray. So a worker, a machine or this process may be killed at any moment: chunks of a
+dead worker go to the others unless their shards are written, and the same command resumes the run.
 
-Ray's core does it, without Ray Data, which has blocks, an order and a way to resume of its own beside our shards.
+Only Ray Core is used, as Ray Data's blocks, order and checkpoints would duplicate our shards.
 """
 
 import logging
@@ -27,14 +27,14 @@ from layerwise.errors import InputError, LayerwiseError, ModelError
 from layerwise.extras import require
 
 log = logging.getLogger(__name__)
-_CHUNKS_EACH = 6  # in a worker: one is embedded, one tokenised, some are written or on their way
+_CHUNKS_PER_WORKER = 6  # chunks per worker: one is embedded, one tokenised, some are written or in transit
 _RETRIES = 3
 _WAIT_SECONDS, _GATHER_SECONDS, _PATIENCE_SECONDS = 1.0, 0.05, 60.0
 
 
 @dataclass(frozen=True)
 class RayCluster:
-    """Workers on a Ray cluster or, without an address, on this machine; this process embeds nothing."""
+    """The engine of workers on a Ray cluster or, without an address, on this machine."""
 
     address: str | None = None
     processes: int | None = None
@@ -44,7 +44,7 @@ class RayCluster:
 
     @classmethod
     def of(cls, *, processes: int | None, devices: Sequence[str], address: str | None) -> "RayCluster":
-        """Checked: Ray is installed, the address answers, and Ray may choose the GPU of each worker."""
+        """Create the engine; check that Ray is installed, the address is reachable, and no GPU is chosen by number."""
         require("ray", "`--engine ray`", "ray")
         if len(devices) > 1 or any(":" in device for device in devices):
             raise InputError(
@@ -53,26 +53,26 @@ class RayCluster:
         return cls(checked_address(address), processes, devices[0] if devices else None)
 
     def embed(self, work: Work) -> None:
-        """Start workers where the cluster has room, feed them, replace those that die, and end them."""
+        """Start workers, feed them, replace those that die, and stop them."""
         chunks = iter(work.todo)
         first = next(chunks, None)
-        if first is None:  # all is written: no cluster is needed
+        if first is None:  # everything is written already
             return
         cpus = max(self.processes or 1, os.cpu_count() or 1)
         with work.folder.claimed() as folder, ray_cluster(self.address, cpus=cpus) as ray:
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             share = share_out(nodes, processes=self.processes, device=self.worker_device)
             job = WorkerJob(_absolute(work), work.job, folder, share.device, share.cpus, work.settings)
-            crew = _Crew(ray, share, job, work)
+            pool = _WorkerPool(ray, share, job, work)
             try:
-                crew.run(deque([first]), chunks)
+                pool.run(deque([first]), chunks)
             finally:
-                crew.end()
+                pool.end()
 
 
 @dataclass(frozen=True)
 class Share:
-    """How many workers there are, and what each has of its machine."""
+    """The number of workers, and the resources of each."""
 
     workers: int
     cpus: int
@@ -81,7 +81,7 @@ class Share:
 
 
 def share_out(nodes: Sequence[Mapping[str, float]], *, processes: int | None, device: str | None) -> Share:
-    """Workers for machines with these resources: one for each GPU, or one for each machine if there are none.
+    """Distribute workers over machines with these resources: one per GPU, or one per machine if there are none.
 
     >>> share_out([{"CPU": 8.0}, {"CPU": 4.0}], processes=None, device=None)
     Share(workers=2, cpus=4, gpus=0, device='cpu')
@@ -98,18 +98,18 @@ def share_out(nodes: Sequence[Mapping[str, float]], *, processes: int | None, de
     workers = processes or len(cpus)
     if not cpus or workers > sum(cpus):
         raise InputError(f"{workers} workers need a CPU each and the cluster has {sum(cpus)}; give fewer --processes")
-    on_a_machine = math.ceil(workers / len(cpus))
-    return Share(workers, max(1, min(cpus) // on_a_machine), 0, device or "cpu")
+    per_machine = math.ceil(workers / len(cpus))
+    return Share(workers, max(1, min(cpus) // per_machine), 0, device or "cpu")
 
 
 def _absolute(work: Work) -> Any:
-    """The choice of a model that is a folder by its whole path, for workers have folders of their own."""
+    """Make a model's local path absolute, as workers have other working directories."""
     folder = Path(work.choice.name).expanduser()
     return replace(work.choice, name=str(folder.absolute())) if folder.is_dir() else work.choice
 
 
 class RayWorker:
-    """What runs in a worker: a thread embeds; chunks come in by `put`, reports go out by `take`."""
+    """The Ray actor of a worker: a thread embeds the chunks from `put`; `take` returns its reports."""
 
     def __init__(self, job: WorkerJob) -> None:
         self._tasks: queue.Queue[Any] = queue.Queue()
@@ -119,15 +119,15 @@ class RayWorker:
     def _run(self, job: WorkerJob) -> None:
         try:
             job.run(self._tasks, self._reports.put)
-        except Exception as error:  # noqa: BLE001 - nobody else would learn why the thread has ended
+        except Exception as error:  # noqa: BLE001 - otherwise the reason would be lost
             self._reports.put(LayerwiseError(f"a worker failed: {type(error).__name__}: {error}"))
 
     def put(self, task: Chunk | Flush) -> None:
-        """A chunk to embed."""
+        """Enqueue a chunk."""
         self._tasks.put(task)
 
     def take(self) -> list[Report]:
-        """The reports since the last call; none where there was nothing to report for a while."""
+        """Return the reports since the last call; none after a timeout."""
         try:
             reports = [self._reports.get(timeout=_WAIT_SECONDS)]
         except queue.Empty:
@@ -140,7 +140,7 @@ class RayWorker:
 
 @dataclass
 class _Member:
-    """A worker as this process sees it. `embedded` rows are not yet in a written shard."""
+    """This process's state of a worker. `embedded` rows are not yet in a written shard."""
 
     handle: Any
     reports: Any
@@ -151,7 +151,7 @@ class _Member:
     pending: dict[int, Chunk] = field(default_factory=dict)
 
 
-class _Crew:
+class _WorkerPool:
     """The workers of a run."""
 
     def __init__(self, ray: Any, share: Share, job: WorkerJob, work: Work) -> None:
@@ -161,19 +161,19 @@ class _Crew:
             num_cpus=share.cpus, num_gpus=share.gpus, max_concurrency=2, scheduling_strategy="SPREAD"
         )
         self._job = ray.put(job)
-        self._deaths_at: Counter[int] = Counter()  # number of a chunk -> deaths of workers that had it
-        self._uncounted = 0  # rows that are embedded again: progress has them already
+        self._deaths_at: Counter[int] = Counter()  # chunk number -> deaths of workers that had it
+        self._uncounted = 0  # rows that are embedded again; progress includes them already
         self._members = [self._start() for _ in range(share.workers)]
         self._ready_at = time.monotonic()
 
     def run(self, todo: deque[Chunk], rest: Any) -> None:
-        """Give out the chunks of `todo`, which those of dead workers join, and of `rest`, until all are written."""
+        """Distribute the chunks of `todo`, which gets those of dead workers, and `rest`, until all are written."""
         while self._feed(todo, rest) or any(member.pending for member in self._members):
             self._take(todo)
-            self._say_that_it_waits()
+            self._warn_when_waiting()
 
     def end(self) -> None:
-        """End every worker, whatever it does."""
+        """Kill all workers."""
         for member in self._members:
             self._ray.kill(member.handle)
 
@@ -182,11 +182,11 @@ class _Crew:
         return _Member(handle, handle.take.remote(), deaths)
 
     def _feed(self, todo: deque[Chunk], rest: Any) -> bool:
-        """Fill up the workers that are ready; whether there may be more to give."""
+        """Send chunks to the workers that are ready; return whether there may be more chunks."""
         ready = [member for member in self._members if member.is_ready]
         while True:
-            member = min(ready, key=lambda one: len(one.pending), default=None)
-            if member is None or len(member.pending) >= _CHUNKS_EACH:
+            member = min(ready, key=lambda member: len(member.pending), default=None)
+            if member is None or len(member.pending) >= _CHUNKS_PER_WORKER:
                 return True
             chunk = todo.popleft() if todo else next(rest, None)
             if chunk is None:
@@ -201,7 +201,7 @@ class _Crew:
         return False
 
     def _take(self, todo: deque[Chunk]) -> None:
-        """Wait for reports, and handle them."""
+        """Wait for reports and handle them."""
         waiting = {member.reports: member for member in self._members}
         done, _ = self._ray.wait(list(waiting), timeout=_WAIT_SECONDS)
         for ref in done:
@@ -233,14 +233,14 @@ class _Crew:
             self._work.written(chunk)
 
     def _progress(self, rows: int) -> None:
-        again = min(rows, self._uncounted)
-        self._uncounted -= again
-        if rows > again:
-            self._work.progress(rows - again)
+        recounted = min(rows, self._uncounted)
+        self._uncounted -= recounted
+        if rows > recounted:
+            self._work.progress(rows - recounted)
 
     def _replace(self, member: _Member, error: Exception, todo: deque[Chunk]) -> None:
-        """Start another worker for one that has died; its chunks are given out again, but for those it had written."""
-        self._ray.kill(member.handle)  # one that only cannot be reached must not write any more
+        """Replace a worker that has died; its chunks are distributed again unless their shards are written."""
+        self._ray.kill(member.handle)  # an unreachable worker must not write any more
         self._uncounted += max(0, member.embedded)
         self._deaths_at.update(member.pending.keys())
         deaths = max(member.deaths + 1, *(self._deaths_at[number] for number in member.pending), 0)
@@ -258,7 +258,7 @@ class _Crew:
             else:
                 todo.append(chunk)
 
-    def _say_that_it_waits(self) -> None:
+    def _warn_when_waiting(self) -> None:
         now = time.monotonic()
         if any(member.is_ready for member in self._members):
             self._ready_at = now
@@ -268,8 +268,8 @@ class _Crew:
 
 
 def _reason(error: Exception) -> str:
-    """What Ray says last about an error: the exception in a worker, or how its process or machine ended."""
+    """Return the last line of Ray's error: the exception in a worker, or how its process or machine ended."""
     line = ([line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__])[-1]
-    if "worker process has died" in line:  # several sentences about what may be the cause
+    if "worker process has died" in line:  # followed by several sentences about possible causes
         return "its process has ended (killed, or out of memory?)"
     return line if len(line) <= 200 else f"{line[:200]} …"

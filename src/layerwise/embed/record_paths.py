@@ -1,8 +1,8 @@
-"""The paths in the record of how vectors were made: no private path of a machine is shipped with them.
+"""Makes the paths in a manifest portable, so that vectors do not ship private paths of a machine.
 
-A record names the folder of the model and the file of the input relative to where the record lies, or by their name
-alone where that path would lead through the root or the homes of users, or the record lies in an object store; then the
-cache of this machine remembers by digests where they are. URLs stay as they are. Records in memory hold absolute paths.
+A manifest stores the paths of the model and the input relative to its folder. If that path would lead through the root
+or the home folders, or the manifest is in an object store, it stores only the name, and the local cache maps digests to
+paths. URLs are unchanged. Manifests in memory hold absolute paths.
 """
 
 import os
@@ -22,33 +22,33 @@ _PATHS = (("loading", "name"), ("source", "path"))
 
 
 def is_local(path: str) -> bool:
-    """Whether a recorded name is a path: a model's may be that of the hub, an input's standard input."""
+    """Whether a recorded name is a path; a model may be a hub name, an input standard input."""
     return path.startswith(("./", "../")) or Path(path).is_absolute()
 
 
 def portable(record: Mapping[str, Any], beside: Place | None) -> dict[str, Any]:
-    """A record as it is written into the folder `beside`, into a store, or into no folder."""
-    written = dict(record)
+    """Return a record for writing into the folder `beside`, into a store, or into no folder."""
+    result = dict(record)
     for part, key in _PATHS:
         path = _path_of(record, part, key)
         if path is not None and Path(path).is_absolute():
             relative = _relative(Path(path), beside.expanduser().absolute()) if isinstance(beside, Path) else None
-            written[part] = {**record[part], key: relative or f"./{Path(path).name}"}
+            result[part] = {**record[part], key: relative or f"./{Path(path).name}"}
             if relative is None:
-                _remember(_memory_key(written, part, path), path)
-    return written
+                _remember(_memory_key(result, part, path), path)
+    return result
 
 
 def resolved(record: Mapping[str, Any], beside: Place | None) -> dict[str, Any]:
-    """A record that was read from the folder `beside`, with absolute paths of what is there; others stay."""
-    read = dict(record)
+    """Return a record read from the folder `beside` with absolute paths where they exist; others are unchanged."""
+    result = dict(record)
     for part, key in _PATHS:
         path = _path_of(record, part, key)
         if path is not None and not Path(path).is_absolute():
-            here = Path(os.path.normpath(beside.expanduser().absolute() / path)) if isinstance(beside, Path) else None
-            place = str(here) if here is not None and here.exists() else _remembered(_memory_key(record, part, path))
-            read[part] = {**record[part], key: place or path}
-    return read
+            local = Path(os.path.normpath(beside.expanduser().absolute() / path)) if isinstance(beside, Path) else None
+            place = str(local) if local is not None and local.exists() else _remembered(_memory_key(record, part, path))
+            result[part] = {**record[part], key: place or path}
+    return result
 
 
 def _path_of(record: Mapping[str, Any], part: str, key: str) -> str | None:
@@ -57,20 +57,20 @@ def _path_of(record: Mapping[str, Any], part: str, key: str) -> str | None:
     return path if isinstance(path, str) and path != STDIN and is_local(path) else None
 
 
-def _relative(path: Path, beside: Path) -> str | None:
-    """From one place to another; None where the way leads through the root or the homes of users."""
+def _relative(path: Path, folder: Path) -> str | None:
+    """Return the relative path to `path`; None if it would lead through the root or the home folders."""
     try:
-        shared = Path(os.path.commonpath((path, beside)))
+        common = Path(os.path.commonpath((path, folder)))
     except ValueError:  # another drive
         return None
-    if shared in (Path(shared.anchor), Path.home().parent):
+    if common in (Path(common.anchor), Path.home().parent):
         return None
-    relative = Path(os.path.relpath(path, beside)).as_posix()
+    relative = Path(os.path.relpath(path, folder)).as_posix()
     return relative if relative.startswith("../") else f"./{relative}"
 
 
 def _memory_key(record: Mapping[str, Any], part: str, path: str) -> str:
-    """What a path is remembered by: the model's digest, or that of the run for its input."""
+    """Return the cache key of a path: the model's digest, or that of the run for its input."""
     of_run = {"source": {**record["source"], "path": ""}, "columns": record.get("columns")} if part == "source" else {}
     return json_digest([part, Path(path).name, record.get("model"), of_run])
 
@@ -81,7 +81,7 @@ def _remember(key: str, path: str) -> None:
         known = read_json(place) if place.is_file() else {}
         if known.get(key) != path:
             write_json(place, known | {key: path})
-    except LayerwiseError:  # a cache that cannot be written: the path must be given again, no more
+    except LayerwiseError:  # without a writable cache, the path must only be given again
         return
 
 

@@ -1,4 +1,4 @@
-"""Running an embedding job: every row of a source to shards, resumable after any kind of stop."""
+"""Runs an embedding job: embeds every row of a source into shards, resumable after any interruption."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from layerwise.stores import StorePath, place_of
 
 @dataclass(frozen=True)
 class EmbedResult:
-    """What a run did: rows and tokens embedded now, rows that an earlier run had written, and how long it took.
+    """The result of a run: rows and tokens embedded now, rows written by earlier runs, and the time.
 
     `set_aside` counts the rows that could not be embedded, those of earlier runs too.
     """
@@ -34,11 +34,11 @@ class EmbedResult:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of the whole run, loading the model included."""
+        """Throughput of the whole run, including loading the model."""
         return self.tokens / self.seconds
 
     def cost_per_million_tokens(self, price_per_hour: float) -> float | None:
-        """What a million tokens cost on a machine of this price, loading the model included; None without tokens."""
+        """Return the cost of a million tokens on a machine of this price, including loading; None without tokens."""
         return price_per_hour * self.seconds / 3600 / (self.tokens / 1e6) if self.tokens else None
 
 
@@ -56,7 +56,7 @@ def run_embed(
     bad_rows: str | Path | StorePath | None = None,
     progress: Progress = no_progress,
 ) -> EmbedResult:
-    """Embed every row of the job's source. The same call after any kind of stop resumes the run.
+    """Embed every row of the job's source. After any interruption, the same call resumes the run.
 
     Args:
         job: What to embed and how.
@@ -89,12 +89,12 @@ def run_embed(
     folder = ShardFolder(shard_folder, job)
     facts = {"loading": choice.record(), "source": job.source_record(), "width": width}
     settings = job.settings(model)
-    here = model if chosen.embeds_here else None
-    del model  # where other processes embed, they load theirs
+    local_model = model if chosen.embeds_here else None
+    del model  # other processes load their models themselves
     with folder.opened(settings, overwrite=overwrite, facts=facts):
         count = _Count(folder, progress)
         todo = count.unwritten(chunks(job, count.bad.append))
-        work = Work(todo, choice, job, folder, settings, count.written, progress, count.add_tokens, here)
+        work = Work(todo, choice, job, folder, settings, count.written, progress, count.add_tokens, local_model)
         chosen.embed(work)
         folder.check_end(count.shards)
         if bad_rows is not None:
@@ -120,7 +120,7 @@ def run_embed(
 
 
 class _Count:
-    """Counts shards and rows, those written now and those of an earlier run, and gathers rows that are set aside."""
+    """Counts shards and rows, written now and by earlier runs, and collects rows that are set aside."""
 
     def __init__(self, folder: ShardFolder, progress: Progress) -> None:
         self.shards = self.new = self.resumed = self.tokens = 0
@@ -129,7 +129,7 @@ class _Count:
         self._progress = progress
 
     def unwritten(self, all_chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The chunks that have no shard yet."""
+        """Iterate over the chunks without a shard."""
         for chunk in all_chunks:
             self.shards = chunk.number + 1
             if self._folder.has(chunk):
@@ -139,15 +139,15 @@ class _Count:
                 yield chunk
 
     def written(self, chunk: Chunk) -> None:
-        """A shard has been written."""
+        """Count a written shard."""
         self.new += self._rows_of(chunk)
 
     def add_tokens(self, tokens: int) -> None:
-        """Tokens have been embedded."""
+        """Count embedded tokens."""
         self.tokens += tokens
 
     def _rows_of(self, chunk: Chunk) -> int:
-        """How many rows the chunk's shard has."""
+        """Return the number of rows in the chunk's shard."""
         bad = self._folder.bad_rows(chunk.number) if self._folder.job.set_aside else []
         self.bad += bad
         return len(chunk.rows) - len(bad)

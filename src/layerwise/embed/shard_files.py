@@ -1,6 +1,6 @@
-"""One shard as a file: written, and asked for the rows that it was made of.
+"""Writes one shard file, and reads the fingerprint of its rows.
 
-A Parquet shard says so in its metadata, an NPY shard in its record (shard_records.py).
+A Parquet shard stores it in its metadata, an NPY shard in its record (shard_records.py).
 """
 
 import json
@@ -25,14 +25,14 @@ _ROWS, _COUNT, _BAD_ROWS = b"layerwise.rows", b"layerwise.count", b"layerwise.ba
 
 
 def fingerprint_of(path: Place, job: EmbedJob) -> str | None:
-    """The digest of the rows that a shard was made of; None where it is damaged."""
+    """Return the digest of a shard's input rows; None if the shard is damaged."""
     if path.suffix == ".npy":
         return _rows_of_npy(path, path.with_name(f"_{path.stem}.rows"))
     return _rows_of_parquet(path, job)
 
 
 def bad_rows_of(path: Place) -> list[BadRow]:
-    """The rows that a shard was written without, because their embeddings are not finite."""
+    """Return the rows left out of a shard because their embeddings are not finite."""
     if path.suffix == ".npy":
         return []
     import pyarrow.parquet as pq
@@ -45,7 +45,7 @@ def bad_rows_of(path: Place) -> list[BadRow]:
 
 
 def rows_of_shard(path: Place) -> int:
-    """How many rows a shard has, by its head alone."""
+    """Return the number of rows of a shard, reading only its header."""
     if path.suffix == ".npy":
         return len(open_array(path))
     import pyarrow.parquet as pq
@@ -56,7 +56,7 @@ def rows_of_shard(path: Place) -> int:
 def write_parquet(
     path: Path, job: EmbedJob, chunk: Chunk, numbers: Array, finite: NDArray[np.bool_], bad: Sequence[BadRow]
 ) -> None:
-    """A chunk's rows that are finite: their numbers, the carried columns and the vectors."""
+    """Write a chunk's finite rows: their numbers, the carried columns and the vectors."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -69,15 +69,14 @@ def write_parquet(
     table = pa.table(columns).replace_schema_metadata(metadata)
     if bad:
         table = table.filter(pa.array(finite))
-    # Embeddings do not compress, and nobody asks for their least number; checksums tell a damaged shard when a run is
-    # resumed.
+    # Embeddings do not compress and need no statistics; checksums reveal a damaged shard when a run is resumed.
     pq.write_table(
         table, path, compression="none", use_dictionary=False, write_page_checksum=True, write_statistics=["row"]
     )
 
 
 def _carried_column(job: EmbedJob, name: str, values: list[Any]) -> Any:
-    """A carried column; JSON's loose types become text, for every shard must have the same type."""
+    """Build a carried column; JSON values become text, as every shard must have the same type."""
     import pyarrow as pa
 
     if job.source.format == "parquet":
@@ -86,9 +85,9 @@ def _carried_column(job: EmbedJob, name: str, values: list[Any]) -> Any:
 
 
 def _rows_of_parquet(path: Place, job: EmbedJob) -> str | None:
-    """The fingerprint of the rows that a shard was made of; None where it is damaged.
+    """Return the fingerprint of a shard's input rows; None if the shard is damaged.
 
-    Checksums are of the pages alone, so that rows, names and types of columns are compared with what was written.
+    Checksums cover only the pages, so the number of rows and the names and types of columns are compared too.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -98,7 +97,7 @@ def _rows_of_parquet(path: Place, job: EmbedJob) -> str | None:
         names, types = table.column_names, table.schema.types
         metadata = table.schema.metadata or {}
         rows, count = metadata.get(_ROWS, b"").decode(), int(metadata.get(_COUNT, table.num_rows))
-    except (pa.ArrowException, OSError, ValueError):  # text that is no UTF-8 is one of the last
+    except (pa.ArrowException, OSError, ValueError):  # ValueError includes invalid UTF-8
         return None
     if names != ["row", *job.source.columns[1:], "embedding"] or types[0] != pa.int64() or table.num_rows != count:
         return None
@@ -108,19 +107,19 @@ def _rows_of_parquet(path: Place, job: EmbedJob) -> str | None:
 
 
 def _rows_of_npy(path: Place, sidecar: Place) -> str | None:
-    """As `_rows_of_parquet`, for an array; the fingerprint and a checksum are in its record."""
+    """Like `_rows_of_parquet`, for an array, whose fingerprint and checksum are in its record."""
     try:
         record = ShardRecord.parse(sidecar.read_text())
-        same = record is not None and record.numbers == numbers_checksum(loaded_numbers(path))
-    except LayerwiseError:  # of a store
+        is_intact = record is not None and record.numbers == numbers_checksum(loaded_numbers(path))
+    except LayerwiseError:  # raised by an object store
         raise
     except (OSError, ValueError, EOFError):
         return None
-    return record.fingerprint if record is not None and same else None
+    return record.fingerprint if record is not None and is_intact else None
 
 
 def loaded_numbers(path: Place) -> Array:
-    """An NPY shard, in memory."""
+    """Load an NPY shard into memory."""
     if isinstance(path, StorePath):
         return np.asarray(open_array(path))
     array: Array = np.load(path, allow_pickle=False)

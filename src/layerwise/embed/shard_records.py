@@ -1,7 +1,7 @@
-"""What is known of a shard without reading it: a small file beside it, with its rows and checksums.
+"""Shard records: small sidecar files with a shard's rows and checksums, so that the shard need not be read.
 
-NPY shards have no room for it in themselves. In an object store every shard has one, so that a run is resumed and ended
-without reading all of its vectors over the network; it is written before its shard.
+NPY shards have no metadata of their own. In an object store every shard has a record, so that a run is resumed and
+finished without downloading its vectors; the record is written before its shard.
 """
 
 import zlib
@@ -16,7 +16,7 @@ from layerwise.stores import Place, StorePath
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """The digest of a shard's input rows, a checksum of its numbers; of one in a store, what its object is."""
+    """The digest of a shard's input rows and a checksum of its values; in a store, also those of its object."""
 
     fingerprint: str
     numbers: int
@@ -26,7 +26,7 @@ class ShardRecord:
 
     @classmethod
     def parse(cls, text: str) -> "ShardRecord | None":
-        """From the text in the file; None where it is damaged."""
+        """Parse the text of the file; None if it is damaged."""
         parts = text.split()
         try:
             return cls(parts[0], int(parts[1]), *(kind(part) for kind, part in zip(_KINDS, parts[2:], strict=False)))
@@ -42,17 +42,17 @@ _KINDS: tuple[Any, ...] = (str, int, int)
 
 
 def record_name(number: int) -> str:
-    """The name of a shard's record; readers of a Parquet folder ignore it."""
+    """Return the name of a shard's record, which readers of a Parquet folder ignore."""
     return f"_part-{number:06d}.rows"
 
 
 def numbers_checksum(numbers: Array) -> int:
-    """Of an array's numbers and shape."""
+    """Return a checksum of an array's values and shape."""
     return zlib.crc32(np.ascontiguousarray(numbers).data.cast("B"), zlib.crc32(repr(numbers.shape).encode()))
 
 
 class StoredShards:
-    """The shards below a URL, by one listing, and their records, read many at a time."""
+    """The shards below a URL, listed once, and their records, read concurrently."""
 
     def __init__(self, folder: StorePath) -> None:
         self._sizes = {path.name: path.size for path in folder.iterdir()}
@@ -60,10 +60,10 @@ class StoredShards:
         self._records = {name: ShardRecord.parse(data.decode("ascii", "replace")) for name, data in records.items()}
 
     def has(self, path: Place) -> bool:
-        """Whether a shard is there."""
+        """Whether a shard exists."""
         return path.name in self._sizes
 
     def record(self, path: Place) -> ShardRecord | None:
-        """What its record says of a shard; None where there is none, or it is of another object."""
+        """Return a shard's record; None if there is none, or it does not match the object."""
         record = self._records.get(f"_{path.stem}.rows")
         return record if record is not None and record.size == self._sizes.get(path.name) and record.size else None

@@ -1,8 +1,8 @@
 """The output: a folder of shards and a manifest.
 
-A shard is whole or not there, so that a stopped run can be resumed. Readers of a Parquet folder ignore names that begin
-with a dot (unfinished files) or an underscore, so the folder reads as one table at any moment. The folder may be one of
-an object store: nothing is renamed there, and the manifest that says that the run has ended is written last.
+Shards are written atomically, so that an interrupted run can be resumed. Readers of a Parquet folder ignore names that
+begin with a dot (unfinished files) or an underscore, so the folder reads as one table at any moment. The folder may be
+in an object store: nothing is renamed there, and the manifest that marks the run as finished is written last.
 """
 
 import re
@@ -35,28 +35,28 @@ _REMEDY = "free some space and run the same command again"
 
 
 class ShardFolder:
-    """The shards of one job. With `run`, only that run may write: see `claimed`."""
+    """The shards of one job. With `run`, only that run may write; see `claimed`."""
 
     def __init__(self, folder: Place, job: EmbedJob, run: str | None = None) -> None:
         self.folder = folder
         self.job = job
         self.run = run
-        self._is_begun = False
+        self._has_shards = False
         self._lock: StoreLock | None = None
         self._stored: StoredShards | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What a worker gets: the lock stays with the process that reads."""
+        """Pickle without the lock, which stays in the main process."""
         return type(self), (self.folder, self.job, self.run)
 
     @contextmanager
     def opened(
         self, settings: dict[str, Any], *, overwrite: bool, facts: Mapping[str, Any] | None = None
     ) -> Iterator[None]:
-        """Lock the folder for this job: created, emptied if `overwrite`, or resumed if it is of the same job.
+        """Lock the folder for this job: create it, empty it if `overwrite`, or resume it if it has the same job.
 
-        `facts` are written into the manifest too, and may change between runs of the same job. A run that fails before
-        its first shard leaves nothing behind.
+        `facts` are also written into the manifest and may change between runs of the same job. A run that fails before
+        its first shard is cleaned up.
         """
         lock, is_new = self._new_lock(), not self.folder.exists()
         try:
@@ -75,8 +75,8 @@ class ShardFolder:
             yield
         finally:
             if lock.is_locked:
-                with suppress(InputError):  # a store that cannot be reached any more
-                    self._leave_nothing(is_new)
+                with suppress(InputError):  # the store is unreachable
+                    self._clean_up(is_new)
             lock.release()
 
     def _new_lock(self) -> FileLock | StoreLock:
@@ -87,11 +87,11 @@ class ShardFolder:
 
     @contextmanager
     def claimed(self) -> Iterator["ShardFolder"]:
-        """The folder for workers on other machines, which cannot hold its lock.
+        """Yield the folder for workers on other machines, which cannot hold its lock.
 
-        They know it by a name that this run writes into it. So a folder that only has the same path on their machine is
-        refused, and a worker that outlives its run writes nothing into the folder of the next. At the end, what killed
-        workers have left unfinished is removed.
+        They identify it by a token that this run writes into it. So workers reject a local folder that only has the
+        same path, and a worker that outlives its run does not write into the folder of the next. On exit, unfinished
+        files of killed workers are removed.
         """
         mark, run = self.folder / _RUN, secrets.token_hex(16)
         write_text(mark, run)
@@ -105,7 +105,7 @@ class ShardFolder:
                     path.unlink(missing_ok=True)
 
     def check_run(self) -> None:
-        """Refuse a folder that is not claimed by the run of this worker."""
+        """Raise if the folder is not claimed by the run of this worker."""
         if self.run is None:
             return
         try:
@@ -119,11 +119,11 @@ class ShardFolder:
             )
 
     def path(self, number: int) -> Place:
-        """The path of a shard."""
+        """Return the path of a shard."""
         return self.folder / f"part-{number:06d}.{self.job.format}"
 
     def has(self, chunk: Chunk) -> bool:
-        """Whether a chunk's shard is written. One that is damaged, or of other rows, is an error: nothing is mixed."""
+        """Whether a chunk's shard is written. Raises if it is damaged or has other rows."""
         path = self.path(chunk.number)
         if self._lock is not None:
             self._lock.check()
@@ -145,12 +145,12 @@ class ShardFolder:
         return True
 
     def bad_rows(self, number: int) -> list[BadRow]:
-        """The rows of a chunk that its shard was written without, because their embeddings are not finite."""
+        """Return the rows left out of a chunk's shard because their embeddings are not finite."""
         return bad_rows_of(self.path(number))
 
     def write(self, chunk: Chunk, embeddings: Array) -> None:
-        """Write a chunk's shard, whole or not at all. Rows that are not finite are set aside, or refused."""
-        with np.errstate(over="ignore"):  # what overflows float16 is infinite, and told below
+        """Write a chunk's shard atomically. Non-finite rows are set aside, or raise."""
+        with np.errstate(over="ignore"):  # values that overflow float16 become infinite and are handled below
             path, numbers = self.path(chunk.number), embeddings.astype(self.job.number_type)
         finite = np.isfinite(numbers).all(axis=1)
         bad = [self._not_finite(chunk, int(place)) for place in np.flatnonzero(~finite)]
@@ -170,28 +170,30 @@ class ShardFolder:
                 write_parquet(building, self.job, chunk, numbers, finite, bad)
             self.check_run()
             if isinstance(path, StorePath):
-                sent = (file_sha256(building), int(finite.sum()), building.stat().st_size)
-                record = ShardRecord(chunk.fingerprint, numbers_checksum(numbers), *sent)
+                stored = (file_sha256(building), int(finite.sum()), building.stat().st_size)
+                record = ShardRecord(chunk.fingerprint, numbers_checksum(numbers), *stored)
                 self._sidecar(chunk.number).write_bytes(str(record).encode())
-        self._is_begun = True
+        self._has_shards = True
 
     def _not_finite(self, chunk: Chunk, place: int) -> BadRow:
         reason = f"its embedding has NaN, infinite or too large numbers for {self.job.number_type}"
         return BadRow(self.job.source.name, chunk.rows[place], chunk.lines[place], reason)
 
     @property
-    def is_begun(self) -> bool:
-        """Whether a shard is written; none is in a folder that is taken away while it is looked through."""
+    def has_shards(self) -> bool:
+        """Whether any shard is written; False if the folder is deleted while it is listed."""
         with suppress(FileNotFoundError):
-            self._is_begun = self._is_begun or any(_SHARD.fullmatch(path.name) for path in self.folder.glob("part-*"))
-        return self._is_begun
+            self._has_shards = self._has_shards or any(
+                _SHARD.fullmatch(path.name) for path in self.folder.glob("part-*")
+            )
+        return self._has_shards
 
     @property
     def _remedy(self) -> str:
-        return f"the shards written before are kept: {_REMEDY}" if self.is_begun else _REMEDY
+        return f"the shards written before are kept: {_REMEDY}" if self.has_shards else _REMEDY
 
     def check_end(self, shards: int) -> None:
-        """Refuse an input that ends before the shards do: it may be a broken pipe, so nothing is removed."""
+        """Raise if there are shards beyond the end of the input, which may be a broken pipe."""
         if self.path(shards).exists():
             raise InputError(
                 f"{self.path(shards)}: was made of rows beyond the end of the input; "
@@ -199,7 +201,7 @@ class ShardFolder:
             )
 
     def finish(self, shards: int, *, set_aside: int = 0) -> int:
-        """Write into the manifest that the run has ended, with the rows and the checksum of every shard; all rows."""
+        """Mark the run as finished in the manifest, with each shard's rows and checksum; return the number of rows."""
         if isinstance(self.folder, StorePath):
             self._stored = StoredShards(self.folder)
         facts = {path.name: self._rows_and_checksum(path) for path in map(self.path, range(shards))}
@@ -215,7 +217,7 @@ class ShardFolder:
 
     def _prepare(self, settings: dict[str, Any], facts: Mapping[str, Any], overwrite: bool) -> None:
         manifest = self.folder / MANIFEST
-        (self.folder / _RUN).unlink(missing_ok=True)  # workers of a killed run write no more
+        (self.folder / _RUN).unlink(missing_ok=True)  # stops workers of a killed run
         names = sorted(path.name for path in self.folder.iterdir() if path.name != _LOCK)
         unfinished = [name for name in names if _UNFINISHED.fullmatch(name)]
         if set(names) - set(unfinished) and not manifest.is_file():
@@ -227,13 +229,13 @@ class ShardFolder:
         sidecars = [name for name in names if _SIDECAR.fullmatch(name)]
         removed = unfinished + (shards + sidecars if overwrite else [])
         remove(self.folder / name for name in removed)
-        if overwrite or not shards:  # else it is of the same job
+        if overwrite or not shards:  # otherwise the manifest is that of the same job
             write_json(manifest, portable({**settings, **facts}, self.folder) | {"finished": False}, indent=1)
         if isinstance(self.folder, StorePath):
             self._stored = StoredShards(self.folder)
 
     def _fingerprint(self, path: Place) -> str | None:
-        """The digest of the rows that a shard was made of; None where it is damaged."""
+        """Return the digest of a shard's input rows; None if the shard is damaged."""
         record = self._stored.record(path) if self._stored is not None else None
         if record is not None:
             return record.fingerprint
@@ -248,9 +250,9 @@ class ShardFolder:
         except OSError as error:
             raise InputError(f"{path}: is gone or cannot be read; run the same command again") from error
 
-    def _leave_nothing(self, is_new: bool) -> None:
-        """Remove manifest, lock and a new folder where no shard was written."""
-        if self.is_begun or not self.folder.is_dir():
+    def _clean_up(self, is_new: bool) -> None:
+        """Remove manifest, lock and a new folder if no shard was written."""
+        if self.has_shards or not self.folder.is_dir():
             return
         names = [path.name for path in self.folder.iterdir()]
         ours = [name for name in names if name in (MANIFEST, _LOCK) or _SIDECAR.fullmatch(name)]
@@ -262,15 +264,15 @@ class ShardFolder:
         return self.folder / record_name(number)
 
 
-def _check_same(manifest: Place, now: dict[str, Any]) -> None:
-    before = read_json(manifest, remedy="give another output, or --overwrite")
-    for key in now:
-        if before.get(key) != now[key]:
+def _check_same(manifest: Place, current: dict[str, Any]) -> None:
+    recorded = read_json(manifest, remedy="give another output, or --overwrite")
+    for key in current:
+        if recorded.get(key) != current[key]:
             if key == "model":
                 raise InputError(
                     f"{manifest.parent}: was started with another model; give that one, another output, or --overwrite"
                 )
             raise InputError(
-                f"{manifest.parent}: was started with {key} = {before.get(key)!r}, now it is {now[key]!r}; "
+                f"{manifest.parent}: was started with {key} = {recorded.get(key)!r}, now it is {current[key]!r}; "
                 f"give the same settings, another output, or --overwrite"
             )

@@ -1,7 +1,7 @@
-"""Reading what `layerwise embed` writes: a folder of shards with its manifest, or one file joined from them.
+"""Reads the output of `layerwise embed`: a folder of shards with its manifest, or one file joined from them.
 
 Vectors are read in batches, so that memory does not grow with their number. Files are untrusted: a damaged one, or one
-of another width, is one line that names it.
+of another width, raises a one-line error that names it.
 """
 
 import json
@@ -27,7 +27,7 @@ _REMEDY = "write it by `layerwise embed`"
 
 @dataclass(frozen=True)
 class VectorBatch:
-    """Some rows: the position of the first, vectors (rows, width), and what was carried along as a pyarrow table.
+    """Some rows: the position of the first, vectors (rows, width), and the carried columns as a pyarrow table.
 
     Without carried columns (NPY), `table` is None. The column `row` there is a row's number in the embedded input.
     """
@@ -41,7 +41,7 @@ class VectorBatch:
 class VectorFiles:
     """Vectors on disk or in an object store.
 
-    `settings` is the manifest: how they were made; empty where there is none (one NPY file).
+    `settings` is the manifest: how they were made; empty if there is none (one NPY file).
     """
 
     place: Place
@@ -52,9 +52,9 @@ class VectorFiles:
 
     @classmethod
     def of(cls, path: str | Path | StorePath, *, unfinished: bool = False) -> "VectorFiles":
-        """The files of a folder of shards, or one *.parquet or *.npy file, each by its path or URL.
+        """Open a folder of shards, or one *.parquet or *.npy file, by path or URL.
 
-        A folder whose run has not ended is refused unless `unfinished`.
+        Raises for a folder whose run is not finished unless `unfinished`.
         """
         place = place_of(path).expanduser()
         parts = sorted(place.glob("part-*"), key=_name) if place.is_dir() else [place]
@@ -80,24 +80,24 @@ class VectorFiles:
 
     @property
     def rows(self) -> int:
-        """How many vectors."""
+        """The number of vectors."""
         return sum(self.part_rows)
 
     @property
     def columns(self) -> list[str]:
-        """The names of what was carried along, `row` among them; none of an array."""
+        """The names of the carried columns, including `row`; empty for arrays."""
         if self.parts[0].suffix == ".npy":
             return []
         return [name for name in _parquet_file(self.parts[0]).schema_arrow.names if name != "embedding"]
 
     def row_numbers(self) -> NDArray[np.int64]:
-        """Each vector's row in the embedded input; of arrays, its position."""
+        """Return each vector's row number in the input; for arrays, its position."""
         if "row" not in self.columns:
             return np.arange(self.rows)
         return np.concatenate([np.asarray(_parquet_file(part).read(columns=["row"])["row"]) for part in self.parts])
 
     def batches(self, *, rows: int = BATCH_ROWS, start: int = 0, check: bool = True) -> Iterator[VectorBatch]:
-        """All vectors in order as float32, from the row `start` on; `check` refuses numbers that are not finite."""
+        """Iterate over the vectors as float32, from the row `start`; `check` raises for non-finite values."""
         first = 0
         for part, count in zip(self.parts, self.part_rows, strict=True):
             if first + count > start:
@@ -113,7 +113,7 @@ class VectorFiles:
             first += count
 
     def read(self, *, check: bool = True) -> tuple[Array, Any]:
-        """All vectors at once, and the table of carried columns (None of arrays)."""
+        """Read all vectors, and the table of carried columns (None for arrays)."""
         import pyarrow as pa
 
         vectors = np.empty((self.rows, self.width), dtype=np.float32)
@@ -124,13 +124,13 @@ class VectorFiles:
         return vectors, pa.concat_tables(tables) if tables else None
 
     def take(self, rows: Any) -> list[dict[str, Any]]:
-        """The carried columns of some rows, by their positions in rising order."""
-        wanted, taken = np.asarray(rows), []
+        """Return the carried columns of rows, given by their positions in rising order."""
+        wanted, records = np.asarray(rows), []
         for batch in self.batches() if self.columns else ():
-            here = wanted[(wanted >= batch.start) & (wanted < batch.start + len(batch.vectors))] - batch.start
-            if len(here):
-                taken += batch.table.take(here).to_pylist()
-        return taken or [{} for _ in wanted]
+            indices = wanted[(wanted >= batch.start) & (wanted < batch.start + len(batch.vectors))] - batch.start
+            if len(indices):
+                records += batch.table.take(indices).to_pylist()
+        return records or [{} for _ in wanted]
 
 
 def _settings(place: Place) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _settings(place: Place) -> dict[str, Any]:
 
 
 def _shape(part: Place) -> tuple[int, int]:
-    """Rows and width of a file."""
+    """Return the number of rows and the width of a file."""
     if part.suffix == ".npy":
         shape = _npy(part).shape
         if len(shape) != 2 or not shape[1]:
@@ -172,7 +172,7 @@ def _shape(part: Place) -> tuple[int, int]:
 def _npy(part: Place) -> Any:
     try:
         array = open_array(part)
-    except LayerwiseError:  # of a store
+    except LayerwiseError:  # raised by an object store
         raise
     except (OSError, ValueError, EOFError, SyntaxError) as error:
         raise InputError(f"{part}: is damaged: {error}; {_REMEDY}") from error

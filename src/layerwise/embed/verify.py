@@ -1,6 +1,6 @@
-"""Checking what `layerwise embed` wrote: counts, checksums, every vector, and a sample of rows embedded again.
+"""Verifies the output of `layerwise embed`: counts, checksums, every vector, and a sample of rows embedded again.
 
-Nothing stops at the first fault: all of them are listed, each with the shard and what is wrong.
+All faults are listed, each with its shard and a description.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,14 +23,14 @@ from layerwise.files import read_json
 from layerwise.model import LayerModel
 from layerwise.stores import Place, StorePath, place_of
 
-_LEAST_COSINE = {"float32": 0.9999, "float16": 0.999}  # of a vector and the same row embedded again
+_LEAST_COSINE = {"float32": 0.9999, "float16": 0.999}  # between a vector and the same row embedded again
 _LEAST_COSINE_INT8 = 0.99  # its numbers depend on the batch
-_NAMED = 5  # rows of a fault
+_SHOWN = 5  # rows listed per fault
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was checked, and every fault. `lowest_cosine` is that of the rows embedded again, None without any."""
+    """The result: counts and all faults. `lowest_cosine` is that of the rows embedded again, None without any."""
 
     place: str
     rows: int
@@ -54,12 +54,12 @@ def verify_vectors(
     """Check a folder of shards, or one file joined from them, by its path or URL.
 
     Args:
-        place: What `layerwise embed` wrote.
-        source: Where its input is now; without, where it was.
-        model: Where its model is now; without, where it was. Another model is a fault.
+        place: The output of `layerwise embed`.
+        source: The input's current location; by default the recorded one.
+        model: The model's current location; by default the recorded one. Another model is a fault.
         sample: How many rows are embedded again.
-        seed: Of the rows that are drawn.
-        device: That they are embedded on.
+        seed: The seed of the sample.
+        device: The device to embed on.
         progress: Called with numbers of rows as they are read.
     """
     place = place_of(place).expanduser()
@@ -80,9 +80,9 @@ def verify_vectors(
     lowest, notes = None, []
     try:
         lowest = _lowest_cosine(manifest, drawn, source, model, device) if drawn else None
-        least = _LEAST_COSINE_INT8 if "int8" in str(manifest.get("backend")) else _least(manifest)
-        if lowest is not None and not lowest >= least:
-            faults.append(f"{place}: rows embedded again differ: the lowest cosine is {lowest:.4f}, expected {least}")
+        minimum = _LEAST_COSINE_INT8 if "int8" in str(manifest.get("backend")) else _least(manifest)
+        if lowest is not None and not lowest >= minimum:
+            faults.append(f"{place}: rows embedded again differ: the lowest cosine is {lowest:.4f}, expected {minimum}")
     except _OtherModelError as error:
         faults.append(str(error))
     except LayerwiseError as error:
@@ -92,7 +92,7 @@ def verify_vectors(
 
 
 class _OtherModelError(LayerwiseError):
-    """The model is another one than that of the vectors."""
+    """The model differs from that of the vectors."""
 
 
 def _manifest(place: Place) -> dict[str, Any]:
@@ -115,24 +115,24 @@ def _least(manifest: Mapping[str, Any]) -> float:
 
 
 def _file_faults(place: Place, manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Shards that are missing, too many or changed, and runs that have not ended."""
+    """Iterate over the faults of files: missing, unexpected or changed shards, and unfinished runs."""
     if manifest.get("finished") is not True:
         yield f"{place}: its run has not ended, or was of an earlier version; run the same `layerwise embed` again"
         return
     checksums = manifest.get("checksums")
     checksums = checksums if isinstance(checksums, dict) else {}
-    here = {path.name for path in place.glob("part-*")}
+    existing = {path.name for path in place.glob("part-*")}
     for name, expected in checksums.items():
-        if name not in here:
+        if name not in existing:
             yield f"{place / name}: is missing; run the same `layerwise embed` again"
         elif file_sha256(place / Path(name).name) != expected:
             yield f"{place / name}: its checksum differs; delete it and run the same `layerwise embed` again"
-    for name in sorted(here - set(checksums)):
+    for name in sorted(existing - set(checksums)):
         yield f"{place / name}: is not of this run"
 
 
 class _PartCheck:
-    """The faults of one file's vectors and row numbers; `last` is the last row number before it, then its own."""
+    """Checks one file's vectors and row numbers; `last` is the last row number of the previous file, then its own."""
 
     def __init__(self, part: Place, last: int, manifest: Mapping[str, Any]) -> None:
         self.part, self.last = part, last
@@ -141,7 +141,7 @@ class _PartCheck:
         self._others: list[str] = []
 
     def read(self, drawn: dict[int, Array], random: np.random.Generator, sample: int, progress: Progress) -> int:
-        """Read all vectors in batches; some are put into `drawn`, by their row in the input. Gives their number."""
+        """Check all vectors in batches, put a sample into `drawn` by input row, and return the number of vectors."""
         files = VectorFiles.of(self.part)
         if self._width is not None and files.width != self._width:
             self._others.append(f"{self.part}: has vectors of {files.width} numbers, the manifest says {self._width}")
@@ -158,13 +158,13 @@ class _PartCheck:
         return files.rows
 
     def faults(self) -> list[str]:
-        """All faults, one of a kind."""
-        named = []
+        """Return all faults, at most one per kind."""
+        messages = []
         for what, rows in self._bad.items():
-            more = " and more" if len(rows) > _NAMED else ""
-            shown = ", ".join(map(str, rows[:_NAMED]))
-            named.append(f"{self.part}: {len(rows)} vectors hold {what}: input rows {shown}{more}")
-        return self._others + named
+            more = " and more" if len(rows) > _SHOWN else ""
+            examples = ", ".join(map(str, rows[:_SHOWN]))
+            messages.append(f"{self.part}: {len(rows)} vectors hold {what}: input rows {examples}{more}")
+        return self._others + messages
 
     def _check(self, rows: NDArray[np.int64], vectors: Array) -> NDArray[np.bool_]:
         if rows[0] <= self.last or (np.diff(rows) <= 0).any():
@@ -184,29 +184,29 @@ class _PartCheck:
 def _lowest_cosine(
     manifest: Mapping[str, Any], drawn: Mapping[int, Array], source: RowSource | None, name: str | None, device: Any
 ) -> float:
-    """Embed the drawn rows again, and compare."""
+    """Embed the sampled rows again and compare."""
     source = source or _recorded_source(manifest)
     texts = {}
-    for number, row in enumerate(replace(source, lenient=True)):  # rows that were set aside are counted too
+    for number, row in enumerate(replace(source, lenient=True)):  # rows that were set aside have numbers too
         if number in drawn:
             texts[number] = str(manifest.get("prompt") or "") + text_of(source, row, 0)
-    gone = sorted(set(drawn) - set(texts))
-    if gone:
-        raise InputError(f"{source.name}: has no row {gone[0]}; give the input that was embedded")
+    missing = sorted(set(drawn) - set(texts))
+    if missing:
+        raise InputError(f"{source.name}: has no row {missing[0]}; give the input that was embedded")
     model = _recorded_model(manifest, name, device)
     windows = [[texts[number] for number in sorted(drawn)]]
-    again = next(
+    current = next(
         iter(
             model.stream(windows, normalize=bool(manifest.get("normalize")), truncate_dim=manifest.get("truncate_dim"))
         )
     )
-    before = np.stack([drawn[number] for number in sorted(drawn)])
-    if again.shape != before.shape:
-        raise _OtherModelError(f"rows embedded again have {again.shape[1]} numbers, not {before.shape[1]}")
-    lengths = np.linalg.norm(again, axis=1) * np.linalg.norm(before, axis=1)
-    ratio = np.linalg.norm(before, axis=1) / np.maximum(np.linalg.norm(again, axis=1), 1e-12)
-    cosines = (again * before).sum(axis=1) / np.maximum(lengths, 1e-12)
-    return float((cosines * np.minimum(ratio, 1 / np.maximum(ratio, 1e-12))).min())  # another length counts too
+    stored = np.stack([drawn[number] for number in sorted(drawn)])
+    if current.shape != stored.shape:
+        raise _OtherModelError(f"rows embedded again have {current.shape[1]} numbers, not {stored.shape[1]}")
+    lengths = np.linalg.norm(current, axis=1) * np.linalg.norm(stored, axis=1)
+    ratio = np.linalg.norm(stored, axis=1) / np.maximum(np.linalg.norm(current, axis=1), 1e-12)
+    cosines = (current * stored).sum(axis=1) / np.maximum(lengths, 1e-12)
+    return float((cosines * np.minimum(ratio, 1 / np.maximum(ratio, 1e-12))).min())  # differences in length count too
 
 
 def _recorded_source(manifest: Mapping[str, Any]) -> RowSource:
