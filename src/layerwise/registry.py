@@ -14,31 +14,31 @@ class Registry(Generic[T]):
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._things: dict[str, T] = {}
+        self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
         """Register an object under a name, as a decorator."""
 
-        def keep(thing: T) -> T:
-            self._things[name] = thing
-            return thing
+        def decorator(entry: T) -> T:
+            self._entries[name] = entry
+            return entry
 
-        return keep
+        return decorator
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._things:
-            raise unknown(self.kind, name, sorted(self._things))
-        return self._things[name]
+        if name not in self._entries:
+            raise unknown(self.kind, name, sorted(self._entries))
+        return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._things))
+        return iter(sorted(self._entries))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._things
+        return name in self._entries
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The nearest known name as a sentence with a space before it; empty where none is near."""
+    """Return the closest known name as a sentence with a leading space, or an empty string."""
     close = get_close_matches(name, list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 

@@ -99,7 +99,7 @@ def test_unknown_names_and_suites():
 
 
 def test_a_task_made_in_python_is_known(monkeypatch):
-    monkeypatch.setattr(TASKS, "_things", {})
+    monkeypatch.setattr(TASKS, "_entries", {})
     task = add_task(Task(name="Mine-1", kind="sts", file="rows.csv", suite="ours"))
     assert find_tasks(["mine1"], ["ours"]) == [task]
     assert list(known_tasks())[-1] == "Mine-1"

@@ -1,4 +1,4 @@
-"""Which recipe suits a file of text: what its columns hold, how many rows there are, and what the model is."""
+"""Suggests a recipe for a file of text, by its columns, its number of rows and the model."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from layerwise.errors import InputError
 from layerwise.model import LayerModel
 from layerwise.train.loop.settings import absolute
 
-_SAMPLED = 500  # rows that are looked at
+_SAMPLED = 500  # rows that are inspected
 _ENOUGH = 200_000  # unlabelled sentences: more are left out by `limit`
 _STEPS = 500
 _SMALL = 60_000_000  # parameters
@@ -29,12 +29,12 @@ _ROLES = (
 
 @dataclass(frozen=True)
 class Columns:
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
         texts: The columns of texts: a sentence, a pair, or a pair and a hard negative.
-        label: The column of scores or classes; empty where there is none.
-        rows: How many rows there are.
+        label: The column of scores or classes; empty if there is none.
+        rows: The number of rows.
     """
 
     texts: tuple[str, ...]
@@ -43,7 +43,7 @@ class Columns:
 
     @property
     def kind(self) -> str:
-        """In words."""
+        """A description of the columns."""
         return ("sentences", "pairs", "triples")[len(self.texts) - 1] + (" with labels" if self.label else "")
 
 
@@ -57,7 +57,7 @@ class Suggestion:
 
 
 def suggest(corpus: str, *, model: str = "default", dev: str = "") -> Suggestion:
-    """The recipe for a file of text.
+    """Suggest a recipe for a file of text.
 
     Args:
         corpus: Text, CSV, TSV, JSONL or Parquet.
@@ -65,8 +65,8 @@ def suggest(corpus: str, *, model: str = "default", dev: str = "") -> Suggestion
         dev: The task, or task file, whose graded pairs pick the best step; without it the last step's weights are kept.
     """
     if dev:
-        find_tasks([dev])  # an unknown one is refused
-    columns = look_at(corpus)
+        find_tasks([dev])  # raises for an unknown task
+    columns = inspect_columns(corpus)
     if columns.label:
         raise InputError(
             f"{corpus}: holds {columns.kind} (column {columns.label!r}); contrast needs none: declare it as a task and "
@@ -98,8 +98,8 @@ def suggest(corpus: str, *, model: str = "default", dev: str = "") -> Suggestion
 
 
 def pairs_task(pairs: str) -> str:
-    """The task file, as TOML, of a file of graded pairs."""
-    columns = look_at(pairs)
+    """Return the task file, as TOML, of a file of graded pairs."""
+    columns = inspect_columns(pairs)
     if len(columns.texts) != 2 or not columns.label:
         raise InputError(f"{pairs}: holds {columns.kind}; dev pairs have two columns of texts and one of scores")
     named = {"left": columns.texts[0], "right": columns.texts[1], "label": columns.label}
@@ -108,8 +108,8 @@ def pairs_task(pairs: str) -> str:
     return f'[[task]]\nname = "dev-pairs"\nkind = "sts"\nfile = {file}\ncolumns = {{ {shown} }}\n'
 
 
-def look_at(corpus: str) -> Columns:
-    """The columns of a file by its first rows."""
+def inspect_columns(corpus: str) -> Columns:
+    """Determine the columns of a file from its first rows."""
     names = column_names(corpus) if corpus else ()
     if not names:
         raise InputError(f"{corpus}: has no columns; give a text file, or CSV, TSV, JSONL or Parquet with names")
@@ -130,7 +130,7 @@ def look_at(corpus: str) -> Columns:
 
 
 def _are_texts(values: Sequence[Any], columns: int) -> bool:
-    """Whether they are texts that differ: not numbers, and not names of a few sources or splits."""
+    """Whether the values are distinct texts, not numbers and not a few names of sources or splits."""
     texts = [value for value in values if isinstance(value, str) and value.strip()]
     if len(texts) < len(values) / 2:
         return False
@@ -139,7 +139,7 @@ def _are_texts(values: Sequence[Any], columns: int) -> bool:
 
 
 def _in_roles(texts: Sequence[str]) -> tuple[str, ...]:
-    """Anchor, positive and negative by their usual names; without these, in the order of the file."""
+    """Order anchor, positive and negative by their usual names, otherwise as in the file."""
     by_role = [next((name for name in texts if name.lower() in role), "") for role in _ROLES]
     named = [name for name in by_role if name]
     return tuple(named if by_role[0] and by_role[1] else texts)
@@ -154,7 +154,7 @@ def _why(columns: Columns) -> str:
 
 
 def _pooler(encoder: LayerEncoder, reasons: list[str]) -> str:
-    """The pooler for a model."""
+    """Choose the pooler for a model."""
     if (encoder.folder.root / "modules.json").is_file():
         mix = str(LayerModel.load(encoder.name, device="cpu").mix)
         reasons.append(f"{Path(encoder.name).name} makes sentence embeddings already: its own pooling, {mix}")
@@ -167,7 +167,7 @@ def _pooler(encoder: LayerEncoder, reasons: list[str]) -> str:
 
 
 def _training(columns: Columns, encoder: LayerEncoder, reasons: list[str]) -> dict[str, Any]:
-    """Batch, epochs and learning rate by rows and size of the model."""
+    """Choose batch size, epochs and learning rate by the number of rows and the size of the model."""
     rows = min(columns.rows, _ENOUGH) if len(columns.texts) == 1 else columns.rows
     batch = next((size for size in (128, 64, 32, 16, 8, 4) if rows >= 8 * size), 2)
     epochs = min(10, max(1, ceil(_STEPS * batch / rows)))

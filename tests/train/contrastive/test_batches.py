@@ -254,7 +254,7 @@ class TestStreamed:
                 yield Row(place + 1, (f"{place} 2",))
 
         corpus = self.corpus(tmp_path, 2)
-        monkeypatch.setitem(FORMATS._things, "text", endless)
+        monkeypatch.setitem(FORMATS._entries, "text", endless)
         batches = iter(made(corpus))
         assert len(list(islice(batches, 10))) == 10
         assert len(pulled) <= 12 * (4 + 1 + 2)  # four windows begun, one ahead, and the buffer of one with what comes

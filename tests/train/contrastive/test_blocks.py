@@ -7,7 +7,14 @@ import pytest
 
 from layerwise.errors import InputError
 from layerwise.model import LayerModel
-from layerwise.train.contrastive.blocks import KeptBlocks, agreement, kept_blocks, pair_cosines, search_blocks, some_of
+from layerwise.train.contrastive.blocks import (
+    KeptBlocks,
+    agreement,
+    kept_blocks,
+    pair_cosines,
+    sample_evenly,
+    search_blocks,
+)
 from support.tiny import SENTENCES
 from support.training import encoder_of, losses, recipe, save_masked_bert, term, texts, train_recipe
 
@@ -68,8 +75,8 @@ def test_cosines_of_all_pairs():
     rows = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]], dtype=np.float32)
     assert pair_cosines(rows) == pytest.approx([0, 2**-0.5, 2**-0.5])
     assert agreement(np.ones((3, 2), dtype=np.float32), pair_cosines(rows)) == -1
-    assert some_of("abcdefg", 3) == ["a", "d", "g"]
-    assert some_of("ab", 5) == ["a", "b"]
+    assert sample_evenly("abcdefg", 3) == ["a", "d", "g"]
+    assert sample_evenly("ab", 5) == ["a", "b"]
 
 
 @pytest.mark.parametrize("blocks", [2, "best 2"])

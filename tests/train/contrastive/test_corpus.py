@@ -216,7 +216,7 @@ def test_a_stream_reads_no_more_than_it_is_asked_for(tmp_path, monkeypatch):
             pulled.append(place)
             yield Row(place, (f"sentence {place}",))
 
-    monkeypatch.setitem(FORMATS._things, "text", endless)
+    monkeypatch.setitem(FORMATS._entries, "text", endless)
     corpus = read_corpus(text_file(tmp_path, "ab"), "text", stream=True)
     assert len(pulled) == 2
     assert list(islice(corpus, 10)) == [(f"sentence {place}",) for place in range(1, 11)]

@@ -1,8 +1,8 @@
-"""Batches of a corpus: its rows in the order of an epoch, cut into batches, tokenised ahead in a thread and padded.
+"""Batches of a corpus: shuffles the rows of an epoch, cuts them into batches, tokenises ahead in a thread, and pads.
 
-The order is a function of (seed, epoch), so all processes of a training agree on it without communicating, and a
-resumed training sees what an uninterrupted one would have seen. A corpus in memory is permuted as a whole; a streamed
-one goes through a buffer. Tensors stay on the CPU.
+The order is a function of (seed, epoch), so all processes of a training agree on it without communication, and a
+resumed training sees the same batches as an uninterrupted one. A corpus in memory is permuted as a whole; a streamed
+one is shuffled in a buffer. Tensors stay on the CPU.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ AnyTokenizer = SentenceTokenizer | PromptTokenizer | TwoPrompts
 
 
 class Batches:
-    """An epoch's batches each time it is iterated.
+    """Iterates over the batches of an epoch.
 
     A batch has `input_ids` and `attention_mask`, both int64 (columns·b, t): the b rows of the first column, then those
     of the next; and `rows`, int64 (b,), their numbers in the corpus (of a streamed one: in the order of reading, the
@@ -35,17 +35,17 @@ class Batches:
 
     Args:
         corpus: In memory or streamed.
-        tokenizer: Truncates each text to the model's length; `TwoPrompts` makes a second column of the only one.
+        tokenizer: Truncates each text to the model's length; `TwoPrompts` adds a second column to a single one.
         batch_size: Rows per batch and process, 2 or more.
         copies: How often the texts of a one-column corpus are repeated; 2 for two passes with different dropout.
         pad_id: The token that texts are padded with.
-        seed: Of the order, with the epoch.
+        seed: Determines the order, together with the epoch.
         bucket: Batch texts of similar length together, within a window: less padding. Then every process tokenises
             whole windows; without, only its rows.
-        rank: The number of this process.
-        world: The number of processes. A joint batch has batch_size·world rows, each process takes a contiguous part.
+        rank: The rank of this process.
+        world: The number of processes. A joint batch has batch_size·world rows; each process takes a contiguous part.
         window: How many joint batches are tokenised at a time.
-        repetition: Instead of copies of one column: a second one with up to this share of the words twice.
+        repetition: Instead of copies of one column, add a second one with up to this share of the words repeated.
     """
 
     def __init__(
@@ -80,35 +80,35 @@ class Batches:
         self._check()
 
     def __len__(self) -> int:
-        """Batches per epoch; a TypeError where the corpus does not know its rows."""
+        """Batches per epoch; raises TypeError if the corpus has an unknown number of rows."""
         if self.corpus.rows is None:
             raise TypeError("a streamed corpus has no length; give it rows")
         return self.sharding.count(self.corpus.rows)
 
     @property
     def dropped(self) -> int:
-        """Rows of an epoch that are in no batch; for a corpus of unknown length 0 until its first epoch ended."""
+        """Rows of an epoch that are in no batch; 0 for a corpus of unknown length until its first epoch ends."""
         return self._dropped if self.corpus.rows is None else self.sharding.dropped(self.corpus.rows)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration."""
+        """Set the epoch of the next iteration."""
         if epoch < 0:
             raise InputError(f"epoch is {epoch}; epochs count from 0")
         self.epoch = epoch
 
     def skip(self, batches: int) -> None:
-        """Start the next iteration, and only that, after this many batches."""
-        most = batches if self.corpus.rows is None else len(self)
-        if not 0 <= batches <= most:
-            raise InputError(f"{batches} batches to skip; an epoch has {most}: was it another corpus or batch size?")
+        """Skip this many batches in the next iteration only."""
+        limit = batches if self.corpus.rows is None else len(self)
+        if not 0 <= batches <= limit:
+            raise InputError(f"{batches} batches to skip; an epoch has {limit}: was it another corpus or batch size?")
         self._skip = batches
 
     def resume_at(self, step: int) -> None:
-        """Start the next iteration where a training that has made this many steps continues."""
+        """Start the next iteration after this many steps of training."""
         self.skip(step % len(self))
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        """The batches. `truncated` counts the texts that this process truncated in this iteration."""
+        """Iterate over the batches. `truncated` counts the texts truncated by this process in this iteration."""
         skip, self._skip, self.truncated = self._skip, 0, 0
         return self._batches(self._windows(self.epoch, skip))
 
@@ -134,7 +134,7 @@ class Batches:
                 yield window.after(skip - (batches - in_block))
         if not batches:
             raise self._no_batch(rows)
-        self.counted = batches  # of the latest pass, skipped ones too
+        self.counted = batches  # in the latest pass, including skipped ones
 
     def _check(self) -> None:
         if self.window < 1:
@@ -149,7 +149,7 @@ class Batches:
             raise self._no_batch(self.corpus.rows)
 
     def _with_second_view(self, block: "Block", random: np.random.Generator) -> "Block":
-        """With a second column where it is not just a copy: with repeated words, or in another prompt."""
+        """Add a second column unless it is just a copy: with repeated words, or in another prompt."""
         if not self.repetition and not isinstance(self.tokenizer, TwoPrompts):
             return block
         (texts,) = block.columns
@@ -166,14 +166,14 @@ class Batches:
 
 
 class EndlessBatches:
-    """Batches of a streamed corpus, pass after pass without end, each in another order."""
+    """Iterates over a streamed corpus endlessly, each pass in another order."""
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
         self._skip = 0
 
     def resume_at(self, step: int) -> None:
-        """Start the next iteration after this many batches, in whatever pass they end."""
+        """Start the next iteration after this many batches, which may span several passes."""
         self._skip = step
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
@@ -202,7 +202,7 @@ class Block:
 
 
 def shuffled(corpus: AnyCorpus, *, size: int, seed: int, epoch: int) -> Iterator[Block]:
-    """Every row once, in shuffled blocks of `size` rows but for the last."""
+    """Iterate over all rows once, in shuffled blocks of `size` rows except the last."""
     random = np.random.default_rng([seed, epoch])
     return _permuted(corpus, size, random) if isinstance(corpus, Corpus) else _buffered(corpus, size, random)
 
@@ -211,20 +211,20 @@ def _permuted(corpus: Corpus, size: int, random: np.random.Generator) -> Iterato
     order = random.permutation(len(corpus))
     for start in range(0, len(order), size):
         rows = order[start : start + size]
-        places = rows.tolist()
-        yield Block(rows, tuple(tuple(map(column.__getitem__, places)) for column in corpus.columns))
+        indices = rows.tolist()
+        yield Block(rows, tuple(tuple(map(column.__getitem__, indices)) for column in corpus.columns))
 
 
 def _buffered(corpus: StreamedCorpus, size: int, random: np.random.Generator) -> Iterator[Block]:
-    """A random half of the waiting block and the next one at a time."""
+    """Shuffle in a buffer of two blocks: yield a random half of it, then refill."""
     numbered = enumerate(corpus)
-    waiting = list(islice(numbered, size))
-    while waiting:
-        waiting += islice(numbered, size)
-        order = random.permutation(len(waiting)).tolist()
-        numbers, texts = zip(*(waiting[place] for place in order[:size]), strict=True)
+    buffer = list(islice(numbered, size))
+    while buffer:
+        buffer += islice(numbered, size)
+        order = random.permutation(len(buffer)).tolist()
+        numbers, texts = zip(*(buffer[index] for index in order[:size]), strict=True)
         yield Block(np.array(numbers, dtype=np.int64), tuple(zip(*texts, strict=True)))
-        waiting = [waiting[place] for place in order[size:]]
+        buffer = [buffer[index] for index in order[size:]]
 
 
 # Which rows make a batch, and which part of it a process takes
@@ -234,8 +234,8 @@ def _buffered(corpus: StreamedCorpus, size: int, random: np.random.Generator) ->
 class Sharding:
     """Joint batches of `batch_size` rows for each of `world` processes, of which `rank` takes a contiguous part.
 
-    The rows left at the end make a smaller batch, if one process has two of them or more, or if they divide evenly
-    among several; else they are dropped, for processes with unequal batches would wait for each other for ever.
+    The remaining rows form a smaller batch if there are at least two and they divide evenly among the processes;
+    otherwise they are dropped, as processes with unequal batches would deadlock.
     """
 
     batch_size: int
@@ -252,28 +252,28 @@ class Sharding:
 
     @property
     def joint(self) -> int:
-        """Rows of a batch of all processes together."""
+        """Rows of a joint batch of all processes."""
         return self.batch_size * self.world
 
     def full(self, rows: int) -> int:
-        """How many of so many rows are in full batches."""
+        """Return how many of these rows are in full batches."""
         return rows - rows % self.joint
 
     def tail(self, rows: int) -> int:
-        """How many rows the last, smaller batch has; 0 where there is none."""
-        left = rows % self.joint
-        return left if left > 1 and left % self.world == 0 else 0
+        """Return the size of the last, smaller batch; 0 if there is none."""
+        remainder = rows % self.joint
+        return remainder if remainder > 1 and remainder % self.world == 0 else 0
 
     def count(self, rows: int) -> int:
-        """How many batches so many rows make."""
+        """Return the number of batches of these rows."""
         return rows // self.joint + bool(self.tail(rows))
 
     def dropped(self, rows: int) -> int:
-        """How many of so many rows are in no batch."""
+        """Return how many of these rows are in no batch."""
         return rows - self.full(rows) - self.tail(rows)
 
     def parts(self, order: Numbers) -> list[Numbers]:
-        """This process's part of each batch of the rows in their order, the smaller one last."""
+        """Return this process's part of each batch of the ordered rows, the smaller one last."""
         full, tail = self.full(len(order)), self.tail(len(order))
         parts = order[:full].reshape(-1, self.world, self.batch_size)[:, self.rank]
         last = order[full : full + tail].reshape(self.world, -1)[self.rank]
@@ -285,17 +285,17 @@ class Sharding:
 
 @dataclass(frozen=True)
 class Window:
-    """Tokenised rows and the batches made of them, which are cut from one flat array of tokens without a loop.
+    """Tokenised rows and their batches, which are gathered from one flat array of tokens without a loop.
 
     Attributes:
         rows: The rows' numbers in the corpus, (n,).
-        tokens: All tokens, one text after the other.
-        starts: Where in `tokens` each text starts, (columns, n).
-        lengths: How many tokens each text has, (columns, n).
+        tokens: The tokens of all texts, concatenated.
+        starts: The offset of each text in `tokens`, (columns, n).
+        lengths: The number of tokens of each text, (columns, n).
         batches: This process's part of each batch: positions among the n rows.
         truncated: How many texts were truncated to the model's length.
         dropped: How many rows are in no batch.
-        places: Which of its tokens are pooled, where texts stand in a prompt, (columns, n, 3); in two, (columns, n, 4).
+        places: The pooled tokens of each text in a prompt, (columns, n, 3); in two prompts, (columns, n, 4).
     """
 
     rows: Numbers
@@ -308,13 +308,13 @@ class Window:
     places: Numbers | None = None
 
     def after(self, batches: int) -> "Window":
-        """Without the first so many batches; with all of them for 0 and less."""
+        """Drop the first batches; none for 0 and less."""
         return replace(self, batches=self.batches[max(0, batches) :])
 
     def padded(self, batch: Numbers, *, pad_id: int, copies: int = 1) -> dict[str, Tensor]:
-        """A batch: token numbers and mask, (copies·columns·b, longest), and the rows' numbers, (b,).
+        """Build a padded batch: ids and mask, (copies·columns·b, longest), and the rows' numbers, (b,).
 
-        Where texts stand in a prompt, also the `places` that are pooled, (copies·columns·b, 3 or 4).
+        For texts in a prompt, also the `places` of the pooled tokens, (copies·columns·b, 3 or 4).
         """
         lengths, starts = self.lengths[:, batch].reshape(-1, 1), self.starts[:, batch].reshape(-1, 1)
         numbers = np.arange(lengths.max())
@@ -330,7 +330,7 @@ class Window:
 def tokenised(
     block: Block, tokenizer: AnyTokenizer, *, sharding: Sharding, random: np.random.Generator | None = None
 ) -> Window:
-    """A block's window. With `random`, batches of similar length in random order; else in the order of the block."""
+    """Tokenise a block. With `random`, batches have similar lengths and random order; otherwise the block's order."""
     used = np.arange(len(block) - sharding.dropped(len(block)))
     if random is None:
         parts = sharding.parts(used)
@@ -342,13 +342,13 @@ def tokenised(
 def _window(
     block: Block, tokenizer: AnyTokenizer, positions: Numbers, sharding: Sharding, batches: Sequence[Numbers]
 ) -> Window:
-    """Tokenise the rows at these positions; the others are left without tokens."""
-    places = positions.tolist()
-    tokenized = tokenizer([column[place] for column in block.columns for place in places])
-    each = tokenized.lengths
+    """Tokenise the rows at these positions; the others have no tokens."""
+    indices = positions.tolist()
+    tokenized = tokenizer([column[index] for column in block.columns for index in indices])
+    sizes = tokenized.lengths
     starts, lengths = np.zeros((2, len(block.columns), len(block)), dtype=np.int64)
-    lengths[:, positions] = each.reshape(len(block.columns), -1)
-    starts[:, positions] = (np.cumsum(each) - each).reshape(len(block.columns), -1)
+    lengths[:, positions] = sizes.reshape(len(block.columns), -1)
+    starts[:, positions] = (np.cumsum(sizes) - sizes).reshape(len(block.columns), -1)
     dropped, pooled = sharding.dropped(len(block)), None
     if tokenized.places is not None:
         shape = (len(block.columns), len(block), tokenized.places.shape[1])
@@ -358,16 +358,16 @@ def _window(
 
 
 def _by_length(longest: Numbers, sharding: Sharding, random: np.random.Generator) -> list[Numbers]:
-    """Batches of rows of similar length in random order; a last, smaller batch stays last, whatever its lengths."""
+    """Group rows of similar length into batches in random order; a last, smaller batch stays last."""
     full = sharding.full(len(longest))
     order = np.concatenate([np.argsort(longest[:full], kind="stable"), np.arange(full, len(longest))])
     parts = sharding.parts(order)
     batches = full // sharding.joint
-    return [*(parts[place] for place in random.permutation(batches)), *parts[batches:]]
+    return [*(parts[index] for index in random.permutation(batches)), *parts[batches:]]
 
 
 def _in_a_thread(windows: Iterator[Window]) -> Iterator[Window]:
-    """The same windows, each read and tokenised in a thread while the previous one is used."""
+    """Read and tokenise each window in a thread while the previous one is used."""
     for window in ahead(lambda _: next(windows, None), count()):
         if window is None:
             return

@@ -1,7 +1,7 @@
-"""Which blocks of the encoder a student keeps: named, at even distances, or found by a search without training.
+"""Chooses the encoder blocks of a student: by number, at even distances, or by a search without training.
 
-The search begins with all blocks and leaves out one at a time, always the one without which the similarities of some
-sentences stay nearest to the teacher's (Spearman of the cosines of all pairs).
+The search starts with all blocks and greedily removes the one without which the similarities of some sentences agree
+best with the teacher's (Spearman of the cosines of all pairs).
 """
 
 import re
@@ -22,7 +22,7 @@ _FORMS = 'expected a number, such as 6 (at even distances), "best 6" (found by a
 
 @dataclass(frozen=True)
 class KeptBlocks:
-    """The blocks, numbered from 1, how many there were, and how they were chosen, for results and the model card."""
+    """The blocks, numbered from 1, the original depth, and how they were chosen, for results and the model card."""
 
     kept: tuple[int, ...]
     of: int
@@ -30,13 +30,13 @@ class KeptBlocks:
 
 
 def check_blocks(blocks: int | str) -> None:
-    """Refuse a setting that names no blocks."""
+    """Raise for an invalid setting."""
     if not (_BEST.fullmatch(str(blocks)) or _LIST.fullmatch(str(blocks))):
         raise InputError(f"blocks is {blocks!r}; {_FORMS}")
 
 
 def kept_blocks(blocks: int | str, depth: int) -> KeptBlocks | int:
-    """The blocks that a setting names, of `depth`; of "best N" the number alone, for `search_blocks`."""
+    """Resolve a setting to blocks of `depth`; for "best N", return N for `search_blocks`."""
     check_blocks(blocks)
     text = str(blocks)
     best = _BEST.fullmatch(text)
@@ -52,42 +52,42 @@ def kept_blocks(blocks: int | str, depth: int) -> KeptBlocks | int:
 
 
 def search_blocks(encoder: LayerEncoder, count: int, *, embed: Embed, teacher: Array, source: str) -> KeptBlocks:
-    """The `count` blocks that keep the teacher's similarities best, by leaving out one block at a time.
+    """Select the `count` blocks that agree best with the teacher's similarities, removing one block at a time.
 
     Args:
-        encoder: With all blocks.
-        count: How many are kept.
-        embed: Embeds the sentences by an encoder of fewer blocks, (n, width).
+        encoder: The encoder with all blocks.
+        count: The number of blocks to keep.
+        embed: Embeds the sentences by an encoder with fewer blocks, (n, width).
         teacher: The teacher's embeddings of the same sentences, (n, any width).
-        source: What `teacher` is, for the record.
+        source: A description of the teacher, for the record.
     """
-    expected, kept = pair_cosines(teacher), tuple(range(1, encoder.depth + 1))
+    expected, selected = pair_cosines(teacher), tuple(range(1, encoder.depth + 1))
     score = agreement(embed(encoder), expected)
-    while len(kept) > count:
-        choices = [kept[:place] + kept[place + 1 :] for place in range(len(kept))]
+    while len(selected) > count:
+        choices = [selected[:index] + selected[index + 1 :] for index in range(len(selected))]
         scores = [agreement(embed(encoder.with_blocks(choice)), expected) for choice in choices]
         best = int(np.argmax(scores))
-        kept, score = choices[best], scores[best]
+        selected, score = choices[best], scores[best]
     chosen = f"by leaving out one at a time, without training: Spearman {score:.3f} with the similarities of {source}"
-    return KeptBlocks(kept, encoder.depth, chosen)
+    return KeptBlocks(selected, encoder.depth, chosen)
 
 
 def agreement(embeddings: Array, expected: Array) -> float:
-    """Spearman of the cosines of all pairs of embeddings (n, d) with the expected ones; -1 for constant ones."""
+    """Return Spearman's correlation of the cosines of all pairs (n, d) with the expected ones; -1 if constant."""
     cosines = pair_cosines(embeddings)
     return -1.0 if np.ptp(cosines) == 0 else float(spearmanr(cosines, expected).statistic)
 
 
 def pair_cosines(embeddings: Array) -> Array:
-    """The cosines of all pairs of rows: (n, d) -> (n (n - 1) / 2,)"""
+    """Compute the cosines of all pairs of rows: (n, d) -> (n (n - 1) / 2,)"""
     unit = embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
     return np.asarray((unit @ unit.T)[np.triu_indices(len(unit), 1)])
 
 
-def some_of(texts: Sequence[str], count: int) -> list[str]:
-    """So many texts at even distances, or all where there are fewer."""
-    places = np.linspace(0, len(texts) - 1, min(count, len(texts))).round().astype(int)
-    return [texts[place] for place in places]
+def sample_evenly(texts: Sequence[str], count: int) -> list[str]:
+    """Return `count` texts at even distances, or all if there are fewer."""
+    indices = np.linspace(0, len(texts) - 1, min(count, len(texts))).round().astype(int)
+    return [texts[index] for index in indices]
 
 
 def _range(part: str) -> range:

@@ -1,7 +1,7 @@
-"""Clauses of sentences as further rows of a text: short texts beside long ones.
+"""Splits clauses off sentences, as additional short texts.
 
-Sentences of an encyclopaedia are longer than those that most users compare. What stands between two marks of a sentence
-is short, mostly whole, and costs nothing to have.
+Sentences of an encyclopaedia are longer than most texts that users compare. The clauses between punctuation marks are
+short, mostly complete, and free.
 """
 
 import re
@@ -11,7 +11,7 @@ _FEWEST, _MOST = 4, 20  # words
 
 
 def clauses(sentence: str) -> list[str]:
-    """What stands between marks, of 4 to 20 words; none of a sentence without marks.
+    """Return the clauses of 4 to 20 words between punctuation marks; none for a sentence without marks.
 
     >>> clauses("The bridge, built in a dry summer, was closed to all traffic (but trams).")
     ['built in a dry summer', 'was closed to all traffic']

@@ -1,4 +1,4 @@
-"""The text of a training: one to three columns, read and cleaned, in memory or streamed.
+"""The training text: one to three columns, read and cleaned, in memory or streamed.
 
 One column holds sentences (or anchors), two hold anchors and positives (or texts and their paraphrases), three a hard
 negative as well.
@@ -38,7 +38,7 @@ class Corpus:
     """Texts in memory.
 
     Args:
-        columns: One to three columns of texts; row i of each belongs together.
+        columns: One to three aligned columns of texts.
         source: Its name in records.
         counts: How many rows were read, dropped and kept.
     """
@@ -52,7 +52,7 @@ class Corpus:
 
     @classmethod
     def of(cls, *columns: Sequence[str], source: str, keep_duplicates: bool = False) -> "Corpus":
-        """From lists of texts, cleaned as those of a file are.
+        """Build from lists of texts, cleaned like those of a file.
 
         >>> Corpus.of(["A cat sat.", " ", "It rained.", "A cat sat. "], source="four rows").counts
         CorpusCounts(read=4, empty=1, duplicates=1, kept=2)
@@ -63,42 +63,42 @@ class Corpus:
 
     @property
     def width(self) -> int:
-        """How many columns of texts there are."""
+        """The number of columns."""
         return len(self.columns)
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self)
 
     @cached_property
     def fitted_on(self) -> FittedOn:
-        """The record of all its sentences, for what is trained on them."""
+        """The record of all sentences, for the model that is trained on them."""
         return FittedOn.of(list(chain.from_iterable(self.columns)), source=self.source, what=ENCODER)
 
     @cached_property
     def digest(self) -> str:
-        """Of all texts in their order."""
+        """A digest of all texts in order."""
         return text_digest(chain.from_iterable(self.columns))
 
     def __len__(self) -> int:
         return len(self.columns[0])
 
     def __iter__(self) -> Iterator[Texts]:
-        """Row by row."""
+        """Iterate over the rows."""
         return zip(*self.columns, strict=True)
 
 
 class StreamedCorpus:
-    """Texts beyond memory: each iteration reads the files again.
+    """Texts larger than memory: each iteration reads the files again.
 
-    Empty rows are dropped as in a `Corpus`; repeated ones only where they are near each other, see `RecentDedup`.
+    Empty rows are dropped as in a `Corpus`; duplicates only if they are near each other, see `RecentDedup`.
 
     Args:
-        texts: Where the rows come from; standard input is refused, for it cannot be read twice.
+        texts: The source of the rows; not standard input, which cannot be read twice.
         limit: Only the first rows, counted after dropping.
         keep_duplicates: Keep repeated rows.
-        rows: How many rows there are after dropping, if that is known: progress and schedules need it.
+        rows: The number of rows after dropping, if known; progress and schedules need it.
     """
 
     def __init__(
@@ -120,24 +120,24 @@ class StreamedCorpus:
 
     @property
     def width(self) -> int:
-        """How many columns of texts there are."""
+        """The number of columns."""
         return len(self._texts.columns)
 
     @property
     def counts(self) -> CorpusCounts:
-        """Counts of the latest reading, as far as it went."""
+        """Counts of the latest iteration so far."""
         return self._filter.counts
 
     @cached_property
     def fitted_on(self) -> FittedOn:
-        """The record of all its sentences, also where training ends before their end; reads the files once."""
+        """The record of all sentences, even if training ends before reading them all; reads the files once."""
         rows = iter(self)
         parts = iter(lambda: list(chain.from_iterable(islice(rows, _FITTED_CHUNK))), [])
         return FittedOn.of_parts(parts, source=self.source, what=ENCODER)
 
     @property
     def digest(self) -> str:
-        """Of its settings and the sizes of its files: a digest of the texts would read them all."""
+        """A digest of the settings and file sizes, as a digest of the texts would read them all."""
         sizes = [Path(path).stat().st_size if Path(path).is_file() else None for path in self._texts.paths]
         return json_digest([self._texts.label, self._texts.columns, sizes, self._limit, self._keep_duplicates])
 
@@ -152,8 +152,8 @@ class StreamedCorpus:
         return RowFilter(None if self._keep_duplicates else RecentDedup(), self._limit)
 
     def _read_two(self) -> None:
-        """Read until two rows differ, so that unusable data is refused before a model is loaded."""
-        any(row != before for before, row in pairwise(self))
+        """Read until two rows differ, so that unusable data fails before a model is loaded."""
+        any(row != previous for previous, row in pairwise(self))
 
 
 AnyCorpus = Corpus | StreamedCorpus
@@ -162,10 +162,10 @@ AnyCorpus = Corpus | StreamedCorpus
 def equal_to_evaluation(
     corpus: AnyCorpus, tasks: Iterable[str], folder: str | os.PathLike[str] | None = None
 ) -> dict[str, int]:
-    """Task -> how many different sentences of the corpus are among the task's, of any split.
+    """Count, by task, the distinct sentences of the corpus that occur in any split of the task.
 
-    Sentences are equal, and different, by their letters and digits, as `FittedOn` has it. Tasks whose file is not on
-    this machine are left out; nothing is fetched. A streamed corpus is read once for it.
+    Sentences are compared by letters and digits, as in `FittedOn`. Tasks without a local file are left out; nothing is
+    downloaded. A streamed corpus is read once.
     """
     files = [(task, find_file(task, folder)) for task in find_tasks(tasks)]
     task_texts = {task.name: read_task(task, file).texts for task, file in files if file}
@@ -179,12 +179,12 @@ def equal_to_evaluation(
 
 
 def _hashes(texts: Sequence[str]) -> Hashes:
-    """A hash of each different sentence."""
+    """Return the hashes of the distinct sentences."""
     return FittedOn.of(texts, source="").hashes
 
 
 def kept_columns(row_filter: RowFilter, rows: Iterable[Sequence[str]], name: str) -> tuple[Texts, ...]:
-    """The columns of the rows that are kept."""
+    """Return the columns of the kept rows."""
     columns = tuple(zip(*row_filter(rows), strict=True))
     row_filter.require_two(name)
     return columns

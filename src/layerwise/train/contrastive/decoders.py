@@ -1,4 +1,4 @@
-"""What the training of a decoder may change: attention in both directions, and LoRA in place of all weights."""
+"""Options for training decoders: bidirectional attention, and LoRA instead of training all weights."""
 
 import torch
 from torch import nn
@@ -9,17 +9,17 @@ from layerwise.extras import require
 
 
 def attend_both_ways(encoder: LayerEncoder) -> None:
-    """Let every token of a causal model attend to all: `is_causal` in its config, which is saved with it.
+    """Make a causal model's attention bidirectional by `is_causal` in its config, which is saved with it.
 
-    transformers reads it for models whose masks it makes; a model that is causal all the same is refused.
+    transformers respects it for models whose masks it creates; raises for a model that stays causal.
     """
     model = encoder.model
     if not _is_causal(model):
         raise InputError(f"[model] attention: {encoder.name} is not causal, its tokens see each other; leave it out")
-    before = getattr(model.config, "is_causal", None)
+    previous = getattr(model.config, "is_causal", None)
     model.config.is_causal = False  # type: ignore[union-attr]
     if _is_causal(model):
-        model.config.is_causal = before  # type: ignore[union-attr]
+        model.config.is_causal = previous  # type: ignore[union-attr]
         raise InputError(
             f"[model] attention: {type(model).__name__} stays causal in this version of transformers; leave it out"
         )
@@ -38,12 +38,12 @@ def add_lora(model: nn.Module, *, rank: int, alpha: int, dropout: float, seed: i
 
 
 def merge_lora(model: nn.Module) -> None:
-    """Add what LoRA learned to the weights, and leave the model as it was built, in place."""
+    """Merge LoRA into the weights and restore the original modules, in place."""
     from peft.tuners.lora import LoraLayer
 
     added = [(name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer)]
     for name, layer in added:
-        layer.merge(safe_merge=True)  # refuses weights that are not finite
+        layer.merge(safe_merge=True)  # raises for non-finite weights
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, layer.get_base_layer())
     if hasattr(model, "peft_config"):
@@ -53,7 +53,7 @@ def merge_lora(model: nn.Module) -> None:
 
 @torch.no_grad()
 def _is_causal(model: nn.Module) -> bool:
-    """Whether a later token changes nothing for an earlier one, in a batch with padding and in one without."""
+    """Whether later tokens do not affect earlier ones, in a batch with or without padding."""
     probe = probe_inputs(model)
     changed = probe["input_ids"].clone()
     changed[:, 3] = (changed[:, 3] + 1) % int(model.config.vocab_size)  # type: ignore[union-attr, arg-type]
@@ -62,4 +62,4 @@ def _is_causal(model: nn.Module) -> bool:
         [model(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0] for ids in (probe["input_ids"], changed)]
         for mask in masks
     ]
-    return any(torch.allclose(one, other, rtol=1e-5, atol=1e-6) for one, other in firsts)
+    return any(torch.allclose(original, changed, rtol=1e-5, atol=1e-6) for original, changed in firsts)

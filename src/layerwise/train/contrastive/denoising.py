@@ -1,9 +1,9 @@
-"""Template denoising (PromptBERT, Jiang et al. 2022): a prompt's own views are taken away from those of its texts.
+"""Template denoising (PromptBERT, Jiang et al. 2022): subtracts the views of the empty prompt from those of its texts.
 
-The prompt's tokens without a text, at the positions that they have around one, give views that depend on the text's
-length alone. So one row for each length that a batch has goes through the encoder with its texts, with gradient and
-dropout: a few rows where texts of similar length are batched, and no pass of their own, which would take a third of the
-step's time. The trained model does not denoise; the authors' code can do either.
+The views of the prompt's tokens without a text, at their positions around a text, depend only on the text's length. So
+one template row per length in the batch is encoded together with the texts, with gradient and dropout: these are few
+rows if texts of similar length are batched, while a separate pass would take a third of the step's time. The trained
+model does not denoise; the authors' code can do either.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ from layerwise.errors import InputError
 from layerwise.train.contrastive.prompted import which_prompt
 
 _TOLERANCE = 1e-4
-_STEP = 4  # the templates of a batch are as many as a multiple of this, so that there are few shapes
-_NONE = -1  # a template of no text
+_STEP = 4  # the number of templates of a batch is padded to a multiple of this, so that there are few shapes
+_NONE = -1  # padding among template numbers
 
 
 class Denoiser(nn.Module):
-    """The templates of one or two prompts beside texts of every length, and their views taken away.
+    """Holds the templates of one or two prompts for texts of every length, and subtracts their views.
 
     Args:
-        encoder: Must take position ids; this is checked.
-        tokenizers: One for each prompt; they say how long a text may be.
+        encoder: The encoder, which must support position ids; this is checked.
+        tokenizers: One for each prompt; they determine the maximum length of a text.
     """
 
     tokens: Tensor
@@ -48,15 +48,15 @@ class Denoiser(nn.Module):
         for name, parts in columns.items():
             self.register_buffer(name, torch.cat(parts), persistent=False)
         self.first = first
-        self.counts = [len(tokens) for tokens, _, _ in tables]  # lengths of a text, of each prompt
-        self.sizes = [tokens.shape[1] for tokens, _, _ in tables]  # tokens of each prompt alone
+        self.counts = [len(tokens) for tokens, _, _ in tables]  # number of text lengths, for each prompt
+        self.sizes = [tokens.shape[1] for tokens, _, _ in tables]  # number of tokens of each prompt
         self.to(encoder.device)
         _check_positions(encoder, self, tokenizers[0])
 
     def templates_of(self, mask: Tensor, places: Tensor) -> Tensor:
-        """The templates that a batch needs, for `read`: as the lengths of its texts, each once, and none to fill up.
+        """Return the template numbers of a batch for `read`: one per distinct text length, padded.
 
-        Of a batch on the CPU: a GPU would have to be waited for.
+        The batch must be on the CPU, as this would synchronise with a GPU.
         """
         rows: Tensor = self._rows(mask, which_prompt(places)).unique()  # type: ignore[no-untyped-call]
         return nn.functional.pad(rows, (0, -len(rows) % _STEP), value=_NONE)
@@ -71,39 +71,39 @@ class Denoiser(nn.Module):
         places: Tensor,
         templates: Tensor | None = None,
     ) -> Tensor:
-        """The views of texts less those of their templates, all by one pass: (n, poolings, layers, width)
+        """Return the views of texts minus those of their templates, from one pass: (n, poolings, layers, width)
 
         Args:
-            reader: Of the model.
-            tokens: Of texts in the prompt, (n, t).
+            reader: Reads the model's layers.
+            tokens: Ids of the texts in the prompt, (n, t).
             mask: 1 for tokens, 0 for padding, (n, t).
-            layers: Of the views.
-            poolings: Of the views.
-            places: Which tokens are pooled, (n, 3); with the number of the prompt where there are two, (n, 4).
-            templates: As `templates_of` gives them; without them those of all lengths that fit into t.
+            layers: The layers of the views.
+            poolings: The poolings of the views.
+            places: The pooled tokens, (n, 3); with two prompts, also the number of the prompt, (n, 4).
+            templates: The result of `templates_of`; by default the templates of all lengths that fit into t.
         """
-        wanted = self._all_within(mask.shape[1]) if templates is None else templates
-        together = read_views(
+        numbers = self._all_within(mask.shape[1]) if templates is None else templates
+        all_views = read_views(
             reader,
-            _joined(tokens, self.tokens[wanted], 0),
-            _joined(mask, self.mask[wanted], 0),
+            _joined(tokens, self.tokens[numbers], 0),
+            _joined(mask, self.mask[numbers], 0),
             layers,
             poolings,
-            torch.cat([places[:, :3], self.places[wanted]]),
-            positions=_joined(self._positions(tokens), self.positions[wanted], self.first),
+            torch.cat([places[:, :3], self.places[numbers]]),
+            positions=_joined(self._positions(tokens), self.positions[numbers], self.first),
         )
-        views, alone = together[: len(tokens)], together[len(tokens) :]
+        views, template_views = all_views[: len(tokens)], all_views[len(tokens) :]
         with torch.autocast(views.device.type, enabled=False):
-            # by a product, whose gradient is the same every time; that of an index is added up in any order on a GPU
-            chosen = (self._rows(mask, which_prompt(places)).unsqueeze(1) == wanted).to(views.dtype)
-            return views - (chosen @ alone.flatten(1)).view_as(views)
+            # as a product, whose gradient is deterministic; on a GPU that of indexing is not
+            selection = (self._rows(mask, which_prompt(places)).unsqueeze(1) == numbers).to(views.dtype)
+            return views - (selection @ template_views.flatten(1)).view_as(views)
 
     def _positions(self, tokens: Tensor) -> Tensor:
-        """Those of texts that begin in the first column."""
+        """Return the position ids of texts that start in the first column."""
         return (self.first + torch.arange(tokens.shape[1], device=tokens.device)).expand_as(tokens)
 
     def _all_within(self, length: int) -> Tensor:
-        """The templates of all texts that, in their prompt, have at most so many tokens."""
+        """Return the template numbers of all texts with at most this many tokens, prompt included."""
         rows, start = [], 0
         for count, size in zip(self.counts, self.sizes, strict=True):
             rows.append(start + torch.arange(min(count, max(1, length - size + 1)), device=self.tokens.device))
@@ -111,7 +111,7 @@ class Denoiser(nn.Module):
         return torch.cat(rows)
 
     def _rows(self, mask: Tensor, prompts: Tensor | None) -> Tensor:
-        """Which template is that of each text's length. (Arithmetic with the prompt's number, 0 or 1: a CUDA graph
+        """Return the template number of each text's length. (Arithmetic with the prompt's number, 0 or 1: a CUDA graph
         allows no new tensor of numbers.)
         """
         which = torch.zeros_like(mask[:, 0]) if prompts is None else prompts
@@ -123,7 +123,7 @@ class Denoiser(nn.Module):
 
 
 def _table(tokenizer: PromptTokenizer, first: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens and positions, (lengths, tokens of the template), and places, (lengths, 3)."""
+    """Build ids and positions, (lengths, tokens of the template), and places, (lengths, 3)."""
     template = tokenizer.template()
     size = len(template.ids)
     lengths = torch.arange(tokenizer.max_length - size + 1).unsqueeze(1)
@@ -144,7 +144,7 @@ def _padded(rows: Tensor, length: int, value: int) -> Tensor:
 
 
 def _first_position(encoder: LayerEncoder, tokenizer: PromptTokenizer) -> int:
-    """The position of a first token: 0, or what follows that of padding (RoBERTa); a model without is refused."""
+    """Return the first position id: 0, or padding + 1 (RoBERTa); raise for a model without position ids."""
     tokens = torch.tensor(tokenizer(["a"]).ids, device=encoder.device)
     numbers = torch.arange(tokens.shape[1], device=encoder.device).unsqueeze(0)
     plain = _last_layer(encoder, tokens, None)
@@ -152,16 +152,16 @@ def _first_position(encoder: LayerEncoder, tokenizer: PromptTokenizer) -> int:
     has_room = after_padding + tokens.shape[1] <= getattr(encoder.model.config, "max_position_embeddings", 0)
     for first in (0, after_padding) if has_room else (0,):
         try:
-            given = _last_layer(encoder, tokens, numbers + first)
+            with_positions = _last_layer(encoder, tokens, numbers + first)
         except TypeError:
             break
-        if torch.allclose(plain, given, atol=_TOLERANCE):
+        if torch.allclose(plain, with_positions, atol=_TOLERANCE):
             return first
     raise _no_positions(encoder)
 
 
 def _check_positions(encoder: LayerEncoder, denoiser: Denoiser, tokenizer: PromptTokenizer) -> None:
-    """Refuse a model that ignores the positions that it is given: its templates would be the same for all lengths."""
+    """Raise for a model that ignores position ids, whose templates would be the same for all lengths."""
     before = tokenizer.template().before
     ends = torch.stack([denoiser.tokens[0], denoiser.tokens[0]]), denoiser.positions[[0, denoiser.counts[0] - 1]]
     near, far = _last_layer(encoder, *ends)
@@ -170,7 +170,7 @@ def _check_positions(encoder: LayerEncoder, denoiser: Denoiser, tokenizer: Promp
 
 
 def _last_layer(encoder: LayerEncoder, tokens: Tensor, positions: Tensor | None) -> Tensor:
-    """(n, width), without dropout."""
+    """Return the last layer's means, (n, width), without dropout."""
     training = encoder.model.training
     encoder.model.eval()
     try:

@@ -1,4 +1,4 @@
-"""The dev score that picks the best checkpoint, and the measures that can be logged with it."""
+"""The dev score that selects the best checkpoint, and measures that can be logged with it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,13 +12,13 @@ from layerwise.model import LayerModel
 from layerwise.train.contrastive.settings import DevSettings
 from layerwise.train.contrastive.terms import ExitsSettings
 
-EXITS = "exits_mean"  # the metric of a training of exits: the mean of their scores
+EXITS = "exits_mean"  # the metric when training exits: the mean of their scores
 
 
 class DevScore:
-    """Scores a model by the dev split of a task, or by all rows of a user's task that has no splits.
+    """Scores a model on the dev split of a task, or on all rows of a user's task without splits.
 
-    Where exits are trained, the mean of their scores picks the best step.
+    When exits are trained, the mean of their scores selects the best step.
     """
 
     def __init__(self, settings: DevSettings, data: str | None, exits: ExitsSettings | None = None) -> None:
@@ -37,11 +37,11 @@ class DevScore:
         self.evaluator.protocol = replace(self.evaluator.protocol, split=split)
         self.metric = self.evaluator.primary_metric if exits is None else EXITS
         self.name = f"{rows.task.name}, {settings.split if rows.task.splits else 'all rows'}"
-        picked = rows.pick(rows.splits[split])
-        self._pairs = picked if settings.measures else None
+        dev_rows = rows.pick(rows.splits[split])
+        self._pairs = dev_rows if settings.measures else None
 
     def __call__(self, model: LayerModel) -> dict[str, float]:
-        """Metrics by name; correlations from -1 to 1."""
+        """Return metrics by name; correlations are from -1 to 1."""
         metrics = self.evaluator(model)
         if self.exits is not None:
             scores = [score for by_width in self.exit_scores(model).values() for score in by_width.values()]
@@ -49,7 +49,7 @@ class DevScore:
         return metrics if self._pairs is None else metrics | measures(model, self._pairs, self.settings.measures)
 
     def exit_scores(self, model: LayerModel) -> dict[str, dict[str, float]]:
-        """Layer -> width -> the score of that exit of the model, correlations from -1 to 1."""
+        """Return the score of each exit by layer and width; correlations are from -1 to 1."""
         exits, width = self.exits, model.encoder.width
         layers = [] if exits is None else [resolve_layer(layer, model.encoder.depth) for layer in exits.layers]
         widths = [] if exits is None else [number or width for number in exits.widths]
@@ -61,6 +61,6 @@ class DevScore:
 
 
 def measures(model: LayerModel, pairs: TaskRows, names: Sequence[str]) -> dict[str, float]:
-    """The named scalar measures of a model on pairs."""
+    """Compute the named scalar measures of a model on pairs."""
     scalars = scalar_measures()
     return {name.replace("-", "_"): scalars[name](model, pairs) for name in names}

@@ -1,8 +1,8 @@
-"""The frozen copy's views: the encoder as it was before training, whose layers are positives.
+"""The views of a frozen copy of the encoder before training, whose layers are positives.
 
-They never change, so they are computed once for each sentence, before training, in large sorted batches, and looked
-up at every step. Where this is not possible (dropout on in the copy, a streamed corpus, more than memory allows), a
-copy of the model runs at every step.
+They never change, so they are computed once per sentence before training, in large sorted batches, and looked up at
+every step. If this is not possible (dropout in the copy, a streamed corpus, or not enough memory), a copy of the model
+runs at every step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class Frozen(Protocol):
 
 
 class FrozenViews:
-    """Views computed beforehand, looked up by the rows' numbers."""
+    """Precomputed views, looked up by row number."""
 
     def __init__(self, views: Tensor, device: torch.device) -> None:
         self.views = views
@@ -47,7 +47,7 @@ class FrozenViews:
     def of(
         cls, encoder: LayerEncoder, texts: Sequence[str], settings: FrozenSettings, *, max_length: int
     ) -> "FrozenViews":
-        """Of all sentences, truncated to `max_length` tokens, by the encoder as it is now."""
+        """Compute the views of all sentences, truncated to `max_length` tokens, with the encoder's current weights."""
         layers = list(parse_mix(settings.layers).resolve(encoder.depth).layers)
         parts = stream(
             windows_of(texts, window_rows(4 * len(layers) * encoder.width)),
@@ -61,17 +61,17 @@ class FrozenViews:
 
     @classmethod
     def of_vectors(cls, vectors: Array, device: torch.device) -> "FrozenViews":
-        """The embeddings of other models, (texts, width), as one layer."""
+        """Wrap embeddings of other models, (texts, width), as one layer."""
         return cls(_placed(torch.from_numpy(vectors)[:, None], device), device)
 
     def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The rows' views, on the device."""
+        """Return the rows' views on the device."""
         rows = batch["rows"].to(self.views.device)
         return self.views[rows].to(self.device, non_blocking=True)
 
 
 class FrozenCopy:
-    """A copy of the model that runs at every step, for one column of the batch."""
+    """A copy of the model that encodes one column of the batch at every step."""
 
     def __init__(self, encoder: LayerEncoder, settings: FrozenSettings) -> None:
         self.model: nn.Module = deepcopy(encoder.model).requires_grad_(False)
@@ -83,7 +83,7 @@ class FrozenCopy:
 
     @torch.no_grad()
     def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """One pass over the sentences of its column."""
+        """Encode the sentences of its column."""
         rows = len(batch["rows"])
         part = slice(self.column * rows, (self.column + 1) * rows)
         tokens, mask = batch["input_ids"][part], batch["attention_mask"][part]
@@ -93,12 +93,12 @@ class FrozenCopy:
 
 
 def bytes_needed(encoder: LayerEncoder, sentences: int, settings: FrozenSettings) -> int:
-    """The size of the views of so many sentences."""
+    """Return the size of the views of this many sentences."""
     return sentences * len(parse_mix(settings.layers).resolve(encoder.depth).layers) * encoder.width * 4
 
 
 def _placed(views: Tensor, device: torch.device) -> Tensor:
-    """On the GPU where they take little of it, else in this machine's memory."""
+    """Move the views to the GPU if they use little of its memory, otherwise to pinned memory."""
     if device.type != "cuda":
         return views
     free, _ = torch.cuda.mem_get_info(device)

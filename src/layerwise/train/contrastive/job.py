@@ -15,7 +15,7 @@ from layerwise.mixes import LayerAttention, LayerMix, parse_mix
 from layerwise.model import LayerModel
 from layerwise.objectives import rank, world_size
 from layerwise.train.contrastive.batches import AnyTokenizer, Batches, EndlessBatches
-from layerwise.train.contrastive.blocks import KeptBlocks, kept_blocks, search_blocks, some_of
+from layerwise.train.contrastive.blocks import KeptBlocks, kept_blocks, sample_evenly, search_blocks
 from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus, equal_to_evaluation
 from layerwise.train.contrastive.decoders import attend_both_ways, merge_lora
 from layerwise.train.contrastive.dev import DevScore
@@ -34,7 +34,7 @@ from layerwise.train.recipes.format import RecipeFormat
 
 log = logging.getLogger(__name__)
 SEARCHED_TEXTS = 256  # sentences that a search for blocks compares
-ROTATED_TEXTS = 8192  # sentences by which a teacher's vectors are turned to the student's
+ROTATED_TEXTS = 8192  # sentences used to rotate a teacher's vectors to the student's
 
 
 class ContrastiveJob(Job[Recipe, Student, LayerModel]):
@@ -62,7 +62,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
     ) -> None:
         super().__init__(recipe, encoder=encoder)
         self.data = data
-        self._given_corpus = corpus
+        self._corpus = corpus
         self.corpus: AnyCorpus
         self.dev: DevScore | None = None
         self.tests: Sequence[Task] = ()
@@ -70,21 +70,21 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         self.blocks: KeptBlocks | None = None
 
     def read_data(self) -> None:
-        """Read the text and the dev pairs; a data folder that is not there is told now, not when the training ends."""
+        """Read the text and the dev pairs; a missing data folder raises now rather than after training."""
         data_folder(self.data)
-        self.corpus = load_corpus(self.recipe.data, self.data) if self._given_corpus is None else self._given_corpus
+        self.corpus = load_corpus(self.recipe.data, self.data) if self._corpus is None else self._corpus
         if isinstance(self.corpus, StreamedCorpus) and self.recipe.train.steps is None:
             raise InputError("[data] stream: the number of steps of an epoch is unknown; give steps under [train]")
         recipe = self.recipe
         self.dev = DevScore(recipe.dev, self.data, recipe.exits) if recipe.dev.task else None
 
     def prepare_test(self) -> None:
-        """Find the test tasks, and refuse those that would be scored on dev rows."""
+        """Find the test tasks; raise if they would be scored on dev rows."""
         self.tests = tasks_to_score(self.recipe.dev.test, self.data)
         check_unseen(self.recipe.dev.task, self.tests)
 
     def load_encoder(self, device: str | None = None) -> LayerEncoder:
-        """The encoder, or the blocks of it that the recipe keeps."""
+        """Load the encoder, or the blocks of it that the recipe selects."""
         encoder = super().load_encoder(device)
         if self.recipe.model.attention:
             attend_both_ways(encoder)
@@ -97,7 +97,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
 
     @property
     def digest(self) -> str:
-        """Of the corpus."""
+        """The digest of the corpus."""
         return self.corpus.digest
 
     @property
@@ -106,7 +106,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         return self.dev.metric if self.dev else None
 
     def build(self, encoder: LayerEncoder, *, seed: int) -> Training[Student]:
-        """Student, batches and dev score; the frozen copy's views are computed here."""
+        """Build student, batches and dev score; compute the frozen copy's views."""
         recipe, dev = self.recipe, self.dev
         if recipe.data.max_length > encoder.max_length:
             raise InputError(
@@ -115,7 +115,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
             )
         teachers = self._teachers(encoder)
         student = build_student(recipe, encoder, seed=seed, teacher_width=sum(teacher.width for teacher in teachers))
-        frozen = self._taught(teachers, student) if teachers else self._frozen(encoder)
+        frozen = self._teacher_views(teachers, student) if teachers else self._frozen(encoder)
         if isinstance(frozen, FrozenCopy) and not prompt_of(student.pooler).is_plain:
             raise InputError(
                 "the frozen copy would read the pooler's prompt; leave dropout = true out of the objective, and give "
@@ -140,7 +140,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         )
 
     def data_facts(self, training: Training[Student]) -> dict[str, Any]:  # noqa: ARG002
-        """The text, and how many of its sentences are sentences of evaluation tasks."""
+        """Return facts about the text, and how many of its sentences occur in evaluation tasks."""
         tasks = [task.name for task in find_tasks(suites=["sts"])]
         return {
             "text": {"source": self.corpus.source, **asdict(self.corpus.counts)},
@@ -152,7 +152,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         }
 
     def score_facts(self, training: Training[Student], state: Any) -> dict[str, Any]:
-        """The best dev score and its step, and the dev score of each exit that was trained."""
+        """Return the best dev score and its step, and the dev score of each trained exit."""
         if self.dev is None or state.best_metric is None:
             return {}
         facts = {"task": self.dev.name, "metric": self.dev.metric, "best": 100 * state.best_metric}
@@ -164,13 +164,13 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         return {"dev": facts}
 
     def model(self, training: Training[Student], facts: Mapping[str, Any]) -> LayerModel:
-        """The model that the recipe asks for, with the record of its training text; LoRA is merged."""
+        """Return the recipe's model with the record of its training text; LoRA is merged."""
         if self.recipe.model.lora:
             merge_lora(training.student.backbone)
         return self._to_model(training.student, training=dict(facts), fitted_on=(self.corpus.fitted_on,))
 
     def evaluate(self, model: LayerModel) -> Evaluation | None:
-        """Scores on the test tasks."""
+        """Score the model on the test tasks."""
         return score_model(model, self.tests, self.data) if self.tests else None
 
     def save(self, model: LayerModel, facts: Mapping[str, Any], folder: Path) -> None:
@@ -178,7 +178,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         model.replaced(training=dict(facts)).save(folder, overwrite=True)
 
     def summary(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Of dev and test scores."""
+        """Summarise dev and test scores."""
         return summarise(results)
 
     def _to_model(self, student: Student, **options: Any) -> LayerModel:
@@ -186,28 +186,28 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         return student.to_model(inference=settings.inference, keep_head=settings.keep_head, **options)
 
     def _choose_blocks(self, encoder: LayerEncoder, blocks: int | str) -> KeptBlocks:
-        """The blocks that the recipe names, or those that a search finds with the first column of the text."""
-        named = kept_blocks(blocks, encoder.depth)
-        if isinstance(named, KeptBlocks):
-            return named
+        """Return the recipe's blocks, or search for them on the first column of the text."""
+        resolved = kept_blocks(blocks, encoder.depth)
+        if isinstance(resolved, KeptBlocks):
+            return resolved
         if not isinstance(self.corpus, Corpus):
             raise InputError(f"[model] blocks {blocks!r} are searched in text that is held; leave stream out")
-        settings, texts = self.recipe.model, some_of(self.corpus.columns[0], SEARCHED_TEXTS)
+        settings, texts = self.recipe.model, sample_evenly(self.corpus.columns[0], SEARCHED_TEXTS)
         mix = parse_mix(settings.inference or settings.pooler)
         mix = parse_mix("last @ mean") if isinstance(mix, LayerAttention) else mix
         teachers, frozen = self._teachers(encoder), self.recipe.frozen
         source = " and ".join(model["name"] for model in self.taught_by) or "the whole encoder"
-        taught = teachers_vectors(teachers, frozen.weights, texts) if frozen and teachers else None
+        targets = teachers_vectors(teachers, frozen.weights, texts) if frozen and teachers else None
         return search_blocks(
             encoder,
-            named,
+            resolved,
             embed=lambda shorter: LayerModel(shorter, mix).encode(texts),
-            teacher=LayerModel(encoder, mix).encode(texts) if taught is None else taught,
+            teacher=LayerModel(encoder, mix).encode(texts) if targets is None else targets,
             source=f"{source}, {len(texts)} sentences",
         )
 
     def _teachers(self, encoder: LayerEncoder) -> list[LayerModel]:
-        """The models that an objective learns from."""
+        """Load the teacher models of an objective."""
         names = self.recipe.frozen.teachers if self.recipe.frozen else ()
         halves = encoder.device.type != "cpu" and self.recipe.train.precision == "bf16"
         options = {"device": str(encoder.device), "dtype": "bfloat16" if halves else "float32"}
@@ -223,8 +223,8 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         ]
         return teachers
 
-    def _taught(self, teachers: Sequence[LayerModel], student: Student) -> FrozenViews:
-        """The teachers' embeddings of all texts, computed once."""
+    def _teacher_views(self, teachers: Sequence[LayerModel], student: Student) -> FrozenViews:
+        """Compute the teachers' embeddings of all texts, once."""
         corpus, width, frozen = self.corpus, sum(teacher.width for teacher in teachers), self.recipe.frozen
         if frozen is None or not isinstance(corpus, Corpus) or 4 * len(corpus) * width > MAX_BYTES:
             raise InputError(
@@ -232,14 +232,14 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
                 f"too long; give less text by limit under [data]"
             )
         texts = corpus.columns[0]
-        start = self._start_of(student, texts[:ROTATED_TEXTS]) if frozen.rotated else None
+        start = self._initial_embeddings(student, texts[:ROTATED_TEXTS]) if frozen.rotated else None
         vectors = teachers_vectors(teachers, frozen.weights, texts)
         if start is not None:
             vectors = rotated(vectors, start)
         return FrozenViews.of_vectors(vectors, student.encoder.device)
 
-    def _start_of(self, student: Student, texts: Sequence[str]) -> Array:
-        """The student's embeddings before training, enough of them to turn a teacher's to."""
+    def _initial_embeddings(self, student: Student, texts: Sequence[str]) -> Array:
+        """Return the student's embeddings before training, at least as many as their width, to rotate a teacher's."""
         model = self._to_model(student)
         if len(texts) < model.width:
             raise InputError(
@@ -250,7 +250,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         return model.encode(list(texts))
 
     def _frozen(self, encoder: LayerEncoder) -> Frozen | None:
-        """The frozen copy's views: computed once where they can be held in memory."""
+        """Return the frozen copy's views, precomputed if they fit into memory."""
         settings, corpus = self.recipe.frozen, self.corpus
         if settings is None:
             return None

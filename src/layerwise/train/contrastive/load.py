@@ -1,4 +1,4 @@
-"""The text of a training by where it lies: files, standard input and hub data, in columns or stacked into one."""
+"""Loads the training text from files, standard input and the hub, in columns or stacked into one."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -56,19 +56,19 @@ def read_corpus(
     stream: bool = False,
     rows: int | None = None,
 ) -> AnyCorpus:
-    """The texts of a file, of several, or of a hub's data set; rows with an empty text and repeated rows are dropped.
+    """Read texts from files or a hub dataset; rows with an empty text and duplicates are dropped.
 
     Args:
-        path: Text, CSV, TSV, JSONL or Parquet files, "-" for standard input, "hub:owner/name:split" for hub data; of
-            several, one is read after the other.
+        path: Text, CSV, TSV, JSONL or Parquet files, "-" for standard input, "hub:owner/name:split" for hub data;
+            several are read in order.
         columns: The names of one to three columns of texts; a text file has one column, whatever its name.
         limit: Only the first rows, counted after dropping.
-        format: The files' format, where their endings do not tell.
+        format: The files' format; by default from their suffixes.
         where: (column, value): only rows with this value.
         keep_duplicates: Keep repeated rows.
         with_clauses: After each row of one column, the clauses of its text as rows, see `clauses`.
-        stream: Hold no more than a few batches in memory and read the files in each epoch, see `StreamedCorpus`.
-        rows: With `stream`: how many rows there are after dropping, if that is known.
+        stream: Hold only a few batches in memory and read the files in each epoch, see `StreamedCorpus`.
+        rows: With `stream`: the number of rows after dropping, if known.
     """
     texts = TextRows.of(path, columns, format=format, where=where, with_clauses=with_clauses)
     if stream:
@@ -87,7 +87,7 @@ def stacked_corpus(
     keep_duplicates: bool = False,
     with_clauses: bool = False,
 ) -> Corpus:
-    """The columns of files stacked into one: file by file, in each column by column."""
+    """Stack the columns of files into one: file by file, and column by column in each."""
     parts = [TextRows.of([path], (column,), with_clauses=with_clauses) for path in paths for column in columns]
     names, labels = (
         " + ".join(dict.fromkeys(texts)) for texts in zip(*((p.name, p.label) for p in parts), strict=True)
@@ -97,7 +97,7 @@ def stacked_corpus(
 
 
 def load_corpus(settings: DataSettings, data: str | None = None) -> AnyCorpus:
-    """The text of a recipe's [data]; `data` is the data folder."""
+    """Load the text of a recipe's [data]; `data` is the data folder."""
     if not settings.files:
         raise InputError("no text to train on; give --data FILE, or files = [...] under [data]")
     files = [_locate(name, data) for name in settings.files]
@@ -127,12 +127,12 @@ def _locate(name: str, data: str | None) -> str:
 
 
 def locate_file(name: str, data: str | os.PathLike[str] | None, *, remedy: str) -> str:
-    """The file itself, or the one of this name in the data folder (`data`, else `$LAYERWISE_DATA`).
+    """Return the file, or the file of this name in the data folder (`data` or `$LAYERWISE_DATA`).
 
     Args:
         name: A path; ~ is the home folder.
         data: The data folder.
-        remedy: The end of the error where there is neither.
+        remedy: The end of the error message if neither exists.
     """
     path, folder = Path(name).expanduser(), None
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""The settings of contrastive training: the text, the objectives and the dev pairs; a recipe is a TOML file of them."""
+"""The settings of contrastive training: text, objectives and dev pairs; a recipe is a TOML file of them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -153,10 +153,10 @@ class Recipe(BaseRecipe):
     @field_validator("objectives", mode="before")
     @classmethod
     def _by_name(cls, objectives: Any) -> Any:
-        """Tables become the settings of their objective; one of weight 0 is left out, so that --set can do it."""
+        """Convert tables to objective settings; weight 0 removes one, so that --set can do it."""
         if not isinstance(objectives, tuple):
             return objectives
-        terms = [_term(one) if isinstance(one, Mapping) else one for one in objectives]
+        terms = [_term(objective) if isinstance(objective, Mapping) else objective for objective in objectives]
         return tuple(term for term in terms if term is not None)
 
     @model_validator(mode="after")
@@ -193,7 +193,7 @@ class Recipe(BaseRecipe):
         if width > 1 and needed > width:
             raise InputError(f"an objective needs {needed} columns, but [data] has {width}")
         read = {*range(self.student_columns), *([self.frozen.column] if self.frozen else [])}
-        unread = [name for place, name in enumerate(self.data.columns[:width]) if place not in read]
+        unread = [name for number, name in enumerate(self.data.columns[:width]) if number not in read]
         if unread:
             raise InputError(f"no objective reads [data] column {', '.join(unread)}; remove it, or add info-nce")
         for term in self.objectives:
@@ -209,7 +209,7 @@ class Recipe(BaseRecipe):
             )
 
     def with_absolute_paths(self) -> Self:
-        """The same recipe with absolute paths of the encoder, the text and task files."""
+        """Return the recipe with absolute paths of the encoder, the text and task files."""
         test = tuple(map(absolute_task_file, self.dev.test))
         return (
             super()
@@ -228,7 +228,7 @@ class Recipe(BaseRecipe):
 
     @property
     def exits(self) -> ExitsSettings | None:
-        """The objective that trains exits, if there is one."""
+        """The objective that trains exits, if any."""
         return next((term for term in self.objectives if isinstance(term, ExitsSettings)), None)
 
     @property
@@ -238,14 +238,14 @@ class Recipe(BaseRecipe):
 
     @property
     def student_columns(self) -> int:
-        """How many columns of the data the student reads: all but those that only the frozen copy reads."""
+        """The number of data columns the student reads: all except those read only by the frozen copy."""
         width = self.data.width
         needed = max(term.columns for term in self.objectives)
         return width if any(term.reads_all_columns for term in self.objectives) else min(width, max(needed, 1))
 
     @property
     def copies(self) -> int:
-        """How often a one-column sentence goes through the student, each time with another dropout mask."""
+        """How often a sentence of a single column is encoded, each time with another dropout mask."""
         return max(term.columns for term in self.objectives) if self.student_columns == 1 else 1
 
 
@@ -261,7 +261,7 @@ class ContrastiveFormat(RecipeFormat[Recipe]):
     """Recipes that name text files."""
 
     def parse(self, source: RecipeSource, *, data: str | None = None) -> Recipe:
-        """The settings of a recipe; its text files may lie beside it, if they are not in the data folder."""
+        """Parse a recipe; its text files may be in the recipe's folder or the data folder."""
         recipe = super().parse(source)
         files = tuple(source.locate(file, data) for file in recipe.data.files)
         return recipe.replaced(data=recipe.data.replaced(files=files))
@@ -276,9 +276,9 @@ RECIPES = ContrastiveFormat(
 
 
 def load_recipe(name_or_file: str | Path, sets: Sequence[str] = (), *, data: str | None = None) -> Recipe:
-    """A recipe by its name or file, with overrides such as "train.learning_rate=1e-4".
+    """Load a recipe by name or file, with overrides such as "train.learning_rate=1e-4".
 
-    Text files that a recipe file names may lie beside it, if they are not in the data folder.
+    The text files of a recipe file may be in its folder or in the data folder.
 
     >>> load_recipe("simcse-unsup", ["train.batch_size=128"]).train.batch_size
     128
@@ -287,10 +287,10 @@ def load_recipe(name_or_file: str | Path, sets: Sequence[str] = (), *, data: str
 
 
 def parse_recipe(tables: Tables, *, where: str = "recipe") -> Recipe:
-    """A recipe from the tables of a TOML file; `where` begins an error."""
+    """Build a recipe from the tables of a TOML file; errors start with `where`."""
     return RECIPES.settings(tables, where=where)
 
 
 def recipe_toml(recipe: Recipe) -> str:
-    """The recipe as TOML: every setting, defaults too."""
+    """Return the recipe as TOML, with all settings including defaults."""
     return RECIPES.toml(recipe)

@@ -18,19 +18,19 @@ from layerwise.train.contrastive.settings import Recipe
 from layerwise.train.contrastive.terms import LocalRows, Step, Term, TermContext
 from layerwise.train.loop.student import BaseStudent, Encoded, EncoderPass, freeze, new_layers
 
-BATCH = "batch"  # the only part of its only pass
+BATCH = "batch"  # the name of the single part
 
 
 class Student(BaseStudent):
-    """What the trainer trains.
+    """The module that is trained.
 
     Args:
-        encoder: Its model is trained in place.
-        pooler: The mix that makes embeddings, resolved; attention has its network.
+        encoder: The encoder, whose model is trained in place.
+        pooler: The resolved mix that computes embeddings; attention includes its network.
         head: Applied after the pooler, or identity.
-        terms: The loss, by name.
-        weights: Of the terms.
-        denoiser: Takes the views of the prompt alone away, from all views of a pass.
+        terms: The loss terms, by name.
+        weights: The weights of the terms.
+        denoiser: Subtracts the views of the prompt alone from all views of a pass.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Student(BaseStudent):
         self.poolings = list(dict.fromkeys([*pooler.poolings, *(pooling for pooling, _ in self._term_views)]))
         self._pooler_views = _PoolerViews(pooler, self.layers, self.poolings)
         self.encoded_names = ("embeddings", "views") if self._term_views else ("embeddings",)
-        self.eval()  # a new module is in training mode, whatever mode its encoder is in
+        self.eval()  # a new module is in training mode, regardless of its encoder
 
     def passes(self, batch: Mapping[str, Any]) -> Sequence[EncoderPass]:
-        """One pass of all columns: tokens (columns · b, t) with column 0's rows first."""
+        """Return one pass of all columns: tokens (columns · b, t) with column 0's rows first."""
         tokens, mask, rows = batch["input_ids"], batch["attention_mask"], {BATCH: len(batch["input_ids"])}
         places, templates = batch.get("places"), batch.get("templates")
         return (EncoderPass(rows=rows, tokens=tokens, mask=mask, places=places, templates=templates),)
@@ -62,9 +62,9 @@ class Student(BaseStudent):
     def encode(
         self, tokens: Tensor, mask: Tensor, places: Tensor | None = None, templates: Tensor | None = None
     ) -> Encoded:
-        """One pass: embeddings after the head, and the views that terms asked for, (rows, poolings, layers, width).
+        """Run one pass: embeddings after the head, and the views that terms need, (rows, poolings, layers, width).
 
-        A fourth number among `places` says which of two prompts a text stands in.
+        A fourth number in `places` is the number of a text's prompt.
         """
         if self.denoiser is not None and places is not None:
             reader = self.encoder.reader
@@ -79,19 +79,19 @@ class Student(BaseStudent):
         return {name: encoded[name] for name in self.encoded_names}
 
     def use_graphs(self) -> None:
-        """Have terms run what they encode themselves by CUDA graphs."""
+        """Let terms that encode texts themselves use CUDA graphs."""
         for term in self.terms.values():
             cast("Term", term).use_graphs()
 
     def loss(self, encoded: Mapping[str, Encoded], batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The weighted sum of the terms; `batch` has tokens and mask, `rows` (b,) and, if terms need them, `frozen`."""
+        """Return the weighted sum of the terms; `batch` has tokens, mask, `rows` (b,) and, if needed, `frozen`."""
         step = self._step(encoded[BATCH], batch)
         parts = {name: term(step) for name, term in self.terms.items()}
         total = torch.stack([self.weights[name] * value.float() for name, value in parts.items()]).sum()
         return {"loss": total, "parts": {name: value.detach() for name, value in parts.items()}}
 
     def to_model(self, *, inference: str = "", keep_head: bool = False, **options: Any) -> LayerModel:
-        """A model with the student's weights, by its pooler or the mix `inference`; `options` are `LayerModel`'s."""
+        """Build a model with the student's weights and pooler, or the mix `inference`; `options` are `LayerModel`'s."""
         if inference:
             return LayerModel(self.encoder, inference, **options)
         heads = [self.head] if keep_head and isinstance(self.head, Head) else []
@@ -124,14 +124,14 @@ class Student(BaseStudent):
 
 
 def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int, teacher_width: int = 0) -> Student:
-    """A student with new pooler, head and terms around an encoder, which is trained in place."""
+    """Build a student with new pooler, head and terms; the encoder is trained in place."""
     settings = recipe.model
     if recipe.train.chunk and settings.head == "mlp-bn":
         raise InputError("[train] chunk: batch norm needs the whole batch at once; choose another head than mlp-bn")
     if settings.inference:
-        parse_mix(settings.inference).resolve(encoder.depth)  # a missing layer is refused before training
+        parse_mix(settings.inference).resolve(encoder.depth)  # raises for a missing layer before training
     layers = new_layers(settings, encoder, seed=seed)
-    denoiser = _denoiser(recipe, encoder, layers.pooler)  # several prompts are refused before anything is made
+    denoiser = _denoiser(recipe, encoder, layers.pooler)  # raises for several prompts before anything is built
     if recipe.exits is not None and len(layers.pooler.poolings) > 1:
         raise InputError(f"objective 'exits' cuts one token pooling, but the pooler {layers.pooler} has several")
     if settings.lora:
@@ -162,7 +162,7 @@ def build_student(recipe: Recipe, encoder: LayerEncoder, *, seed: int, teacher_w
 
 
 def prompts_of(recipe: Recipe, pooler: Mix) -> list[Prompt]:
-    """The prompt that texts stand in, and that of the second view where it is another."""
+    """Return the prompt of the texts, and that of the second view if it is different."""
     second = recipe.model.second_prompt
     return [prompt_of(pooler), *([second_prompt_of(second, pooler)] if second else [])]
 
@@ -182,7 +182,7 @@ def _denoiser(recipe: Recipe, encoder: LayerEncoder, pooler: Mix) -> Denoiser | 
 
 
 class _PoolerViews:
-    """Selects the pooler's views of all that were read: (rows, poolings, layers, width) -> the same, fewer."""
+    """Selects the pooler's views: (rows, poolings, layers, width) -> (rows, fewer poolings, fewer layers, width)"""
 
     def __init__(self, pooler: Mix, layers: list[int], poolings: list[str]) -> None:
         self.poolings = [poolings.index(name) for name in pooler.poolings]
@@ -192,7 +192,7 @@ class _PoolerViews:
     def __call__(self, views: Tensor) -> Tensor:
         if self.is_all:
             return views
-        # Not by lists of numbers: these would be copied to the GPU at every step, which no CUDA graph allows.
+        # No indexing by lists: they would be copied to the GPU at every step, which CUDA graphs do not allow.
         by_pooling = (torch.stack([views[:, pooling, layer] for layer in self.layers], 1) for pooling in self.poolings)
         return torch.stack(list(by_pooling), dim=1)
 
@@ -203,5 +203,5 @@ def _by_column(rows: Tensor, columns: int) -> Tensor:
 
 
 def _gather_columns(columns: Tensor) -> Tensor:
-    """(columns, b, …) of this process -> (columns, n, …) of all."""
+    """(columns, b, …) of this process -> (columns, n, …) of all processes"""
     return gather_rows(columns.transpose(0, 1).contiguous()).transpose(0, 1)

@@ -1,4 +1,4 @@
-"""The vectors of teachers: other models' embeddings of the training text, computed once and cached."""
+"""Teacher vectors: other models' embeddings of the training text, computed once and cached."""
 
 import logging
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from layerwise.model import LayerModel
 
 Floats = NDArray[np.floating[Any]]
 log = logging.getLogger(__name__)
-_ROWS = 1 << 16  # that are turned at once
+_ROWS = 1 << 16  # rotated at once
 
 
 def teachers_vectors(teachers: Sequence[LayerModel], weights: Sequence[float], texts: Sequence[str]) -> Array:
-    """The teachers' embeddings side by side, of length 1: (texts, sum of widths)
+    """Concatenate the teachers' embeddings to unit vectors: (texts, sum of widths)
 
-    Each is of length √weight, and the weights' sum is 1: a cosine is the weighted mean of the teachers' cosines.
+    Each has length √weight, and the weights sum to 1: a cosine is the weighted mean of the teachers' cosines.
     """
     vectors = [
         np.float32(weight**0.5) * _unit_vectors(teacher, texts)
@@ -30,7 +30,7 @@ def teachers_vectors(teachers: Sequence[LayerModel], weights: Sequence[float], t
 
 
 def _unit_vectors(teacher: LayerModel, texts: Sequence[str]) -> Array:
-    """A teacher's embeddings of length 1, (texts, width), cached as one layer for other seeds and trainings."""
+    """Return a teacher's normalised embeddings, (texts, width), cached as one layer for other seeds and trainings."""
     encoder, store = teacher.encoder, ViewCache()
     key = ViewKey(
         model=teacher.digest(),
@@ -54,26 +54,26 @@ def _unit_vectors(teacher: LayerModel, texts: Sequence[str]) -> Array:
 
 
 def rotated(vectors: Array, start: Array) -> Array:
-    """Vectors of length 1 in as many dimensions as `start`, whose rows are embeddings of the first texts.
+    """Project unit vectors to the width of `start`, whose rows are embeddings of the first texts, and rotate them.
 
-    Wider ones lose all but their first principal components, about 0 and not about the mean, so that cosines stay as
-    near as so few dimensions allow. Then all are turned together to lie near the start (orthogonal Procrustes), which
-    changes no cosine: a student need not learn which way a teacher's axes happen to point.
+    Wider vectors are reduced to their first principal components, uncentred, which preserves cosines best. Then all are
+    rotated towards `start` (orthogonal Procrustes), which changes no cosine: a student need not learn the arbitrary
+    orientation of a teacher's axes.
     """
-    few, width = vectors[: len(start)].astype(np.float64), start.shape[1]
-    _, directions = np.linalg.eigh(few.T @ few)
-    kept = directions[:, ::-1][:, :width]
-    kept = np.pad(kept, ((0, 0), (0, width - kept.shape[1])))  # a narrower teacher leaves dimensions empty
-    turn, _ = orthogonal_procrustes(few @ kept, _unit_rows(start.astype(np.float64)))
-    both = (kept @ turn).astype(np.float32)
-    turned = np.empty((len(vectors), width), dtype=np.float32)
+    first, width = vectors[: len(start)].astype(np.float64), start.shape[1]
+    _, directions = np.linalg.eigh(first.T @ first)
+    components = directions[:, ::-1][:, :width]
+    components = np.pad(components, ((0, 0), (0, width - components.shape[1])))  # of a narrower teacher
+    rotation, _ = orthogonal_procrustes(first @ components, _unit_rows(start.astype(np.float64)))
+    projection = (components @ rotation).astype(np.float32)
+    result = np.empty((len(vectors), width), dtype=np.float32)
     for row in range(0, len(vectors), _ROWS):
-        turned[row : row + _ROWS] = _unit_rows(vectors[row : row + _ROWS] @ both)
-    return turned
+        result[row : row + _ROWS] = _unit_rows(vectors[row : row + _ROWS] @ projection)
+    return result
 
 
 def _unit_rows(vectors: Floats) -> Floats:
-    """Rows of length 1."""
+    """Normalise rows to length 1."""
     lengths: Floats = np.linalg.norm(vectors, axis=1, keepdims=True)
     units: Floats = vectors / lengths.clip(1e-12)
     return units

@@ -1,7 +1,7 @@
-"""Rows of texts: read from files and hub data one after the other, cleaned and counted; memory does not grow with them.
+"""Reads rows of texts from files and hub data in constant memory, cleans and counts them.
 
 Hub data is named "hub:owner/name", "hub:owner/name:split" or, where a data set has several configurations,
-"hub:owner/name/configuration:split"; the split is "train" unless given. It is streamed, and only the columns asked for.
+"hub:owner/name/configuration:split"; the split is "train" unless given. Only the requested columns are streamed.
 """
 
 import hashlib
@@ -30,12 +30,12 @@ _HASH_BYTES = 8
 
 @dataclass(frozen=True)
 class TextRows:
-    """Where rows of texts come from.
+    """The source of rows of texts.
 
     Args:
         paths: Files, "-" or hub names, read in this order.
         columns: One to three columns of texts.
-        format: The files' format, where their endings do not tell.
+        format: The files' format; by default from their suffixes.
         where: (column, value): only rows with this value.
         with_clauses: After each row of one column, the clauses of its text as rows.
     """
@@ -56,7 +56,7 @@ class TextRows:
         where: tuple[str, str] | None = None,
         with_clauses: bool = False,
     ) -> "TextRows":
-        """From one path or several; a missing file is an error at once."""
+        """Build from one path or several; raise for a missing file."""
         paths = [path] if isinstance(path, str | os.PathLike) else path
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         if not paths:
@@ -72,19 +72,19 @@ class TextRows:
 
     @property
     def name(self) -> str:
-        """For errors: whole paths."""
+        """The full paths, for errors."""
         return ", ".join("standard input" if path == STDIN else path for path in self.paths) + self._only()
 
     @property
     def label(self) -> str:
-        """For records: names of files without their folders, which are private."""
+        """The file names without their folders, which are private, for records."""
         labels = [_label(path) for path in self.paths]
         more = len(labels) - _NAMED_FILES
         shown = [*labels[:_NAMED_FILES], *([f"and {more} more"] if more > 0 else [])]
         return ", ".join(shown) + self._only() + (" with clauses" if self.with_clauses else "")
 
     def __iter__(self) -> Iterator[Texts]:
-        """Each row's texts, unchanged; a null is an empty text, as in CSV."""
+        """Iterate over the rows' texts, unchanged; null is an empty text, as in CSV."""
         for path in self.paths:
             source = self._source(path)
             for row in _hub_rows(source) if path.startswith(HUB) else source:
@@ -118,7 +118,7 @@ def _label(path: str) -> str:
 
 
 def _hub_parts(path: str) -> tuple[str, str | None, str]:
-    """Data set, configuration, split."""
+    """Parse dataset, configuration and split."""
     name, colon, split = path.removeprefix(HUB).partition(":")
     if not name or (colon and not split):
         raise InputError(f"{path}: names no data set; {_HUB_FORM}")
@@ -135,7 +135,7 @@ def _hub_rows(source: RowSource) -> Iterator[Row]:
 
 
 def _hub_records(source: RowSource) -> Iterator[Mapping[str, Any]]:
-    """The data set's records; errors of the hub become one line, errors of the caller pass through."""
+    """Iterate over the dataset's records; errors of the hub become one line, the caller's pass through."""
     name, configuration, split = _hub_parts(source.path)
     require("train", "reading data from the hub", "datasets")
     datasets = import_module("datasets")
@@ -167,7 +167,7 @@ def _unreachable(source: RowSource, error: Exception) -> InputError:
 
 @dataclass(frozen=True)
 class CorpusCounts:
-    """Rows read = empty + duplicates + kept. Rows that another condition excludes, or beyond a limit, are not read."""
+    """Rows read = empty + duplicates + kept. Rows excluded by a condition or a limit are not counted as read."""
 
     read: int = 0
     empty: int = 0
@@ -182,28 +182,28 @@ class Dedup(Protocol):
     """Recognises repeated rows."""
 
     def is_new(self, row: Texts) -> bool:
-        """Whether the row is seen for the first time; it is remembered."""
+        """Whether the row is new; it is remembered."""
 
 
 class ExactDedup:
-    """Remembers every row: for rows that are in memory anyway."""
+    """Remembers every row, for rows that are in memory anyway."""
 
     def __init__(self) -> None:
         self._rows: set[Texts] = set()
 
     def is_new(self, row: Texts) -> bool:
-        """Whether the row is seen for the first time."""
-        before = len(self._rows)
+        """Whether the row is new."""
+        count = len(self._rows)
         self._rows.add(row)
-        return len(self._rows) > before
+        return len(self._rows) > count
 
 
 class RecentDedup:
-    """Remembers hashes of 8 bytes of the latest rows, in bounded memory.
+    """Remembers 8-byte hashes of the latest rows, in bounded memory.
 
-    At most `capacity` are remembered and at least the last half of that: of two halves, the older is forgotten when the
-    newer is full. A repetition from further back is not noticed. The hash is the same in every process, so that all
-    processes of a training keep the same rows.
+    It stores between half of `capacity` and `capacity` hashes: of two halves, the older is dropped when the newer is
+    full. Earlier duplicates are not detected. The hash is the same in every process, so that all processes of a
+    training keep the same rows.
     """
 
     def __init__(self, capacity: int = _REMEMBERED) -> None:
@@ -212,7 +212,7 @@ class RecentDedup:
         self._older: set[int] = set()
 
     def is_new(self, row: Texts) -> bool:
-        """Whether the row is none of those remembered."""
+        """Whether the row is not among the remembered ones."""
         data = "\0".join(row).encode()
         key = int.from_bytes(hashlib.blake2b(data, digest_size=_HASH_BYTES).digest(), "little")
         if key in self._newer:
@@ -247,7 +247,7 @@ class RowFilter:
         return CorpusCounts(self._read, self._empty, self._read - self._empty - self._kept, self._kept)
 
     def __call__(self, rows: Iterable[Sequence[str]]) -> Iterator[Texts]:
-        """The rows that are kept, in their order."""
+        """Iterate over the kept rows."""
         for texts in rows:
             row = tuple(text.strip() for text in texts)
             self._read += 1
@@ -262,7 +262,7 @@ class RowFilter:
                     return
 
     def require_two(self, name: str) -> None:
-        """Refuse data without two different rows."""
+        """Raise for data without two different rows."""
         if not self._kept:
             raise InputError(f"{name}: nothing to train on ({self.counts}); check the file and the columns' names")
         if not self._differ:

@@ -1,6 +1,6 @@
-"""The trainer of contrastive training: frozen views and the pull to the start.
+"""The trainer of contrastive training, with frozen views and a penalty on the distance to the initial weights.
 
-Why Hugging Face's Trainer and not sentence-transformers': that one gives a loss one forward pass for each column and no
+It uses Hugging Face's Trainer instead of sentence-transformers', whose losses get one forward pass per column and no
 layers; ours runs all columns in one pass and reads every layer from it.
 """
 
@@ -21,12 +21,12 @@ class ContrastiveTrainer(BaseTrainer):
 
     Args:
         student: The model with its loss.
-        arguments: Of Hugging Face's Trainer.
-        batches: What it is trained on.
+        arguments: The arguments of Hugging Face's Trainer.
+        batches: The training batches.
         frozen: Returns the frozen copy's views of a batch.
         pull: λ of λ‖θ − θ₀‖² on the encoder's weights.
         columns: How many of a batch's columns the student reads.
-        options: For `BaseTrainer`.
+        options: Options of `BaseTrainer`.
     """
 
     student: Student
@@ -51,14 +51,14 @@ class ContrastiveTrainer(BaseTrainer):
         self._start = [parameter.detach().clone() for parameter in self._trained]
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """One step: the backward pass, and the pull to the start."""
+        """Run the backward pass and add the gradient of the penalty."""
         loss = super().training_step(model, inputs, num_items_in_batch)
         if self.pull:
             add_pull_to_start(self._trained, self._start, strength=self.pull)
         return loss
 
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """With the templates of the batch's texts, which are known while it is still in this machine's memory."""
+        """Add the template numbers of the batch's texts, while the batch is still on the CPU."""
         denoiser = self.student.denoiser
         if denoiser is not None:
             read = self.columns * len(inputs["rows"])
@@ -67,7 +67,7 @@ class ContrastiveTrainer(BaseTrainer):
         return super()._prepare_inputs(inputs)
 
     def student_batch(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """What the student takes of a batch: the columns that it reads, and the frozen views of the rows."""
+        """Return the student's input: the columns that it reads, and the frozen views of the rows."""
         read = self.columns * len(inputs["rows"])
         return {
             "input_ids": inputs["input_ids"][:read],

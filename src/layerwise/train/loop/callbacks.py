@@ -16,7 +16,7 @@ OnStep = Callable[[int, int, dict[str, float]], object]
 
 
 def make_callbacks(folder: Path, on_step: OnStep | None, *, patience: int) -> list[TrainerCallback]:
-    """The metrics file in a folder, logging at evaluations, progress, and early stopping where there is patience."""
+    """Create the callbacks: metrics file, logging at evaluations, checksums, progress, and early stopping."""
     callbacks: list[TrainerCallback] = [LogAtEvaluation(), Checksums(), MetricsFile(folder / METRICS)]
     if on_step is not None:
         callbacks.append(Progress(on_step))
@@ -26,7 +26,7 @@ def make_callbacks(folder: Path, on_step: OnStep | None, *, patience: int) -> li
 
 
 class MetricsFile(TrainerCallback):
-    """Writes every log as one line of JSON with its step; NaN becomes null.
+    """Writes every log entry as a line of JSON with its step; NaN becomes null.
 
     A resumed run removes the lines after its checkpoint.
     """
@@ -35,7 +35,7 @@ class MetricsFile(TrainerCallback):
         self.path = path
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """Keep the lines up to the step from which the run resumes."""
+        """Keep only the lines up to the step from which the run resumes."""
         if not state.is_world_process_zero:
             return
         lines = [line for line in self._lines() if _step(line) <= state.global_step]
@@ -54,10 +54,10 @@ class MetricsFile(TrainerCallback):
 
 
 class Checksums(TrainerCallback):
-    """Writes the checksums of every checkpoint, by which a resumed run knows that it is undamaged."""
+    """Writes checksums of every checkpoint, which a resumed run verifies."""
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """After a checkpoint was written."""
+        """Write the checksums of a saved checkpoint."""
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         if state.is_world_process_zero and folder.is_dir():
             others = [path.name for path in folder.glob("rng_state_*")]  # other processes may be writing theirs
@@ -65,10 +65,10 @@ class Checksums(TrainerCallback):
 
 
 class LogAtEvaluation(TrainerCallback):
-    """Logs losses at every evaluation too, where a run may stop, and at the last step."""
+    """Also logs losses at every evaluation, where a run may stop, and at the last step."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """Ask for a log, besides the steps at which the host logs."""
+        """Request a log entry in addition to the host's."""
         control.should_log |= control.should_evaluate or state.global_step >= state.max_steps
 
 
@@ -80,7 +80,7 @@ class Progress(TrainerCallback):
         self.latest: dict[str, float] = {}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """Call it after every step."""
+        """Call the function."""
         self.on_step(state.global_step, state.max_steps, self.latest)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
@@ -89,12 +89,12 @@ class Progress(TrainerCallback):
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file."""
+    """Read the lines of a metrics file."""
     return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
 
 
 def _step(line: str) -> float:
-    """The step of a line; an incomplete line of a killed run counts as after every checkpoint."""
+    """Return the step of a line; infinity for an incomplete line of a killed run."""
     try:
         return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
@@ -102,5 +102,5 @@ def _step(line: str) -> float:
 
 
 def _epoch(step: int, batches: Any) -> dict[str, float]:
-    """The epoch of a step: the host's count starts from 0 where a run is resumed."""
+    """Return the epoch of a step, as the host's count restarts from 0 in a resumed run."""
     return {"epoch": round(step / len(batches), 4)} if hasattr(batches, "__len__") and len(batches) else {}

@@ -1,4 +1,4 @@
-"""The folder of a training: its checkpoints, where a training resumes, and errors of a full disk."""
+"""The checkpoints of a training folder, the one to resume from, and disk errors."""
 
 import json
 import logging
@@ -17,14 +17,14 @@ _REASON = 200  # characters of a library's error text
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint that is complete: its state is written last."""
+    """Return the newest complete checkpoint; the trainer state is written last."""
     complete = [path for path in folder.glob("checkpoint-*") if (path / "trainer_state.json").is_file()]
     numbered = {int(number): path for path in complete if (number := path.name.rsplit("-", 1)[-1]).isdecimal()}
     return numbered[max(numbered)] if numbered else None
 
 
 def checkpoint_step(checkpoint: Path) -> int:
-    """The step of a checkpoint."""
+    """Return the step of a checkpoint."""
     try:
         return int(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["global_step"])
     except (ValueError, KeyError, TypeError) as error:
@@ -32,11 +32,11 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 
 def checkpoint_to_resume(folder: Path, *, resume: bool) -> Path | None:
-    """Create the folder of a training; the checkpoint to resume from, if any."""
+    """Create the folder of a training and return the checkpoint to resume from, if any."""
     checkpoint = last_checkpoint(folder)
     if checkpoint is not None and not resume:
         raise InputError(f"{folder}: holds checkpoints of a training; resume with --resume, or give another folder")
-    for path in folder.glob("checkpoint-*") if checkpoint is not None else ():  # the best one is read at the end
+    for path in folder.glob("checkpoint-*") if checkpoint is not None else ():  # the best is loaded at the end
         if changed := changed_files(path):
             raise InputError(
                 f"{path / changed[0]}: is damaged: its checksum differs; remove {path} to resume from an earlier "
@@ -59,7 +59,7 @@ def remove_checkpoints(folder: Path) -> None:
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of a full or lost disk into one line; torch and safetensors have their types for them."""
+    """Convert the errors that torch and safetensors raise for a full or lost disk to one line."""
     try:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:

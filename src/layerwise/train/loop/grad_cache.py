@@ -1,4 +1,4 @@
-"""Gradient caching: batches beyond memory, by running the encoder twice over small chunks.
+"""Gradient caching: large batches in bounded memory, by running the encoder twice over small chunks.
 
 First every chunk is encoded without a graph; the loss of the whole batch gives the gradient of every embedding and
 view; then every chunk is encoded again, with the same dropout, and its part of that gradient flows into the weights.
@@ -23,10 +23,10 @@ RandomState = tuple[Tensor, Tensor | None]
 def cached_backward(
     student: BaseStudent, batch: Mapping[str, Any], *, chunk: int, precision: Precision = nullcontext
 ) -> dict[str, Any]:
-    """The loss of a batch as `BaseStudent.forward` returns it, detached; gradients are added to the weights.
+    """Compute a batch's detached loss as `BaseStudent.forward` does, and accumulate gradients in the weights.
 
-    `precision` opens autocast. It is opened again for each pass, for it caches the weights that it has cast, and those
-    of the pass without a graph have no gradient.
+    `precision` opens autocast. It is reopened for each pass, as it caches cast weights, and those of the pass without a
+    graph have no gradient.
     """
     device = student.encoder.device
     passes = [_encode(student, encoder_pass, chunk, precision) for encoder_pass in student.passes(batch)]
@@ -36,16 +36,16 @@ def cached_backward(
     with precision():
         output = student.loss(encoded, batch)
     output["loss"].backward()
-    after = _random_state(device)
+    final_state = _random_state(device)
     for cached in passes:
         _backward(student, cached, chunk, precision)
-    _set_random_state(after, device)
+    _set_random_state(final_state, device)
     return {"loss": output["loss"].detach(), "parts": output["parts"]}
 
 
 @dataclass(frozen=True)
 class _Cached:
-    """A pass with what it returned, as leaves that collect gradients, and the random state before each chunk."""
+    """A pass with its outputs, as leaves that collect gradients, and the random state before each chunk."""
 
     encoder_pass: EncoderPass
     encoded: Encoded
@@ -71,9 +71,9 @@ def _backward(student: BaseStudent, cached: _Cached, chunk: int, precision: Prec
     for number, (piece, state) in enumerate(pieces if gradients else ()):
         _set_random_state(state, piece.tokens.device)
         with precision():
-            again = student.run_pass(piece)
+            encoded = student.run_pass(piece)
         rows = slice(number * chunk, (number + 1) * chunk)
-        pairs = [(again[name], grad[rows]) for name, grad in gradients.items() if again[name].requires_grad]
+        pairs = [(encoded[name], grad[rows]) for name, grad in gradients.items() if encoded[name].requires_grad]
         if pairs:  # none where neither encoder nor pooler is trained
             torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
 

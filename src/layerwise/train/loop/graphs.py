@@ -1,8 +1,8 @@
-"""CUDA graphs: the encoder's pass forward and backward launched as a whole.
+"""CUDA graphs: launch the encoder's forward and backward pass as a whole.
 
-A step of sentence training runs hundreds of small kernels, and on a fast GPU most of its time goes into launching them
-one by one. Recorded once for each shape and replayed, they take a fraction of it. Dropout stays random: the graph
-reads the generator's state at every replay.
+A training step runs hundreds of small kernels, and a fast GPU spends most of the time on launching them one by one.
+Captured once per shape and replayed, they take a fraction of it. Dropout stays random: the graph reads the generator's
+state at every replay.
 """
 
 import logging
@@ -27,19 +27,19 @@ Inputs = tuple[Tensor, ...]
 
 
 def use_graphs(student: BaseStudent, settings: OptimiserSettings) -> bool:
-    """Whether a student is trained by CUDA graphs: on one GPU, with whole batches through the encoder."""
+    """Whether to train with CUDA graphs: on a single GPU, without gradient caching."""
     on_gpu = student.encoder.device.type == "cuda" and world_size() == 1
     return on_gpu and settings.cuda_graphs and not settings.chunk
 
 
 class GraphedEncode:
-    """`BaseStudent.run_pass` by CUDA graphs, for passes with the usual number of rows; others run without.
+    """`BaseStudent.run_pass` by CUDA graphs, for passes with the usual number of rows; others run eagerly.
 
-    Passes of one step have different parts. Each has its graphs, in memory of its own: what a forward pass leaves for
-    the backward pass must not be overwritten by another pass of the same step.
+    Passes of one step have different parts. Each has its own graphs and memory pool, so that activations saved for the
+    backward pass are not overwritten by another pass of the same step.
 
     Args:
-        student: Its passes are recorded.
+        student: The student whose passes are captured.
         rows: The rows of each part in a whole batch.
         bf16: Run under autocast. (The host's autocast caches casts between calls, which a graph cannot.)
     """
@@ -50,21 +50,21 @@ class GraphedEncode:
         self.bf16 = bf16
         self._graphs: dict[tuple[Parts, Shapes], Any] = {}
         self._pools: dict[Parts, Any] = {}
-        self._works = True
+        self._supported = True
 
     def padded(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """A batch with its length rounded up, while it is still in this machine's memory; batches by name likewise."""
+        """Round up the length of a batch, or of batches by name, while it is on the CPU."""
         if "input_ids" not in batch:
             return {name: self.padded(part) for name, part in batch.items()}
         encoder, length = self.student.encoder, batch["input_ids"].shape[1]
-        more = min(-length % STEP, max(0, encoder.max_length - length))
-        if not more:
+        extra = min(-length % STEP, max(0, encoder.max_length - length))
+        if not extra:
             return dict(batch)
-        tokens = F.pad(batch["input_ids"], (0, more), value=int(encoder.tokenizer.pad_token_id or 0))
-        return {**batch, "input_ids": tokens, "attention_mask": F.pad(batch["attention_mask"], (0, more))}
+        tokens = F.pad(batch["input_ids"], (0, extra), value=int(encoder.tokenizer.pad_token_id or 0))
+        return {**batch, "input_ids": tokens, "attention_mask": F.pad(batch["attention_mask"], (0, extra))}
 
     def __call__(self, encoder_pass: EncoderPass) -> Encoded:
-        """As `BaseStudent.run_pass`."""
+        """Like `BaseStudent.run_pass`."""
         with torch.autocast(encoder_pass.tokens.device.type, enabled=False):
             graph = self._graph(encoder_pass) if self._is_whole(encoder_pass) else None
             if graph is not None:
@@ -75,14 +75,14 @@ class GraphedEncode:
         return all(self.rows.get(part) == rows for part, rows in encoder_pass.rows.items())
 
     def _graph(self, encoder_pass: EncoderPass) -> Any:
-        """The graph of a pass's shapes, recorded on first use; None once recording has failed."""
+        """Return the graph of a pass's shapes, captured on first use; None after a failed capture."""
         key = (tuple(encoder_pass.rows), tuple(tensor.shape for tensor in encoder_pass.inputs))
-        if self._works and key not in self._graphs:
-            self._works = self._record(key, encoder_pass)
-        return self._graphs.get(key) if self._works else None
+        if self._supported and key not in self._graphs:
+            self._supported = self._capture(key, encoder_pass)
+        return self._graphs.get(key) if self._supported else None
 
-    def _record(self, key: tuple[Parts, Shapes], encoder_pass: EncoderPass) -> bool:
-        """Record a shape; the state of the random generator is restored."""
+    def _capture(self, key: tuple[Parts, Shapes], encoder_pass: EncoderPass) -> bool:
+        """Capture a graph for a shape; restore the state of the random generator."""
         tokens, parts = encoder_pass.tokens, key[0]
         state = torch.cuda.get_rng_state(tokens.device)
         if parts not in self._pools:
@@ -105,61 +105,61 @@ class GraphedEncode:
 
 
 class GraphedForward:
-    """A function of tensors, without gradients, by CUDA graphs: one for each shape, recorded on first use.
+    """Runs a function of tensors without gradients by CUDA graphs, captured per shape on first use.
 
-    It runs under the caller's autocast, and as it is wherever its inputs are not on a GPU or recording has failed.
+    It runs under the caller's autocast, and eagerly if its inputs are not on a GPU or the capture has failed.
     """
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
         self.function = function
         self._graphs: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, Inputs, Tensor]] = {}
         self._pool: Any = None
-        self._works = True
+        self._supported = True
 
     @torch.no_grad()
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """What the function gives."""
+        """Return the function's result."""
         shapes = tuple(tensor.shape for tensor in inputs)
-        if self._works and inputs[0].is_cuda and shapes not in self._graphs:
-            self._works = self._record(shapes, inputs)
+        if self._supported and inputs[0].is_cuda and shapes not in self._graphs:
+            self._supported = self._capture(shapes, inputs)
         if shapes not in self._graphs:
             return self.function(*inputs)
-        graph, places, found = self._graphs[shapes]
-        for place, tensor in zip(places, inputs, strict=True):
-            place.copy_(tensor)
+        graph, buffers, output = self._graphs[shapes]
+        for buffer, tensor in zip(buffers, inputs, strict=True):
+            buffer.copy_(tensor)
         graph.replay()
-        return found.clone()
+        return output.clone()
 
-    def _record(self, shapes: tuple[torch.Size, ...], inputs: Inputs) -> bool:
-        device, places = inputs[0].device, tuple(tensor.clone() for tensor in inputs)
+    def _capture(self, shapes: tuple[torch.Size, ...], inputs: Inputs) -> bool:
+        device, buffers = inputs[0].device, tuple(tensor.clone() for tensor in inputs)
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         enabled, dtype = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
-        beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        beside.wait_stream(torch.cuda.current_stream(device))
+        side_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        side_stream.wait_stream(torch.cuda.current_stream(device))
         try:
             with torch.autocast(device.type, dtype, enabled=enabled, cache_enabled=False):
-                with torch.cuda.stream(beside):
+                with torch.cuda.stream(side_stream):
                     for _ in range(_WARM_UPS):
-                        self.function(*places)
-                torch.cuda.current_stream(device).wait_stream(beside)
+                        self.function(*buffers)
+                torch.cuda.current_stream(device).wait_stream(side_stream)
                 with torch.cuda.graph(graph, pool=self._pool):
-                    found = self.function(*places)
+                    output = self.function(*buffers)
         except RuntimeError as error:
             _warn_of_no_graphs(error)
             return False
-        self._graphs[shapes] = graph, places, found
+        self._graphs[shapes] = graph, buffers, output
         return True
 
 
 def _warn_of_no_graphs(error: RuntimeError) -> None:
-    """A model whose control flow depends on values cannot be recorded."""
+    """Warn of a failed capture, such as of a model whose control flow depends on values."""
     log.warning("no CUDA graphs for this encoder (%s); training continues without", str(error).splitlines()[0])
 
 
 class _Pass(nn.Module):
-    """What is recorded: tokens to tensors. Its submodules are the student's, so that their gradients are recorded."""
+    """The captured module: tokens to tensors. Its submodules are the student's, so that gradients are captured."""
 
     def __init__(self, student: BaseStudent, bf16: bool) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from layerwise.train.loop.settings import BaseRecipe
 def training_arguments(
     recipe: BaseRecipe, folder: Path, device: torch.device, *, seed: int, metric: str | None, epochs: float
 ) -> TrainingArguments:
-    """The arguments of Hugging Face's Trainer for a recipe; `metric` picks the best step, None keeps the last."""
+    """Build Hugging Face's training arguments; `metric` selects the best step, None keeps the last."""
     join_processes(device.type)
     train, dev = recipe.train, recipe.dev
     schedule: dict[str, Any] = {"eval_strategy": "no", "save_strategy": "steps", "save_steps": dev.every}
@@ -46,10 +46,10 @@ def training_arguments(
         data_seed=seed,
         use_cpu=device.type == "cpu",
         logging_steps=dev.log_every,
-        logging_nan_inf_filter=False,  # it would wait for the GPU at every step, and hide what must stop the training
+        logging_nan_inf_filter=False,  # it would synchronise at every step, and hide losses that must stop the training
         save_total_limit=2,
-        restore_callback_states_from_checkpoint=True,  # the patience that early stopping has left
-        ignore_data_skip=True,  # batches skip by themselves, without tokenising what is skipped
+        restore_callback_states_from_checkpoint=True,  # including the counter of early stopping
+        ignore_data_skip=True,  # batches skip without tokenising
         remove_unused_columns=False,
         ddp_find_unused_parameters=world_size() > 1,
         report_to=["tensorboard"] if any(map(find_spec, ("tensorboard", "tensorboardX"))) else [],
@@ -57,12 +57,12 @@ def training_arguments(
         **schedule,
     )
     if device.type == "cuda":
-        arguments._n_gpu = 1  # one process, one GPU: several GPUs are for torchrun
+        arguments._n_gpu = 1  # one GPU per process; torchrun is for several
     return arguments
 
 
 def join_processes(device: str) -> None:
-    """Under torchrun, initialise the process group, before anything asks for rank or world size."""
+    """Under torchrun, initialise the process group before rank or world size are read."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         from accelerate import PartialState  # type: ignore[import-untyped]
 
@@ -70,18 +70,18 @@ def join_processes(device: str) -> None:
 
 
 def wait_for_all() -> None:
-    """Wait for the other processes of a training, where there are any."""
+    """Wait for the other processes of a training, if any."""
     if world_size() > 1:
         torch.distributed.barrier()
 
 
 def default_device() -> str | None:
-    """Under torchrun, the GPU of this process; else None, which lets the encoder choose."""
+    """Return the GPU of this process under torchrun; otherwise None, which lets the encoder choose."""
     if "LOCAL_RANK" in os.environ and torch.cuda.is_available():
         return f"cuda:{os.environ['LOCAL_RANK']}"
     return None
 
 
 def device_name(device: torch.device) -> str:
-    """The name of the hardware, for results."""
+    """Return the name of the hardware, for results."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)

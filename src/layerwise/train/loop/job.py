@@ -1,4 +1,4 @@
-"""A job: what a kind of training provides, so that one loop trains, resumes, scores and saves them all."""
+"""The interface of jobs: what a kind of training provides for the common training loop."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,24 +23,24 @@ M = TypeVar("M")
 
 
 class Batches(Protocol):
-    """Padded batches, in an order that seed and epoch decide."""
+    """Padded batches in an order that depends on seed and epoch."""
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch, or of all of them."""
 
     def resume_at(self, step: int) -> None:
-        """Start the next iteration where a training that has made this many steps continues."""
+        """Start the next iteration after this many steps of training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Generic[S]):
-    """One seed's training, ready to start.
+    """The training of one seed, ready to start.
 
     Attributes:
         student: The module that is trained.
-        batches: What it is trained on.
-        scorer: Returns the dev metrics of the student as it is now; None: no evaluation during training.
-        trainer: Makes the trainer: `BaseTrainer`, or a subclass with the options of this kind of training.
+        batches: The training batches.
+        scorer: Returns the student's current dev metrics; None: no evaluation during training.
+        trainer: Creates the trainer: `BaseTrainer`, or a subclass with the options of this kind of training.
     """
 
     student: S
@@ -65,7 +65,7 @@ class Job(ABC, Generic[R, S, M]):
 
     def __init__(self, recipe: R, *, encoder: LayerEncoder | str | None = None) -> None:
         require("train", "training", "accelerate", "tomli_w")
-        self.recipe = recipe.replaced(reached="")  # the score of another run
+        self.recipe = recipe.replaced(reached="")  # it is the score of another run
         if isinstance(encoder, str):
             self.recipe = self.recipe.replaced(model=recipe.model.replaced(encoder=encoder))
         self.recipe = self.recipe.with_absolute_paths()
@@ -73,18 +73,18 @@ class Job(ABC, Generic[R, S, M]):
         self._is_prepared = False
 
     def check(self) -> None:
-        """Refuse a recipe that cannot be trained, before any data is read."""
+        """Raise for a recipe that cannot be trained, before any data is read."""
         if self._encoder is None and not self.recipe.model.encoder:
             raise InputError(f"recipe {self.recipe.name!r} names no encoder; give one with --model")
 
     def prepare(self) -> None:
-        """Read the data that all seeds share, once: mistakes are found before a model is loaded."""
+        """Read the data of all seeds once, so that errors are raised before a model is loaded."""
         if not self._is_prepared:
             self.read_data()
             self._is_prepared = True
 
     def load_encoder(self, device: str | None = None) -> LayerEncoder:
-        """The encoder with its pretrained weights, or the encoder object that the job was given."""
+        """Load the encoder with its pretrained weights, or return the encoder object of the job."""
         return self._encoder or LayerEncoder(self.recipe.model.encoder, device=device or default_device())
 
     @abstractmethod
@@ -94,51 +94,51 @@ class Job(ABC, Generic[R, S, M]):
     @property
     @abstractmethod
     def digest(self) -> str:
-        """Of the training rows: a training is not resumed with other rows."""
+        """The digest of the training rows: a training is not resumed with other rows."""
 
     @property
     @abstractmethod
     def metric(self) -> str | None:
-        """The dev metric that picks the best step; None keeps the last step's weights."""
+        """The dev metric that selects the best step; None keeps the last step's weights."""
 
     @property
     def epochs(self) -> float:
-        """Passes over the data, known once it has been read."""
+        """The number of epochs, known once the data is read."""
         epochs = self.recipe.train.epochs
         return float(self.automatic_epochs if epochs == "auto" else epochs)
 
     @property
     def automatic_epochs(self) -> float:
-        """Where the recipe leaves them to us."""
+        """The number of epochs for "auto"."""
         return 1
 
     @abstractmethod
     def build(self, encoder: LayerEncoder, *, seed: int) -> Training[S]:
-        """Student, batches and scorer for one seed."""
+        """Build student, batches and scorer for one seed."""
 
     @abstractmethod
     def data_facts(self, training: Training[S]) -> dict[str, Any]:
-        """What results say of the data."""
+        """Return facts about the data for results."""
 
     @abstractmethod
     def score_facts(self, training: Training[S], state: Any) -> dict[str, Any]:
-        """What results say of the scores during training; `state` is the trainer's."""
+        """Return facts about the scores during training for results; `state` is the trainer's."""
 
     @abstractmethod
     def model(self, training: Training[S], facts: Mapping[str, Any]) -> M:
-        """The trained model, with its facts for the model card."""
+        """Return the trained model, with its facts for the model card."""
 
     def prepare_test(self) -> None:
         """Find the test tasks, before anything is trained."""
 
     def evaluate(self, model: M) -> Evaluation | None:  # noqa: ARG002
-        """The trained model on the test tasks; None where there are none."""
+        """Evaluate the trained model on the test tasks; None without any."""
         return None
 
     @abstractmethod
     def save(self, model: M, facts: Mapping[str, Any], folder: Path) -> None:
-        """Save the model with its final facts, in place of one that may be there."""
+        """Save the model with its final facts, replacing an existing one."""
 
     @abstractmethod
     def summary(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Means and standard deviations over the results of several seeds."""
+        """Compute means and standard deviations over the results of several seeds."""

@@ -17,8 +17,8 @@ class Trained(Generic[S, M]):
     """A finished training.
 
     Attributes:
-        model: With the weights of the best step.
-        student: The module that was trained, with the same weights.
+        model: The model with the weights of the best step.
+        student: The trained module, with the same weights.
         facts: Recipe, data, seed, steps, time and scores.
         history: The lines of the metrics file.
     """
@@ -42,10 +42,10 @@ def train(
 
     Args:
         job: The recipe with its data.
-        folder: For checkpoints and the metrics file. One that holds checkpoints is refused unless `resume`.
-        seed: Of new weights, the order of the rows, dropout and sampling.
-        resume: Resume from the last checkpoint in the folder, to the same losses as without the interruption.
-        device: Where to train.
+        folder: The folder of checkpoints and the metrics file. It must not hold checkpoints unless `resume`.
+        seed: The seed of new weights, the order of the rows, dropout and sampling.
+        resume: Resume from the last checkpoint in the folder, with the same losses as without the interruption.
+        device: The device to train on.
         on_step: Called after each step with the step, the number of steps and the latest metrics.
     """
     start, folder = time.perf_counter(), Path(folder)
@@ -76,7 +76,7 @@ def train(
 
 
 def without_folders(facts: Any) -> Any:
-    """Facts with paths of this machine reduced to the names of files and folders, as plain JSON."""
+    """Reduce local paths in facts to file and folder names; return plain JSON."""
     if isinstance(facts, dict):
         return {name: without_folders(value) for name, value in facts.items()}
     if isinstance(facts, list | tuple):

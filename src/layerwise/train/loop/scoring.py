@@ -1,4 +1,4 @@
-"""The test scores of a trained model; which tasks can be scored is checked before anything is trained."""
+"""Scores a trained model on test tasks, whose availability is checked before training."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ _PROTOCOL = ("name", "aggregation", "split")
 
 
 def tasks_to_score(names: Sequence[str], data: str | None = None) -> list[Task]:
-    """Tasks by name, task file or suite whose rows can be had; a suite is scored without those that cannot."""
+    """Find the available tasks by name, task file or suite; missing tasks of a suite are left out."""
     known = {"all", *(task.suite for task in known_tasks().values())}
     suites = [name for name in names if name in known]
     named = find_tasks([name for name in names if name not in suites])
@@ -33,7 +33,7 @@ def tasks_to_score(names: Sequence[str], data: str | None = None) -> list[Task]:
 
 
 def check_unseen(dev: str, tasks: Sequence[Task]) -> None:
-    """Refuse to test on the rows that pick the best step: a task without splits has no others."""
+    """Raise if a dev task without splits is also a test task, as the same rows would select the best step."""
     for task in find_tasks([dev]) if dev else []:
         if not task.splits and task.name in {test.name for test in tasks}:
             raise InputError(
@@ -43,18 +43,18 @@ def check_unseen(dev: str, tasks: Sequence[Task]) -> None:
 
 
 def score_model(model: LayerModel, tasks: Sequence[Task], data: str | None = None) -> Evaluation:
-    """Scores by SentEval's protocol. Views are not cached: no other run will have these weights."""
+    """Score by SentEval's protocol. Views are not cached, as no other run has these weights."""
     log.info("scoring the trained model on %s", ", ".join(task.name for task in tasks))
     return evaluate(LayerSubject(model, cache=False), tasks, data=data)
 
 
 def score_facts(evaluation: Evaluation) -> dict[str, Any]:
-    """Scores, averages of suites of several tasks, and the protocol, for results and the model card."""
+    """Return scores, averages of suites of several tasks, and the protocol, for results and the model card."""
     run, protocol = evaluation.runs[0], evaluation.as_dict()["protocol"]
-    many = {suite for suite in run.averages() if sum(result.suite == suite for result in run.results.values()) > 1}
+    averaged = {suite for suite in run.averages() if sum(result.suite == suite for result in run.results.values()) > 1}
     return {
         "scores": _finite({name: result.score for name, result in run.results.items()}),
-        "averages": _finite({suite: mean for suite, mean in run.averages().items() if suite in many}),
+        "averages": _finite({suite: mean for suite, mean in run.averages().items() if suite in averaged}),
         "protocol": {
             **{key: protocol[key] for key in _PROTOCOL},
             "metrics": protocol["metrics"],
@@ -64,7 +64,7 @@ def score_facts(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _missing(task: Task, data: str | None, *, required: bool) -> str:
-    """Why a task cannot be scored; empty where it can."""
+    """Return why a task cannot be scored, or an empty string."""
     try:
         obtain(task, data)
     except InputError as error:
@@ -75,5 +75,5 @@ def _missing(task: Task, data: str | None, *, required: bool) -> str:
 
 
 def _finite(scores: Mapping[str, float]) -> dict[str, float | None]:
-    """None in place of NaN, which JSON does not have."""
+    """Replace NaN, which JSON does not have, by None."""
     return {name: float(score) if isfinite(score) else None for name, score in scores.items()}

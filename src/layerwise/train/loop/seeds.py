@@ -1,9 +1,9 @@
-"""`train_seeds`: a job with one or several seeds: trained, scored and saved, and the mean over the seeds.
+"""`train_seeds`: trains, scores and saves a job with one or several seeds, and averages over the seeds.
 
 The folder gets, for one seed, or in seed-K for each of several: model/, recipe.toml (as it was run), run.json (seed and
 digest of the rows), metrics.jsonl, evaluation.json (for `layerwise compare`), result.json, and checkpoints while it is
-trained; results.json covers all seeds. Each is written as soon as it is known, so that a later seed that fails does not
-affect it.
+trained; results.json covers all seeds. Each is written as soon as it is available, so that a later seed that fails
+does not affect it.
 """
 
 import os
@@ -27,14 +27,14 @@ from layerwise.train.loop.run import Trained, train
 from layerwise.train.loop.scoring import score_facts
 
 MODEL, RECIPE, RESULT, RESULTS, EVALUATION = "model", "recipe.toml", "result.json", "results.json", "evaluation.json"
-RUN, RUN_BEFORE = "run.json", "begun.json"  # the latter in runs of earlier versions
+RUN, RUN_BEFORE = "run.json", "begun.json"  # the latter is that of earlier versions
 OnSeedStep = Callable[[int, int, int, dict[str, float]], object]
-_HIGHEST = 2**31 - 1  # every generator accepts it, and a few numbers above
+_HIGHEST = 2**31 - 1  # accepted by every generator, plus a few above
 
 
 @dataclass(frozen=True)
 class SeedsResult:
-    """What `train_seeds` wrote: the results of the seeds in their order, and means over them.
+    """The output of `train_seeds`: the results of the seeds in order, and means over them.
 
     Attributes:
         out: The folder.
@@ -65,7 +65,7 @@ def train_seeds(
         job: The recipe with its data.
         out: A folder, which must be empty unless `resume`.
         seeds: Different numbers from 0.
-        resume: Finished seeds are left as they are, the others resume from their last checkpoint.
+        resume: Keep finished seeds and resume the others from their last checkpoint.
         device: Where to train.
         keep_checkpoints: Do not remove them when a seed is finished.
         on_step: Called after each step with the seed, the step, the number of steps and the latest metrics.
@@ -79,7 +79,7 @@ def train_seeds(
     missing = [run for run in runs if not (resume and run.is_done())]
     if missing:
         job.prepare()
-        job.prepare_test()  # it may fetch data: mistakes about the training data are found first
+        job.prepare_test()  # may download data, so errors in the training data come first
     for run in missing:
         run.train(device=device, keep_checkpoints=keep_checkpoints, on_step=on_step)
         if rank() == 0:
@@ -98,7 +98,7 @@ class _SeedRun:
         self.folder = folder
 
     def is_done(self) -> bool:
-        """Whether the seed is finished; a folder of another recipe or seed is refused."""
+        """Whether the seed is finished; raises for a folder of another recipe or seed."""
         self._check_recipe()
         if (self.folder / RESULT).is_file() and (self.folder / MODEL).is_dir():
             finished = _read_result(self.folder).get("seed")
@@ -115,7 +115,7 @@ class _SeedRun:
         return False
 
     def train(self, *, device: str | None, keep_checkpoints: bool, on_step: OnSeedStep | None) -> None:
-        """Train, then score and save."""
+        """Train, score and save."""
         resume = last_checkpoint(self.folder) is not None
         if resume and self._read_run().get("rows", self.job.digest) != self.job.digest:
             raise InputError(
@@ -130,14 +130,14 @@ class _SeedRun:
                 device=device,
                 on_step=(lambda *latest: on_step(self.seed, *latest)) if on_step else None,
             )
-        wait_for_all()  # all have read the best checkpoint before it is removed
+        wait_for_all()  # all processes load the best checkpoint before it is removed
         if rank() == 0:
             self._finish(trained)
             if not keep_checkpoints:
                 remove_checkpoints(self.folder)
 
     def _finish(self, trained: Trained[Any, Any]) -> None:
-        """Write the scores, the model, and last the result: a seed that has one is finished."""
+        """Write scores, model, and finally the result, which marks the seed as finished."""
         facts = dict(trained.facts)
         evaluation = self.job.evaluate(trained.model)
         if evaluation is not None:
@@ -149,7 +149,7 @@ class _SeedRun:
 
     @contextmanager
     def _started(self) -> Iterator[None]:
-        """Write the recipe and run.json; remove them and the folder again where training fails before a first step."""
+        """Write the recipe and run.json; remove them and the folder if training fails before the first step."""
         is_new = not self.folder.exists()
         if rank() == 0:
             write_text(self.folder / RECIPE, self.job.formats.toml(self.job.recipe))
@@ -170,20 +170,20 @@ class _SeedRun:
             return
         formats = self.job.formats
         try:
-            source = replace(formats.read(file), folders=())  # its paths are resolved already
-            before = formats.parse(source).with_absolute_paths().without_description()
+            source = replace(formats.read(file), folders=())  # its paths are resolved
+            started = formats.parse(source).with_absolute_paths().without_description()
         except InputError as error:
             raise InputError(f"{error}; correct it, or remove it to resume without comparing the settings") from error
-        now = self.job.recipe.without_description()
-        if before != now:
-            difference = _first_difference(before.facts(), now.facts())
+        current = self.job.recipe.without_description()
+        if started != current:
+            difference = _first_difference(started.facts(), current.facts())
             raise InputError(
                 f"{self.folder}: was started with other settings{difference}, see {file}; give the same settings, or "
                 f"another folder"
             )
 
     def _read_run(self) -> dict[str, Any]:
-        """The run.json of this seed; empty for a run of an earlier version that has none."""
+        """Read the run.json of this seed; empty for a run of an earlier version without one."""
         for name in (RUN, RUN_BEFORE):
             if (self.folder / name).is_file():
                 return read_json(
@@ -195,9 +195,9 @@ class _SeedRun:
 
 
 def start_in(out: Path, *, resume: bool, device: str | None) -> None:
-    """Refuse a folder that is not empty, unless it is resumed.
+    """Raise for a folder that is not empty, unless it is resumed.
 
-    Under torchrun the first process checks, and the others wait: what they write would be in its way.
+    Under torchrun the first process checks while the others wait, so that they do not write into the folder.
     """
     join_processes("cuda" if device is None and torch.cuda.is_available() else device or "cpu")
     if rank() == 0:
@@ -209,13 +209,13 @@ def start_in(out: Path, *, resume: bool, device: str | None) -> None:
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """Refuse no seeds, equal ones, and numbers that no generator accepts."""
+    """Raise for missing, duplicate or out-of-range seeds."""
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) > _HIGHEST:
         raise InputError(f"seeds are {list(seeds)}; give one or more different numbers from 0 to {_HIGHEST}")
 
 
 def seed_folders(out: Path, seeds: Sequence[int]) -> dict[int, Path]:
-    """Seed -> its folder: OUT itself for a single one, unless several are there already, to which it is added."""
+    """Return the folder of each seed: OUT for a single one, unless OUT already has folders of several seeds."""
     if len(seeds) == 1 and not any(out.glob("seed-*")):
         return {seeds[0]: out}
     if (out / RECIPE).is_file():
@@ -224,7 +224,7 @@ def seed_folders(out: Path, seeds: Sequence[int]) -> dict[int, Path]:
 
 
 def write_results(out: Path, name: str, summarise: Callable[[Sequence[dict[str, Any]]], dict[str, Any]]) -> None:
-    """Write results.json of every seed that is finished in OUT, of earlier runs too."""
+    """Write results.json of all finished seeds in OUT, including those of earlier runs."""
     folders = [path.parent for path in (out / RESULT, *out.glob(f"seed-*/{RESULT}")) if path.is_file()]
     results = sorted(map(_read_result, folders), key=lambda result: int(result["seed"]))
     write_json(out / RESULTS, {"recipe": name, **summarise(results), "results": results})
@@ -237,12 +237,12 @@ def _read_result(folder: Path) -> dict[str, Any]:
     )
 
 
-def _first_difference(before: Any, now: Any, place: str = "") -> str:
-    """Where two recipes differ first, and how, in brackets: " (train.steps: 4, now 6)"."""
-    if isinstance(before, dict) and isinstance(now, dict) and before.keys() == now.keys():
-        parts = {f"{place}.{key}".lstrip("."): (before[key], now[key]) for key in before}
-    elif isinstance(before, list | tuple) and isinstance(now, list | tuple) and len(before) == len(now):
-        parts = {f"{place}.{number}": pair for number, pair in enumerate(zip(before, now, strict=True))}
+def _first_difference(started: Any, current: Any, path: str = "") -> str:
+    """Describe the first difference between two recipes: " (train.steps: 4, now 6)"."""
+    if isinstance(started, dict) and isinstance(current, dict) and started.keys() == current.keys():
+        parts = {f"{path}.{key}".lstrip("."): (started[key], current[key]) for key in started}
+    elif isinstance(started, list | tuple) and isinstance(current, list | tuple) and len(started) == len(current):
+        parts = {f"{path}.{number}": pair for number, pair in enumerate(zip(started, current, strict=True))}
     else:
-        return f" ({place}: {shorten(repr(before), 60)}, now {shorten(repr(now), 60)})"
+        return f" ({path}: {shorten(repr(started), 60)}, now {shorten(repr(current), 60)})"
     return next((_first_difference(*pair, name) for name, pair in parts.items() if pair[0] != pair[1]), "")

@@ -46,7 +46,7 @@ class BaseModelSettings(Settings):
 
 
 def check_trainable(mix: str) -> None:
-    """Refuse a mix that cannot be trained."""
+    """Raise for a mix that cannot be trained."""
     if isinstance(parse_mix(mix), LayerWk):
         raise InputError(f"{mix!r} cannot be trained: WK has no parameters; choose another mix")
 
@@ -125,20 +125,20 @@ class BaseRecipe(Settings):
         return self.model_dump()
 
     def with_absolute_paths(self) -> Self:
-        """The same recipe for a run that may be resumed from any folder: paths that exist are absolute."""
+        """Return the recipe with existing paths made absolute, so that a run can be resumed from any folder."""
         return self.replaced(model=self.model.replaced(encoder=absolute(self.model.encoder)))
 
     def without_description(self) -> Self:
-        """What decides a training: the recipe without name, about and reached."""
+        """Return the recipe without name, about and reached, which do not affect training."""
         return self.replaced(name="", about="", reached="")
 
 
 def absolute(name: str) -> str:
-    """The absolute path of a file or folder that exists; any other name, such as one of the hub's, as it is."""
+    """Return the absolute path of an existing file or folder; other names, such as hub names, are unchanged."""
     path = Path(name).expanduser()
     return os.path.abspath(path) if name and path.exists() else name  # noqa: PTH100 - links keep their names
 
 
 def absolute_task_file(name: str) -> str:
-    """The same for a task file; the name of a task stays, whatever else has that name."""
+    """Return the absolute path of a task file; task names are unchanged even if a file has that name."""
     return absolute(name) if name.endswith(".toml") else name

@@ -1,4 +1,4 @@
-"""The student: the encoder that is trained in place, a pooler and a head, built from [model] settings."""
+"""The student: an encoder that is trained in place, a pooler and a head, built from [model] settings."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,20 +16,20 @@ from layerwise.model import Head
 from layerwise.train.loop.settings import BaseModelSettings
 
 _STD = 0.02  # as BERT's layers are initialised
-Encoded = dict[str, Tensor]  # rows first in each, so that batches can be split and concatenated
+Encoded = dict[str, Tensor]  # rows are the first dimension, so that batches can be split and concatenated
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderPass:
-    """Texts that go through the encoder together.
+    """One pass of texts through the encoder.
 
     Attributes:
         rows: The number of rows of each part of the pass, by name, in their order.
-        tokens: Token numbers, (n, t).
+        tokens: Token ids, (n, t).
         mask: 1 for tokens, 0 for padding, (n, t).
-        places: Which tokens are pooled, (n, 3), where the texts stand in a prompt.
-        templates: Which templates of the prompt go through the encoder with the texts, (k,), where they are denoised.
-        dropout: The rate of the encoder's dropout modules in this pass; None: as they are.
+        places: The pooled tokens of texts in a prompt, (n, 3).
+        templates: The numbers of the prompt templates encoded with the texts for denoising, (k,).
+        dropout: The rate of the encoder's dropout modules in this pass; None: unchanged.
     """
 
     rows: Mapping[str, int]
@@ -41,27 +41,27 @@ class EncoderPass:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What `BaseStudent.encode` takes; templates are of texts that have places."""
-        given = (self.tokens, self.mask, self.places, self.templates)
-        return tuple(tensor for tensor in given if tensor is not None)
+        """The arguments of `BaseStudent.encode`; templates require places."""
+        tensors = (self.tokens, self.mask, self.places, self.templates)
+        return tuple(tensor for tensor in tensors if tensor is not None)
 
     def split(self, encoded: Encoded) -> dict[str, Encoded]:
-        """What the pass returned, by part."""
+        """Split the outputs of the pass by part."""
         if len(self.rows) == 1:
             return dict.fromkeys(self.rows, encoded)
         split = {name: torch.split(tensor, list(self.rows.values())) for name, tensor in encoded.items()}
-        return {part: {name: tensors[place] for name, tensors in split.items()} for place, part in enumerate(self.rows)}
+        return {part: {name: tensors[i] for name, tensors in split.items()} for i, part in enumerate(self.rows)}
 
 
 class BaseStudent(nn.Module):
-    """Encoder, pooler and head as one module. A subclass says how a batch is encoded, and adds the loss.
+    """Encoder, pooler and head as one module. Subclasses define the passes of a batch and the loss.
 
-    A step is `passes` (what goes through the encoder), `encode` (each of them) and `loss`; gradient caching and CUDA
-    graphs replace the second for any student.
+    A step consists of `passes` (the inputs of the encoder), `encode` (of each pass) and `loss`; gradient caching and
+    CUDA graphs replace `encode` for any student.
 
     Args:
-        encoder: Its model is trained in place.
-        pooler: The mix that makes embeddings, resolved; attention has its network.
+        encoder: The encoder, whose model is trained in place.
+        pooler: The resolved mix that computes embeddings; attention includes its network.
         head: Applied after the pooler, or identity.
     """
 
@@ -71,7 +71,7 @@ class BaseStudent(nn.Module):
         super().__init__()
         if encoder.backend != "torch":
             raise InputError("Training needs the torch backend, not ONNX")
-        self._encoder = (encoder,)  # in a tuple: its model is a submodule already, as `backbone`
+        self._encoder = (encoder,)  # in a tuple, as its model is a submodule already: `backbone`
         self.backbone = encoder.model
         self.pooler = pooler
         self.attention = pooler.network if isinstance(pooler, LayerAttention) else None
@@ -81,38 +81,38 @@ class BaseStudent(nn.Module):
 
     @abstractmethod
     def passes(self, batch: Mapping[str, Any]) -> Sequence[EncoderPass]:
-        """The passes of the encoder that a batch needs."""
+        """Return the encoder passes of a batch."""
 
     @abstractmethod
     def encode(self, *inputs: Any, **options: Any) -> Encoded:
-        """One pass, by `EncoderPass.inputs` -> tensors by the names in `encoded_names`, each with n rows."""
+        """Encode the inputs of a pass to tensors by the names in `encoded_names`, each with n rows."""
 
     @abstractmethod
     def loss(self, encoded: Mapping[str, Encoded], batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The "loss" of the joint batch of all processes, a scalar, and its "parts", detached values by name.
+        """Return the scalar "loss" of the joint batch of all processes, and its "parts", detached values by name.
 
         `encoded` holds the parts of all passes, by name.
         """
 
     def forward(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The loss of a batch and its parts, see `loss`."""
+        """Compute the loss of a batch and its parts, see `loss`."""
         encoded: dict[str, Encoded] = {}
         for encoder_pass in self.passes(batch):
             encoded |= encoder_pass.split(self.encode_pass(encoder_pass))
         return self.loss(encoded, batch)
 
     def run_pass(self, encoder_pass: EncoderPass) -> Encoded:
-        """Encode a pass at its dropout rate."""
+        """Encode a pass with its dropout rate."""
         with dropout_set(self.backbone, encoder_pass.dropout):
             return self.encode(*encoder_pass.inputs)
 
     @property
     def encoder(self) -> LayerEncoder:
-        """The encoder that is trained."""
+        """The trained encoder."""
         return self._encoder[0]
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode where it changes: visiting hundreds of modules at every step takes milliseconds."""
+        """Set the mode only if it changes, as visiting hundreds of modules at every step takes milliseconds."""
         return self if self.training == mode else super().train(mode)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -126,7 +126,7 @@ class BaseStudent(nn.Module):
 
 
 class NewLayers(NamedTuple):
-    """Pooler and head for an encoder, with new weights; the head maps `in_features` to `width` numbers."""
+    """Pooler and head for an encoder, with new weights; the head maps `in_features` to `width`."""
 
     pooler: LayerMix
     head: nn.Module
@@ -135,7 +135,7 @@ class NewLayers(NamedTuple):
 
 
 def new_layers(settings: BaseModelSettings, encoder: LayerEncoder, *, seed: int) -> NewLayers:
-    """Set the encoder's dropout and make pooler and head, the pooler by `seed`, the head by `seed + 1`."""
+    """Set the encoder's dropout and build pooler and head, the pooler with `seed`, the head with `seed + 1`."""
     set_dropout(encoder.model, settings.dropout)
     pooler = new_pooler(settings.pooler, encoder, seed=seed)
     in_features = pooler.width(encoder.width)
@@ -145,7 +145,7 @@ def new_layers(settings: BaseModelSettings, encoder: LayerEncoder, *, seed: int)
 
 
 def new_pooler(mix: str, encoder: LayerEncoder, *, seed: int) -> LayerMix:
-    """A mix by its text, resolved for an encoder; attention gets a new network."""
+    """Parse a mix and resolve it for an encoder; attention gets a new network."""
     try:
         pooler: LayerMix = parse_mix(mix).resolve(encoder.depth)
     except MixError as error:
@@ -157,7 +157,7 @@ def new_pooler(mix: str, encoder: LayerEncoder, *, seed: int) -> LayerMix:
 
 
 def new_head(kind: str, in_features: int, width: int, *, seed: int) -> nn.Module:
-    """(n, in_features) -> (n, width): "mlp" (tanh), "linear", "identity" (linear), "mlp-bn", "none"."""
+    """Build a head (n, in_features) -> (n, width): "mlp" (tanh), "linear", "identity" (linear), "mlp-bn", "none"."""
     generator = torch.Generator().manual_seed(seed)
     if kind == "none":
         return nn.Identity()
@@ -195,9 +195,9 @@ def set_dropout(model: nn.Module, rate: float | None) -> None:
 
 @contextmanager
 def dropout_set(model: nn.Module, rate: float | None) -> Iterator[None]:
-    """Set the rate of every dropout module, and restore each at the end; None leaves them unchanged.
+    """Set the rate of every dropout module inside the context; None leaves them unchanged.
 
-    Only modules are set: attention that holds its rate as a plain number (ModernBERT's) is left unchanged.
+    Attention that stores its rate as a number as in ModernBERT is left unchanged.
     """
     rates = {module: module.p for module in (_dropout_modules(model) if rate is not None else ())}
     plain = [(module, module.attention_dropout) for module in (plain_dropout(model) if rate is not None else ())]
@@ -205,10 +205,10 @@ def dropout_set(model: nn.Module, rate: float | None) -> Iterator[None]:
         set_dropout(model, rate)
         yield
     finally:
-        for module, before in rates.items():
-            module.p = before
-        for attention, before in plain:
-            attention.attention_dropout = before
+        for module, previous in rates.items():
+            module.p = previous
+        for attention, previous in plain:
+            attention.attention_dropout = previous
 
 
 def _dropout_modules(model: nn.Module) -> list[nn.Dropout]:
@@ -216,7 +216,7 @@ def _dropout_modules(model: nn.Module) -> list[nn.Dropout]:
 
 
 def freeze(student: nn.Module, backbone: nn.Module, names: Sequence[str]) -> None:
-    """Freeze the named parts, and a pooler of the encoder's, which no loss reaches; refuse weights of low precision."""
+    """Freeze the named parts and the encoder's unused pooler; raise for trained weights not in float32."""
     if "embeddings" in names:
         named = getattr(backbone, "embeddings", None)
         (named if isinstance(named, nn.Module) else backbone.get_input_embeddings()).requires_grad_(False)  # type: ignore[operator]

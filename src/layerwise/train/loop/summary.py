@@ -9,7 +9,7 @@ Spread = dict[str, float | None]
 
 
 def summarise(results: Sequence[Result]) -> dict[str, Any]:
-    """Of each score that every seed has: its mean, and its sd (n - 1) from two seeds on.
+    """Compute each score's mean over the seeds, and its sd (n - 1) for two or more.
 
     >>> seeds = [{"seed": 0, "dev": {"best": 70.0}}, {"seed": 1, "dev": {"best": 72.0}}]
     >>> summarise(seeds)["dev"]
@@ -26,7 +26,7 @@ def summarise(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def format_spread(value: Mapping[str, float | None] | None, digits: int = 2) -> str:
-    """Such as "71.00 ± 1.41"."""
+    """Format a spread, such as "71.00 ± 1.41"."""
     if not value or value["mean"] is None:
         return "-"
     sd = value["sd"]
@@ -34,12 +34,12 @@ def format_spread(value: Mapping[str, float | None] | None, digits: int = 2) -> 
 
 
 def spreads(scores: Sequence[Mapping[str, float | None]]) -> dict[str, Any]:
-    """The `spread` of each score by its name."""
+    """Compute the `spread` of each score by name."""
     return {name: spread([seed.get(name) for seed in scores]) for name in (scores[0] if scores else {})}
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:
-    """Mean and sd; None where a seed has no such value, for the mean of the others would be of something else."""
+    """Compute mean and sd; None if any seed lacks the value, as a mean of the others is not comparable."""
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None

@@ -1,7 +1,7 @@
 """The base of all trainers: Hugging Face's Trainer with our batches, dev score, gradient caching and CUDA graphs.
 
-The parts of the loss are logged. A loss or gradient that is not finite stops the training before anything is written, a
-checkpoint of another training is refused, and nothing is printed: only the command line does.
+The parts of the loss are logged. A non-finite loss or gradient stops the training before anything is written, a
+checkpoint of another training raises an error, and nothing is printed, which only the command line does.
 """
 
 import math
@@ -29,12 +29,12 @@ class BaseTrainer(Trainer):
 
     Args:
         student: The model with its loss.
-        arguments: Of Hugging Face's Trainer.
-        batches: Padded batches, iterated once an epoch.
-        scorer: Returns the dev metrics of the student as it is now, by name.
+        arguments: The arguments of Hugging Face's Trainer.
+        batches: Padded batches, iterated once per epoch.
+        scorer: Returns the student's current dev metrics by name.
         chunk: Gradient caching with this many rows at a time; 0: off.
-        graphs: Run the encoder by CUDA graphs.
-        options: For Hugging Face's Trainer, such as callbacks.
+        graphs: Runs the encoder by CUDA graphs.
+        options: Options of Hugging Face's Trainer, such as callbacks.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class BaseTrainer(Trainer):
         self._recent_losses = _RecentLosses()
 
     def get_train_dataloader(self) -> Any:
-        """The batches themselves: they are padded and in order, and each process has its part."""
+        """Return the batches, which are already padded, ordered and sharded."""
         return self.batches
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """One step: forward and backward pass. Its loss is remembered, to check later that it is finite."""
+        """Run the forward and backward pass. The loss is stored to check later that it is finite."""
         if self.chunk:
             loss = self._cached_step(model, inputs)
         else:
@@ -76,15 +76,15 @@ class BaseTrainer(Trainer):
         return loss
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Tensor:
-        """The student's loss; its parts are added up for the log."""
+        """Compute the student's loss; its parts are accumulated for the log."""
         return self._loss(model(self.student_batch(inputs)))
 
     def student_batch(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """What the student takes of a batch."""
+        """Return the student's input for a batch."""
         return inputs
 
     def _cached_step(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
-        """A step by gradient caching; gradients are averaged over the processes here, for no DDP hook runs."""
+        """Run a step with gradient caching; average gradients over the processes, as no DDP hook runs."""
         model.train()
         batch = self.student_batch(self._prepare_inputs(inputs))
         precision = self.accelerator.autocast  # the host wraps only `forward` in it
@@ -97,7 +97,7 @@ class BaseTrainer(Trainer):
         return self._loss(output)
 
     def _loss(self, output: Mapping[str, Any]) -> Tensor:
-        """The loss of an output; its parts are added up until the next log, each over the steps that have it."""
+        """Return the loss of an output; accumulate its parts until the next log, each over the steps that have it."""
         for name, value in output["parts"].items():
             total, steps = self._parts.get(name, (0.0, 0))
             self._parts[name] = (total + value, steps + 1)
@@ -105,19 +105,19 @@ class BaseTrainer(Trainer):
         return loss
 
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Move to the device; for CUDA graphs, first pad to one of a few lengths."""
+        """Move inputs to the device; for CUDA graphs, first pad them to one of a few lengths."""
         padded = inputs if self.graphs is None else self.graphs.padded(inputs)
         prepared: dict[str, Any] = super()._prepare_inputs(padded)
         return prepared
 
     def _prepare_input(self, data: Any) -> Any:
-        """Move to the device without waiting for it."""
+        """Move data to the device asynchronously."""
         if isinstance(data, Tensor) and self.args.device.type == "cuda":
             return data.pin_memory().to(self.args.device, non_blocking=True)
         return super()._prepare_input(data)
 
     def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
-        """Log the parts of the loss beside it, where there are several."""
+        """Log the parts of the loss too if there are several."""
         if "loss" in logs:
             if len(self._parts) > 1:
                 logs |= {f"loss_{name}": float(total) / steps for name, (total, steps) in self._parts.items()}
@@ -125,13 +125,13 @@ class BaseTrainer(Trainer):
         super().log(logs, *arguments, **options)
 
     def _maybe_log_save_evaluate(self, tr_loss: Tensor, grad_norm: Any, *arguments: Any, **options: Any) -> None:
-        """Stop the training at a loss or gradient that is not finite, before anything is written."""
+        """Stop the training at a non-finite loss or gradient, before anything is written."""
         control = self.control
         if control.should_log or control.should_save or control.should_evaluate:
             step = self._recent_losses.first_not_finite()
             if step is not None:
                 raise TrainingError(self._not_a_number("loss", step))
-            if grad_norm is not None and not math.isfinite(grad_norm):  # nor would the saved weights be
+            if grad_norm is not None and not math.isfinite(grad_norm):  # nor would the weights be
                 raise TrainingError(self._not_a_number("gradient", self.state.global_step))
         super()._maybe_log_save_evaluate(tr_loss, grad_norm, *arguments, **options)
 
@@ -142,7 +142,7 @@ class BaseTrainer(Trainer):
         return f"the {what} is not a number at step {step}; {last}; lower the learning rate{finer}, in another folder"
 
     def _run_epoch(self, *arguments: Any, **options: Any) -> None:
-        """Run no step where a finished training is resumed; the host would run one more."""
+        """Skip the step that the host would run when a finished training is resumed."""
         if self.state.global_step < self.state.max_steps and not self._out_of_patience:
             super()._run_epoch(*arguments, **options)  # type: ignore[no-untyped-call]
 
@@ -155,7 +155,7 @@ class BaseTrainer(Trainer):
         )
 
     def evaluate(self, *_: Any, metric_key_prefix: str = "eval", **__: Any) -> dict[str, float]:
-        """Score the student by `scorer`, in place of the host's evaluation loop."""
+        """Score the student by `scorer` instead of the host's evaluation loop."""
         if self.scorer is None:
             return {}
         self.student.eval()
@@ -171,7 +171,7 @@ class BaseTrainer(Trainer):
         save_model(self.student, str(folder / "model.safetensors"))
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """Refuse a checkpoint that does not fit; of tied tensors it holds one name."""
+        """Raise for a checkpoint that does not match; it contains one name of tied tensors."""
         state = self.student.state_dict()
         missing = set(load_result.missing_keys)
         loaded = {tensor.data_ptr() for name, tensor in state.items() if name not in missing}
@@ -182,17 +182,17 @@ class BaseTrainer(Trainer):
 
 
 class _RecentLosses:
-    """The losses since the last check, on their device, so that no step waits for its value."""
+    """The losses since the last check, kept on the device to avoid synchronisation."""
 
     def __init__(self) -> None:
         self._losses: list[tuple[int, Tensor]] = []
 
     def add(self, loss: Tensor, step: int) -> None:
-        """Remember the loss of a step."""
+        """Store the loss of a step."""
         self._losses.append((step, loss.detach()))
 
     def first_not_finite(self) -> int | None:
-        """The first step since the last check whose loss was not finite; all are forgotten."""
+        """Return the first step with a non-finite loss since the last check, and clear the losses."""
         if not self._losses:
             return None
         finite = torch.isfinite(torch.stack([loss for _, loss in self._losses])).tolist()

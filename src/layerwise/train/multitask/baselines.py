@@ -1,4 +1,4 @@
-"""What a score is worth: the same rows by the commonest class, and by the encoder as it was, with nothing trained."""
+"""Baselines on the same rows: the most frequent class, and the untrained encoder."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,10 +20,10 @@ Baselines = dict[str, dict[str, dict[str, float]]]  # by role, "task/metric" and
 
 
 def score_baselines(encoder: LayerEncoder, tasks: Sequence[TrainingTask]) -> Baselines:
-    """Scores without training, on the dev and test rows of every task.
+    """Score without training, on the dev and test rows of every task.
 
-    Classes: by the commonest class of train, and by a logistic regression on embeddings of the last layer's mean.
-    Scores of pairs: by their cosine. At most 5,000 rows of train and 2,000 of dev and test are taken, drawn evenly.
+    Classes: by the most frequent class of train, and a logistic regression on embeddings of the last layer's mean.
+    Scores of pairs: by their cosine. At most 5,000 rows of train and 2,000 of dev and test are sampled evenly.
     """
     model = LayerModel(encoder, "last @ mean")
     scores: Baselines = {}
@@ -36,17 +36,17 @@ def score_baselines(encoder: LayerEncoder, tasks: Sequence[TrainingTask]) -> Bas
 
 def _score_task(model: LayerModel, task: TrainingTask) -> dict[str, dict[str, float]]:
     metric = task.setup.task.metric
-    scored = {role: _spread(rows, _MOST_SCORED) for role, rows in task.parts.items() if role != "train"}
+    scored = {role: _sample_evenly(rows, _MOST_SCORED) for role, rows in task.parts.items() if role != "train"}
     if not task.labels:
         return {
             role: {FROZEN: task_metric(metric, rows.targets, _cosines(model, rows))} for role, rows in scored.items()
         }
-    train = _spread(task.parts["train"], _MOST_TRAIN)
-    commonest = np.bincount(task.parts["train"].targets, minlength=len(task.labels)).argmax()
+    train = _sample_evenly(task.parts["train"], _MOST_TRAIN)
+    majority = np.bincount(task.parts["train"].targets, minlength=len(task.labels)).argmax()
     predict = _fit(_features(model, train), train.targets)
     results = {}
     for role, rows in scored.items():
-        by_majority = np.full(len(rows), commonest)
+        by_majority = np.full(len(rows), majority)
         results[role] = {
             MAJORITY: _class_score(metric, rows.targets, by_majority, len(task.labels)),
             FROZEN: _class_score(metric, rows.targets, predict(_features(model, rows)), len(task.labels)),
@@ -54,16 +54,16 @@ def _score_task(model: LayerModel, task: TrainingTask) -> dict[str, dict[str, fl
     return results
 
 
-def _spread(rows: RoleRows, most: int) -> RoleRows:
-    """At most so many rows, evenly over the file."""
-    if len(rows) <= most:
+def _sample_evenly(rows: RoleRows, limit: int) -> RoleRows:
+    """Sample at most `limit` rows, evenly over the file."""
+    if len(rows) <= limit:
         return rows
-    kept = np.linspace(0, len(rows) - 1, most).astype(np.intp)
-    return RoleRows(tuple(tuple(column[row] for row in kept) for column in rows.columns), rows.targets[kept])
+    indices = np.linspace(0, len(rows) - 1, limit).astype(np.intp)
+    return RoleRows(tuple(tuple(column[row] for row in indices) for column in rows.columns), rows.targets[indices])
 
 
 def _features(model: LayerModel, rows: RoleRows) -> NDArray[np.float32]:
-    """Embeddings of texts; of pairs [|u - v|; u * v], as SentEval has them."""
+    """Compute embeddings of texts; for pairs [|u - v|; u * v], as in SentEval."""
     sides = [model.encode(column) for column in rows.columns]
     if len(sides) == 1:
         return np.asarray(sides[0])
@@ -79,7 +79,7 @@ def _cosines(model: LayerModel, rows: RoleRows) -> NDArray[np.floating]:
 def _fit(
     features: NDArray[np.float32], targets: NDArray[np.int64]
 ) -> Callable[[NDArray[np.float32]], NDArray[np.int64]]:
-    """A logistic regression on standardised features, as a function from features to class numbers."""
+    """Fit a logistic regression on standardised features; return a function from features to class numbers."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

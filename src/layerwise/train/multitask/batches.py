@@ -1,7 +1,7 @@
-"""Batches of several tasks: the scheduled rows of every task, tokenised ahead in a thread and padded.
+"""Batches of several tasks: tokenises the scheduled rows of every task ahead in a thread, and pads them.
 
-The order is a function of seed and epoch, so all processes of a training agree on it without communicating, and a
-resumed training sees what an uninterrupted one would have seen.
+The order is a function of seed and epoch, so all processes of a training agree on it without communication, and a
+resumed training sees the same batches as an uninterrupted one.
 """
 
 from collections import Counter
@@ -22,20 +22,20 @@ Step = dict[str, Batch]  # by the task's name
 
 
 class MultitaskBatches:
-    """An epoch's steps each time it is iterated; a step has a batch for each task that is in it.
+    """Iterates over the steps of an epoch; a step has a batch for each of its tasks.
 
     A batch has `input_ids` and `attention_mask`, int64 (columns·b, t): the b rows of the first column, then those of
-    the second; `targets` (b,), int64 for classes and float32 for scores; `row_mask` (b,), False for rows of padding. t
-    is the longest text of the batch. A batch of padding alone is left out.
+    the second; `targets` (b,), int64 for classes and float32 for scores; `row_mask` (b,), False for padding rows. t is
+    the longest text of the batch. A batch of only padding is left out.
 
     Args:
-        tasks: Those that are trained, with their rows.
+        tasks: The trained tasks with their rows.
         tokenizers: By the task's name; each truncates texts to its task's length.
-        batch_size: Rows of a task's batch and process.
+        batch_size: Rows per task and process.
         mixing: How the tasks are trained together.
         pad_id: The token that texts are padded with.
-        seed: Of the order, with the epoch.
-        rank: The number of this process.
+        seed: Determines the order, together with the epoch.
+        rank: The rank of this process.
         world: The number of processes. A joint batch has batch_size·world rows, each process takes a contiguous part,
             padded with rows that have no loss where they are fewer.
     """
@@ -70,23 +70,23 @@ class MultitaskBatches:
         return steps(self._sizes, self._batch_sizes, self.mixing.iteration)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration."""
+        """Set the epoch of the next iteration."""
         if epoch < 0:
             raise InputError(f"epoch is {epoch}; epochs count from 0")
         self.epoch = epoch
 
     def skip(self, count: int) -> None:
-        """Start the next iteration, and only that, after this many steps."""
+        """Skip this many steps in the next iteration only."""
         if not 0 <= count <= len(self):
             raise InputError(f"{count} steps to skip; an epoch has {len(self)}: were there other rows or batch sizes?")
         self._skip = count
 
     def resume_at(self, step: int) -> None:
-        """Start the next iteration where a training that has made this many steps continues."""
+        """Start the next iteration after this many steps of training."""
         self.skip(step % len(self))
 
     def truncated_shares(self) -> dict[str, float]:
-        """Task -> the share of its texts so far that this process truncated to the task's `max_length`."""
+        """Return, by task, the share of texts that this process has truncated to the task's `max_length`."""
         return {name: self._truncated[name] / count for name, count in self._texts.items()}
 
     def __iter__(self) -> Iterator[Step]:

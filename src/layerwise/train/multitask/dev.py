@@ -1,4 +1,4 @@
-"""Scores of a predictor on the dev or test rows of its tasks: one for each task, an overall score, confusions."""
+"""Scores a predictor on the dev or test rows of its tasks: per-task scores, an overall score, confusion matrices."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from layerwise.train.multitask.metrics import confusion, overall, task_metric
 from layerwise.train.multitask.rows import RoleRows, TrainingTask
 
 OVERALL = "overall"
-_DRAW = 0  # the seed: every training evaluates the same rows
+_SEED = 0  # every training evaluates the same rows
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,20 @@ class Report:
     confusions: dict[str, NDArray[np.int64]]
 
     def metrics(self) -> dict[str, float]:
-        """Every score and the overall score, by which steps are compared: 0, the lowest value, in place of NaN."""
+        """Return all scores and the overall score, which selects the best step: 0, the minimum, instead of NaN."""
         if self.overall is None:
             return self.scores
         return {**self.scores, OVERALL: 0.0 if math.isnan(self.overall) else self.overall}
 
     def facts(self) -> dict[str, Any]:
-        """For JSON, which has null where a score is NaN."""
+        """Return the report for JSON, with null instead of NaN."""
         scores = self.scores if self.overall is None else {**self.scores, OVERALL: self.overall}
         facts: dict[str, Any] = plain_json({"scores": scores, "confusions": self.confusions})
         return facts
 
 
 def score_tasks(predictor: Predictor, tasks: Sequence[TrainingTask], role: str = "dev") -> Report:
-    """Score every task that has rows of this role."""
+    """Score every task with rows of this role."""
     scores: dict[str, float] = {}
     confusions: dict[str, NDArray[np.int64]] = {}
     for task in tasks:
@@ -65,13 +65,13 @@ def score_tasks(predictor: Predictor, tasks: Sequence[TrainingTask], role: str =
 
 
 class TaskScorer:
-    """Scores a student's predictor on dev rows during training, and on all rows after it.
+    """Scores a student's predictor on dev rows during training, and on all rows afterwards.
 
     Args:
-        predictor: It shares the student's weights.
-        tasks: With their rows.
+        predictor: The predictor, which shares the student's weights.
+        tasks: The tasks with their rows.
         limit: Evaluate at most this many dev rows of a task during training; 0: all.
-        bf16: Evaluate during training under autocast, as it is trained: float32 takes several times as long on a GPU.
+        bf16: Evaluate under autocast during training: float32 takes several times as long on a GPU.
     """
 
     def __init__(self, predictor: Predictor, tasks: Sequence[TrainingTask], *, limit: int, bf16: bool) -> None:
@@ -81,12 +81,12 @@ class TaskScorer:
         self.bf16 = bf16
 
     def __call__(self) -> dict[str, float]:
-        """Scores by "task/metric", and the overall score."""
+        """Return scores by "task/metric", and the overall score."""
         with torch.autocast(self.predictor.model.encoder.device.type, dtype=torch.bfloat16, enabled=self.bf16):
             return score_tasks(self.predictor, self.dev_tasks).metrics()
 
     def reports(self) -> dict[str, Report]:
-        """Reports on all rows of "dev", and of "test" where a task has labelled rows of it."""
+        """Return reports on all rows of "dev", and of "test" if any task has labelled test rows."""
         roles = ["dev", *(["test"] if any("test" in task.parts for task in self.tasks) else [])]
         return {role: score_tasks(self.predictor, self.tasks, role) for role in roles}
 
@@ -97,14 +97,14 @@ def _score(task: TrainingTask, rows: RoleRows, outputs: NDArray[np.float32]) -> 
 
 
 def with_fewer_dev_rows(task: TrainingTask, limit: int) -> TrainingTask:
-    """The task with at most this many of its dev rows, drawn by a fixed seed, in the file's order; 0: all of them.
+    """Limit a task's dev rows to a sample by a fixed seed, in the file's order; 0: all of them.
 
-    Rows whose scores are all equal are refused: every evaluation would have a correlation of 0.
+    Raises if all scores of the sample are equal, as correlations would be undefined.
     """
     rows = task.parts["dev"]
     if not limit or len(rows) <= limit:
         return task
-    drawn = np.sort(np.random.default_rng(_DRAW).choice(len(rows), size=limit, replace=False))
+    drawn = np.sort(np.random.default_rng(_SEED).choice(len(rows), size=limit, replace=False))
     targets = rows.targets[drawn]
     if not task.setup.task.has_classes and np.ptp(targets) == 0:
         raise InputError(

@@ -30,7 +30,7 @@ from layerwise.train.multitask.trainer import MultitaskTrainer
 from layerwise.train.recipes.format import RecipeFormat
 
 log = logging.getLogger(__name__)
-_ENOUGH_STEPS, _MOST_EPOCHS = 500, 30  # of small data, where the recipe does not say
+_ENOUGH_STEPS, _MOST_EPOCHS = 500, 30  # for epochs = "auto"
 _FEW_STEPS = 100
 
 
@@ -43,7 +43,7 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
     Args:
         recipe: The settings.
         encoder: A folder or hub name instead of the recipe's; an encoder object is trained in place.
-        tasks: The recipe's trained tasks with their rows, where they are read already.
+        tasks: The recipe's trained tasks with their rows, if they are read already.
         data: The data folder, for the files of tasks and for test tasks.
     """
 
@@ -64,7 +64,7 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
         self._baselines: Baselines = {}
 
     def read_data(self) -> None:
-        """Read the rows of every task that is trained."""
+        """Read the rows of every trained task."""
         self.tasks = self.tasks or tuple(load_training_task(setup, self.data) for setup in self.recipe.trained)
 
     def prepare_test(self) -> None:
@@ -73,7 +73,7 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
 
     @property
     def digest(self) -> str:
-        """Of every text, label and class, in their order."""
+        """The digest of all texts, labels and classes in order."""
         digest = sha256()
         for task in self.tasks:
             digest.update(repr((task.name, task.labels, sorted(task.parts))).encode())
@@ -89,11 +89,11 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
 
     @property
     def automatic_epochs(self) -> float:
-        """One, or of small data as many as make 500 steps."""
+        """One, or for small data as many as make 500 steps."""
         return min(_MOST_EPOCHS, max(1, -(-_ENOUGH_STEPS // self._steps_of_epoch)))
 
     def build(self, encoder: LayerEncoder, *, seed: int) -> Training[MultitaskStudent]:
-        """Student, batches and dev scores."""
+        """Build student, batches and dev scorer."""
         recipe = self.recipe
         student = build_student(recipe, self.tasks, encoder, seed=seed)
         if rank() == 0:
@@ -116,7 +116,7 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
         )
 
     def data_facts(self, training: Training[MultitaskStudent]) -> dict[str, Any]:
-        """Rows, classes and weight of each task."""
+        """Return rows, classes and weight of each task."""
         student = training.student
         weights = student.learned.weights if student.learned else tuple(student.weights.values())
         return {
@@ -131,7 +131,7 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
         }
 
     def score_facts(self, training: Training[MultitaskStudent], state: Any) -> dict[str, Any]:
-        """Scores and confusions on all dev rows, and test rows where tasks have them; the best step."""
+        """Return scores and confusions on all dev and labelled test rows, and the best step."""
         self._warn_of_truncated(cast(MultitaskBatches, training.batches))
         reports = cast(TaskScorer, training.scorer).reports()
         facts = {role: report.facts() for role, report in reports.items()}
@@ -143,7 +143,7 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
         return facts
 
     def model(self, training: Training[MultitaskStudent], facts: Mapping[str, Any]) -> Predictor:
-        """The predictor, with the record of its training text."""
+        """Return the predictor with the record of its training text."""
         trained = "pooler" if self.recipe.mixing.frozen_encoder else ENCODER
         fitted_on = tuple(
             FittedOn.of(
@@ -156,7 +156,7 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
         return training.student.to_predictor(self.tasks, training=dict(facts), fitted_on=fitted_on)
 
     def evaluate(self, model: Predictor) -> Evaluation | None:
-        """Scores of the embeddings on the test tasks."""
+        """Score the embeddings on the test tasks."""
         return score_model(model.model, self.tests, self.data) if self.tests else None
 
     def save(self, model: Predictor, facts: Mapping[str, Any], folder: Path) -> None:
@@ -164,7 +164,7 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
         replace(model, model=model.model.replaced(training=dict(facts))).save(folder, overwrite=True)
 
     def summary(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Of each score on dev and test rows, and on test tasks, where every seed has it."""
+        """Summarise each score on dev and test rows, and on test tasks, that all seeds have."""
         roles = [role for role in ("dev", "test") if all(role in result for result in results)]
         tests = [key for key in ("scores", "averages") if all(key in result for result in results)]
         return {
@@ -202,7 +202,7 @@ class MultitaskJob(Job[MultitaskRecipe, MultitaskStudent, Predictor]):
         )
 
     def _graphs(self, student: MultitaskStudent) -> GraphedEncode | None:
-        """CUDA graphs of each task's pass: with them a pass costs little to launch, so that tasks share none."""
+        """Create CUDA graphs of each task's pass; launching a pass is then cheap, so tasks do not share passes."""
         settings = self.recipe.train
         if not use_graphs(student, settings) or student.frozen_encoder:
             return None

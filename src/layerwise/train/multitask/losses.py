@@ -1,4 +1,4 @@
-"""The losses of a task's batch as pure functions: by its labels, and by contrast of two views of its texts."""
+"""The losses of a task's batch as pure functions: supervised by labels, and contrastive between two views."""
 
 from collections.abc import Callable
 
@@ -31,14 +31,14 @@ _BY_ROW: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def task_loss(logits: Tensor, targets: Tensor, kind: str, *, row_mask: Tensor | None = None) -> Tensor:
-    """The mean over the rows that count, in float32 at least. (n, classes) or (n,), (n,) -> scalar
+    """Average the loss over the unmasked rows, in float32 at least. (n, classes) or (n,), (n,) -> scalar
 
     Args:
         logits: (n, classes) for "cross-entropy"; (n,) for "binary" (of the second class) and "mse" (numbers).
         targets: (n,) class numbers, 0 and 1, or numbers.
         kind: "cross-entropy", "binary" or "mse".
-        row_mask: (n,) bool; rows of padding are False. They give neither loss nor gradient, whatever their values, NaN
-            included; of padding alone the loss is 0 and every gradient 0.
+        row_mask: (n,) bool; padding rows are False. They contribute neither loss nor gradient, even if they are NaN;
+            with only padding, the loss and all gradients are 0.
     """
     check_known(kind, tuple(_BY_ROW), "loss")
     _check(logits, targets, kind, row_mask)
@@ -46,7 +46,7 @@ def task_loss(logits: Tensor, targets: Tensor, kind: str, *, row_mask: Tensor | 
         logits = logits.to(full_dtype(logits))
         if row_mask is None:
             return _BY_ROW[kind](logits, targets).mean()
-        # Cleared before the loss as well: after it, 0 times the gradient of a NaN would be NaN.
+        # Masked before the loss as well, or the gradient of a NaN would be NaN.
         logits = logits.where(row_mask.unsqueeze(-1) if logits.ndim == 2 else row_mask, 0)
         by_row = _BY_ROW[kind](logits, targets.where(row_mask, 0))
         return by_row.where(row_mask, 0).sum() / row_mask.sum().clamp(min=1)
@@ -60,9 +60,9 @@ def contrast_loss(first: Tensor, second: Tensor, row_mask: Tensor, *, columns: i
     Args:
         first: The first column's n texts, then the second column's, if there is one.
         second: The other view, in the same order.
-        row_mask: (n,) bool; rows of padding are False, and no negatives either.
+        row_mask: (n,) bool; padding rows are False and not used as negatives.
         columns: 1, or 2 for pairs.
-        temperature: What cosines are divided by.
+        temperature: The divisor of cosines.
     """
     used = row_mask.repeat(columns)
     row = torch.arange(len(row_mask), device=row_mask.device).repeat(columns)[used]

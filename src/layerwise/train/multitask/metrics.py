@@ -1,4 +1,4 @@
-"""Scores of a task's outputs, the overall score of several tasks, and which classes are predicted for which."""
+"""Metrics of a task's outputs, the overall score of several tasks, and confusion matrices."""
 
 from collections.abc import Callable, Mapping
 from math import nan
@@ -15,7 +15,7 @@ from layerwise.registry import check_known
 
 Numbers = NDArray[Any]
 _CORRELATIONS = ("pearson", "spearman")
-_ROUNDING = 1e-6  # of float32, relative: outputs that differ by less are equal
+_ROUNDING = 1e-6  # relative, of float32: outputs that differ by less count as equal
 
 
 def task_metric(kind: str, targets: Numbers, outputs: Numbers) -> float:
@@ -88,7 +88,7 @@ def _spearman(targets: Numbers, outputs: Numbers) -> float:
 
 
 def _is_constant(targets: Numbers, outputs: Numbers) -> bool:
-    """Whether there is no correlation; ranks would make steps of rounding."""
+    """Whether the correlation is undefined; rounding errors must not be ranked."""
     if not np.isfinite(outputs).all():
         return True
     return bool(np.ptp(targets) == 0 or np.ptp(outputs) <= _ROUNDING * np.abs(outputs).max())

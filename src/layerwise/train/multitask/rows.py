@@ -1,7 +1,7 @@
-"""The rows of a task as training takes them: texts by column, classes as numbers or scores, by role.
+"""The training rows of a task by role: columns of texts, and classes as numbers or scores.
 
-Training is stricter than evaluation: texts must not be empty, every class has two examples, dev and test have no class
-that train lacks. An error names the file, the row and the remedy.
+Training is stricter than evaluation: texts must not be empty, every class needs two examples, and dev and test must not
+have classes that train lacks. An error names the file, the row and the remedy.
 """
 
 import logging
@@ -20,13 +20,13 @@ from layerwise.predict import TaskSetup
 
 log = logging.getLogger(__name__)
 
-FEWEST = 2  # examples of a class in train
-_MORE = f"give {FEWEST} or more, or leave the class out of every split"
+MIN_EXAMPLES = 2  # of a class in train
+_MORE = f"give {MIN_EXAMPLES} or more, or leave the class out of every split"
 
 
 @dataclass(frozen=True)
 class RoleRows:
-    """The rows of one role: n texts a column, and (n,) class numbers (int64) or scores (float64)."""
+    """The rows of one role: columns of n texts, and (n,) class numbers (int64) or scores (float64)."""
 
     columns: tuple[tuple[str, ...], ...]
     targets: NDArray[Any]
@@ -61,14 +61,14 @@ class TrainingTask:
 
     @property
     def outputs(self) -> int:
-        """How many numbers the head gives for a row."""
+        """The number of the head's outputs per row."""
         return self.setup.outputs_for(len(self.labels))
 
 
 def load_training_task(setup: TaskSetup, folder: str | os.PathLike[str] | None = None) -> TrainingTask:
     """Read the file of a task for training.
 
-    Test rows are left out where none has a label (empty, or -1); those of train and dev need one each.
+    Test rows are left out if none has a label (empty, or -1); all rows of train and dev need one.
 
     Args:
         setup: The task and its objective.
@@ -89,7 +89,7 @@ def load_training_task(setup: TaskSetup, folder: str | os.PathLike[str] | None =
 
 
 def check_splits(task: Task) -> None:
-    """Refuse a task that cannot be trained on: train and dev rows must be declared, and differ."""
+    """Raise for a task that cannot be trained: train and dev rows must be declared and disjoint."""
     for role in ("train", "dev"):
         if not task.splits.get(role):
             raise InputError(
@@ -99,7 +99,7 @@ def check_splits(task: Task) -> None:
     names = [name for values in task.splits.values() for name in values]
     if twice := repeated(names):
         raise InputError(f"task {task.name!r}: splits: {twice!r} comes twice; rows that train neither choose nor test")
-    columns = [name for place, name in task.columns.items() if name and place != "subset"]
+    columns = [name for kind, name in task.columns.items() if name and kind != "subset"]
     if twice := repeated(columns):
         raise InputError(f"task {task.name!r}: columns: {twice!r} comes twice; texts, label and split differ")
 
@@ -123,12 +123,12 @@ def _part(setup: TaskSetup, rows: TaskRows, members: Rows, labels: Sequence[str]
 
 
 def _classes(setup: TaskSetup, rows: TaskRows) -> tuple[str, ...]:
-    """The declared classes, or those of the training rows, in order (numbers as numbers). Each has two examples."""
+    """Return the declared classes, or the sorted ones of the training rows; raise for too few examples."""
     train = rows.splits["train"]
     names = [_class_name(rows, row) for row in train]
     counts = Counter(names)
     for row, name in zip(train, names, strict=True):
-        if counts[name] < FEWEST:
+        if counts[name] < MIN_EXAMPLES:
             raise rows.fail(row, f"class {name!r} has one example in train; {_MORE}")
     for name in setup.task.labels:
         if not counts[name]:
@@ -151,7 +151,7 @@ def _class_name(rows: TaskRows, row: int) -> str:
 
 
 def _class_numbers(rows: TaskRows, members: Rows, labels: Sequence[str], role: str) -> NDArray[np.int64]:
-    """The class of each row as its number: (n,)"""
+    """Return the class number of each row, (n,)."""
     numbers = {name: number for number, name in enumerate(labels)}
     names = [_class_name(rows, row) for row in members]
     for row, name in zip(members, names, strict=True):
@@ -165,7 +165,7 @@ def _class_numbers(rows: TaskRows, members: Rows, labels: Sequence[str], role: s
 
 
 def _scores(setup: TaskSetup, rows: TaskRows, members: Rows, role: str) -> NDArray[np.float64]:
-    """The score of each row, checked against the scale: (n,)"""
+    """Return the score of each row, checked against the scale, (n,)."""
     column = setup.task.columns["label"]
     for row in members:
         if rows.labels[row] is None:
@@ -181,7 +181,7 @@ def _scores(setup: TaskSetup, rows: TaskRows, members: Rows, role: str) -> NDArr
 
 
 def _is_unlabelled(setup: TaskSetup, rows: TaskRows, labels: Sequence[str]) -> bool:
-    """Whether no test row has a label: it is missing, or -1, which stands for hidden test labels."""
+    """Whether all test labels are missing or -1, which stands for hidden labels."""
     low, high = setup.scale
     is_score = not setup.task.has_classes and low <= -1 <= high
     hidden = {""} if is_score else {"", "-1"} - set(labels)
@@ -189,7 +189,7 @@ def _is_unlabelled(setup: TaskSetup, rows: TaskRows, labels: Sequence[str]) -> b
 
 
 def _warn_of_repeated(setup: TaskSetup, parts: Mapping[str, RoleRows]) -> None:
-    """Warn of dev and test rows whose texts are trained on: scores on them are too good."""
+    """Warn of dev and test rows whose texts are in train, as their scores are inflated."""
     trained = set(zip(*parts["train"].columns, strict=True))
     for role in parts.keys() - {"train"}:
         count = sum(texts in trained for texts in zip(*parts[role].columns, strict=True))
@@ -201,7 +201,7 @@ def _warn_of_repeated(setup: TaskSetup, parts: Mapping[str, RoleRows]) -> None:
 
 
 def _in_order(names: Sequence[str]) -> tuple[str, ...]:
-    """Sorted, as numbers where all of them are."""
+    """Sort names, as numbers if all of them are."""
     numbers = [as_number(name) for name in names]
     if any(number is None for number in numbers):
         return tuple(sorted(names))

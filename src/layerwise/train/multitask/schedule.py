@@ -1,7 +1,7 @@
-"""Which rows of which task are in which step, a function of seed and epoch alone.
+"""Schedules the rows of the tasks in each step, as a function of seed and epoch.
 
-A pass over a task is its rows, newly shuffled, in batches; the last one may be smaller. Leave out tasks of weight 0:
-their steps would do nothing.
+A pass over a task reshuffles its rows and cuts them into batches; the last one may be smaller. Leave out tasks of
+weight 0, whose steps would have no effect.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from layerwise.train.multitask.settings import ITERATIONS
 
 @dataclass(frozen=True)
 class TaskBatch:
-    """Rows of one task: their numbers (n,), and which of them count (n,); the others are padding, row 0."""
+    """Rows of one task: their numbers (n,), and a mask (n,) that is False for padding, which is row 0."""
 
     task: int
     rows: NDArray[np.int64]
@@ -30,11 +30,11 @@ class TaskBatch:
 
     @property
     def is_padding(self) -> bool:
-        """Whether no row counts, so that there is nothing to compute."""
+        """Whether the batch is only padding."""
         return not self.row_mask.any()
 
     def part(self, rank: int, world: int) -> "TaskBatch":
-        """The rows of one of `world` processes: as many for each, the last ones padded."""
+        """Return the rows of one of `world` processes; all have the same number, the last ones padded."""
         if world == 1:
             return self
         size = -(-len(self) // world)
@@ -44,7 +44,7 @@ class TaskBatch:
 
 
 def steps(sizes: Sequence[int], batch_sizes: Sequence[int], iteration: str) -> int:
-    """How many steps an epoch has.
+    """Return the number of steps of an epoch.
 
     "cycling" and "padding": the batches of the task that has most; "truncating": of the one that has fewest;
     "proportional" and "temperature": all tasks' batches together.
@@ -65,7 +65,7 @@ def schedule(
     epoch: int,
     temperature: float = 1.0,
 ) -> Iterator[tuple[TaskBatch, ...]]:
-    """The steps of an epoch, each with its batches.
+    """Iterate over the steps of an epoch, each with its batches.
 
     "cycling": every step has a batch of each task; an exhausted task starts again. "padding": every batch has exactly
     `batch_sizes[task]` rows; what a task lacks is padding. "truncating": each task once, until the first is exhausted.
@@ -84,13 +84,13 @@ def schedule(
     check_seed(seed)
     count = steps(sizes, batch_sizes, iteration)
     randoms = [np.random.default_rng([seed, epoch, task]) for task in range(len(sizes))]
-    each = list(zip(sizes, batch_sizes, randoms, strict=True))
+    per_task = list(zip(sizes, batch_sizes, randoms, strict=True))
     if iteration in ("proportional", "temperature"):
-        chances = _chances(sizes, temperature if iteration == "temperature" else 1.0)
-        drawn = np.random.default_rng([seed, epoch, len(sizes)]).choice(len(sizes), size=count, p=chances)
-        return _drawn(drawn, [_cycled(task, *options) for task, options in enumerate(each)])
+        probabilities = _probabilities(sizes, temperature if iteration == "temperature" else 1.0)
+        drawn = np.random.default_rng([seed, epoch, len(sizes)]).choice(len(sizes), size=count, p=probabilities)
+        return _drawn(drawn, [_cycled(task, *options) for task, options in enumerate(per_task)])
     make = _padded if iteration == "padding" else _cycled
-    return islice(zip(*(make(task, *options) for task, options in enumerate(each)), strict=True), count)
+    return islice(zip(*(make(task, *options) for task, options in enumerate(per_task)), strict=True), count)
 
 
 def _drawn(tasks: NDArray[np.int64], batches: Sequence[Iterator[TaskBatch]]) -> Iterator[tuple[TaskBatch, ...]]:
@@ -99,14 +99,14 @@ def _drawn(tasks: NDArray[np.int64], batches: Sequence[Iterator[TaskBatch]]) -> 
 
 
 def _cycled(task: int, size: int, batch: int, random: np.random.Generator) -> Iterator[TaskBatch]:
-    """Pass after pass, without end."""
+    """Iterate over passes endlessly."""
     while True:
         for rows in _pass(size, batch, random):
             yield TaskBatch(task, rows, np.ones(len(rows), dtype=np.bool_))
 
 
 def _padded(task: int, size: int, batch: int, random: np.random.Generator) -> Iterator[TaskBatch]:
-    """One pass, then padding without end."""
+    """Yield one pass, then padding endlessly."""
     for rows in _pass(size, batch, random):
         yield TaskBatch(task, np.pad(rows, (0, batch - len(rows))), np.arange(batch) < len(rows))
     while True:
@@ -119,12 +119,12 @@ def _pass(size: int, batch: int, random: np.random.Generator) -> Iterator[NDArra
         yield order[start : start + batch]
 
 
-def _chances(sizes: Sequence[int], temperature: float) -> NDArray[np.float64]:
-    """Proportional to size^(1/temperature), by logarithms: a low temperature would overflow. -> (tasks,)"""
+def _probabilities(sizes: Sequence[int], temperature: float) -> NDArray[np.float64]:
+    """Return probabilities proportional to size^(1/temperature), (tasks,), by logarithms to avoid overflow."""
     powers = np.log(np.asarray(sizes, dtype=np.float64)) / temperature
     shares = np.exp(powers - powers.max())
-    chances: NDArray[np.float64] = shares / shares.sum()
-    return chances
+    probabilities: NDArray[np.float64] = shares / shares.sum()
+    return probabilities
 
 
 def _check(sizes: Sequence[int], batch_sizes: Sequence[int], iteration: str, temperature: float) -> None:

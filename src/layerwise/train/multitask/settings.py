@@ -118,14 +118,14 @@ class MultitaskRecipe(BaseRecipe):
             raise InputError("no tasks; name task files, tasks = [...], or write [[task]] tables")
         names = [task.name for task in self.tasks]
         for key, listed in (("task", names), ("objective of task", [objective.task for objective in self.objectives])):
-            if twice := repeated(listed):
-                raise InputError(f"{key} {twice!r} comes twice; give it once")
+            if duplicate := repeated(listed):
+                raise InputError(f"{key} {duplicate!r} comes twice; give it once")
         by_task = {objective.task: objective for objective in self.objectives}
         for task in by_task:
             if task not in names:
                 raise InputError(f"[[objective]]: {unknown('task', task, names)}")
         objectives = tuple(by_task.get(name) or TaskObjective(task=name) for name in names)
-        object.__setattr__(self, "objectives", objectives)  # frozen, but not yet made
+        object.__setattr__(self, "objectives", objectives)  # frozen, but still under construction
         self._check_weights()
         self._check_trained()
         return self
@@ -152,22 +152,22 @@ class MultitaskRecipe(BaseRecipe):
 
     @property
     def setups(self) -> tuple[TaskSetup, ...]:
-        """Every task with its objective."""
+        """All tasks with their objectives."""
         return tuple(map(TaskSetup, self.tasks, self.objectives))
 
     @property
     def trained(self) -> tuple[TaskSetup, ...]:
-        """The tasks of a weight above 0, with their objectives."""
+        """The tasks with a positive weight, with their objectives."""
         return tuple(setup for setup in self.setups if setup.objective.weight)
 
     def with_absolute_paths(self) -> Self:
-        """The same recipe with absolute paths of the encoder, the tasks' rows and task files."""
+        """Return the recipe with absolute paths of the encoder, the tasks' rows and task files."""
         tasks = tuple(task.replaced(file=absolute(task.file)) if task.suite == "own" else task for task in self.tasks)
         dev = self.dev.replaced(test=tuple(map(absolute_task_file, self.dev.test)))
         return super().with_absolute_paths().replaced(tasks=tasks, dev=dev)
 
     def only(self, names: Collection[str]) -> Self:
-        """The same recipe for some of its tasks."""
+        """Return the recipe with only some of its tasks."""
         tasks = tuple(task for task in self.tasks if task.name in names)
         objectives = tuple(objective for objective in self.objectives if objective.task in names)
         return self.replaced(tasks=tasks, objectives=objectives)
@@ -184,7 +184,7 @@ class MultitaskFormat(RecipeFormat[MultitaskRecipe]):
     """Recipes with tasks."""
 
     def parse(self, source: RecipeSource, *, data: str | None = None) -> MultitaskRecipe:
-        """The settings of a recipe; task files and their rows may lie beside it, if they are not in the data folder."""
+        """Parse a recipe; task files and their rows may be in the recipe's folder or the data folder."""
         rest = {key: value for key, value in source.tables.items() if key not in _TASK_KEYS}
         return self.settings(rest, where=source.name, tasks=_tasks(source, data))
 
@@ -195,14 +195,14 @@ def _tasks(source: RecipeSource, data: str | None) -> tuple[Task, ...]:
         raise InputError(
             f'{source.name}: tasks is {names!r}; expected a list of task files and names, ["tasks.toml", "sst5"]'
         )
-    tasks = find_tasks([_beside(name, source.folders) for name in names], data=data)
+    tasks = find_tasks([_find_task_file(name, source.folders) for name in names], data=data)
     if "task" in source.tables:
         tasks += parse_tasks(source.tables, source.name, folders=source.folders, data=data)
     return tuple(tasks)
 
 
-def _beside(name: str, folders: Sequence[Path]) -> str:
-    """A task file in the first of these folders that has it; another name as it is."""
+def _find_task_file(name: str, folders: Sequence[Path]) -> str:
+    """Return the path of a task file in the first of these folders that has it; other names are unchanged."""
     paths = [folder / Path(name).expanduser() for folder in folders if name.endswith(".toml")]
     return next((str(path) for path in paths if path.is_file()), name)
 
@@ -218,9 +218,9 @@ MULTITASK_RECIPES = MultitaskFormat(
 def load_multitask_recipe(
     name_or_file: str | Path, sets: Sequence[str] = (), *, data: str | None = None
 ) -> MultitaskRecipe:
-    """A recipe by its name or file, with overrides such as "objective.sst.weight=0".
+    """Load a recipe by name or file, with overrides such as "objective.sst.weight=0".
 
-    The file of a task may be in the data folder, beside the recipe file, or at its path.
+    The file of a task may be in the data folder, in the recipe's folder, or at its path.
 
     >>> load_multitask_recipe("cs224n", ["train.batch_size=16"]).train.batch_size
     16
@@ -229,10 +229,10 @@ def load_multitask_recipe(
 
 
 def parse_multitask_recipe(tables: Tables, *, where: str = "recipe") -> MultitaskRecipe:
-    """A recipe from the tables of a TOML file; `where` begins an error."""
+    """Build a recipe from the tables of a TOML file; errors start with `where`."""
     return MULTITASK_RECIPES.parse(RecipeSource(tables, where))
 
 
 def multitask_toml(recipe: MultitaskRecipe) -> str:
-    """The recipe as TOML: every setting, defaults too."""
+    """Return the recipe as TOML, with all settings including defaults."""
     return MULTITASK_RECIPES.toml(recipe)

@@ -23,16 +23,16 @@ _GPU_PADDING = 1.5  # see `max_padding`
 
 
 class MultitaskStudent(BaseStudent):
-    """What the trainer trains.
+    """The module that is trained.
 
     Args:
-        encoder: Its model is trained in place.
-        pooler: The mix that makes embeddings, resolved; attention has its network.
+        encoder: The encoder, whose model is trained in place.
+        pooler: The resolved mix that computes embeddings; attention includes its network.
         head: Applied after the pooler and before every task's head, or identity.
-        heads: By the task's name.
-        losses: Each task's loss by its name: "cross-entropy", "binary" or "mse".
-        weights: Each task's; a task of weight 0 is not computed.
-        learned: Instead of the weights.
+        heads: The heads by task.
+        losses: The losses by task: "cross-entropy", "binary" or "mse".
+        weights: The weights by task; a task of weight 0 is not computed.
+        learned: Learned weights, used instead of `weights`.
         frozen_encoder: The encoder is not trained and stays in eval mode.
 
     Attributes:
@@ -61,14 +61,14 @@ class MultitaskStudent(BaseStudent):
         self.learned = learned
         self.frozen_encoder = frozen_encoder
         self.max_padding = _GPU_PADDING if encoder.device.type == "cuda" else 1.0
-        self.eval()  # a new module is in training mode, whatever mode its encoder is in
+        self.eval()  # a new module is in training mode, regardless of its encoder
 
     def head_of(self, task: str) -> TaskHead:
-        """The head of a task."""
+        """Return the head of a task."""
         return cast(TaskHead, self.heads[_module_name(task)])
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode where it changes; a frozen encoder stays in eval mode."""
+        """Set the mode if it changes; a frozen encoder stays in eval mode."""
         if self.training != mode:
             super().train(mode)
             if self.frozen_encoder:
@@ -76,13 +76,13 @@ class MultitaskStudent(BaseStudent):
         return self
 
     def passes(self, batch: Mapping[str, Any]) -> Sequence[EncoderPass]:
-        """Passes over the texts of all tasks, then over those that are contrasted, with another dropout mask.
+        """Return the passes over the texts of all tasks, then over the second views, with another dropout mask.
 
         `batch` has a batch for each task of the step, see `MultitaskBatches`.
         """
         present = [task for task, weight in self.weights.items() if weight and task in batch]
         objectives = {task: self.head_of(task).setup.objective for task in present}
-        rates = {task: one.contrast_dropout for task, one in objectives.items() if one.contrast}
+        rates = {name: objective.contrast_dropout for name, objective in objectives.items() if objective.contrast}
         passes = self._shared_passes({task: batch[task] for task in present})
         for rate in dict.fromkeys(rates.values()):
             contrasted = {second_view(task): batch[task] for task in rates if rates[task] == rate}
@@ -90,14 +90,14 @@ class MultitaskStudent(BaseStudent):
         return passes
 
     def encode(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> Encoded:
-        """One pass: (n, t) twice -> embeddings after the shared head, (n, width)."""
+        """Run one pass: (n, t) twice -> embeddings after the shared head, (n, width)."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen_encoder):
             views = self.encoder.read(tokens, mask, self.pooler.layers, self.pooler.poolings, places)
         with torch.autocast(views.device.type, enabled=False):
             return {"embeddings": self.head(self.pooler.combine_poolings(views.float()))}
 
     def loss(self, encoded: Mapping[str, Encoded], batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The weighted sum of the tasks' losses; its parts are TASK and TASK_contrast."""
+        """Return the weighted sum of the tasks' losses; its parts are TASK and TASK_contrast."""
         parts: dict[str, Tensor] = {}
         totals: list[Tensor | None] = []
         for task in self.weights:
@@ -115,14 +115,14 @@ class MultitaskStudent(BaseStudent):
         return {"loss": loss, "parts": {name: value.detach() for name, value in parts.items()}}
 
     def to_predictor(self, tasks: Sequence[TrainingTask], *, remember: bool = False, **options: Any) -> Predictor:
-        """A predictor with the student's weights; `options` are `LayerModel`'s (training, fitted_on)."""
+        """Build a predictor with the student's weights; `options` are `LayerModel`'s (training, fitted_on)."""
         heads = [self.head] if isinstance(self.head, Head) else []
         model = LayerModel(self.encoder, self.pooler, heads=heads, **options)
         labels = {task.name: task.labels for task in tasks}
         return Predictor(model, {name: self.head_of(name) for name in labels}, labels, remember)
 
     def _supervised_loss(self, setup: TaskSetup, batch: Mapping[str, Tensor], embeddings: Tensor) -> Tensor:
-        """The loss by labels on the joint batch of all processes."""
+        """Compute the supervised loss on the joint batch of all processes."""
         embeddings = embeddings if setup.objective.supervised else embeddings.detach()
         with torch.autocast(embeddings.device.type, enabled=False):
             outputs = self.head_of(setup.name)(*embeddings.chunk(_columns(setup)))
@@ -130,7 +130,7 @@ class MultitaskStudent(BaseStudent):
         return task_loss(gather_rows(outputs), targets, self.losses[setup.name], row_mask=row_mask)
 
     def _contrast_loss(self, setup: TaskSetup, batch: Mapping[str, Tensor], first: Tensor, second: Tensor) -> Tensor:
-        """InfoNCE of two views; texts of all processes are negatives."""
+        """Compute InfoNCE between two views; texts of all processes are negatives."""
         columns = _columns(setup)
         first, second = (torch.cat([gather_rows(column) for column in view.chunk(columns)]) for view in (first, second))
         temperature = setup.objective.contrast_temperature
@@ -139,7 +139,7 @@ class MultitaskStudent(BaseStudent):
     def _shared_passes(
         self, batches: Mapping[str, Mapping[str, Tensor]], *, dropout: float | None = None
     ) -> list[EncoderPass]:
-        """As few passes over these batches as `max_padding` allows."""
+        """Return as few passes over these batches as `max_padding` allows."""
         rows = {name: len(batch["input_ids"]) for name, batch in batches.items()}
         shapes = {name: (rows[name], batch["input_ids"].shape[1]) for name, batch in batches.items()}
         pad_id = int(self.encoder.tokenizer.pad_token_id or 0)
@@ -155,7 +155,7 @@ class MultitaskStudent(BaseStudent):
 def build_student(
     recipe: MultitaskRecipe, tasks: Sequence[TrainingTask], encoder: LayerEncoder, *, seed: int
 ) -> MultitaskStudent:
-    """A student with new pooler and heads around an encoder, which is trained in place, for tasks with their rows."""
+    """Build a student with new pooler and heads for tasks; the encoder is trained in place."""
     mixing = recipe.mixing
     layers = new_layers(recipe.model, encoder, seed=seed)
     if layers.pooler.is_prompted:
@@ -185,12 +185,12 @@ def build_student(
 
 
 def second_view(task: str) -> str:
-    """The name of a task's second view among the parts of passes."""
+    """Return the name of a task's second view among the parts of passes."""
     return f"{task} (second view)"
 
 
 def group_by_length(shapes: Mapping[str, tuple[int, int]], *, max_padding: float) -> list[list[str]]:
-    """Batches in groups that share a pass, shortest texts first.
+    """Group batches that share a pass, shortest texts first.
 
     >>> group_by_length({"reviews": (32, 256), "pairs": (64, 32), "words": (32, 40)}, max_padding=1.5)
     [['pairs', 'words'], ['reviews']]
@@ -212,7 +212,7 @@ def group_by_length(shapes: Mapping[str, tuple[int, int]], *, max_padding: float
 
 
 def stack_batches(batches: Sequence[Mapping[str, Tensor]], pad_id: int) -> tuple[Tensor, Tensor]:
-    """Token numbers and mask of all batches, stacked by rows and padded to the longest: (rows, t) twice."""
+    """Concatenate ids and masks of all batches, padded to the longest: (rows, t) twice."""
     tokens = [batch["input_ids"] for batch in batches]
     masks = [batch["attention_mask"] for batch in batches]
     if len(batches) == 1:
@@ -253,5 +253,5 @@ def _columns(setup: TaskSetup) -> int:
 
 
 def _module_name(task: str) -> str:
-    """The name of a task's head among the modules: a task may be named "keys", which a ModuleDict has already."""
+    """Return the module name of a task's head; a task may be named "keys", which is a method of ModuleDict."""
     return f"task_{task}"

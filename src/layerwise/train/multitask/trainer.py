@@ -1,4 +1,4 @@
-"""The trainer of multitask training: learned weights of tasks have a learning rate of their own."""
+"""The trainer of multitask training, with a separate learning rate for learned task weights."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ class MultitaskTrainer(BaseTrainer):
     """Trains a student on several tasks.
 
     Args:
-        arguments: For `BaseTrainer`.
+        arguments: Arguments of `BaseTrainer`.
         learned_rate: The learning rate of learned weights, which have no weight decay.
-        options: For `BaseTrainer`.
+        options: Options of `BaseTrainer`.
     """
 
     student: MultitaskStudent
@@ -22,7 +22,7 @@ class MultitaskTrainer(BaseTrainer):
         self.learned_rate = learned_rate
 
     def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
-        """Log the learned weights beside the losses."""
+        """Log the learned weights with the losses."""
         learned = self.student.learned
         if learned is not None and "loss" in logs:
             logs |= {
@@ -31,13 +31,13 @@ class MultitaskTrainer(BaseTrainer):
         super().log(logs, *arguments, **options)
 
     def create_optimizer(self, *arguments: Any, **options: Any) -> Any:
-        """The host's, with the learned weights in a group of their own: decay would pull them to 1."""
+        """Create the optimiser with the learned weights in a separate group without weight decay."""
         is_new = self.optimizer is None
         optimiser = super().create_optimizer(*arguments, **options)
         learned = [weight for name, weight in self.student.named_parameters() if name.startswith("learned.")]
         if learned and is_new:
-            moved = set(map(id, learned))
+            learned_ids = set(map(id, learned))
             for group in optimiser.param_groups:
-                group["params"] = [weight for weight in group["params"] if id(weight) not in moved]
+                group["params"] = [weight for weight in group["params"] if id(weight) not in learned_ids]
             optimiser.add_param_group({"params": learned, "lr": self.learned_rate, "weight_decay": 0.0})
         return optimiser

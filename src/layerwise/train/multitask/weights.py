@@ -1,7 +1,7 @@
 """The weights of the tasks' losses, fixed or learned.
 
-A task of weight 0 is left out of the sum, not multiplied by 0: its loss need not even be computed (give None), no
-gradient comes from it, and a loss of infinity or NaN does no harm.
+A task of weight 0 is left out of the sum, not multiplied by 0: its loss need not be computed (pass None), has no
+gradient, and may be infinite or NaN.
 """
 
 from collections.abc import Sequence
@@ -15,24 +15,24 @@ from layerwise.registry import check_known
 from layerwise.train.multitask.settings import WEIGHTS
 
 
-def task_weights(kind: str, sizes: Sequence[int], given: Sequence[float]) -> tuple[float, ...]:
-    """A weight for each task.
+def task_weights(kind: str, sizes: Sequence[int], declared: Sequence[float]) -> tuple[float, ...]:
+    """Return the weight of each task.
 
     Args:
         kind: "equal": 1 each; "inverse-size": proportional to 1/size; both sum to the number of tasks. "given": the
             weights of the objectives, whatever their sum. "learned": 1 each, which is where `LearnedWeights` start.
         sizes: Each task's training rows.
-        given: The weight of each task's objective.
+        declared: The weight of each task's objective.
     """
     check_known(kind, WEIGHTS, "weights")
-    if len(sizes) != len(given) or not sizes:
-        raise InputError(f"{len(sizes)} sizes and {len(given)} weights came; give one of each for every task")
+    if len(sizes) != len(declared) or not sizes:
+        raise InputError(f"{len(sizes)} sizes and {len(declared)} weights came; give one of each for every task")
     if min(sizes) < 1:
         raise InputError(f"task {list(sizes).index(min(sizes))} has {min(sizes)} rows; every task needs 1 or more")
     if kind == "given":
-        if not all(isfinite(weight) and weight >= 0 for weight in given) or not any(given):
-            raise InputError(f"weights {list(given)}: give 0 or more, and one above 0")
-        return tuple(map(float, given))
+        if not all(isfinite(weight) and weight >= 0 for weight in declared) or not any(declared):
+            raise InputError(f"weights {list(declared)}: give 0 or more, and one above 0")
+        return tuple(map(float, declared))
     if kind != "inverse-size":
         return (1.0,) * len(sizes)
     total = sum(1 / size for size in sizes)

@@ -1,8 +1,8 @@
-"""The format of recipes: TOML files that are found by name or path, extend each other, and become settings.
+"""The format of recipes: TOML files, found by name or path, that extend each other and are parsed to settings.
 
-    extends = "sg"            # a shipped recipe, or a file beside this one
+    extends = "sg"            # a shipped recipe, or a file in the same folder
     [train]
-    learning_rate = 1e-4      # only what differs
+    learning_rate = 1e-4      # only the differences
 
 Tables are merged key by key, [[objective]] tables by their name or task. `--set train.learning_rate=1e-4` changes one
 value.
@@ -30,12 +30,12 @@ R = TypeVar("R", bound=Settings)
 
 @dataclass(frozen=True)
 class RecipeSource:
-    """The tables of a recipe with everything that it extends, and where they come from.
+    """The tables of a recipe merged with those it extends, and their origin.
 
     Args:
-        tables: As TOML has them.
-        name: What errors call the recipe.
-        folders: Where the recipe's file lies, then the files that it extends; empty for shipped recipes.
+        tables: The TOML tables.
+        name: The recipe's name in errors.
+        folders: The folders of the recipe's file and of the files that it extends; empty for shipped recipes.
     """
 
     tables: Tables
@@ -43,19 +43,19 @@ class RecipeSource:
     folders: tuple[Path, ...] = ()
 
     def locate(self, file: str, data: str | None = None) -> str:
-        """A file that the recipe names: as it is, or beside the recipe where neither its path nor `data` has it."""
-        elsewhere = [Path(file).expanduser(), *([Path(data).expanduser() / file] if data else [])]
-        beside = next((folder / file for folder in self.folders if (folder / file).is_file()), None)
-        return file if beside is None or any(path.is_file() for path in elsewhere) else str(beside)
+        """Resolve a file named in the recipe: unchanged if its path or `data` has it, otherwise in `folders`."""
+        candidates = [Path(file).expanduser(), *([Path(data).expanduser() / file] if data else [])]
+        match = next((folder / file for folder in self.folders if (folder / file).is_file()), None)
+        return file if match is None or any(path.is_file() for path in candidates) else str(match)
 
 
 @dataclass(frozen=True)
 class ListedTable:
-    """[[TABLE]]s of one name.
+    """A kind of [[TABLE]].
 
     Args:
         key: The key that identifies a table.
-        grows: `--set TABLE.NAME.key=value` adds a table where none has that name.
+        grows: `--set TABLE.NAME.key=value` adds a table if there is none of that name.
         removable: A recipe that extends another removes a table by weight = 0.
     """
 
@@ -69,7 +69,7 @@ class RecipeFormat(Generic[R]):
     """The recipes of one kind of training.
 
     Args:
-        recipe: The settings that they become.
+        recipe: The settings class.
         folder: The folder of the shipped recipes, beside this module.
         tables: The names of [TABLE]s, fields of `recipe`, in the order in which they are written.
         listed: The names of [[TABLE]]s; `recipe` has them in the plural.
@@ -81,27 +81,27 @@ class RecipeFormat(Generic[R]):
     listed: Mapping[str, ListedTable]
 
     def names(self) -> list[str]:
-        """The shipped recipes."""
+        """Return the names of the shipped recipes."""
         files = (path.name for path in self._shipped.iterdir())
         return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
 
     def read(self, name_or_file: str | Path, sets: Sequence[str] = ()) -> RecipeSource:
-        """The tables of a recipe, with what it extends and with overrides."""
+        """Read the tables of a recipe, merged with those it extends and with overrides."""
         source = self._resolve(str(name_or_file))
         if not sets:
             return source
         return RecipeSource(self.override(source.tables, sets), f"{source.name}, changed by --set", source.folders)
 
     def load(self, name_or_file: str | Path, sets: Sequence[str] = (), *, data: str | None = None) -> R:
-        """A recipe by its name or file, with overrides; `data` is a folder of the files that it names."""
+        """Load a recipe by name or file, with overrides; `data` is the folder of the files that it names."""
         return self.parse(self.read(name_or_file, sets), data=data)
 
     def parse(self, source: RecipeSource, *, data: str | None = None) -> R:  # noqa: ARG002 - for recipes with files
-        """The settings of a recipe."""
+        """Convert a recipe to settings."""
         return self.settings(source.tables, where=source.name)
 
     def settings(self, tables: Tables, *, where: str, **values: Any) -> R:
-        """Settings from tables and from values that are settings already; `where` begins an error."""
+        """Build settings from tables and parsed values; errors start with `where`."""
         try:
             for key in tables:
                 check_known(key, (*DESCRIPTION, *self.tables, *self.listed), "key")
@@ -112,7 +112,7 @@ class RecipeFormat(Generic[R]):
             raise InputError(f"{where}: {error}") from error
 
     def toml(self, recipe: R) -> str:
-        """A TOML text from which the same recipe is read; it holds every setting, defaults too."""
+        """Serialise a recipe to TOML, with all settings including defaults."""
         require("train", "writing a recipe", "tomli_w")
         import tomli_w
 
@@ -122,7 +122,7 @@ class RecipeFormat(Generic[R]):
         return text + "".join(_table_toml(f"[[{name}]]", name, table) for name, table in listed)
 
     def notes(self, name: str) -> str:
-        """The comments in the file of a shipped recipe and in those that it extends."""
+        """Return the comments in the file of a shipped recipe and in those that it extends."""
         text = (self._shipped / f"{name}.toml").read_text(encoding="utf-8")
         lines = [line.strip() for line in text.splitlines() if "#" in line]
         notes = [f"# {name}.toml:", *(line if line.startswith("#") else f"# {line}" for line in lines)] if lines else []
@@ -130,7 +130,7 @@ class RecipeFormat(Generic[R]):
         return "".join(f"{note}\n" for note in notes) + (self.notes(parent) if parent else "")
 
     def override(self, tables: Tables, sets: Sequence[str]) -> Tables:
-        """Tables with single values changed: "train.steps=100", "objective.sscl.layers=[-2]"."""
+        """Override single values of tables: "train.steps=100", "objective.sscl.layers=[-2]"."""
         changed = deepcopy(tables)
         for text in sets:
             path, equals, value = (part.strip() for part in text.partition("="))
@@ -143,7 +143,7 @@ class RecipeFormat(Generic[R]):
         return changed
 
     def _resolve(self, name: str, chain: Mapping[str, str] = MappingProxyType({})) -> RecipeSource:
-        """A recipe with what it extends; `chain` holds the recipes that led to it: identity -> name."""
+        """Merge a recipe with those it extends; `chain` maps the identities of extending recipes to their names."""
         is_file = name.endswith(".toml")
         identity = str(Path(name).expanduser().resolve()) if is_file else name
         if identity in chain:
@@ -163,7 +163,7 @@ class RecipeFormat(Generic[R]):
         return RecipeSource(self._merge(base.tables, tables), where, (*folders, *base.folders))
 
     def _read_one(self, name: str, *, extended_by: str = "") -> tuple[Tables, str]:
-        """The tables of one file or shipped recipe, and what errors call it."""
+        """Read the tables of one file or shipped recipe, and its name in errors."""
         prefix = f"{extended_by}: extends: " if extended_by else ""
         if name.endswith(".toml"):
             if not Path(name).expanduser().is_file():
@@ -178,7 +178,7 @@ class RecipeFormat(Generic[R]):
         return parse_toml(text, f"{name}.toml"), f"{name}.toml"
 
     def _merge(self, base: Tables, changes: Tables) -> Tables:
-        """The base with what a recipe that extends it changes."""
+        """Merge the changes of an extending recipe into the base."""
         merged = {key: value for key, value in base.items() if key not in DESCRIPTION}
         for key, value in changes.items():
             if key in self.listed:
@@ -191,14 +191,14 @@ class RecipeFormat(Generic[R]):
         return cast(type[Settings], self.recipe.model_fields[table].annotation)
 
     def _is_text(self, parts: Sequence[str]) -> bool:
-        """Whether a key of a [TABLE] is a text."""
+        """Whether a key of a [TABLE] has the type str."""
         if len(parts) != 2 or parts[0] not in self.tables:
             return False
         field = self._kind(parts[0]).model_fields.get(parts[1])
         return field is not None and field.annotation is str
 
     def _table_of(self, tables: Tables, parts: Sequence[str], text: str) -> Tables:
-        """The table that a dotted key is in; listed ones are known by their names."""
+        """Return the table of a dotted key; listed ones are identified by name."""
         if parts[0] in self.listed and len(parts) == 3:
             return self._listed_table(tables, parts[0], parts[1], text)
         if parts[0] in self.tables and len(parts) == 2:
@@ -207,8 +207,8 @@ class RecipeFormat(Generic[R]):
         if parts[0] in DESCRIPTION and len(parts) == 1:
             return tables
         keys = [f"{name}.{key}" for name in self.tables for key in self._kind(name).model_fields]
-        ending = [key for key in keys if len(parts) == 1 and key.endswith(f".{parts[0]}")]
-        guess = did_you_mean(ending[0] if ending else ".".join(parts), keys)
+        matches = [key for key in keys if len(parts) == 1 and key.endswith(f".{parts[0]}")]
+        guess = did_you_mean(matches[0] if matches else ".".join(parts), keys)
         known = ", ".join([*self.tables, *(f"{name}.NAME" for name in self.listed)])
         raise InputError(f"--set {text!r}: no such table.{guess} Known: {known}")
 
@@ -228,7 +228,7 @@ class RecipeFormat(Generic[R]):
 
 
 def _check_tables(tables: Tables, single: Sequence[str], listed: Iterable[str], where: str) -> None:
-    """Refuse what must be a table and is none, before values are merged into it."""
+    """Raise for values that must be tables, before they are merged."""
     for name in single:
         if not isinstance(tables.get(name, {}), dict):
             raise InputError(f"{where}: {name} is {tables[name]!r}; expected a table of settings, [{name}]")
@@ -247,23 +247,23 @@ def _list_of_tables(tables: Tables, name: str) -> list[Tables]:
 
 
 def _merge_listed(base: Sequence[Tables], changes: Sequence[Tables], kind: ListedTable) -> list[Tables]:
-    """Tables of the same name are merged, or removed by weight = 0; others are appended.
+    """Merge tables of the same name, or remove them by weight = 0; append others.
 
-    A second table of the same name is left for the recipe to refuse.
+    A duplicate table is left to the validation of the recipe.
     """
     merged, key = [dict(table) for table in base], kind.key
-    places = {table[key]: place for place, table in enumerate(base) if isinstance(table.get(key), str)}
+    indices = {table[key]: index for index, table in enumerate(base) if isinstance(table.get(key), str)}
     for table in changes:
-        place = places.pop(table.get(key), None)
-        if place is None:
+        index = indices.pop(table.get(key), None)
+        if index is None:
             merged.append(table)
         else:
-            merged[place] |= table
+            merged[index] |= table
     return [table for table in merged if not (kind.removable and table.get("weight") == 0)]
 
 
 def _table_toml(header: str, path: str, table: Mapping[str, Any]) -> str:
-    """A table with its header, then the tables in it."""
+    """Serialise a table with its header, then nested tables."""
     import tomli_w
 
     nested = {key: value for key, value in table.items() if isinstance(value, Mapping)}
@@ -273,7 +273,7 @@ def _table_toml(header: str, path: str, table: Mapping[str, Any]) -> str:
 
 
 def _toml_value(text: str) -> Any:
-    """A TOML value; what is none is taken as a text."""
+    """Parse a TOML value; anything else is a str."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -1,4 +1,4 @@
-"""What a term of the loss is: its settings, what it is built for, and what it sees of one step."""
+"""The interface of loss terms: their settings, the context they are built in, and the data of a step."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -24,21 +24,21 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 @dataclass(frozen=True)
 class LocalRows:
-    """The rows of this process, not gathered: for terms that read tokens."""
+    """The rows of this process, not gathered, for terms that read tokens."""
 
     embeddings: Tensor  # (columns, b, width)
     tokens: Tensor  # (columns, b, t)
     mask: Tensor  # (columns, b, t)
-    places: Tensor | None = None  # (columns, b, 3), where texts stand in a prompt; of two prompts (columns, b, 4)
+    places: Tensor | None = None  # (columns, b, 3) for texts in a prompt; with two prompts (columns, b, 4)
 
 
 @dataclass(frozen=True)
 class Step:
-    """What terms see of one step: the rows of all processes, column by column (anchor, positive, hard negative).
+    """The data of one step: the rows of all processes, column by column (anchor, positive, hard negative).
 
     Attributes:
         embeddings: After pooler and head, (columns, n, width).
-        views: The pooled layers that terms asked for, (columns, n, layer width) each.
+        views: The pooled layers that terms need, (columns, n, layer width) each.
         local: The rows of this process.
         head: The training head, for terms that apply it to views.
         frozen: The frozen copy's views, (n, layers, layer width).
@@ -53,18 +53,18 @@ class Step:
 
 @dataclass(frozen=True)
 class TermContext:
-    """What a term is built for.
+    """The context in which a term is built.
 
     Attributes:
         encoder: The encoder that is trained.
-        width: Of the embeddings.
+        width: The width of the embeddings.
         pooling: The pooler's token pooling.
-        in_features: The input width of the training head; 0 where there is none.
-        seed: Of the term's new weights.
-        teacher_width: Of a teacher's embeddings; 0 where there is none.
-        pooler: What makes embeddings of views, for terms that encode texts themselves.
-        head: Applied after it.
-        denoiser: Takes the views of the prompt alone away, for such terms.
+        in_features: The input width of the training head; 0 if there is none.
+        seed: The seed of the term's new weights.
+        teacher_width: The width of a teacher's embeddings; 0 if there is none.
+        pooler: Combines views to embeddings, for terms that encode texts themselves.
+        head: The head after the pooler.
+        denoiser: Subtracts the views of the prompt alone, for such terms.
     """
 
     encoder: LayerEncoder
@@ -78,7 +78,7 @@ class TermContext:
     denoiser: Denoiser | None = None
 
     def layer(self, number: int) -> int:
-        """A layer's number from 0; a layer that the encoder does not have is refused."""
+        """Resolve a layer number; raise if the encoder does not have it."""
         return resolve_layer(number, self.encoder.depth)
 
 
@@ -89,10 +89,10 @@ class Term(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, step: Step) -> Tensor:
-        """The term's value, a scalar, without its weight."""
+        """Compute the term's unweighted value, a scalar."""
 
     def use_graphs(self) -> None:
-        """Run what the term encodes itself by CUDA graphs. Most encode nothing."""
+        """Use CUDA graphs for the term's own passes, if it has any."""
 
 
 class TermSettings(Settings, ABC):
@@ -103,36 +103,36 @@ class TermSettings(Settings, ABC):
         weight: Of this objective in the sum; 0 removes one that an extended recipe has.
     """
 
-    reads_all_columns: ClassVar[bool] = False  # whether it reads every column of the data, however many it needs
+    reads_all_columns: ClassVar[bool] = False  # whether it reads every column of the data, even more than it needs
     reads_tokens: ClassVar[bool] = False  # whether it runs a model over tokens, which gradient caching cannot split
     name: str
     weight: Positive = 1.0
 
     @classmethod
     def labelled(cls, values: Mapping[str, Any]) -> str:  # noqa: ARG003
-        """The objective's name begins every error."""
+        """Return the prefix of errors: the objective's name."""
         return f"objective {cls.model_fields['name'].default!r}:"
 
     def with_absolute_paths(self) -> Self:
-        """The same settings with absolute paths of models."""
+        """Return the settings with absolute paths of models."""
         return self
 
     def check_columns(self, columns: int) -> None:
-        """Refuse settings that do not fit this many columns of data."""
+        """Raise for settings that do not fit this number of columns."""
 
     @property
     def columns(self) -> int:
-        """How many columns (or dropout passes) of a sentence it needs."""
+        """The number of columns (or dropout passes) that the term needs."""
         return 1
 
     @property
     def frozen(self) -> "FrozenSettings | None":
-        """The views of the frozen copy of the encoder that it needs, if any."""
+        """The views of the frozen copy of the encoder that the term needs, if any."""
         return None
 
     @property
     def pull_strength(self) -> float:
-        """The strength of the pull of the weights to their initial values."""
+        """The strength of the penalty on the distance to the initial weights."""
         return 0.0
 
     @abstractmethod
@@ -158,7 +158,7 @@ class FrozenSettings:
 
 
 def draw_layer(step: Step) -> Tensor:
-    """A layer of the frozen copy for each sentence, drawn by each process for its rows: (n, width)."""
+    """Draw a layer of the frozen copy for each sentence, each process for its rows: (n, width)."""
     if step.frozen is None:
         raise InputError("the frozen copy's views are needed, but no objective asked for them")
     rows, layers = step.local.embeddings.shape[1], step.frozen.shape[1]

@@ -40,7 +40,7 @@ class InfoNceSettings(TermSettings):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.995
 
     def check_columns(self, columns: int) -> None:
-        """A weight of hard negatives needs hard negatives."""
+        """Check that there are hard negatives if they have a weight."""
         if self.hard_negative_weight and columns < 3:
             raise InputError("objective 'info-nce': hard_negative_weight needs a third column of hard negatives")
 
@@ -55,7 +55,7 @@ class InfoNceSettings(TermSettings):
 
 
 class InfoNce(Term):
-    """InfoNCE over the first two columns, with the third as hard negatives where there is one, and with a queue."""
+    """InfoNCE over the first two columns, with an optional third column of hard negatives and an optional queue."""
 
     def __init__(self, settings: InfoNceSettings, queue: "MomentumQueue | None" = None) -> None:
         super().__init__()
@@ -63,14 +63,14 @@ class InfoNce(Term):
         self.queue = queue
 
     def forward(self, step: Step) -> Tensor:
-        """The loss of anchors against all positives, hard negatives and the queue, which then takes the anchors."""
+        """Compute the loss against all positives, hard negatives and the queue, then enqueue the anchors."""
         columns, queue = step.embeddings, self.queue
         negatives = [columns[2]] if len(columns) > 2 else []
         ignored = None
         if queue is not None:
-            before = columns.shape[1] * (1 + len(negatives))
+            count = columns.shape[1] * (1 + len(negatives))
             empty = empty_places(queue.vectors, queue.count)
-            ignored = torch.cat([empty.new_zeros(before), empty]).expand(columns.shape[1], -1)
+            ignored = torch.cat([empty.new_zeros(count), empty]).expand(columns.shape[1], -1)
             negatives.append(queue.vectors.clone())
         loss = info_nce(
             columns[0],
@@ -86,16 +86,16 @@ class InfoNce(Term):
         return loss
 
     def use_graphs(self) -> None:
-        """The queue's copy of the encoder runs by CUDA graphs."""
+        """Use CUDA graphs for the queue's copy of the encoder."""
         if self.queue is not None:
             self.queue.embed = GraphedForward(self.queue.run_pass)
 
 
 class MomentumQueue(nn.Module):
-    """Embeddings of the latest sentences by a slow copy of encoder, pooler and head.
+    """Embeddings of the latest sentences by a momentum copy of encoder, pooler and head.
 
-    All of it is state of the module, so checkpoints hold it, and a resumed training continues with the same queue. Each
-    process encodes its rows and all of them queue the rows of all.
+    All of it is module state, so checkpoints include it and a resumed training continues with the same queue. Each
+    process encodes its rows and enqueues the rows of all processes.
     """
 
     vectors: Tensor
@@ -106,13 +106,13 @@ class MomentumQueue(nn.Module):
         if context.pooler is None or context.head is None:
             raise InputError("objective 'info-nce': a queue needs the pooler and head that make its embeddings")
         self.momentum = settings.momentum
-        self._denoiser = (context.denoiser,)  # in a tuple: the student has it as a submodule already
+        self._denoiser = (context.denoiser,)  # in a tuple, as it is a submodule of the student already
         self.poolings, self.layers = list(context.pooler.poolings), list(context.pooler.layers)
         self.register_buffer("vectors", torch.zeros(settings.queue, context.width))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
         self.pooler = deepcopy(context.pooler)
         self._trained = _trained_modules(context.encoder, context.pooler, context.head)
-        self.copies = nn.ModuleList(map(deepcopy, self._trained[:-1]))  # the encoder, and an attention
+        self.copies = nn.ModuleList(map(deepcopy, self._trained[:-1]))  # the encoder and the attention network, if any
         if isinstance(self.pooler, LayerAttention):
             self.pooler = self.pooler.with_network(self.copies[-1])  # type: ignore[arg-type]
         self.head = deepcopy(context.head)
@@ -121,23 +121,23 @@ class MomentumQueue(nn.Module):
         self.embed: Callable[..., Tensor] = self.run_pass
 
     def train(self, mode: bool = True) -> Self:  # noqa: ARG002
-        """Always in evaluation mode: the copy has no dropout."""
+        """Stay in evaluation mode: the copy has no dropout."""
         return super().train(False)
 
     @torch.no_grad()
     def add(self, step: Step) -> None:
-        """Let the copy follow, and queue its embeddings of the first column."""
+        """Update the copy and enqueue its embeddings of the first column."""
         slow = [parameter for module in (*self.copies, self.head) for parameter in module.parameters()]
         momentum_update(slow, [p for module in self._trained for p in module.parameters()], momentum=self.momentum)
-        for mine, theirs in zip(self.head.buffers(), self._trained[-1].buffers(), strict=True):  # of batch norm
-            mine.copy_(theirs)
+        for copied, trained in zip(self.head.buffers(), self._trained[-1].buffers(), strict=True):  # of batch norm
+            copied.copy_(trained)
         places = () if step.local.places is None else (step.local.places[0, :, :3],)
         enqueue(self.vectors, self.count, gather_rows(self.embed(step.local.tokens[0], step.local.mask[0], *places)))
 
     def run_pass(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> Tensor:
-        """The copy's embeddings of texts."""
+        """Compute the copy's embeddings of texts."""
         (denoiser,) = self._denoiser
-        if denoiser is not None and places is not None:  # the first column stands in the first prompt
+        if denoiser is not None and places is not None:  # the first column is in the first prompt
             views = denoiser.read(self.reader, tokens, mask, self.layers, self.poolings, places)
         else:
             views = read_views(self.reader, tokens, mask, self.layers, self.poolings, places)
@@ -147,7 +147,7 @@ class MomentumQueue(nn.Module):
 
 
 def _trained_modules(encoder: LayerEncoder, pooler: object, head: nn.Module) -> tuple[nn.Module, ...]:
-    """In a tuple, so that they are no submodules: the encoder, the pooler's network where it has one, the head."""
+    """Return the encoder, the pooler's network if any, and the head; in a tuple, so that they are not submodules."""
     network = [pooler.trained] if isinstance(pooler, LayerAttention) else []
     return (encoder.model, *network, head)
 
@@ -181,5 +181,5 @@ class NtXent(Term):
         self.temperature = temperature
 
     def forward(self, step: Step) -> Tensor:
-        """The mean over all views."""
+        """Compute the mean over all views."""
         return nt_xent(step.embeddings[0], step.embeddings[1], temperature=self.temperature)

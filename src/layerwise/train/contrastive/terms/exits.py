@@ -1,4 +1,4 @@
-"""Every exit a good embedding (2D Matryoshka): chosen layers and widths, all read from the one pass of a step."""
+"""Trains every exit as an embedding (2D Matryoshka): chosen layers and widths, all from one pass."""
 
 from typing import Annotated, Literal, Self
 
@@ -45,16 +45,16 @@ class ExitsSettings(TermSettings):
 
     @property
     def columns(self) -> int:
-        """Two where there is contrast."""
+        """Two if there is contrast."""
         return 2 if self.contrast else 1
 
     def build(self, context: TermContext) -> "Exits":
-        """Build the term; layers and widths that the encoder does not have are refused."""
+        """Build the term; raise for layers and widths that the encoder does not have."""
         return Exits(self, context)
 
 
 class Exits(Term):
-    """The contrast of all exits, and their divergence from the whole model."""
+    """The contrast of all exits, and their divergence from a teacher."""
 
     def __init__(self, settings: ExitsSettings, context: TermContext) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Exits(Term):
         self.views = tuple((context.pooling, layer) for layer in self.layers)
 
     def forward(self, step: Step) -> Tensor:
-        """The weighted sum of both parts."""
+        """Compute the weighted sum of both parts."""
         settings, views = self.settings, [step.views[view] for view in self.views]
         total = step.embeddings.new_zeros((), dtype=torch.float32)
         if settings.contrast:
@@ -80,8 +80,8 @@ class Exits(Term):
             total = total + settings.contrast * exit_contrast(pairs, self.widths, temperature=settings.temperature)
         if settings.teacher:
             anchors = [view[0] for view in views]
-            followed = step.embeddings[0] if settings.follow == "model" or step.frozen is None else step.frozen[:, 0]
+            teacher = step.embeddings[0] if settings.follow == "model" or step.frozen is None else step.frozen[:, 0]
             total = total + settings.teacher * exit_distillation(
-                anchors, self.widths, followed, temperature=settings.temperature
+                anchors, self.widths, teacher, temperature=settings.temperature
             )
         return total

@@ -58,21 +58,21 @@ class SelfGuidedSettings(TermSettings):
 
     @property
     def frozen(self) -> FrozenSettings:
-        """Its layers of the frozen copy."""
+        """The layers of the frozen copy."""
         return FrozenSettings(self.pooling, self.layers, self.column, self.dropout)
 
     @property
     def pull_strength(self) -> float:
-        """Its λ."""
+        """The λ of the penalty."""
         return self.pull
 
     def build(self, context: TermContext) -> "SelfGuided":
-        """The term with a fresh projection head."""
+        """Build the term with a new projection head."""
         return SelfGuided(self, context)
 
 
 class SelfGuided(Term):
-    """The embedding against the frozen copy's layers, through the projection head."""
+    """Contrasts the embedding with the frozen copy's layers, through the projection head."""
 
     def __init__(self, settings: SelfGuidedSettings, context: TermContext) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class SelfGuided(Term):
         self.projection = _projection(context.width, settings.hidden, context.seed)
 
     def forward(self, step: Step) -> Tensor:
-        """One layer for each sentence, or all of them (opt3)."""
+        """Compute the loss with one layer per sentence, or all of them (opt3)."""
         return self_guided(
             self.projection(step.embeddings[0]).float(),
             self.projection(self._positives(step)).float(),
@@ -94,7 +94,7 @@ class SelfGuided(Term):
         )
 
     def _positives(self, step: Step) -> Tensor:
-        """(n, width), or all layers, (n, layers, width)"""
+        """Return the positives (n, width), or all layers, (n, layers, width)."""
         if step.frozen is None or (self.settings.sampler == "uniform" and self.settings.form != "opt3"):
             return draw_layer(step)
         if self.settings.form == "opt3":
@@ -103,7 +103,7 @@ class SelfGuided(Term):
 
 
 def _projection(width: int, hidden: int, seed: int) -> nn.Module:
-    """Two linear layers, N(0, 0.02) and zero biases as in the authors' code, each followed by GELU."""
+    """Build two linear layers, N(0, 0.02) with zero biases as in the authors' code, each followed by GELU."""
     if not hidden:
         return nn.Identity()
     network = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width), nn.GELU())

@@ -61,22 +61,22 @@ class SelfContrastiveSettings(TermSettings):
         return self
 
     def check_columns(self, columns: int) -> None:
-        """Passes are dropout passes of one column."""
+        """Check that several passes have one column."""
         if columns > 1 and self.positives != "views" and self.passes > 1:
             raise InputError("objective 'sscl': passes are dropout passes of one column; with pairs, leave passes = 1")
 
     @property
     def columns(self) -> int:
-        """Two where the positive is another pass or column."""
+        """Two if the positive is another pass or column."""
         return 2 if self.positives == "views" else self.passes
 
     @property
     def frozen(self) -> FrozenSettings | None:
-        """All layers, where they are the positives."""
+        """All layers, if they are the positives."""
         return FrozenSettings(self.pooling or "mean") if self.positives == "frozen" else None
 
     def build(self, context: TermContext) -> "SelfContrastive":
-        """The term; a layer that is not below the last is refused."""
+        """Build the term; raise for a layer that is not below the last."""
         return SelfContrastive(self, context)
 
 
@@ -104,7 +104,7 @@ class SelfContrastive(Term):
             )
 
     def forward(self, step: Step) -> Tensor:
-        """The layers' views of both passes (of all columns but hard negatives) are the negatives."""
+        """Compute the loss; the layers' views of both passes (of all columns but hard negatives) are the negatives."""
         settings = self.settings
         embeddings = step.views[self.last] if settings.anchors == "last" else step.embeddings
         negatives = torch.cat([step.views[view][: settings.columns] for view in self.negatives])  # (k, n, width)
@@ -120,10 +120,10 @@ class SelfContrastive(Term):
         )
 
     def _headed(self, step: Step, views: Tensor) -> Tensor:
-        """Layers' views (…, width) mapped as the embeddings are, by the training head, as in the authors' code."""
+        """Apply the training head to layers' views (…, width), as in the authors' code."""
         if not self.through_head:
             return views
-        headed = step.head(views.reshape(-1, views.shape[-1]))  # in one row of vectors, for batch norm takes no other
+        headed = step.head(views.reshape(-1, views.shape[-1]))  # flattened for batch norm
         return headed.reshape(*views.shape[:-1], headed.shape[-1])
 
     def _positives(self, step: Step, embeddings: Tensor) -> Tensor:

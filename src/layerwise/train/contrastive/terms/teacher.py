@@ -1,4 +1,4 @@
-"""Terms that rank: two passes that agree with each other, and with a teacher's similarities and vectors."""
+"""Ranking and distillation: consistency of two passes, and a teacher's similarities and vectors."""
 
 from typing import Literal, Self
 
@@ -34,7 +34,7 @@ class RankingSettings(TermSettings):
 
 
 class Ranking(Term):
-    """The divergence of the lists of the first two columns."""
+    """The divergence between the similarity lists of the first two columns."""
 
     def __init__(self, temperature: float) -> None:
         super().__init__()
@@ -86,13 +86,13 @@ class DistilSettings(TermSettings):
         return self
 
     def with_absolute_paths(self) -> Self:
-        """With the teacher's folder as an absolute path."""
-        named = self.teacher
-        return self.replaced(teacher=absolute(named) if isinstance(named, str) else tuple(map(absolute, named)))
+        """Return the settings with absolute paths of teachers."""
+        teacher = self.teacher
+        return self.replaced(teacher=absolute(teacher) if isinstance(teacher, str) else tuple(map(absolute, teacher)))
 
     @property
     def teachers(self) -> tuple[str, ...]:
-        """One or several."""
+        """The teachers as a tuple."""
         return (self.teacher,) if isinstance(self.teacher, str) else self.teacher
 
     @property
@@ -108,7 +108,7 @@ class DistilSettings(TermSettings):
 
 
 class Distil(Term):
-    """Follows a teacher's similarities and vectors."""
+    """Learns a teacher's similarities and vectors."""
 
     def __init__(self, settings: DistilSettings, context: TermContext) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Terms that read tokens: masked language modelling beside the contrast, and DiffCSE's conditional discriminator."""
+"""Terms that read tokens: masked language modelling, and DiffCSE's conditional discriminator."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,12 +31,12 @@ class MaskedLanguageSettings(TermSettings):
     share: Share = 0.15
 
     def build(self, context: TermContext) -> "MaskedLanguage":
-        """The term with the encoder's language modelling head."""
+        """Build the term with the encoder's language modelling head."""
         return MaskedLanguage(self, context)
 
 
 class MaskedLanguage(Term):
-    """The encoder that is trained, with its language modelling head on top."""
+    """The trained encoder with its language modelling head."""
 
     def __init__(self, settings: MaskedLanguageSettings, context: TermContext) -> None:
         super().__init__()
@@ -48,10 +48,10 @@ class MaskedLanguage(Term):
         children = dict(model.named_children())
         children.pop(model.base_model_prefix)
         self.heads = nn.ModuleDict(children)
-        self._model = (model,)  # not a submodule: its encoder is the student's
+        self._model = (model,)  # not a submodule, as its encoder is the student's
 
     def forward(self, step: Step) -> Tensor:
-        """The loss on the anchors' masked tokens."""
+        """Compute the loss on the anchors' masked tokens."""
         tokens, mask = step.local.tokens[0], step.local.mask[0]
         masked, labels = self.masker.masked(tokens, mask, self.share)
         logits = self._model[0](input_ids=masked, attention_mask=mask).logits
@@ -77,12 +77,12 @@ class DiffCseSettings(TermSettings):
     generator: str = ""
 
     def build(self, context: TermContext) -> "DiffCse":
-        """The term with its generator and discriminator."""
+        """Build the term with its generator and discriminator."""
         return DiffCse(self, context)
 
 
 class DiffCse(Term):
-    """Replaced token detection by a discriminator that reads the embedding in place of its first token."""
+    """Replaced token detection by a discriminator with the embedding in place of its first token."""
 
     def __init__(self, settings: DiffCseSettings, context: TermContext) -> None:
         super().__init__()
@@ -98,14 +98,14 @@ class DiffCse(Term):
         )
         self._generator = (generator.requires_grad_(False).eval(),)  # frozen: not in checkpoints
         self.discriminator = deepcopy(context.encoder.model)
-        self._first_block = (_first_block(context.encoder, self.discriminator),)  # a submodule already, by another name
+        self._first_block = (_first_block(context.encoder, self.discriminator),)  # a tuple: it is a submodule already
         self.judge = nn.Linear(context.encoder.width, 1)
         generator_seed = torch.Generator().manual_seed(context.seed)
         nn.init.normal_(self.judge.weight, std=0.02, generator=generator_seed)
         nn.init.zeros_(self.judge.bias)
 
     def forward(self, step: Step) -> Tensor:
-        """The loss over all columns' tokens but special ones, conditioned on each row's embedding."""
+        """Compute the loss over the non-special tokens of all columns, conditioned on each row's embedding."""
         tokens, mask = step.local.tokens.flatten(0, 1), step.local.mask.flatten(0, 1)
         embeddings = step.local.embeddings.flatten(0, 1)
         masked, labels = self.masker.masked(tokens, mask, self.share, always=True)
@@ -120,7 +120,7 @@ class DiffCse(Term):
 
 @dataclass(frozen=True)
 class TokenMasker:
-    """Masks tokens as the vocabulary of a tokenizer allows."""
+    """Masks tokens with the vocabulary of a tokenizer."""
 
     mask_id: int
     vocabulary: int
@@ -128,18 +128,18 @@ class TokenMasker:
 
     @classmethod
     def of(cls, encoder: LayerEncoder) -> "TokenMasker":
-        """From the encoder's tokenizer, which must have a mask token."""
+        """Build from the encoder's tokenizer, which must have a mask token."""
         tokenizer = encoder.tokenizer
         if tokenizer.mask_token_id is None:
             raise ModelError(f"{encoder.name}: its tokenizer has no mask token, which this objective needs")
         return cls(int(tokenizer.mask_token_id), len(tokenizer), tuple(map(int, tokenizer.all_special_ids)))
 
     def special(self, tokens: Tensor) -> Tensor:
-        """Which tokens are special ones: (b, t)."""
+        """Return which tokens are special, (b, t)."""
         return torch.isin(tokens, torch.tensor(self.special_ids, device=tokens.device))
 
     def masked(self, tokens: Tensor, mask: Tensor, share: float, *, always: bool = False) -> tuple[Tensor, Tensor]:
-        """Tokens with some masked, and labels, -100 where none was chosen."""
+        """Return tokens with some masked, and labels, -100 at all other tokens."""
         rest = 0.0 if always else 0.1
         special = self.special(tokens) | (mask == 0)
         return mask_tokens(
@@ -154,7 +154,7 @@ class TokenMasker:
 
 
 def load_masked_language_model(name: str, encoder: LayerEncoder) -> Any:
-    """A masked language model with the encoder's vocabulary; one without weights for its head is refused."""
+    """Load a masked language model with the encoder's vocabulary; raise if it has no weights for its head."""
     from transformers import AutoModelForMaskedLM
 
     folder = find_model(name)
@@ -183,17 +183,17 @@ def load_masked_language_model(name: str, encoder: LayerEncoder) -> Any:
 
 @contextmanager
 def first_token_is(block: nn.Module, vectors: Tensor) -> Iterator[None]:
-    """While open, the first time that `block` is called it reads `vectors` (b, width) as its first token's states."""
+    """Replace the first token's states by `vectors` (b, width) in the first call of `block` inside the context."""
     calls = iter([True])
 
-    def put(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def replace_first(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not next(calls, False):  # ALBERT calls one block many times
             return None
         states = args[0] if args else kwargs["hidden_states"]
         states = torch.cat([vectors.to(states.dtype).unsqueeze(1), states[:, 1:]], dim=1)
         return ((states, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": states})
 
-    handle = block.register_forward_pre_hook(put, with_kwargs=True)
+    handle = block.register_forward_pre_hook(replace_first, with_kwargs=True)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""WhitenedCSE: the vectors of a batch, whitened in shuffled groups of dimensions, are further positives."""
+"""WhitenedCSE: the vectors of a batch, whitened in shuffled groups of dimensions, are additional positives."""
 
 from typing import Annotated, Literal
 
@@ -38,7 +38,7 @@ class WhiteningSettings(TermSettings):
         return 2
 
     def build(self, context: TermContext) -> "Whitening":
-        """Build the term; groups wider than the embeddings are refused."""
+        """Build the term; raise for groups wider than the embeddings."""
         if self.size > context.width:
             raise InputError(
                 f"objective 'whitening': groups of {self.size} dimensions, but embeddings have {context.width}"
@@ -54,10 +54,10 @@ class Whitening(Term):
         self.settings = settings
 
     def forward(self, step: Step) -> Tensor:
-        """The mean over shuffles and sentences."""
+        """Compute the mean over shuffles and sentences."""
         settings, (anchors, positives) = self.settings, step.embeddings[:2]
         draws = torch.rand(1, settings.positives + 1, anchors.shape[1], device=anchors.device)
-        orders = gather_rows(draws)[0].argsort(dim=-1)  # those of the first process, for all see the same rows
+        orders = gather_rows(draws)[0].argsort(dim=-1)  # those of the first process, as all have the same rows
         return whitened_contrast(
             anchors,
             positives,
