@@ -42,7 +42,7 @@ def test_every_layer_of_every_kind_from_one_pass(kind_tasks, tiny_layers, tmp_pa
         assert result.stamp["split"] == ("test" if task.splits else "all rows")
     assert len({result.score for result in made}) > 1
     again = evaluate(subject, [task], store=store)
-    assert store.taken == DEPTH + 1
+    assert store.hits == DEPTH + 1
     assert [one.figures for one in again] == [one.figures for one in made]
 
 
@@ -62,7 +62,7 @@ def test_the_metric_decides_what_is_stored(kind_tasks, tiny_layers, tmp_path):
     evaluate(subject, [task], store=store)
     other = evaluate(subject, [task.replaced(metric="mrr")], store=store)
     (result,) = other
-    assert store.taken == 0
+    assert store.hits == 0
     assert 100 * result.items.mean() == pytest.approx(result.figures["mrr"])
     shots = [
         kind_of(one).settings(one, Protocol())

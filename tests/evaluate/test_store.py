@@ -235,9 +235,9 @@ def test_seeds_make_no_difference_where_dev_rows_choose(store, tmp_path):
 
 def test_what_was_there_is_counted(store, pairs_task):
     evaluate(Fake(("one",)), [pairs_task], store=store)
-    assert store.taken == 0
+    assert store.hits == 0
     evaluate(Fake(("one", "two")), [pairs_task], store=store)
-    assert store.taken == 1
+    assert store.hits == 1
 
 
 def test_real_models_differ_by_weights_mix_head_and_prompt(store, tmp_path, tiny_layers, pairs_task):

@@ -86,11 +86,11 @@ def evaluate(
     token_poolings = (poolings or ("mean,cls,max" if every_layer else "mean")).split(",")
     store = ResultStore(fresh=fresh)
     choice = {"layers": mixes, "every_layer": every_layer, "poolings": token_poolings, **loading}
-    wanted = _Wanted(model, choice, store.memory)
-    wanted.check()
+    lazy = _Wanted(model, choice, store.memory)
+    lazy.check()
     suites = suite.split(",") if suite else () if names else ("sts",)
     chosen = _available(find_tasks(names, suites), named, data)
-    subject = wanted.subject
+    subject = lazy.subject
     total = len(chosen) * len(subject.variants)
     watch = _Watch(total)
     try:
@@ -109,7 +109,7 @@ def evaluate(
         matrix = {"matrix": Matrix.of(evaluation.runs).as_dict()} if len(evaluation.runs) > 1 else {}
         print_json(evaluation.as_dict() | matrix)
     else:
-        _show(evaluation, out or [], store.taken, total)
+        _show(evaluation, out or [], store.hits, total)
         print_line(f"{watch.times}; all of it {time.perf_counter() - started:.1f} s")
 
 
@@ -152,7 +152,7 @@ def _available(tasks: "list[Task]", named: set[str], data: str | None) -> "list[
 
 
 class _Wanted:
-    """The model that is evaluated: one that was loaded before is remembered, and loaded where it must embed.
+    """The evaluated model: a remembered one is loaded only if it must embed.
 
     Torch, whose import takes seconds, is imported where a mix must be checked or a model loaded.
     """
@@ -161,7 +161,7 @@ class _Wanted:
         self._model, self._choice, self._memory = model, choice, memory
 
     def check(self) -> None:
-        """Refuse layers that are none, before rows are fetched; those of a remembered model were checked before."""
+        """Raise for invalid layers before rows are fetched; those of a remembered model are already checked."""
         from layerwise.encoder import is_default, local_model
 
         on_disk = is_default(self._model) or local_model(self._model)
@@ -174,7 +174,7 @@ class _Wanted:
 
     @cached_property
     def subject(self) -> "Subject":
-        """As it is remembered, or loaded."""
+        """Return the remembered subject, or load it."""
         return self._remembered or self._load(self._memory)
 
     @cached_property
@@ -192,7 +192,7 @@ class _Wanted:
 
 
 class _Watch:
-    """Print a line for each result on standard error, where it is a terminal; add up the time of each task."""
+    """Prints a line per result on standard error if it is a terminal, and accumulates the time of each task."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done = total, 0
@@ -206,7 +206,7 @@ class _Watch:
 
     @property
     def times(self) -> str:
-        """Of reading rows, and of the tasks that took a second or more, the slowest first."""
+        """Describe the time of reading rows and of tasks that took a second or more, slowest first."""
         slow = sorted(((seconds, name) for name, seconds in self._seconds.items() if seconds >= 1), reverse=True)
         named = [f"{name} {seconds:.0f} s" for seconds, name in slow]
         others = len(self._seconds) - len(slow)

@@ -19,7 +19,7 @@ from layerwise.model import LayerModel
 
 
 class MtebEncoder:
-    """A `LayerModel` as mteb's encoder: `mteb.evaluate(MtebEncoder(model), tasks)`.
+    """Adapts a `LayerModel` to mteb: `mteb.evaluate(MtebEncoder(model), tasks)`.
 
     Queries and documents get the model's prompts of these names, other texts its default prompt.
 
@@ -51,7 +51,7 @@ class MtebEncoder:
 
     @cached_property
     def revision(self) -> str:
-        """A digest of the model, and its mix: mteb reuses results of an equal revision."""
+        """A digest of the model and its mix, as mteb reuses results of the same revision."""
         return f"{self.model.digest()[:12]} {self.model.mix}"
 
     def encode(

@@ -20,7 +20,7 @@ _BLOCK = 2**18  # numbers drawn at once: what fits into the cache
 
 @dataclass(frozen=True)
 class Comparison:
-    """B minus A on one task, or on the average of all; `note` says why they are not compared."""
+    """B minus A on one task, or on the average of all; `note` is the reason if they are not compared."""
 
     task: str
     metric: str
@@ -50,18 +50,18 @@ def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> lis
     lines: list[Comparison] = []
     drawn: dict[tuple[str, str], list[tuple[float, float, float, Numbers]]] = {}
     for name in common:
-        one, other = a.results[name], b.results[name]
-        if note := mismatch(one, other) or not_resampled(one, other):
-            lines.append(Comparison(name, one.metric, one.score, other.score, None, note))
+        first, second = a.results[name], b.results[name]
+        if note := mismatch(first, second) or not_resampled(first, second):
+            lines.append(Comparison(name, first.metric, first.score, second.score, None, note))
             continue
-        differences = _differences(one, other, np.random.default_rng([seed, len(lines)]), resamples)
-        estimate = _estimate(one, other)
-        lines.append(Comparison(name, one.metric, one.score, other.score, summarise(estimate, differences)))
+        differences = _differences(first, second, np.random.default_rng([seed, len(lines)]), resamples)
+        estimate = _estimate(first, second)
+        lines.append(Comparison(name, first.metric, first.score, second.score, summarise(estimate, differences)))
         if np.isfinite(estimate):
-            drawn.setdefault((one.suite, one.metric), []).append((one.score, other.score, estimate, differences))
+            drawn.setdefault((first.suite, first.metric), []).append((first.score, second.score, estimate, differences))
     for (suite, _), rows in drawn.items():
         if len(rows) > 1:
-            means = [float(np.mean([row[place] for row in rows])) for place in range(3)]
+            means = [float(np.mean([row[i] for row in rows])) for i in range(3)]
             gain = summarise(means[2], np.mean([row[3] for row in rows], axis=0))
             label = "average" if len(drawn) == 1 else f"{suite} average"
             lines.append(Comparison(label, "", means[0], means[1], gain, f"of {len(rows)} tasks"))
@@ -69,7 +69,7 @@ def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> lis
 
 
 def gain_on_pairs(a: Numbers, b: Numbers, gold: Numbers, *, seed: int = 0, resamples: int = 2000) -> Gain:
-    """Spearman × 100 by the similarities b minus that by a, on the same graded pairs. (pairs,) each"""
+    """Compute the gain in Spearman × 100 of similarities b over a on the same graded pairs, (pairs,) each."""
 
     def difference(counts: Numbers) -> Numbers:
         return 100 * (redraw_spearman(b, gold, counts) - redraw_spearman(a, gold, counts))
@@ -82,29 +82,29 @@ def _names(run: Run) -> str:
     return ", ".join(run.results) or "none"
 
 
-def mismatch(one: TaskResult, other: TaskResult) -> str:
-    """Why the scores of two results cannot be compared; empty where they can."""
-    if one.stamp.get("rows_digest") != other.stamp.get("rows_digest"):
+def mismatch(first: TaskResult, second: TaskResult) -> str:
+    """Return why the scores of two results cannot be compared, or an empty string."""
+    if first.stamp.get("rows_digest") != second.stamp.get("rows_digest"):
         return "made on other rows"
-    if one.stamp.get("split") != other.stamp.get("split"):
-        return f"other splits: {one.stamp.get('split')} and {other.stamp.get('split')}"
-    if one.metric != other.metric:
-        return f"other metrics: {one.metric} and {other.metric}"
-    if one.stamp.get("protocol") != other.stamp.get("protocol"):
-        return f"other protocols: {one.stamp.get('protocol')} and {other.stamp.get('protocol')}"
-    seeds = one.stamp.get("seeds"), other.stamp.get("seeds")
-    if None not in seeds and seeds[0] != seeds[1]:  # there are none where nothing was random
+    if first.stamp.get("split") != second.stamp.get("split"):
+        return f"other splits: {first.stamp.get('split')} and {second.stamp.get('split')}"
+    if first.metric != second.metric:
+        return f"other metrics: {first.metric} and {second.metric}"
+    if first.stamp.get("protocol") != second.stamp.get("protocol"):
+        return f"other protocols: {first.stamp.get('protocol')} and {second.stamp.get('protocol')}"
+    seeds = first.stamp.get("seeds"), second.stamp.get("seeds")
+    if None not in seeds and seeds[0] != seeds[1]:  # None if nothing was random
         return f"other seeds: {seeds[0]} and {seeds[1]}"
     return ""
 
 
-def not_resampled(one: TaskResult, other: TaskResult) -> str:
-    """Why the rows of two results cannot be resampled; empty where they can."""
-    if not len(one.items) or len(one.items) != len(other.items):
+def not_resampled(first: TaskResult, second: TaskResult) -> str:
+    """Return why the rows of two results cannot be resampled, or an empty string."""
+    if not len(first.items) or len(first.items) != len(second.items):
         return NO_ROWS
-    if _redraw(one) is None:
-        remedy = "; evaluate with --aggregate all" if one.metric.endswith("mean") else ""
-        return f"{one.metric} cannot be resampled{remedy}"
+    if _redraw(first) is None:
+        remedy = "; evaluate with --aggregate all" if first.metric.endswith("mean") else ""
+        return f"{first.metric} cannot be resampled{remedy}"
     return ""
 
 
@@ -112,23 +112,23 @@ def _redraw(result: TaskResult) -> Redraw | None:
     return redraw_of(result.stamp.get("kind", ""), result.metric)
 
 
-def _differences(one: TaskResult, other: TaskResult, random: np.random.Generator, resamples: int) -> Numbers:
-    """B minus A on resamples of the rows: (resamples,)"""
+def _differences(first: TaskResult, second: TaskResult, random: np.random.Generator, resamples: int) -> Numbers:
+    """Compute B minus A on resamples of the rows, (resamples,)."""
     parts = [
-        redrawn_scores(other, counts) - redrawn_scores(one, counts)
-        for counts in row_counts(random, len(one.items), resamples)
+        redrawn_scores(second, counts) - redrawn_scores(first, counts)
+        for counts in row_counts(random, len(first.items), resamples)
     ]
     return np.concatenate(parts)
 
 
-def _estimate(one: TaskResult, other: TaskResult) -> float:
-    """B minus A over all rows, the centre of the resamples; means of folds or splits differ a little from it."""
-    once = np.ones((1, len(one.items)))
-    return float((redrawn_scores(other, once) - redrawn_scores(one, once))[0])
+def _estimate(first: TaskResult, second: TaskResult) -> float:
+    """Compute B minus A over all rows, the centre of the resamples; means of folds or splits differ slightly."""
+    counts = np.ones((1, len(first.items)))
+    return float((redrawn_scores(second, counts) - redrawn_scores(first, counts))[0])
 
 
 def redrawn_scores(result: TaskResult, counts: Numbers) -> Numbers:
-    """A task's score × 100 on resamples that hold each row so often: (draws, rows) -> (draws,)"""
+    """Compute a task's score × 100 on resamples given by row counts: (draws, rows) -> (draws,)"""
     redraw = _redraw(result)
     if redraw is None:
         raise InputError(f"{result.metric} cannot be resampled")
@@ -136,7 +136,7 @@ def redrawn_scores(result: TaskResult, counts: Numbers) -> Numbers:
 
 
 def row_counts(random: np.random.Generator, rows: int, resamples: int) -> Iterator[Numbers]:
-    """How often each resample holds each row, some resamples at a time: (draws, rows)"""
+    """Iterate over chunks of bootstrap row counts, (draws, rows)."""
     block = max(1, _BLOCK // rows)
     for start in range(0, resamples, block):
         draws = min(block, resamples - start)

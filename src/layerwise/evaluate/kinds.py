@@ -1,4 +1,4 @@
-"""How the protocol treats each kind of task: which rows are scored, which settings decide, what the headline is.
+"""How the protocol applies to each kind of task: scored rows, relevant settings, headline figure.
 
 The scores themselves are made in `layerwise.evaluate.problems`: what decides a stored result needs no torch.
 """
@@ -13,22 +13,22 @@ from layerwise.registry import Registry
 
 
 class Kind:
-    """A kind with one protocol, mteb's: its test rows are scored, whatever is chosen for other kinds."""
+    """A kind with one protocol, mteb's: its test rows are scored regardless of the settings of other kinds."""
 
     searchable: ClassVar[bool] = False  # whether layers can be searched split by split, by the protocol "lc"
 
     def settings(self, task: Task, protocol: Protocol) -> dict[str, Any]:  # noqa: ARG002 - other kinds need it
-        """What decides the outcome of a task besides its rows and the model."""
+        """Return everything that determines a task's outcome besides its rows and the model."""
         return {"protocol": "mteb", "metric": task.metric}
 
     def scored(self, task: Task, roles: Collection[str], protocol: Protocol) -> str | None:
-        """The role of the rows that a score is of, one of those that the rows have; None for all rows."""
+        """Return the role of the scored rows; None for all rows."""
         if protocol.split != "test":
             raise InputError(f"--split {protocol.split} is for STS; task {task.name!r} is scored on its test rows")
         return _present("test", task, roles)
 
     def split(self, task: Task, protocol: Protocol) -> str:  # noqa: ARG002 - other kinds need it
-        """What the stamp calls the rows."""
+        """Return the description of the rows for the stamp."""
         return "test" if task.splits else "all rows"
 
     def headline(self, task: Task, protocol: Protocol) -> str:  # noqa: ARG002 - other kinds need it
@@ -36,7 +36,7 @@ class Kind:
         return task.metric
 
     def aggregation(self, protocol: Protocol) -> str | None:  # noqa: ARG002 - other kinds need it
-        """How subsets are averaged, for the stamp; None where there is one way."""
+        """Return how subsets are averaged, for the stamp; None if there is only one way."""
         return None
 
 
@@ -113,7 +113,7 @@ class FewShots(Kind):
 
 
 class Search(Kind):
-    """Retrieval: in a corpus of its own by mteb's protocol, else among the rows' passages or duplicates, by FAISS."""
+    """Retrieval: in the task's corpus by mteb's protocol, otherwise among the rows' passages or duplicates (FAISS)."""
 
     def settings(self, task: Task, protocol: Protocol) -> dict[str, Any]:
         """How the corpus is searched."""
@@ -139,7 +139,7 @@ EVALUATED.register("pair-classification")(Kind())
 
 
 def kind_of(task: Task) -> Kind:
-    """How a task is evaluated."""
+    """The evaluation of a kind of task."""
     return EVALUATED[task.kind]
 
 
@@ -154,7 +154,7 @@ def without_depth(metric: str) -> str:
 
 
 def _check_mixable(task: Task) -> None:
-    """Refuse a task whose rows of different splits must not be mixed."""
+    """Raise for a task whose splits must not be mixed."""
     if not task.mixable:
         raise InputError(
             f"task {task.name!r} cannot be split at random, as the protocol 'lc' does: {task.note}; "

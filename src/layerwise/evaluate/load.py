@@ -1,4 +1,4 @@
-"""From a name to what is evaluated: an encoder, a sentence-transformers model, one of ours, or a search of layers."""
+"""Loads the subject of an evaluation by name: an encoder, a sentence-transformers model, ours, or a layer search."""
 
 import logging
 import os
@@ -46,7 +46,7 @@ SEARCH = "search"
 
 
 def as_subject(model: Any) -> Subject:
-    """A subject from a subject, a `LayerModel`, a name or folder, or any object that encodes."""
+    """Convert a `LayerModel`, a name or folder, or any object with `encode` to a subject."""
     if isinstance(model, Subject):
         return model
     if isinstance(model, str | os.PathLike):
@@ -55,7 +55,7 @@ def as_subject(model: Any) -> Subject:
 
 
 def check_layers(layers: Sequence[str], poolings: Sequence[str] = (), *, every_layer: bool = False) -> None:
-    """Refuse texts that are no mix or no token pooling, before a model is loaded."""
+    """Raise for invalid mixes or token poolings, before a model is loaded."""
     if SEARCH in layers and (len(layers) > 1 or every_layer):
         raise InputError("--layers search cannot be combined: a search chooses other layers in each split")
     for mix in layers:
@@ -125,7 +125,7 @@ def _load(
 
 
 def _host(name: str, why: ModelError, bar: bool, options: dict[str, Any]) -> Subject:
-    """A sentence-transformers model as it encodes, where its layers cannot be read."""
+    """Load a sentence-transformers model whose layers cannot be read."""
     folder = find_model(name, revision=options.get("revision"), trust_remote_code=False)
     if not folder.modules:
         raise why
@@ -154,7 +154,7 @@ def _host(name: str, why: ModelError, bar: bool, options: dict[str, Any]) -> Sub
 
 
 def _check_modules(folder: ModelFolder) -> None:
-    """Refuse modules that are no plain modules of sentence-transformers: these may name further code to import."""
+    """Raise for modules that are not built into sentence-transformers, as they may import other code."""
     for module in folder.modules:
         package, _, kind = str(module["type"]).rpartition(".")
         if package not in _HOST_PACKAGES or kind not in _HOST_MODULES:
@@ -165,7 +165,7 @@ def _check_modules(folder: ModelFolder) -> None:
 
 
 class SearchedSubject(Subject):
-    """A model without a fixed mix: under BERT-LC's protocol the rows that choose do so in every split.
+    """A model without a fixed mix: by BERT-LC's protocol, the layers are chosen in every split.
 
     Args:
         model: Whose layers are searched.
@@ -198,7 +198,7 @@ class SearchedSubject(Subject):
         return self._layers.records(self._layers.variants[0])
 
     def embed(self, texts: Sequence[str], role: str, variants: Sequence[Variant]) -> Iterator[Array]:  # noqa: ARG002
-        """Refused: each split has other layers."""
+        """Raise, as each split has other layers."""
         raise InputError("layers that are searched split by split give no embedding; use `layerwise search`")
 
     def outcomes(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
@@ -217,9 +217,9 @@ class SearchedSubject(Subject):
 
 
 def _search_pairs(rows: TaskRows, views: dict[str, Array], protocol: Protocol) -> Outcome:
-    both = {pooling: sides(rows, layers) for pooling, layers in views.items()}
-    left = {pooling: first for pooling, (first, _) in both.items()}
-    right = {pooling: second for pooling, (_, second) in both.items() if second is not None}
+    pair_views = {pooling: sides(rows, layers) for pooling, layers in views.items()}
+    left = {pooling: first for pooling, (first, _) in pair_views.items()}
+    right = {pooling: second for pooling, (_, second) in pair_views.items() if second is not None}
     return search_splits(left, right, np.asarray(rows.labels, dtype=np.float64), seeds=protocol.seeds)
 
 

@@ -1,4 +1,4 @@
-"""Tasks by views: what every layer is worth on every task, from one evaluation, as tables, JSON and a heat map."""
+"""Scores of tasks by views, such as every layer on every task, as tables, JSON and a heat map."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Table = tuple[list[str], list[list[str]]]
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """The headline figures of an evaluation: `scores` (tasks, mixes), NaN where there is none."""
+    """The headline figures of an evaluation: `scores` (tasks, mixes), NaN if missing."""
 
     tasks: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -29,13 +29,13 @@ class Matrix:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> "Matrix":
-        """Of runs on the same tasks."""
+        """Build from runs on the same tasks."""
         results = runs[0].results
         scores = [[run.results[task].score for run in runs] for task in results]
-        return cls(tuple(results), tuple(one.metric for one in results.values()), tuple(runs), np.array(scores))
+        return cls(tuple(results), tuple(result.metric for result in results.values()), tuple(runs), np.array(scores))
 
     def best(self, row: int) -> Run | None:
-        """The run with a task's highest score; None where no mix has a score."""
+        """Return the run with a task's highest score; None if no mix has a score."""
         return None if np.isnan(self.scores[row]).all() else self.runs[int(np.nanargmax(self.scores[row]))]
 
     def as_dict(self) -> dict[str, Any]:
@@ -50,20 +50,20 @@ class Matrix:
         }
 
     def tables(self) -> list[Table]:
-        """A row for each task, a column for each mix, the best mix last; a table for each token pooling."""
-        made = []
+        """Return a table per token pooling, with a row per task and a column per mix, the best mix last."""
+        result = []
         for pooling in dict.fromkeys(run.pooling for run in self.runs):
-            places = [place for place, run in enumerate(self.runs) if run.pooling == pooling]
-            part = Matrix(self.tasks, self.metrics, tuple(self.runs[place] for place in places), self.scores[:, places])
+            columns = [i for i, run in enumerate(self.runs) if run.pooling == pooling]
+            part = Matrix(self.tasks, self.metrics, tuple(self.runs[i] for i in columns), self.scores[:, columns])
             rows = [
                 [task, metric, *map(shown, values), run.mix if (run := part.best(row)) else "-"]
                 for row, (task, metric, values) in enumerate(zip(part.tasks, part.metrics, part.scores, strict=True))
             ]
-            made.append((["task", "metric", *(run.mix for run in part.runs), "best"], rows))
-        return made
+            result.append((["task", "metric", *(run.mix for run in part.runs), "best"], rows))
+        return result
 
     def draw(self) -> "Drawing":
-        """A heat map of single layers: every score as a share of the best view's of its task, which has a dot."""
+        """Draw a heat map of single layers: scores relative to the best view of the task, which is marked by a dot."""
         from layerwise.plots import view_scores
 
         if any(len(run.layers) != 1 for run in self.runs):
@@ -90,7 +90,7 @@ class Matrix:
 
 
 def tables(evaluation: Evaluation) -> list[Table]:
-    """The tables that show an evaluation: a row for each mix, or for each task where there are many tasks."""
+    """Return the tables of an evaluation: a row per mix, or per task if there are many tasks."""
     if len(evaluation.runs) > 1 and len(evaluation.runs[0].results) > _MOST_TASKS:
         return Matrix.of(evaluation.runs).tables()
     return [table(evaluation.runs)]

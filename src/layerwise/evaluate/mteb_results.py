@@ -1,4 +1,4 @@
-"""Result folders of mteb as evaluations, so that `compare` takes them: one JSON file for each task of a model.
+"""Reads mteb's result folders as evaluations for `compare`: one JSON file per task of a model.
 
 mteb keeps the main score of every split and subset, and no scores of single rows: differences have intervals by tasks,
 and none by rows.
@@ -22,17 +22,17 @@ _REMEDY = "give the folder that mteb wrote for one revision of a model, results/
 
 
 def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:
-    """A result of `layerwise evaluate --out`, or a result folder of mteb."""
+    """Load a result of `layerwise evaluate --out`, or a result folder of mteb."""
     if not Path(path).is_dir():
         return Evaluation.load(path)
-    ours = sorted(map(str, Path(path).rglob(_OURS)))
-    if ours:
-        raise InputError(f"{path}: is the folder of a training; give its evaluation: {', '.join(ours)}")
+    files = sorted(map(str, Path(path).rglob(_OURS)))
+    if files:
+        raise InputError(f"{path}: is the folder of a training; give its evaluation: {', '.join(files)}")
     return read_mteb_folder(path)
 
 
 def read_mteb_folder(folder: str | os.PathLike[str]) -> Evaluation:
-    """The results of one revision of a model, as mteb 2 writes them.
+    """Read the results of one model revision, as written by mteb 2.
 
     Args:
         folder: results/MODEL/REVISION, or a folder above it that holds no other revision.
@@ -72,7 +72,7 @@ def _results(path: Path) -> list[TaskResult]:
 
 def _result(task: str, split: str, subsets: list[dict[str, Any]], facts: Mapping[str, Any]) -> TaskResult:
     """The mean of the subsets' main scores x 100, and of one subset all that is a share."""
-    by_subset = {str(one.get("hf_subset", "default")): 100 * float(one[HEADLINE]) for one in subsets}
+    by_subset = {str(subset.get("hf_subset", "default")): 100 * float(subset[HEADLINE]) for subset in subsets}
     figures = {HEADLINE: float(np.mean(list(by_subset.values())))}
     if len(subsets) == 1:
         numbers = {key: value for key, value in subsets[0].items() if isinstance(value, float) and key != HEADLINE}

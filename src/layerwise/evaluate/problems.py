@@ -51,7 +51,7 @@ def problem_of(rows: TaskRows, protocol: Protocol) -> Problem:
 
 
 def redraw_of(kind: str, metric: str) -> Redraw | None:
-    """How a headline figure is computed on resamples; None where it cannot be.
+    """Return the function that computes a headline figure on resamples; None if there is none.
 
     Results that were written before there were many kinds name none: there the metric says it.
     """

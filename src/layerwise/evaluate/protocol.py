@@ -1,4 +1,4 @@
-"""How tasks are scored: a named protocol with its settings."""
+"""Named protocols of scoring, with their settings."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ PROTOCOLS = {
 
 @dataclass(frozen=True)
 class SearchSetting:
-    """How a corpus is searched.
+    """The settings of corpus search.
 
     Args:
         depth: How many passages are retrieved, the 10 of MRR@10.
@@ -39,13 +39,13 @@ class SearchSetting:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be 1 or more")
 
     def lists_of(self, corpus: int) -> int:
-        """How many lists a corpus of so many vectors has."""
+        """Return the number of inverted lists for a corpus of this size."""
         return min(self.lists, max(1, corpus // _FEWEST_PER_LIST))
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What decides a score besides model and data.
+    """Everything that determines a score besides model and data.
 
     Args:
         name: One of `PROTOCOLS`.

@@ -38,13 +38,13 @@ class Difference:
 
     @property
     def tied(self) -> bool:
-        """Whether the run may be as good as the best."""
+        """Whether the run is not significantly worse than the best."""
         return self.high >= 0
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """One run: its mean over the tasks, and its differences from the best where there is something to resample."""
+    """One run: its mean over the tasks, and its differences from the best if they can be resampled."""
 
     name: str
     mean: float
@@ -72,7 +72,7 @@ class Ranking:
     runs: tuple[Ranked, ...]
 
     def tied(self, by: str) -> list[str]:
-        """The names of the best and of all that are tied with it, by "rows" or by "tasks"; none where unknown."""
+        """Return the names of the best and of the runs tied with it, by "rows" or by "tasks"; none if unknown."""
         differences = {run.name: getattr(run, f"by_{by}") for run in self.runs}
         return [name for name, difference in differences.items() if difference is not None and difference.tied]
 
@@ -82,7 +82,7 @@ class Ranking:
 
 
 def rank_runs(runs: Mapping[str, Run], *, seed: int = 0, resamples: int = 2000) -> list[Ranking]:
-    """Rank runs by name on the tasks that all of them have: a ranking for each suite, then one of all suites.
+    """Rank runs by name on their common tasks: a ranking per suite, then one of all suites.
 
     Tasks whose rows cannot be resampled count for the means and when tasks are resampled. A run without a score on some
     task, such as layer 0 of the first token, which is constant, is left out.
@@ -202,7 +202,7 @@ def _ranking(
 
 
 def _by_rows(suites: Sequence[Sequence[_Task]], best: int) -> list[Difference] | None:
-    """Over the tasks whose rows can be resampled; None where there is none."""
+    """Return differences over the tasks whose rows can be resampled; None if there are none."""
     groups = [resampled for members in suites if (resampled := [task for task in members if task.rows])]
     if not groups:
         return None
@@ -232,7 +232,7 @@ def _mean_of_suites(suites: Sequence[Sequence[Numbers]]) -> Numbers:
 
 
 def _differences(means: Numbers, deviations: Numbers, best: int, freedom: int) -> list[Difference]:
-    """Every run minus the best, with intervals that hold for all pairs of runs: (runs,), (runs, resamples)"""
+    """Compute every run minus the best, with simultaneous intervals for all pairs: (runs,), (runs, resamples)"""
     errors = (deviations - deviations[best]).std(axis=1)
     reach = _critical_value(deviations, freedom) * errors
     return [
@@ -242,7 +242,7 @@ def _differences(means: Numbers, deviations: Numbers, best: int, freedom: int) -
 
 
 def _critical_value(deviations: Numbers, freedom: int) -> float:
-    """The 95 % quantile, over the resamples, of the largest deviation of any pair of runs in standard errors.
+    """Return the 95 % quantile of the resamples' largest deviation, in standard errors, of any pair of runs.
 
     Standard errors of few rows are uncertain themselves: the value is that of Student's t at the same probability.
     """

@@ -1,4 +1,4 @@
-"""A model that was evaluated before, known by its files: what identifies it is read without loading its weights.
+"""Remembers evaluated models by their files, so that they are identified without loading the weights.
 
 Where every result is stored, nothing else is needed. Where one is missing, the model is loaded then.
 """
@@ -29,7 +29,7 @@ _DECIDING = (".json", ".txt", ".model", ".safetensors", ".jinja", ".py")  # endi
 
 
 class Memory:
-    """What identified models when they were loaded, in a folder of JSON files.
+    """A folder of JSON files with the identifying facts of loaded models.
 
     Args:
         folder: Where they are.
@@ -54,33 +54,33 @@ class Memory:
         poolings: Sequence[str] = ("mean",),
         **options: Any,
     ) -> Self:
-        """Of a model and what is chosen about it, as `load_subject` takes them."""
-        where = {key: options[key] for key in ("revision", "trust_remote_code") if key in options}
+        """Build from a model and the options of `load_subject`."""
+        source = {key: options[key] for key in ("revision", "trust_remote_code") if key in options}
         choice = {"options": options, "layers": layers, "every_layer": every_layer, "poolings": poolings}
-        return cls(folder, find_model(name, **where), choice)
+        return cls(folder, find_model(name, **source), choice)
 
     def recall(self, load: Callable[[], Subject]) -> Subject | None:
-        """The subject as it was; `load` loads it where it must embed. None if it is not known, or damaged."""
+        """Return the remembered subject, which calls `load` if it must embed; None if it is unknown or damaged."""
         if not self._path.is_file():
             return None
         try:
             known = read_checked_json(self._path)
-            variants = [Variant(**{**one, "layers": tuple(one["layers"])}) for one in known["variants"]]
+            variants = [Variant(**{**variant, "layers": tuple(variant["layers"])}) for variant in known["variants"]]
         except (InputError, KeyError, TypeError, ValueError):
             log.warning("%s: is damaged; the model is loaded again", self._path)
             return None
-        own = known["own_mix"]
-        records = [record for record in read_records(self._model) if own or record.what == ENCODER]
+        uses_own_mix = known["own_mix"]
+        records = [record for record in read_records(self._model) if uses_own_mix or record.what == ENCODER]
         return RememberedSubject(self._model.name, known["facts"], variants, records, load)
 
     def keep(self, subject: Subject, *, own_mix: bool) -> None:
-        """Remember a loaded subject; `own_mix` says that it embeds by the mix that the model was saved with."""
+        """Remember a loaded subject; `own_mix` tells whether it embeds by the mix that the model was saved with."""
         variants = [asdict(variant) for variant in subject.variants]
         write_checked_json(self._path, {"facts": subject.facts(), "variants": variants, "own_mix": own_mix})
 
 
 class RememberedSubject(Subject):
-    """A subject whose facts are known; it is loaded when it must embed."""
+    """A subject with known facts, which is loaded when it must embed."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class RememberedSubject(Subject):
 
     @property
     def name(self) -> str:
-        """What the model was asked for by."""
+        """The name by which the model was requested."""
         return self._name
 
     @property
@@ -125,6 +125,6 @@ class RememberedSubject(Subject):
 
 
 def files_digest(folder: Path) -> str:
-    """Of all files in a folder that decide an embedding, by their names and contents."""
+    """Hash the names and contents of all files of a folder that affect embeddings."""
     files = sorted(path for path in folder.rglob("*") if path.suffix in _DECIDING and path.is_file())
     return json_digest([[path.relative_to(folder).as_posix(), file_sha256(path)] for path in files])

@@ -21,7 +21,7 @@ _DIGITS = 9  # of the scores of single rows in a file
 
 @dataclass(frozen=True, eq=False)
 class TaskResult:
-    """The figures of one task by one mix; `metric` names the headline, and the stamp says how they were made."""
+    """The figures of one task by one mix; `metric` names the headline, and the stamp records how they were computed."""
 
     task: str
     suite: str
@@ -49,7 +49,7 @@ class TaskResult:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
-        """From `as_dict`."""
+        """Build from the result of `as_dict`."""
         figures, sd = _numbers(facts["figures"]), _numbers(facts.get("sd", {}))
         figures[facts["metric"]]  # a result must have its headline
         items, grades = facts.get("items", ()), facts.get("grades", facts.get("gold", ()))  # of earlier files
@@ -78,13 +78,13 @@ class Run:
     results: dict[str, TaskResult]
 
     def averages(self) -> dict[str, float]:
-        """Suite -> the mean of its tasks' headline figures; NaN where they are of several metrics."""
+        """Return the mean of the headline figures by suite; NaN if their metrics differ."""
         suites: dict[str, list[TaskResult]] = {}
         for result in self.results.values():
             suites.setdefault(result.suite, []).append(result)
         return {
-            suite: float(np.mean([one.score for one in results]))
-            if len({one.metric for one in results}) == 1
+            suite: float(np.mean([result.score for result in results]))
+            if len({result.metric for result in results}) == 1
             else np.nan
             for suite, results in suites.items()
         }
@@ -134,7 +134,7 @@ class Evaluation:
         return facts
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything, with the scores of single rows, so that it can be loaded and compared."""
+        """Write everything, including the scores of single rows, so that it can be loaded and compared."""
         write_json(path, self.as_dict(items=True))
 
     @classmethod
@@ -165,26 +165,26 @@ def _rounded(values: NDArray[np.floating[Any]]) -> list[float]:
 def table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of a table: a row for each mix, a column for each task, then averages by suite."""
     tasks, suites = list(runs[0].results), list(runs[0].averages())
-    members = {suite: [one.metric for one in runs[0].results.values() if one.suite == suite] for suite in suites}
-    several = [suite for suite, metrics in members.items() if len(metrics) > 1 and len(set(metrics)) == 1]
-    columns = ["layers", *tasks, *(f"{suite} avg" if len(suites) > 1 else "avg" for suite in several)]
+    members = {suite: [r.metric for r in runs[0].results.values() if r.suite == suite] for suite in suites}
+    averaged = [suite for suite, metrics in members.items() if len(metrics) > 1 and len(set(metrics)) == 1]
+    columns = ["layers", *tasks, *(f"{suite} avg" if len(suites) > 1 else "avg" for suite in averaged)]
     rows = []
     for run in runs:
         averages = run.averages()
         cells = [shown(run.results[task].score, run.results[task].sd.get(run.results[task].metric)) for task in tasks]
-        rows.append([run.mix, *cells, *(shown(averages[suite]) for suite in several)])
+        rows.append([run.mix, *cells, *(shown(averages[suite]) for suite in averaged)])
     return columns, rows
 
 
 def shown(score: float, sd: float | None = None) -> str:
-    """Two digits; mean ± sd where something was random."""
+    """Format a figure with two digits, and ± sd if something was random."""
     if not isfinite(score):
         return "-"
     return f"{score:.2f}" + (f" ± {sd:.2f}" if sd is not None and isfinite(sd) else "")
 
 
 def describe(evaluation: Evaluation) -> str:
-    """Metrics, protocol, splits and seeds in one sentence."""
+    """Describe metrics, protocol, splits and seeds in one sentence."""
     results = list(evaluation.runs[0].results.values())
     metrics = dict.fromkeys(result.metric for result in results)
     parts = [f"{evaluation.model}: {', '.join(metrics)} × 100", f"protocol {evaluation.protocol['name']}"]
@@ -199,13 +199,13 @@ def describe(evaluation: Evaluation) -> str:
 
 
 def describe_heads(evaluation: Evaluation) -> str:
-    """What follows the layers of each row of the table: heads, whitening; empty where nothing does."""
+    """Describe the heads after the mix, such as whitening, or return an empty string."""
     heads = {run.mix: result.stamp.get("behind") for run in evaluation.runs for result in run.results.values()}
     return "; ".join(f"behind {mix}: {words}" for mix, words in heads.items() if words)
 
 
 def leakage(results: Sequence[TaskResult]) -> str:
-    """Which scores are of a model that saw test text; empty where none is known."""
+    """Describe which scores are of a model that saw test text, or return an empty string."""
     shares: dict[str, float] = {}
     for result in results:  # of several mixes the largest share
         shares[result.task] = max(shares.get(result.task, 0.0), result.stamp.get("saw_test_text") or 0.0)
@@ -214,7 +214,7 @@ def leakage(results: Sequence[TaskResult]) -> str:
 
 
 def to_csv(evaluation: Evaluation) -> str:
-    """CSV with a row for each figure, and the main facts of its stamp."""
+    """Format as CSV, with a row per figure and the main facts of its stamp."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     facts = ("protocol", "split", "rows_digest", "model_hash", "saw_test_text")

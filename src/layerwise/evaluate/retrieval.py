@@ -31,26 +31,26 @@ class SearchTask:
 
 
 def search_task(rows: TaskRows) -> SearchTask:
-    """The queries, the corpus and the relevant passages of a retrieval task.
+    """Return the queries, the corpus and the relevant passages of a retrieval task.
 
     Of duplicates, every text that has one is a query among all texts; otherwise left texts are queries and right texts
     the corpus. Where a task has splits, queries are texts of its test rows; the corpus and the relevance are of all.
     """
     texts = {text: number for number, text in enumerate(rows.texts)}
     corpus_texts = list(texts) if rows.task.duplicates else list(dict.fromkeys(rows.right))
-    places = {text: place for place, text in enumerate(corpus_texts)}
+    positions = {text: position for position, text in enumerate(corpus_texts)}
     queries = _queries(rows)
-    graded = relevant_passages(_graded(rows), places)
+    graded = relevant_passages(_graded(rows), positions)
     relevant = {query: passages for query, passages in graded.items() if query in queries}
     if not relevant:
         raise InputError(f"task {rows.task.name!r} has no row with a label above 0; a query needs a relevant passage")
-    own = [places[query] if rows.task.duplicates else -1 for query in relevant]
+    own_positions = [positions[query] if rows.task.duplicates else -1 for query in relevant]
     return SearchTask(
         list(texts),
         np.array([texts[query] for query in relevant]),
         np.array([texts[text] for text in corpus_texts]),
         list(relevant.values()),
-        np.array(own),
+        np.array(own_positions),
     )
 
 
@@ -105,7 +105,7 @@ def score_retrieval(
 
 
 def faiss_module() -> Any:
-    """FAISS, which is an optional dependency."""
+    """Import FAISS, an optional dependency."""
     require("evaluate", "searching a corpus", "faiss")
     import faiss
 
@@ -131,7 +131,7 @@ def _inverted(vectors: NDArray[np.float32], setting: SearchSetting) -> Any:
     coarse = faiss.IndexFlatIP(vectors.shape[1])
     index = faiss.IndexIVFFlat(coarse, vectors.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
     index.cp.seed = setting.seed
-    index.cp.min_points_per_centroid = 1  # no warning where a small corpus is one list
+    index.cp.min_points_per_centroid = 1  # no warning for a small corpus with one list
     index.train(vectors)
     index.add(vectors)
     index.nprobe = min(setting.probes, lists)
@@ -139,16 +139,16 @@ def _inverted(vectors: NDArray[np.float32], setting: SearchSetting) -> Any:
 
 
 def _search(index: Any, queries: NDArray[np.float32], own: NDArray[np.intp], depth: int) -> Hits:
-    """The best passages of each query without the query itself: (q, depth), -1 where there are fewer."""
+    """Search the best passages of each query except the query itself: (q, depth), padded with -1."""
     _, hits = index.search(queries, depth + 1)
-    itself = (hits == own[:, None]) & (own[:, None] >= 0)  # -1 is none on both sides
-    itself |= ~itself.any(1, keepdims=True) & (np.arange(depth + 1) == depth)  # else the last place is dropped
-    others: Hits = hits[~itself].reshape(len(hits), depth)
-    return others
+    is_query = (hits == own[:, None]) & (own[:, None] >= 0)  # -1 means none on both sides
+    is_query |= ~is_query.any(1, keepdims=True) & (np.arange(depth + 1) == depth)  # otherwise drop the last hit
+    passages: Hits = hits[~is_query].reshape(len(hits), depth)
+    return passages
 
 
 def _time(index: Any, queries: NDArray[np.float32], depth: int) -> float:
-    """Milliseconds of one query on one thread: the median of many."""
+    """Measure the median time of a query on one thread, in milliseconds."""
     faiss = faiss_module()
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
@@ -164,5 +164,5 @@ def _time(index: Any, queries: NDArray[np.float32], depth: int) -> float:
 
 
 def _bytes(index: Any) -> int:
-    """The size of an index in memory, which is that of its serialised form."""
+    """Return the size of an index in bytes, as serialised."""
     return int(faiss_module().serialize_index(index).nbytes)

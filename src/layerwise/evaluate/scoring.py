@@ -1,4 +1,4 @@
-"""Rows and their vectors to an outcome, as the protocol says: graded pairs, and classes by transfer or probing.
+"""Scores the vectors of rows by the protocol: graded pairs, and classes by transfer or probing.
 
 Transfer and probing tasks show how well a linear classifier, or a small perceptron, predicts classes from fixed
 embeddings. Other kinds are in `layerwise.kinds` and `layerwise.evaluate.retrieval`.

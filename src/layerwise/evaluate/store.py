@@ -1,4 +1,4 @@
-"""Results on disk by everything that decides them, so that an interrupted evaluation resumes."""
+"""Results on disk, keyed by everything that determines them, so that an interrupted evaluation resumes."""
 
 import json
 import logging
@@ -28,10 +28,10 @@ class ResultStore:
     def __init__(self, folder: Path | None = None, *, fresh: bool = False) -> None:
         self.folder = folder or default_cache_folder() / "results"
         self.fresh = fresh
-        self.taken = 0  # results that were read
+        self.hits = 0  # results read from the store
 
     def get(self, key: Mapping[str, Any]) -> TaskResult | None:
-        """The result of a key; None if there is none, or if it is damaged, so that it is made again."""
+        """Return the result of a key; None if it is missing or damaged and must be computed."""
         path = self._path(key)
         if self.fresh or not path.is_file():
             return None
@@ -39,7 +39,7 @@ class ResultStore:
             facts = read_checked_json(path)
             if facts.get("key") == _text(key):
                 result = TaskResult.of(facts)
-                self.taken += 1
+                self.hits += 1
                 return result
             log.warning("%s: a stored result of another evaluation is not used", path)
         except (InputError, KeyError, TypeError, ValueError, AttributeError):
@@ -52,12 +52,12 @@ class ResultStore:
 
     @property
     def memory(self) -> Path | None:
-        """Where models are remembered by their files, see `load_subject`; nowhere if no result is read."""
+        """The memory of models by their files, see `load_subject`; None if results are not read."""
         return None if self.fresh else self.folder / "models"
 
     @property
     def rows(self) -> Path | None:
-        """Where facts of rows are kept by the content of their files; nowhere if no result is read."""
+        """The cached facts of rows by the content of their files; None if results are not read."""
         return None if self.fresh else self.folder / "rows"
 
     def _path(self, key: Mapping[str, Any]) -> Path:

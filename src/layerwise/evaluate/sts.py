@@ -55,21 +55,21 @@ def spearman(left: Vectors, right: Vectors, gold: Vectors) -> float:
 
 
 def score_sts(left: Vectors, right: Vectors, gold: Vectors, subsets: Sequence[str] = ()) -> Outcome:
-    """Correlations × 100 of pairs' cosine with their grades: (n, d), (n, d), n grades and, where there are, subsets."""
+    """Compute correlations × 100 of pairs' cosines with their grades: (n, d), (n, d), n grades and optional subsets."""
     grades = np.asarray(gold, dtype=np.float64)
     if not len(left) == len(right) == len(grades):
         raise InputError(f"{len(left)} and {len(right)} embeddings for {len(grades)} scores: the lengths differ")
     if len(grades) < 2 or np.ptp(grades) == 0:
         raise InputError(f"{len(grades)} pairs, {len(np.unique(grades))} different scores: a correlation needs 2")
     similarities = cosine(left, right)
-    whole = correlations(similarities, grades)
+    overall = correlations(similarities, grades)
     parts, sizes = {}, {}
     names = np.asarray(subsets, dtype=object)
     for name in dict.fromkeys(subsets):
         members = names == name
         parts[name], sizes[name] = correlations(similarities[members], grades[members]), int(members.sum())
-    figures = dict(whole)
-    for metric, score in whole.items():
+    figures = dict(overall)
+    for metric, score in overall.items():
         values = [part[metric] for part in parts.values()] or [score]
         figures[f"{metric}_mean"] = float(np.mean(values))
         figures[f"{metric}_wmean"] = float(np.average(values, weights=list(sizes.values()) or [1]))
@@ -78,7 +78,7 @@ def score_sts(left: Vectors, right: Vectors, gold: Vectors, subsets: Sequence[st
 
 
 def correlations(similarities: Vectors, grades: Vectors) -> Figures:
-    """Spearman's (ties by average ranks) and Pearson's, × 100; NaN where either side is constant."""
+    """Compute Spearman's (ties by average ranks) and Pearson's correlation × 100; NaN if either side is constant."""
     if len(grades) < 2 or np.ptp(grades) == 0 or flat(similarities):
         return {"spearman": float("nan"), "pearson": float("nan")}
     rank, linear = spearmanr(similarities, grades).statistic, pearsonr(similarities, grades).statistic
@@ -86,7 +86,7 @@ def correlations(similarities: Vectors, grades: Vectors) -> Figures:
 
 
 def score_splits(left: Vectors, right: Vectors, gold: Vectors, *, seeds: Sequence[int]) -> Outcome:
-    """Score a fixed mix on the pairs that report in each split: mean and standard deviation over the splits."""
+    """Score a fixed mix on the reporting pairs of each split: mean and standard deviation over the splits."""
     similarities = cosine(left, right)
     scores = []
     for seed in seeds:

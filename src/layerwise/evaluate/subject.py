@@ -1,4 +1,4 @@
-"""What an evaluation asks of its subject: a name, facts, the ways to embed, and embeddings.
+"""The protocol of evaluated subjects: a name, facts, variants of embedding, and embeddings.
 
 This module and what it imports need no torch, so that stored results are shown at once.
 """
@@ -40,7 +40,7 @@ class Variant:
 
 
 class Subject(ABC):
-    """What is evaluated: anything with a name, facts and embeddings."""
+    """The subject of an evaluation: anything with a name, facts and embeddings."""
 
     @property
     @abstractmethod
@@ -49,7 +49,7 @@ class Subject(ABC):
 
     @property
     def variants(self) -> Sequence[Variant]:
-        """The ways to embed, one result each."""
+        """The variants of embedding, one result each."""
         return [Variant("as it encodes")]
 
     @abstractmethod
@@ -61,11 +61,11 @@ class Subject(ABC):
         """Embeddings (texts, width) by each of the variants; `role` is "query", "document" or nothing."""
 
     def records(self, variant: Variant) -> tuple[FittedOn, ...]:  # noqa: ARG002 - other subjects need it
-        """The text that a variant was fitted or trained on; empty where that is not recorded."""
+        """Return the records of text that a variant was fitted or trained on; empty if not recorded."""
         return ()
 
     def saw(self, texts: Sequence[str], variant: Variant) -> float | None:
-        """The share of these texts that a variant was fitted or trained on; None where that is not recorded.
+        """Return the share of these texts that a variant was fitted or trained on; None if not recorded.
 
         A record of unknown text rules out a share of 0.
         """
@@ -74,7 +74,7 @@ class Subject(ABC):
         return max(shares) if any(shares) or (shares and len(shares) == len(records)) else None
 
     def outcomes(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
-        """The outcome of a task by each variant, from one pass over its texts."""
+        """Compute the outcome of a task by each variant, from one pass over its texts."""
         from layerwise.evaluate.problems import problem_of  # imports torch, which stored results do not need
 
         problem = problem_of(rows, protocol)
@@ -88,7 +88,7 @@ class Subject(ABC):
 
 
 def check_finite(vectors: Array, texts: Sequence[str], label: str) -> None:
-    """Refuse embeddings that are not finite."""
+    """Raise for non-finite embeddings."""
     broken = np.flatnonzero(~np.isfinite(vectors).all(1))
     if len(broken):
         text = texts[int(broken[0])]

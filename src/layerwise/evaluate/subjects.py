@@ -1,4 +1,4 @@
-"""Subjects that are loaded: a model with one or several of its layer mixes, or anything that encodes sentences."""
+"""Loaded subjects: a model with one or several layer mixes, or any object that encodes sentences."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -39,8 +39,8 @@ class LayerSubject(Subject):
         cache: bool = True,
         show_progress_bar: bool = False,
     ) -> None:
-        several = [mixes] if isinstance(mixes, str) else mixes
-        parsed = [parse_mix(mix) if isinstance(mix, str) else mix for mix in several]
+        given_mixes = [mixes] if isinstance(mixes, str) else mixes
+        parsed = [parse_mix(mix) if isinstance(mix, str) else mix for mix in given_mixes]
         _check_different([mix for mix in parsed if isinstance(mix, LayerAttention)])
         resolved = dict.fromkeys(mix.resolve(model.encoder.depth) for mix in parsed)
         self.model = model
@@ -72,7 +72,7 @@ class LayerSubject(Subject):
         return self.model.encoder.fingerprint()
 
     def facts(self) -> dict[str, Any]:
-        """What decides an embedding besides the mix."""
+        """Everything that determines an embedding besides the mix."""
         encoder, (weights, tokenizer) = self.model.encoder, self._hashes
         return {
             "model": self.name,
@@ -105,7 +105,7 @@ class LayerSubject(Subject):
                 yield model.encode(list(texts), prompt=self._prompt(role), show_progress_bar=self.show_progress_bar)
 
     def records(self, variant: Variant) -> tuple[FittedOn, ...]:
-        """What the model by this mix was fitted on."""
+        """The records of text that the model with this mix was fitted on."""
         return tuple(self._models[variant.label].fitted_on)
 
     def _prompt(self, role: str) -> str:
@@ -117,7 +117,7 @@ class LayerSubject(Subject):
 
 
 class HostSubject(Subject):
-    """Anything with sentence-transformers' `encode`: one variant, without access to its layers."""
+    """Any object with sentence-transformers' `encode`: one variant, without access to layers."""
 
     def __init__(self, model: Any, *, name: str = "", show_progress_bar: bool = False) -> None:
         self._model = model
@@ -126,7 +126,7 @@ class HostSubject(Subject):
 
     @property
     def name(self) -> str:
-        """The name that was given, or that of its class."""
+        """The given name, or that of the class."""
         return self._name
 
     @cached_property
@@ -154,19 +154,19 @@ class HostSubject(Subject):
 
 
 def _rules(tokenizer: Any) -> str:
-    """What decides the tokens of a text; sentence-transformers has several kinds of tokenizers."""
+    """Return the digest of the tokenizer, of which sentence-transformers has several kinds."""
     if hasattr(tokenizer, "truncation_side"):
         return tokenizer_fingerprint(tokenizer)
     return str(tokenizer.to_str()) if hasattr(tokenizer, "to_str") else repr(tokenizer)
 
 
 def layer_mixes(depth: int, poolings: Sequence[str] = ("mean", "cls", "max")) -> list[str]:
-    """Every single layer by every pooling."""
+    """Return a mix for every layer by every pooling."""
     return [f"{layer} @ {pooling}" for pooling in poolings for layer in range(depth + 1)]
 
 
 def _check_different(mixes: Sequence[LayerAttention]) -> None:
-    """Refuse attentions with one label but different weights."""
+    """Raise for attentions with the same label but different weights."""
     if len({str(mix) for mix in mixes}) < len({(str(mix), id(mix.network)) for mix in mixes}):
         raise InputError("several attentions of one text but of different weights: evaluate one model after the other")
 
@@ -181,7 +181,7 @@ def _heads_in_words(model: LayerModel) -> str:
 
     Fitted heads come last, so the heads without a record are the first ones.
     """
-    fitted = [f"{one.what} fitted on {one}" for one in model.fitted_on if one.what not in (ENCODER, LAYERS)]
+    fitted = [f"{record.what} fitted on {record}" for record in model.fitted_on if record.what not in (ENCODER, LAYERS)]
     others = model.heads[: len(model.heads) - len(fitted)] if len(fitted) < len(model.heads) else ()
     return ", then ".join([*map(_head_in_words, others), *fitted]) if model.heads else ""
 

@@ -1,4 +1,4 @@
-"""`evaluate`: tasks by mixes to results with stamps, each stored as soon as it is there."""
+"""`evaluate`: scores tasks by mixes to stamped results, each stored as soon as it is available."""
 
 import logging
 import platform
@@ -66,14 +66,14 @@ def evaluate(
         except InputError as error:
             named = repr(rows.task.name) in str(error)
             raise InputError(str(error) if named else f"task {rows.task.name!r}: {error}") from error
-    runs = [Run(one.label, one.layers, one.pooling, results[one.label]) for one in subject.variants]
+    runs = [Run(variant.label, variant.layers, variant.pooling, results[variant.label]) for variant in subject.variants]
     return Evaluation(subject.name, {**facts, **protocol.facts(), "versions": versions()}, tuple(runs))
 
 
 def _resolved(tasks: Sequence[Task | str]) -> list[Task]:
-    """Tasks from tasks, names and task files."""
-    several = [tasks] if isinstance(tasks, str) else tasks
-    return [one for task in several for one in (find_tasks([task]) if isinstance(task, str) else [task])]
+    """Resolve tasks, names and task files to tasks."""
+    items = [tasks] if isinstance(tasks, str) else tasks
+    return [task for item in items for task in (find_tasks([item]) if isinstance(item, str) else [item])]
 
 
 def _as_subject(model: Any) -> Subject:
@@ -103,7 +103,7 @@ def _versions() -> dict[str, str]:
 def _evaluate_task(
     subject: Subject, facts: dict[str, Any], rows: KnownRows, protocol: Protocol, store: ResultStore | None
 ) -> Iterable[tuple[Variant, TaskResult]]:
-    """Stored results first, then the missing ones, from one pass over the texts.
+    """Yield stored results first, then compute the missing ones from one pass over the texts.
 
     A stored result gets a new stamp, except for the versions that made it: aggregation, suite and what is known of the
     text that a model saw do not decide a figure, and may have changed.
@@ -128,7 +128,7 @@ def _evaluate_task(
 
 
 def _key(facts: dict[str, Any], variant: Variant, rows: KnownRows, protocol: Protocol) -> dict[str, Any]:
-    """Everything that decides a result; the place of the model is not part of it."""
+    """Return everything that determines a result, excluding the model's path."""
     task = rows.task
     return {
         "subject": {name: value for name, value in facts.items() if name != "model" or not facts.get("model_hash")},
@@ -155,7 +155,7 @@ def _result(outcome: Outcome, stamp: dict[str, Any], task: Task, protocol: Proto
 
 
 class _Stamps:
-    """How the results of a task are made, by each variant of a subject."""
+    """Return the stamps of a task's results for each variant of a subject."""
 
     def __init__(self, subject: Subject, facts: dict[str, Any], rows: KnownRows, protocol: Protocol) -> None:
         self._subject, self._facts, self._rows, self._protocol = subject, facts, rows, protocol
@@ -191,7 +191,7 @@ class _Stamps:
         }
 
     def _saw(self, variant: Variant) -> float | None:
-        """The share of tested texts that the variant was fitted on; only where it has records are rows read for it."""
+        """Return the share of tested texts that the variant was fitted on; rows are read only if it has records."""
         records = self._subject.records(variant)
         if records not in self._seen:
             rows = self._rows.rows
