@@ -69,13 +69,13 @@ def find_tasks(names: Iterable[str] = (), suites: Iterable[str] = (), *, data: s
             tasks[task.name] = task
     for suite in suites:
         check_known(suite, [*dict.fromkeys(task.suite for task in known.values()), *GROUPS], "suite")
-        wanted = GROUPS.get(suite, (suite,))
-        tasks |= {name: task for name, task in known.items() if task.suite in wanted}
+        members = GROUPS.get(suite, (suite,))
+        tasks |= {name: task for name, task in known.items() if task.suite in members}
     return list(tasks.values())
 
 
 def known_tasks() -> dict[str, Task]:
-    """Every task by its name, in the order of declaration."""
+    """Return all tasks by name, in the order of declaration."""
     return {task.name: task for task in _package_tasks()} | {name: TASKS[name] for name in TASKS}
 
 
@@ -108,7 +108,7 @@ def _parse_task(table: Mapping[str, Any], defaults: Any, file: str, number: int)
 
 
 def _with_defaults(table: Mapping[str, Any], defaults: Any, where: str) -> dict[str, Any]:
-    """The values of a table, and those of [defaults.NAME] where it says like = "NAME"."""
+    """Return the values of a table, merged with [defaults.NAME] if it has like = "NAME"."""
     values, like = {key: value for key, value in table.items() if key != "like"}, table.get("like")
     if like is None:
         return values
@@ -119,7 +119,7 @@ def _with_defaults(table: Mapping[str, Any], defaults: Any, where: str) -> dict[
 
 
 def _located(task: Task, folders: Sequence[Path], data: str | None) -> Task:
-    """The task with the paths of its files, in the data folder or one of these; as it is where none has them all."""
+    """Return the task with the paths of its files in the data folder or one of these; unchanged if incomplete."""
     for folder in [*([Path(data).expanduser()] if data else []), *folders]:
         paths = [folder / Path(file).expanduser() for file in task.files]
         if all(path.is_file() for path in paths):

@@ -1,4 +1,4 @@
-"""A task's rows from where they are published, into one Parquet file.
+"""Downloads a task's published rows into one Parquet file.
 
 Sources are pinned to a commit. Rows that differ from those of the published figures are written, with a warning.
 """
@@ -29,7 +29,7 @@ Rows = Iterator[dict[str, Any]]
 
 
 def fetch_task(task: Task, folder: str | os.PathLike[str], *, base: str = GITHUB) -> Path:
-    """Write a task's rows to `folder / task.file`, with every subset that its source has, and check them.
+    """Write a task's rows to `folder / task.file`, with all subsets of its source, and check them.
 
     Args:
         task: Any task with a source.
@@ -52,7 +52,7 @@ def fetch_task(task: Task, folder: str | os.PathLike[str], *, base: str = GITHUB
 
 
 def differences(rows: TaskRows) -> list[str]:
-    """How rows differ from those that the task declares: by their counts, else by the digest."""
+    """Describe how rows differ from the task's declaration, by their counts or digest."""
     task = rows.task
     counts = [
         f"{rows.counts.get(role, 0):,} rows ({role}), not {count:,}"
@@ -106,7 +106,7 @@ def _datasets_rows(
     configs: Mapping[str, str] | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> Rows:
-    """Rows of a hub's data set; `configs` maps each of its configurations to our subset ("" for none), `splits` and
+    """Yield rows of a hub dataset; `configs` maps each of its configurations to our subset ("" for none), `splits` and
     `columns` map our names to theirs.
     """
     try:
@@ -114,17 +114,17 @@ def _datasets_rows(
     except ModuleNotFoundError as error:
         raise InputError("reading it needs the package datasets: pip install datasets") from error
     names = [task.columns[place] for place in ("left", "right", "label") if task.columns[place]]
-    wanted = {name: (columns or {}).get(name, name) for name in names}
+    hub_columns = {name: (columns or {}).get(name, name) for name in names}
     for config, subset in (configs or {"default": ""}).items():
-        for split, theirs in splits.items():
+        for split, hub in splits.items():
             try:
-                data = datasets.load_dataset(source.repo, config, split=theirs, revision=source.revision)
+                data = datasets.load_dataset(source.repo, config, split=hub, revision=source.revision)
             except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-                raise InputError(f"{config}, {theirs}: cannot be fetched: {_reason(error)}; {_remedy(task)}") from error
-            if missing := set(wanted.values()) - set(data.column_names):
+                raise InputError(f"{config}, {hub}: cannot be fetched: {_reason(error)}; {_remedy(task)}") from error
+            if missing := set(hub_columns.values()) - set(data.column_names):
                 raise InputError(f"no column {min(missing)!r}; it has {', '.join(data.column_names)}")
             for row in data:
-                values = {name: _stripped(row[theirs]) for name, theirs in wanted.items()}
+                values = {name: _stripped(row[column]) for name, column in hub_columns.items()}
                 yield values | ({"subset": subset} if subset else {}) | {"split": split}
 
 
@@ -137,7 +137,7 @@ def _remedy(task: Task) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Why, in one line."""
+    """Return the reason in one line."""
     return " ".join(str(getattr(error, "reason", None) or error or type(error).__name__).split())
 
 

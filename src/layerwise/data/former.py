@@ -26,7 +26,7 @@ _KINDS = {
 
 
 def check_current(table: Mapping[str, Any]) -> None:
-    """Refuse a [[task]] table of the former format of multitask training, with the lines to write instead."""
+    """Raise for a [[task]] table of multitask training's former format, with the lines to write instead."""
     lines = [*_columns(table)]
     if table.get("kind") in _KINDS:
         lines.append(f"kind = {_value(table['kind'])} is now written {_KINDS[table['kind']]}")
@@ -55,7 +55,7 @@ def _columns(table: Mapping[str, Any]) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    """A TOML value in one line."""
+    """Format a TOML value in one line."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,4 +1,4 @@
-"""The rows of a task, read only where they are needed: what identifies them is kept by the content of their files.
+"""Lazily read rows of a task: their identifying facts are cached by the content of their files.
 
 The files are hashed each time, which takes a hundredth of the time of reading rows: one that was changed is noticed
 whatever its size, its times and the clock say.
@@ -27,7 +27,7 @@ _FORMAT = 1  # raised whenever rows of the same file would be read otherwise
 
 @dataclass(frozen=True)
 class RowFacts:
-    """What identifies the rows of a task.
+    """The facts that identify the rows of a task.
 
     Args:
         digest: Of the rows, `TaskRows.digest`.
@@ -45,7 +45,7 @@ class RowFacts:
 
     @classmethod
     def of(cls, rows: TaskRows) -> Self:
-        """Of rows that were read."""
+        """Build from rows that are read."""
         splits = {role: len(members) for role, members in rows.splits.items()}
         return cls(rows.digest, text_digest(rows.subsets), len(rows), splits, rows.empty)
 
@@ -76,7 +76,7 @@ class KnownRows:
 
     @cached_property
     def facts(self) -> RowFacts:
-        """From the memory; without them there, of the rows."""
+        """Return the facts from the cache, or from the rows."""
         if self.memory is None:
             return RowFacts.of(self.rows)
         place = self._place(self.memory)
@@ -100,7 +100,7 @@ class KnownRows:
 
 
 def _recall(path: Path) -> RowFacts | None:
-    """The facts of a file; None where there is none, or a damaged one."""
+    """Read the facts of a file; None if it is missing or damaged."""
     if not path.is_file():
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a label is, whichever file format it comes from: the name of a class, or a number."""
+"""Labels from any file format: names of classes, or numbers."""
 
 import math
 import re
@@ -10,7 +10,7 @@ _WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0+)?")
 
 
 def label_name(value: Any) -> str:
-    """The name of a class; empty where there is none: null, an empty text, NaN or "nan" in any case.
+    """Return the name of a class; empty if missing: null, an empty text, NaN or "nan" in any case.
 
     A whole number is one class however it is written: 1, 1.0, "1" and "1.0", which pandas makes of a column with gaps,
     are "1". Any other text stays as it is: "007" and "1e3" are codes, "1.10" is not "1.1".
@@ -23,14 +23,14 @@ def label_name(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     name = str(value).strip()
-    whole = _WHOLE.fullmatch(name)
-    if whole:
-        return "0" if whole[1] == "-0" else whole[1]
+    match = _WHOLE.fullmatch(name)
+    if match:
+        return "0" if match[1] == "-0" else match[1]
     return "" if name.lower() == "nan" else name
 
 
 def look_alikes(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Names that a reader takes for one: they differ only by spaces around them or by their Unicode form.
+    """Return names that look identical: they differ only by surrounding spaces or Unicode normalisation.
 
     >>> look_alikes(["yes", "no", "yes "])
     [('yes', 'yes ')]
@@ -45,7 +45,7 @@ def look_alikes(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def as_number(value: Any) -> float | None:
-    """A finite number, or None where the value is none.
+    """Convert a value to a finite number, or None.
 
     >>> [as_number(value) for value in ("3e-1", 2, "high", None, "nan")]
     [0.3, 2.0, None, None, None]
@@ -63,7 +63,7 @@ def is_missing(value: Any) -> bool:
 
 
 def listed(names: Any, most: int = 12) -> str:
-    """Some names, for errors.
+    """Format some names, for errors.
 
     >>> listed(["a", "b", "c"], most=2)
     "'a', 'b', … (3 in all)"

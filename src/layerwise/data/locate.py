@@ -1,4 +1,4 @@
-"""Where a task's rows are: at their path, in a data folder, among fetched tasks, or where they are published."""
+"""Locates a task's rows: at their path, in a data folder, among fetched tasks, or at their published source."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ Folder = str | os.PathLike[str] | None
 
 
 def data_folder(folder: Folder = None) -> Path | None:
-    """The folder `folder`, or `$LAYERWISE_DATA`; None where there is neither. It must exist."""
+    """Return `folder` or `$LAYERWISE_DATA`, which must exist; None if neither is set."""
     name = folder or os.environ.get("LAYERWISE_DATA")
     if not name:
         return None
@@ -38,7 +38,7 @@ def fetched_folder() -> Path:
 
 
 def find_file(task: Task, folder: Folder = None) -> Path | None:
-    """The file of a task's rows, or None where this machine lacks one of its files. A user's task may name a path."""
+    """Return the file of a task's rows; None if any of its files is missing. A user's task may name a path."""
     path = Path(task.file).expanduser()
     if _is_declared_by_user(task) and (path.is_file() or path.is_absolute()):
         return path if all(path_beside(task, path, file).is_file() for file in task.files) else None
@@ -48,7 +48,7 @@ def find_file(task: Task, folder: Folder = None) -> Path | None:
 
 
 def require_file(task: Task, folder: Folder = None) -> Path | None:
-    """The file of a task; None where it has to be fetched; an error where it cannot be."""
+    """Return the file of a task; None if it must be fetched; raise if it cannot be."""
     path = find_file(task, folder)
     if path is None and task.source is None:
         data = data_folder(folder)
@@ -80,7 +80,7 @@ def obtain(task: Task, folder: Folder = None) -> Path:
 
 
 def load_task(task: Task, folder: Folder = None, **options: Any) -> TaskRows:
-    """A task's rows, fetched if they are nowhere on this machine; options as for `read_task`."""
+    """Load a task's rows, fetching them if they are missing; options as for `read_task`."""
     return read_declared(task, obtain(task, folder), **options)
 
 

@@ -137,8 +137,8 @@ def _read(path: str, columns: tuple[str, str], score: str | None, reading: Mappi
 def _from_task(name: str, split: str, data: str | os.PathLike[str] | None) -> TaskRows:
     task, *more = find_tasks([name])
     if more or task.kind != "sts":
-        wanted = "holds several tasks" if more else f"is a {task.kind} task"
-        raise InputError(f"{name!r} {wanted}; measures are taken on one task of graded pairs, such as stsb")
+        problem = "holds several tasks" if more else f"is a {task.kind} task"
+        raise InputError(f"{name!r} {problem}; measures are taken on one task of graded pairs, such as stsb")
     rows = load_task(task, data)
     role = split if task.splits else "test"
     source = f"{task.name}, {split}" if task.splits else task.name

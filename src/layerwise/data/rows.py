@@ -1,4 +1,4 @@
-"""Files to rows, streaming: text, CSV, TSV, JSONL, Parquet and standard input.
+"""Streams rows of files: text, CSV, TSV, JSONL, Parquet and standard input.
 
 Memory does not grow with the file. An error (not UTF-8, a missing column, a value that is no text) names the file and
 the row, and says what to do. A lenient source yields such a row with its error, and continues.
@@ -77,7 +77,7 @@ class RowSource:
         encoding: str | None = None,
         delimiter: str | None = None,
     ) -> "RowSource":
-        """A source whose format is that of the file's ending, unless `format` says otherwise.
+        """Build a source; the default format is that of the file's suffix.
 
         Text is UTF-8 unless `encoding` names another; `delimiter` is a character, or tab, comma, semicolon, pipe.
         """
@@ -109,18 +109,18 @@ class RowSource:
         return FORMATS[self.format](self)
 
     def fail(self, place: int, message: str) -> InputError:
-        """An error about a row."""
+        """Build an error about a row."""
         return InputError(f"{self.name}:{place}: {message}")
 
     def bad(self, error: InputError, place: int) -> Row:
-        """A row that cannot be read: its error is raised, unless the source is lenient."""
+        """Handle an unreadable row: raise its error unless the source is lenient."""
         if not self.lenient:
             raise error
         return Row(place, (), error)
 
 
 def guess_format(path: str) -> str:
-    """The format of a file by its ending, empty where it names none; standard input is text."""
+    """Guess the format of a file from its suffix; empty if unknown; standard input is text."""
     return _SUFFIXES.get(Path(path).suffix.lower(), "text" if path == STDIN else "")
 
 
@@ -141,7 +141,7 @@ def column_names(path: str) -> tuple[str, ...]:
 
 
 def text_of(source: RowSource, row: Row, column: int) -> str:
-    """A column's value, which must be a text."""
+    """Return a column's value, which must be a str."""
     value = row.values[column]
     if isinstance(value, str):
         if has_lone_surrogate(value):
@@ -158,7 +158,7 @@ def _has_escaped_byte(text: str) -> bool:
 
 
 def written_text_of(source: RowSource, row: Row, column: int) -> str:
-    """A column's value, which must be a text that is not empty."""
+    """Return a column's value, which must be a non-empty str."""
     text = text_of(source, row, column)
     if not text.strip():
         what = "the line" if source.format == "text" else f"column {source.columns[column]!r}"
@@ -282,8 +282,8 @@ def _read_parquet(source: RowSource) -> Iterator[Row]:
         file = pq.ParquetFile(readable(source.path))
         _places(source, file.schema_arrow.names)
         place = 0
-        wanted = list(dict.fromkeys(source.columns))
-        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=wanted):
+        names = list(dict.fromkeys(source.columns))
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=names):
             columns = [_values(source, batch.column(name)) for name in source.columns]
             for values in zip(*columns, strict=True):
                 place += 1
@@ -302,15 +302,15 @@ def _values(source: RowSource, column: Any) -> list[Any]:
         if not source.lenient:
             raise
         data = column.cast(pa.large_binary()).to_pylist()
-        values = [None if one is None else one.decode(_UTF8, "surrogateescape") for one in data]
+        values = [None if item is None else item.decode(_UTF8, "surrogateescape") for item in data]
     return values
 
 
 def _places(source: RowSource, header: Sequence[str], at: int | None = None) -> list[int]:
     for column in source.columns:
         if column not in header:
-            where = source.name if at is None else f"{source.name}:{at}"
-            raise MissingColumnError(f"{where}: no column {column!r}; it has {_shown_header(source, header)}")
+            location = source.name if at is None else f"{source.name}:{at}"
+            raise MissingColumnError(f"{location}: no column {column!r}; it has {_shown_header(source, header)}")
         if list(header).count(column) > 1:
             raise InputError(f"{source.name}: the column {column!r} comes twice; rename one of them")
     return [list(header).index(column) for column in source.columns]
@@ -340,7 +340,7 @@ def _open_text(source: RowSource) -> Iterator[BinaryIO]:
 
 
 def _numbered(source: RowSource, lines: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, decoded one by one so that a bad one can be named."""
+    """Iterate over lines with their numbers, decoded one by one so that errors name the line."""
     if source.encoding != _UTF8:
         yield from _decoded(source, lines)
         return
@@ -357,12 +357,12 @@ def _numbered(source: RowSource, lines: BinaryIO) -> Iterator[tuple[int, str]]:
 
 
 def _on_error(source: RowSource) -> str:
-    """What a decoder does with bytes that it cannot decode."""
+    """The decoder's error handler."""
     return "surrogateescape" if source.lenient else "strict"
 
 
 def _decoded(source: RowSource, lines: BinaryIO) -> Iterator[tuple[int, str]]:
-    """As `_numbered`, for other encodings, in which a newline need not be one byte."""
+    """Like `_numbered`, for encodings in which a newline may have several bytes."""
     place = 0
     text = io.TextIOWrapper(lines, encoding=source.encoding, errors=_on_error(source), newline="\n")
     try:
@@ -379,7 +379,7 @@ def _decoded(source: RowSource, lines: BinaryIO) -> Iterator[tuple[int, str]]:
 
 
 def _encoding(format: str, name: str | None) -> str:
-    """The encoding's one name, which must be one of texts."""
+    """Return the canonical name of a text encoding."""
     if name is None:
         return _UTF8
     if format == "parquet":

@@ -30,12 +30,12 @@ EMPTY = "."  # what SentEval's examples encode in place of an empty sentence
 
 
 class NoSubsetError(InputError):
-    """A file that several tasks share holds nothing of this one."""
+    """A file shared by several tasks has no rows of this one."""
 
 
 @dataclass(frozen=True)
 class TaskRows:
-    """Everything that a file holds of a task.
+    """All rows of a task in a file.
 
     Args:
         task: The declaration.
@@ -76,7 +76,7 @@ class TaskRows:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the rows in their order, whatever file format they came in."""
+        """A hash of the rows in order, independent of the file format."""
         columns = (self.left, self.right, self.labels, self.left_ids, self.right_ids)
         hashed, as_json = sha256(), json.JSONEncoder(ensure_ascii=False).encode
         for row in (*zip(*filter(None, columns), strict=True), *self.corpus.items()):
@@ -87,11 +87,11 @@ class TaskRows:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Role -> the number of its rows; "all" where the task declares no splits."""
+        """The number of rows by role; "all" if the task declares no splits."""
         return {role if self.task.splits else "all": len(rows) for role, rows in self.splits.items()}
 
     def pick(self, rows: NDArray[np.integer]) -> "TaskRows":
-        """Only these rows, all of which are tested."""
+        """Select rows, all of which are tested."""
         names = ("left", "right", "labels", "subsets", "numbers", "left_ids", "right_ids")
         columns: dict[str, Any] = {
             name: [column[row] for row in rows] for name in names if (column := getattr(self, name))
@@ -99,7 +99,7 @@ class TaskRows:
         return replace(self, **columns, splits={"test": np.arange(len(rows))}, unused={})
 
     def limited(self, most: int, *, seed: int = 0) -> "TaskRows":
-        """At most so many rows, drawn by a seed, in their order."""
+        """Sample at most this many rows by a seed, in order."""
         if most < 2:
             raise InputError(f"a limit of {most} pairs is not possible; give 2 or more")
         if len(self) <= most:
@@ -108,7 +108,7 @@ class TaskRows:
         return replace(self.pick(rows), drawn=f"of {len(self):,} pairs, drawn with seed {seed}")
 
     def of_role(self, role: str) -> "TaskRows":
-        """Only the rows of a role; an error where the task has none."""
+        """Select the rows of a role; raise if there are none."""
         if role not in self.splits:
             raise InputError(
                 f"task {self.task.name!r} has no {role} rows; it has {', '.join(self.splits)}: declare them, such as "
@@ -118,12 +118,12 @@ class TaskRows:
 
     @cached_property
     def gold(self) -> NDArray[np.float64] | None:
-        """The scores of graded pairs: (rows,); None where there are none."""
+        """The scores of graded pairs, (rows,), or None."""
         return np.asarray(self.labels, dtype=np.float64) if self.labels else None
 
     @property
     def source(self) -> str:
-        """What reports and errors call the rows: a file, a task and its split."""
+        """The name of the rows in reports and errors: a file, a task and its split."""
         return self.origin or self.task.name
 
     @property
@@ -138,21 +138,21 @@ class TaskRows:
 
     @property
     def texts(self) -> list[str]:
-        """Every different text once, in order."""
+        """The unique texts, in order."""
         return self._unique[0]
 
     def positions(self) -> tuple[Rows, Rows | None]:
-        """Each row's left and right text as positions among `texts`: (rows,) each; no right for single texts."""
+        """Return each row's left and right text as indices into `texts`, (rows,) each; no right for single texts."""
         left, right = self._unique[1]
         return left, right if self.right else None
 
     def fail(self, row: int, message: str) -> InputError:
-        """An error about a row, which names the file and the row's number in it."""
+        """Build an error that names the file and the row's number in it."""
         return InputError(f"{self.file}:{self.numbers[row]}: {message}")
 
 
 def read_declared(task: Task, path: str | Path, **options: Any) -> TaskRows:
-    """As `read_task`, for a task that somebody declared: an error of its columns says where to name them."""
+    """Like `read_task`, for a user's task: an error about its columns tells where to name them."""
     try:
         return read_task(task, path, **options)
     except MissingColumnError as error:
@@ -329,7 +329,7 @@ class _Reader:
         return number
 
     def check(self, rows: int) -> None:
-        """Refuse a file without rows; tell of empty texts."""
+        """Raise for a file without rows; warn of empty texts."""
         if self.empty_texts:
             message = "%s: %d empty texts are encoded as %r, as SentEval does"
             log.info(message, self.task.name, self.empty_texts, self.empty)
@@ -341,7 +341,7 @@ class _Reader:
         raise InputError(f"{self.source.name}: no rows; {self.needed}")
 
     def tell_look_alikes(self, labels: list[Any]) -> None:
-        """Warn of two classes that look like one."""
+        """Warn of classes with names that look identical."""
         for name, other in look_alikes(dict.fromkeys(label for label in labels if label is not None)):
             log.warning(
                 "%s: %s and %s are two classes, which differ only by spaces or Unicode form; write them alike if they "
@@ -352,7 +352,7 @@ class _Reader:
             )
 
     def by_role(self, names: list[str], rows: int) -> dict[str, Rows]:
-        """Role -> its rows. Without declared splits every row is tested (and folded, where classes are learned)."""
+        """Return the rows by role. Without declared splits, all rows are tested (or cross-validated for classes)."""
         if not self.task.splits:
             return {"test": np.arange(rows)}
         values = np.array(names)
@@ -368,7 +368,7 @@ class _Reader:
 
 
 def check_scale(number: float, scale: tuple[float, float], fail: Any, row: int, column: str) -> None:
-    """Refuse a score that lies outside the scale; `fail` makes the error that names its row."""
+    """Raise for a score outside the scale; `fail` builds the error that names its row."""
     low, high = scale
     if not low <= number <= high:
         raise fail(row, f"{column} {number:g} is outside the scale {low:g} to {high:g}; correct it, or set scale = ...")

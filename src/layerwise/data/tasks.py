@@ -1,4 +1,4 @@
-"""Tasks are declarations: where the rows are, what they mean, how they are scored.
+"""Declarations of tasks: where the rows are, what they mean, how they are scored.
 
 One declaration serves every command: `evaluate` and `search` score by it, `multitask` trains on it. What training adds
 (a head, a loss, a weight) stands in a recipe, and names the task.
@@ -24,7 +24,7 @@ FIELDS = ("left", "right", "label", "subset", "split", "left_id", "right_id")
 
 @dataclass(frozen=True)
 class TaskKind:
-    """What all tasks of a kind have in common.
+    """The common properties of a kind of task.
 
     Args:
         columns: What a row holds ("left", "right", "label") -> its column, unless a task names another.
@@ -87,7 +87,7 @@ KINDS.register("bitext")(
 
 
 class Source(Settings):
-    """Where a task's rows are published.
+    """The published source of a task's rows.
 
     Attributes:
         kind: "hub" (a data set of the Hugging Face hub) or "github" (files of a repository).
@@ -128,7 +128,7 @@ class TextFile(Settings):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns to read: id, text and, where there is one, title."""
+        """The columns to read: id, text and, if any, title."""
         return tuple(filter(None, (self.id, self.text, self.title)))
 
 
@@ -193,13 +193,13 @@ class Task(Settings):
 
     @classmethod
     def labelled(cls, values: Mapping[str, Any]) -> str:
-        """What begins an error about these values."""
+        """Return the prefix of errors about these values."""
         return f"task {values['name']!r}:" if values.get("name") else "task:"
 
     @model_validator(mode="before")
     @classmethod
     def _completed(cls, values: Any) -> Any:
-        """Fill in what follows from the kind; one name of a split stands for a list of it."""
+        """Fill in the defaults of the kind; convert a single split name to a list."""
         if not isinstance(values, Mapping):
             return values
         completed = dict(values)
@@ -249,8 +249,8 @@ class Task(Settings):
             raise InputError("label_names: a name must not be empty")
         for key in ("labels", "label_names"):
             names = getattr(self, key)
-            if twice := repeated(names):
-                raise InputError(f"{key}: {twice!r} comes twice; name each class once")
+            if duplicate := repeated(names):
+                raise InputError(f"{key}: {duplicate!r} comes twice; name each class once")
         if self.label_names and len(self.label_names) != len(self.labels):
             raise InputError(
                 f"label_names: {len(self.label_names)} for {len(self.labels)} labels; give labels = [...], the file's "
@@ -265,7 +265,7 @@ class Task(Settings):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All files of the task: the rows, then queries and corpus where they have files of their own."""
+        """All files of the task: the rows, then queries and corpus if they have separate files."""
         return (self.file, *(texts.file for texts in (self.queries, self.corpus) if texts is not None))
 
     @property
@@ -284,7 +284,7 @@ class Task(Settings):
         return tuple(filter(None, (self.columns["left"], self.columns["right"])))
 
     def check_classes(self, classes: int) -> None:
-        """Refuse a number of classes that the metric is not defined for."""
+        """Raise for a number of classes for which the metric is not defined."""
         if classes < 2:
             raise InputError(f"task {self.name!r}: labels: {classes} class; a classification needs 2 or more")
         if self.metric == "f1" and classes != 2:

@@ -1,4 +1,4 @@
-"""Texts by their ids: the queries and the corpus of a retrieval task, in files of their own beside the judgements."""
+"""Texts by id: the queries and the corpus of a retrieval task, in files separate from the judgements."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from layerwise.errors import InputError
 
 
 def read_texts(texts: TextFile, path: str | Path, *, empty: str | None) -> dict[str, str]:
-    """The texts of a file by their ids, in its order: the title, a space and the text, where there is a title.
+    """Read the texts of a file by id, in order; a title is prepended with a space.
 
     Args:
         texts: The declaration.
@@ -32,7 +32,7 @@ def read_texts(texts: TextFile, path: str | Path, *, empty: str | None) -> dict[
 
 
 def id_of(source: RowSource, row: Row, column: int) -> str:
-    """A column's value as an id: a text or a whole number, not empty."""
+    """Convert a column's value to an id: a non-empty str or an integer."""
     value: Any = row.values[column]
     name = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not name.strip():
@@ -42,7 +42,7 @@ def id_of(source: RowSource, row: Row, column: int) -> str:
 
 
 def path_beside(task: Task, path: str | Path, file: str) -> Path:
-    """Where another file of a task is whose rows are at `path`: under the same folder."""
+    """Return the path of another file of a task, relative to the folder of its rows at `path`."""
     path, other, declared = Path(path), Path(file).expanduser(), Path(task.file)
     if other.is_absolute():
         return other

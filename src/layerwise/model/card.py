@@ -18,7 +18,7 @@ _TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card states of the encoder: its public name, its blocks of how many, and sizes."""
+    """Return the card's facts about the encoder: its public name, kept blocks, and sizes."""
 
     encoder: str
     depth: int
@@ -91,12 +91,12 @@ def _summary(facts: CardFacts, parts: ModelParts) -> Iterator[tuple[str, str]]:
 
 
 def _may_be_hub_name(encoder: str) -> bool:
-    """Whether a name can be one of the hub: a path of this machine must not be published."""
+    """Whether a name may be a hub name; local paths must not be published."""
     return encoder.count("/") == 1 and not encoder.startswith((".", "/", "~"))
 
 
 def _training(facts: Mapping[str, Any]) -> str:
-    """A section on the training, or nothing."""
+    """Build the section on the training, if any."""
     if not facts:
         return ""
     return f"""## Training
@@ -114,12 +114,12 @@ def _rows(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def cell(text: str) -> str:
-    """A user's text in one cell of a table: no markup, no control characters."""
+    """Escape a user's text for a table cell: no markup, no control characters."""
     return printable(" ".join(text.replace("|", "/").split())).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def fact_rows(facts: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Nested facts as rows of a table, such as ("scores.STS-B", "80.1"); lists of plain values in one row."""
+    """Flatten nested facts to rows such as ("scores.STS-B", "80.1"); lists of plain values are one row."""
     return tuple(_nested_rows(facts, ""))
 
 

@@ -1,4 +1,4 @@
-"""What sentence-transformers' evaluators ask of a model besides its embeddings: a place for their scores."""
+"""The model card data that sentence-transformers' evaluators expect of a model, to record their scores."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ class EvaluationRecord:
 
     @property
     def base_model(self) -> str:
-        """A name that no other model has: sentence-transformers keeps mined embeddings on disk by it."""
+        """A unique name, as sentence-transformers caches mined embeddings by it."""
         return f"{self._model.encoder.name} {self._model.digest()}"
 
     def set_evaluation_metrics(

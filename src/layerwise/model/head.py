@@ -1,4 +1,4 @@
-"""What follows the mix: a linear layer with an activation (or without: any linear map), or a flow."""
+"""Heads after the mix: a linear layer with an optional activation, or a flow."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -58,7 +58,7 @@ class Head(nn.Module):
 
 
 class FlowHead(nn.Module):
-    """A fitted flow, in float32. Its weights are never trained further."""
+    """A fitted flow in float32, whose weights are not trained."""
 
     activation = "flow"
 
@@ -86,7 +86,7 @@ AnyHead: TypeAlias = Head | FlowHead
 
 
 def head_of(fitted: Postprocess) -> AnyHead:
-    """What was fitted on embeddings as a head: native where it is linear."""
+    """Convert a fitted transformation of embeddings to a head, native if it is linear."""
     module = fitted.module()
     if isinstance(module, nn.Linear):
         return Head(module.weight, module.bias, activation="identity")
@@ -96,7 +96,7 @@ def head_of(fitted: Postprocess) -> AnyHead:
 
 
 def check_widths(width: int, heads: Sequence[AnyHead]) -> None:
-    """Refuse heads that do not fit together, or not to a mix of this width."""
+    """Raise for heads whose widths do not match each other or the mix."""
     for head in heads:
         if head.in_features != width:
             raise ModelError(f"A head takes {head.in_features} numbers, but what comes before it gives {width}")

@@ -132,7 +132,7 @@ class LayerModel:
         return cls(encoder, **parts.as_dict())
 
     def with_mix(self, mix: LayerMix | str) -> Self:
-        """The model with another mix, without the heads, normalising and truncation that follow its own."""
+        """Return the model with another mix, without heads, normalisation and truncation."""
         parts = self.parts.with_mix(parse_mix(mix) if isinstance(mix, str) else mix)
         return type(self)(self.encoder, **parts.as_dict())
 
@@ -145,7 +145,7 @@ class LayerModel:
         return cut if truncate_dim is None else cut.replaced(truncate_dim=truncate_dim)
 
     def with_postprocess(self, fitted: Postprocess) -> Self:
-        """A model with a further head, fitted on this model's embeddings, and the record of that text.
+        """Return the model with an additional head, fitted on this model's embeddings, and the record of its text.
 
         Such as `Whitening(256).fit(model.encode(texts), fitted_on=FittedOn.of(texts, source="my texts"))`.
         """
@@ -162,7 +162,7 @@ class LayerModel:
 
     @property
     def parts(self) -> ModelParts:
-        """Everything but the encoder."""
+        """All parts except the encoder."""
         return ModelParts(
             mix=self.mix,
             heads=self.heads,
@@ -182,7 +182,7 @@ class LayerModel:
         return self.parts.width(self.encoder.width)
 
     def digest(self, arithmetic: str | None = None) -> str:
-        """A hash of everything that decides an embedding; every call hashes the weights as they are now.
+        """Return a hash of everything that determines embeddings, computed from the current weights.
 
         `arithmetic` is that of the encoder, or another: the same model with another backend is told by it.
         """
@@ -192,7 +192,7 @@ class LayerModel:
         return json_digest([*encoder.fingerprint(), *settings, self.mix_digest()])
 
     def mix_digest(self) -> str:
-        """A hash of what turns the encoder's layers into an embedding: mix, heads, normalising."""
+        """Return a hash of the parts after the encoder: mix, heads, normalisation."""
         fitted: AttentionNetwork | Centres | None = None
         if isinstance(self.mix, LayerAttention):
             fitted = self.mix.trained
@@ -206,7 +206,7 @@ class LayerModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the encoder runs."""
+        """The encoder's device."""
         return self.encoder.device
 
     @property
@@ -221,7 +221,7 @@ class LayerModel:
 
     @cached_property
     def model_card_data(self) -> EvaluationRecord:
-        """Where sentence-transformers' evaluators write their scores."""
+        """The object in which sentence-transformers' evaluators record their scores."""
         return EvaluationRecord(self)
 
     def get_embedding_dimension(self) -> int:
@@ -313,7 +313,7 @@ class LayerModel:
         truncate_dim: int | None = None,
         **others: Any,
     ) -> Embeddings | Tensor | list[Tensor]:
-        """Embeddings of sentences, rows in their order; of one string, one vector.
+        """Compute embeddings of sentences, in order; a single string gives one vector.
 
         Args:
             inputs: The texts. Empty ones are encoded as the model's special tokens alone, with a warning.
@@ -373,7 +373,7 @@ class LayerModel:
         on_tokens: Progress = no_progress,
         check_finite: bool = True,
     ) -> Iterator[Array]:
-        """Embeddings of windows of texts, one array each, the next window tokenised while the model works on one.
+        """Yield the embeddings of each window of texts; the next window is tokenised while the model runs.
 
         `on_tokens` is called with the number of tokens of each window. Embeddings that are not finite are refused,
         unless `check_finite` is False.
@@ -418,7 +418,7 @@ class LayerModel:
             yield embeddings
 
     def _read_prompts(self, texts: Sequence[str]) -> Array:
-        """The views of a window's texts: (texts, poolings, layers, width), zeros where the mix needs none."""
+        """Compute the views of a window's texts: (texts, poolings, layers, width), zeros where not needed."""
         needs, poolings, layers = self.mix.needs, list(self.mix.poolings), list(self.mix.layers)
         views = np.zeros((len(texts), len(poolings), len(layers), self.encoder.width), dtype=np.float32)
         for names in by_prompt(poolings).values():
@@ -448,7 +448,7 @@ class LayerModel:
         return embeddings
 
     def apply_heads(self, embeddings: Tensor) -> Tensor:
-        """The mix's output through heads, normalising and truncation, where there are any: (n, any) -> (n, width)"""
+        """Apply heads, normalisation and truncation to the mix's output: (n, any) -> (n, width)"""
         for head in self.heads:
             embeddings = head(embeddings)
         embeddings = F.normalize(embeddings, dim=-1) if self.normalize else embeddings
@@ -462,21 +462,21 @@ class LayerModel:
         return self.mix.combine_poolings(self.encoder.read(tokens, mask, self.mix.layers, self.mix.poolings))
 
     def similarity(self, left: NDArray[Any] | Tensor, right: NDArray[Any] | Tensor) -> Tensor:
-        """Every embedding of `left` against every one of `right`: (n, d), (m, d) -> (n, m)."""
+        """Compute the similarity of all embeddings of `left` with all of `right`: (n, d), (m, d) -> (n, m)."""
         from sentence_transformers.util import SimilarityFunction
 
         compare: Callable[..., Tensor] = SimilarityFunction.to_similarity_fn(self.similarity_fn_name)
         return compare(left, right)
 
     def similarity_pairwise(self, left: NDArray[Any] | Tensor, right: NDArray[Any] | Tensor) -> Tensor:
-        """Each embedding of `left` against the one of `right` in its row: (n, d), (n, d) -> (n,)."""
+        """Compute the similarity of corresponding rows of `left` and `right`: (n, d), (n, d) -> (n,)."""
         from sentence_transformers.util import SimilarityFunction
 
         compare: Callable[..., Tensor] = SimilarityFunction.to_similarity_pairwise_fn(self.similarity_fn_name)
         return compare(left, right)
 
     def to_sentence_transformer(self) -> "SentenceTransformer":
-        """A SentenceTransformer with a copy of the weights, and no more blocks than the mix needs."""
+        """Build a SentenceTransformer with a copy of the weights, and only the blocks that the mix needs."""
         return to_sentence_transformer(self.encoder, self.parts)[0]
 
     def save(
@@ -499,7 +499,7 @@ class LayerModel:
         return push_to_hub(self.encoder, self.parts, repo_id, **options)
 
     def prompt(self, name: str | None = None, prompt: str | None = None) -> str:
-        """The text to put before a sentence: a prompt itself, a named one, or the default."""
+        """Return the text to prepend to a sentence: the given prompt, a named one, or the default."""
         name = self.default_prompt_name if name is None else name
         if prompt is not None or name is None:
             return prompt or ""
@@ -508,7 +508,7 @@ class LayerModel:
         return self.prompts[name]
 
     def truncated_width(self, truncate_dim: int | None) -> int:
-        """How long an embedding is after truncation."""
+        """Return the width of embeddings after truncation."""
         if truncate_dim is None:
             return self.width
         if not 1 <= truncate_dim <= self.width:
@@ -516,7 +516,7 @@ class LayerModel:
         return truncate_dim
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: not the scores that evaluators left, for theirs may not be pickled."""
+        """Pickle without the scores recorded by evaluators, which may not be picklable."""
         return {name: value for name, value in vars(self).items() if name != "model_card_data"}
 
     def __sklearn_clone__(self) -> Self:
@@ -543,7 +543,7 @@ def _prepared_mix(mix: LayerMix | str, encoder: LayerEncoder) -> LayerMix:
 
 
 def _check_others(others: Mapping[str, Any]) -> None:
-    """Refuse options of `encode` that sentence-transformers has not, and values that are not possible here."""
+    """Raise for options of `encode` that sentence-transformers does not have, and for unsupported values."""
     for name, value in others.items():
         if name not in _OF_THE_HOST:
             raise TypeError(f"LayerModel.encode() got an unexpected keyword argument {name!r}")
@@ -555,13 +555,13 @@ def _check_others(others: Mapping[str, Any]) -> None:
 
 
 def _with_prompt(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Options of `encode` with the prompt of this name, unless they have one."""
+    """Add the prompt of this name to options of `encode`, unless they have one."""
     has_prompt = options.get("prompt") is not None or options.get("prompt_name") is not None
     return options if has_prompt else options | {"prompt_name": name}
 
 
 def _json_copy(facts: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Facts of a training as JSON gives them back, so that saving and loading change nothing."""
+    """Normalise facts of a training to JSON types, so that saving and loading preserve them."""
     if facts is None:
         return {}
     if not isinstance(facts, Mapping):

@@ -86,7 +86,7 @@ class LayerTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
 
 def _checked(texts: Texts) -> list[str]:
-    """The texts of one column; a table is refused, whose names would be taken for its rows."""
+    """Return the texts of one column; raise for a table, as iterating would yield its column names."""
     shape = getattr(texts, "shape", None)
     if shape is not None and len(shape) != 1:
         raise InputError(

@@ -96,7 +96,7 @@ def _kind(module: dict[str, Any]) -> str:
 
 
 def _check_order(folder: ModelFolder) -> None:
-    """Refuse what we would compute in another order than the folder says."""
+    """Raise for modules in an order that differs from ours."""
     kinds = " ".join(map(_kind, folder.modules[1:]))
     known = all(_kind(module) in _READERS for module in folder.modules[1:])
     if folder.modules and known and not _ORDER.fullmatch(kinds):
@@ -108,7 +108,7 @@ def _check_order(folder: ModelFolder) -> None:
 
 
 def _exact(mix: LayerMix, written: str) -> LayerMix:
-    """The mix as layerwise.json has it, where the modules differ from it only by float32's rounding of the weights."""
+    """Return the mix of layerwise.json if the modules differ from it only by float32 rounding of the weights."""
     if not isinstance(mix, LayerWeights) or ":" not in written:
         return mix
     exact = parse_mix(written)
@@ -131,12 +131,12 @@ def _read_pooling(parts: ModelParts, folder: ModelFolder, path: str) -> ModelPar
     config = folder.read_json(path, "config.json")
     mode = config.get("pooling_mode") or [new for old, new in _OLD_MODES.items() if config.get(old)]
     modes = [mode] if isinstance(mode, str) else list(mode)
-    ours = {theirs: name for name, theirs in HOST_MODES.items()}
-    if len(modes) != 1 or modes[0] not in ours:
-        raise ModelError(f"{folder.root / path}: pooling {'+'.join(modes)} is not one of {', '.join(sorted(ours))}")
+    names = {host_mode: name for name, host_mode in HOST_MODES.items()}
+    if len(modes) != 1 or modes[0] not in names:
+        raise ModelError(f"{folder.root / path}: pooling {'+'.join(modes)} is not one of {', '.join(sorted(names))}")
     if config.get("include_prompt") is False:
         raise ModelError(f"{folder.root / path}: pooling without the prompt's tokens is not supported")
-    return replace(parts, mix=replace(parts.mix, pooling=ours[modes[0]]))
+    return replace(parts, mix=replace(parts.mix, pooling=names[modes[0]]))
 
 
 def _read_mix(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
@@ -210,7 +210,7 @@ def _read_normalize(parts: ModelParts, folder: ModelFolder, path: str) -> ModelP
 
 
 def _check_size(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], keys: Sequence[str]) -> None:
-    """Refuse a network larger than its weights, before memory is taken for it."""
+    """Raise for a network larger than its weights, before memory is allocated for it."""
     largest = max((size for tensor in tensors.values() for size in (*tensor.shape, len(tensors))), default=0)
     for key in keys:
         if type(config.get(key)) is not int or not 1 <= config[key] <= largest:

@@ -1,4 +1,4 @@
-"""Modules for sentence-transformers, for mixes and heads that it has no modules for.
+"""Modules of sentence-transformers for mixes and heads that it does not provide.
 
 They need `layerwise` to be installed and `trust_remote_code=True`. Concatenations, joins, SBERT-WK and averages of
 several max-pooled layers (sentence-transformers averages tokens before pooling, which differs for the maximum) need
@@ -40,7 +40,7 @@ from layerwise.postprocess import Coupling, FlowNetwork
 
 
 class LayerMixPooling(Module):
-    """All hidden states to one embedding, by the text of a mix."""
+    """Combines all hidden states to one embedding, by a mix in text form."""
 
     config_keys: list[str] = ["mix", "word_embedding_dimension"]  # noqa: RUF012 - as the host declares it
 
@@ -91,11 +91,11 @@ class PromptedTransformer(Transformer):
     def preprocess(  # type: ignore[override] # the host's other options are for other kinds of input
         self, inputs: Sequence[Any], prompt: str | None = None, **_: Any
     ) -> dict[str, Any]:
-        """The tokens of every prompt, and the places of those that are pooled."""
+        """Tokenise the texts in every prompt, and locate the tokens to pool."""
         texts = [f"{prompt or ''}{text}" for text in inputs]
         features: dict[str, Any] = {"modality": "text"}
-        for number, one in enumerate(by_prompt(self.poolings)):
-            tokens = self._tokenizer_of(one)(texts)
+        for number, pooling_prompt in enumerate(by_prompt(self.poolings)):
+            tokens = self._tokenizer_of(pooling_prompt)(texts)
             ids, mask = padded(tokens.numbers, tokens.lengths, int(self._words.pad_token_id or 0))
             features |= {f"input_ids_{number}": ids, f"attention_mask_{number}": mask}
             if tokens.places is not None:
@@ -103,7 +103,7 @@ class PromptedTransformer(Transformer):
         return features | {"input_ids": features["input_ids_0"], "attention_mask": features["attention_mask_0"]}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Every pooling's views of all layers, (texts, layers, width)."""
+        """Compute every pooling's views of all layers, (texts, layers, width)."""
         views: dict[str, Tensor] = {}
         for number, names in enumerate(by_prompt(self.poolings).values()):
             mask, places = features[f"attention_mask_{number}"], features.get(f"places_{number}")
@@ -128,7 +128,7 @@ class PromptedTransformer(Transformer):
 
 
 class LayerViewsPooling(Module):
-    """Views of layers, of one pass or of one a prompt, to one embedding; computed in float32."""
+    """Combines views of layers, from one pass per prompt, to one embedding in float32."""
 
     config_keys: list[str] = ["mix", "word_embedding_dimension"]  # noqa: RUF012 - as the host declares it
     means: Tensor
@@ -158,7 +158,7 @@ class LayerViewsPooling(Module):
         return self.word_embedding_dimension
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Write the config, and the means and components where there are any."""
+        """Write the config, and means and components if any."""
         self.save_config(output_path)
         if self._mix.components is not None:
             _save_weights(self, output_path)
@@ -175,7 +175,7 @@ class LayerViewsPooling(Module):
 
 
 class NetworkModule(Module):
-    """A module whose weights are one network: its config and these weights are all that is written."""
+    """A module with one network, saved as its config and the network's weights."""
 
     network: nn.Module
 
@@ -195,7 +195,7 @@ class NetworkModule(Module):
 
 
 class LayerAttentionPooling(NetworkModule):
-    """All hidden states to one embedding, by trained attention over them; computed in the type of its weights."""
+    """Combines all hidden states to one embedding by trained attention, in the dtype of its weights."""
 
     network: AttentionNetwork
     config_keys: list[str] = ["mix", "word_embedding_dimension", "depth"]  # noqa: RUF012 - as the host declares it
@@ -221,7 +221,7 @@ class LayerAttentionPooling(NetworkModule):
 
 
 class FlowTransform(NetworkModule):
-    """A fitted flow on the sentence embedding, computed in the type of its weights: the host's loading may halve it."""
+    """Applies a fitted flow to the sentence embedding, in the dtype of its weights, which the host may change."""
 
     network: FlowNetwork
     config_keys: list[str] = ["width", "blocks", "hidden", "coupling"]  # noqa: RUF012 - as the host declares it
@@ -232,7 +232,7 @@ class FlowTransform(NetworkModule):
         self.network = FlowNetwork(width, blocks=blocks, hidden=hidden, coupling=coupling).requires_grad_(False)
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """The embedding through the flow, in the type that it came in."""
+        """Apply the flow to the embedding, preserving its dtype."""
         embeddings: Tensor = features["sentence_embedding"]
         weights = next(self.network.parameters())
         features["sentence_embedding"] = self.network(embeddings.to(weights.dtype)).to(embeddings.dtype)
@@ -244,7 +244,7 @@ class FlowTransform(NetworkModule):
 
 
 def _views_of(features: dict[str, Any], mix: LayerViews | LayerAttention) -> Tensor:
-    """A mix's views, pooled by a `PromptedTransformer` or from all hidden states: (batch, poolings, layers, width)."""
+    """Return a mix's views from a `PromptedTransformer` or all hidden states: (batch, poolings, layers, width)."""
     if "views" not in features:
         return _views(features["all_layer_embeddings"], features["attention_mask"], mix.layers, mix.poolings)
     layers = list(mix.layers)
@@ -270,6 +270,6 @@ def _load_weights(kind: type[Module], folder: str, place: dict[str, Any]) -> dic
 
 
 def _place(subfolder: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Of the host's options for loading, those that say where a file is."""
+    """Select the host's loading options that locate a file."""
     named = ("token", "cache_folder", "revision", "local_files_only")
     return {"subfolder": subfolder, **{name: options[name] for name in named if name in options}}

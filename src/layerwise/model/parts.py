@@ -1,4 +1,4 @@
-"""What a model has besides its encoder: the parts that are saved, loaded and replaced."""
+"""The parts of a model after its encoder, which are saved, loaded and replaced."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -10,7 +10,7 @@ from layerwise.postprocess import ENCODER, FittedOn
 
 @dataclass(frozen=True)
 class ModelParts:
-    """The arguments of `LayerModel` besides the encoder. The default: the mean of its last layer."""
+    """The arguments of `LayerModel` except the encoder. The default is the mean of the last layer."""
 
     mix: LayerMix = field(default_factory=lambda: LayerSet.of(-1))
     heads: tuple[AnyHead, ...] = ()
@@ -24,15 +24,15 @@ class ModelParts:
     training: dict[str, Any] = field(default_factory=dict)
 
     def width(self, layer_width: int) -> int:
-        """The length of an embedding, for layers of this width."""
+        """Return the width of embeddings, for layers of this width."""
         width = self.heads[-1].out_features if self.heads else self.mix.width(layer_width)
         return width if self.truncate_dim is None else self.truncate_dim
 
     def with_mix(self, mix: LayerMix) -> Self:
-        """Another mix, without what follows the present one and the records of it."""
+        """Return the parts with another mix, without heads and their records."""
         records = tuple(record for record in self.fitted_on if record.what == ENCODER)
         return replace(self, mix=mix, heads=(), normalize=False, truncate_dim=None, chosen="by hand", fitted_on=records)
 
     def as_dict(self) -> dict[str, Any]:
-        """By name, not copied."""
+        """Return the parts by name, without copying."""
         return dict(vars(self))

@@ -1,4 +1,4 @@
-"""Writing a model: a sentence-transformers folder with its card, the record of its text, and what our loader needs."""
+"""Writes a model: a sentence-transformers folder with its card, the record of its text, and our loader's data."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def save_model(
 
 
 def check_target(target: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that a model cannot be saved in: a file, other files, or a model without `overwrite`."""
+    """Raise for a path that cannot hold the model: a file, a folder of other files, or a model without `overwrite`."""
     target = target.expanduser()
     if target.exists() and not target.is_dir():
         raise ModelError(f"{target}: is a file; give a folder")
@@ -96,6 +96,6 @@ def _public_name(encoder: LayerEncoder) -> str:
 
 
 def _original_depth(encoder: LayerEncoder) -> int:
-    """How many blocks the first encoder had, through any number of savings."""
+    """Return the depth of the original encoder, preserved through repeated saving."""
     blocks = encoder.folder.read_json("layerwise.json").get("blocks") or {}
     return int(blocks.get("of", encoder.loaded_depth))

@@ -1,4 +1,4 @@
-"""A model as a SentenceTransformer: its modules wherever they can express the mix, and no more blocks than it needs."""
+"""Converts a model to a SentenceTransformer: with its modules if they can express the mix, and only needed blocks."""
 
 import copy
 import tempfile
@@ -22,7 +22,7 @@ HOST_MODES = {"mean": "mean", "cls": "cls", "max": "max", "last": "lasttoken", "
 
 
 def to_sentence_transformer(encoder: LayerEncoder, parts: ModelParts) -> tuple["SentenceTransformer", int]:
-    """A SentenceTransformer that gives the same embeddings, with a copy of the weights, and its number of blocks."""
+    """Build a SentenceTransformer with the same embeddings and a copy of the weights; return it and its depth."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize
 
@@ -57,31 +57,31 @@ def is_native(mix: LayerMix, heads: Sequence[AnyHead] = ()) -> bool:
 
 
 def cut_to_fit(model: nn.Module, layers: Sequence[int], depth: int) -> tuple[nn.Module, int]:
-    """The model with as few blocks as still give these layers unchanged, and their number.
+    """Return the model with the fewest blocks that leave these layers unchanged, and their number.
 
     Most models need as many blocks as their highest layer. ModernBERT normalises after its last block, so a layer
     below the top needs one block more than that. Every cut is checked on a few tokens.
     """
     probe = probe_inputs(model)
     with torch.inference_mode():
-        whole = UntappedLayers(model, depth).read(probe, layers, Tensor.clone)
+        expected = UntappedLayers(model, depth).read(probe, layers, Tensor.clone)
         for blocks in range(max(1, max(layers)), depth):
             cut = _with_blocks(model, blocks, depth)
-            if not _is_whole(cut):
+            if not _is_loadable(cut):
                 continue
             try:
                 output = cut(**probe, output_hidden_states=True, return_dict=True)
             except IndexError:  # XLM keeps the parts of its blocks in several lists
                 continue
             if len(output.hidden_states) == blocks + 1 and all(
-                torch.allclose(output.hidden_states[layer], whole[layer], rtol=1e-4, atol=1e-5) for layer in layers
+                torch.allclose(output.hidden_states[layer], expected[layer], rtol=1e-4, atol=1e-5) for layer in layers
             ):
                 return cut, blocks
     return model, depth
 
 
 def _with_blocks(model: nn.Module, blocks: int, depth: int) -> nn.Module:
-    """A copy of the model with the first `blocks` of its blocks, and a config that says so."""
+    """Copy the model with only its first `blocks` blocks, and a matching config."""
     cut = copy.deepcopy(model)
     keep_in_config(cut.config, range(1, blocks + 1), depth)
     stack = next(block_lists(cut, depth=depth), None)
@@ -90,16 +90,16 @@ def _with_blocks(model: nn.Module, blocks: int, depth: int) -> nn.Module:
     return cut
 
 
-def _is_whole(cut: nn.Module) -> bool:
-    """Whether the tensors are those that a model of this config has, so that it can be saved and loaded."""
+def _is_loadable(cut: nn.Module) -> bool:
+    """Whether the tensors match the model's config, so that it can be saved and loaded."""
     with torch.device("meta"):
         fresh = type(cut)(copy.deepcopy(cut.config))
-    shapes, expected = ({name: t.shape for name, t in one.state_dict().items()} for one in (cut, fresh))
+    shapes, expected = ({name: t.shape for name, t in module.state_dict().items()} for module in (cut, fresh))
     return shapes == expected
 
 
 def _mix_modules(mix: LayerMix, *, blocks: int, width: int) -> list[nn.Module]:
-    """From an encoder of `blocks` blocks to one embedding; `mix` is resolved."""
+    """Return the modules from an encoder of `blocks` blocks to one embedding; `mix` is resolved."""
     from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 
     if isinstance(mix, LayerAttention):

@@ -1,4 +1,4 @@
-"""Object stores: places named by URLs (s3://, gs://, hf://, memory://) beside paths of this machine.
+"""Object stores: URLs (s3://, gs://, hf://, memory://) as an alternative to local paths.
 
 `place_of` makes a `Path` or a `StorePath` of what a user gives; both have the methods that files are read and written
 by, so that the rooms above need not tell them apart. A URL of file:// is a path.

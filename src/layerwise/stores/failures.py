@@ -1,4 +1,4 @@
-"""What goes wrong with an object store: one line with the URL, the reason and the remedy, and no secrets."""
+"""Errors of object stores: one line with URL, reason and remedy, without secrets."""
 
 import re
 import sys
@@ -26,7 +26,7 @@ _QUERY = re.compile(r"(://[^\s?\"']*)\?[^\s\"']*")
 
 
 def without_secrets(text: str) -> str:
-    """A text without what may be secret in its URLs: the user in front of the host, and what follows a question mark.
+    """Remove possible secrets from URLs in a text: the user before the host, and the query string.
 
     >>> without_secrets("https://key:secret@host/rows.csv?X-Amz-Signature=abc")
     'https://host/rows.csv'
@@ -36,7 +36,7 @@ def without_secrets(text: str) -> str:
 
 @contextmanager
 def failures(url: str, what: str) -> Iterator[None]:
-    """Raise what the block meets at a store as an `InputError`; `what` says what was not possible."""
+    """Convert a store's errors in the block to `InputError`; `what` describes what failed."""
     try:
         yield
     except _errors() as error:

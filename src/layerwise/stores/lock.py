@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class StoreLock:
-    """The lock of what lies beside `place`, an object of its own."""
+    """A lock on the contents of a folder, implemented as the object `place` in it."""
 
     def __init__(self, place: StorePath) -> None:
         self._place, self._run = place, uuid4().hex
@@ -36,7 +36,7 @@ class StoreLock:
         self._thread: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Take the lock, waiting for the end of the lease where it may be of a run that was killed."""
+        """Acquire the lock, waiting for the end of the lease if its holder may have been killed."""
         if self._is_kept:
             self._take()
         self.is_locked = True
@@ -52,7 +52,7 @@ class StoreLock:
         self._thread.start()
 
     def check(self) -> None:
-        """Refuse to go on where another run has taken the lock over."""
+        """Raise if another run has taken over the lock."""
         if self._thread is None:
             return
         if not self._is_lost and time.monotonic() - self._renewed > LEASE_SECONDS:
@@ -64,7 +64,7 @@ class StoreLock:
             )
 
     def release(self) -> None:
-        """Give the lock back; where that is not possible, it ends by itself."""
+        """Release the lock; if that fails, its lease expires."""
         thread, self._thread, self.is_locked = self._thread, None, False
         if thread is None:
             return
@@ -79,20 +79,20 @@ class StoreLock:
             _log.info("the lock is left behind and ends by itself: %s", error)
 
     def _wait(self) -> None:
-        """Watch a lock until its lease has ended."""
-        seen = self._read()
+        """Watch a lock until its lease ends."""
+        previous = self._read()
         _log.info(
             "%s: another run is writing there, or was killed; waiting up to %.0f s to see",
             self._place.parent,
             LEASE_SECONDS,
         )
         end = time.monotonic() + LEASE_SECONDS
-        while seen is not None and time.monotonic() < end:
+        while previous is not None and time.monotonic() < end:
             time.sleep(min(BEAT_SECONDS / 2, LEASE_SECONDS))
-            now = self._read()
-            if now not in (None, seen):
+            current = self._read()
+            if current not in (None, previous):
                 raise self._held()
-            seen = now
+            previous = current
 
     def _keep(self) -> None:
         while not self._ended.wait(BEAT_SECONDS):
@@ -102,7 +102,7 @@ class StoreLock:
                     return
                 self._place.write_bytes(self._record())
                 self._renewed = time.monotonic()
-            except InputError as error:  # the next beat may succeed; if none does, `check` says so
+            except InputError as error:  # a later beat may succeed; otherwise `check` raises
                 _log.debug("the lock was not renewed: %s", error)
 
     def _record(self) -> bytes:
@@ -113,7 +113,7 @@ class StoreLock:
         return self._place.parent.read_below([self._place.name]).get(self._place.name)
 
     def _holder(self) -> str:
-        """The run that holds the lock; empty where there is none."""
+        """Return the run that holds the lock, or an empty string."""
         try:
             return str(json.loads(self._read() or b"{}").get("run", ""))
         except (ValueError, AttributeError):

@@ -27,7 +27,7 @@ _BUFFER_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class StorePath:
-    """An object of a store, or the objects below a name. Its text is the URL without secrets.
+    """An object in a store, or a prefix of objects. Its str is the URL without secrets.
 
     >>> str(StorePath("memory://corpus/") / "part-000000.parquet")
     'memory://corpus/part-000000.parquet'
@@ -76,16 +76,16 @@ class StorePath:
 
     @property
     def parent(self) -> "StorePath":
-        """What it lies in; of a bucket, itself."""
+        """The parent; a bucket is its own parent."""
         above = self.url.rpartition("/")[0]
         return self if above.endswith("/") else StorePath(above)
 
     def with_name(self, name: str) -> "StorePath":
-        """Another one beside it."""
+        """Return the path with another name."""
         return StorePath(f"{self.url.rpartition('/')[0]}/{name}")
 
     def expanduser(self) -> "StorePath":
-        """Itself, as URLs know no home."""
+        """Return the path itself, as URLs have no home folder."""
         return self
 
     def exists(self) -> bool:
@@ -104,7 +104,7 @@ class StorePath:
         return next(self.iterdir(), None) is not None
 
     def iterdir(self) -> Iterator["StorePath"]:
-        """What lies directly below, in no order; nothing where there is nothing."""
+        """Iterate over the direct children, in no order."""
         with failures(self.url, "cannot be listed"):
             self._files.invalidate_cache()
             try:
@@ -118,7 +118,7 @@ class StorePath:
                 yield StorePath(f"{self.url}/{path.rpartition('/')[2]}", entry["size"] if is_object else None)
 
     def glob(self, pattern: str) -> Iterator["StorePath"]:
-        """What lies directly below and whose name fits a pattern."""
+        """Iterate over the direct children whose name matches a pattern."""
         return (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
 
     def open(self, mode: str = "rb") -> io.BufferedReader:
@@ -147,12 +147,12 @@ class StorePath:
         return {keys[key]: data for key, data in contents.items() if isinstance(data, bytes)}
 
     def write_bytes(self, data: bytes) -> None:
-        """Send an object, replacing one of this name."""
+        """Upload an object, replacing an existing one."""
         with failures(self.url, "cannot be written"):
             self._files.pipe_file(self._key, data)
 
     def create(self, data: bytes) -> bool:
-        """Send an object unless there is one of this name; the store decides. Gives whether it was sent."""
+        """Upload an object unless it exists, atomically; return whether it was uploaded."""
         with failures(self.url, "cannot be written"):
             try:
                 self._files.pipe_file(self._key, data, mode="create")
@@ -161,7 +161,7 @@ class StorePath:
         return True
 
     def send(self, file: Path) -> None:
-        """Send a file of this machine as the object: there is the whole of it at once, or what was there before."""
+        """Upload a local file as the object, atomically."""
         with failures(self.url, "cannot be written"):
             self._files.put_file(str(file), self._key)
 
@@ -175,7 +175,7 @@ class StorePath:
                     raise
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:  # noqa: ARG002 - as pathlib's
-        """Refuse an object of this name; there is nothing to make, as a store has no folders."""
+        """Raise if an object of this name exists; otherwise do nothing, as a store has no folders."""
         if self.is_file():
             raise FileExistsError(str(self))
 
@@ -209,7 +209,7 @@ Place = Path | StorePath
 
 
 class _Stream(io.RawIOBase):
-    """A file of fsspec's as Python's buffers read it; a lost connection is an `InputError`."""
+    """Adapts an fsspec file to Python's buffered IO; a lost connection raises `InputError`."""
 
     def __init__(self, url: str, stream: Any) -> None:
         self._url, self._stream = url, stream
@@ -248,7 +248,7 @@ def is_url(text: object) -> bool:
 
 
 def place_of(given: str | os.PathLike[str] | StorePath) -> Place:
-    """A path of this machine, or a place in a store where a URL is given."""
+    """Convert a path or URL to a local path or a path in an object store."""
     if isinstance(given, StorePath):
         return given
     text = os.fspath(given)
@@ -257,22 +257,22 @@ def place_of(given: str | os.PathLike[str] | StorePath) -> Place:
     return Path(text[len("file://") :] if text.lower().startswith("file://") else text)
 
 
-def refuse_url(given: object, what: str) -> None:
-    """Refuse a URL where only this machine's disk will do."""
-    if is_url(given):
+def refuse_url(path: object, what: str) -> None:
+    """Raise for a URL where only a local path is supported."""
+    if is_url(path):
         raise InputError(
-            f"{without_secrets(str(given))}: {what} is written to this machine's disk; give a path, and copy it after"
+            f"{without_secrets(str(path))}: {what} is written to this machine's disk; give a path, and copy it after"
         )
 
 
 def readable(place: str | Place) -> Any:
-    """What pyarrow reads a file from: the path, or a stream of the object."""
+    """Return a source for pyarrow: the path, or a stream of the object."""
     place = place_of(place)
     return place.open() if isinstance(place, StorePath) else place
 
 
 def remove(paths: Iterable[Place]) -> None:
-    """Remove files or objects, of a store many at a time."""
+    """Remove files or objects, the latter in bulk."""
     objects = []
     for path in paths:
         if isinstance(path, StorePath):
