@@ -28,7 +28,7 @@ class LengthGroup:
 
     @property
     def label(self) -> str:
-        """Such as "5-9 tokens", or "5 tokens"."""
+        """Format a group, such as "5-9 tokens" or "5 tokens"."""
         longer = f"-{self.longest}" if self.longest > self.shortest else ""
         return f"{self.shortest}{longer} tokens"
 
@@ -53,7 +53,7 @@ class AttentionWeights(MeasureValue):
         return mean
 
     def rows(self) -> list[Row]:
-        """A row for each layer: the mean over all sentences, then over each group of lengths."""
+        """Return a row per layer: the mean over all sentences, then over each group of lengths."""
         columns = {"all sentences": self.mean} | {group.label: group.mean for group in self.groups}
         return [
             {"layer": layer} | {name: float(column[layer]) for name, column in columns.items()}
@@ -62,7 +62,7 @@ class AttentionWeights(MeasureValue):
 
 
 def measure_attention(subject: ModelOnPairs, *, groups: int = 4) -> AttentionWeights:
-    """The weights of a LayerAttPooler model, averaged over its queries, for every different text.
+    """Compute the weights of a LayerAttPooler model, averaged over its queries, for the unique texts.
 
     `groups` are quantiles of the sentences' lengths in tokens; fewer where many sentences have the same length.
     """

@@ -1,4 +1,4 @@
-"""Two models on the same pairs: what changed from one to the other, such as by training."""
+"""Changes between two models on the same pairs, such as by training."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ _BETTER = {
 
 @dataclass(frozen=True)
 class Change:
-    """One number of two models. `better` is "higher" or "lower", or "" where neither is better in itself."""
+    """One value of two models. `better` is "higher", "lower", or "" if neither is better."""
 
     name: str
     first: float
@@ -47,7 +47,7 @@ class ModelChanges(MeasureValue):
     changes: tuple[Change, ...]
 
     def rows(self) -> list[Row]:
-        """A row for each number: the model's is the second, that of the one it is compared with the first."""
+        """Return a row per value: first that of the baseline, then that of the model."""
         return [
             {"figure": change.name, "model": change.second, "against": change.first}
             | {"difference": change.difference, "better": change.better or None}
@@ -68,7 +68,7 @@ def measure_changes(
     unseen: bool = False,
     seed: int = 0,
 ) -> ModelChanges:
-    """Every scalar number of two models on the same pairs, such as an encoder before and after its training.
+    """All scalar values of two models on the same pairs, such as an encoder before and after training.
 
     `unseen` and `seed` are those of `measure_layer_scores`.
     """
@@ -80,7 +80,7 @@ def measure_changes(
 
 
 def _numbers(subject: ModelOnPairs, unseen: bool, seed: int) -> dict[str, float]:
-    """By name, in the order in which they are shown."""
+    """Return the values by name, in display order."""
     numbers = {}
     if subject.pairs.gold is not None:
         scores = measure_layer_scores(subject, unseen=unseen, seed=seed)

@@ -53,7 +53,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class MixScore:
-    """A mix with its scores × 100: on the pairs that chose it (NaN for a fixed mix) and on unseen pairs."""
+    """A mix with its scores × 100: on the pairs that selected it (NaN for a fixed mix) and on unseen pairs."""
 
     name: str
     mix: str
@@ -106,7 +106,7 @@ class ChosenLayers(MeasureValue):
     warnings: tuple[str, ...]
 
     def rows(self) -> list[Row]:
-        """A row for each mix and each point of the curves; a layer's share is in the row that leaves the layer out."""
+        """Return a row per mix and point of the curves; a layer's share is in the row that leaves the layer out."""
         mixes = (self.best, self.last, *self.fixed, *self.front)
         named = [_row(score.name, score.mix, score.test, blocks=score.blocks, dev=score.dev) for score in mixes]
         sizes = _rows(self.by_size, "best of {} layers")
@@ -156,14 +156,14 @@ def measure_chosen_layers(
     check_gold(subject.grades, as_metric("spearman"))
     search = LayerSearch(dev=dev, splits=splits, seed=seed, method="auto" if subject.layers <= _EVERY_SET else "beam")
     sides = {name: subject.sides(subject.pooled(name)) for name in names}
-    left, right = ({name: both[side] for name, both in sides.items()} for side in (0, 1))
+    left, right = ({name: pair[side] for name, pair in sides.items()} for side in (0, 1))
     with muted("layerwise.search"):  # its warnings are among the notes
         search.fit(left, right, subject.grades)
         return _summarise(search, names, subject.model.encoder.depth)
 
 
 def reporting_rows(subject: ModelOnPairs, *, seed: int = 0) -> NDArray[np.intp]:
-    """The pairs that don't choose layers, on which a report measures all scores; all pairs where it does not search."""
+    """Return the pairs not used to choose layers, on which a report measures; all pairs without a search."""
     pairs = len(subject.pairs)
     return np.sort(halves(pairs, seed)[1]) if _is_searched(subject) else np.arange(pairs)
 
@@ -270,7 +270,7 @@ def _plot_pairs(values: Values[ChosenLayers], theme: "plots.Theme") -> "plots.Dr
 
 
 def _curves(curves: dict[str, Curve], order: Any = slice(None)) -> dict[str, Any]:
-    """Means and standard deviations by name; one split has no standard deviation."""
+    """Compute means and standard deviations by name; a single split has no standard deviation."""
     return {
         "scores": {name: curve.mean[order] for name, curve in curves.items()},
         "sd": {name: curve.sd[order] for name, curve in curves.items() if not np.isnan(curve.sd).all()},

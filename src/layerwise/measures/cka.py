@@ -1,4 +1,4 @@
-"""How similarly layers arrange the same sentences: linear CKA (Kornblith et al. 2019).
+"""Similarity of layers' representations of the same sentences: linear CKA (Kornblith et al. 2019).
 
 1 for the same up to rotation, shift and one scale, 0 where no direction of one varies with a direction of the other;
 NaN where one does not vary. With more sentences than dimensions the (d, d) products are taken, else the (n, n) ones,
@@ -59,7 +59,7 @@ def _products_by_rows(layers: list[Tensor]) -> Tensor:
 
 
 def _normalised(name: str, vectors: Tensor) -> Tensor:
-    """Centred, with a Frobenius norm of 1, so that fourth powers stay in range."""
+    """Centre the rows and normalise the Frobenius norm to 1, so that fourth powers stay in range."""
     rows = centred(name, vectors)
     return rows / _norm(rows)
 
@@ -70,14 +70,14 @@ def _norm(matrix: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LayerCKA(MeasureValue):
-    """Linear CKA of the layers of one token pooling: (layers, layers), 1 on the diagonal; NaN where nothing varies."""
+    """Linear CKA of the layers of one token pooling: (layers, layers), 1 on the diagonal; NaN for constant layers."""
 
     pooling: str
     cka: NDArray[np.float64]
     sentences: int
 
     def rows(self) -> list[Row]:
-        """A row for each layer."""
+        """Return a row per layer."""
         return [
             {"layer": layer} | {str(other): value for other, value in enumerate(values)}
             for layer, values in enumerate(self.cka.tolist())
@@ -85,7 +85,7 @@ class LayerCKA(MeasureValue):
 
 
 def measure_cka(subject: ModelOnPairs, pooling: str | None = None) -> LayerCKA:
-    """Linear CKA of all layers by one token pooling, by default that of the model's mix, over all different texts."""
+    """Measure linear CKA of all layers by one token pooling, by default that of the mix, over the unique texts."""
     views = torch.tensor(subject.pooled(pooling))
     return LayerCKA(pooling or subject.pooling, layer_cka(views).double().numpy(), len(subject.texts))
 

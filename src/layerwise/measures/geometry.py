@@ -1,4 +1,4 @@
-"""Where embeddings lie on the sphere: alignment and uniformity (Wang & Isola 2020), anisotropy (Ethayarajh 2019).
+"""The geometry of embeddings: alignment and uniformity (Wang & Isola 2020), anisotropy (Ethayarajh 2019).
 
 Lower is better for the first two; a high anisotropy says that all sentences lie in a narrow cone.
 """
@@ -58,7 +58,7 @@ def uniformity(embeddings: Tensor, *, t: float = 2) -> Tensor:
 
 
 def anisotropy(embeddings: Tensor) -> Tensor:
-    """The mean cosine of all different rows. (n, d) -> scalar; 1 where all point the same way, about 0 at random
+    """Compute the mean cosine of all pairs of rows. (n, d) -> scalar; 1 if all are parallel, about 0 at random
 
     Exact, without an (n, n) matrix: the cosines of all rows, each with itself included, add up to the squared length of
     the sum of the unit vectors.
@@ -71,7 +71,7 @@ def anisotropy(embeddings: Tensor) -> Tensor:
 
 
 def _units(name: str, vectors: Tensor) -> Tensor:
-    """Rows of length 1; zero rows are refused. (n, d) -> (n, d)"""
+    """Normalise rows to length 1; raise for zero rows. (n, d) -> (n, d)"""
     check_matrix(name, vectors)
     norms = torch.linalg.vector_norm(as_float(vectors), dim=-1)
     if (norms == 0).any():
@@ -86,7 +86,7 @@ def _check_positive(name: str, value: float) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Geometry(MeasureValue):
-    """Four numbers for every layer of one token pooling and, as the last, for the model's mix: (layers + 1,) each.
+    """Four values for every layer of one token pooling and, last, for the model's mix: (layers + 1,) each.
 
     `alike` describes the pairs that alignment is taken over; it is NaN where there are none.
     """
@@ -116,7 +116,7 @@ class Geometry(MeasureValue):
         return bool(np.allclose(self.anisotropy[-1], self.anisotropy[-2], atol=1e-5))
 
     def rows(self) -> list[Row]:
-        """A row for each layer and for the model's mix."""
+        """Return a row per layer and for the model's mix."""
         return [
             {"layers": label} | {name: float(column[place]) for name, column in self.columns.items()}
             for place, label in enumerate(self.labels)
@@ -168,9 +168,9 @@ def _alike_pairs(pairs: TaskRows) -> tuple[NDArray[np.intp], str]:
     if gold is None or np.ptp(gold) == 0:
         return np.empty(0, dtype=np.intp), "none, for the pairs have no different scores"
     low, high = float(gold.min()), float(gold.max())
-    least = low + _ALIKE * (high - low)
-    rows = np.flatnonzero(gold >= least)
-    return rows, f"{len(rows):,} pairs of score {least:g} or above, the highest fifth of {low:g} to {high:g}"
+    threshold = low + _ALIKE * (high - low)
+    rows = np.flatnonzero(gold >= threshold)
+    return rows, f"{len(rows):,} pairs of score {threshold:g} or above, the highest fifth of {low:g} to {high:g}"
 
 
 def _mix_alignment(model: LayerModel, pairs: TaskRows) -> float:

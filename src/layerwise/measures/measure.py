@@ -1,4 +1,4 @@
-"""What a measure is: its name, how to read it, what it is taken on, its values and its figures.
+"""The interface of measures: name, explanation, scope, values and figures.
 
 A file of this room holds one measure: the maths as pure functions, the value as a frozen dataclass, the figures, and a
 `Measure` that joins them. `registry.py` lists the files.
@@ -38,7 +38,7 @@ SECTIONS = {  # of the report, in order
 
 @dataclass(frozen=True, eq=False)
 class LayerColumn:
-    """A number for each layer, (layers,), and for the model's mix: a column of the report's table.
+    """A value per layer, (layers,), and for the model's mix: a column of the report's table.
 
     NaN stands for no number; `digits` is how many decimals are shown.
     """
@@ -51,15 +51,15 @@ class LayerColumn:
 
 
 class MeasureValue(ABC):
-    """What a measure returns: arrays with their labels, and a plain table of them."""
+    """The result of a measure: labelled arrays, and a plain table of them."""
 
     @abstractmethod
     def rows(self) -> list[Row]:
-        """A table for printing and JSON: the same keys in every row, None where there is no value."""
+        """Return a table for printing and JSON: the same keys in every row, None for missing values."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the table should know."""
+        """Notes for readers of the table."""
         return ()
 
     def layer_columns(self) -> tuple[LayerColumn, ...]:
@@ -82,17 +82,17 @@ def one_each(values: Values[V]) -> list[Values[V]]:
 
 
 def last_model(values: Values[V]) -> list[Values[V]]:
-    """A drawing of the report's model alone, which follows the one it is compared with."""
+    """A drawing of only the report's model, which comes after its baseline."""
     return one_each(values)[-1:]
 
 
 def several_models(values: Values[V]) -> list[Values[V]]:
-    """All models in one drawing, where there are two or more."""
+    """All models in one drawing, if there are two or more."""
     return [values] if len(values) > 1 else []
 
 
 def only_value(values: Values[V]) -> V:
-    """The value of a figure that shows one model."""
+    """Return the value of a figure that shows one model."""
     if len(values) > 1:
         raise InputError("this figure shows one model; draw each by itself")
     return next(iter(values.values()))
@@ -181,16 +181,16 @@ class Measure:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The keywords that it takes."""
+        """The keywords that the measure accepts."""
         subjects = 2 if self.of == "models" else 1
         return tuple(signature(self.take).parameters)[subjects:]
 
     def __call__(self, *subjects: Any, **options: Any) -> Any:
-        """Take the measure; options that it does not know are ignored."""
+        """Compute the measure; unknown options are ignored."""
         return self.take(*subjects, **{name: value for name, value in options.items() if name in self.options})
 
     def figure(self, name: str | None = None) -> Figure:
-        """A figure by its name, the first without."""
+        """Return a figure by name; by default the first."""
         if not self.figures:
             raise InputError(f"{self.name} has no figure of its own; write it as .json or .csv")
         if name is None:

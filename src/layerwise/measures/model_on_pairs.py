@@ -1,4 +1,4 @@
-"""What measures are taken on: a model, some pairs of texts, and the views of every layer, encoded once."""
+"""The input of measures: a model, pairs of texts, and the views of every layer, encoded once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ class ModelOnPairs:
 
     @property
     def grades(self) -> NDArray[np.float64]:
-        """The scores of the pairs: (pairs,); refused where there are none, or all are the same."""
+        """The scores of the pairs, (pairs,); raises if they are missing or all the same."""
         gold = self.pairs.gold
         if gold is None:
             raise InputError(f"{self.pairs.source}: the pairs have no scores, which this measure needs; name --score")
@@ -70,7 +70,7 @@ class ModelOnPairs:
 
     @cached_property
     def texts(self) -> list[str]:
-        """Every different text once, with the model's prompt before it."""
+        """The unique texts, with the model's prompt."""
         prompt = self.model.prompt()
         return [prompt + text for text in self.pairs.texts]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """The first part, counted from the end, in which all paths differ; else the shortest endings that differ.
+    """Return the last path component in which all paths differ, otherwise the shortest distinct suffixes.
 
     Equal paths are returned as they are.
 

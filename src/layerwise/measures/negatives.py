@@ -49,11 +49,11 @@ class LayerNegatives(MeasureValue):
 
     @property
     def without(self) -> NegativeChoice | None:
-        """The training without layer negatives, if there is one."""
+        """The training without layer negatives, if any."""
         return next((choice for choice in self.choices if not choice.layers), None)
 
     def rows(self) -> list[Row]:
-        """A row for each choice."""
+        """Return a row per choice."""
         return [
             {"negatives": ", ".join(map(str, choice.layers)) or "none", "mean": choice.mean, "sd": choice.sd}
             | {"seeds": ", ".join(map(str, sorted(choice.scores)))}
@@ -97,7 +97,7 @@ class _Training:
 
     @property
     def scores(self) -> dict[str, float]:
-        """By name: averages of test suites, then test tasks, then the dev score."""
+        """Return scores by name: averages of test suites, then test tasks, then the dev score."""
         facts, dev = self.facts, self.facts.get("dev") or {}
         scores = {f"average of {name}, test": score for name, score in (facts.get("averages") or {}).items()}
         scores |= {f"{name}, test": score for name, score in (facts.get("scores") or {}).items()}
@@ -105,7 +105,7 @@ class _Training:
         return {name: score for name, score in scores.items() if score is not None}
 
     def _depth(self) -> int:
-        """The depth of the encoder, which is certain only where the saved model has all blocks."""
+        """Return the depth of the encoder, which is known only if the saved model has all blocks."""
         file = self.folder / "model" / "layerwise.json"
         blocks = read_json(file).get("blocks") or {} if file.is_file() else {}
         if not blocks or blocks["kept"] != blocks["of"]:
@@ -150,7 +150,7 @@ def _trainings(folder: Path) -> list[_Training]:
 
 
 def _check_comparable(runs: Sequence[_Training]) -> None:
-    """Refuse trainings that differ in more than the layers; without negatives they may have other objectives."""
+    """Raise for trainings that differ in more than the layers; those without negatives may have other objectives."""
     for kind in (True, False):
         same = [run for run in runs if (_OBJECTIVE in run.objectives) is kind]
         for run in same[1:]:
@@ -173,7 +173,7 @@ def _by_name(folders: Sequence[str | Path]) -> dict[str, LayerNegatives]:
 
 
 def _plot(values: Values[LayerNegatives], theme: "plots.Theme") -> "plots.Drawing":
-    """Choices of one layer; a standard deviation is drawn where every choice has several seeds."""
+    """Draw choices of one layer, with standard deviations if every choice has several seeds."""
     value = only_value(values)
     if not value.single:
         raise InputError("the figure is of trainings with one layer as negatives; several at once are in the table")

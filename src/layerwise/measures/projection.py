@@ -36,7 +36,7 @@ class Projection(MeasureValue):
     seed: int
 
     def rows(self) -> list[Row]:
-        """A row for each pair."""
+        """Return a row per pair."""
         return [
             {"left": left, "right": right, "grade": grade, "alike": same}
             | {"left x": a[0], "left y": a[1], "right x": b[0], "right y": b[1]}
@@ -61,11 +61,11 @@ def measure_projection(subject: ModelOnPairs, method: str = "pca", *, pairs: int
     gold = subject.grades
     if len(gold) < _FEWEST_PAIRS:
         raise InputError(f"{subject.pairs.source}: {len(gold)} pairs make no picture; give {_FEWEST_PAIRS} or more")
-    least, most = _extremes(gold, min(pairs, len(gold)) // 2, seed)
-    rows = np.concatenate([most, least])
+    lowest, highest = _extremes(gold, min(pairs, len(gold)) // 2, seed)
+    rows = np.concatenate([highest, lowest])
     sides = np.stack([side[rows] for side in subject.sides(subject.embeddings)], axis=1).astype(np.float64)
     points, explained = _project(_units(sides.reshape(2 * len(rows), -1)), method, seed)
-    alike = np.arange(len(rows)) < len(most)
+    alike = np.arange(len(rows)) < len(highest)
     left, right = (tuple(side[row] for row in rows) for side in (subject.pairs.left, subject.pairs.right))
     mix, places = str(subject.model.mix), points.reshape(len(rows), 2, 2)
     return Projection(method, mix, left, right, gold[rows], alike, places, explained, seed)
@@ -79,7 +79,7 @@ def _extremes(gold: NDArray[np.float64], count: int, seed: int) -> tuple[NDArray
 
 
 def _units(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows of length 1, for cosines are compared; zero rows stay zero."""
+    """Normalise rows to length 1, as cosines are compared; zero rows stay zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths == 0, 1, lengths)
 
@@ -105,7 +105,7 @@ def _by_tsne(subject: ModelOnPairs) -> dict[str, Any] | None:
 
 
 def _plot(values: Values[Projection], theme: "plots.Theme") -> "plots.Drawing":
-    """A panel for each model; the pairs are the same, for the scores select them."""
+    """Draw a panel per model; the pairs are the same, as they are selected by their scores."""
     first = next(iter(values.values()))
     return plots.pair_map(
         points={name: value.points for name, value in values.items()},

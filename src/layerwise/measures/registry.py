@@ -28,7 +28,7 @@ for _measure in _IN_ORDER:
 
 
 def all_measures() -> list[Measure]:
-    """Every measure, in the order of the report."""
+    """Return all measures, in the order of the report."""
     return list(_IN_ORDER)
 
 
@@ -38,5 +38,5 @@ def measures_of(subject: str) -> list[Measure]:
 
 
 def scalar_measures() -> dict[str, Scalar]:
-    """Measures that give one number for a model on pairs, which a training can log at every evaluation."""
+    """Return the measures with a single value for a model on pairs, which trainings can log at evaluations."""
     return {name: scalar for measure in _IN_ORDER for name, scalar in measure.scalars.items()}

@@ -1,4 +1,4 @@
-"""What each layer is worth: the rank correlation of its cosines with the scores of the pairs (SG-BERT, figure 1)."""
+"""Scores of layers: the rank correlation of their cosines with the scores of the pairs (SG-BERT, figure 1)."""
 
 from dataclasses import dataclass
 
@@ -41,19 +41,19 @@ class LayerScores(MeasureValue):
 
     @property
     def best(self) -> tuple[str, int, float]:
-        """The best single layer: its pooling, number and score; refused where none has a score."""
+        """The best single layer: its pooling, number and score; raises if no layer has a score."""
         if np.isnan(self.scores).all():
             raise InputError("No layer has a score: all pairs are equally similar in every one")
         row, layer = np.unravel_index(np.nanargmax(self.scores), self.scores.shape)
         return self.poolings[row], int(layer), float(self.scores[row, layer])
 
     def of(self, pooling: str) -> NDArray[np.float64]:
-        """The scores by layer of one pooling: (layers,)"""
+        """Return the scores by layer of one pooling, (layers,)."""
         scores: NDArray[np.float64] = self.scores[self.poolings.index(pooling)]
         return scores
 
     def rows(self) -> list[Row]:
-        """A row for each layer, then one for the model's mix."""
+        """Return a row per layer, then one for the model's mix."""
         rows = [
             {"layers": str(layer)} | dict(zip(self.poolings, column, strict=True)) | {"own mix": None}
             for layer, column in enumerate(self.scores.T.tolist())
@@ -69,7 +69,7 @@ class LayerScores(MeasureValue):
         return (f"{best}; the model's own mix, {self.mix}, has {self.mix_score:.1f}",)
 
     def layer_columns(self) -> tuple[LayerColumn, ...]:
-        """A column for each pooling; the mix stands under the pooling that it uses."""
+        """Return a column per pooling; the mix is in the column of its pooling."""
         return tuple(
             LayerColumn(
                 f"score, {pooling}",
@@ -84,7 +84,7 @@ class LayerScores(MeasureValue):
 
 @memoized
 def measure_layer_scores(subject: ModelOnPairs, *, unseen: bool = False, seed: int = 0) -> LayerScores:
-    """Spearman × 100 of the pairs' cosines with their scores, for every layer by every token pooling.
+    """Spearman × 100 of the pairs' cosines with their scores, by layer and token pooling.
 
     Args:
         subject: The model and pairs with scores.
@@ -103,7 +103,7 @@ def measure_layer_scores(subject: ModelOnPairs, *, unseen: bool = False, seed: i
 
 
 def _plot(values: Values[LayerScores], theme: "plots.Theme", chosen: Values[ChosenLayers]) -> "plots.Drawing":
-    """By layer and pooling; for several models, each by the pooling of its best single layer."""
+    """Draw scores by layer and pooling; of several models, each by the pooling of its best layer."""
     if len(values) == 1:
         ((name, value),) = values.items()
         return _plot_poolings(value, theme, chosen.get(name))

@@ -43,16 +43,16 @@ class SetSim(MeasureValue):
     sentences: int
 
     def of(self, pooling: str) -> NDArray[np.float64]:
-        """The values of one pooling: (layers - 1,)"""
+        """Return the values of one pooling, (layers - 1,)."""
         means: NDArray[np.float64] = self.means[self.poolings.index(pooling)]
         return means
 
     def at_upper_layer(self, pooling: str) -> NDArray[np.float64]:
-        """The values of one pooling at the upper layer of each two, NaN at layer 0: (layers,)"""
+        """Return the values of one pooling at the upper layer of each pair, NaN at layer 0, (layers,)."""
         return np.concatenate([[np.nan], self.of(pooling)])
 
     def rows(self) -> list[Row]:
-        """A row for each two neighbours."""
+        """Return a row per pair of adjacent layers."""
         return [
             {"layers": f"{lower}-{lower + 1}"} | dict(zip(self.poolings, column, strict=True))
             for lower, column in enumerate(self.means.T.tolist())
@@ -71,7 +71,7 @@ def measure_setsim(subject: ModelOnPairs) -> SetSim:
 
 
 def _mean_similarity(views: Array) -> NDArray[np.float64]:
-    """(texts, layers, width) -> (layers - 1,), some texts at a time, for views may be memory-mapped"""
+    """(texts, layers, width) -> (layers - 1,), in chunks, as views may be memory-mapped"""
     total = np.zeros(views.shape[1] - 1)
     for start in range(0, len(views), _BATCH):
         batch = torch.tensor(views[start : start + _BATCH])

@@ -29,7 +29,7 @@ class PairSimilarities(MeasureValue):
         return list(zip(self.left, self.right, grades, strict=True))
 
     def rows(self) -> list[Row]:
-        """A row for each pair."""
+        """Return a row per pair."""
         return [
             {"left": left, "right": right, "grade": grade}
             | {f"layer {number}": value for number, value in enumerate(by_layer)}
@@ -41,7 +41,7 @@ class PairSimilarities(MeasureValue):
 
 
 def measure_pair_similarities(subject: ModelOnPairs, pooling: str | None = None) -> PairSimilarities:
-    """Every pair's cosine in each layer by one token pooling, by default that of the model's mix."""
+    """Measure every pair's cosine in each layer by one token pooling, by default that of the model's mix."""
     name = subject.pooling if pooling is None else pooling
     mix = cosine(*subject.sides(subject.embeddings)).astype(np.float64)
     pairs = subject.pairs

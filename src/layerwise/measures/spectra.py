@@ -1,4 +1,4 @@
-"""How many directions embeddings use: shares of variance, and the effective rank (Roy & Vetterli 2007)."""
+"""The dimensionality of embeddings: explained variance, and the effective rank (Roy & Vetterli 2007)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ def _singular_values(embeddings: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Spectra(MeasureValue):
-    """The shares of variance by principal direction, falling, for every layer and the model's mix."""
+    """Explained variance ratios by principal component, descending, for every layer and the model's mix."""
 
     pooling: str
     labels: tuple[str, ...]
@@ -64,7 +64,7 @@ class Spectra(MeasureValue):
     sentences: int
 
     def rows(self) -> list[Row]:
-        """A row for each layer: what its first directions hold together."""
+        """Return a row per layer: the cumulative explained variance of its first components."""
         return [
             {"layers": label} | {f"first {count}": float(shares[:count].sum()) for count in _SHOWN}
             for label, shares in zip(self.labels, self.shares, strict=True)
@@ -88,7 +88,7 @@ def embedding_spaces(subject: ModelOnPairs, pooling: str | None) -> Iterator[Ten
 
 
 def _plot(values: Values[Spectra], theme: "plots.Theme") -> "plots.Drawing":
-    """The middle layer, the last and the mix of one model; the mixes of several."""
+    """Draw the middle layer, the last and the mix of one model, or the mixes of several."""
     if len(values) > 1:
         return plots.spectra(shares={name: value.shares[-1] for name, value in values.items()}, theme=theme)
     (value,) = values.values()

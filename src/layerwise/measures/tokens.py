@@ -1,4 +1,4 @@
-"""A sentence's tokens against each other, layer by layer (SSCL, figure 5)."""
+"""Similarities between the tokens of a sentence, by layer (SSCL, figure 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class TokenMatrices(MeasureValue):
     cosines: NDArray[np.float64]
 
     def rows(self) -> list[Row]:
-        """A row for each token of each layer, with its cosine to every token; columns are numbered, for words recur."""
+        """Return a row per layer and token with its cosine to every token; columns are numbered, as words repeat."""
         names = [f"{place} {token}" for place, token in enumerate(self.tokens)]
         return [
             {"layer": layer, "token": name} | dict(zip(names, cosines, strict=True))
@@ -59,8 +59,8 @@ def measure_token_matrices(
     """
     encoder = subject.model.encoder
     depth = encoder.depth
-    wanted = (min(1, depth), (depth + 1) // 2, depth) if layers is None else layers
-    numbers = tuple(dict.fromkeys(resolve_layer(layer, depth) for layer in wanted))
+    selected = (min(1, depth), (depth + 1) // 2, depth) if layers is None else layers
+    numbers = tuple(dict.fromkeys(resolve_layer(layer, depth) for layer in selected))
     if not numbers:
         raise InputError("token matrices are of one layer at least; name one, such as -1")
     text = subject.pairs.left[0] if sentence is None else sentence
@@ -87,7 +87,7 @@ def _by_tokens(values: Values[TokenMatrices]) -> list[Values[TokenMatrices]]:
 
 
 def _plot(values: Values[TokenMatrices], theme: "plots.Theme") -> "plots.Drawing":
-    """For one model several layers; for several models the last layer of each."""
+    """Draw several layers of one model, or the last layer of several models."""
     first = next(iter(values.values()))
     if len(values) == 1:
         return plots.token_matrices(tokens=first.tokens, matrices=first.cosines, layers=first.layers, theme=theme)

@@ -42,7 +42,7 @@ def token_similarity(states: Tensor, mask: Tensor) -> Tensor:
 
 
 def token_similarities(encoder: LayerEncoder, texts: Sequence[str]) -> Tensor:
-    """TokSim of every sentence and layer: (texts, layers + 1); NaN for one token.
+    """TokSim of every sentence and layer: (texts, layers + 1); NaN for a single token.
 
     Computed inside the forward pass, so that no layer's tokens are stored.
     """
@@ -64,7 +64,7 @@ class TokSim(MeasureValue):
     sentences: int
 
     def rows(self) -> list[Row]:
-        """A row for each layer."""
+        """Return a row per layer."""
         return [{"layer": layer, "toksim": value} for layer, value in enumerate(self.means.tolist())]
 
     def layer_columns(self) -> tuple[LayerColumn, ...]:

@@ -45,7 +45,7 @@ class TrainingCurve(MeasureValue):
     series: Mapping[str, Series]
 
     def rows(self) -> list[Row]:
-        """A row for each step, with every number that was logged at it; the mean where seeds are joined."""
+        """Return a row per step with all values logged at it; the mean if seeds are joined."""
         table: dict[int, Row] = {}
         for name, series in self.series.items():
             for step, value in zip(series.steps.tolist(), series.mean.tolist(), strict=True):
@@ -58,12 +58,12 @@ class TrainingCurve(MeasureValue):
 
 
 def training_curve(folder: str | Path) -> TrainingCurve:
-    """The curve of one training, from the metrics.jsonl in its folder (or that file itself)."""
+    """Read the curve of one training from the metrics.jsonl in its folder (or the file itself)."""
     path = Path(folder).expanduser()
     file = path / METRICS if path.is_dir() else path
     if not file.is_file():
-        where = path.parent if path.name == METRICS else path
-        raise InputError(f"{where}: no {METRICS} there; give the folder of one training, such as that of its seed")
+        run = path.parent if path.name == METRICS else path
+        raise InputError(f"{run}: no {METRICS} there; give the folder of one training, such as that of its seed")
     points: dict[str, dict[int, float]] = {}
     for number, line in enumerate(_lines(file), start=1):
         facts = _facts(file, number, line)
@@ -89,7 +89,7 @@ def training_curves(folders: Sequence[str | Path]) -> dict[str, TrainingCurve]:
 
 
 def join_seeds(curves: Mapping[str, TrainingCurve]) -> dict[str, TrainingCurve]:
-    """The seeds of each run as one curve, over the steps that all of them have logged."""
+    """Join the seeds of each run to one curve, over the steps that all of them have logged."""
     runs: dict[str, list[TrainingCurve]] = {}
     for name, curve in curves.items():
         run, _, seed = name.rpartition("/")
@@ -109,7 +109,7 @@ def _joined(seeds: Sequence[TrainingCurve]) -> TrainingCurve:
 
 
 def _run(file: Path) -> Path:
-    """The folder of the run that a metrics file belongs to: its folder, or for a seed the one above."""
+    """Return the run folder of a metrics file: its parent, or for a seed its grandparent."""
     folder = file.absolute().parent
     return folder.parent if folder.name.startswith("seed-") else folder
 
@@ -142,7 +142,7 @@ def _series(values: Mapping[int, float]) -> Series:
 
 
 def _plot(values: Values[TrainingCurve], theme: "plots.Theme") -> "plots.Drawing":
-    """The dev score by step of each training, seeds as a band; the loss where no dev score was logged."""
+    """Draw the dev score by step of each training, seeds as a band; the loss if no dev score was logged."""
     curves = join_seeds(values)
     for ending, label in _DRAWN.items():
         logged = {run: series for run, curve in curves.items() if (series := curve.logged(ending)) is not None}

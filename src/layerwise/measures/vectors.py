@@ -1,4 +1,4 @@
-"""What several measures do to vectors first: float32 at least, unit length, centring."""
+"""Preprocessing of vectors for measures: float32 at least, unit length, centring."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ _ROUNDING = 1e-12  # of the sum of squares: embeddings that vary less differ by 
 
 
 def as_float(vectors: Tensor) -> Tensor:
-    """Float32, or float64 where they have it."""
+    """Convert to float32; float64 is preserved."""
     return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
 
 
@@ -21,7 +21,7 @@ def unit_vectors(vectors: Tensor) -> Tensor:
 
 
 def centred(name: str, vectors: Tensor) -> Tensor:
-    """Rows minus their mean; zero throughout where only rounding varies. (n >= 2, d) -> (n, d)"""
+    """Subtract the mean of the rows; zeros if only rounding varies. (n >= 2, d) -> (n, d)"""
     check_matrix(name, vectors)
     if len(vectors) < 2:
         raise InputError(f"{name}: one row does not vary; give at least two")
@@ -33,6 +33,6 @@ def centred(name: str, vectors: Tensor) -> Tensor:
 
 
 def check_matrix(name: str, vectors: Tensor) -> None:
-    """Refuse anything but a matrix that is not empty."""
+    """Raise for anything but a non-empty matrix."""
     if vectors.ndim != 2 or not vectors.numel():
         raise InputError(f"{name}: the shape is {tuple(vectors.shape)}; expected (rows, width), each at least 1")

@@ -1,4 +1,4 @@
-"""Predictions for the rows of a file, written beside its columns: text, CSV, TSV, JSONL or Parquet in, tables out."""
+"""Predicts the rows of a file and adds the predictions as columns: reads any format, writes tables."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ Record = dict[str, Any]  # the values of a row by column
 
 @dataclass(frozen=True)
 class Table:
-    """Rows to write: the names of all columns, the values of each row, and Arrow types by column where known."""
+    """Rows to write: column names, the values of each row, and Arrow types by column if known."""
 
     names: list[str]
     records: list[Record]
@@ -38,7 +38,7 @@ Writer = Callable[[Path, Table], None]
 
 @dataclass(frozen=True)
 class FilePredictions:
-    """The file that was written, the number of its rows, and for each class how many rows it was predicted for."""
+    """The written file, its number of rows, and the number of predictions of each class."""
 
     out: str
     rows: int
@@ -95,7 +95,7 @@ def predict_file(
 
 
 def checked_writer(source: str, out: Path, *, overwrite: bool) -> Writer:
-    """The writer for the output's ending; an output that cannot be written is refused before any work is done."""
+    """Return the writer for the output's suffix; raise early if the output cannot be written."""
     if out.suffix.lower() not in WRITERS:
         raise InputError(f"{out}: its ending {out.suffix!r} names no format; rename it to {', '.join(WRITERS)}")
     check_writable(out)
@@ -113,7 +113,7 @@ class _Rows(Table):
 
 @contextmanager
 def _as_file(source: str, format: str | None) -> Iterator[str]:
-    """The path of the input; a table from standard input becomes a file first, as it is read more than once."""
+    """Yield the path of the input; a table from standard input is saved first, as it is read more than once."""
     if source != STDIN or format in (None, "text", "parquet"):
         yield source
         return
@@ -129,17 +129,17 @@ def _as_file(source: str, format: str | None) -> Iterator[str]:
 
 def _read(path: str, setup: TaskSetup, columns: Sequence[str], **reading: str | None) -> _Rows:
     declared = setup.task.text_columns
-    wanted = tuple(columns) or declared
-    if len(wanted) != len(declared):
-        raise InputError(f"--columns names {len(wanted)}; task {setup.name!r} takes {len(declared)}")
-    source = RowSource.of(path, wanted, **reading)
+    columns_to_read = tuple(columns) or declared
+    if len(columns_to_read) != len(declared):
+        raise InputError(f"--columns names {len(columns_to_read)}; task {setup.name!r} takes {len(declared)}")
+    source = RowSource.of(path, columns_to_read, **reading)
     try:
         numbered = list(_numbered(source))
     except MissingColumnError as error:
         raise MissingColumnError(f"{error}; say which hold the texts with --columns") from error
     if not numbered:
         raise InputError(f"{source.name}: no rows to predict; give a file with 1 or more")
-    read = ("text",) if source.format == "text" else wanted
+    read = ("text",) if source.format == "text" else columns_to_read
     rows = [Row(number, tuple(record[name] for name in read)) for number, record in numbered]
     texts = [tuple(written_text_of(source, row, column) for column in range(len(read))) for row in rows]
     records = [record for _, record in numbered]
@@ -165,7 +165,7 @@ def _numbered(source: RowSource) -> Iterator[tuple[int, Record]]:
 
 
 def _header(source: RowSource) -> tuple[str, ...]:
-    """The names of a table's columns; the reader refuses two columns of one name."""
+    """Return the names of a table's columns; the reader raises for duplicates."""
     if source.format == "parquet":
         return tuple(str(name) for name in arrow_schema(source).names)
     return tuple(next(csv.reader(lines_of(source), delimiter=source.delimiter)))

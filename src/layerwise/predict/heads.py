@@ -15,7 +15,7 @@ _PARTS = {"concat": 2, "difference-sum": 2, "all": 4}
 
 
 def pair_features(u: Tensor, v: Tensor, kind: str) -> Tensor:
-    """What a head takes of two embeddings. (n, d), (n, d) -> (n, 2d) or (n, 4d)
+    """Combine two embeddings to the features of a head. (n, d), (n, d) -> (n, 2d) or (n, 4d)
 
     "concat" [u; v], "difference-sum" [|u−v|; |u+v|], which is the same for (v, u), "all" [u; v; |u−v|; u·v].
     """
@@ -35,7 +35,7 @@ def on_scale(values: Tensor, scale: tuple[float, float], *, lowest: float) -> Te
 
 
 class TaskHead(nn.Module):
-    """Embeddings of a task's columns to (n, outputs) logits; (n,) where it gives one number.
+    """Maps embeddings of a task's columns to (n, outputs) logits, or (n,) for a single output.
 
     For sts that number is on the task's scale, whose highest score is an output of 1. The lowest is a cosine of 0:
     sentences that have nothing in common are at right angles, and training them apart to -1 would cost what the encoder
@@ -48,10 +48,10 @@ class TaskHead(nn.Module):
         self.network = network
 
     def forward(self, u: Tensor, v: Tensor | None = None) -> Tensor:
-        """(n, width), for pairs twice -> (n, outputs) or (n,)"""
+        """Compute logits: (n, width), for pairs twice -> (n, outputs) or (n,)"""
         if (v is not None) != self.setup.task.is_pair:
-            came, wanted = (1, 2) if v is None else (2, 1)
-            raise InputError(f"task {self.setup.name!r} takes {wanted} column(s) of embeddings; {came} came")
+            actual, expected = (1, 2) if v is None else (2, 1)
+            raise InputError(f"task {self.setup.name!r} takes {expected} column(s) of embeddings; {actual} came")
         check_rows(u=u, v=u if v is None else v)
         outputs = self._outputs(u, v)
         outputs = outputs.squeeze(-1) if outputs.shape[-1] == 1 else outputs
@@ -68,7 +68,7 @@ class TaskHead(nn.Module):
 
 
 def task_head(setup: TaskSetup, width: int, outputs: int, *, seed: int) -> TaskHead:
-    """A fresh head for embeddings of this width: weights N(0, 0.02) by the seed, biases 0.
+    """Build a new head for embeddings of this width: weights N(0, 0.02) by the seed, biases 0.
 
     Heads of one shape and seed start with equal weights, so give each task another seed.
     """

@@ -1,4 +1,4 @@
-"""What training adds to a task (head, loss, weight, contrast), and the two together."""
+"""The training objective of a task (head, loss, weight, contrast), and a task with its objective."""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")  # it names a module, a file and a key of 
 
 
 class TaskObjective(Settings):
-    """How one task is learned: an [[objective]] table of a recipe.
+    """The training objective of a task: an [[objective]] table of a recipe.
 
     Attributes:
         task: The name of the task.
@@ -56,7 +56,7 @@ class TaskObjective(Settings):
 
     @classmethod
     def labelled(cls, values: Mapping[str, Any]) -> str:
-        """What begins an error about these values."""
+        """Return the prefix of errors about these values."""
         return f"objective of task {values['task']!r}:" if values.get("task") else "[[objective]]:"
 
     @model_validator(mode="after")
@@ -70,7 +70,7 @@ class TaskObjective(Settings):
 
 @dataclass(frozen=True)
 class TaskSetup:
-    """A task and its objective, which fit each other."""
+    """A task and its matching objective."""
 
     task: Task
     objective: TaskObjective
@@ -106,7 +106,7 @@ class TaskSetup:
         return self.task.scale or SCALE
 
     def check_classes(self, classes: int) -> None:
-        """Refuse a number of classes that the metric or the loss is not defined for."""
+        """Raise for a number of classes for which the metric or the loss is not defined."""
         self.task.check_classes(classes)
         if self.objective.loss == "binary" and classes != 2:
             raise InputError(f"objective of task {self.name!r}: loss 'binary' is for two classes, there are {classes}")
@@ -120,5 +120,5 @@ class TaskSetup:
         return "binary" if self.task.is_pair and classes == 2 else "cross-entropy"
 
     def outputs_for(self, classes: int) -> int:
-        """How many numbers the head gives for a row: one a class, or one."""
+        """Return the number of the head's outputs: one per class, or one."""
         return classes if self.loss_for(classes) == "cross-entropy" else 1

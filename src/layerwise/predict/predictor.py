@@ -90,12 +90,12 @@ class Predictor:
         self.model.save(folder, overwrite=overwrite, extra=lambda place: write_tasks(place, self.heads, self.labels))
 
     def setup(self, task: str) -> TaskSetup:
-        """A task, by its name, with its objective."""
+        """Return a task with its objective, by name."""
         check_known(task, sorted(self.heads), "task")
         return self.heads[task].setup
 
     def predict(self, task: str, inputs: Texts, *, progress: Progress = no_progress) -> Predictions:
-        """Predict texts, or pairs of texts where the task takes two; rows stay in their order.
+        """Predict texts, or pairs of texts for a pair task, in order.
 
         `progress` is called with numbers of texts as they are embedded, each different text once.
 
@@ -106,7 +106,7 @@ class Predictor:
         return self.predictions(task, self.outputs(task, columns, progress=progress))
 
     def predictions(self, task: str, outputs: NDArray[np.floating[Any]]) -> Predictions:
-        """Labels and probabilities, or numbers, from a head's outputs; an error where the model has diverged."""
+        """Convert a head's outputs to labels and probabilities, or numbers; raise if the model has diverged."""
         if not np.isfinite(outputs).all():
             raise ModelError(
                 f"task {task!r}: the model gives no numbers (NaN or infinite), so its training has diverged; train it "
@@ -127,7 +127,7 @@ class Predictor:
         return self.head_outputs(task, embedded)
 
     def head_outputs(self, task: str, embedded: Sequence[Array]) -> NDArray[np.float32]:
-        """As `outputs`, for texts that are embedded already: (n, width) for each column."""
+        """Like `outputs`, for embeddings: (n, width) for each column."""
         head, device = self.heads[task], self.model.encoder.device
         with _in_eval_mode(head), torch.inference_mode(), torch.autocast(device.type, enabled=False):
             parts = [
@@ -139,7 +139,7 @@ class Predictor:
 
 
 def predicted_classes(outputs: NDArray[Any]) -> NDArray[np.int64]:
-    """The likeliest class of each row: (n, classes) logits, (n,) logits of the second class, or (n,) class numbers."""
+    """Return the most likely class of each row of (n, classes) logits, (n,) binary logits, or (n,) class numbers."""
     if outputs.ndim == 2:
         return np.asarray(np.argmax(outputs, axis=1), dtype=np.int64)
     return np.asarray(outputs > 0 if np.issubdtype(outputs.dtype, np.floating) else outputs, dtype=np.int64)
@@ -172,7 +172,7 @@ def _columns(setup: TaskSetup, inputs: Texts) -> list[list[str]]:
 
 
 def _shown(value: Any) -> str:
-    """A value in one line, for errors; an array's `repr` has several."""
+    """Format a value in one line for errors, as an array's `repr` has several."""
     return shorten(repr(value), 100, placeholder=" …")
 
 
@@ -184,17 +184,17 @@ def _is_pair(row: Any) -> bool:
 
 
 def _modules(model: LayerModel) -> list[nn.Module]:
-    """The modules between tokens and embeddings; of the mixes, attention has one."""
+    """Return the modules between tokens and embeddings, including the network of an attention mix."""
     networks = [model.mix.trained] if isinstance(model.mix, LayerAttention) else []
     return [model.encoder.model, *networks, *model.heads]
 
 
 @contextmanager
 def _in_eval_mode(*modules: nn.Module) -> Iterator[None]:
-    """Switch modules to eval mode, and every one back to its mode at the end."""
-    modes = {module: module.training for whole in modules for module in whole.modules()}
-    for whole in modules:
-        whole.eval()
+    """Set modules to eval mode and restore their modes on exit."""
+    modes = {module: module.training for root in modules for module in root.modules()}
+    for root in modules:
+        root.eval()
     try:
         yield
     finally:
@@ -203,7 +203,7 @@ def _in_eval_mode(*modules: nn.Module) -> Iterator[None]:
 
 
 class RememberedTokens(SentenceTokenizer):
-    """A tokenizer that keeps the tokens of every text, for texts that come again. It counts no truncated texts."""
+    """A tokenizer that caches the tokens of every text. It does not count truncated texts."""
 
     def __init__(self, tokenizer: Any, *, max_length: int) -> None:
         super().__init__(tokenizer, max_length=max_length)
@@ -220,9 +220,9 @@ class RememberedTokens(SentenceTokenizer):
 def task_tokenizers(
     tokenizer: Any, lengths: Mapping[str, int], *, kind: type[SentenceTokenizer] = SentenceTokenizer
 ) -> dict[str, SentenceTokenizer]:
-    """A tokenizer for each task by its length; tasks of one length share one, as building one takes 0.1 s."""
-    made = {length: kind(tokenizer, max_length=length) for length in dict.fromkeys(lengths.values())}
-    return {name: made[length] for name, length in lengths.items()}
+    """Create a tokenizer per task; tasks of the same length share one, as building one takes 0.1 s."""
+    by_length = {length: kind(tokenizer, max_length=length) for length in dict.fromkeys(lengths.values())}
+    return {name: by_length[length] for name, length in lengths.items()}
 
 
 def embed_columns(

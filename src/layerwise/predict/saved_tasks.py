@@ -24,7 +24,7 @@ Labels = Mapping[str, tuple[str, ...]]
 
 
 def write_tasks(folder: Path, heads: Heads, labels: Labels) -> None:
-    """Write tasks into a model's folder; its card says what can be predicted, and how."""
+    """Write tasks into a model's folder, and describe them in its card."""
     (folder / "tasks").mkdir()
     for name, head in heads.items():
         weights = {key: tensor.detach().cpu().contiguous() for key, tensor in head.state_dict().items()}
@@ -37,7 +37,7 @@ def write_tasks(folder: Path, heads: Heads, labels: Labels) -> None:
 
 
 def _facts(setup: TaskSetup) -> dict[str, Any]:
-    """The declaration, without the folder of its file on this machine, and the objective."""
+    """Return the declaration, without the local folder of its file, and the objective."""
     task = setup.task.replaced(file=Path(setup.task.file).name)
     return {"task": task.model_dump(exclude_none=True), "objective": setup.objective.model_dump(exclude_none=True)}
 
@@ -61,7 +61,7 @@ layerwise predict "path or name" INPUT.csv --task {next(iter(heads))} -o OUT.csv
 
 
 def read_tasks(folder: Path, width: int) -> tuple[dict[str, TaskHead], dict[str, tuple[str, ...]]]:
-    """Heads for embeddings of this width, and classes, by the tasks' names; a damaged folder is one error."""
+    """Load heads for embeddings of this width, and classes, by task; raise for a damaged folder."""
     path = folder / TASKS
     if not path.is_file():
         raise ModelError(f"{folder}: no {TASKS}, so it has no tasks to predict; train one with `layerwise multitask`")
@@ -116,7 +116,7 @@ def _labels(labels: Any, setup: TaskSetup) -> tuple[str, ...]:
 
 
 def _former(task: Mapping[str, Any]) -> dict[str, Any]:
-    """A task of format 1, where one table had both the declaration and the objective, in format 2."""
+    """Convert a task of format 1, with declaration and objective in one table, to format 2."""
     settings = task["settings"]
     if not isinstance(settings, dict):
         raise ValueError(f"settings is {settings!r}; expected a table")

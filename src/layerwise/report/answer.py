@@ -33,8 +33,8 @@ def _comparison(model: ModelResults, baseline: ModelResults, gain: Gain | None) 
             f"{model.name} and {baseline.name} are set side by side without grades: the tokens of a sentence have a "
             f"cosine of {tokens[0]:.2f} in the last layer of the one and {tokens[1]:.2f} in that of the other."
         )
-    ours, theirs = (results.get(LayerScores).mix_score for results in (model, baseline))
-    scores = f"{ours:.1f} against {theirs:.1f} (Spearman × 100)"
+    score, baseline_score = (results.get(LayerScores).mix_score for results in (model, baseline))
+    scores = f"{score:.1f} against {baseline_score:.1f} (Spearman × 100)"
     if not gain.is_sure:
         return (
             f"{model.name} and {baseline.name} cannot be told apart on these pairs: {scores}, a difference of "
@@ -45,7 +45,7 @@ def _comparison(model: ModelResults, baseline: ModelResults, gain: Gain | None) 
 
 
 def _seen(results: ModelResults) -> str:
-    """What the model was fitted, trained or chosen on that is among the texts of the report; empty where nothing is."""
+    """Describe which texts of the report the model was fitted, trained or selected on, or return an empty string."""
     subject = results.subject
     shares = {record: record.saw(subject.pairs.texts) for record in subject.model.fitted_on if record.digest}
     seen = [f"{_percent(share)} by its {record.what} ({record.source})" for record, share in shares.items() if share]
@@ -77,7 +77,7 @@ def _certainty_and_cost(results: ModelResults) -> str:
 
 
 def _cost(chosen: ChosenLayers) -> str:
-    """What the layers to use cost, and whether fewer blocks would do."""
+    """Describe the cost of the recommended layers, and whether fewer blocks suffice."""
     what = "the best found" if chosen.verdict.is_gain else "the last layer"
     if chosen.blocks < chosen.all_blocks:
         saved = 1 - chosen.blocks / chosen.all_blocks
@@ -93,17 +93,17 @@ def _cost(chosen: ChosenLayers) -> str:
 
 def _cheaper(chosen: ChosenLayers) -> MixScore | None:
     """The set of the fewest blocks with at least half of the gain; without a gain, with the last layer's score."""
-    least = chosen.last.test + (chosen.gain.mean / 2 if chosen.verdict.is_gain else 0.0)
-    enough = [mix for mix in chosen.front if mix.blocks < chosen.all_blocks and mix.test >= least]
+    threshold = chosen.last.test + (chosen.gain.mean / 2 if chosen.verdict.is_gain else 0.0)
+    enough = [mix for mix in chosen.front if mix.blocks < chosen.all_blocks and mix.test >= threshold]
     return min(enough, key=lambda mix: mix.blocks, default=None)
 
 
 def _chosen_facts(chosen: ChosenLayers) -> tuple[Fact, ...]:
     halves = f"halves of the pairs share {_percent(chosen.agreement)} of their layers"
-    use, found = chosen.verdict.use, f"the best found has {chosen.best.test:.1f} on unseen pairs"
-    kept = "the last layer" if use.mix == chosen.verdict.baseline.mix else str(use.mix)
+    use, detail = chosen.verdict.use, f"the best found has {chosen.best.test:.1f} on unseen pairs"
+    used = "the last layer" if use.mix == chosen.verdict.baseline.mix else str(use.mix)
     return (
-        Fact("use", kept, found if chosen.verdict.is_gain else f"{found}, the last layer {chosen.last.test:.1f}"),
+        Fact("use", used, detail if chosen.verdict.is_gain else f"{detail}, the last layer {chosen.last.test:.1f}"),
         Fact("best found over the last layer", _signed(chosen.gain.mean), _interval(chosen.gain)),
         Fact("how sure", _sureness(chosen), f"{_p_value(chosen.gain)}; {halves}"),
         Fact("blocks that run", f"{chosen.blocks} of {chosen.all_blocks}", f"{chosen.sets:,} sets were scored"),
@@ -111,7 +111,7 @@ def _chosen_facts(chosen: ChosenLayers) -> tuple[Fact, ...]:
 
 
 def _sureness(chosen: ChosenLayers) -> str:
-    """Whether the best found is better than the last layer, in words; as the verdict, by the interval of its gain."""
+    """Describe how certain it is that the best found beats the last layer, by the interval of its gain."""
     if chosen.best.mix == chosen.last.mix:
         return "the last layer is the best found"
     if chosen.verdict.is_gain:

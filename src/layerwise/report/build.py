@@ -1,4 +1,4 @@
-"""From what was measured to the page: answer, figures, table, pairs, protocol, commands."""
+"""Builds the page from measured values: answer, figures, table, pairs, protocol, commands."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -51,17 +51,17 @@ def build_page(data: ReportData, commands: Sequence[str] = ()) -> Page:
 
 
 def sections(data: ReportData) -> tuple[Section, ...]:
-    """The figures of all measures by section, without empty ones; views come after the search, tasks last."""
+    """Return the figures of all measures by section, without empty ones; views follow the search, tasks come last."""
     drawn = [section(data, name) for name in SECTIONS]
     if data.views is not None:
         drawn.insert(1 + [*SECTIONS].index("search"), views_section(data.views))
     if data.matrix is not None:
         drawn.append(tasks_section(data.matrix))
-    return tuple(one for one in drawn if one.figures)
+    return tuple(section for section in drawn if section.figures)
 
 
 def section(data: ReportData, name: str) -> Section:
-    """The figures of one section, by measure; a section that asks a question begins with the answer."""
+    """Return the figures of one section, by measure; a section with a question begins with its answer."""
     chosen = [(measure, figure) for measure in all_measures() for figure in measure.figures if figure.section == name]
     figures = [drawn for measure, figure in chosen for drawn in _figures(data, measure, figure)]
     text = smoothing_answer(data) if name == "smoothing" and figures else ""
@@ -69,7 +69,7 @@ def section(data: ReportData, name: str) -> Section:
 
 
 def _figures(data: ReportData, measure: Measure, figure: MeasureFigure) -> list[Figure]:
-    """A figure as often as it is drawn; one that shows one of two models has the model's name in its title."""
+    """Return the drawings of a figure; one that shows one of two models has the model's name in its title."""
     related = {name: data.values(name) for name in figure.uses}
     figures: list[Figure] = []
     for values in figure.groups(data.values(measure.name)):
@@ -84,8 +84,8 @@ def _figures(data: ReportData, measure: Measure, figure: MeasureFigure) -> list[
 
 
 def layer_table(models: Sequence[ModelResults]) -> Table:
-    """Every layer's numbers and those of the model's mix; of two models, one after the other."""
-    several = len(models) > 1
+    """Build the table of values by layer and of the mix; two models follow each other."""
+    is_comparison = len(models) > 1
     names = list(_columns(models[-1]))
     rows: list[tuple[Cell, ...]] = []
     for results in models:
@@ -93,9 +93,9 @@ def layer_table(models: Sequence[ModelResults]) -> Table:
         for layer in range(results.subject.layers + 1):
             label = str(layer) if layer < results.subject.layers else "own mix"
             cells = (_cell(columns[name], layer) for name in names)
-            rows.append((label, *((results.name,) if several else ()), *cells))
-    heads = [Column("layers", "text"), *([Column("model", "text")] if several else [])]
-    heads += [Column(one.name, digits=one.digits, help=one.help) for one in _columns(models[-1]).values()]
+            rows.append((label, *((results.name,) if is_comparison else ()), *cells))
+    heads = [Column("layers", "text"), *([Column("model", "text")] if is_comparison else [])]
+    heads += [Column(column.name, digits=column.digits, help=column.help) for column in _columns(models[-1]).values()]
     return Table(tuple(heads), tuple(rows))
 
 
@@ -109,7 +109,7 @@ def _cell(column: LayerColumn, layer: int) -> float | None:
 
 
 def pair_explorer(data: ReportData) -> Explorer:
-    """Every pair's cosines, and those of the baseline beside them."""
+    """Build the data of every pair's cosines, with those of the baseline."""
     similarities = data.model.get(PairSimilarities)
     other = None if data.baseline is None else data.baseline.get(PairSimilarities)
     return Explorer(
@@ -128,7 +128,7 @@ def pair_explorer(data: ReportData) -> Explorer:
 
 
 def _recommended(results: ModelResults, own_mix: str) -> dict[str, Any]:
-    """The set of layers that the verdict names, with every pair's cosine where it is not the model's own mix."""
+    """Return the recommended set of layers, with every pair's cosine unless it is the model's mix."""
     chosen = results.find(ChosenLayers)
     if chosen is None:
         return {}

@@ -1,4 +1,4 @@
-"""What a report shows: the values of every measure of one model, or of two, and of trainings."""
+"""The data of a report: the values of all measures of one or two models, and of trainings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ V = TypeVar("V", bound=MeasureValue)
 
 @dataclass(frozen=True, eq=False)
 class ModelResults:
-    """What was measured of one model: values by the measure's name. `path` is how the user named the model."""
+    """The values of one model by measure. `path` is the model's name as given by the user."""
 
     name: str
     path: str
@@ -50,7 +50,7 @@ class ModelResults:
 
 @dataclass(frozen=True, eq=False)
 class ReportData:
-    """All that a report shows: a model, perhaps another as its baseline, and trainings.
+    """The data of a report: a model, optionally a baseline, and trainings.
 
     `gain` is how much better the model's similarities agree with the grades than the baseline's; `views` a search of
     prompts and token poolings; `matrix` every layer on several tasks; `explained` what the words and layers
@@ -67,11 +67,11 @@ class ReportData:
 
     @property
     def models(self) -> tuple[ModelResults, ...]:
-        """The baseline, if there is one, and the model."""
+        """The baseline, if any, and the model."""
         return (self.model,) if self.baseline is None else (self.baseline, self.model)
 
     def values(self, measure: str) -> Values[MeasureValue]:
-        """The values of a measure by the name of the model or the training; none where it was not taken."""
+        """Return the values of a measure by model or training, where it was computed."""
         if measure in self.others:
             return self.others[measure]
         return {results.name: results.values[measure] for results in self.models if measure in results.values}

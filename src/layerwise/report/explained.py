@@ -18,7 +18,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 
 @dataclass(frozen=True)
 class Grid:
-    """Numbers by row and column, each with the strength of its colour in per cent; negative numbers have the other."""
+    """A matrix of numbers, each with the strength of its colour in per cent; negative ones have the other colour."""
 
     title: str
     rows: tuple[str, ...]
@@ -75,7 +75,7 @@ def _word_grid(explanation: Explanation) -> Grid:
 
 
 def _shortened(words: Sequence[str], sums: Any) -> tuple[tuple[str, ...], Any]:
-    """The rows of the words with the largest terms, in their order, and all others in one row."""
+    """Return the rows of the words with the largest terms, in order, and one row for all others."""
     if len(words) <= _MOST_WORDS:
         return tuple(words), sums
     shown = np.sort(np.argsort(-np.abs(sums).sum(1), kind="stable")[: _MOST_WORDS - 1])
@@ -86,5 +86,5 @@ def _shortened(words: Sequence[str], sums: Any) -> tuple[tuple[str, ...], Any]:
 
 def _strengths(sums: Any, strongest: float | None = None) -> Any:
     """Per cent of the strongest colour, with the sign of the number."""
-    most = float(np.abs(sums).max()) if strongest is None else strongest
-    return np.rint(_STRONGEST * np.asarray(sums) / (most or 1.0)).astype(int)
+    largest = float(np.abs(sums).max()) if strongest is None else strongest
+    return np.rint(_STRONGEST * np.asarray(sums) / (largest or 1.0)).astype(int)

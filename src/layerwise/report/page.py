@@ -64,7 +64,7 @@ class Table:
 
 @dataclass(frozen=True)
 class PairTerms:
-    """Why a pair has its cosine: what the words of either sentence, pairs of words, and pairs of layers add to it.
+    """The terms of a pair's cosine: by words of either sentence, pairs of words, and pairs of layers.
 
     The terms of each sum to `total`, and `residual` is what they leave of the cosine. One layer has no `by_layer`.
     """
@@ -121,7 +121,7 @@ class Explorer:
 
 
 def explorer_data(explorer: Explorer) -> dict[str, Any]:
-    """The data of the page's script; cosines have three decimals, so that thousands of pairs stay small."""
+    """Return the data of the page's script; cosines have three decimals to keep thousands of pairs small."""
     data: dict[str, Any] = {
         "pairs": explorer.pairs,
         "name": explorer.name,
@@ -178,7 +178,7 @@ def rounded_cosines(values: Any) -> Any:
 
 @dataclass(frozen=True)
 class Fact:
-    """A number of the answer, on a card."""
+    """A value of the answer, shown on a card."""
 
     label: str
     value: str
@@ -236,13 +236,13 @@ class Page:
 
     def __post_init__(self) -> None:
         ids = [section.id for section in self.sections]
-        twice = sorted({name for name in ids if ids.count(name) > 1})
-        if twice:
-            raise InputError(f"Section ids {twice} are there more than once; give each section its own")
+        duplicates = sorted({name for name in ids if ids.count(name) > 1})
+        if duplicates:
+            raise InputError(f"Section ids {duplicates} are there more than once; give each section its own")
 
 
 def write_page(page: Page, path: Path | str) -> Path:
-    """Write the page as one file, whole or not at all; lone surrogates become question marks."""
+    """Write the page as one file, atomically; lone surrogates become question marks."""
     check_writable(path)
     write_text(path, page_html(page))
     return Path(path)
@@ -269,7 +269,7 @@ def page_html(page: Page) -> str:
 
 @cache
 def template(name: str) -> "Template":
-    """A template of this room, which escapes what it is given."""
+    """Load a template with autoescaping."""
     require("report", "an HTML page", "jinja2")
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -287,7 +287,7 @@ def template(name: str) -> "Template":
 
 
 def format_number(value: float, digits: int) -> str:
-    """A number for a cell.
+    """Format a number for a cell.
 
     >>> format_number(-1234.5, 1)
     '−1,234.5'
@@ -300,7 +300,7 @@ def _is_missing(cell: Cell) -> bool:
 
 
 def _unbroken(text: str) -> str:
-    """Keep a number and its per cent sign, or its plus-minus, on one line."""
+    """Keep a number with its per cent sign or plus-minus on one line."""
     return text.replace(" %", "\N{NO-BREAK SPACE}%").replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 
@@ -310,7 +310,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _script_policy(script: str) -> str:
-    """A content security policy: this one script runs, no other, and nothing is loaded from anywhere."""
+    """Return a content security policy: only this script may run, and nothing may be loaded."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = f"script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-"""What words and layers add to the cosine of a pair, for the pairs that the explorer of the report shows first."""
+"""The contributions of words and layers to the cosine, for the pairs shown first in the report's explorer."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _LONGEST = 400  # letters of a sentence
 
 
 def explained_pairs(model: LayerModel, pairs: PairSimilarities) -> ExplainedPairs:
-    """The terms of some pairs; none, and the reason, where the model's cosine is no sum over words.
+    """The terms of some pairs; none, with the reason, if the model's cosine is not a sum over words.
 
     The pairs are those whose cosines and grades disagree most; without grades, those where mix and last layer do.
     """
@@ -33,7 +33,7 @@ def explained_pairs(model: LayerModel, pairs: PairSimilarities) -> ExplainedPair
         return ExplainedPairs(reason=f"Every pair has a sentence of more than {_LONGEST} letters")
     try:
         explained = explain_pairs(model, [(pairs.left[number], pairs.right[number]) for number in chosen])
-        return ExplainedPairs({number: _pair_terms(one) for number, one in zip(chosen, explained, strict=True)})
+        return ExplainedPairs({number: _pair_terms(item) for number, item in zip(chosen, explained, strict=True)})
     except LayerwiseError as error:
         return ExplainedPairs(reason=str(error))
 
@@ -56,7 +56,7 @@ def _word_terms(text: ExplainedText, sums: Any) -> WordTerms:
 
 
 def _by_layer(explanation: Explanation) -> Table | None:
-    """Layers by layers; of many, the largest terms; None for one layer, whose term is the cosine."""
+    """Return terms by pairs of layers, or the largest of many; None for a single layer, whose term is the cosine."""
     views = explanation.views
     if len(views) == 1:
         return None

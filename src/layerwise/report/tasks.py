@@ -12,7 +12,7 @@ from layerwise.report.page import Figure, Section
 
 
 def read_matrix(path: str | os.PathLike[str]) -> tuple[Evaluation, Matrix]:
-    """A result of `layerwise evaluate MODEL --layers each -o FILE.json`."""
+    """Load a result of `layerwise evaluate MODEL --layers each -o FILE.json`."""
     evaluation = Evaluation.load(path)
     if len(evaluation.runs) < 2 or any(len(run.layers) != 1 for run in evaluation.runs):
         raise InputError(
@@ -22,7 +22,7 @@ def read_matrix(path: str | os.PathLike[str]) -> tuple[Evaluation, Matrix]:
 
 
 def check_same_model(evaluation: Evaluation, model: LayerModel, path: str | os.PathLike[str]) -> None:
-    """Refuse an evaluation of other weights."""
+    """Raise for an evaluation of other weights."""
     weights, _ = model.encoder.fingerprint()
     if evaluation.protocol.get("model_hash") != weights:
         raise InputError(f"{path}: is of {evaluation.model}, whose weights are others; evaluate this model")

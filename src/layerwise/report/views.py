@@ -20,7 +20,7 @@ def measure_views(subject: ModelOnPairs, prompts: Sequence[Prompt], *, seed: int
 def views_section(result: ViewResult) -> Section:
     """The scores of all views, with the best set marked, and the verdict."""
     search = result.search
-    scores = {name: 100 * alone for name, alone in search.singles_.items()}
+    scores = {name: 100 * score for name, score in search.singles_.items()}
     best, (dev, test) = search.best_, (search.report_.dev_pairs, search.report_.test_pairs)
     chosen = _views_of(best.mix)
     drawing = view_scores(scores=scores, chosen=[view for view in chosen if view[0] in scores])
