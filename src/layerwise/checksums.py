@@ -1,4 +1,4 @@
-"""Checksums of a folder's files, beside them, and of a JSON file, in it: a bit that a disk has changed is noticed."""
+"""Checksums of a folder's files, in a file next to them, and of a JSON file, inside it, to detect corruption."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ def write_checksums(folder: Path, *, without: Iterable[str] = ()) -> None:
 
 
 def changed_files(folder: Path) -> list[str]:
-    """The names of files that differ from their checksums or are missing; none where no checksums were written."""
+    """Return the names of files that are missing or differ from their checksums; none without checksums."""
     if not (folder / CHECKSUMS).is_file():
         return []
     try:
@@ -30,13 +30,13 @@ def changed_files(folder: Path) -> list[str]:
 
 
 def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object with a digest of itself."""
+    """Write a JSON object with its digest."""
     plain = plain_json(value)
     write_json(path, plain | {"digest": json_digest(plain)})
 
 
 def read_checked_json(path: Path) -> dict[str, Any]:
-    """What `write_checked_json` wrote; an error where it is damaged."""
+    """Read the output of `write_checked_json`; raise if it is damaged."""
     value = read_json(path)
     if value.pop("digest", None) != json_digest(value):
         raise InputError(f"{path}: is damaged: its digest differs; remove it")

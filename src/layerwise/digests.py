@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def json_digest(value: Any) -> str:
-    """Of anything that JSON can write; what it cannot is taken by its `str`."""
+    """Hash a JSON-serialisable value; other objects are converted by `str`."""
     return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def text_digest(texts: Iterable[str]) -> str:
-    """Of texts in their order; lengths tell ("ab", "c") from ("a", "bc")."""
+    """Hash texts in order, with their lengths, so that ("ab", "c") and ("a", "bc") differ."""
     digest = sha256()
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
@@ -27,7 +27,7 @@ def text_digest(texts: Iterable[str]) -> str:
 
 
 def tensor_digest(tensors: Mapping[str, "Tensor"], *, label: str = "") -> str:
-    """Of named tensors (a state dict): names, types, shapes and bytes; `label` says what they are the weights of."""
+    """Hash named tensors (a state dict): names, types, shapes and bytes; `label` describes the model."""
     import torch
 
     digest = sha256(label.encode())
@@ -38,6 +38,6 @@ def tensor_digest(tensors: Mapping[str, "Tensor"], *, label: str = "") -> str:
 
 
 def file_sha256(path: Place) -> str:
-    """Of the content of a file or object."""
+    """Hash the content of a file or object."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""What this installation is and what is wrong with it: packages, devices, caches, extras, the embedded model.
+"""Diagnoses the installation: packages, devices, caches, extras, the embedded model.
 
 Nothing is repaired and nothing is left behind. Every check is a value with a state: `ok`, `absent` (optional, with the
 line that installs it), `warning` (something optional does not work, or not as it could) or `broken`, with the remedy.
@@ -40,7 +40,7 @@ _LITTLE_SPACE = 1 << 30  # bytes
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. `remedy` is empty where the state is `ok`."""
+    """The result of one check. `remedy` is empty if the state is `ok`."""
 
     group: str
     name: str
@@ -58,12 +58,12 @@ class Diagnosis:
 
     @property
     def broken(self) -> tuple[Check, ...]:
-        """What does not work and is needed."""
+        """The required components that do not work."""
         return tuple(check for check in self.checks if check.state == "broken")
 
     @property
     def warnings(self) -> tuple[Check, ...]:
-        """What is optional and does not work, or not as it could."""
+        """The optional components that do not work, or not optimally."""
         return tuple(check for check in self.checks if check.state == "warning")
 
     def facts(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Diagnosis:
 
 
 def diagnose(progress: Callable[[int], None] | None = None) -> Diagnosis:
-    """Look at everything; takes seconds, for packages are imported. `progress` is called with 1 after each check."""
+    """Run all checks, which takes seconds, as packages are imported. `progress` is called with 1 after each."""
     checks = []
     for group in (_versions, _devices, _caches, _extras, _default_model):
         for check in group():
@@ -108,8 +108,8 @@ def _versions() -> Iterator[Check]:
 def _extras() -> Iterator[Check]:
     for extra in _extra_names():
         requirements = list(_requirements(extra))
-        missing = [each.name for each in requirements if _installed(each.name) is None]
-        faults = {each.name: _fault(each) for each in requirements if each.name not in missing}
+        missing = [need.name for need in requirements if _installed(need.name) is None]
+        faults = {need.name: _fault(need) for need in requirements if need.name not in missing}
         install = f"pip install --upgrade 'layerwise[{extra}]'"
         wrong = [f"{name}: {fault}" for name, fault in faults.items() if fault]
         if wrong:  # a warning: everything else works without this extra
@@ -120,7 +120,7 @@ def _extras() -> Iterator[Check]:
             install = install.replace("--upgrade ", "")
             yield Check("extras", extra, f"not installed: {', '.join(missing)}", "absent", install)
         else:
-            versions = (f"{each.name} {_installed(each.name)}" for each in requirements)
+            versions = (f"{need.name} {_installed(need.name)}" for need in requirements)
             yield Check("extras", extra, ", ".join(versions))
 
 
@@ -130,15 +130,15 @@ def _requirements(extra: str = "") -> Iterator[Requirement]:
         requirement = Requirement(text)
         of_core = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
         if requirement.marker is not None and extra:
-            wanted = not of_core and requirement.marker.evaluate({"extra": extra})
+            applies = not of_core and requirement.marker.evaluate({"extra": extra})
         else:
-            wanted = of_core and not extra
-        if wanted:
+            applies = of_core and not extra
+        if applies:
             yield requirement
 
 
 def _declared() -> list[str]:
-    """The package's metadata; empty where it runs from its source without being installed."""
+    """The package's metadata; empty if it runs from source without being installed."""
     try:
         return metadata.requires("layerwise") or []
     except metadata.PackageNotFoundError:
@@ -154,7 +154,7 @@ def _extra_names() -> list[str]:
 
 
 def _installed(name: str) -> str | None:
-    """The version of a package; None where it is not installed."""
+    """Return the version of a package; None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -215,9 +215,9 @@ def _caches() -> Iterator[Check]:
         yield Check("caches", "temporary", str(error), "broken", "set TMPDIR to a folder that can be written")
     data = os.environ.get("LAYERWISE_DATA")
     if data:
-        there = Path(data).expanduser().is_dir()
-        remedy = "" if there else "set LAYERWISE_DATA to the folder of your data, or unset it"
-        yield Check("caches", "LAYERWISE_DATA", data if there else f"{data}: no such folder", _state(there), remedy)
+        exists = Path(data).expanduser().is_dir()
+        remedy = "" if exists else "set LAYERWISE_DATA to the folder of your data, or unset it"
+        yield Check("caches", "LAYERWISE_DATA", data if exists else f"{data}: no such folder", _state(exists), remedy)
 
 
 def _state(fine: bool) -> State:

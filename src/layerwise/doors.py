@@ -31,7 +31,7 @@ def door(package: str, file: str) -> Door:
 
 
 def homes_of(file: str) -> dict[str, str]:
-    """Public name of a package, by its `__init__` -> the module that it is imported from."""
+    """Map the public names in a package's `__init__` to the modules that define them."""
     source = Path(file).read_text(encoding="utf-8")
     blocks = [
         node

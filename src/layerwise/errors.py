@@ -1,4 +1,4 @@
-"""What goes wrong through no fault of the program: one clear line each, which the command line prints as it is."""
+"""Errors that users can correct: one clear line each, which the command line prints unchanged."""
 
 import re
 
@@ -9,7 +9,7 @@ _UNPRINTABLE = re.compile(
 
 
 def printable(text: str) -> str:
-    r"""A text as a terminal may show it: control characters, a newline too, are written out.
+    r"""Escape control characters, including newlines, for display in a terminal.
 
     >>> printable("red: \x1b[31m")
     'red: \\x1b[31m'
@@ -33,7 +33,7 @@ _NO_MEMORY = (
 
 
 def is_memory_shortage(error: BaseException) -> bool:
-    """Whether an exception says that there was no memory; of torch on a CPU it is a plain RuntimeError.
+    """Whether an exception means out of memory; torch on a CPU raises a plain RuntimeError.
 
     >>> is_memory_shortage(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."))
     True
@@ -44,7 +44,7 @@ def is_memory_shortage(error: BaseException) -> bool:
 
 
 class LayerwiseError(ValueError):
-    """The base of every error that a user can mend. Its text says what came, what was expected, what to do.
+    """The base of all errors that users can correct. The message says what came, what was expected, what to do.
 
     The text is one line, without control characters; the middle of a very long one is left out.
     """
@@ -59,11 +59,11 @@ class InputError(LayerwiseError):
 
 
 class MissingColumnError(InputError):
-    """A file has no column of the name asked for."""
+    """A file lacks a requested column."""
 
 
 class MixError(LayerwiseError):
-    """A layer mix that can't be read, or that names layers which the encoder has not."""
+    """A layer mix that cannot be parsed, or names layers that the encoder does not have."""
 
 
 class ModelError(LayerwiseError):
@@ -75,7 +75,7 @@ class UnsafeModelError(ModelError):
 
 
 class TrainingError(LayerwiseError):
-    """A training that can't go on."""
+    """A training that cannot continue."""
 
 
 class MissingExtraError(LayerwiseError):

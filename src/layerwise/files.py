@@ -28,7 +28,7 @@ _REMEDY = "free some space or give another path"
 def atomic_file(
     path: str | os.PathLike[str] | StorePath, *, remedy: str = _REMEDY, error: type[LayerwiseError] = InputError
 ) -> Iterator[Path]:
-    """A path with the same suffix to write to; it becomes `path` when the block ends without an error.
+    """Yield a temporary path with the same suffix, which is renamed to `path` if the block succeeds.
 
     Missing parent folders are created. An `OSError` inside the block becomes `error`, in one line with the `remedy`.
     """
@@ -67,12 +67,12 @@ def _sent_file(target: StorePath, remedy: str, error: type[LayerwiseError]) -> I
 def atomic_folder(
     path: str | os.PathLike[str], *, remedy: str = _REMEDY, error: type[LayerwiseError] = InputError
 ) -> Iterator[Path]:
-    """As `atomic_file`, for a folder that the block creates; an existing one is replaced as a whole."""
+    """Like `atomic_file`, for a folder created in the context; an existing one is replaced as a whole."""
     target = Path(path).expanduser()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as beside:
-            new, old = Path(beside) / "new", Path(beside) / "old"
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
+            new, old = Path(scratch) / "new", Path(scratch) / "old"
             yield new
             _share(new)
             if target.exists():
@@ -88,7 +88,7 @@ def atomic_folder(
 
 
 def _share(folder: Path) -> None:
-    """Let those read a folder's files who may read the folder; safetensors gives weights to their owner alone."""
+    """Give files the read permissions of their folder, as safetensors makes weights readable by the owner only."""
     mode = folder.stat().st_mode & 0o666
     for file in folder.rglob("*"):
         if file.is_file() and not file.is_symlink():
@@ -96,7 +96,7 @@ def _share(folder: Path) -> None:
 
 
 def check_writable(path: str | os.PathLike[str] | StorePath) -> None:
-    """Refuse, before any work is done, a file that `atomic_file` could not write at its end.
+    """Raise early for a file that `atomic_file` could not write.
 
     In a store, an empty object beside it is written and removed.
     """
@@ -116,7 +116,7 @@ def check_writable(path: str | os.PathLike[str] | StorePath) -> None:
 
 
 def new_mapped_array(path: Path, *, dtype: Any, shape: tuple[int, ...]) -> "np.memmap[Any, Any]":
-    """A new .npy file as a memory-mapped array. Its space is reserved, so that a full disk is an `OSError` here.
+    """Create a memory-mapped .npy file. Its space is reserved, so that a full disk raises `OSError` here.
 
     A full disk that is met while a memory map is written kills the process.
     """
@@ -146,7 +146,7 @@ def write_json(path: str | os.PathLike[str] | StorePath, value: Any, *, indent: 
 
 
 def read_json(path: str | os.PathLike[str] | StorePath, *, remedy: str = "check the path") -> dict[str, Any]:
-    """A JSON file that holds an object; `remedy` says what to do about one that does not."""
+    """Read a JSON object from a file; `remedy` ends the error message."""
     path = place_of(path)
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -162,7 +162,7 @@ def read_json(path: str | os.PathLike[str] | StorePath, *, remedy: str = "check 
 
 
 def plain_json(value: Any) -> Any:
-    """A value as JSON knows it: NaN and infinity become null, NumPy's arrays and numbers plain ones.
+    """Convert a value to plain JSON: NaN and infinity become null, NumPy values become plain ones.
 
     >>> plain_json({"score": float("nan"), "layers": (0, 12)})
     {'score': None, 'layers': [0, 12]}

@@ -1,4 +1,4 @@
-"""Silence: of transformers, of our loggers where the caller says better what they warn of, and of bars in pipes."""
+"""Silences transformers, loggers whose warnings the caller handles, and progress bars in pipes."""
 
 import io
 import logging
@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stderr
 
 @contextmanager
 def muted(name: str) -> Iterator[None]:
-    """Without the warnings of a logger; "" is the root logger."""
+    """Suppress the warnings of a logger; "" is the root logger."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -21,7 +21,7 @@ def muted(name: str) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without transformers' progress bars and load reports; what matters of them is checked by the caller."""
+    """Suppress transformers' progress bars and load reports, which the caller checks."""
     from transformers.utils import logging as transformers_logging
 
     level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
@@ -37,7 +37,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def no_bars_in_pipes() -> Iterator[None]:
-    """Progress bars of libraries that cannot be asked for silence are for terminals; elsewhere they are left out."""
+    """Disable libraries' progress bars unless the output is a terminal."""
     if sys.stderr.isatty():
         yield
         return

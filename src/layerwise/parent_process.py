@@ -1,4 +1,4 @@
-"""A worker process ends when its parent does, however that ended."""
+"""Ends a worker process when its parent exits, for whatever reason."""
 
 import multiprocessing as mp
 import os
@@ -10,7 +10,7 @@ _PR_SET_PDEATHSIG = 1  # of Linux's <sys/prctl.h>
 
 
 def end_with_parent() -> None:
-    """End this process as soon as its parent is gone: by the kernel on Linux, elsewhere by a pipe that closes."""
+    """End this process as soon as its parent exits: by the kernel on Linux, elsewhere by a closed pipe."""
     parent = mp.parent_process()
     if parent is None:
         return

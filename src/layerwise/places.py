@@ -1,14 +1,14 @@
-"""Where things go that can be made or fetched again."""
+"""The cache folder, for files that can be recreated or downloaded again."""
 
 import os
 from pathlib import Path
 
 
 def default_cache_folder() -> Path:
-    """`$LAYERWISE_CACHE`, or the user's cache folder."""
-    given = os.environ.get("LAYERWISE_CACHE")
-    if given:
-        return Path(given).expanduser()
+    """Return `$LAYERWISE_CACHE` or the user's cache folder."""
+    path = os.environ.get("LAYERWISE_CACHE")
+    if path:
+        return Path(path).expanduser()
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("layerwise"))

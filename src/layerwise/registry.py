@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Objects of one kind by name, e.g. every token pooling."""
+    """A registry of objects of one kind by name, e.g. all token poolings."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -44,7 +44,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def unknown(kind: str, name: object, known: Iterable[str], *, more: str = "") -> InputError:
-    """The error for a name that is none of the known ones; `more` is said after them.
+    """Build the error for an unknown name; `more` is appended to the known names.
 
     >>> unknown("suite", "stss", ["sts", "transfer"])
     InputError("Unknown suite 'stss'. Did you mean 'sts'? Known: sts, transfer")
@@ -54,7 +54,7 @@ def unknown(kind: str, name: object, known: Iterable[str], *, more: str = "") ->
 
 
 def check_known(name: str, known: Iterable[str], kind: str) -> None:
-    """Refuse a name that is none of the known ones."""
+    """Raise for an unknown name."""
     names = list(known)
     if name not in names:
         raise unknown(kind, name, names)

@@ -1,4 +1,4 @@
-"""Settings: frozen values that are checked when made, and one line for whatever is wrong with them.
+"""Settings: frozen values, validated on creation, with one-line errors.
 
 A value that exists is valid. Whatever builds one (Python, a TOML table, `--set`), a mistake is an `InputError` that
 names the table, the key, the value and what was expected:
@@ -20,7 +20,7 @@ from layerwise.registry import did_you_mean, unknown
 
 
 class Settings(BaseModel):
-    """The base of all settings. Values are not converted: "3" is no number; only lists stand for tuples.
+    """The base class of all settings. Values are not coerced ("3" is no number), except lists to tuples.
 
     `label` begins every error: "[data]", "objective 'sg':"; it may be empty.
     """
@@ -41,7 +41,7 @@ class Settings(BaseModel):
 
     @classmethod
     def labelled(cls, values: Mapping[str, Any]) -> str:  # noqa: ARG003 - for those whose label is a name
-        """What begins an error about these values."""
+        """Return the prefix of errors about these values."""
         return cls.label
 
     def replaced(self, **changes: Any) -> Self:
@@ -92,7 +92,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _message(kind: type[Settings], values: Mapping[str, Any], error: ValidationError) -> str:
-    """The first error in one line."""
+    """Format the first validation error in one line."""
     first = error.errors(include_url=False)[0]
     label, key = kind.labelled(values), ".".join(map(str, first["loc"]))
     context = first.get("ctx", {})
@@ -119,7 +119,7 @@ def _shown(value: Any) -> str:
 
 
 def _expected(kind: str, context: Mapping[str, Any]) -> str:
-    """What a value of this kind must be."""
+    """Describe the expected value of a field."""
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
         return words.format(context[key])

@@ -1,4 +1,4 @@
-"""What is a text, and each different text once."""
+"""Checks of texts, and deduplication."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ def has_lone_surrogate(text: str) -> bool:
 
 
 def unique_texts(*columns: Sequence[str]) -> tuple[list[str], tuple[NDArray[np.intp], ...]]:
-    """Every different text once, in order of appearance, and each column's rows as positions among them.
+    """Return the unique texts in order of appearance, and each column as indices into them.
 
     >>> unique_texts(["a", "b"], ["b", "c"])
     (['a', 'b', 'c'], (array([0, 1]), array([1, 2])))

@@ -1,4 +1,4 @@
-"""The cores of this machine, each with a thread of its own; torch's threads would only stand in their way."""
+"""Runs tasks in one thread per core, with torch's own threads disabled."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ _MOST_THREADS = 8  # beyond which they wait for Python's lock more than they wor
 
 
 def share(tasks: Iterable[T], work: Callable[[T], None], *, threads: int | None = None) -> None:
-    """Call `work` with every task, from several threads, taking a task only when one is free.
+    """Call `work` with every task from several threads, consuming a task only when a thread is free.
 
     An error or an interrupt stops all of them after the task that they are at.
     """
@@ -49,7 +49,7 @@ def share(tasks: Iterable[T], work: Callable[[T], None], *, threads: int | None 
 
 
 def survive_fork() -> None:
-    """One thread in a process that was forked from this one: OpenMP's threads are not forked, and would be waited for.
+    """Use one thread in forked processes, where OpenMP would wait forever for threads that were not forked.
 
     Without it every product of torch hangs there, once the first process has used its threads.
     """
@@ -60,7 +60,7 @@ def survive_fork() -> None:
 
 @contextmanager
 def small_products() -> Iterator[None]:
-    """Matrix products inside are without oneDNN, which on ARM takes longer to begin than a small one takes."""
+    """Disable oneDNN inside the context, as on ARM its overhead exceeds the time of small matrix products."""
     before = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     try:
@@ -71,7 +71,7 @@ def small_products() -> Iterator[None]:
 
 @contextmanager
 def within_cores(count: int) -> Iterator[None]:
-    """What this thread does inside may use so many cores, if it has threads of its own, as ONNX Runtime has."""
+    """Limit the cores of libraries with their own threads, such as ONNX Runtime, for this thread."""
     before = _cores.set(count)
     try:
         yield
@@ -80,12 +80,12 @@ def within_cores(count: int) -> Iterator[None]:
 
 
 def cores_here() -> int:
-    """How many cores this thread may use; as many as torch, where nothing else was said."""
+    """Return the number of cores this thread may use; by default as many as torch uses."""
     return _cores.get() or torch.get_num_threads()
 
 
 class _Running:
-    """How many users of one thread run at the moment, and how many threads torch had before the first of them."""
+    """The number of active single-thread contexts, and torch's number of threads before the first."""
 
     lock = Lock()
     running = 0
@@ -94,7 +94,7 @@ class _Running:
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Torch works by one thread inside; when the last user leaves, it has its threads again."""
+    """Set torch to one thread inside the context; restore its threads when the last context exits."""
     with _Running.lock:
         if not _Running.running:
             _Running.threads = torch.get_num_threads()

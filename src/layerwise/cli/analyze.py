@@ -158,7 +158,7 @@ def analyze(
 
 
 def _select(names: Sequence[str], *, against: bool, trainings: bool) -> list["Measure"]:
-    """The measures by name, and the default ones of each subject that no name is of."""
+    """Select the named measures, and the defaults of each subject without a named one."""
     from layerwise.measures import MEASURES, measures_of
 
     if "all" in names and len(names) > 1:
@@ -176,7 +176,7 @@ def _select(names: Sequence[str], *, against: bool, trainings: bool) -> list["Me
 
 
 def _check_subjects(model: str | None, against: str | None, trainings: Sequence[Path], names: Sequence[str]) -> None:
-    """Refuse measures of what was not named."""
+    """Raise for measures of subjects that were not given."""
     from layerwise.measures import MEASURES
 
     subjects = {name: MEASURES[name].of for name in names}
@@ -194,7 +194,7 @@ def _check_subjects(model: str | None, against: str | None, trainings: Sequence[
 
 
 def _check_options(selected: Sequence["Measure"], **options: str | None) -> None:
-    """Refuse options that no selected measure reads."""
+    """Raise for options that no selected measure uses."""
     from layerwise.measures import MEASURES
 
     def figures(measure: "Measure") -> list[str]:
@@ -229,7 +229,7 @@ def _pairs(name: str | None, columns: tuple[str, str], named: dict[str, Any]) ->
 
 
 def _check_graded(measures: Sequence["Measure"], pairs: "TaskRows") -> None:
-    """Refuse pairs without scores before a model is loaded."""
+    """Raise for pairs without scores before a model is loaded."""
     for measure in measures:
         if measure.graded and pairs.gold is None:
             raise InputError(
@@ -287,7 +287,7 @@ def _show(facts: dict[str, Any], out: Path | None) -> None:
 
 
 def _show_rows(rows: list[dict[str, Any]]) -> None:
-    """As many rows and columns as the screen has room for, and how many are hidden."""
+    """Limit rows and columns to the screen, and count the hidden ones."""
     columns = list(rows[0])[: min(_MOST_COLUMNS, screen_width() // _COLUMN_WIDTH)]
     digits, letters = (3, 48) if len(columns) <= _FEW_COLUMNS else (2, 24)
     print_table(columns, [[_cell(row[name], digits, letters) for name in columns] for row in rows[:_MOST_ROWS]])

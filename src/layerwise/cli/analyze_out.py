@@ -25,7 +25,7 @@ class Result:
     values: Mapping[str, "MeasureValue"]
 
     def tables(self) -> dict[str, dict[str, Any]]:
-        """A table for each value; several, and those of trainings, are told apart by their names."""
+        """Return a table per value; several, and those of trainings, are identified by names."""
         labelled = len(self.values) > 1 or self.measure.of == "trainings"
         tables = {}
         for label, value in self.values.items():
@@ -42,7 +42,7 @@ class Result:
 
 
 def check_out(out: Path, measures: Sequence["Measure"], *, figure: str | None, tables: int) -> None:
-    """Refuse, before anything is measured, a file that cannot be written or cannot hold so much."""
+    """Raise early for a file that cannot be written or cannot hold the result."""
     kind = out.suffix.lower()
     if kind not in (*_TABLES, *_FIGURES):
         raise InputError(f"{out}: its ending {out.suffix!r} is none of {', '.join((*_TABLES, *_FIGURES))}")

@@ -78,7 +78,7 @@ def _results() -> "list[Path]":
 
 
 def _remembered() -> "list[Path]":
-    """What is kept of models and of rows that were read before."""
+    """Return the cached facts of models and rows."""
     from layerwise.evaluate import ResultStore
 
     store = ResultStore()

@@ -34,13 +34,13 @@ def cluster(
     check_table(place, overwrite=overwrite)
     files = VectorFiles.of(vectors)
     with counting("Clustering", files.rows) as progress:
-        found = clusters_of(files, clusters, nearest=nearest, seed=seed, progress=progress)
-    write_table(files, {"cluster": found.labels, "cosine": found.cosines}, place)
-    shown = sorted({int(row) for rows in found.nearest for row in rows})
+        result = clusters_of(files, clusters, nearest=nearest, seed=seed, progress=progress)
+    write_table(files, {"cluster": result.labels, "cosine": result.cosines}, place)
+    shown = sorted({int(row) for rows in result.nearest for row in rows})
     carried = dict(zip(shown, files.take(shown), strict=True))
     groups = [
         {"cluster": number, "size": int(size), "nearest": [{"position": int(row), **carried[int(row)]} for row in rows]}
-        for number, (size, rows) in enumerate(zip(found.sizes, found.nearest, strict=True))
+        for number, (size, rows) in enumerate(zip(result.sizes, result.nearest, strict=True))
     ]
     groups.sort(key=lambda group: -int(str(group["size"])))
     if as_json:

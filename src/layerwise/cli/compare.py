@@ -94,7 +94,7 @@ def _pick(evaluation: "Evaluation", mix: str | None, path: Path) -> "Run":
 def _named(
     evaluations: "Sequence[Evaluation]", chosen: "Sequence[Sequence[Run]]", paths: Sequence[Path]
 ) -> "dict[str, Run]":
-    """Runs by model and mix, whatever of the two differs; by their file where neither does."""
+    """Label runs by model or mix, whichever differ, otherwise by file."""
     entries = [
         (evaluation.model, run.mix, path, run)
         for evaluation, runs, path in zip(evaluations, chosen, paths, strict=True)
@@ -123,14 +123,14 @@ def _row(line: "Comparison") -> tuple[str, ...]:
 
 
 def _show(ranking: "Ranking") -> None:
-    """A table, the best first, and what the columns are of."""
+    """Print a table, the best first, and an explanation of its columns."""
     rows = []
     for run in ranking.runs:
         differences = run.by_rows, run.by_tasks
         is_best = run is ranking.runs[0]
-        ties = [name for name, one in zip(("rows", "tasks"), differences, strict=True) if one is not None and one.tied]
+        ties = [name for name, gap in zip(("rows", "tasks"), differences, strict=True) if gap is not None and gap.tied]
         tied = "best" if is_best else " and ".join(ties)
-        cells = ["" if is_best else _interval(one) for one in differences]
+        cells = ["" if is_best else _interval(gap) for gap in differences]
         gap = run.mean - ranking.runs[0].mean
         rows.append((run.name, f"{run.mean:.2f}", "" if is_best else f"{gap:+.2f}", *cells, tied))
     title = f"{ranking.suite}: mean of {len(ranking.tasks)} task{'s' * (len(ranking.tasks) > 1)}, against the best"

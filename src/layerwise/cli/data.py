@@ -32,8 +32,8 @@ def list_tasks(names: Names = None, suite: Suite = None, data: DataFolder = None
     columns = ("name", "suite", "metric", "rows", "where")
     short = [fact | {"rows": "/".join(f"{count:,}" for count in fact["rows"].values())} for fact in facts]
     print_table(columns, [[str(fact[column]) for column in columns] for fact in short])
-    here = sum(fact["where"] != "not here" for fact in facts)
-    print_line(f"{here} of {len(facts)} tasks are here; sources and licences: layerwise data list NAME, or --json")
+    available = sum(fact["where"] != "not here" for fact in facts)
+    print_line(f"{available} of {len(facts)} tasks are here; sources and licences: layerwise data list NAME, or --json")
 
 
 @app.command("fetch")
@@ -55,9 +55,9 @@ def fetch_tasks(
     check_writable(folder / "task")
     failures = []
     for task in _tasks(names, suite):
-        here = find_file(task) if to is None else folder / task.file
-        if here and here.is_file():
-            print_line(f"{task.name}: is here, {here}")
+        file = find_file(task) if to is None else folder / task.file
+        if file and file.is_file():
+            print_line(f"{task.name}: is here, {file}")
             continue
         print_line(f"{task.name}: from {task.source or 'nowhere'}")
         try:
@@ -94,10 +94,10 @@ def _facts(task: "Task", data: str | None) -> dict[str, Any]:
     from layerwise.data import fetched_folder, find_file
 
     path = find_file(task, data)
-    where = "not here" if path is None else "fetched" if path.is_relative_to(fetched_folder()) else "folder"
+    state = "not here" if path is None else "fetched" if path.is_relative_to(fetched_folder()) else "folder"
     facts = {name: getattr(task, name) for name in ("name", "suite", "kind", "metric", "rows", "licence", "note")}
     source = str(task.source) if task.source else None
-    return facts | {"where": where, "path": str(path) if path else None, "source": source}
+    return facts | {"where": state, "path": str(path) if path else None, "source": source}
 
 
 def _check(task: "Task", data: str | None) -> dict[str, Any]:
@@ -122,11 +122,11 @@ def _check(task: "Task", data: str | None) -> dict[str, Any]:
 
 
 def _summary(states: list[str]) -> str:
-    here = [state for state in states if state != "missing"]
-    if not here:
+    available = [state for state in states if state != "missing"]
+    if not available:
         return f"0 of {len(states)} tasks are here; name their folder by --data, or fetch them: layerwise data fetch"
-    counts = ", ".join(f"{here.count(state)} {state}" for state in dict.fromkeys(here))
-    return f"{len(here)} of {len(states)} tasks are here: {counts}"
+    counts = ", ".join(f"{available.count(state)} {state}" for state in dict.fromkeys(available))
+    return f"{len(available)} of {len(states)} tasks are here: {counts}"
 
 
 def _shown(value: Any) -> str:

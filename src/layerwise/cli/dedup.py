@@ -33,19 +33,19 @@ def dedup(
     check_table(place, overwrite=overwrite)
     files = VectorFiles.of(vectors)
     with counting("Comparing", files.rows) as progress:
-        found = find_duplicates(files, threshold=threshold, kind=kind, progress=progress)
-    kept, sizes = found.kept, found.sizes
+        duplicates = find_duplicates(files, threshold=threshold, kind=kind, progress=progress)
+    kept, sizes = duplicates.kept, duplicates.sizes
     columns = {
         "kept": kept,
-        "representative": files.row_numbers()[found.representatives],
-        "cosine": found.cosines,
+        "representative": files.row_numbers()[duplicates.representatives],
+        "cosine": duplicates.cosines,
         "group_size": sizes,
     }
     write_table(files, columns, place)
     groups = int((sizes[kept] > 1).sum())
     facts = {"out": without_secrets(out), "rows": files.rows, "kept": int(kept.sum()), "duplicates": int((~kept).sum())}
     if as_json:
-        print_json(facts | {"groups": groups, "threshold": threshold, "kind": found.kind})
+        print_json(facts | {"groups": groups, "threshold": threshold, "kind": duplicates.kind})
         return
     print_line(
         f"{facts['duplicates']:,} of {files.rows:,} rows are near duplicates (cosine {threshold:g} or more), in "

@@ -50,8 +50,8 @@ def demo(
         views = _decoder_views(device)
         decoder = {"note": views} if isinstance(views, str) else views.as_dict()
         report = None if no_report else _write_report(loaded, model, out)
-        left = {"saved": str(out / "model"), "report": str(report) if isinstance(report, Path) else None}
-        print_json(scores.as_dict() | left | {"answers": answers, "decoder": decoder})
+        outputs = {"saved": str(out / "model"), "report": str(report) if isinstance(report, Path) else None}
+        print_json(scores.as_dict() | outputs | {"answers": answers, "decoder": decoder})
         return
     _show_layers(scores)
     _show_choice(scores, out)
@@ -105,13 +105,13 @@ def _show_answers(answers: dict[str, list[dict[str, Any]]]) -> None:
         print_table(("cosine", query), [(f"{hit['score']:.3f}", hit["text"]) for hit in hits])
 
 
-def _show_decoder(found: "ViewResult | str") -> None:
+def _show_decoder(result: "ViewResult | str") -> None:
     about = "Prompts, token poolings and layers searched together, without training."
     _show_step(4, "a language model that was not made for embeddings", about)
-    if isinstance(found, str):
-        print_line(f"{found}, to see it here.\n")
+    if isinstance(result, str):
+        print_line(f"{result}, to see it here.\n")
         return
-    search = found.search
+    search = result.search
     rows = [
         (name, choice.mix.in_words, str(cost), _points(choice.test))
         for name, choice, cost in (
@@ -119,9 +119,9 @@ def _show_decoder(found: "ViewResult | str") -> None:
             ("best views", search.best_, search.cost_),
         )
     ]
-    title = f"{found.searched.encoder.folder.root.name}: Spearman x 100 on {search.report_.test_pairs} pairs"
+    title = f"{result.searched.encoder.folder.root.name}: Spearman x 100 on {search.report_.test_pairs} pairs"
     print_table(("", "views", "cost", "unseen"), rows, title=title)
-    print_line(f"{found.verdict}\n")
+    print_line(f"{result.verdict}\n")
 
 
 def _show_step(number: int, title: str, about: str) -> None:
@@ -129,7 +129,7 @@ def _show_step(number: int, title: str, about: str) -> None:
 
 
 def _show_files(out: Path, report: "Path | str | None") -> None:
-    """What was left; the last line says how to open the report."""
+    """Print the written files; the last line tells how to open the report."""
     print_line("A demonstration on pairs written for it, not a benchmark. What it leaves:\n")
     files = [
         ("model", "the model of step 2; loads in sentence-transformers"),

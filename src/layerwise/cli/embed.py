@@ -166,10 +166,10 @@ def embed(
                 progress=progress,
             )
     except KeyboardInterrupt as stopped:
-        kept = any(shards.glob("part-*"))
+        has_shards = any(shards.glob("part-*"))
         say_error(
             "interrupted; the shards written before are kept: run the same command again to resume"
-            if kept
+            if has_shards
             else "interrupted; nothing was written yet"
         )
         raise typer.Exit(130) from stopped
@@ -187,18 +187,18 @@ def embed(
         print_line(f"{result.set_aside:,} rows were set aside: {without_secrets(bad_rows)}")
 
 
-def _text_column(given: list[str] | None) -> str:
-    """The one column that holds the text."""
-    if given is not None and len(given) > 1:
+def _text_column(names: list[str] | None) -> str:
+    """Return the single text column."""
+    if names is not None and len(names) > 1:
         raise InputError(
-            f"--column is given {len(given)} times, and one column holds the text; join {' and '.join(given)} into one "
+            f"--column is given {len(names)} times, and one column holds the text; join {' and '.join(names)} into one "
             f"before"
         )
-    return given[0] if given else "text"
+    return names[0] if names else "text"
 
 
 def _check_columns(rows: "RowSource") -> None:
-    """Refuse an input without the columns before a model is loaded; what is piped in is read once, by the run."""
+    """Raise for missing columns before a model is loaded; piped input is read only by the run."""
     from layerwise.data import STDIN
 
     if rows.path != STDIN:
@@ -208,7 +208,7 @@ def _check_columns(rows: "RowSource") -> None:
 
 @contextmanager
 def _columns_named() -> Iterator[None]:
-    """A column that is missing is told with the options that name columns."""
+    """Add the options that name columns to the error about a missing column."""
     try:
         yield
     except MissingColumnError as error:

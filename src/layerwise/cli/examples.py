@@ -84,7 +84,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def examples_of(command: str) -> str:
-    """What follows the options in `--help`; empty for a command without examples."""
+    """Return the text after the options in `--help`; empty for a command without examples."""
     lines = EXAMPLES.get(command, ())
     title = "Example:" if len(lines) == 1 else "Examples:"
     return "\n\n".join([title, *lines]) if lines else ""

@@ -1,4 +1,4 @@
-"""Folders that commands write models to: refused before the work, not after it."""
+"""Checks the output folders of models before the work starts."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from layerwise.files import check_writable
 
 
 def check_free(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that a model cannot be saved in, as saving would."""
+    """Raise for a folder that a model cannot be saved in, as saving would."""
     folder = folder.expanduser()
     if not folder.exists():
         check_writable(folder)

@@ -20,7 +20,7 @@ class Group(TyperGroup):
         return _hide_types(super().get_params(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command by its name."""
+        """Return a command by name."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             _hide_types(command.get_params(ctx))

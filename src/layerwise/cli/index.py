@@ -113,7 +113,7 @@ def load(
 
 
 def _recorded(files: "VectorFiles", name: str) -> dict[str, Any]:
-    """The manifest with the model that made the vectors, which must be this one."""
+    """Return the manifest with the given model, which must be the one that made the vectors."""
     from layerwise.embed import ModelChoice
     from layerwise.index import load_model_of
 

@@ -28,13 +28,13 @@ def info(
 
 
 def _cell(name: str, facts: dict[str, Any]) -> str:
-    """A fact as people read it."""
+    """Format a fact for display."""
     value = facts[name]
     if name == "layers":
         return f"0 to {value[-1]}"
     if name == "fitted_on":
-        told = (f"{record['what']}: {record['sentences']:,} sentences of {record['source']}" for record in value)
-        return "; ".join(told) or "nothing recorded"
+        texts = (f"{record['what']}: {record['sentences']:,} sentences of {record['source']}" for record in value)
+        return "; ".join(texts) or "nothing recorded"
     if name == "training":
         return _training(value)
     if name == "prompts":
@@ -45,13 +45,13 @@ def _cell(name: str, facts: dict[str, Any]) -> str:
 
 
 def _training(facts: dict[str, Any]) -> str:
-    """A training in one cell: a few facts as they are, of many those that matter; the model card has all."""
+    """Format a training in one cell: all of few facts, or the most important; the model card has all."""
     from layerwise.model import fact_rows
 
     rows = fact_rows(facts)
     if len(rows) > _FEW_FACTS:
-        wanted = ("recipe.name", "text.source", "seed", "steps", "dev.task", "dev.best")
-        rows = tuple(row for row in rows if row[0] in wanted)
+        keys = ("recipe.name", "text.source", "seed", "steps", "dev.task", "dev.best")
+        rows = tuple(row for row in rows if row[0] in keys)
     return "; ".join(": ".join(row) for row in rows) or "nothing recorded"
 
 

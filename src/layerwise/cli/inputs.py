@@ -1,4 +1,4 @@
-"""Inputs that are not there, refused before anything heavy is imported: a mistyped path is told at once."""
+"""Checks that inputs exist before heavy imports, so that a mistyped path fails immediately."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from layerwise.registry import check_known
 
 
 def check_pairs(name: str, format: str | None = None) -> None:
-    """Refuse a file of pairs, or a task, that is not there."""
+    """Raise for a missing file of pairs or task."""
     from layerwise.data import STDIN, RowSource, find_tasks, is_pair_file
 
     if name == STDIN or Path(name).exists():
@@ -19,7 +19,7 @@ def check_pairs(name: str, format: str | None = None) -> None:
 
 
 def check_split(split: str | None, data: str | None, pairs: str | None = None) -> None:
-    """Refuse a split or a data folder that is none, though a plain file needs neither, and a split of a plain file."""
+    """Raise for an invalid split or data folder, even if unused, and for a split of a plain file."""
     from layerwise.data import data_folder, is_pair_file
 
     if split is not None:
@@ -30,7 +30,7 @@ def check_split(split: str | None, data: str | None, pairs: str | None = None) -
 
 
 def check_file(path: str | Path, remedy: str = "check the path") -> None:
-    """Refuse a path that leads to no file."""
+    """Raise for a path that is not a file."""
     if not Path(path).expanduser().is_file():
         what = "is a folder" if Path(path).expanduser().is_dir() else "no such file"
         raise InputError(f"{path}: {what}; {remedy}")

@@ -71,7 +71,7 @@ def multitask(
 
 
 def _cell(scores: "Mapping[str, Any]", baselines: "Mapping[str, Mapping[str, float]]", score: str, kind: str) -> str:
-    """A score of the training, or of a baseline by its name."""
+    """Return a score of the training, or of a baseline by name."""
     from layerwise.train import format_spread
 
     if not kind:

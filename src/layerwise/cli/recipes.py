@@ -38,7 +38,7 @@ def recipes(
 
 
 def check_command(recipe: str, command: str) -> None:
-    """Refuse a recipe of the other command, and name that command."""
+    """Raise for a recipe of the other command, naming that command."""
     from layerwise.settings import read_toml
     from layerwise.train import MULTITASK_RECIPES, RECIPES
 
@@ -78,7 +78,7 @@ def _summary(recipe: "AnyRecipe") -> dict[str, Any]:
 
 
 def _learns(recipe: "AnyRecipe") -> tuple[str, list[str]]:
-    """The names of its objectives, or of its tasks."""
+    """Return the names of a recipe's objectives or tasks."""
     from layerwise.train import Recipe
 
     if isinstance(recipe, Recipe):

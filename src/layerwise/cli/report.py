@@ -124,8 +124,8 @@ def report(
         model_results, *baseline = results
         measured = replace(report_data(model_results, *baseline, trainings=curves, seed=seed), matrix=matrix)
         if prompts is not None:
-            asked = prompts_for(models[model].tokenizer) if chosen_prompts is None else chosen_prompts
-            measured = replace(measured, views=measure_views(model_results.subject, asked, seed=seed))
+            requested_prompts = prompts_for(models[model].tokenizer) if chosen_prompts is None else chosen_prompts
+            measured = replace(measured, views=measure_views(model_results.subject, requested_prompts, seed=seed))
     except KeyboardInterrupt as stopped:
         say_error("interrupted; no report was written, but encoded views are cached: the same command will be faster")
         raise typer.Exit(130) from stopped

@@ -1,4 +1,4 @@
-"""What all commands share of the screen: tables, sizes, JSON, errors, progress. Imports of rich wait until needed."""
+"""Terminal output of all commands: tables, sizes, JSON, errors, progress. rich is imported only when needed."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def say_error(text: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     print("error: " + printable(" ".join(text.split())), file=sys.stderr)  # noqa: T201
 
 
@@ -27,7 +27,7 @@ class _Printable(logging.Formatter):
 
 
 def show_log() -> None:
-    """Warnings of everybody, and what this package tells, on standard error."""
+    """Log warnings of all packages and messages of this one on standard error."""
     shown = logging.StreamHandler(sys.stderr)
     shown.setFormatter(_Printable("%(levelname)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[shown])
@@ -41,23 +41,23 @@ def print_json(value: Any) -> None:
 
 
 def _escaped(line: str) -> str:
-    """A line of JSON without what JSON allows and a terminal may obey."""
+    """Format a line of JSON, escaping characters that terminals interpret."""
     return "".join(char if printable(char) == char else f"\\u{ord(char):04x}" for char in line)
 
 
 def points(score: float | None) -> str:
-    """A correlation or rate times 100; nothing for None."""
+    """Format a correlation or rate times 100; empty for None."""
     return "" if score is None else f"{100 * score:.1f}"
 
 
 def spent(seconds: "Mapping[str, float]") -> str:
-    """Such as "Views 3.1 s, search 0.07 s."."""
-    parts = ", ".join(f"{what} {took:.1f} s" if took >= 1 else f"{what} {took:.2f} s" for what, took in seconds.items())
+    """Format durations, such as "Views 3.1 s, search 0.07 s."."""
+    parts = ", ".join(f"{step} {took:.1f} s" if took >= 1 else f"{step} {took:.2f} s" for step, took in seconds.items())
     return f"{parts[:1].upper()}{parts[1:]}."
 
 
 def print_line(text: str = "", *, wrap: bool = True) -> None:
-    """A line for people, or one to copy (`wrap=False`). Nothing in it is markup: a folder may be called run[old]."""
+    """Print a line for people, or one to copy (`wrap=False`), without markup: a folder may be called run[old]."""
     from rich.console import Console
 
     Console().print(_printable_lines(text), markup=False, highlight=False, soft_wrap=not wrap)
@@ -70,7 +70,7 @@ def _printable_lines(text: str) -> str:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", left: Sequence[int] = ()
 ) -> None:
-    """A table for people; columns after the first, but those of `left`, are right-aligned where they hold numbers."""
+    """Print a table; numeric columns after the first are right-aligned, except those in `left`."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -90,14 +90,14 @@ def print_table(
 
 
 def screen_width() -> int:
-    """Letters a line."""
+    """Return the number of characters per line."""
     from rich.console import Console
 
     return Console().width
 
 
 def human_bytes(count: float) -> str:
-    """Such as "3.2 MB"."""
+    """Format a size, such as "3.2 MB"."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -107,7 +107,7 @@ def human_bytes(count: float) -> str:
 
 @contextmanager
 def counting(label: str, total: int | None = None, *, unit: str = "rows") -> Iterator["Callable[[int], None]"]:
-    """A bar on standard error, moved on by calling what is yielded with a number of rows; none in a log file."""
+    """Yield a callback that advances a progress bar on standard error by a number of rows; no bar in a log file."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -125,7 +125,7 @@ def counting(label: str, total: int | None = None, *, unit: str = "rows") -> Ite
 
 
 def decimals(value: float, digits: int) -> str:
-    """So many decimals; what they would show as 0 and is not, in powers of ten.
+    """Format with this many decimals; nonzero numbers that would show as 0 are in scientific notation.
 
     >>> decimals(0.25, 3), decimals(0.0, 3), decimals(5e-6, 3)
     ('0.250', '0.000', '5e-06')

@@ -172,11 +172,11 @@ def search(
         raise InputError("--pooling all is for a search of views; add --prompts auto or --scale unit, or name poolings")
     pairs, rows = sources[0], read[0]
     if no_labels is None and (len(read) > 1 or weights or not _is_searched_alone(rows)):
-        asked = TaskOptions(names, metric, weights, split, limit, fixed=dev is None and splits is None)
-        asked.refuse({"--head": head, "--prompts and the like": views, "--compare-unlabelled": compare_unlabelled})
+        options = TaskOptions(names, metric, weights, split, limit, fixed=dev is None and splits is None)
+        options.refuse({"--head": head, "--prompts and the like": views, "--compare-unlabelled": compare_unlabelled})
         asked_for = LayerSearch(space=space, method=method, dev=dev or 0.5, splits=splits or 1, seed=seed)
-        found = search_tasks_of(read, asked, asked_for, lambda: LayerModel.load(model, **loading))
-        _report(found, save, overwrite, table, as_json)
+        results = search_tasks_of(read, options, asked_for, lambda: LayerModel.load(model, **loading))
+        _report(results, save, overwrite, table, as_json)
         return
     if len(read) > 1:
         raise InputError("--no-labels takes one file or task; give one")
@@ -249,14 +249,14 @@ def _search_pairs(
 
 
 def _check_ungraded(**options: object) -> None:
-    """Refuse what a search without labels has no use for."""
+    """Raise for options that a search without labels does not use."""
     for name, value in options.items():
         if value is not None:
             raise InputError(f"--{name} is for graded pairs; leave it out with --no-labels")
 
 
 def _check_classes(rows: "TaskRows", metric: str | None, method: str, dev: float | None, head: bool) -> None:
-    """Refuse, before a model is loaded, what a search for classes has no use for."""
+    """Raise, before a model is loaded, for options that a search for classes does not use."""
     name = rows.task.name
     if metric not in (None, "accuracy") or rows.task.metric != "accuracy":
         raise InputError(f"task {name!r} has classes, for which layers are searched by accuracy, not by another metric")
@@ -333,7 +333,7 @@ def _report(
     table: Path | None,
     as_json: bool,
 ) -> None:
-    """Write what was asked for, then print the result."""
+    """Write the requested files, then print the result."""
     from layerwise.search import ClassSearchResult, JointResult, ViewResult, ViewTextResult
 
     if table is not None and not isinstance(result, ViewResult | ViewTextResult):

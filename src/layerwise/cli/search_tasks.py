@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """What was asked for besides the search itself."""
+    """The options of the command other than those of the search."""
 
     poolings: Sequence[str]
     metric: str | None
@@ -28,7 +28,7 @@ class TaskOptions:
     fixed: bool
 
     def refuse(self, options: Mapping[str, object]) -> None:
-        """Refuse options that are for pairs only."""
+        """Raise for options that are for pairs only."""
         for option, value in options.items():
             if value:
                 raise InputError(f"{option}: is for pairs, not for this kind of task or for several; leave it out")

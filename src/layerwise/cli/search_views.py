@@ -23,7 +23,7 @@ _SINGLES = 8  # best views alone that are shown
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """What is asked of a search of views."""
+    """The options of a search of views."""
 
     prompts: "tuple[Prompt, ...] | None"  # None for all that suit the model
     scale: str
@@ -47,7 +47,7 @@ class ViewOptions:
         *,
         needed: bool = False,
     ) -> "ViewOptions | None":
-        """Read the options; None where none of them is given, unless they are needed."""
+        """Read the options; None if none is given, unless they are needed."""
         given = {
             "--prompts": prompts,
             "--scale": scale,
@@ -77,7 +77,7 @@ class ViewOptions:
         return cls(chosen, scale, _read_less(less), corpus, fit_on, max_cost, max_passes, asked_by)
 
     def check(self, rows: "TaskRows", criterion: str | None, **others: object) -> None:
-        """Refuse what a search of views has no use for."""
+        """Raise for options that a search of views does not use."""
         if rows.task.has_classes or rows.task.kind == "retrieval":
             raise InputError(f"task {rows.task.name!r} has no graded pairs, by which views of prompts are searched")
         if criterion in ("dropout", "pairs"):
@@ -107,7 +107,7 @@ def _check_fit_on(fit_on: str, less: str | None, corpus: Path | None) -> None:
 
 
 def read_prompt_option(prompts: str | None) -> "tuple[Prompt, ...] | None":
-    """The prompts of a file or by their names; none where none are asked for, None for "auto"."""
+    """Read prompts from a file or by name; empty without any, None for "auto"."""
     from layerwise.encoder import named_prompt, read_prompts
 
     if prompts is None:

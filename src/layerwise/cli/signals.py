@@ -1,4 +1,4 @@
-"""SIGTERM ends a command as an error does, so that nothing half-written is left."""
+"""Lets SIGTERM end a command like an error, so that no partial output is left."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ _AGAIN_SECONDS = 0.05
 
 @contextmanager
 def orderly_stop() -> Iterator[None]:
-    """Let SIGTERM unwind the stack. A signal whose exception Python swallows, in a `__del__`, is sent again."""
+    """Let SIGTERM unwind the stack. A signal whose exception is swallowed in a `__del__` is sent again."""
     if threading.current_thread() is not threading.main_thread():  # only that one handles signals
         yield
         return

@@ -121,7 +121,7 @@ def _split_data(paths: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 def _with_text(recipe: "Recipe", files: Sequence[str], columns: str | None) -> "Recipe":
-    """The recipe with the text of the command line; a text file has one column, however many are stacked."""
+    """Return the recipe with the text given on the command line; a text file has one column, even if stacked."""
     from layerwise.data import guess_format
 
     data = recipe.data

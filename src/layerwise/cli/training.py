@@ -1,4 +1,4 @@
-"""What `layerwise train` and `layerwise multitask` share: their options, the progress bar, and the printed result."""
+"""Common parts of `layerwise train` and `layerwise multitask`: options, progress bar, and printed result."""
 
 import os
 import time
@@ -53,10 +53,10 @@ def run_job(
         with _progress(len(seeds)) as on_step:
             result = train_seeds(job, target, seeds=seeds, on_step=on_step, **options)
     except KeyboardInterrupt as interrupt:
-        begun = target.is_dir() and any(target.iterdir())
+        has_output = target.is_dir() and any(target.iterdir())
         say_error(
             f"interrupted; nothing is lost: resume in {target} with the same command and --resume"
-            if begun
+            if has_output
             else "interrupted before the first step; nothing was written"
         )
         raise typer.Exit(130) from interrupt
@@ -79,23 +79,23 @@ def test_rows(result: "SeedsResult") -> list[tuple[str, str]]:
 
 
 def print_models(result: "SeedsResult", use: Callable[[Path], str]) -> None:
-    """The time of a training, and how each of its models is used."""
+    """Print the time of a training, and how to use its models."""
     from layerwise.train import format_spread
 
-    seconds, each = format_spread(result.summary["seconds"]), " each" if len(result.results) > 1 else ""
-    print_line(f"Trained in {seconds} s{each} on {result.results[0]['device']}.")
+    seconds, suffix = format_spread(result.summary["seconds"]), " each" if len(result.results) > 1 else ""
+    print_line(f"Trained in {seconds} s{suffix} on {result.results[0]['device']}.")
     for path in result.models:
         typer.echo(f"wrote {path}; {use(path)}")  # unbroken, to copy
 
 
 def over_seeds(result: "SeedsResult") -> str:
-    """What printed scores are taken over."""
+    """Describe what printed scores are averaged over."""
     return f"mean ± sd of {len(result.results)} seeds" if len(result.results) > 1 else "one seed"
 
 
 @contextmanager
 def _progress(seeds: int) -> "Iterator[OnSeedStep]":
-    """A callback that shows a bar for each seed on standard error; in a log file, a line every half minute."""
+    """Yield a callback that shows a bar per seed on standard error; in a log file, a line every half minute."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
@@ -126,7 +126,7 @@ def _progress(seeds: int) -> "Iterator[OnSeedStep]":
 
 
 def _metrics(latest: dict[str, float]) -> str:
-    """The loss and the dev score, where they are known."""
+    """Format the loss and the dev score, if known."""
     ends = ("spearman", "overall")
     dev = next((value for name, value in latest.items() if name.startswith("eval_") and name.endswith(ends)), None)
     loss = [f"loss {latest['loss']:.4f}"] if "loss" in latest else []
