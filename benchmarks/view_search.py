@@ -59,8 +59,8 @@ def our_greedy(left: np.ndarray, right: np.ndarray, gold: np.ndarray) -> tuple[i
     from layerwise.search.view_beam import beam_search_views
 
     views = PairViews(torch.from_numpy(left), torch.from_numpy(right))
-    found = beam_search_views(views, as_metric("spearman")(gold, torch.device("cpu")), most=MOST, width=1)
-    return max(found, key=lambda views: (found[views], -len(views)))
+    results = beam_search_views(views, as_metric("spearman")(gold, torch.device("cpu")), max_views=MOST, width=1)
+    return max(results, key=lambda views: (results[views], -len(views)))
 
 
 def whole_search(left: np.ndarray, right: np.ndarray, gold: np.ndarray) -> object:

@@ -36,10 +36,10 @@ def brute_force(left, right, gold, most):
 
 def test_a_wide_beam_scores_every_set_as_scipy_does():
     left, right, gold = views_of()
-    found = beam_search_views(PairViews(left, right), as_metric("spearman")(gold), most=4, width=1000)
+    results = beam_search_views(PairViews(left, right), as_metric("spearman")(gold), max_views=4, width=1000)
     expected = brute_force(left, right, gold, 4)
-    assert found == pytest.approx(expected, abs=1e-3)
-    assert max(found, key=found.get) == max(expected, key=expected.get)
+    assert results == pytest.approx(expected, abs=1e-3)
+    assert max(results, key=results.get) == max(expected, key=expected.get)
 
 
 def test_a_narrow_beam_finds_planted_views():
@@ -57,18 +57,18 @@ def test_a_narrow_beam_finds_planted_views():
     )
     left[:, 7], right[:, 7] = unit * 5 + noise, turned * 5 + noise.flip(0)
     left[:, 80], right[:, 80] = unit * 5 - noise, turned * 5 - noise.flip(0)
-    found = beam_search_views(PairViews(left, right), as_metric("spearman")(gold), most=3, width=4)
-    assert max(found, key=found.get) == (7, 80)
-    assert found[7, 80] == pytest.approx(1, abs=0.01)
+    results = beam_search_views(PairViews(left, right), as_metric("spearman")(gold), max_views=3, width=4)
+    assert max(results, key=results.get) == (7, 80)
+    assert results[7, 80] == pytest.approx(1, abs=0.01)
 
 
 def test_a_constant_view_neither_wins_nor_crashes():
     left, right, gold = views_of(views=4)
     left[:, 2], right[:, 2] = 1.0, 1.0
-    found = beam_search_views(PairViews(left, right), as_metric("spearman")(gold), most=2, width=10)
-    assert (2,) not in found
-    assert max(found, key=found.get) != (2,)
-    assert np.isfinite(found[1, 2])
+    results = beam_search_views(PairViews(left, right), as_metric("spearman")(gold), max_views=2, width=10)
+    assert (2,) not in results
+    assert max(results, key=results.get) != (2,)
+    assert np.isfinite(results[1, 2])
 
 
 def test_negative_views_come_second():
@@ -76,15 +76,15 @@ def test_negative_views_come_second():
     both = PairViews(left, right, np.array([0, 1, 2, ~0, ~1, ~2]))
     assert len(both) == 6
     metric = as_metric("spearman")(gold)
-    found = beam_search_views(both, metric, most=2, width=100)
+    results = beam_search_views(both, metric, max_views=2, width=100)
     with np.errstate(invalid="ignore"):
         expected = brute_force(torch.cat([left, -left], 1), torch.cat([right, -right], 1), gold, 2)
-    assert {views for views in found if len(views) == 1} == {(0,), (1,), (2,)}
-    assert all(views[0] < 3 for views in found)
+    assert {views for views in results if len(views) == 1} == {(0,), (1,), (2,)}
+    assert all(views[0] < 3 for views in results)
     nothing = {(0, 3), (1, 4), (2, 5)}  # a view less itself: its score would be that of rounding
-    assert not nothing & found.keys()
-    assert all(found[views] == pytest.approx(expected[views], abs=1e-3) for views in found)
-    of_rows = {"bags": 9, "most": 1, "usable": [True] * 6, "seed": 0}
+    assert not nothing & results.keys()
+    assert all(results[views] == pytest.approx(expected[views], abs=1e-3) for views in results)
+    of_rows = {"n_resamples": 9, "max_views": 1, "allowed": [True] * 6, "seed": 0}
     counts = bagged_views(both, lambda rows: (rows, as_metric("spearman")(gold[rows])), **of_rows)
     assert set(counts) <= {0, 1, 2}
 
@@ -92,11 +92,13 @@ def test_negative_views_come_second():
 def test_no_set_cancels_itself():
     left, right, gold = views_of(views=3)
     both = PairViews(left, right, np.array([0, 1, 2, ~0, ~1, ~2]))
-    found = beam_search_views(both, as_metric("spearman")(gold), most=4, width=1000)
-    assert not {(0, 3), (1, 4), (2, 5), (0, 1, 3, 4), (0, 2, 3, 5), (1, 2, 4, 5)} & found.keys()
-    assert found[0, 1, 3] == pytest.approx(found[1,], abs=1e-6)  # what is taken away again is as if it were not there
-    assert both.leaving_nothing([0, 1, 3]) == [4]
-    assert both.leaving_nothing([0, 1]) == PairViews(left, right).leaving_nothing([0]) == []
+    results = beam_search_views(both, as_metric("spearman")(gold), max_views=4, width=1000)
+    assert not {(0, 3), (1, 4), (2, 5), (0, 1, 3, 4), (0, 2, 3, 5), (1, 2, 4, 5)} & results.keys()
+    assert results[0, 1, 3] == pytest.approx(
+        results[1,], abs=1e-6
+    )  # what is taken away again is as if it were not there
+    assert both.cancelling([0, 1, 3]) == [4]
+    assert both.cancelling([0, 1]) == PairViews(left, right).cancelling([0]) == []
 
 
 def test_some_of_views_and_negatives_are_picked():
@@ -108,8 +110,8 @@ def test_some_of_views_and_negatives_are_picked():
         assert views.left.shape[1] <= 3
     for one, other in ((both, copies), *((both.pick(some), copies.pick(some)) for some in picks)):
         sets = [(0,), (0, len(one) - 1)]
-        torch.testing.assert_close(one.own, other.own)
-        torch.testing.assert_close(one.added(sets), other.added(sets))
+        torch.testing.assert_close(one.self_products, other.self_products)
+        torch.testing.assert_close(one.cross_products(sets), other.cross_products(sets))
         torch.testing.assert_close(one.cosines([0], [2.0]), other.cosines([0], [2.0]))
         torch.testing.assert_close(one.cosines(sets[1], [1.0, 3.0]), other.cosines(sets[1], [1.0, 3.0]))
 
@@ -117,31 +119,31 @@ def test_some_of_views_and_negatives_are_picked():
 def test_only_sets_that_fit_are_taken():
     left, right, gold = views_of()
     metric = as_metric("spearman")(gold)
-    found = beam_search_views(
-        PairViews(left, right), metric, most=3, width=9, fits=lambda _: [n in (0, 2, 4) for n in range(7)]
+    results = beam_search_views(
+        PairViews(left, right), metric, max_views=3, width=9, allowed=lambda _: [n in (0, 2, 4) for n in range(7)]
     )
-    assert {view for views in found for view in views} == {0, 2, 4}
+    assert {view for views in results for view in views} == {0, 2, 4}
 
 
 def test_cosines_of_a_set():
     left, right, _ = views_of()
-    found = PairViews(left, right).cosines((1, 4, 5))
+    results = PairViews(left, right).cosines((1, 4, 5))
     sides = (side[:, [1, 4, 5]].double().numpy().mean(1) for side in (left, right))
-    assert found.numpy() == pytest.approx(cosine(*sides), abs=1e-5)
+    assert results.numpy() == pytest.approx(cosine(*sides), abs=1e-5)
 
 
 def test_products_of_a_set_grow_by_what_a_view_adds():
     views = PairViews(*views_of()[:2])
     left, right = views.left[:, [0, 4, 5]].sum(1), views.right[:, [0, 4, 5]].sum(1)
     products = torch.stack([(left * right).sum(-1), left.square().sum(-1), right.square().sum(-1)])
-    both = views.own[..., 0] + views.own[..., 4] + views.added([(0,)])[0, ..., 4]
-    grown = both + views.own[..., 5] + views.added([(0, 4)])[0, ..., 5]
+    both = views.self_products[..., 0] + views.self_products[..., 4] + views.cross_products([(0,)])[0, ..., 4]
+    grown = both + views.self_products[..., 5] + views.cross_products([(0, 4)])[0, ..., 5]
     torch.testing.assert_close(grown, products, rtol=1e-4, atol=1e-4)
 
 
 def test_some_of_the_views():
     views = PairViews(*views_of()[:2])
-    torch.testing.assert_close(views.pick([2, 5]).own, views.own[..., [2, 5]])
+    torch.testing.assert_close(views.pick([2, 5]).self_products, views.self_products[..., [2, 5]])
 
 
 def test_sides_that_differ_are_refused():
@@ -153,15 +155,17 @@ def test_sides_that_differ_are_refused():
 def test_bags_count_what_resamples_choose():
     left, right, gold = views_of(views=6)
     both, metric = PairViews(left, right), as_metric("spearman")
-    usable = [view != 3 for view in range(6)]
-    counts = bagged_views(both, lambda rows: metric.resampled(gold, rows), bags=7, most=5, usable=usable, seed=2)
+    allowed = [view != 3 for view in range(6)]
+    counts = bagged_views(
+        both, lambda rows: metric.resampled(gold, rows), n_resamples=7, max_views=5, allowed=allowed, seed=2
+    )
     random, expected = np.random.default_rng(2), {}
     for _ in range(7):
         rows = random.integers(60, size=60)
-        found = beam_search_views(
-            PairViews(left[rows], right[rows]), metric(gold[rows]), most=5, width=1, fits=lambda _: usable
+        results = beam_search_views(
+            PairViews(left[rows], right[rows]), metric(gold[rows]), max_views=5, width=1, allowed=lambda _: allowed
         )
-        for view in max(found, key=found.get):
+        for view in max(results, key=results.get):
             expected[view] = expected.get(view, 0) + 1
     assert counts == {view: count for view, count in expected.items() if count > 1}
     assert 3 not in counts

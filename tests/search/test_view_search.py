@@ -183,7 +183,7 @@ def test_the_choosing_pairs_decide_which_text_is_fitted_on():
         planted.fit(less=(0,), fit_on="ether", corpus=far)
 
 
-def test_forms_are_tried_alone_and_together():
+def test_forms_are_tried_by_form_and_all():
     planted = Planted(shift=2.0)
     forms = (None, 0, 2)
     together = planted.fit(less=forms)
@@ -233,9 +233,9 @@ def test_views_and_their_negatives_make_one_count():
     ((_, candidates),) = search._candidates(rows, ["last in eol", "mean in echo"])
     views = len(candidates.names) // 3  # as they are, against, less 2
     assert candidates.views.columns.tolist() == [*range(views), *(~n for n in range(views)), *range(views, 2 * views)]
-    assert [len(one.names) for one in candidates.alone_and_together()] == [2 * views, views, 3 * views]
+    assert [len(one.names) for one in candidates.by_form_and_all()] == [2 * views, views, 3 * views]
     counts = {0: 5, views: 2, views + 1: 3, 2: 4, views + 2: 4, 2 * views: 1}
-    net = candidates.net(counts)
+    net = candidates.net_counts(counts)
     assert net == {0: 3, 1: -3, 2 * views: 1}
     mix = candidates.mix(net)
     assert mix.weights == (3.0, -3.0, 1.0)
@@ -248,7 +248,7 @@ def test_a_mix_of_forms_gives_what_the_search_scored():
     rows = np.arange(60)
     search = planted.fit(["last in eol", "mean in echo"], less=(None, 2), parts=[(rows, rows + 60)])
     ((_, candidates),) = search._candidates(rows, ["last in eol", "mean in echo"])
-    alone = list(candidates.alone_and_together())
+    alone = list(candidates.by_form_and_all())
     assert [{view.less for view in one.names} for one in alone] == [{None}, {2}, {None, 2}]
     names = {view: place for place, view in reversed(list(enumerate(candidates.names)))}
     counts = {names["last in eol", 3, None]: 2, names["mean in echo", 1, 2]: 1, names["last in eol", 3, 2]: 3}

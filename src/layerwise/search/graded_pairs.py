@@ -1,4 +1,4 @@
-"""Graded sentence pairs and the views that a model has of them: how well any mix of views orders the pairs."""
+"""Graded sentence pairs, scored by the cosines of any mix of views."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from layerwise.texts import unique_texts
 
 ViewMix = LayerSet | LayerWeights | LayerViews
 Sides = tuple[NDArray[np.intp], NDArray[np.intp]]
-_ROWS = 2048  # texts whose views are mixed at once
+_BATCH_SIZE = 2048  # texts whose views are mixed at once
 
 
 @dataclass(frozen=True, eq=False)
 class GradedPairs:
-    """Pairs with their grades, a metric for them, and the way to their views on a device."""
+    """Pairs with their grades, a metric, and the function that encodes their views on a device."""
 
     left: Sequence[str]
     right: Sequence[str]
@@ -42,7 +42,7 @@ class GradedPairs:
         encode: Encode,
         device: str | torch.device,
     ) -> "GradedPairs":
-        """Checked."""
+        """Check the grades and the lengths."""
         grades = check_gold(gold, metric)
         if not len(left) == len(right) == len(grades):
             raise InputError(f"{len(left)} and {len(right)} sentences for {len(grades)} scores: the lengths differ")
@@ -52,25 +52,25 @@ class GradedPairs:
         return len(self.gold)
 
     def texts(self, rows: Rows) -> tuple[list[str], Sides]:
-        """The different sentences of some pairs, and which of them the pairs' sides are."""
+        """The unique sentences of the pairs at `rows`, and the indices of each side in them."""
         texts, (left, right) = unique_texts([self.left[n] for n in rows], [self.right[n] for n in rows])
         return texts, (left, right)
 
     def similarities(self, mix: ViewMix, rows: Rows) -> NDArray[np.float64]:
-        """The cosines of some pairs by a mix: (rows,)"""
+        """The cosines of the pairs at `rows` by a mix: (rows,)"""
         texts, (left, right) = self.texts(rows)
         unit = torch.nn.functional.normalize(self._embed(mix, texts).double(), dim=1)
         cosines: NDArray[np.float64] = (unit[left] * unit[right]).sum(1).cpu().numpy()
         return cosines
 
     def score(self, mix: ViewMix, rows: Rows) -> float:
-        """Of a mix, on some pairs."""
+        """The score of a mix on the pairs at `rows`."""
         return float(self.metric(self.gold[rows])(torch.from_numpy(self.similarities(mix, rows)[None]))[0])
 
     def _embed(self, mix: ViewMix, texts: list[str]) -> Tensor:
-        parts = []
-        for start in range(0, len(texts), _ROWS):
-            views = self.encode(texts[start : start + _ROWS], list(mix.poolings))
+        batches = []
+        for start in range(0, len(texts), _BATCH_SIZE):
+            views = self.encode(texts[start : start + _BATCH_SIZE], list(mix.poolings))
             picked = [as_tensor(views[name], self.device)[:, list(mix.layers)] for name in mix.poolings]
-            parts.append(mix.combine_poolings(torch.stack(picked, dim=1)))
-        return torch.cat(parts)
+            batches.append(mix.combine_poolings(torch.stack(picked, dim=1)))
+        return torch.cat(batches)

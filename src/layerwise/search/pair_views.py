@@ -1,4 +1,4 @@
-"""The views of sentence pairs, and the products by which sets of them are compared."""
+"""The views of sentence pairs, and the inner products from which the cosines of sums of views are computed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from layerwise.threads import small_products
 class PairViews:
     """The views of pairs, left and right: (pairs, columns, width).
 
-    `columns` says which column each view is: n for column n, ~n for its negative; None where every column is a view. A
-    set does not begin with a negative, for a view and its negative say the same alone.
+    `columns` maps each view to its column: n for column n, ~n for its negative; None if the views are the columns. A
+    set must not start with a negative, because a view and its negative have the same cosines.
     """
 
     left: Tensor
@@ -33,58 +33,58 @@ class PairViews:
         return self.left.shape[1] if self.columns is None else len(self.columns)
 
     @cached_property
-    def own(self) -> Tensor:
-        """Of each view alone: left with right, left with left, right with right. (3, pairs, views)"""
+    def self_products(self) -> Tensor:
+        """Each view's inner products left · right, left · left and right · right: (3, pairs, views)"""
         sides = ((self.left, self.right), (self.left, self.left), (self.right, self.right))
-        products = torch.stack([(one * other).sum(-1) for one, other in sides])
-        return products if self.columns is None else products[..., self._places]
+        products = torch.stack([(first * second).sum(-1) for first, second in sides])
+        return products if self.columns is None else products[..., self._column_index]
 
-    def added(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
-        """What each view adds to these products of a set's sums, beside its own. (sets, 3, pairs, views)"""
+    def cross_products(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
+        """What each view adds to a set's products beyond its self products: (sets, 3, pairs, views)"""
         left, right = (torch.stack([self._sum(side, views) for views in sets], 1) for side in (self.left, self.right))
         with small_products():
-            crossed = left @ self.right.mT + right @ self.left.mT  # (pairs, sets, columns)
-            products = torch.stack([crossed, 2 * (left @ self.left.mT), 2 * (right @ self.right.mT)], 1)
+            mixed = left @ self.right.mT + right @ self.left.mT  # (pairs, sets, columns)
+            products = torch.stack([mixed, 2 * (left @ self.left.mT), 2 * (right @ self.right.mT)], 1)
         if self.columns is not None:
-            products = products[..., self._places] * self._signs
+            products = products[..., self._column_index] * self._signs
         return products.movedim(2, 0).movedim(2, 1)
 
     def pick(self, views: Sequence[int] | NDArray[np.intp] | slice) -> "PairViews":
-        """Some of the views; of a slice of columns there is no copy."""
-        some = views if isinstance(views, slice) else list(views)
+        """Select views; a slice of columns is not copied."""
+        index = views if isinstance(views, slice) else list(views)
         if self.columns is None:
-            return PairViews(self.left[:, some], self.right[:, some])
-        columns = self.columns[some]
+            return PairViews(self.left[:, index], self.right[:, index])
+        columns = self.columns[index]
         used, places = np.unique(np.where(columns < 0, ~columns, columns), return_inverse=True)
         return PairViews(self.left[:, used], self.right[:, used], np.where(columns < 0, ~places, places))
 
     def cosines(self, views: Sequence[int], weights: Sequence[float] | None = None) -> Tensor:
-        """Of the sums of some views, each so many times: (pairs,)"""
-        counts = torch.tensor(weights or [1.0] * len(views), dtype=torch.float64, device=self.left.device)
-        left, right = (self._sum(side, views, counts) for side in (self.left, self.right))
-        return cosine_of([(left * right).sum(1), left.square().sum(1), right.square().sum(1)])
+        """The cosines of the pairs by a weighted sum of views: (pairs,)"""
+        weight = torch.tensor(weights or [1.0] * len(views), dtype=torch.float64, device=self.left.device)
+        left, right = (self._sum(side, views, weight) for side in (self.left, self.right))
+        return cosine_from_products([(left * right).sum(1), left.square().sum(1), right.square().sum(1)])
 
-    def taken_first(self, scores: Tensor) -> Tensor:
-        """The scores (..., views) of single views, -inf for those that no set begins with."""
+    def mask_negatives(self, scores: Tensor) -> Tensor:
+        """Scores of single views (..., views), set to -inf for negatives, which no set starts with."""
         return scores if self.columns is None else scores.masked_fill(self._signs.cpu() < 0, -torch.inf)
 
-    def leaving_nothing(self, views: Sequence[int]) -> list[int]:
-        """The views that a set may not take because its sum would be 0, of which rounding alone has a direction."""
+    def cancelling(self, views: Sequence[int]) -> list[int]:
+        """The views that would make the sum of a set 0, whose direction is only rounding error."""
         if self.columns is None:
             return []
         columns = set(self.columns[list(views)].tolist())
-        alone = [column for column in columns if ~column not in columns]
-        return np.flatnonzero(self.columns == ~alone[0]).tolist() if len(alone) == 1 else []
+        unpaired = [column for column in columns if ~column not in columns]
+        return np.flatnonzero(self.columns == ~unpaired[0]).tolist() if len(unpaired) == 1 else []
 
-    def _sum(self, side: Tensor, views: Sequence[int], counts: Tensor | None = None) -> Tensor:
-        """Some views of a side added up, each so many times: (pairs, width)"""
-        places = list(views) if self.columns is None else self._places[list(views)]
-        picked = side[:, places] if counts is None else side[:, places].to(counts.dtype) * counts[:, None]
+    def _sum(self, side: Tensor, views: Sequence[int], weights: Tensor | None = None) -> Tensor:
+        """The (weighted) sum of one side's views: (pairs, width)"""
+        index = list(views) if self.columns is None else self._column_index[list(views)]
+        picked = side[:, index] if weights is None else side[:, index].to(weights.dtype) * weights[:, None]
         return (picked if self.columns is None else picked * self._signs[list(views), None]).sum(1)
 
     @cached_property
-    def _places(self) -> Tensor:
-        """The column of each view, or of what it is the negative of: (views,)"""
+    def _column_index(self) -> Tensor:
+        """The column of each view, for a negative that of its positive: (views,)"""
         columns = torch.as_tensor(self.columns, device=self.left.device)
         return torch.where(columns < 0, ~columns, columns)
 
@@ -94,6 +94,6 @@ class PairViews:
         return torch.where(torch.as_tensor(self.columns, device=self.left.device) < 0, -1.0, 1.0).to(self.left.dtype)
 
 
-def cosine_of(products: Sequence[Tensor] | Tensor) -> Tensor:
-    """Of sums, by their products: left with right, left with left, right with right."""
+def cosine_from_products(products: Sequence[Tensor] | Tensor) -> Tensor:
+    """The cosine from the inner products left · right, left · left and right · right."""
     return products[0] / (products[1] * products[2]).clamp_min(1e-30).sqrt()

@@ -1,13 +1,15 @@
-"""Beam search over hundreds of views: exact scores of every set that it looks at.
+"""Beam search over hundreds of views: exact scores of every set that it visits.
 
-A view is one vector a sentence. The cosine of two summed sets grows with each view by products of the new view with the
-sums so far, so that all sets of one view more cost one matrix product for each pair. Resamples of the pairs need no
-products of their own: what a view adds is worked out once, for the first of their greedy searches that takes it.
+A view is one vector per sentence. The cosine of two sums of views follows from three inner products, and a view that
+joins the sums adds its self products and its cross products with them, so that all expansions of a set cost one matrix
+product per pair. Resamples of the pairs share these products: the cross products of a view are computed once, for the
+first greedy search that selects it.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,95 +17,118 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.search.metrics import BatchMetric
-from layerwise.search.pair_views import PairViews, cosine_of
+from layerwise.search.pair_views import PairViews, cosine_from_products
 from layerwise.search.problems import Progress, no_progress
 
-Fits = Callable[[tuple[int, ...]], Sequence[bool] | NDArray[np.bool_]]
-Prepared = tuple[NDArray[np.intp], BatchMetric]
-_AT_ONCE = 2**26  # numbers of grown sets in memory
-_PATIENCE = 2  # sizes without a better set, after which larger ones are not tried
+Allowed = Callable[[tuple[int, ...]], Sequence[bool] | NDArray[np.bool_]]
+PreparedResample = tuple[NDArray[np.intp], BatchMetric]
+_CHUNK_ELEMENTS = 2**26  # elements of the expanded sets' products that are scored at once
+_PATIENCE = 2  # sizes without a better set after which the search stops
 
 
 @dataclass(frozen=True)
 class _Beam:
-    """Some sets of one size, with the products of their sums: (sets, 3, pairs)."""
+    """Sets of one size with the inner products of their sums: (sets, 3, pairs)."""
 
-    views: list[tuple[int, ...]]
-    sums: Tensor
+    sets: list[tuple[int, ...]]
+    products: Tensor
+
+
+class _Expansion(NamedTuple):
+    """A set of the beam (its `row`) with one more view."""
+
+    views: tuple[int, ...]
+    score: float
+    row: int
+    added_view: int
 
 
 def beam_search_views(
     pairs: PairViews,
     metric: BatchMetric,
     *,
-    most: int = 8,
+    max_views: int = 8,
     width: int = 8,
-    fits: Fits | None = None,
+    allowed: Allowed | None = None,
     progress: Progress = no_progress,
 ) -> dict[tuple[int, ...], float]:
-    """The best sets of each size, with their scores: those of k views give those of k + 1.
+    """The best sets of each size with their scores; the sets of k views are expanded to those of k + 1.
 
     Args:
-        pairs: The views of the pairs that choose.
+        pairs: The views of the choosing pairs.
         metric: Prepared for these pairs: (sets, pairs) similarities to (sets,) scores.
-        most: Views in a set.
-        width: Sets that are kept of each size; 1 is greedy.
-        fits: For a set, which views may come to it (views,), such as those that do not cost too much.
+        max_views: The largest size of a set.
+        width: The number of sets kept of each size; 1 is a greedy search.
+        allowed: Maps a set to a mask of the views that may join it (views,), such as those within a budget.
         progress: Called with the number of sets just scored.
     """
-    own = pairs.own
-    beam = _Beam([()], torch.zeros_like(own[None, ..., 0]))
-    found: dict[tuple[int, ...], float] = {}
+    self_products = pairs.self_products
+    beam = _Beam([()], torch.zeros_like(self_products[None, ..., 0]))
+    results: dict[tuple[int, ...], float] = {}
     best, patience = -torch.inf, _PATIENCE
-    for _ in range(min(most, own.shape[-1])):
-        sums = _grown(beam, pairs)
-        scores = _scores(sums, metric)
-        if beam.views == [()]:
-            scores = pairs.taken_first(scores)
-        for row, views in enumerate(beam.views):
-            scores[row, [*views, *pairs.leaving_nothing(views)]] = -torch.inf
-            if fits is not None:
-                scores[row, ~torch.as_tensor(fits(views), dtype=torch.bool)] = -torch.inf
+    for _ in range(min(max_views, self_products.shape[-1])):
+        products = _expand(beam, pairs)
+        scores = _score_expansions(products, metric)
+        if beam.sets == [()]:
+            scores = pairs.mask_negatives(scores)
+        for row, views in enumerate(beam.sets):
+            scores[row, [*views, *pairs.cancelling(views)]] = -torch.inf
+            if allowed is not None:
+                scores[row, ~torch.as_tensor(allowed(views), dtype=torch.bool)] = -torch.inf
         progress(scores.numel())
-        grown = _best_different(beam.views, scores, width)
-        if not grown:
+        expansions = _top_expansions(beam.sets, scores, width)
+        if not expansions:
             break
-        found |= {views: score for views, score, _, _ in grown}
-        top = grown[0][1]
+        results |= {expansion.views: expansion.score for expansion in expansions}
+        top = expansions[0].score
         patience, best = (_PATIENCE, top) if top > best else (patience - 1, best)
         if not patience:
             break
-        places = [row for _, _, row, _ in grown], [view for _, _, _, view in grown]
-        beam = _Beam([views for views, _, _, _ in grown], sums[places[0], ..., places[1]])
-    return found
+        rows, added_views = [e.row for e in expansions], [e.added_view for e in expansions]
+        beam = _Beam([e.views for e in expansions], products[rows, ..., added_views])
+    return results
 
 
 def bagged_views(
     views: PairViews,
-    prepare: Callable[[NDArray[np.intp]], Prepared | None],
+    prepare: Callable[[NDArray[np.intp]], PreparedResample | None],
     *,
-    bags: int,
-    most: int,
-    usable: Sequence[bool] | NDArray[np.bool_],
+    n_resamples: int,
+    max_views: int,
+    allowed: Sequence[bool] | NDArray[np.bool_],
     seed: int,
     progress: Progress = no_progress,
 ) -> dict[int, int]:
-    """How many of some resamples of the pairs choose each view, by greedy searches.
+    """How many resamples of the pairs select each view, by one greedy search per resample.
 
-    A view that only one of them chose was chosen by chance, and is left out where there are others. `prepare` gives the
-    metric of rows that a resample drew and the rows that it takes, or None where their grades are all the same and it
-    chooses nothing; `usable` says which views may be taken.
+    Views selected only once are dropped as chance, unless no view is selected more often.
+
+    Args:
+        views: The views of the choosing pairs.
+        prepare: Maps the drawn rows to the rows that are used and a metric prepared for them; None if their grades are
+            constant, which skips the resample.
+        n_resamples: The number of resamples.
+        max_views: The largest size of a set.
+        allowed: A mask of the views that may be selected: (views,)
+        seed: Of the resamples.
+        progress: Called with the number of sets just scored.
     """
-    random, places = np.random.default_rng(seed), np.flatnonzero(usable)
-    drawn = [random.integers(len(views.left), size=len(views.left)) for _ in range(bags)]
+    random, places = np.random.default_rng(seed), np.flatnonzero(allowed)
+    drawn = [random.integers(len(views.left), size=len(views.left)) for _ in range(n_resamples)]
     prepared = filter(None, map(prepare, drawn))
-    usable_views = views if len(places) == len(views) else views.pick(places)
-    own, added = usable_views.own, cache(lambda view: usable_views.added([(view,)])[0])
-    searches = [_Resample(torch.from_numpy(rows).to(own.device), metric, own) for rows, metric in prepared]
-    for _ in range(min(most, len(places))):
-        growing = [search for search in searches if search.patience]
-        if growing:
-            _grow_resamples(growing, usable_views, added, progress)
+    candidates = views if len(places) == len(views) else views.pick(places)
+    self_products, cross_products = (
+        candidates.self_products,
+        cache(lambda view: candidates.cross_products([(view,)])[0]),
+    )
+    searches = [
+        _GreedySearch(torch.from_numpy(rows).to(self_products.device), metric, self_products)
+        for rows, metric in prepared
+    ]
+    for _ in range(min(max_views, len(places))):
+        active = [search for search in searches if search.patience]
+        if active:
+            _step(active, candidates, cross_products, progress)
     counts: dict[int, int] = {}
     for search in searches:
         for view in search.best:
@@ -113,86 +138,88 @@ def bagged_views(
 
 
 @dataclass(eq=False)
-class _Resample:
-    """A greedy search on some rows of the pairs: as `beam_search_views` of width 1.
+class _GreedySearch:
+    """A greedy search on the rows of a resample, equal to `beam_search_views` of width 1.
 
-    `sums` are the products of its views' sums (3, pairs, 1), `grown` those with each view added (3, pairs, views).
+    `products` are the inner products of the current set's sums (3, pairs, 1), `expanded` those with each view added
+    (3, pairs, views).
     """
 
     rows: Tensor
     metric: BatchMetric
-    grown: Tensor
-    sums: Tensor | float = 0.0
-    latest: int | None = None
+    expanded: Tensor
+    products: Tensor | float = 0.0
+    last_added: int | None = None
     views: tuple[int, ...] = ()
     best: tuple[int, ...] = ()
-    score: float = -torch.inf
+    best_score: float = -torch.inf
     patience: int = _PATIENCE
 
     def scores(self) -> Tensor:
-        """Of every view with the views that it has: (views,)"""
-        return self.metric(cosine_of(self.grown[:, self.rows].double().unbind()).mT.contiguous())
+        """The score of the current set with each view added: (views,)"""
+        return self.metric(cosine_from_products(self.expanded[:, self.rows].double().unbind()).mT.contiguous())
 
-    def grow(self, added: Callable[[int], Tensor]) -> None:
-        """Bring the products up to the view that was taken last; `added` says what one adds, beside its own."""
-        if self.latest is not None:
-            sums = self.grown[..., self.latest : self.latest + 1]
-            self.grown, self.sums = self.grown + (sums - self.sums) + added(self.latest), sums
+    def update_products(self, cross_products: Callable[[int], Tensor]) -> None:
+        """Include the view that was added last."""
+        if self.last_added is not None:
+            products = self.expanded[..., self.last_added : self.last_added + 1]
+            self.expanded = self.expanded + (products - self.products) + cross_products(self.last_added)
+            self.products = products
 
-    def take(self, scores: Tensor) -> None:
-        """Take the best of all views."""
+    def add_best(self, scores: Tensor) -> None:
+        """Add the view with the highest score."""
         scores[list(self.views)] = -torch.inf
         view = int(scores.argmax())
         if scores[view] == -torch.inf:
             self.patience = 0
             return
-        self.views, self.latest = tuple(sorted((*self.views, view))), view
-        if scores[view] > self.score:
-            self.best, self.score, self.patience = self.views, float(scores[view]), _PATIENCE
+        self.views, self.last_added = tuple(sorted((*self.views, view))), view
+        if scores[view] > self.best_score:
+            self.best, self.best_score, self.patience = self.views, float(scores[view]), _PATIENCE
         else:
             self.patience -= 1
 
 
-def _grow_resamples(
-    searches: Sequence[_Resample], views: PairViews, added: Callable[[int], Tensor], progress: Progress
+def _step(
+    searches: Sequence[_GreedySearch],
+    views: PairViews,
+    cross_products: Callable[[int], Tensor],
+    progress: Progress,
 ) -> None:
-    """One view more for each."""
+    """Add one view to the set of each search."""
     for search in searches:
-        search.grow(added)
-    scores = torch.stack([search.scores() for search in searches])
-    for search, own in zip(searches, torch.nan_to_num(scores, nan=-torch.inf).cpu(), strict=True):
-        own[views.leaving_nothing(search.views)] = -torch.inf
-        search.take(own if search.views else views.taken_first(own))
-        progress(len(own))
+        search.update_products(cross_products)
+    all_scores = torch.stack([search.scores() for search in searches])
+    for search, scores in zip(searches, torch.nan_to_num(all_scores, nan=-torch.inf).cpu(), strict=True):
+        scores[views.cancelling(search.views)] = -torch.inf
+        search.add_best(scores if search.views else views.mask_negatives(scores))
+        progress(len(scores))
 
 
-def _grown(beam: _Beam, pairs: PairViews) -> Tensor:
-    """The products of every set's sums with each view added: (sets, 3, pairs, views)"""
-    if beam.views == [()]:
-        return pairs.own[None]
-    return beam.sums.unsqueeze(-1) + pairs.added(beam.views) + pairs.own
+def _expand(beam: _Beam, pairs: PairViews) -> Tensor:
+    """The inner products of every set's sums with each view added: (sets, 3, pairs, views)"""
+    if beam.sets == [()]:
+        return pairs.self_products[None]
+    return beam.products.unsqueeze(-1) + pairs.cross_products(beam.sets) + pairs.self_products
 
 
-def _scores(sums: Tensor, metric: BatchMetric) -> Tensor:
-    """The scores of grown sets: (sets, views); -inf where all pairs are equally similar."""
-    at_once = max(1, _AT_ONCE // sums[0].numel())
+def _score_expansions(products: Tensor, metric: BatchMetric) -> Tensor:
+    """The scores of expanded sets: (sets, views); -inf where all pairs are equally similar."""
+    chunk = max(1, _CHUNK_ELEMENTS // products[0].numel())
     scores = []
-    for start in range(0, len(sums), at_once):
-        cosines = cosine_of(sums[start : start + at_once].double().unbind(1)).mT.flatten(0, 1)  # (sets x views, pairs)
-        scores.append(metric(cosines.contiguous()))
-    return torch.nan_to_num(torch.cat(scores), nan=-torch.inf).view(len(sums), -1).cpu()
+    for start in range(0, len(products), chunk):
+        cosines = cosine_from_products(products[start : start + chunk].double().unbind(1))  # (sets, pairs, views)
+        scores.append(metric(cosines.mT.flatten(0, 1).contiguous()))
+    return torch.nan_to_num(torch.cat(scores), nan=-torch.inf).view(len(products), -1).cpu()
 
 
-def _best_different(sets: Sequence[tuple[int, ...]], scores: Tensor, width: int) -> list["_Grown"]:
-    """The best sets of one view more, none of them twice; of equal ones the first."""
-    grown: dict[tuple[int, ...], _Grown] = {}
-    count = min(scores.numel(), width * len(sets) + width)  # each may come from as many sets as it has views
+def _top_expansions(sets: Sequence[tuple[int, ...]], scores: Tensor, width: int) -> list[_Expansion]:
+    """The best different expansions (sets, views); the first of equal ones."""
+    top: dict[tuple[int, ...], _Expansion] = {}
+    count = min(scores.numel(), width * len(sets) + width)  # a set of k views may be an expansion of k sets
     for place in torch.sort(scores.flatten(), descending=True, stable=True).indices[:count].tolist():
         row, view = divmod(place, scores.shape[1])
         views, score = tuple(sorted((*sets[row], view))), float(scores[row, view])
-        if score > -torch.inf and len(grown) < width:
-            grown.setdefault(views, (views, score, row, view))
-    return list(grown.values())
-
-
-_Grown = tuple[tuple[int, ...], float, int, int]  # a set, its score, the row of the smaller set and the view added
+        if score > -torch.inf and len(top) < width:
+            top.setdefault(views, _Expansion(views, score, row, view))
+    return list(top.values())

@@ -1,4 +1,4 @@
-"""What an embedding costs: passes through the model, blocks and tokens of each."""
+"""The cost of an embedding: its forward passes, with the blocks and tokens of each."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from layerwise.encoder import PLAIN, LayerEncoder, Prompt, by_prompt, parse_pooling
 from layerwise.mixes import LayerMix
 
-_SAMPLE = 200  # texts whose tokens are counted
+_MAX_TEXTS = 200  # whose tokens are counted
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The passes that an embedding needs, one a prompt: how many blocks each runs, over how many tokens.
+    """The forward passes that an embedding needs, one per prompt, with the blocks and tokens of each.
 
     Args:
-        depth: The model's blocks.
-        blocks: Of each pass.
-        tokens: Of each pass, the mean over some sentences.
-        plain_tokens: Of a sentence without a prompt.
+        depth: The number of blocks of the model.
+        blocks: The number of blocks of each pass.
+        tokens: The mean number of tokens of each pass.
+        plain_tokens: The mean number of tokens of a sentence without a prompt.
     """
 
     depth: int
@@ -27,14 +27,14 @@ class Cost:
 
     @property
     def passes(self) -> float:
-        """In passes through all blocks, whatever their tokens: what `max_cost` limits."""
+        """The blocks in units of passes through the whole model, which `max_cost` limits."""
         return sum(self.blocks) / self.depth
 
     @property
     def work(self) -> float:
-        """Tokens times blocks, in passes of the sentence alone through all blocks: nearly the share of FLOPs."""
-        spent = sum(blocks * tokens for blocks, tokens in zip(self.blocks, self.tokens, strict=True))
-        return spent / (self.depth * self.plain_tokens)
+        """Tokens times blocks, relative to a whole pass of the sentence without a prompt; about the ratio of FLOPs."""
+        total = sum(blocks * tokens for blocks, tokens in zip(self.blocks, self.tokens, strict=True))
+        return total / (self.depth * self.plain_tokens)
 
     def as_dict(self) -> dict[str, float | int]:
         """For JSON."""
@@ -47,19 +47,21 @@ class Cost:
         }
 
     def __str__(self) -> str:
-        many = f"{len(self.blocks)} passes" if len(self.blocks) > 1 else "1 pass"
-        return f"{many}, {sum(self.blocks)} blocks ({self.depth} in the model), {self.work:.2f} x the last layer's work"
+        passes = f"{len(self.blocks)} passes" if len(self.blocks) > 1 else "1 pass"
+        return (
+            f"{passes}, {sum(self.blocks)} blocks ({self.depth} in the model), {self.work:.2f} x the last layer's work"
+        )
 
 
 @dataclass(frozen=True)
 class Prices:
-    """How many tokens a sentence has in each prompt, by which any mix has its cost."""
+    """The mean number of tokens of a sentence in each prompt, from which the cost of any mix follows."""
 
     depth: int
     tokens: Mapping[Prompt, float] = field(default_factory=dict)
 
     def of(self, needs: Mapping[str, tuple[int, ...]]) -> Cost:
-        """The cost of the layers that are needed of each pooling."""
+        """The cost of the layers that each pooling needs."""
         blocks: dict[Prompt, int] = {}
         for pooling, layers in needs.items():
             prompt = parse_pooling(pooling).prompt
@@ -73,8 +75,8 @@ class Prices:
 
 
 def prices_of(encoder: LayerEncoder, poolings: Iterable[str], texts: Sequence[str]) -> Prices:
-    """The tokens of some texts in the prompts of these poolings, and without any."""
-    sample = list(texts[:_SAMPLE])
+    """Count the tokens of texts in the prompts of these poolings and without a prompt."""
+    sample = list(texts[:_MAX_TEXTS])
     tokens = {}
     for prompt in {PLAIN: [], **by_prompt(poolings)}:
         counts = encoder.token_counts(sample, prompt)

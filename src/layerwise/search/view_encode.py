@@ -1,4 +1,4 @@
-"""Views as tensors: read by prompt, and those that tell texts apart."""
+"""Views as tensors: encoded prompt by prompt, and filtered by whether they differ between texts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -9,13 +9,13 @@ from torch import Tensor
 from layerwise.encoder import Array, by_prompt
 
 Encode = Callable[[list[str], list[str]], Mapping[str, Array | Tensor]]
-_SAME = 1e-9  # of a view's mean squared length: less variance than this is rounding
+_MIN_VARIANCE = 1e-9  # as a share of a view's mean squared length; less is rounding error
 
 
 def views_by_pooling(
     encode: Encode, texts: list[str], poolings: Sequence[str], device: str | torch.device
 ) -> Iterator[tuple[str, Tensor]]:
-    """The views of each pooling, those of one prompt together, from one pass for each prompt."""
+    """The views of each pooling, grouped by prompt, with one forward pass per prompt."""
     for names in by_prompt(poolings).values():
         for name, views in encode(texts, names).items():
             yield name, as_tensor(views, device)
@@ -28,6 +28,6 @@ def as_tensor(views: Array | Tensor, device: str | torch.device) -> Tensor:
 
 
 def differing_views(vectors: Tensor) -> Tensor:
-    """The views (texts, views, width) that are not the same for all texts, but for rounding."""
-    around = (vectors - vectors.mean(0)).square().sum(-1).mean(0)
-    return torch.nonzero(around > _SAME * vectors.square().sum(-1).mean(0)).flatten()
+    """The indices of views (texts, views, width) that differ between texts by more than rounding errors."""
+    variances = (vectors - vectors.mean(0)).square().sum(-1).mean(0)
+    return torch.nonzero(variances > _MIN_VARIANCE * vectors.square().sum(-1).mean(0)).flatten()

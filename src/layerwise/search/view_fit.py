@@ -1,4 +1,4 @@
-"""What views are less: means and components, and the text that they are fitted on."""
+"""Fit the means and principal components that are removed from views, on a corpus or on the choosing sentences."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -18,52 +18,52 @@ FIT_ON: tuple[FitOn, ...] = get_args(FitOn)
 
 
 class Corpus:
-    """The text that means and components are fitted on, once for each pooling."""
+    """A text on which the means and components of each pooling are fitted once."""
 
     def __init__(self, texts: Sequence[str], encode: Encode, device: str | torch.device) -> None:
         self.texts, _ = unique_texts(texts)
         self._encode, self._device = encode, device
         self._fitted: dict[tuple[str, int], Centres] = {}
 
-    def fit(self, poolings: Sequence[str], count: int) -> dict[str, Centres]:
-        """Every layer's mean and so many components, by pooling; one pass of the text for each prompt."""
-        missing = [pooling for pooling in poolings if (pooling, count) not in self._fitted]
+    def fit(self, poolings: Sequence[str], n_components: int) -> dict[str, Centres]:
+        """The mean and components of every layer, by pooling; one pass over the text per prompt."""
+        missing = [pooling for pooling in poolings if (pooling, n_components) not in self._fitted]
         for name, views in views_by_pooling(self._encode, self.texts, missing, self._device):
-            self._fitted[name, count] = fit_centres(views, count)
-        return {pooling: self._fitted[pooling, count] for pooling in poolings}
+            self._fitted[name, n_components] = fit_centres(views, n_components)
+        return {pooling: self._fitted[pooling, n_components] for pooling in poolings}
 
 
 def texts_to_fit(corpus: Corpus | None, fit_on: str) -> tuple[Corpus | None, ...]:
-    """What to fit on, one after the other; None stands for the choosing sentences."""
+    """The texts to fit on, each in turn; None stands for the choosing sentences."""
     check_known(fit_on, FIT_ON, "fit_on")
     if corpus is None:
         if fit_on == "either":
             raise InputError("fit_on either: there is no corpus to choose; give one, or fit on the pairs alone")
         return (None,)
-    tried: dict[str, tuple[Corpus | None, ...]] = {"corpus": (corpus,), "pairs": (None,), "either": (corpus, None)}
-    return tried[fit_on]
+    options: dict[str, tuple[Corpus | None, ...]] = {"corpus": (corpus,), "pairs": (None,), "either": (corpus, None)}
+    return options[fit_on]
 
 
 def centres_of(
-    names: Sequence[tuple[str, int]], vectors: Tensor, corpus: Corpus | None, most: int | None
+    names: Sequence[tuple[str, int]], vectors: Tensor, corpus: Corpus | None, n_components: int | None
 ) -> Centres | None:
-    """The mean and so many components of every layer (of a pooling), of a corpus or of its own vectors.
+    """The mean and components of every layer (of a pooling), fitted on the corpus or else on the vectors.
 
-    None where nothing is taken away.
+    None if nothing is removed.
     """
-    if most is None:
+    if n_components is None:
         return None
     if corpus is None:
-        return fit_centres(vectors, most)
+        return fit_centres(vectors, n_components)
     layers = {name: [layer for _, layer in group] for name, group in groupby(names, key=lambda name: name[0])}
-    fitted = [one.pick(layers[name]) for name, one in corpus.fit(list(layers), most).items()]
-    return Centres(torch.cat([one.means for one in fitted]), torch.cat([one.directions for one in fitted]))
+    fitted = [centres.pick(layers[name]) for name, centres in corpus.fit(list(layers), n_components).items()]
+    return Centres(torch.cat([c.means for c in fitted]), torch.cat([c.directions for c in fitted]))
 
 
-def check_components(most: int | None, texts: int, name: str) -> None:
-    """Refuse more components than texts have, less their mean; `name` says which texts."""
-    if most and most >= texts - 1:
+def check_components(n_components: int | None, texts: int, name: str) -> None:
+    """Refuse more components than centred texts have; `name` says which texts in the error."""
+    if n_components and n_components >= texts - 1:
         raise InputError(
-            f"{name}: {texts} different texts have too few components to take {most} away; give more text, or take "
-            f"away at most {max(0, texts - 2)}"
+            f"{name}: {texts} different texts have too few components to take {n_components} away; give more text, or "
+            f"take away at most {max(0, texts - 2)}"
         )

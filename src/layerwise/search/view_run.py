@@ -1,4 +1,4 @@
-"""From a model and pairs to the best of its views, prompts and all: what `layerwise search --prompts` does."""
+"""Search the views of a model on graded pairs: the library side of `layerwise search --prompts`."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -19,16 +19,16 @@ from layerwise.search.verdict import Verdict
 from layerwise.search.view_cost import prices_of
 from layerwise.search.view_search import ViewSearch
 
-CENTRES = "means of views"  # as `what` of a record: the text that they were fitted on
-_PLAIN = ("mean", "last", "weighted-mean", "mean-but-first", "max")
+CENTRES = "means of views"  # the `what` of the record of the text that they were fitted on
+_ALL_POOLINGS = ("mean", "last", "weighted-mean", "mean-but-first", "max")
 
 
 @dataclass(frozen=True)
 class ViewResult:
-    """A fitted search of views with its verdict, and how long things took.
+    """A fitted search of views with its verdict and timings.
 
-    `searched` is the model that was searched, `rows` are the pairs, `corpus` the text that means were fitted on,
-    `prompt` what the model puts before texts; `notes` are about the model.
+    `searched` is the model that was searched, `rows` are the pairs, `corpus` records the text on which means were
+    fitted, `prompt` is the model's prefix of texts, `notes` are about the model.
     """
 
     searched: LayerModel
@@ -46,17 +46,17 @@ class ViewResult:
 
     @property
     def model(self) -> LayerModel:
-        """The model to use: that of the chosen views, or of the last layer where they are not reliably better."""
+        """The model to use: of the chosen views, or of the last layer if they are not reliably better."""
         verdict = self.verdict
         if verdict.use is not verdict.chosen:
             return kept_model(self.searched, verdict.use.mix, f"kept by a search: {verdict}")
-        choosing = self._choosing_texts()
-        record = FittedOn.of(choosing, source=self.rows.task.name, what=LAYERS)
+        texts = self._choosing_texts()
+        record = FittedOn.of(texts, source=self.rows.task.name, what=LAYERS)
         model = chosen_model(self.searched, verdict.use.mix, self.how, chosen_on=record)
         if not isinstance(verdict.use.mix, LayerViews) or verdict.use.mix.components is None:
             return model
-        of_corpus = self.corpus if self.search.fitted_on_ == "corpus" else None
-        centres = of_corpus or FittedOn.of(choosing, source=self.rows.task.name)
+        corpus = self.corpus if self.search.fitted_on_ == "corpus" else None
+        centres = corpus or FittedOn.of(texts, source=self.rows.task.name)
         return model.replaced(fitted_on=(*model.fitted_on, centres.named(CENTRES)))
 
     @property
@@ -70,7 +70,7 @@ class ViewResult:
 
     @property
     def seen(self) -> int:
-        """How many of the different reporting sentences are among those that means were fitted on."""
+        """The number of unique reporting sentences in the corpus on which means were fitted."""
         if self.corpus is None or self.search.fit_on == "pairs":
             return 0
         rows = self.rows.pick(self.search.parts_[0][1])
@@ -78,11 +78,11 @@ class ViewResult:
 
     @property
     def warnings(self) -> list[str]:
-        """What a careful reader should know."""
-        warnings, choosing = list(self.notes), self.search.report_.dev_pairs
-        if choosing < FEW_PAIRS:
+        """Caveats about the scores."""
+        warnings, dev_pairs = list(self.notes), self.search.report_.dev_pairs
+        if dev_pairs < FEW_PAIRS:
             warnings.append(
-                f"{choosing} pairs choose: with fewer than {FEW_PAIRS} the best of so many views is little more than "
+                f"{dev_pairs} pairs choose: with fewer than {FEW_PAIRS} the best of so many views is little more than "
                 f"luck"
             )
         if self.search.left_out_:
@@ -97,7 +97,7 @@ class ViewResult:
         return warnings
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON. Scores are as the metric gives them: correlations from -1 to 1."""
+        """For JSON. Scores are raw values of the metric: correlations from -1 to 1."""
         search, report = self.search, self.search.report_
         return {
             "verdict": self.verdict.as_dict(),
@@ -110,7 +110,7 @@ class ViewResult:
                 for pooling, scores in search.singles_.items()
             },
             "kept": search.kept_,
-            "front": [choice_facts(one.choice) | {"cost": one.cost.as_dict()} for one in search.front_],
+            "front": [choice_facts(point.choice) | {"cost": point.cost.as_dict()} for point in search.front_],
             "protocol": {
                 "metric": search.metric_name_,
                 "scale": search.scale,
@@ -137,31 +137,31 @@ class ViewResult:
 
 
 class TimedViews:
-    """Encodes texts for a search of views, from the cache if they are there, and adds up the time that takes.
+    """Encodes texts for a search of views, using the cache, and measures the time.
 
     Args:
-        model: Whose encoder reads the texts.
-        prompt: What is put before them.
-        show_progress_bar: Show one of the sentences.
+        model: The model whose encoder is used.
+        prompt: The prefix of every text.
+        show_progress_bar: Show a progress bar of the sentences.
     """
 
     def __init__(self, model: LayerModel, prompt: str, show_progress_bar: bool) -> None:
         self.encoder = model.encoder
         self.prompt = prompt
         self.show_progress_bar = show_progress_bar
-        self.spent = 0.0
+        self.seconds = 0.0
 
     def __call__(self, texts: list[str], poolings: list[str]) -> dict[str, Array]:
-        """(texts), poolings -> pooling -> (texts, layers, width)."""
+        """Encode texts: a mapping of each pooling to its views (texts, layers, width)."""
         start = time.perf_counter()
         prompted = [self.prompt + text for text in texts]
         views = self.encoder.encode_layers(prompted, poolings, cache=True, show_progress_bar=self.show_progress_bar)
-        self.spent += time.perf_counter() - start
+        self.seconds += time.perf_counter() - start
         return views
 
-    def seconds_since(self, began: float) -> dict[str, float]:
-        """How long views took, and the search around them."""
-        return {"views": self.spent, "search": time.perf_counter() - began - self.spent}
+    def timings(self, start: float) -> dict[str, float]:
+        """The seconds since `start` that encoding took, and the rest, which the search took."""
+        return {"views": self.seconds, "search": time.perf_counter() - start - self.seconds}
 
 
 def search_views(
@@ -174,37 +174,39 @@ def search_views(
     corpus_name: str = "text",
     show_progress_bar: bool = False,
 ) -> ViewResult:
-    """Read the views that the search asks for (from the cache, if they are there), and search.
+    """Encode the views that the search needs, using the cache, and search.
 
     Args:
-        model: The model; the last layer by its own pooling is what views are compared with.
+        model: The model. The baseline is its last layer with its own pooling.
         pairs: Graded pairs.
-        search: What to search.
+        search: The search with its options.
         watch: Shows a progress bar of the sets.
-        corpus: Text to fit means and components on, for a search that takes them away; without it the choosing pairs.
-        corpus_name: What that text is called, for the record.
-        show_progress_bar: Show one of the sentences.
+        corpus: The text on which means and components are fitted, if any are removed; the choosing pairs by default.
+        corpus_name: The name of that text in the model's record.
+        show_progress_bar: Show a progress bar of the sentences.
     """
-    began, prompt = time.perf_counter(), model.prompt()
+    start, prompt = time.perf_counter(), model.prompt()
     encode = TimedViews(model, prompt, show_progress_bar)
-    own, *_ = model.mix.poolings
+    baseline, *_ = model.mix.poolings
     search.check_width(model.encoder.width)
-    prices = prices_of(model.encoder, [*search.poolings, own], [prompt + text for text in pairs.left])
+    prices = prices_of(model.encoder, [*search.poolings, baseline], [prompt + text for text in pairs.left])
     with watch("Searching", None) as progress:
         search.progress = progress
-        search.fit(encode, pairs.left, pairs.right, pairs.labels, prices=prices, own=own, corpus=corpus)
-        search.report_, search.front_  # noqa: B018 - computed while their time is taken
-    seconds = encode.seconds_since(began)
+        search.fit(encode, pairs.left, pairs.right, pairs.labels, prices=prices, own=baseline, corpus=corpus)
+        search.report_, search.front_  # noqa: B018 - computed here, so that the timings include them
+    seconds = encode.timings(start)
     record = FittedOn.of(corpus, source=corpus_name, what=CENTRES) if corpus is not None else None
     return ViewResult(model, pairs, search, record, seconds, prompt, model_notes(model, search))
 
 
 def view_poolings(model: LayerModel, plain: Sequence[str], prompts: Iterable[Prompt]) -> list[str]:
-    """The poolings to search: some of the text alone, and of each prompt its own and the mean.
+    """The poolings to search: `plain` ones without a prompt, and each prompt with its default pooling and the mean.
 
-    Without any of the text alone those of the model's mix; "all" is all that make sense.
+    `plain` defaults to the poolings of the model's mix; "all" stands for all that suit the model.
     """
-    own = list(model.mix.poolings)
-    names = [*own, *_PLAIN, *(["cls"] * (model.tokenizer.mask_token is not None))] if "all" in plain else plain or own
+    names = list(plain or model.mix.poolings)
+    if "all" in plain:
+        has_cls = model.tokenizer.mask_token is not None
+        names = [*model.mix.poolings, *_ALL_POOLINGS, *(["cls"] if has_cls else [])]
     in_prompts = [f"{pooling} in {prompt.label}" for prompt in prompts for pooling in (prompt.pooling, "mean")]
     return list(dict.fromkeys([*names, *in_prompts]))

@@ -1,9 +1,8 @@
-"""ViewSearch: the best few of all views that a model has of a sentence, which are prompt × token pooling × layer.
+"""ViewSearch: the best set of a model's views of a sentence; a view is a prompt × token pooling × layer.
 
-A decoder with twenty prompts has hundreds of them. The pairs that choose have a first look at every view alone; the
-poolings of the best prompts go into a beam search over sets of their views, with exact scores; the pairs that did not
-choose report. All of that is part of the choice, so the reporting pairs have seen none of it: no sentence of theirs is
-in a pair that chose.
+A decoder with twenty prompts has hundreds of views. The choosing pairs first screen every single view; the poolings of
+the best prompts go into a beam search over sets of their views, with exact scores; the reporting pairs then score the
+choice. They share no sentence with a choosing pair, so that neither the screening nor the search has seen them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,25 +39,25 @@ from layerwise.search.view_choice import ScoredViews, SetSearch
 from layerwise.search.view_cost import Cost, Prices
 from layerwise.search.view_encode import Encode, differing_views, views_by_pooling
 from layerwise.search.view_fit import Corpus, FitOn, centres_of, check_components, texts_to_fit
-from layerwise.search.view_look import best_prompts, scores_alone
+from layerwise.search.view_screening import best_prompts, score_single_views
 
-_LEAST = {"keep": 1, "most": 1, "width": 1, "bags": 0, "look": 2, "max_cost": 0, "max_passes": 1}
+_MINIMUM = {"keep": 1, "most": 1, "width": 1, "bags": 0, "look": 2, "max_cost": 0, "max_passes": 1}
 _INFINITY = float("inf")
-_BUDGETS = (1 / 6, 1 / 2, 1, 2)  # passes beside one block, for the front of quality against cost
+_FRONT_COSTS = (1 / 6, 1 / 2, 1, 2)  # limits in passes, beside one block, of the front of quality against cost
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A split's best views with their score, the text that they are fitted on (None: the choosing sentences)."""
+class _SplitResult:
+    """A split's best views with their score, the corpus of their centres (None: the choosing sentences), candidates."""
 
     scored: ScoredViews
-    text: Corpus | None
+    corpus: Corpus | None
     candidates: Candidates
 
 
 @dataclass(frozen=True)
 class FrontSet:
-    """A set of views with its scores and what it costs."""
+    """A set of views with its scores and its cost."""
 
     choice: Choice
     cost: Cost
@@ -68,38 +67,41 @@ class ViewSearch(Parameters):
     """Searches sets of views by their scores on graded sentence pairs.
 
     Args:
-        poolings: The views' poolings, each in its prompt, such as "mean" or "last in eol": every layer of each.
-        metric: As for `LayerSearch`, of pairs: "spearman" without it.
-        scale: "unit" makes every view's length 1 before they are averaged; "none" leaves it.
-        less: How many components to take away of each view beside its mean: 0 for the mean alone, None for neither.
-            With several, they are tried alone and together, where a set may have each view in each of these forms, and
-            the choosing pairs decide.
-        fit_on: The text that means and components are of: "corpus" (the choosing sentences where none is given),
-            "pairs" for the choosing sentences, "either" for the one by which these pairs choose better.
-        against: Whether views of which nothing is taken away may count against others, which takes away what these
-            share: it needs no text to fit a mean on.
-        most: Views in a set, before resamples choose.
-        width: Sets of each size that the beam keeps; 1 is greedy.
-        bags: How many resamples of the choosing pairs choose again among the passes of the best set; every view then
-            counts as often as it was chosen, which generalises better. 0 leaves the best set as it is.
-        keep: Prompts that go from the first look into the full search, each with its two best poolings: one pass has
-            both.
-        look: Pairs of the choosing ones that have the first look, which takes views as they are, or without their mean
-            where `less` says so; all without it.
-        max_cost: The most that an embedding may cost, in passes through all blocks.
-        max_passes: The most passes, which is prompts, whatever their blocks.
+        poolings: The poolings of the views, each with its prompt, such as "mean" or "last in eol". All layers of each
+            pooling are searched.
+        metric: A metric of pairs, as for `LayerSearch`; "spearman" by default.
+        scale: "unit" normalises every view to length 1 before averaging; "none" does not.
+        less: The forms of each view: how many principal components to remove in addition to the mean; 0 removes the
+            mean only, None removes nothing. Several forms are searched one by one and together, where a set may contain
+            the same view in several forms, and the choosing pairs decide.
+        fit_on: The text on which means and components are fitted: "corpus" (the choosing sentences if there is no
+            corpus), "pairs" for the choosing sentences, "either" for the one that scores better on the choosing pairs.
+        against: Whether unchanged views may have negative weights, which removes what they share with the others and
+            needs no text to fit on.
+        most: The maximum number of views in a set, before bagging.
+        width: The beam width: sets kept of each size; 1 is a greedy search.
+        bags: The number of resamples of the choosing pairs. Each selects views again, among those that need no passes
+            beyond the best set's, and a view's weight is the number of resamples that selected it, which generalises
+            better. 0 keeps the best set with equal weights.
+        keep: The number of prompts that pass the screening, each with its two best poolings, which share one pass.
+        look: The number of choosing pairs used for the screening, which scores views unchanged or, if `less` asks for
+            it, without their mean; all of them by default.
+        max_cost: The maximum cost of an embedding, in passes through all blocks.
+        max_passes: The maximum number of passes, one per prompt, whatever their blocks.
         dev, splits, parts, seed, resamples, device, progress: As for `LayerSearch`.
 
     Attributes:
-        verdict_: Which views to use: the best where they are reliably better than the last layer, else that one.
+        verdict_: Which views to use: the best set if it is reliably better than the last layer, else the last layer.
         best_, last_: The best set and the last layer, with their scores.
         report_: Scores on unseen pairs, split by split, and the gain with its interval.
-        singles_: Of each pooling the score of every layer alone, by the pairs that had the first look, NaN where it is
-            the same for all texts; and `kept_`, the poolings that went into the full search; both of the first split.
-        front_: The best sets by what they cost.
-        cost_: What the best set costs.
-        fitted_on_: The text that its means and components are of.
-        left_out_: Reporting pairs, of all splits, that were left out for a sentence of theirs had chosen.
+        singles_: The score of every layer of each pooling in the screening of the first split; NaN for a layer that is
+            the same for all texts.
+        kept_: The poolings that passed the screening of the first split.
+        front_: The best sets by cost.
+        cost_: The cost of the best set.
+        fitted_on_: The text on which its means and components were fitted.
+        left_out_: The number of reporting pairs, over all splits, left out because they share a sentence with a
+            choosing pair.
     """
 
     def __init__(
@@ -161,36 +163,37 @@ class ViewSearch(Parameters):
         """Choose views.
 
         Args:
-            encode: From texts and poolings to the views (texts, layers, width) of each, as
-                `LayerEncoder.encode_layers` gives them.
+            encode: Maps texts and poolings to the views (texts, layers, width) of each pooling, like
+                `LayerEncoder.encode_layers`.
             left: The pairs' first sentences.
             right: Their second sentences.
             gold: The pairs' scores.
-            prices: What passes cost.
-            own: The pooling of the last layer that is the baseline.
-            corpus: The text that means and components are fitted on; without it the choosing sentences themselves.
+            prices: The token counts from which costs follow.
+            own: The pooling of the baseline, which is the last layer.
+            corpus: The text on which means and components are fitted; the choosing sentences by default.
         """
-        for fitted in ("report_", "front_"):  # of an earlier fit
-            self.__dict__.pop(fitted, None)
+        for name in ("report_", "front_"):  # cached by an earlier fit
+            self.__dict__.pop(name, None)
         self._check_options()
         metric, device = as_metric(self.metric or "spearman"), self.device
         self._pairs = GradedPairs.of(left, right, gold, metric=metric, encode=encode, device=device)
-        self.prices_, self._own = prices, str(parse_pooling(own))
-        text = corpus if corpus is None or isinstance(corpus, Corpus) else Corpus(corpus, encode, self.device)
-        self._texts = texts_to_fit(text, self.fit_on)
-        self._names = list(dict.fromkeys(str(parse_pooling(name)) for name in self.poolings))
-        if not self._names:
+        self.prices_, self._baseline_pooling = prices, str(parse_pooling(own))
+        if corpus is not None and not isinstance(corpus, Corpus):
+            corpus = Corpus(corpus, encode, self.device)
+        self._corpora = texts_to_fit(corpus, self.fit_on)
+        self._poolings = list(dict.fromkeys(str(parse_pooling(name)) for name in self.poolings))
+        if not self._poolings:
             raise InputError("No poolings to search; give one or more, such as 'mean' or 'last in eol'")
         self.parts_, self.left_out_ = self._splits()
         self._check_components()
-        self._fitted = list[tuple[LayerViews, Corpus | None]]()
+        self._fitted_on = list[tuple[LayerViews, Corpus | None]]()
         self._choices = [self._choose(*part) for part in self.parts_]
-        self.best_, self.last_ = self._means()
+        self.best_, self.last_ = self._mean_choices()
         return self
 
     @cached_property
     def report_(self) -> Report:
-        """What the search is worth on unseen pairs."""
+        """Scores and gain on unseen pairs."""
         self._check_reporting()
         smooth, gains = self._pairs.metric.smooth, []
         redraws = Redraws.of(len(self._pairs), seed=self.seed, resamples=self.resamples, smooth=smooth)
@@ -198,8 +201,7 @@ class ViewSearch(Parameters):
             problem = PairProblem(
                 GivenSimilarities(torch.from_numpy(similarities)), self._pairs.gold, self._pairs.metric
             )
-            both = partial(problem.redrawn, np.eye(2))
-            gains.append(paired_gain(both, choice.test, redraws))
+            gains.append(paired_gain(partial(problem.redrawn, np.eye(2)), choice.test, redraws))
         dev, test = self.parts_[0]
         results = tuple(choice.result for choice, _ in self._choices)
         return Report(results, mean_gain(gains), len(dev), len(test), self.seed)
@@ -211,24 +213,24 @@ class ViewSearch(Parameters):
 
     @property
     def fitted_on_(self) -> FitOn | None:
-        """The text that means and components of the best set are of; None where nothing is taken away."""
+        """The text on which the best set's means and components were fitted; None if nothing is removed."""
         mix = self.best_.mix
         if not isinstance(mix, LayerViews) or mix.components is None:
             return None
-        return next("pairs" if text is None else "corpus" for best, text in self._fitted if best is mix)
+        return next("pairs" if corpus is None else "corpus" for best, corpus in self._fitted_on if best is mix)
 
     @property
     def cost_(self) -> Cost:
-        """What the best set costs."""
+        """The cost of the best set."""
         return self.prices_.of_mix(self.best_.mix)
 
     @property
     def most_components(self) -> Less:
-        """How many components are tried at most; None where nothing is taken away."""
+        """The maximum number of components that are removed; None if nothing is removed."""
         return max((less for less in self.less if less is not None), default=None)
 
     def check_width(self, width: int) -> None:
-        """Refuse more components than views of so many numbers have, before texts are encoded."""
+        """Refuse more components than views of this width have, before texts are encoded."""
         most = self.most_components
         if most is not None and most >= width:
             raise InputError(
@@ -241,15 +243,15 @@ class ViewSearch(Parameters):
         return self._pairs.metric.name
 
     def similarities(self, mix: ViewMix, rows: Rows) -> NDArray[np.float64]:
-        """The cosines of some pairs by a mix: (rows,)"""
+        """The cosines of the pairs at `rows` by a mix: (rows,)"""
         return self._pairs.similarities(mix, rows)
 
     def score(self, mix: ViewMix) -> float:
-        """Of a mix, on all pairs."""
+        """The score of a mix on all pairs."""
         return self._pairs.score(mix, np.arange(len(self._pairs)))
 
     def _splits(self) -> tuple[list[Part], int]:
-        """The splits, their reporting pairs without those that share a sentence with a choosing one."""
+        """The splits without leaking reporting pairs, and the number of pairs left out for sharing a sentence."""
         size = len(self._pairs)
         if self.dev is None and self.parts is None:
             return [(np.arange(size), np.arange(0))], 0
@@ -257,86 +259,83 @@ class ViewSearch(Parameters):
         return parts_apart(parts, self._pairs.left, self._pairs.right, self._pairs.gold)
 
     def _choose(self, dev: Rows, test: Rows) -> tuple[SplitChoice, NDArray[np.float64]]:
-        """One split's choice and the last layer; and their similarities on the split's reporting pairs, (2, pairs)."""
+        """The choice and the last layer of a split, and their similarities on its reporting pairs: (2, pairs)"""
         if np.ptp(self._pairs.gold[dev]) == 0:
             raise InputError("The choosing pairs all have the same score, which says nothing about layers")
-        kept, singles = self._first_look(dev)
-        found = self._best_found(dev, kept)
-        if found is None:
+        kept, singles = self._screen(dev)
+        result = self._search(dev, kept)
+        if result is None:
             raise InputError("No view that may be taken tells the choosing pairs apart; allow more cost, or prompts")
-        dev_score, best = found.scored
-        if not self._fitted:
-            self.singles_, self.kept_, self._first = singles, kept, found
-        self._fitted.append((best, found.text))
-        last = LayerSet.of(self.prices_.depth, pooling=self._own)
-        both = np.zeros((2, len(self._pairs)))
+        dev_score, best = result.scored
+        if not self._fitted_on:
+            self.singles_, self.kept_, self._first = singles, kept, result
+        self._fitted_on.append((best, result.corpus))
+        last = LayerSet.of(self.prices_.depth, pooling=self._baseline_pooling)
+        similarities = np.zeros((2, len(self._pairs)))
+        best_test = last_test = float("nan")
         if len(test):
-            both[0, test], both[1, test] = self.similarities(best, test), self.similarities(last, test)
-        metric = (
-            self._pairs.metric(self._pairs.gold[test])
-            if len(test)
-            else lambda _similarities: torch.full((2,), torch.nan)
-        )
-        best_test, last_test = metric(torch.from_numpy(both[:, test])).tolist()
+            similarities[0, test], similarities[1, test] = self.similarities(best, test), self.similarities(last, test)
+            metric = self._pairs.metric(self._pairs.gold[test])
+            best_test, last_test = metric(torch.from_numpy(similarities[:, test])).tolist()
         last_dev = self._pairs.score(last, dev)
-        return SplitChoice(Choice(best, dev_score, best_test), Choice(last, last_dev, last_test), test), both
+        return SplitChoice(Choice(best, dev_score, best_test), Choice(last, last_dev, last_test), test), similarities
 
-    def _first_look(self, dev: Rows) -> tuple[list[str], dict[str, NDArray[np.float64]]]:
-        """The poolings that go into the full search, and the scores of every view alone."""
+    def _screen(self, dev: Rows) -> tuple[list[str], dict[str, NDArray[np.float64]]]:
+        """The poolings for the full search, and the scores of all single views by pooling."""
         rows = dev if self.look is None or self.look >= len(dev) else dev[: self.look]
         if np.ptp(self._pairs.gold[rows]) == 0:
             rows = dev
         texts, sides = self._pairs.texts(rows)
         metric, singles = self._pairs.metric(self._pairs.gold[rows], self.device), {}
-        for name, views in views_by_pooling(self._pairs.encode, texts, self._names, self.device):
+        for name, views in views_by_pooling(self._pairs.encode, texts, self._poolings, self.device):
             self.check_width(views.shape[-1])
-            singles[name] = scores_alone(views, sides, metric, self.less)
+            singles[name] = score_single_views(views, sides, metric, self.less)
             self._progress(len(singles[name]))
-        return best_prompts(singles, self.keep, budget=self.max_cost), singles
+        return best_prompts(singles, self.keep, max_cost=self.max_cost), singles
 
-    def _best_found(self, dev: Rows, kept: Sequence[str]) -> "_Found | None":
-        """The best views of the kept poolings, by the text that suits; None where all are the same for all texts."""
-        found = [
-            _Found(scored, text, candidates)
-            for text, candidates in self._candidates(dev, kept)
-            if (scored := self._within(candidates, self.max_cost)) is not None
+    def _search(self, dev: Rows, poolings: Sequence[str]) -> _SplitResult | None:
+        """The best views of the poolings over all corpora; None if no view may be selected."""
+        results = [
+            _SplitResult(scored, corpus, candidates)
+            for corpus, candidates in self._candidates(dev, poolings)
+            if (scored := self._best_within(candidates, self.max_cost)) is not None
         ]
-        return max(found, key=lambda one: one.scored[0], default=None)
+        return max(results, key=lambda result: result.scored[0], default=None)
 
-    def _candidates(self, dev: Rows, kept: Sequence[str]) -> Iterator[tuple[Corpus | None, Candidates]]:
-        """The views of the kept poolings that tell texts apart, by each text that they may be fitted on."""
+    def _candidates(self, dev: Rows, poolings: Sequence[str]) -> Iterator[tuple[Corpus | None, Candidates]]:
+        """The views of the poolings that differ between texts, once for each corpus that may be fitted on."""
         texts, sides = self._pairs.texts(dev)
-        layers, gold, most = self.prices_.depth + 1, self._pairs.gold[dev], self.most_components
-        views = dict(views_by_pooling(self._pairs.encode, texts, kept, self.device))
+        layers, gold, n_components = self.prices_.depth + 1, self._pairs.gold[dev], self.most_components
+        views = dict(views_by_pooling(self._pairs.encode, texts, poolings, self.device))
         vectors = torch.cat(list(views.values()), dim=1)
         names = [(name, layer) for name in views for layer in range(layers)]
         differing = differing_views(vectors).tolist()
         if not differing:
             return
         names, vectors = [names[view] for view in differing], vectors[:, differing]
-        for text in self._texts if most is not None else (None,):
+        for corpus in self._corpora if n_components is not None else (None,):
             candidates = Candidates.of(
                 names,
                 vectors,
                 sides,
                 less=list(dict.fromkeys(self.less)),
-                centres=centres_of(names, vectors, text, most),
+                centres=centres_of(names, vectors, corpus, n_components),
                 scale=self.scale,
                 gold=gold,
                 metric=self._pairs.metric(gold, self.device),
                 against=self.against,
             )
-            yield text, candidates
+            yield corpus, candidates
 
     def _check_options(self) -> None:
-        """Refuse numbers that no search can have."""
-        for name, least in _LEAST.items():
+        """Refuse options out of range."""
+        for name, minimum in _MINIMUM.items():
             value = getattr(self, name)
-            if value is not None and not value >= least:  # NaN is not either
-                raise InputError(f"{name} {value} is not possible; give at least {least}")
+            if value is not None and not value >= minimum:  # true of NaN too
+                raise InputError(f"{name} {value} is not possible; give at least {minimum}")
         if self.parts is not None and not len(self.parts):
             raise InputError("No splits to choose and report by; give parts, or leave them out")
-        if not self.less or any(one is not None and one < 0 for one in self.less):
+        if not self.less or any(count is not None and count < 0 for count in self.less):
             raise InputError(f"less {list(self.less)} is not possible; give None, 0 or a number of components")
 
     def _check_reporting(self) -> None:
@@ -345,47 +344,48 @@ class ViewSearch(Parameters):
 
     def _check_components(self) -> None:
         """Refuse more components than texts have, before any of them is encoded."""
-        for text in self._texts:
-            if text is None:
+        for corpus in self._corpora:
+            if corpus is None:
                 fewest = min(len(self._pairs.texts(dev)[0]) for dev, _ in self.parts_)
                 check_components(self.most_components, fewest, "The choosing pairs")
             else:
-                check_components(self.most_components, len(text.texts), "The corpus")
+                check_components(self.most_components, len(corpus.texts), "The corpus")
 
-    def _within(self, candidates: Candidates, budget: float | None) -> ScoredViews | None:
-        """The best views within a budget, with their score; None where it allows none."""
+    def _best_within(self, candidates: Candidates, max_cost: float | None) -> ScoredViews | None:
+        """The best views within a cost limit, with their score; None if it allows no view."""
         return SetSearch(
-            most=self.most,
+            max_views=self.most,
             width=self.width,
-            bags=self.bags,
+            n_resamples=self.bags,
             seed=self.seed,
             metric=self._pairs.metric,
             device=self.device,
-            passes=self.max_passes,
-            budget=budget,
+            max_passes=self.max_passes,
+            max_cost=max_cost,
             depth=self.prices_.depth,
             progress=self._progress,
         ).best(candidates)
 
-    def _budgets(self) -> list[float]:
-        most = _INFINITY if self.max_cost is None else self.max_cost
-        return [budget for budget in sorted({1 / self.prices_.depth, *_BUDGETS}) if budget < most]
+    def _front_costs(self) -> list[float]:
+        """The cost limits of the front, all below `max_cost`."""
+        max_cost = _INFINITY if self.max_cost is None else self.max_cost
+        return [cost for cost in sorted({1 / self.prices_.depth, *_FRONT_COSTS}) if cost < max_cost]
 
     @cached_property
     def front_(self) -> list[FrontSet]:
-        """The best sets of the first split by cost, each better on its choosing pairs than all that cost less."""
+        """The best sets of the first split by cost, each better on its choosing pairs than all cheaper ones."""
         self._check_reporting()
-        first, rows = self._first, self.parts_[0][1]
-        sets = [*(self._within(first.candidates, budget) for budget in self._budgets()), first.scored]
+        first, test = self._first, self.parts_[0][1]
+        sets = [*(self._best_within(first.candidates, cost) for cost in self._front_costs()), first.scored]
         priced = [(self.prices_.of_mix(mix), score, mix) for score, mix in filter(None, sets)]
         front: list[FrontSet] = []
-        for cost, score, mix in sorted(priced, key=lambda one: (one[0].passes, -one[1])):
+        for cost, score, mix in sorted(priced, key=lambda item: (item[0].passes, -item[1])):
             if not front or score > front[-1].choice.dev:
-                front.append(FrontSet(Choice(mix, score, self._pairs.score(mix, rows)), cost))
+                front.append(FrontSet(Choice(mix, score, self._pairs.score(mix, test)), cost))
         return front
 
-    def _means(self) -> tuple[Choice, Choice]:
-        """One split: its choice. Several: that of the splits' choices that is best on all their choosing pairs."""
+    def _mean_choices(self) -> tuple[Choice, Choice]:
+        """The best set and the last layer with mean scores; of several splits' sets the best on all choosing pairs."""
         choices = [choice for choice, _ in self._choices]
         mix = choices[0].best.mix if len(choices) == 1 else self._best_of_all([choice.best.mix for choice in choices])
         results = [choice.result for choice in choices]

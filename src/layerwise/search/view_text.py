@@ -1,9 +1,9 @@
-"""Views chosen without labels: several criteria must agree that a set is better than the last layer.
+"""Choose views without labels: several criteria must agree that a set is better than the last layer.
 
-Each criterion makes pairs of the user's text that should be alike, and unlike ones (see `alike`), and chooses the set
-that keeps the two kinds apart best. A criterion can be misled: words repeated are told apart best by layers that know
-words and little else. So a set is used only where every criterion has it no worse than the last layer, and most of
-them better; otherwise the last layer stays.
+Each criterion builds similar and dissimilar pairs from the user's text (see `alike`) and chooses the set that separates
+the two best. A single criterion can mislead: lexical layers, for example, are best at recognising repeated words. So a
+set is used only if no criterion scores it worse than the last layer and more than half of them score it better;
+otherwise the last layer stays.
 """
 
 import time
@@ -25,33 +25,33 @@ from layerwise.search.view_search import ViewSearch
 from layerwise.texts import unique_texts
 
 CRITERIA = tuple(ALIKE)
-_SENTENCES = 600  # of the text, that make pairs
-_LEVEL = 1e-6  # of a separation: less is rounding
+_MAX_TEXTS = 600  # from which pairs are built
+_TOLERANCE = 1e-6  # relative; smaller differences of separations are rounding errors
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """The set that one criterion chose, and how far it keeps alike and unlike pairs apart by each criterion."""
+    """The set that one criterion chose, and how well it separates similar from dissimilar pairs by each criterion."""
 
     criterion: str
     mix: ViewMix
     separations: Mapping[str, float]
 
     def gains(self, last: Mapping[str, float]) -> list[float]:
-        """By each criterion, as shares of what the last layer has, or of 1 where that keeps nothing apart."""
+        """The gain by each criterion, relative to the last layer's separation; absolute if that is not positive."""
         return [
             (value - last[name]) / (last[name] if last[name] > 0 else 1.0) for name, value in self.separations.items()
         ]
 
     def is_agreed(self, last: Mapping[str, float]) -> bool:
-        """Whether every criterion has it no worse than the last layer, and more than half of them better."""
+        """Whether no criterion scores it worse than the last layer, and more than half of them better."""
         gains = np.array(self.gains(last))
-        return bool((gains >= -_LEVEL).all() and (gains > _LEVEL).sum() > len(gains) / 2)
+        return bool((gains >= -_TOLERANCE).all() and (gains > _TOLERANCE).sum() > len(gains) / 2)
 
 
 @dataclass(frozen=True)
 class ViewTextResult:
-    """What criteria without labels chose, what they make of the last layer, and how long things took."""
+    """The proposals of criteria without labels, the last layer's separation by each, and timings."""
 
     searched: LayerModel
     texts: list[str]
@@ -64,13 +64,13 @@ class ViewTextResult:
 
     @property
     def agreed(self) -> Proposal | None:
-        """The proposal that the criteria agree on, the best by their mean gain; None where they do not."""
-        agreed = [one for one in self.proposals if one.is_agreed(self.last)]
-        return max(agreed, key=lambda one: float(np.mean(one.gains(self.last))), default=None)
+        """The proposal that the criteria agree on, of several the one with the best mean gain; None without one."""
+        agreed = [proposal for proposal in self.proposals if proposal.is_agreed(self.last)]
+        return max(agreed, key=lambda proposal: float(np.mean(proposal.gains(self.last))), default=None)
 
     @property
     def model(self) -> LayerModel:
-        """The model of the agreed views, or of the last layer where there are none."""
+        """The model of the agreed views, or of the last layer if there are none."""
         agreed = self.agreed
         if agreed is None:
             return kept_model(self.searched, self.last_mix, f"kept by a search without labels: {self}")
@@ -82,23 +82,23 @@ class ViewTextResult:
 
     @property
     def warnings(self) -> list[str]:
-        """What a careful reader should know."""
+        """Caveats about the choice."""
         return [*self.notes, "nothing was graded, so there is no score; that needs 100 or more graded pairs"]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON. `separation`: how many standard deviations alike and unlike sentences lie apart."""
+        """For JSON. `separation`: the standard deviations between similar and dissimilar sentences."""
         agreed = self.agreed
         return {
             "use": str(self.last_mix if agreed is None else agreed.mix),
             "agreed": agreed.criterion if agreed else None,
             "proposals": [
                 {
-                    "criterion": one.criterion,
-                    "mix": str(one.mix),
-                    "separation": dict(one.separations),
-                    "agreed": one.is_agreed(self.last),
+                    "criterion": proposal.criterion,
+                    "mix": str(proposal.mix),
+                    "separation": dict(proposal.separations),
+                    "agreed": proposal.is_agreed(self.last),
                 }
-                for one in self.proposals
+                for proposal in self.proposals
             ],
             "last": {"mix": str(self.last_mix), "separation": dict(self.last)},
             "seconds": self.seconds,
@@ -122,42 +122,42 @@ def search_view_text(
     criteria: Sequence[str] = CRITERIA,
     show_progress_bar: bool = False,
 ) -> ViewTextResult:
-    """Choose views by text alone.
+    """Choose views by unlabelled text.
 
     Args:
-        model: The model; the last layer by its own pooling is what views are compared with.
-        texts: Sentences of the user's; for neighbours in the order of the text.
-        search: What to search; its metric, dev and splits are not used, for nothing is graded, and no view counts
-            against others, for it is not known what that is worth here.
+        model: The model. The baseline is its last layer with its own pooling.
+        texts: The user's sentences; for the criterion "neighbours" in the order of the text.
+        search: The search with its options. Its metric, dev and splits are not used, as nothing is graded; neither is
+            `against`, which has not been evaluated without labels.
         watch: Shows a progress bar of the sets.
-        criteria: Of `ALIKE`, by which text is alike.
-        show_progress_bar: Show one of the sentences.
+        criteria: Names from `ALIKE`.
+        show_progress_bar: Show a progress bar of the sentences.
     """
-    began, prompt = time.perf_counter(), model.prompt()
+    start, prompt = time.perf_counter(), model.prompt()
     encode = TimedViews(model, prompt, show_progress_bar)
-    own, *_ = model.mix.poolings
+    baseline, *_ = model.mix.poolings
     search.check_width(model.encoder.width)
-    prices = prices_of(model.encoder, [*search.poolings, own], [prompt + text for text in texts])
+    prices = prices_of(model.encoder, [*search.poolings, baseline], [prompt + text for text in texts])
     searches: dict[str, ViewSearch] = {}
     with watch("Searching", None) as progress:
         for criterion in criteria:
-            pairs = alike_and_unlike(criterion, _some(texts, criterion), seed=search.seed)
+            pairs = alike_and_unlike(criterion, _sample(texts, criterion), seed=search.seed)
             options = search.get_params() | {"metric": "separation", "dev": None, "parts": None, "splits": 1}
-            one = ViewSearch(**options | {"against": False, "progress": progress})
-            searches[criterion] = one.fit(encode, *pairs, prices=prices, own=own)
+            by_criterion = ViewSearch(**options | {"against": False, "progress": progress})
+            searches[criterion] = by_criterion.fit(encode, *pairs, prices=prices, own=baseline)
     last_mix = next(iter(searches.values())).last_.mix
     proposals = tuple(
-        Proposal(name, one.best_.mix, {other: which.score(one.best_.mix) for other, which in searches.items()})
-        for name, one in searches.items()
+        Proposal(name, mix, {criterion: fitted.score(mix) for criterion, fitted in searches.items()})
+        for name, mix in ((name, fitted.best_.mix) for name, fitted in searches.items())
     )
-    last = {name: one.score(last_mix) for name, one in searches.items()}
-    seconds = encode.seconds_since(began)
+    last = {name: fitted.score(last_mix) for name, fitted in searches.items()}
+    seconds = encode.timings(start)
     notes = model_notes(model, search)
     return ViewTextResult(model, unique_texts(texts)[0], proposals, last_mix, last, seconds, prompt, notes)
 
 
-def _some(texts: Sequence[str], criterion: str) -> list[str]:
-    """At most so many of the texts, spread over all; for neighbours the first ones, which follow each other."""
-    if len(texts) <= _SENTENCES or criterion == "neighbours":
-        return list(texts[: _SENTENCES + 1])
-    return [texts[n] for n in np.linspace(0, len(texts) - 1, _SENTENCES).astype(int)]
+def _sample(texts: Sequence[str], criterion: str) -> list[str]:
+    """Evenly spaced texts, at most `_MAX_TEXTS`; for "neighbours" the first ones, which are consecutive."""
+    if len(texts) <= _MAX_TEXTS or criterion == "neighbours":
+        return list(texts[: _MAX_TEXTS + 1])
+    return [texts[n] for n in np.linspace(0, len(texts) - 1, _MAX_TEXTS).astype(int)]
