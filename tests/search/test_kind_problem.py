@@ -136,7 +136,7 @@ def test_an_interval_of_clusters_holds_the_chance_of_k_means():
     row, whole = membership(np.array([0b1000], dtype=np.uint64), LAYERS), np.arange(COUNT)
     assert problem.redrawn(row, [whole]) == pytest.approx(problem.scores(row)[0])
     by_seed = problem.redrawn(row, [whole] * 100)[:, 0]
-    clusters = [variant.score(problem._embedded(row[0])).items for variant in problem.task.reseeded(10)]
+    clusters = [variant.score(problem._embed(row[0])).items for variant in problem.task.reseeded(10)]
     expected = [v_measure_score(rows.labels, found) for found in clusters]
     assert by_seed[:10] == pytest.approx(expected)
     assert len(set(np.round(expected, 9))) > 1

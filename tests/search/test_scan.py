@@ -113,7 +113,7 @@ def settings_of(block=2**17, uppers=64, threads=2):
     before = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "_CPU_BLOCK", block)
-        patch.setattr(sources, "_UPPER_SETS", uppers)
+        patch.setattr(sources, "_MAX_UPPER_SETS", uppers)
         torch.set_num_threads(threads)
         try:
             yield

@@ -34,7 +34,7 @@ from layerwise.search.beam import beam_search
 from layerwise.search.metrics import METRICS, counts_of
 from layerwise.search.problems import PairProblem
 from layerwise.search.select import SPREAD
-from layerwise.search.sources import GivenSimilarities, PairGrams
+from layerwise.search.sources import FixedSimilarities, PairGrams
 from layerwise.search.spaces import mask_of, membership
 from layerwise.search.stability import stability
 from layerwise.search.weights import search_weights
@@ -370,7 +370,7 @@ def test_few_pairs_that_two_mixes_order_nearly_alike_do_not_widen_the_interval()
     gold = random.normal(size=2000)
     first = gold + random.normal(size=2000)
     layers = np.stack([first, first + 0.3 * random.normal(size=2000)])
-    problem = PairProblem(GivenSimilarities(torch.from_numpy(layers)), gold, METRICS["spearman"])
+    problem = PairProblem(FixedSimilarities(torch.from_numpy(layers)), gold, METRICS["spearman"])
 
     def gain(rows):
         one, other = (spearmanr(layer[rows], gold[rows]).statistic for layer in layers)
@@ -628,7 +628,7 @@ def test_halves_choose_their_best_set(layers):
 def test_stability_among_the_best_candidates_only(monkeypatch):
     left, right, gold = planted_layer(layers=6, good=2)
     search = LayerSearch(dev=None).fit(left, right, gold)
-    monkeypatch.setattr("layerwise.search.stability._CANDIDATES", 5)
+    monkeypatch.setattr("layerwise.search.stability._MAX_CANDIDATES", 5)
     few = stability({"mean": problem_of(left, right, gold)}, search.table_)
     assert few[2] == 1.0
     assert few.agreement == 1.0

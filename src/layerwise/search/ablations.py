@@ -1,4 +1,4 @@
-"""The paper's ablations, each one call on a fitted `LayerSearch`: its dev pairs choose, its test pairs report.
+"""The paper's ablations on a fitted `LayerSearch`: its dev pairs choose, its test pairs report.
 
 Scores are means over the search's splits (`parts_`), with their standard deviation.
 """
@@ -23,9 +23,9 @@ FRACTIONS = tuple(2.0**-power for power in range(9))  # 1 to 1/256
 
 @dataclass(frozen=True)
 class Ablation:
-    """A line of an ablation: test scores over the splits, and the mixes they are of.
+    """A row of an ablation: the mean test score over the splits, and the mixes that were scored.
 
-    `number` is what the ablation varies: how many layers, which layer is left out, or how many pairs choose.
+    `number` is the value that the ablation varies: the number of layers or of dev pairs, or the layer left out.
     """
 
     name: str
@@ -38,23 +38,23 @@ class Ablation:
     def of(
         cls, name: str, scores: Sequence[float] | Scores, mixes: Sequence[str], *, number: int | None = None
     ) -> "Ablation":
-        """From the scores of each split (or draw)."""
-        spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else float("nan")
-        return cls(name, float(np.mean(scores)), spread, tuple(mixes), number)
+        """Summarise the scores of the splits (or draws)."""
+        sd = float(np.std(scores, ddof=1)) if len(scores) > 1 else float("nan")
+        return cls(name, float(np.mean(scores)), sd, tuple(mixes), number)
 
 
 def by_size(search: LayerSearch) -> list[Ablation]:
-    """The best of exactly N layers, for each N."""
+    """The best set of exactly N layers, for each N."""
     return by_size_and_without(search)[0]
 
 
 def without_each(search: LayerSearch) -> list[Ablation]:
-    """The best without layer i, for each i."""
+    """The best set without layer i, for each i."""
     return by_size_and_without(search)[1]
 
 
 def by_size_and_without(search: LayerSearch) -> tuple[list[Ablation], list[Ablation]]:
-    """Both of the above, with every split's sets scored once."""
+    """`by_size` and `without_each`, scoring the sets of every split only once."""
     sizes = [int(size) for size in np.unique(np.bitwise_count(search.table_.masks))]
     used = layers_of(int(np.bitwise_or.reduce(search.table_.masks)))
     by_count = {f"{n} layers": (n, _has_size(n)) for n in sizes}
@@ -64,7 +64,7 @@ def by_size_and_without(search: LayerSearch) -> tuple[list[Ablation], list[Ablat
 
 
 def fixed_mixes(search: LayerSearch, mixes: Sequence[str] = FIXED, *, pooling: str = "mean") -> list[Ablation]:
-    """Fixed mixes, chosen by no pairs: the last layer, the last 4, …"""
+    """Fixed mixes, which need no dev pairs: the last layer, the last 4, …"""
     depth = next(iter(search.problems_.values())).layers - 1
     named = {name: parse_mix(name, pooling=pooling).resolve(depth) for name in mixes if name != "last-4" or depth >= 3}
     scores = search.unseen_scores(list(named.values()))  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def fixed_mixes(search: LayerSearch, mixes: Sequence[str] = FIXED, *, pooling: s
 
 
 def random_sets(search: LayerSearch, *, count: int = 100, seed: int = 0) -> Ablation:
-    """Sets drawn from the space at random: mean and standard deviation over them."""
+    """Sets drawn at random from the space: the mean and standard deviation of their scores."""
     rows = np.random.default_rng(seed).choice(len(search.table_), min(count, len(search.table_)), replace=False)
     drawn = [search.table_.at(int(row)).mix for row in rows]
     return Ablation.of(f"{len(drawn)} random sets", search.unseen_scores(drawn).mean(1), list(map(str, drawn)))
@@ -81,7 +81,7 @@ def random_sets(search: LayerSearch, *, count: int = 100, seed: int = 0) -> Abla
 def by_training_size(
     search: LayerSearch, fractions: Sequence[float] = FRACTIONS, *, draws: int = 3, seed: int = 0
 ) -> list[tuple[int, Ablation, Ablation]]:
-    """Fewer and fewer pairs choose, the test pairs stay: (pairs, chosen, last layer) for each size that is possible."""
+    """Decreasing numbers of dev pairs, scored on the same test pairs: (pairs, chosen, last layer) for each number."""
     random = np.random.default_rng(seed)
     lines = []
     for fraction in fractions:
@@ -109,7 +109,7 @@ def by_training_size(
 
 
 def _choose(search: LayerSearch, rows: Rows) -> Choice | None:
-    """What some pairs choose; nothing where their labels are all the same."""
+    """The choice of the pairs at `rows`; None if their labels are constant."""
     choosing = pick(search.problems_, rows)
     try:
         for problem in choosing.values():
@@ -120,7 +120,7 @@ def _choose(search: LayerSearch, rows: Rows) -> Choice | None:
 
 
 def _best_among(search: LayerSearch, filters: dict[str, tuple[int, Callable[[ScoreTable], Rows]]]) -> list[Ablation]:
-    """The best set among the rows that each filter keeps; a filter comes with the number that it is of."""
+    """The best set among the table rows that each filter selects; `filters` maps a name to its number and filter."""
     scores: dict[str, list[float]] = {name: [] for name in filters}
     mixes: dict[str, list[str]] = {name: [] for name in filters}
     for dev, test in search.parts_:

@@ -1,4 +1,4 @@
-"""The best mix by one problem for each token pooling: the choice that splits and resamples repeat."""
+"""Choose the best mix by one problem per token pooling; splits and resamples repeat this choice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ from layerwise.search.weights import search_weights
 Problems = Mapping[str, Problem]  # by token pooling
 METHODS = ("auto", "exhaustive", "beam", "greedy", "weights")
 BEAM_WIDTH = 32  # sets of each size that a beam keeps
-EXHAUSTIVE = 2**26  # sets; more are searched by a beam unless the user insists
+EXHAUSTIVE = 2**26  # the number of sets above which the method "auto" is a beam search
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A mix with its scores: on the pairs that chose it (`dev`) and, where some were held out, on those (`test`)."""
+    """A mix with its scores: on the pairs that chose it (`dev`) and on held-out pairs (`test`), if there are any."""
 
     mix: LayerSet | LayerWeights | LayerViews
     dev: float
@@ -50,7 +50,7 @@ class Choice:
         return row
 
     def on(self, problems: Problems) -> float:
-        """The score of the mix on some pairs, in float64 and not by halves."""
+        """The score of the mix on other problems, computed in float64 without `Halves`."""
         if self.pooling not in problems:
             raise InputError(f"The mix {self.mix} needs {self.pooling} views; these are {', '.join(problems)}")
         problem = problems[self.pooling]
@@ -60,31 +60,31 @@ class Choice:
 
 
 def pick(problems: Problems, rows: Rows) -> dict[str, Problem]:
-    """The problems on some of their pairs."""
+    """The problems on a subset of their pairs."""
     return {pooling: problem.pick(rows) for pooling, problem in problems.items()}
 
 
 def make_table(
     problems: Problems, space: Space, method: str, *, width: int = BEAM_WIDTH, progress: Progress = no_progress
 ) -> ScoreTable:
-    """Every set scored, or those that a beam of some width visits."""
+    """Score every set, or those that a beam visits."""
     parts = {}
     for pooling, problem in problems.items():
         if scores_every_set(space, method, problem.layers):
             parts[pooling] = problem.scan(space, progress=progress)
         else:
-            kept = 1 if method == "greedy" else width
-            parts[pooling] = beam_search(problem, space, width=kept, progress=progress)
+            beam_width = 1 if method == "greedy" else width
+            parts[pooling] = beam_search(problem, space, width=beam_width, progress=progress)
     return ScoreTable(parts)
 
 
 def scores_every_set(space: Space, method: str, layers: int) -> bool:
-    """Whether a method scores the whole of a space, or only what a beam visits."""
+    """Whether a method scores the whole space, or only the sets that a beam visits."""
     return method == "exhaustive" or (method in ("auto", "weights") and space.count(layers) <= EXHAUSTIVE)
 
 
 def best_of(problems: Problems, table: ScoreTable, method: str) -> Choice:
-    """The best set of the table; with the method `weights`, what it becomes by moving the weights."""
+    """The best set of the table; with the method `weights`, the weights optimised from it."""
     best = table.best
     choice = Choice(best.mix, best.score)
     if method == "weights":
@@ -93,7 +93,7 @@ def best_of(problems: Problems, table: ScoreTable, method: str) -> Choice:
 
 
 def last_layer(problems: Problems) -> Choice:
-    """The baseline: the mean of the last layer, or what is nearest to it among the poolings."""
+    """The baseline: the last layer by mean pooling, or by the first pooling if "mean" is not among them."""
     pooling = "mean" if "mean" in problems else next(iter(problems))
     choice = Choice(LayerSet.of(problems[pooling].layers - 1, pooling=pooling), np.nan)
     return replace(choice, dev=choice.on(problems))
@@ -115,5 +115,5 @@ def _weighted(problems: Problems, table: ScoreTable, pooling: str) -> Choice:
 
 
 def weights_mix(weights: NDArray[np.float64], pooling: str) -> LayerWeights:
-    """A row of weights as a mix: (layers,) -> the layers whose weight is not 0"""
+    """A row of weights (layers,) as a mix of the layers with nonzero weights."""
     return LayerWeights.of({layer: float(weight) for layer, weight in enumerate(weights) if weight}, pooling=pooling)

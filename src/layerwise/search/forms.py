@@ -1,9 +1,9 @@
-"""Quadratic forms of Gram matrices: what a set of layers makes of two vectors' products, without the vectors.
+"""Quadratic forms of Gram matrices: inner products of sums over sets of layers, without the vectors.
 
 For a pair with views V and W, the sum over a set D of layers has the product 1ᴰᵀ(V Wᵀ)1ᴰ: a number that depends on the
-(layers, layers) Gram matrix alone, whatever the width. Here a stack of symmetric Gram matrices is turned into the
-values of many sets at once, in two ways: any weights (`weighted`), and all 2^k sets of k layers (`Halves`), where the
-layers are split in two parts, so that each set costs a handful of additions.
+(layers, layers) Gram matrix only, whatever the width. This module evaluates the forms of a stack of symmetric Gram
+matrices for many sets at once, in two ways: for any weights (`weighted`), and for all 2^k sets of k layers (`Halves`),
+where the layers are split into two parts, so that each set costs a handful of additions.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 def symmetric(grams: Tensor) -> Tensor:
-    """The symmetric part, which gives the same forms: (..., layers, layers) -> the same"""
+    """The symmetric part, which has the same quadratic forms: (..., layers, layers) -> same shape"""
     return (grams + grams.transpose(-1, -2)) / 2
 
 
@@ -28,7 +28,7 @@ def triangle(grams: Tensor) -> Tensor:
 
 
 def products(weights: Tensor) -> Tensor:
-    """The products of weights that go with `triangle`: (rows, l) -> (rows, l (l + 1) / 2)"""
+    """Products of weights in the order of `triangle`: (rows, l) -> (rows, l (l + 1) / 2)"""
     rows, columns = _upper(weights.shape[-1])
     return weights[:, rows] * weights[:, columns]
 
@@ -40,13 +40,13 @@ def weighted(weights: Tensor, coefficients: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Halves:
-    """All sets of some layers as an upper set U joined with a lower set B: q(U + B) = q(U) + q(B) + 2 uᵀ G b.
+    """All sets of layers, each the union of an upper set U and a lower set B: q(U + B) = q(U) + q(B) + 2 uᵀ G b.
 
-    A block is one upper set with all lower sets. q(B) is a table made once; the rest of a block is one small product
-    of matrices.
+    A block is one upper set with all lower sets. q(B) is computed once as a table; the rest of a block is one small
+    matrix product.
     """
 
-    upper: tuple[int, ...]  # layers, those that every set has among them
+    upper: tuple[int, ...]  # layers, including those that every set contains
     lower: tuple[int, ...]
     table: Tensor  # (2^len(lower), items): q(B)
     rows: Tensor  # (2^len(lower), len(lower) + 1): each B as 0 and 1, and a 1 for q(U)
@@ -72,7 +72,7 @@ class Halves:
 
     @property
     def items(self) -> int:
-        """How many Gram matrices there are."""
+        """The number of Gram matrices."""
         return self.table.shape[1]
 
     @property
@@ -82,25 +82,25 @@ class Halves:
         return scatter_bits(numbers, self.lower)
 
     def columns(self, uppers: Tensor) -> Tensor:
-        """For some upper sets as rows of 0 and 1, what their blocks multiply: (n, len(lower) + 1, items)"""
-        crossed = (uppers @ self.cross).reshape(len(uppers), len(self.lower), self.items)
-        return torch.cat([crossed, weighted(uppers, self.coefficients)[:, None]], dim=1)
+        """The right-hand matrices of the blocks of upper sets, given as rows of 0 and 1: (n, len(lower) + 1, items)"""
+        cross = (uppers @ self.cross).reshape(len(uppers), len(self.lower), self.items)
+        return torch.cat([cross, weighted(uppers, self.coefficients)[:, None]], dim=1)
 
     def block(self, columns: Tensor, rows: Tensor | None = None) -> Tensor:
-        """The forms of one upper set with all lower sets, or with those in some rows: (rows, items)"""
+        """The forms of one upper set with all lower sets, or with those at `rows`: (rows, items)"""
         if rows is None:
             return torch.addmm(self.table, self.rows, columns)
         return torch.addmm(self.table[rows], self.rows[rows], columns)
 
 
 def _upper(layers: int) -> tuple[Tensor, Tensor]:
-    """Rows and columns of a matrix's upper triangle, also of one without rows."""
+    """The row and column indices of a matrix's upper triangle, which may be empty."""
     rows, columns = np.triu_indices(layers)
     return torch.from_numpy(rows), torch.from_numpy(columns)
 
 
 def scatter_bits(numbers: NDArray[np.uint64], layers: Sequence[int]) -> NDArray[np.uint64]:
-    """Bit i of every number moved to bit layers[i]."""
+    """Move bit i of every number to bit layers[i]."""
     masks = np.zeros_like(numbers)
     for place, layer in enumerate(layers):
         masks |= (numbers >> np.uint64(place) & np.uint64(1)) << np.uint64(layer)

@@ -1,7 +1,7 @@
-"""The MLP head after a mix (BERT-LC, section 3): average, head, cosine, for every set of layers, exactly.
+"""The MLP head after a mix (BERT-LC, section 3): exact scores of average, head and cosine for every set of layers.
 
-A head is not linear, so Gram matrices are no help; but its linear part distributes over the layers. Every layer goes
-through the head's matrix once; a set costs an average of the results, the activation and the cosine.
+A head is not linear, so Gram matrices do not apply; but its linear part distributes over the layers. Every layer is
+multiplied by the head's matrix once; a set then costs an average, the activation and the cosine.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ from layerwise.model import ACTIVATIONS, Head
 from layerwise.search.sources import Views, Walk, as_float64, check_views, plain_sweep
 from layerwise.search.spaces import Space
 
-_BLOCK = {"cpu": 2**20, "cuda": 2**27}  # outputs of the head at once
+_BLOCK = {"cpu": 2**20, "cuda": 2**27}  # outputs of the head that are computed at once
 
 
 @dataclass(frozen=True)
 class HeadPairs:
-    """Pairs of sentences whose layers have gone through a head's linear part, bias excepted: (pairs, layers, out)"""
+    """Pairs of sentences after the head's linear part without its bias: (pairs, layers, out)"""
 
     left: Tensor
     right: Tensor
@@ -33,17 +33,17 @@ class HeadPairs:
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return int(self.left.shape[1])
 
     @property
     def device(self) -> torch.device:
-        """Where the vectors are."""
+        """The device of the vectors."""
         return self.left.device
 
     @classmethod
     def of(cls, left: Views, right: Views, head: Head, *, device: torch.device | str = "cpu") -> "HeadPairs":
-        """From views (pairs, layers, width) of either side."""
+        """From the views (pairs, layers, width) of both sides."""
         check_views(left, right)
         weight = head.linear.weight.detach().to(device, torch.float64)
         if weight.shape[1] != left.shape[2]:
@@ -59,12 +59,12 @@ class HeadPairs:
         return len(self.left)
 
     def pick(self, pairs: NDArray[np.integer[Any]]) -> "HeadPairs":
-        """Some of the pairs."""
+        """Select pairs."""
         picked = torch.from_numpy(np.asarray(pairs)).to(self.device)
         return HeadPairs(self.left[picked], self.right[picked], self.bias, self.activation)
 
     def similarities(self, weights: Tensor) -> Tensor:
-        """Cosines after the head for any weights, which count by their share: (rows, layers) -> (rows, pairs)"""
+        """Cosines after the head for any weights, which are normalised to sum to 1: (rows, layers) -> (rows, pairs)"""
         shares = (weights / weights.sum(1, keepdim=True)).to(self.left)
         rows = max(1, self._block // self.left[:, 0].numel())
         parts = [self._cosines(part) for part in torch.split(shares, rows)]

@@ -20,7 +20,7 @@ class JointProblem:
 
     Args:
         tasks: A problem for each task, all of the same layers.
-        weights: What each task counts.
+        weights: The weight of each task in the mean.
     """
 
     tasks: tuple[Problem, ...]
@@ -28,46 +28,47 @@ class JointProblem:
 
     @classmethod
     def of(cls, tasks: Sequence[Problem], weights: Sequence[float]) -> "JointProblem":
-        """With weights of any sum."""
+        """Normalise the weights."""
         return cls(tuple(tasks), tuple(weight / sum(weights) for weight in weights))
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return self.tasks[0].layers
 
     def __len__(self) -> int:
         return sum(map(len, self.tasks))
 
     def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
-        """Every set of a space, task after task; progress counts sets of the last task."""
+        """Score every set of a space, task by task; progress counts the sets of the last task."""
         total: Scores = np.zeros(0)
         masks: Masks = np.zeros(0, dtype=np.uint64)
         for number, (task, weight) in enumerate(zip(self.tasks, self.weights, strict=True), start=1):
-            shown = progress if number == len(self.tasks) else no_progress
-            found, scores = task.scan(space, progress=shown)
-            order = np.argsort(found)
-            masks, part = found[order], weight * scores[order]
-            total = part if number == 1 else total + part
+            callback = progress if number == len(self.tasks) else no_progress
+            task_masks, scores = task.scan(space, progress=callback)
+            order = np.argsort(task_masks)
+            masks, weighted = task_masks[order], weight * scores[order]
+            total = weighted if number == 1 else total + weighted
         return masks, total
 
     def scores(self, weights: Weights) -> Scores:
-        """Any weights or sets: (rows, layers) -> (rows,)"""
+        """Scores of any weights or sets: (rows, layers) -> (rows,)"""
         return self._mean(lambda task, _: task.scores(weights))
 
     def pick(self, rows: Rows) -> "JointProblem":
-        """The same on some rows of every task."""
-        parts = self._rows_of_tasks(rows)
+        """The problem on a subset of the rows."""
+        parts = rows_of_tasks(rows, list(map(len, self.tasks)))
         return replace(self, tasks=tuple(task.pick(part) for task, part in zip(self.tasks, parts, strict=True)))
 
     def check(self) -> None:
-        """Refuse what one of the metrics cannot score."""
+        """Refuse rows that one of the metrics cannot score."""
         for task in self.tasks:
             task.check()
 
     def redrawn(self, weights: Weights, draws: Sequence[Rows]) -> Scores:
         """Scores on resamples of the rows of all tasks: (rows, layers), draws -> (draws, rows)"""
-        parts = [self._rows_of_tasks(draw) for draw in draws]
+        sizes = list(map(len, self.tasks))
+        parts = [rows_of_tasks(draw, sizes) for draw in draws]
         return self._mean(lambda task, number: task.redrawn(weights, [part[number] for part in parts]))
 
     def _mean(self, scores: Callable[[Problem, int], Scores]) -> Scores:
@@ -75,7 +76,8 @@ class JointProblem:
         total: Scores = np.sum([weight * scores(task, number) for number, (task, weight) in enumerate(pairs)], axis=0)
         return total
 
-    def _rows_of_tasks(self, rows: Rows) -> list[Rows]:
-        """Rows of the problem as rows of each task."""
-        starts = np.cumsum([0, *map(len, self.tasks)])
-        return [rows[(rows >= start) & (rows < end)] - start for start, end in pairwise(starts)]
+
+def rows_of_tasks(rows: Rows, sizes: Sequence[int]) -> list[Rows]:
+    """Split rows of the concatenated tasks into the rows of each task; `sizes` are the tasks' numbers of rows."""
+    starts = np.cumsum([0, *sizes])
+    return [rows[(rows >= start) & (rows < end)] - start for start, end in pairwise(starts)]

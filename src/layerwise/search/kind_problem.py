@@ -1,7 +1,7 @@
-"""Clustering, reranking, few-shot classes and other kinds as problems of a search: every set by the task's own metric.
+"""Clustering, reranking, few-shot classification and other kinds as problems of a search, by the task's metric.
 
-These metrics have no form that is fast for all sets at once, so each set is embedded and scored as `evaluate` does it.
-What was scored is kept, so that resamples and random halves cost nothing more.
+These metrics have no fast form for all sets at once, so each set is embedded and scored as by `evaluate`. Outcomes are
+cached, so that resamples and random halves cost nothing more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,20 +19,20 @@ from layerwise.search.metrics import counts_of
 from layerwise.search.problems import RANDOM_STARTS, Progress, Rows, Scores, Weights, no_progress
 from layerwise.search.spaces import Masks, Space, membership
 
-_POINTS = 100  # figures are times 100
-_KEPT = 2**26  # numbers of outcomes in memory
-_AT_ONCE = 2**22  # numbers of resamples in memory
+_PERCENT = 100  # figures are percentages
+_MAX_CACHED = 2**26  # elements of cached outcomes
+_CHUNK_ELEMENTS = 2**22  # elements of the resamples that are scored at once
 
 
 @dataclass(frozen=True, eq=False)
 class KindProblem:
-    """A task by the views of one token pooling; scores are from 0 to 1.
+    """A task with the views of one token pooling; scores are from 0 to 1.
 
     Args:
-        task: Of one of `layerwise.kinds`.
-        views: Role -> views of the task's texts, (texts, layers, width).
-        metric: The headline figure.
-        normalize: Whether embeddings get the length 1, as the model does it.
+        task: A task of one of the kinds of `layerwise.kinds`.
+        views: The views of the task's texts by role: (texts, layers, width).
+        metric: The name of the figure that sets are scored by.
+        normalize: Whether embeddings are normalised to length 1, as the model does.
     """
 
     task: Divisible
@@ -51,14 +51,14 @@ class KindProblem:
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return int(next(iter(self.views.values())).shape[1])
 
     def __len__(self) -> int:
         return len(self.task)
 
     def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
-        """Every set of a space, one after the other."""
+        """Score every set of a space, one by one."""
         space.count(self.layers)
         masks, scores = [], []
         for block in space.masks(self.layers, 1):
@@ -68,11 +68,11 @@ class KindProblem:
         return np.concatenate(masks), np.concatenate(scores)
 
     def scores(self, weights: Weights) -> Scores:
-        """Sets as rows of 0 and 1: (rows, layers) -> (rows,)"""
-        return np.array([self._outcome(row).figures[self.metric] / _POINTS for row in np.asarray(weights)])
+        """Scores of sets given as rows of 0 and 1: (rows, layers) -> (rows,)"""
+        return np.array([self._outcome(row).figures[self.metric] / _PERCENT for row in np.asarray(weights)])
 
     def pick(self, rows: Rows) -> "KindProblem":
-        """The same on some of the rows or queries, in their order; asked for again, with what was scored."""
+        """The problem on a subset of the rows or queries, in their order; cached with its outcomes."""
         units = np.unique(rows)
         if len(units) == len(self):
             return self
@@ -82,61 +82,61 @@ class KindProblem:
         return self._parts[key]
 
     def check(self) -> None:
-        """A part that cannot be scored is refused when it is picked."""
+        """Do nothing: a subset that cannot be scored is refused by `pick`."""
 
     def redrawn(self, weights: Weights, draws: Sequence[Rows]) -> Scores:
         """Scores on resamples of the rows or queries: (rows, layers), draws -> (draws, rows)
 
-        Only what was drawn at all is scored. Of one set on many resamples, what depends on a random seed is made by
-        several, so that its chance is part of an interval.
+        Only rows that were drawn at least once are scored. A single set on many resamples is scored with several random
+        seeds, if the task depends on one, so that intervals include that variance.
         """
         units = np.unique(np.concatenate(draws))
         part = self.pick(units)
-        places = [np.searchsorted(units, draw) for draw in draws]
+        part_draws = [np.searchsorted(units, draw) for draw in draws]
         sets = np.asarray(weights)
-        many = len(sets) == 1 and len(draws) >= RANDOM_STARTS**2
-        variants = part.task.reseeded(RANDOM_STARTS if many else 1)
+        several_seeds = len(sets) == 1 and len(draws) >= RANDOM_STARTS**2
+        variants = part.task.reseeded(RANDOM_STARTS if several_seeds else 1)
         scores = np.empty((len(draws), len(sets)))
         for column, row in enumerate(sets):
             for number, variant in enumerate(variants):
-                outcome = part._outcome(row) if variant is part.task else variant.score(part._embedded(row))
-                drawn = places[number :: len(variants)]
-                scores[number :: len(variants), column] = self._resampled(outcome, drawn, len(units))
+                outcome = part._outcome(row) if variant is part.task else variant.score(part._embed(row))
+                variant_draws = part_draws[number :: len(variants)]
+                scores[number :: len(variants), column] = self._resampled(outcome, variant_draws, len(units))
         return scores
 
     @property
     def redraw(self) -> Redraw:
-        """How the metric is computed on resamples."""
-        plain = self.metric.partition("@")[0]
-        if plain not in self.task.redraws:
+        """The function that computes the metric on resamples."""
+        name = self.metric.partition("@")[0]
+        if name not in self.task.redraws:
             known = ", ".join(self.task.redraws)
             raise InputError(f"{self.metric} cannot be resampled, so layers are not searched by it; take {known}")
-        return self.task.redraws[plain]
+        return self.task.redraws[name]
 
     def _resampled(self, outcome: Outcome, draws: Sequence[Rows], size: int) -> Scores:
-        block = max(1, _AT_ONCE // size)
+        chunk_size = max(1, _CHUNK_ELEMENTS // size)
         parts = []
-        for start in range(0, len(draws), block):
-            some = draws[start : start + block]
-            full = np.array([len(draw) > 0 for draw in some])
+        for start in range(0, len(draws), chunk_size):
+            chunk = draws[start : start + chunk_size]
+            not_empty = np.array([len(draw) > 0 for draw in chunk])
             with np.errstate(invalid="ignore", divide="ignore"):
-                scores = self.redraw(outcome.items, outcome.gold, counts_of(some, size))
-            parts.append(np.where(full, scores, np.nan))
+                scores = self.redraw(outcome.items, outcome.gold, counts_of(chunk, size))
+            parts.append(np.where(not_empty, scores, np.nan))
         return np.concatenate(parts) if parts else np.empty(0)
 
     def _outcome(self, row: Weights) -> Outcome:
         key = np.flatnonzero(row).astype("<i8").tobytes()
         if key in self._outcomes:
             return self._outcomes[key]
-        outcome = self.task.score(self._embedded(row))
+        outcome = self.task.score(self._embed(row))
         if len(outcome.items) != len(self):
             raise InputError(f"{self.metric} of this task has no scores of single {self.task.unit} to resample")
-        if len(self) * len(self._outcomes) < _KEPT:
+        if len(self) * len(self._outcomes) < _MAX_CACHED:
             self._outcomes[key] = outcome
         return outcome
 
-    def _embedded(self, row: Weights) -> dict[str, Array]:
-        """The embeddings of all texts by a set of layers, as a model gives them: (texts, width) by role"""
+    def _embed(self, row: Weights) -> dict[str, Array]:
+        """The embeddings of all texts by a set of layers, as a model computes them, by role: (texts, width)"""
         layers = np.flatnonzero(row)
         if not np.isin(row[layers], 1).all():
             raise InputError(f"layer weights are searched for pairs with scores; {self.metric} takes sets of layers")

@@ -1,4 +1,4 @@
-"""LayerSearch: the best combination of an encoder's layers for some pairs, in scikit-learn's manner."""
+"""LayerSearch: an estimator, in scikit-learn's conventions, of the best combination of an encoder's layers."""
 
 import logging
 from collections import Counter
@@ -50,8 +50,8 @@ from layerwise.search.unlabelled import GUARDED, GuardedProblem, without_labels
 from layerwise.search.verdict import Verdict
 
 log = logging.getLogger(__name__)
-FEW_PAIRS = 100  # fewer pairs than this choose little better than chance
-UNSTABLE = 0.5  # agreement of halves of the pairs below which a choice is called unstable
+FEW_PAIRS = 100  # with fewer dev pairs, the choice is little better than chance
+UNSTABLE = 0.5  # the agreement of halves of the pairs below which a choice is unstable
 _NONE_REPORT = "All pairs chose, none are left to report: give dev (half of the pairs by default), and labels"
 _FITTED = (
     *("best_", "last_", "table_", "parts_", "report_", "stability_", "verdict_"),
@@ -68,34 +68,34 @@ class LayerSearch(Parameters):
             "recall@5", "ndcg@10" or any other cut-off (queries and candidates), or a function of (similarities,
             scores), which several threads may call at once. Without labels "guarded-separation" (the default then),
             "separation" or "align-uniform".
-        space: Which sets may be chosen, a `Space` or its text; every set without it.
-        method: "auto" searches every set where there are at most 2^26, else by a beam; "exhaustive", "beam" and
-            "greedy" are what they say; "weights" moves from the best set to continuous layer weights.
-        beam_width: How many sets of each size a beam keeps.
+        space: The sets to choose from, a `Space` or its text; all sets by default.
+        method: "exhaustive", "beam" or "greedy" search; "auto" is exhaustive for at most 2^26 sets, else a beam search;
+            "weights" optimises continuous layer weights from the best set.
+        beam_width: The number of sets of each size that a beam keeps.
         head: An MLP head after the mix, e.g. SimCSE's.
-        dev: How many pairs (or, below 1, which share of them) choose; the others report. With None all pairs choose and
+        dev: The number (or, below 1, the share) of pairs that choose; the others report. With None all pairs choose and
             none report, for a choice that is scored elsewhere: there is no verdict then.
-        splits: How many random splits; the paper's protocol is `dev=350, splits=5`.
-        parts: Fixed splits instead of random ones: of each the rows that choose and the rows that report.
-        seed: Of splits and resamples.
-        resamples: Of the paired bootstrap.
-        device: Where to search, such as "cuda"; the CPU without it.
-        progress: Called with the number of sets done.
+        splits: The number of random splits; the paper's protocol is `dev=350, splits=5`.
+        parts: Fixed splits instead of random ones: the rows of the dev pairs and of the test pairs of each.
+        seed: The seed of splits and resamples.
+        resamples: The number of resamples of the paired bootstrap.
+        device: The device of the search, such as "cuda"; "cpu" by default.
+        progress: Called with the number of sets just scored.
 
     Attributes:
-        verdict_: Which layers to use: the best where they are reliably better than the last layer, else that one.
+        verdict_: Which layers to use: the best set if it is reliably better than the last layer, else the last layer.
         best_: The best set: `best_.layers`, `best_.pooling`, `best_.mix`, `best_.dev`, on unseen pairs `best_.test`.
         last_: The last layer's scores on the same pairs.
-        table_: Every set's score on the pairs that chose, mean of the splits; `table_[0]` is the best.
+        table_: Every set's mean score on the dev pairs of the splits; `table_[0]` is the best.
         front_: The best sets by highest layer, with their scores: quality against cost.
-        cheaper_: The set of the fewest blocks that surely loses less than a point against what the verdict says to
-            use, as `cheaper_.choice`; None where there is none.
+        cheaper_: The set of the fewest blocks that loses less than a point against the recommended one, by the interval
+            of their difference, as `cheaper_.choice`; None if there is none.
         report_: Scores on unseen pairs, split by split, and the gain over the last layer with its interval.
-        stability_: Layer -> how often random halves of the pairs choose it; `stability_.agreement`.
-        parts_: The splits, as rows of the pairs that choose and that report.
-        problems_, space_: What was searched, by token pooling, and where.
-        metric_name_, unit_: The name of the metric, and what it is taken on: "pairs", "queries", "rows".
-        warnings_: What a careful reader of the result should know; `few_pairs_` is the first of them.
+        stability_: The share of random halves of the pairs that choose each layer; `stability_.agreement`.
+        parts_: The splits, as rows of the dev pairs and of the test pairs.
+        problems_, space_: The problems that were searched, by token pooling, and the space.
+        metric_name_, unit_: The name of the metric, and the unit of its samples: "pairs", "queries", "rows".
+        warnings_: Caveats about the result; `few_pairs_` is the first of them.
 
     >>> import numpy as np
     >>> random = np.random.default_rng(0)
@@ -144,28 +144,28 @@ class LayerSearch(Parameters):
             views_a: Views of the pairs' first sentences, (pairs, layers, width), or a mapping from token poolings to
                 such views, all of which are searched. For retrieval, the queries.
             views_b: The same of the second sentences; for retrieval, the candidates.
-            gold: The pairs' scores or labels; for retrieval, each query's relevant candidates. Without it, nothing is
-                labelled: the two sentences of a row are taken for alike (two dropout passes, or sentences that are
-                neighbours in a text), those of different rows for unlike, and the metric is "separation".
+            gold: The pairs' scores or labels; for retrieval, each query's relevant candidates. Without it, the two
+                sentences of a row count as similar (two dropout passes, or adjacent sentences of a text), those of
+                different rows as dissimilar, and the metric is "guarded-separation".
         """
         left, right = by_pooling(views_a), by_pooling(views_b)
         self._default_metric = "spearman" if gold is not None else GUARDED
-        alike, has_labels = None, gold is not None
+        n_similar, has_labels = None, gold is not None
         if gold is None:
-            alike = len(next(iter(left.values())))
+            n_similar = len(next(iter(left.values())))
             left, right, gold = without_labels(left, right, seed=self.seed)
         metric = self.metric or self._default_metric
         problems = self._make_problems(left, right, gold)
         unit = "queries" if retrieval_metric(metric) else "pairs"
-        return self._fit(problems, metric_name(metric), unit, has_labels=has_labels, labelled=alike)
+        return self._fit(problems, metric_name(metric), unit, has_labels=has_labels, labelled=n_similar)
 
     def fit_problems(self, problems: Mapping[str, Problem], *, metric: str, unit: str) -> Self:
-        """Choose layers for problems that were made before, one for each token pooling.
+        """Choose layers for prepared problems, one for each token pooling.
 
         Args:
-            problems: Such as `KindProblem`: anything that scores sets of layers, on all of its rows or on some.
+            problems: Anything that scores sets of layers on all or some of its rows, such as `KindProblem`.
             metric: The name of their scores.
-            unit: What their rows are, such as "queries".
+            unit: The unit of their rows, such as "queries".
         """
         return self._fit(dict(problems), metric, unit)
 
@@ -178,9 +178,9 @@ class LayerSearch(Parameters):
         has_labels: bool = True,
         labelled: int | None = None,
     ) -> Self:
-        """Search; `labelled`: how many pairs there were before unlike ones were drawn."""
-        for fitted in _FITTED:  # of an earlier fit
-            self.__dict__.pop(fitted, None)
+        """Search; `labelled` is the number of pairs without drawn dissimilar ones."""
+        for name in _FITTED:  # of an earlier fit
+            self.__dict__.pop(name, None)
         check_method(self.method)
         self.space_, self.problems_ = _as_space(self.space), problems
         self.metric_name_, self.unit_, self._has_labels = metric, unit, has_labels
@@ -201,7 +201,7 @@ class LayerSearch(Parameters):
 
     @cached_property
     def parts_(self) -> list[Part]:
-        """The splits: rows of the pairs that choose, and of those that report."""
+        """The splits: the rows of the dev pairs and of the test pairs."""
         if self.parts is not None:
             return list(self.parts)
         if self.dev is None or not self._is_split:
@@ -210,16 +210,16 @@ class LayerSearch(Parameters):
 
     @cached_property
     def report_(self) -> Report:
-        """What the search is worth on unseen pairs."""
+        """Scores on unseen pairs, and the gain with its interval."""
         if self._choices is None:
             raise InputError(_NONE_REPORT)
         return make_report(self.problems_, self._choices, seed=self.seed, resamples=self.resamples)
 
     @cached_property
     def verdict_(self) -> Verdict:
-        """Which layers to use: the best set where it is reliably better than the baseline, otherwise that one.
+        """Which layers to use: the best set if it is reliably better than the baseline, else the baseline.
 
-        The baseline is the last layer; in a space without it, the highest layer that may be used alone.
+        The baseline is the last layer; in a space without it, the highest layer that is a set by itself.
         """
         layer = self.space_.highest_single(self._layers)
         is_last = layer in (None, self._layers - 1)
@@ -234,26 +234,28 @@ class LayerSearch(Parameters):
         )
         if is_last:
             return verdict
-        kept = verdict.use is baseline
-        choices = [(baseline if kept else one.best, self.last_, one.test) for one in self._choices or ()]
+        keeps_baseline = verdict.use is baseline
+        choices = [
+            (baseline if keeps_baseline else choice.best, self.last_, choice.test) for choice in self._choices or ()
+        ]
         against_last = bootstrap_gain(self.problems_, choices, seed=self.seed, resamples=self.resamples)
         return replace(verdict, against_last=against_last)
 
     @cached_property
     def stability_(self) -> Stability:
-        """Which layers random halves of the pairs choose; of those that chose, where sets are scored one by one."""
+        """Which layers random halves of the pairs choose; halves of the dev pairs if sets are scored one by one."""
         slow = any(isinstance(problem, KindProblem | JointProblem) for problem in self.problems_.values())
         problems = pick(self.problems_, self.parts_[0][0]) if slow and self._is_split else self.problems_
         return stability(problems, self.table_, seed=self.seed)
 
     @cached_property
     def front_(self) -> list[Choice]:
-        """The best sets by highest layer, each better than all that need fewer blocks."""
+        """The best sets by highest layer, each better than all sets of fewer blocks."""
         return [within.choice for within in self._front]
 
     @cached_property
     def cheaper_(self) -> Cheaper | None:
-        """The set of the fewest blocks that surely loses less than a point against what the verdict says to use."""
+        """The set of the fewest blocks that loses less than a point against the recommended one, by the interval."""
         options = {"seed": self.seed, "resamples": self.resamples}
         return cheaper_set(self._front, self.problems_, self._choices or (), self.verdict_, **options)
 
@@ -263,19 +265,19 @@ class LayerSearch(Parameters):
 
     @property
     def few_pairs_(self) -> str:
-        """A warning where too few pairs choose, or nothing."""
+        """A warning if there are too few dev pairs, else empty."""
         rows = self.parts_[0][0] if self._is_split else np.arange(self._pairs)
-        choosing = int((rows < self._labelled).sum())
-        if choosing >= FEW_PAIRS:
+        n_choosing = int((rows < self._labelled).sum())
+        if n_choosing >= FEW_PAIRS:
             return ""
         return (
-            f"{choosing} {self.unit_} choose among {len(self.table_):,} sets: with fewer than {FEW_PAIRS} the best of "
-            f"them is little more than luck"
+            f"{n_choosing} {self.unit_} choose among {len(self.table_):,} sets: with fewer than {FEW_PAIRS} the best "
+            f"of them is little more than luck"
         )
 
     @property
     def warnings_(self) -> list[str]:
-        """What a careful reader of the result should know."""
+        """Caveats about the result."""
         warnings = [self.few_pairs_] if self.few_pairs_ else []
         if self.stability_.agreement < UNSTABLE:
             warnings.append(
@@ -285,11 +287,11 @@ class LayerSearch(Parameters):
         return warnings
 
     def score(self, views_a: Views | Mapping[str, Views], views_b: Views | Mapping[str, Views], gold: object) -> float:
-        """The score on other pairs of what `transform` uses."""
+        """The score of the mix of `transform` on other pairs."""
         return self._use.on(self._make_problems(by_pooling(views_a), by_pooling(views_b), gold))
 
     def unseen_scores(self, mixes: Sequence[LayerSet | LayerWeights | LayerViews]) -> Scores:
-        """Any mixes on the pairs that each split keeps apart: (mixes, splits)"""
+        """Scores of any mixes on the test pairs of each split: (mixes, splits)"""
         scores = []
         for _, test in self.parts_:
             reporting = pick(self.problems_, test)
@@ -297,7 +299,7 @@ class LayerSearch(Parameters):
         return np.array(scores).reshape(len(self.parts_), len(mixes)).T
 
     def sets_to_score(self, layers: int, poolings: int = 1) -> int | None:
-        """How many sets `fit` scores in views of so many layers, for `progress`; None for a beam, which cannot know."""
+        """The number of sets that `fit` scores, for a progress bar; None for a beam, which cannot know."""
         space = _as_space(self.space)
         if not scores_every_set(space, self.method, layers):
             return None
@@ -305,19 +307,19 @@ class LayerSearch(Parameters):
         return space.count(layers) * poolings * splits
 
     def transform(self, views: Any) -> Any:
-        """Views (..., layers, width) to embeddings (..., width) by what the verdict says to use.
+        """Views (..., layers, width) to embeddings (..., width) by the recommended mix.
 
-        Where no pairs were left to report, by the best set.
+        Without pairs that report, by the best set.
         """
         return self._use.mix(views[self._use.pooling] if isinstance(views, Mapping) else views)
 
     @property
     def _is_split(self) -> bool:
-        """Whether some pairs choose and others report; without labels there is nothing to report."""
+        """Whether there are dev and test pairs; without labels there is nothing to report."""
         return self._has_labels and (self.dev is not None or self.parts is not None)
 
     def _scored(self, mix: LayerSet) -> Choice:
-        """A mix with its scores on the pairs that choose and on those that report, means of the splits."""
+        """A mix with its mean scores on the dev pairs and on the test pairs of the splits."""
         dev = np.mean([Choice(mix, np.nan).on(pick(self.problems_, rows)) for rows, _ in self.parts_])
         return Choice(mix, float(dev), float(self.unseen_scores([mix]).mean()))
 
@@ -339,7 +341,7 @@ class LayerSearch(Parameters):
         )
 
     def _choose_by_mean(self, choices: list[SplitChoice]) -> None:
-        """One split: its choice. Several: the set with the best mean over their dev pairs, with their mean scores."""
+        """Set the best set and the last layer, with mean scores; of several splits the set that is best on average."""
         best = choices[0].best if len(choices) == 1 else self._best_of_all(choices)
         results = [choice.result for choice in choices]
         dev, test, last_dev, last_test = np.mean([[r.dev, r.test, r.last_dev, r.last_test] for r in results], axis=0)
@@ -368,7 +370,7 @@ def _as_space(space: Space | str | None) -> Space:
 
 
 def by_pooling(views: Views | Mapping[str, Views]) -> dict[str, Views]:
-    """Views by the name of their token pooling; an array alone is of the mean."""
+    """Views by the name of their token pooling; a single array is of mean pooling."""
     if not isinstance(views, Mapping):
         return {"mean": _array(views)}
     if not views:
@@ -387,7 +389,7 @@ def metric_name(metric: AnyMetric) -> str:
 
 
 def retrieval_metric(metric: AnyMetric | None) -> RetrievalMetric | None:
-    """The metric, where it is one of retrieval."""
+    """The retrieval metric of this name; None if it is a metric of pairs."""
     return RetrievalMetric.parse(metric) if isinstance(metric, str) else None
 
 
@@ -400,7 +402,7 @@ def make_problems(
     head: Head | None = None,
     device: str | torch.device = "cpu",
 ) -> dict[str, Problem]:
-    """For each token pooling a problem: the views of both sides with the grades and the metric."""
+    """A problem for each token pooling: the views of both sides with the grades and the metric."""
     if set(left) != set(right):
         raise InputError(f"The two sides' poolings differ: {', '.join(left)} and {', '.join(right)}")
     return {name: _problem(left[name], right[name], gold, metric, head, device) for name in left}
@@ -414,16 +416,16 @@ def _problem(
         if head is not None:
             raise InputError("A head is searched with pair metrics, not with retrieval")
         return RetrievalProblem.of(left, right, gold, retrieval, device=device)
-    guarded = metric == GUARDED
-    by = as_metric("separation" if guarded else metric)
-    values = check_gold(gold, by)
+    is_guarded = metric == GUARDED
+    pair_metric = as_metric("separation" if is_guarded else metric)
+    values = check_gold(gold, pair_metric)
     if not len(left) == len(right) == len(values):
         raise InputError(f"{len(left)} and {len(right)} sentences for {len(values)} scores: the lengths differ")
     source: PairSource = (
         PairGrams.of(left, right, device=device) if head is None else HeadPairs.of(left, right, head, device=device)
     )
-    pairs = PairProblem(source, values, by)
-    return GuardedProblem(pairs) if guarded else pairs
+    pairs = PairProblem(source, values, pair_metric)
+    return GuardedProblem(pairs) if is_guarded else pairs
 
 
 def _array(views: Views) -> Views:

@@ -24,8 +24,8 @@ UserMetric = Callable[[NDArray[np.float64], Gold], float]
 Numbers = NDArray[np.floating[Any]]
 Redraw = Callable[[Numbers, Numbers, Numbers], Numbers]
 FEWEST_PAIRS = 5
-_FLAT = 1e-12  # similarities that differ by less are equal
-_DIGITS = 12  # similarities that agree in so many digits are equal
+_TOLERANCE = 1e-12  # similarities that differ by less are equal
+_DIGITS = 12  # similarities that agree in this many digits are equal
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Metric:
     """A score by name.
 
     Attributes:
-        prepare: For grades, on a device.
+        prepare: Prepares the metric for grades on a device.
         binary: Whether grades must be 0 and 1.
-        redraw: A fast way to its values on many resamples, where there is one.
-        prepare_counted: For grades that count so often each, where that is faster than grades again and again.
-        smooth: Whether no single pair moves it much.
+        redraw: Computes its values on many resamples, if there is a fast way.
+        prepare_counted: Prepares the metric for grades with counts, if that is faster than repeating them.
+        smooth: Whether no single pair changes it much.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Metric:
     def resampled(
         self, gold: Gold, rows: NDArray[np.intp], device: torch.device | str = "cpu"
     ) -> tuple[NDArray[np.intp], BatchMetric]:
-        """The metric for a resample, rows of the pairs again and again, and the rows that it takes for it."""
+        """The rows of a resample that the metric takes, unique if it counts them, and the metric prepared for them."""
         if self.prepare_counted is None:
             return rows, self(gold[rows], device)
-        different, counts = np.unique(rows, return_counts=True)
-        return different, self.prepare_counted(gold[different], counts.astype(np.float64), torch.device(device))
+        unique_rows, counts = np.unique(rows, return_counts=True)
+        return unique_rows, self.prepare_counted(gold[unique_rows], counts.astype(np.float64), torch.device(device))
 
 
 METRICS: Registry[Metric] = Registry("metric")
@@ -78,7 +78,7 @@ def as_metric(metric: "str | Metric | UserMetric") -> Metric:
 
 
 def check_gold(gold: object, metric: Metric) -> Gold:
-    """Grades as checked numbers."""
+    """Convert grades to numbers and check them."""
     try:
         values = np.asarray(gold, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -102,7 +102,7 @@ def check_gold(gold: object, metric: Metric) -> Gold:
 
 
 def check_seed(seed: int) -> None:
-    """Refuse what NumPy's generators do."""
+    """Refuse a negative seed, as NumPy's generators do."""
     if seed < 0:
         raise InputError(f"The seed {seed} is negative; it must be 0 or more")
 
@@ -127,21 +127,21 @@ def spearman(gold: Gold, device: torch.device) -> BatchMetric:
 
 
 def counted_spearman(gold: Gold, counts: Numbers, device: torch.device) -> BatchMetric:
-    """Spearman's correlation of pairs that count so often each, which is that of a resample with each so often."""
+    """Spearman's correlation of pairs with counts: that of a resample which contains each pair so often."""
     n = float(counts.sum())
     middle, bits = (n + 1) / 2, max(1, (len(gold) - 1).bit_length())
-    graded = average_ranks(gold, counts[:, None])[:, 0] - middle
-    spread = float((counts * graded**2).sum())
-    places, often, weighted = (
-        torch.from_numpy(values).to(device) for values in (np.arange(len(gold)), counts, counts * graded)
+    gold_ranks = average_ranks(gold, counts[:, None])[:, 0] - middle
+    spread = float((counts * gold_ranks**2).sum())
+    places, multiplicities, weighted = (
+        torch.from_numpy(values).to(device) for values in (np.arange(len(gold)), counts, counts * gold_ranks)
     )
 
     def score(similarities: Tensor) -> Tensor:
         ordered = sort_carrying(similarities, places, bits)
         order = ordered.carried.long()
-        sizes = often[order]
+        sizes = multiplicities[order]
         groups = sizes if ordered.tied is None else sum_of_ties(sizes, ordered.tied)
-        ranks = groups.cumsum(1) - (groups - 1) / 2 - middle  # the average of those that are equal
+        ranks = groups.cumsum(1) - (groups - 1) / 2 - middle  # the average rank of ties
         if ordered.tied is not None:
             ranks = ranks.gather(1, numbers_of_ties(ordered.tied))
         product = (ranks * weighted[order]).sum(1)
@@ -159,51 +159,53 @@ def pearson(gold: Gold, device: torch.device) -> BatchMetric:
     def score(similarities: Tensor) -> Tensor:
         deviations = similarities - similarities.mean(1, keepdim=True)
         lengths = deviations.norm(dim=1)
-        return torch.where(lengths > _FLAT * similarities.shape[1] ** 0.5, deviations @ centred / lengths, torch.nan)
+        return torch.where(
+            lengths > _TOLERANCE * similarities.shape[1] ** 0.5, deviations @ centred / lengths, torch.nan
+        )
 
     return score
 
 
 def average_precision(gold: Gold, device: torch.device) -> BatchMetric:
-    """The mean precision at the recall of each positive pair, as in scikit-learn: tied pairs come together."""
+    """The mean precision at the recall of each positive pair, as in scikit-learn: ties share a threshold."""
     labels = torch.from_numpy(gold.astype(np.int64)).to(device)
     places = torch.arange(1, len(gold) + 1, dtype=torch.float64, device=device)
 
     def score(similarities: Tensor) -> Tensor:
         ends, hits = _from_the_top(sort_carrying(similarities, labels, 1))
-        counted = torch.where(ends, hits, 0.0).cummax(1).values
-        before = torch.cat([torch.zeros_like(counted[:, :1]), counted[:, :-1]], dim=1)
-        gained = torch.where(ends, hits - before, 0.0)
-        return (gained * hits / places).sum(1) / hits[:, -1]
+        hits_at_ends = torch.where(ends, hits, 0.0).cummax(1).values
+        previous = torch.cat([torch.zeros_like(hits_at_ends[:, :1]), hits_at_ends[:, :-1]], dim=1)
+        new_hits = torch.where(ends, hits - previous, 0.0)
+        return (new_hits * hits / places).sum(1) / hits[:, -1]
 
     return score
 
 
 def best_accuracy(gold: Gold, device: torch.device) -> BatchMetric:
-    """The accuracy at the threshold that is best for these pairs."""
+    """The accuracy at the best threshold for these pairs."""
     labels = torch.from_numpy(gold.astype(np.int64)).to(device)
     places = torch.arange(1, len(gold) + 1, dtype=torch.float64, device=device)
     negatives = float((gold == 0).sum())
 
     def score(similarities: Tensor) -> Tensor:
         ends, hits = _from_the_top(sort_carrying(similarities, labels, 1))
-        right = torch.where(ends, 2 * hits - places, 0.0) + negatives
-        return right.amax(1).clamp_min(negatives) / len(gold)
+        correct = torch.where(ends, 2 * hits - places, 0.0) + negatives
+        return correct.amax(1).clamp_min(negatives) / len(gold)
 
     return score
 
 
 def separation(gold: Gold, device: torch.device) -> BatchMetric:
-    """How many standard deviations the similarities of positive and of other pairs lie apart (d'), for no labels.
+    """The distance between the similarities of positive and other pairs in standard deviations (d'), without labels.
 
-    Alignment (positive pairs close) and uniformity (others spread) in one number that no scale can blow up.
+    It combines alignment (positive pairs close) and uniformity (others spread) in one scale-free number.
     """
     positive, other = (torch.from_numpy(np.flatnonzero(gold == label)).to(device) for label in (1, 0))
 
     def score(similarities: Tensor) -> Tensor:
         close, far = similarities[:, positive], similarities[:, other]
         spread = ((close.var(1) + far.var(1)) / 2).sqrt()
-        return torch.where(spread > _FLAT, (close.mean(1) - far.mean(1)) / spread, torch.nan)
+        return torch.where(spread > _TOLERANCE, (close.mean(1) - far.mean(1)) / spread, torch.nan)
 
     return score
 
@@ -221,7 +223,7 @@ def align_uniform(gold: Gold, device: torch.device) -> BatchMetric:
 
 
 def _from_the_top(ordered: Sorted) -> tuple[Tensor, Tensor]:
-    """Most similar pair first: which pairs are the last of their ties, and the positives so far. (rows, n) twice"""
+    """In descending order: which pairs are the last of their ties, and the cumulative positives. (rows, n) twice"""
     begins = torch.ones_like(ordered.carried, dtype=torch.bool)
     if ordered.tied is not None:
         begins[:, 1:] = ~ordered.tied
@@ -239,19 +241,19 @@ def _prepare_function(function: UserMetric) -> Callable[[Gold, torch.device], Ba
     return prepare
 
 
-# Resamples of the same pairs, without drawing or sorting them again: a resample is how often it holds each pair. Ranks
-# then follow from one order of the pairs and running sums of the counts, so that thousands of resamples cost a few
-# passes over an array.
+# Resamples of the same pairs, without drawing or sorting them again: a resample is given by the count of each pair.
+# Ranks then follow from one order of the pairs and cumulative sums of the counts, so that thousands of resamples cost a
+# few passes over an array.
 
 
 def counts_of(draws: Sequence[NDArray[np.integer[Any]]], pairs: int) -> Numbers:
-    """How often each resample holds each pair: (draws, pairs)"""
+    """The count of each pair in each resample: (draws, pairs)"""
     return np.stack([np.bincount(draw, minlength=pairs) for draw in draws]).astype(np.float64)
 
 
 def redraw_spearman(similarities: Numbers, gold: Numbers, counts: Numbers) -> Numbers:
     """Spearman's correlation on resamples: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
-    counts = np.ascontiguousarray(counts.T)  # a pair's counts beside each other: pairs are sorted, not resamples
+    counts = np.ascontiguousarray(counts.T)  # a pair's counts are contiguous: pairs are sorted, not resamples
     ranks = (average_ranks(np.round(similarities, _DIGITS), counts), average_ranks(gold, counts))
     return _correlation(*ranks, counts)
 
@@ -273,21 +275,22 @@ def average_ranks(values: Numbers, counts: Numbers) -> Numbers:
     return ranks
 
 
-def _correlation(one: Numbers, other: Numbers, counts: Numbers) -> Numbers:
-    """Weighted by the counts, (pairs, draws); NaN where either is constant in a resample, or nothing is in it."""
+def _correlation(left: Numbers, right: Numbers, counts: Numbers) -> Numbers:
+    """Pearson's correlation weighted by counts (pairs, draws); NaN for a resample that is constant or empty."""
     total = counts.sum(axis=0)
-    some = np.maximum(total, 1)  # a resample may have none of these pairs
-    a, b = (values - _summed(values, counts) / some for values in (one, other))
+    nonzero = np.maximum(total, 1)  # a resample may have none of these pairs
+    a, b = (values - _sum_products(values, counts) / nonzero for values in (left, right))
     weighted = a * counts
-    product, left, right = _summed(weighted, b), _summed(weighted, a), _summed(b * counts, b)
-    flat = (left <= 1e-20 * total) | (right <= 1e-20 * total)
-    correlations: Numbers = np.where(flat, np.nan, product / np.sqrt(np.where(flat, 1.0, left * right)))
+    product, a_squares, b_squares = _sum_products(weighted, b), _sum_products(weighted, a), _sum_products(b * counts, b)
+    constant = (a_squares <= 1e-20 * total) | (b_squares <= 1e-20 * total)
+    variances = np.where(constant, 1.0, a_squares * b_squares)
+    correlations: Numbers = np.where(constant, np.nan, product / np.sqrt(variances))
     return correlations
 
 
-def _summed(one: Numbers, other: Numbers) -> Numbers:
-    """The products' sums over pairs: (pairs, draws or 1), (pairs, draws) -> (draws,)"""
-    sums: Numbers = np.einsum("ij,ij->j", np.broadcast_to(one, other.shape), other)
+def _sum_products(left: Numbers, right: Numbers) -> Numbers:
+    """Sum products over pairs: (pairs, draws or 1), (pairs, draws) -> (draws,)"""
+    sums: Numbers = np.einsum("ij,ij->j", np.broadcast_to(left, right.shape), right)
     return sums
 
 

@@ -1,6 +1,6 @@
-"""A task of any kind as a search takes it: which of its rows, pairs or queries choose, which report, and its problems.
+"""Prepare a task of any kind for a search: its rows, pairs or queries, its splits, and its problems.
 
-Where a task declares dev and test rows, dev chooses and test reports; otherwise its test rows are split at random.
+If a task declares dev and test rows, dev chooses and test reports; otherwise its test rows are split at random.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,19 +25,19 @@ from layerwise.search.run import encode_sides, texts_of_pairs, texts_of_queries
 from layerwise.search.select import Part, random_splits
 from layerwise.search.task_search import rows_to_search
 
-_EXACT = {"cosine_ap": "average-precision"}  # metrics of pairs that have a form that is fast for all sets at once
+_EXACT = {"cosine_ap": "average-precision"}  # metrics of pairs with a fast form for all sets at once
 _BY_QUERY = ("reranking", "retrieval")
 
 
 @dataclass(frozen=True, eq=False)
 class SearchTask:
-    """A task whose rows were read and checked; no model is needed so far.
+    """A task whose rows were read and checked, before any model is loaded.
 
     Args:
         rows: The rows that choose and report.
-        parts: Its declared split, where it has one: rows that choose, rows that report.
-        problem: Of the kinds that mteb has; None for graded pairs, and for queries without a corpus of their own.
-        units: How many pairs, queries or rows can be split.
+        parts: The declared split, if there is one: rows that choose, rows that report.
+        problem: The problem, for the kinds of mteb; None for graded pairs, and for queries without a corpus.
+        units: The number of pairs, queries or rows that can be split.
     """
 
     rows: TaskRows
@@ -56,15 +56,15 @@ class SearchTask:
         limit: int | None = None,
         seed: int = 0,
     ) -> "SearchTask":
-        """From the rows of a task.
+        """Prepare the rows of a task.
 
         Args:
-            rows: Of a task of any kind but "classification", which `search_classes` searches.
-            metric: Instead of the task's.
-            split: Only the rows of this role.
-            fixed: Let dev rows choose and test rows report where there are both.
-            limit: At most so many pairs, queries or rows, drawn by the seed.
-            seed: Of what is drawn.
+            rows: The rows of a task of any kind but "classification", which `search_classes` searches.
+            metric: A metric other than the task's.
+            split: Only use the rows of this role.
+            fixed: Let dev rows choose and test rows report if the task declares both.
+            limit: The maximum number of pairs, queries or rows, which are drawn at random.
+            seed: The seed of that draw.
         """
         if rows.task.kind == "classification":
             raise InputError(
@@ -80,12 +80,12 @@ class SearchTask:
 
     @classmethod
     def _of_pairs(cls, rows: TaskRows, *, split: str | None, fixed: bool, limit: int | None, seed: int) -> "SearchTask":
-        some, parts = rows_to_search(rows, split=split, fixed=fixed)
-        some = some if limit is None else some.limited(limit, seed=seed)
-        if some.task.kind == "retrieval":
-            return cls(some, parts, None, len(as_retrieval(some)[0]))
-        check_gold(some.labels, as_metric(some.task.metric))
-        return cls(some, parts, None, len(some))
+        pairs, parts = rows_to_search(rows, split=split, fixed=fixed)
+        pairs = pairs if limit is None else pairs.limited(limit, seed=seed)
+        if pairs.task.kind == "retrieval":
+            return cls(pairs, parts, None, len(as_retrieval(pairs)[0]))
+        check_gold(pairs.labels, as_metric(pairs.task.metric))
+        return cls(pairs, parts, None, len(pairs))
 
     @classmethod
     def _of_kind(cls, rows: TaskRows, *, split: str | None, fixed: bool, limit: int | None, seed: int) -> "SearchTask":
@@ -93,8 +93,8 @@ class SearchTask:
         for role in roles:
             rows.of_role(role)
         tested = [rows.splits[role] for role in roles]
-        learned = {"train": rows.splits["train"]} if task.kind == "fewshot" and "train" in rows.splits else {}
-        joined = _limited(replace(rows, splits=learned | {"test": np.concatenate(tested)}), limit, seed)
+        train = {"train": rows.splits["train"]} if task.kind == "fewshot" and "train" in rows.splits else {}
+        joined = _limited(replace(rows, splits=train | {"test": np.concatenate(tested)}), limit, seed)
         problem = prepare(joined)
         if task.metric.partition("@")[0] not in problem.redraws:
             raise InputError(
@@ -111,12 +111,12 @@ class SearchTask:
 
     @property
     def name(self) -> str:
-        """Of the task."""
+        """The name of the task."""
         return self.rows.task.name
 
     @property
     def unit(self) -> str:
-        """What is split: "pairs", "queries" or "rows"."""
+        """The unit that is split: "pairs", "queries" or "rows"."""
         if self.problem is not None:
             return self.problem.unit
         return "queries" if self.rows.task.kind == "retrieval" else "pairs"
@@ -128,13 +128,13 @@ class SearchTask:
 
     @property
     def texts_of(self) -> Callable[[Rows], list[str]]:
-        """The texts of some units."""
+        """A function from units to their texts."""
         if self.problem is not None:
             return partial(_texts_of_units, self.problem)
         return partial(texts_of_queries if self.rows.task.kind == "retrieval" else texts_of_pairs, self.rows)
 
     def split(self, search: LayerSearch) -> list[Part]:
-        """Its declared split, or random ones as the search says."""
+        """The declared split, or random splits by the options of the search."""
         if self.parts is not None:
             return self.parts
         try:
@@ -145,14 +145,14 @@ class SearchTask:
     def problems(
         self, model: LayerModel, poolings: Sequence[str], *, device: str = "cpu", show_progress_bar: bool = False
     ) -> dict[str, Problem]:
-        """For each token pooling a problem, from the views of the model's layers, which are cached on disk."""
+        """A problem for each token pooling, from the views of the model's layers, which are cached on disk."""
         metric, bar = self.rows.task.metric, show_progress_bar
         if self.problem is None or metric in _EXACT:
             pairs = self.rows if self.problem is None else self.rows.of_role("test")
             retrieval = pairs.task.kind == "retrieval"
             left, right, gold = as_retrieval(pairs) if retrieval else (pairs.left, pairs.right, pairs.labels)
-            before = [model.prompt(role) for role in (("query", "document") if retrieval else (None, None))]
-            sides = [[prompt + text for text in side] for prompt, side in zip(before, (left, right), strict=True)]
+            prompts = [model.prompt(role) for role in (("query", "document") if retrieval else (None, None))]
+            sides = [[prompt + text for text in side] for prompt, side in zip(prompts, (left, right), strict=True)]
             views = encode_sides(model.encoder, sides[0], sides[1], poolings, show_progress_bar=bar)
             return make_problems(*views, gold, _EXACT.get(metric, metric), device=device)
         by_role = {
@@ -175,7 +175,7 @@ def is_searched_by_grams(rows: TaskRows) -> bool:
 
 
 def _roles(rows: TaskRows, split: str | None) -> tuple[str, ...]:
-    """The roles whose rows choose and report; train rows of few-shot classes are those that are learned from."""
+    """The roles whose rows choose and report; few-shot tasks train on their train rows."""
     if split is not None:
         return (split if rows.task.splits else "test",)
     if {"dev", "test"} <= rows.splits.keys():
@@ -183,30 +183,30 @@ def _roles(rows: TaskRows, split: str | None) -> tuple[str, ...]:
     return (next((role for role in ("test", "dev", "train") if role in rows.splits), "test"),)
 
 
-def _limited(rows: TaskRows, most: int | None, seed: int) -> TaskRows:
-    """At most so many tested rows, or queries with all of their rows."""
-    if most is None:
+def _limited(rows: TaskRows, limit: int | None, seed: int) -> TaskRows:
+    """At most `limit` tested rows, or queries with all of their rows."""
+    if limit is None:
         return rows
-    if most < 2:
-        raise InputError(f"a limit of {most} is not possible; give 2 or more")
+    if limit < 2:
+        raise InputError(f"a limit of {limit} is not possible; give 2 or more")
     tested = rows.splits["test"]
     names = (rows.left_ids or rows.left) if rows.task.kind in _BY_QUERY else range(len(rows))
     units = list(dict.fromkeys(names[row] for row in tested))
     if rows.task.kind == "reranking":  # queries with relevant candidates only, or none, would be left out
         kinds = {(names[row], rows.labels[row] > 0) for row in tested}
         units = [name for name in units if {(name, True), (name, False)} <= kinds]
-    if len(units) <= most:
+    if len(units) <= limit:
         return rows
-    drawn = np.random.default_rng(seed).choice(len(units), most, replace=False)
+    drawn = np.random.default_rng(seed).choice(len(units), limit, replace=False)
     chosen = {units[place] for place in drawn}
-    kept = np.array([row for row in tested if names[row] in chosen])
+    selected = np.array([row for row in tested if names[row] in chosen])
     return replace(
-        rows, splits=rows.splits | {"test": kept}, drawn=f"{most:,} of {len(units):,}, drawn with seed {seed}"
+        rows, splits=rows.splits | {"test": selected}, drawn=f"{limit:,} of {len(units):,}, drawn with seed {seed}"
     )
 
 
 def _declared(rows: TaskRows, tested: Sequence[NDArray[np.intp]], problem: Divisible) -> Part:
-    """Dev and test rows as the first and the last units of a problem that was made of both."""
+    """The declared split, as the first (dev) and the last units (test) of a problem of both."""
     counts = [len(prepare(replace(rows, splits=rows.splits | {"test": part}))) for part in tested]
     if sum(counts) != len(problem):
         raise InputError(

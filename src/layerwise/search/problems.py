@@ -1,6 +1,6 @@
-"""What is searched: pairs with a metric. The search, its statistics and the ablations work on problems.
+"""The problems of a search, such as pairs with a metric, on which the search, its statistics and ablations work.
 
-`scan` scores every set of a space: the walks of a source shared between the cores, or one after the other on a GPU.
+`scan` scores every set of a space: the walks of a source run in parallel on the cores, or one by one on a GPU.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,36 +23,36 @@ Progress = Callable[[int], None]
 Scores = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]
 Weights = NDArray[np.floating[Any]]
-RANDOM_STARTS = 10  # random seeds behind the gain, and the resamples, of a score that depends on one
-_AT_ONCE = 2**23  # similarities in memory when single sets are scored
-_FEW_ROWS = 16  # sets up to which resamples are scored by counting
-_BLOCK = 2**16  # similarities that a metric gets at once, for a core's cache
+RANDOM_STARTS = 10  # random seeds over which a score that depends on one is averaged and resampled
+_CHUNK_ELEMENTS = 2**23  # similarities in memory when single sets are scored
+_MAX_COUNTED = 16  # sets up to which resamples are scored by counts
+_BLOCK = 2**16  # similarities that a metric gets at once, to fit in a core's cache
 
 
 def no_progress(_sets: int) -> None:
-    """Report to nobody."""
+    """Ignore progress."""
 
 
 class Problem(Protocol):
-    """Something that scores weights of layers, on all of its pairs (or queries) or on some."""
+    """Scores weights of layers, on all of its pairs (or queries) or on a subset."""
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
 
     def __len__(self) -> int: ...
 
     def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
-        """Every set of a space."""
+        """Score every set of a space."""
 
     def scores(self, weights: Weights) -> Scores:
-        """Any weights or sets: (rows, layers) -> (rows,)"""
+        """Scores of any weights or sets: (rows, layers) -> (rows,)"""
 
     def pick(self, rows: Rows) -> "Problem":
-        """The same on some of the pairs."""
+        """The problem on a subset of the pairs."""
 
     def check(self) -> None:
-        """Refuse what no metric can score, such as pairs of one label only."""
+        """Refuse what no metric can score, such as constant labels."""
 
     def redrawn(self, weights: Weights, draws: Sequence[Rows]) -> Scores:
         """Scores on resamples of the pairs: (rows, layers), draws of pairs -> (draws, rows)"""
@@ -68,23 +68,23 @@ class PairProblem:
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return self.source.layers
 
     def __len__(self) -> int:
         return len(self.gold)
 
     def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
-        """Every set of a space."""
+        """Score every set of a space."""
         return scan(self.source, self.metric(self.gold, self.source.device), space, progress=progress)
 
     def scores(self, weights: Weights) -> Scores:
-        """Any weights or sets."""
+        """Scores of any weights or sets: (rows, layers) -> (rows,)"""
         metric = self.metric(self.gold, self.source.device)
         return torch.cat([metric(self.source.similarities(part)).cpu() for part in self._rows(weights)]).numpy()
 
     def pick(self, rows: Rows) -> "PairProblem":
-        """The same on some of the pairs."""
+        """The problem on a subset of the pairs."""
         return PairProblem(self.source.pick(rows), self.gold[rows], self.metric)
 
     def check(self) -> None:
@@ -96,9 +96,9 @@ class PairProblem:
             )
 
     def redrawn(self, weights: Weights, draws: Sequence[Rows]) -> Scores:
-        """Scores on resamples of the pairs; NaN where a resample's grades are all equal."""
+        """Scores on resamples of the pairs; NaN for a resample with constant grades."""
         similarities = torch.cat([self.source.similarities(part).cpu() for part in self._rows(weights)])
-        if self.metric.redraw is not None and len(weights) <= _FEW_ROWS:
+        if self.metric.redraw is not None and len(weights) <= _MAX_COUNTED:
             return self._redrawn_by_counts(similarities.numpy(), draws)
         scores = np.full((len(draws), len(weights)), np.nan)
 
@@ -120,28 +120,28 @@ class PairProblem:
         scores = []
         for start in range(0, len(draws), size):
             counts = counts_of(draws[start : start + size], len(self))
-            held = np.flatnonzero(counts.any(axis=0))  # often a part of the pairs alone is drawn
-            counts, gold = counts[:, held], self.gold[held]
-            scores.append(np.stack([redraw(row[held], gold, counts) for row in similarities], axis=1))
+            drawn = np.flatnonzero(counts.any(axis=0))  # often only some of the pairs
+            counts, gold = counts[:, drawn], self.gold[drawn]
+            scores.append(np.stack([redraw(row[drawn], gold, counts) for row in similarities], axis=1))
         return np.concatenate(scores)
 
     def _rows(self, weights: Weights) -> Sequence[Tensor]:
         """Weights on the source's device, in parts whose similarities fit into memory."""
         rows = torch.from_numpy(np.asarray(weights, dtype=np.float64)).to(self.source.device)
-        return torch.split(rows, max(1, _AT_ONCE // len(self)))
+        return torch.split(rows, max(1, _CHUNK_ELEMENTS // len(self)))
 
 
 def scan(
     source: Source, metric: BatchMetric, space: Space, *, progress: Progress = no_progress
 ) -> tuple[Masks, Scores]:
-    """All sets of a space and their scores, in an order that does not depend on the number of cores."""
+    """All sets of a space with their scores, in an order that does not depend on the number of cores."""
     space.count(source.layers)  # a space without members is refused
     results: dict[int, tuple[Masks, Scores]] = {}
     lock = Lock()
 
     def work(task: tuple[int, Walk]) -> None:
         number, walk = task
-        masks, scores = _walked(walk, metric)
+        masks, scores = _score_walk(walk, metric)
         with lock:
             results[number] = masks, scores
             progress(len(masks))
@@ -156,7 +156,7 @@ def scan(
     return np.concatenate([masks for masks, _ in parts]), np.concatenate([scores for _, scores in parts])
 
 
-def _walked(walk: Walk, metric: BatchMetric) -> tuple[Masks, Scores]:
+def _score_walk(walk: Walk, metric: BatchMetric) -> tuple[Masks, Scores]:
     pieces = [(masks, metric(similarities)) for masks, similarities in walk()]
     if not pieces:
         return np.zeros(0, dtype=np.uint64), np.zeros(0)

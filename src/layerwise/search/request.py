@@ -1,4 +1,4 @@
-"""Checks of a search before any work is done, and pairs read as queries with their candidates."""
+"""Check the request of a search before any work is done, and read pairs as queries with their candidates."""
 
 from collections.abc import Mapping, Sequence
 
@@ -37,9 +37,9 @@ def check_request(
 
 
 def as_retrieval(pairs: TaskRows) -> tuple[list[str], list[str], list[Mapping[int, float]]]:
-    """First texts are queries, second texts candidates; the rows say which belong together, graded by their scores.
+    """The first texts as queries, the second texts as candidates, and the relevance grades of each query.
 
-    Where the task declares a corpus, all of it is searched.
+    If the task declares a corpus, its texts are the candidates.
     """
     candidates = {text: number for number, text in enumerate(dict.fromkeys(pairs.corpus.values() or pairs.right))}
     grades = pairs.labels or [1.0] * len(pairs)
@@ -48,7 +48,7 @@ def as_retrieval(pairs: TaskRows) -> tuple[list[str], list[str], list[Mapping[in
 
 
 def only_head(model: LayerModel) -> Head:
-    """The model's one head, to search with; none or several are refused."""
+    """The model's only head, to search with; refuses a model with none or several."""
     if len(model.heads) != 1:
         count = "no head" if not model.heads else f"{len(model.heads)} heads"
         raise InputError(f"{model.encoder.name}: has {count} after its mix; --head needs just one, so leave it out")

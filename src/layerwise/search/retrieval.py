@@ -1,8 +1,8 @@
-"""Retrieval: which layers bring a query's relevant candidates to the top.
+"""Retrieval: which layers rank a query's relevant candidates highest.
 
-Only candidates of one query are compared with each other, and only the places of the relevant ones matter, which are
-counted (how many candidates are more similar?), not sorted. Queries come in blocks, so that memory is bounded; each
-block walks through the whole space, and the blocks' scores are added.
+Metrics depend only on the ranks of the relevant candidates, which are counted (how many candidates are more similar?)
+instead of sorted. Queries are processed in blocks to bound memory; each block scans the whole space, and the blocks'
+scores are added.
 """
 
 import re
@@ -36,8 +36,8 @@ from layerwise.search.spaces import Masks, Space
 _NAME = re.compile(r"(mrr|recall|ndcg)@(\d+)")
 _ITEMS = 2**15  # query-candidate pairs in a block of queries
 _STEPS = 2.0**40  # similarities closer than 1 / this are equal; then the earlier candidate comes first
-_ROWS = 64
-_CANCELLED = 1e-14  # a squared length, relative to the layers', that is nothing but rounding
+_CHUNK_ROWS = 64  # sets that are scored at once
+_CANCELLED = 1e-14  # a squared length, relative to the layers', below which it is rounding error
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class RetrievalMetric:
 
     @classmethod
     def parse(cls, name: str) -> "RetrievalMetric | None":
-        """Such as `mrr@10`; None where the name is no retrieval metric's."""
+        """Parse a name such as `mrr@10`; None for the name of another metric."""
         match = _NAME.fullmatch(name)
         if match is None:
             return None
@@ -66,17 +66,17 @@ class RetrievalMetric:
         """Such as `mrr@10`."""
         return f"{self.kind}@{self.cutoff}"
 
-    def __call__(self, places: Tensor, grades: Tensor) -> Tensor:
-        """Places of the relevant candidates from 1 (infinite: none) and their grades to scores of each query.
+    def __call__(self, ranks: Tensor, grades: Tensor) -> Tensor:
+        """Scores of each query from the ranks of its relevant candidates (from 1, infinite for padding) and grades.
 
         (rows, queries, relevant), (queries, relevant) -> (rows, queries)
         """
-        seen = places <= self.cutoff
+        retrieved = ranks <= self.cutoff
         if self.kind == "mrr":
-            return torch.where(seen, 1 / places, 0.0).amax(-1)
+            return torch.where(retrieved, 1 / ranks, 0.0).amax(-1)
         if self.kind == "recall":
-            return (seen & (grades > 0)).sum(-1).double() / (grades > 0).sum(-1)
-        gains = torch.where(seen, grades / torch.log2(places + 1), 0.0).sum(-1)
+            return (retrieved & (grades > 0)).sum(-1).double() / (grades > 0).sum(-1)
+        gains = torch.where(retrieved, grades / torch.log2(ranks + 1), 0.0).sum(-1)
         ideal = grades.sort(dim=-1, descending=True).values[:, : self.cutoff]
         discounts = torch.log2(torch.arange(2, ideal.shape[1] + 2, dtype=ideal.dtype, device=ideal.device))
         return gains / (ideal / discounts).sum(-1)
@@ -84,12 +84,12 @@ class RetrievalMetric:
 
 @dataclass(frozen=True)
 class RetrievalProblem:
-    """Queries, candidates, and which candidates are relevant to which query."""
+    """Queries, candidates, and the relevant candidates of each query."""
 
     queries: Tensor  # (queries, layers, width), float64
     candidates: Tensor
-    relevant: Tensor  # (queries, most relevant): candidates, -1 where there are no more
-    grades: Tensor  # the same shape, 0 there
+    relevant: Tensor  # (queries, max relevant): indices of candidates, padded with -1
+    grades: Tensor  # same shape, padded with 0
     metric: RetrievalMetric
 
     @classmethod
@@ -102,7 +102,7 @@ class RetrievalProblem:
         *,
         device: torch.device | str = "cpu",
     ) -> "RetrievalProblem":
-        """From views of both sides. `relevance`: for each query the number of its candidate, a list of them, or a
+        """From views of both sides. `relevance`: for each query the index of its candidate, a list of indices, or a
         mapping from them to grades; or a matrix (queries, candidates) of grades.
         """
         for views in (queries, candidates):
@@ -111,60 +111,60 @@ class RetrievalProblem:
         if queries.shape[1:] != candidates.shape[1:]:
             raise InputError(f"Queries and candidates differ: {tuple(queries.shape)} and {tuple(candidates.shape)}")
         grades = read_relevance(relevance, len(queries), len(candidates))
-        most = max(map(len, grades))
-        numbers = torch.full((len(grades), most), -1)
-        values = torch.zeros(len(grades), most, dtype=torch.float64)
+        max_relevant = max(map(len, grades))
+        relevant = torch.full((len(grades), max_relevant), -1)
+        values = torch.zeros(len(grades), max_relevant, dtype=torch.float64)
         for row, graded in enumerate(grades):
-            numbers[row, : len(graded)] = torch.tensor(list(graded))
+            relevant[row, : len(graded)] = torch.tensor(list(graded))
             values[row, : len(graded)] = torch.tensor(list(graded.values()), dtype=torch.float64)
         a, b = (as_float64(views, device) for views in (queries, candidates))
         for side in (a, b):
             if not bool(torch.isfinite(side).all()):
                 raise InputError("The views hold NaN or infinite numbers")
-        return cls(a, b, numbers.to(device), values.to(device), metric)
+        return cls(a, b, relevant.to(device), values.to(device), metric)
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return int(self.queries.shape[1])
 
     @property
     def device(self) -> torch.device:
-        """Where the views are."""
+        """The device of the views."""
         return self.queries.device
 
     def __len__(self) -> int:
         return len(self.queries)
 
     def pick(self, rows: NDArray[np.integer[Any]]) -> "RetrievalProblem":
-        """The same for some of the queries, all candidates."""
+        """The problem on a subset of the queries, with all candidates."""
         picked = torch.from_numpy(np.asarray(rows)).to(self.device)
         return replace(self, queries=self.queries[picked], relevant=self.relevant[picked], grades=self.grades[picked])
 
     def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
-        """Every set of a space, a block of queries after the other; progress counts sets of the last block."""
+        """Score every set of a space, block by block of queries; progress counts the sets of the last block."""
         total: Scores = np.zeros(0)
         masks: Masks = np.zeros(0, dtype=np.uint64)
         blocks = list(self._blocks())
         for number, block in enumerate(blocks, start=1):
-            shown = progress if number == len(blocks) else no_progress
-            masks, scores = scan(block, block.total, space, progress=shown)
+            callback = progress if number == len(blocks) else no_progress
+            masks, scores = scan(block, block.total, space, progress=callback)
             total = scores if number == 1 else total + scores
         return masks, total / len(self)
 
     def check(self) -> None:
-        """Every query has a relevant candidate already."""
+        """Do nothing: every query has a relevant candidate."""
 
     def scores(self, weights: NDArray[np.floating[Any]]) -> Scores:
-        """Any weights or sets: (rows, layers) -> (rows,)"""
+        """Scores of any weights or sets: (rows, layers) -> (rows,)"""
         scores: Scores = self._by_query(weights).mean(1)
         return scores
 
     def redrawn(self, weights: NDArray[np.floating[Any]], draws: Sequence[NDArray[np.integer[Any]]]) -> Scores:
         """Scores on resamples of the queries: (rows, layers), draws of queries -> (draws, rows)"""
         by_query = self._by_query(weights)
-        nothing = np.full(len(by_query), np.nan)  # a resample without any of the queries
-        return np.stack([by_query[:, draw].mean(1) if len(draw) else nothing for draw in draws])
+        undefined = np.full(len(by_query), np.nan)  # for a resample without any of the queries
+        return np.stack([by_query[:, draw].mean(1) if len(draw) else undefined for draw in draws])
 
     def _by_query(self, weights: NDArray[np.floating[Any]]) -> Scores:
         rows = torch.from_numpy(np.asarray(weights, dtype=np.float64)).to(self.device)
@@ -173,13 +173,13 @@ class RetrievalProblem:
     def _blocks(self) -> Iterator["QueryBlock"]:
         size = max(1, _ITEMS // len(self.candidates))
         for start in range(0, len(self), size):
-            few = self.pick(np.arange(start, min(start + size, len(self))))
-            yield QueryBlock.of(few.queries, few.candidates, few.relevant, few.grades, self.metric)
+            part = self.pick(np.arange(start, min(start + size, len(self))))
+            yield QueryBlock.of(part.queries, part.candidates, part.relevant, part.grades, self.metric)
 
 
 @dataclass(frozen=True)
 class QueryBlock(Grams):
-    """Some queries with all candidates, as Gram matrices: query-candidate pairs, then queries, then candidates.
+    """A block of queries with all candidates, as Gram matrices: query-candidate pairs, then queries, then candidates.
 
     (queries x candidates + queries + candidates, layers, layers)
     """
@@ -194,19 +194,19 @@ class QueryBlock(Grams):
         cls, queries: Tensor, candidates: Tensor, relevant: Tensor, grades: Tensor, metric: RetrievalMetric
     ) -> "QueryBlock":
         """From views."""
-        between = torch.einsum("qlw,cmw->qclm", queries, candidates)
-        parts = [symmetric(between).flatten(0, 1), queries @ queries.mT, candidates @ candidates.mT]
+        cross = torch.einsum("qlw,cmw->qclm", queries, candidates)
+        parts = [symmetric(cross).flatten(0, 1), queries @ queries.mT, candidates @ candidates.mT]
         return cls(torch.cat(parts), relevant, grades, metric, len(candidates))
 
     def similarities(self, weights: Tensor) -> Tensor:
-        """Forms for any weights, from which `by_query` makes scores."""
+        """Quadratic forms for any weights, from which `by_query` computes scores."""
         return weighted(weights.to(self.grams), triangle(self.grams))
 
     def sweep(self, space: Space) -> Iterator[Walk]:
-        """All sets of a space, by halves."""
+        """All sets of a space, by `Halves`."""
         forced, free = space.bits(self.layers)
         if too_sparse(space, self.layers):
-            yield from plain_sweep(self, space, rows=_ROWS)
+            yield from plain_sweep(self, space, rows=_CHUNK_ROWS)
             return
         lower = free[: lower_bits(len(self.grams), len(free), self.device)]
         halves = Halves.of(self.grams, (*forced, *free[len(lower) :]), lower)
@@ -216,7 +216,7 @@ class QueryBlock(Grams):
 
     def scores(self, weights: Tensor) -> Tensor:
         """Each query's score for any weights: (rows, layers) -> (rows, queries)"""
-        return torch.cat([self.by_query(self.similarities(part)) for part in torch.split(weights, _ROWS)])
+        return torch.cat([self.by_query(self.similarities(part)) for part in torch.split(weights, _CHUNK_ROWS)])
 
     def total(self, forms: Tensor) -> Tensor:
         """The sum over the queries: (rows, items) -> (rows,)"""
@@ -226,26 +226,28 @@ class QueryBlock(Grams):
         """Each query's score: (rows, items) -> (rows, queries)"""
         queries, pairs = len(self.relevant), len(self.relevant) * self.candidates
         squares, longest = forms[:, pairs:], self.grams[pairs:].diagonal(dim1=-2, dim2=-1).sum(-1)
-        lengths = torch.where(squares > _CANCELLED * longest, squares, torch.inf).sqrt()  # a vector of 0 is like none
-        steps = forms[:, :pairs].reshape(len(forms), queries, self.candidates)
-        steps = steps / lengths[:, :queries, None] / lengths[:, None, queries:]
-        return self.metric(self._places((steps * _STEPS).round_()), self.grades)
+        lengths = torch.where(
+            squares > _CANCELLED * longest, squares, torch.inf
+        ).sqrt()  # similarity 0 to a zero vector
+        similarities = forms[:, :pairs].reshape(len(forms), queries, self.candidates)
+        similarities = similarities / lengths[:, :queries, None] / lengths[:, None, queries:]
+        return self.metric(self._ranks((similarities * _STEPS).round_()), self.grades)
 
-    def _places(self, similarities: Tensor) -> Tensor:
-        """Where the relevant candidates come, from 1: (rows, queries, candidates) -> (rows, queries, relevant)"""
+    def _ranks(self, similarities: Tensor) -> Tensor:
+        """The ranks of relevant candidates, from 1: (rows, queries, candidates) -> (rows, queries, relevant)"""
         numbers = torch.arange(self.candidates, device=similarities.device)
-        places = []
+        ranks = []
         for relevant in self.relevant.T:
-            there = relevant.clamp_min(0)[None, :, None].expand(len(similarities), -1, 1)
-            scores = similarities.gather(2, there)
+            index = relevant.clamp_min(0)[None, :, None].expand(len(similarities), -1, 1)
+            scores = similarities.gather(2, index)
             ahead = (similarities > scores) | ((similarities == scores) & (numbers < relevant[:, None]))
-            place = (1 + ahead.sum(-1)).double()
-            places.append(torch.where(relevant >= 0, place, torch.inf))
-        return torch.stack(places, dim=-1)
+            rank = (1 + ahead.sum(-1)).double()
+            ranks.append(torch.where(relevant >= 0, rank, torch.inf))
+        return torch.stack(ranks, dim=-1)
 
 
 def read_relevance(relevance: object, queries: int, candidates: int) -> list[dict[int, float]]:
-    """For each query its candidates with their grades, checked."""
+    """Check relevance and convert it to a mapping from candidates to grades for each query."""
     if isinstance(relevance, Tensor):
         relevance = relevance.cpu().numpy()
     if not isinstance(relevance, Sequence | np.ndarray) or isinstance(relevance, str):
@@ -255,10 +257,10 @@ def read_relevance(relevance: object, queries: int, candidates: int) -> list[dic
         raise InputError(f"{queries} queries, but relevant candidates for {len(rows)}")
     if queries == 0 or candidates < 2:
         raise InputError(f"{queries} queries and {candidates} candidates are too few to choose layers by")
-    matrix = isinstance(relevance, np.ndarray) and relevance.ndim == 2
+    is_matrix = isinstance(relevance, np.ndarray) and relevance.ndim == 2
     checked = []
     for number, row in enumerate(rows):
-        graded = _grades(dict(enumerate(row)) if matrix else row, number)
+        graded = _grades(dict(enumerate(row)) if is_matrix else row, number)
         if not graded or min(graded) < 0 or max(graded) >= candidates or not np.isfinite(list(graded.values())).all():
             raise InputError(f"Query {number} needs candidates of 0 to {candidates - 1} with grades above 0: {row!r}")
         checked.append(graded)
@@ -266,7 +268,7 @@ def read_relevance(relevance: object, queries: int, candidates: int) -> list[dic
 
 
 def _grades(row: Any, query: int) -> dict[int, float]:
-    """Candidates with grades above 0; one that is not a number stays, to be refused."""
+    """Candidates with grades above 0; NaN grades are kept, for the caller refuses them."""
     if isinstance(row, Mapping):
         return {int(number): float(grade) for number, grade in row.items() if not grade <= 0}
     numbers = [row] if isinstance(row, int | np.integer) else row

@@ -1,4 +1,4 @@
-"""From a model and a file's pairs to a report and another model: what `layerwise search` does, except printing."""
+"""Search the layers of a model on pairs: the library side of `layerwise search`."""
 
 import os
 import time
@@ -27,22 +27,22 @@ from layerwise.search.verdict import Verdict
 from layerwise.search.view_search import ViewSearch
 from layerwise.texts import unique_texts
 
-_UNLABELLED_SENTENCES = 512  # that are encoded twice with dropout, to show what a choice without labels would be
+_UNLABELLED_SENTENCES = 512  # that are encoded twice with dropout for the choice without labels
 Watch = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 ViewsOf = tuple[dict[str, Array], dict[str, Array]]
 
 
 def unwatched(_what: str, _total: int | None) -> AbstractContextManager[Callable[[int], None]]:
-    """Show no progress."""
+    """Show no progress bar."""
     return nullcontext(no_progress)
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A fitted search with its verdict, what a choice without labels would have been, and how long things took.
+    """A fitted search with its verdict, the choice without labels, and timings.
 
-    `searched` is the model that was searched, `rows` are the task's, `texts_of` gives the texts of some pairs or
-    queries, `prompts` are what was put before the texts of either side, and `notes` are about the model.
+    `searched` is the model that was searched, `rows` are the task's, `texts_of` maps pairs or queries to their texts,
+    `prompts` are the prefixes of the texts of both sides, and `notes` are about the model.
     """
 
     searched: LayerModel
@@ -62,7 +62,7 @@ class SearchResult:
 
     @property
     def model(self) -> LayerModel:
-        """The model to use: that of the chosen layers, or that of the last layer where they are not reliably better."""
+        """The model to use: of the chosen layers, or of the last layer if they are not reliably better."""
         return model_to_use(self.searched, self.search, self.how, self.rows.task.name, self.texts_of)
 
     @property
@@ -77,11 +77,11 @@ class SearchResult:
 
     @property
     def warnings(self) -> list[str]:
-        """What a careful reader should know."""
+        """Caveats about the result."""
         return [*self.search.warnings_, *self.notes]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON. Scores are as the metric gives them: correlations from -1 to 1."""
+        """For JSON. Scores are raw values of the metric: correlations from -1 to 1."""
         search, report = self.search, self.search.report_
         return {
             "verdict": self.verdict.as_dict(),
@@ -117,7 +117,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class TextResult:
-    """A search fitted without labels, and how long things took; `criterion` is what chose, such as "dropout"."""
+    """A search fitted without labels, by a criterion such as "dropout", and timings."""
 
     searched: LayerModel
     texts: list[str]
@@ -129,7 +129,7 @@ class TextResult:
 
     @property
     def warnings(self) -> list[str]:
-        """What a careful reader should know; halves of the pairs are not asked, for that takes longer than the rest."""
+        """Caveats about the result, without the stability, which takes longer than the search."""
         return [*([self.search.few_pairs_] if self.search.few_pairs_ else []), *self.notes]
 
     @property
@@ -144,7 +144,7 @@ class TextResult:
         return chosen_model(self.searched, self.search.best_.mix, how, keep_heads=keep_heads, chosen_on=record)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON. `separation`: how many standard deviations alike and unlike sentences lie apart."""
+        """For JSON. `separation`: the standard deviations between similar and dissimilar sentences."""
         best, last = (
             {"layers": list(choice.layers), "pooling": choice.pooling, "mix": str(choice.mix), "separation": choice.dev}
             for choice in (self.search.best_, self.search.last_)
@@ -175,8 +175,8 @@ def search_layers(
         model: A model, or its folder or name.
         left: The pairs' first sentences.
         right: Their second sentences.
-        scores: How similar the two are.
-        poolings: The token poolings to search; those of the model's mix without it.
+        scores: The similarity scores of the pairs.
+        poolings: The token poolings to search; those of the model's mix by default.
         options: As for `LayerSearch`: metric, space, dev, seed, …
 
     >>> from layerwise.data import demo_rows
@@ -200,22 +200,22 @@ def search_pairs(
     unlabelled: bool = False,
     show_progress_bar: bool = False,
 ) -> SearchResult:
-    """Views (from the cache, if they are there) and the search.
+    """Encode the views, using the cache, and search.
 
-    Texts get the prompts that the model would put before them: for retrieval those of queries and documents, else the
-    default one. `unlabelled` adds what a choice without labels would be, which takes two dropout passes;
-    `show_progress_bar` shows one of the sentences, `watch` shows one of the sets.
+    Texts get the model's prompts: for retrieval those of queries and documents, else the default one. `unlabelled` adds
+    the choice without labels, which takes two dropout passes; `show_progress_bar` shows a progress bar of the
+    sentences, `watch` one of the sets.
     """
-    began = time.perf_counter()
+    start = time.perf_counter()
     retrieval = retrieval_metric(search.metric) is not None
     texts_of = partial(texts_of_queries if retrieval else texts_of_pairs, pairs)
     left, right, gold = as_retrieval(pairs) if retrieval else (pairs.left, pairs.right, pairs.labels)
     prompts = (model.prompt("query"), model.prompt("document")) if retrieval else (model.prompt(), model.prompt())
     left, right = ([prompt + text for text in side] for prompt, side in zip(prompts, (left, right), strict=True))
     views = encode_sides(model.encoder, left, right, poolings, show_progress_bar=show_progress_bar)
-    seen = time.perf_counter()
+    encoded = time.perf_counter()
     _fit(model, views, gold, search, watch)
-    seconds = {"views": seen - began, "search": time.perf_counter() - seen}
+    seconds = {"views": encoded - start, "search": time.perf_counter() - encoded}
     choice, note = None, "not asked for"
     if unlabelled:
         searched = time.perf_counter()
@@ -226,15 +226,15 @@ def search_pairs(
 
 
 def texts_of_pairs(rows: TaskRows, pairs: Rows) -> list[str]:
-    """The texts of some pairs."""
-    some = rows.pick(pairs)
-    return [*some.left, *some.right]
+    """The texts of pairs."""
+    picked = rows.pick(pairs)
+    return [*picked.left, *picked.right]
 
 
-def texts_of_queries(rows: TaskRows, chosen: Rows) -> list[str]:
-    """Some queries and their passages."""
-    queries, passages, relevant = as_retrieval(rows)
-    return [queries[n] for n in chosen] + [passages[p] for n in chosen for p in relevant[n]]
+def texts_of_queries(rows: TaskRows, queries: Rows) -> list[str]:
+    """The texts of queries and of their relevant passages."""
+    texts, passages, relevant = as_retrieval(rows)
+    return [texts[n] for n in queries] + [passages[p] for n in queries for p in relevant[n]]
 
 
 def search_text(
@@ -248,23 +248,23 @@ def search_text(
     criterion: str = "",
     show_progress_bar: bool = False,
 ) -> TextResult:
-    """A choice without labels: by two dropout passes over sentences, or by pairs of text that belong together.
+    """Choose layers without labels, by two dropout passes over sentences or by pairs of related texts.
 
-    `criterion` names what the two sides are, for the model card; "dropout" or "pairs" where it is not given.
+    `criterion` names the source of the pairs for the model card; "dropout" or "pairs" by default.
     """
-    began, prompt = time.perf_counter(), model.prompt()
+    start, prompt = time.perf_counter(), model.prompt()
     first = [prompt + text for text in left]
     if right is None:
         views: ViewsOf = dropout_passes(model.encoder, first, poolings, show_progress_bar=show_progress_bar)
     else:
         second = [prompt + text for text in right]
         views = encode_sides(model.encoder, first, second, poolings, show_progress_bar=show_progress_bar)
-    seen = time.perf_counter()
+    encoded = time.perf_counter()
     _fit(model, views, None, search, watch)
-    seconds = {"views": seen - began, "search": time.perf_counter() - seen}
-    named = criterion or ("dropout" if right is None else "pairs")
+    seconds = {"views": encoded - start, "search": time.perf_counter() - encoded}
+    criterion = criterion or ("dropout" if right is None else "pairs")
     texts = unique_texts(left, right or [])[0]
-    return TextResult(model, texts, named, search, seconds, prompt, model_notes(model, search))
+    return TextResult(model, texts, criterion, search, seconds, prompt, model_notes(model, search))
 
 
 def encode_sides(
@@ -275,7 +275,7 @@ def encode_sides(
     *,
     show_progress_bar: bool = False,
 ) -> ViewsOf:
-    """The views of either side, each different text once, cached on disk."""
+    """The views of both sides; each unique text is encoded once and cached on disk."""
     texts, (first, second) = unique_texts(left, right)
     views = encoder.encode_layers(texts, list(poolings), cache=True, show_progress_bar=show_progress_bar)
     return {name: array[first] for name, array in views.items()}, {name: array[second] for name, array in views.items()}
@@ -284,7 +284,7 @@ def encode_sides(
 def model_to_use(
     model: LayerModel, search: LayerSearch, how: str, source: str, texts_of: Callable[[Rows], list[str]]
 ) -> LayerModel:
-    """What the verdict of a search says to use, with a record of the text that chose its layers."""
+    """The model with the recommended mix and a record of the text that chose its layers."""
     verdict = search.verdict_
     if verdict.use is not verdict.chosen:
         return kept_model(model, verdict.use.mix, f"kept by a search: {verdict}")
@@ -296,11 +296,10 @@ def model_to_use(
 def chosen_model(
     model: LayerModel, mix: LayerMix, chosen: str, *, keep_heads: bool = False, chosen_on: FittedOn | None = None
 ) -> LayerModel:
-    """The model with another mix: its prompts, similarity and normalising stay, its heads only where asked for.
+    """The model with another mix, the same prompts, similarity and normalisation, and its heads if `keep_heads`.
 
-    Embeddings are not truncated, for those were not scored.
-
-    `chosen_on` records the text that chose the layers, so that an evaluation on it can say so.
+    Embeddings are not truncated, as the search scored whole ones. `chosen_on` records the text that chose the layers,
+    so that an evaluation on it can warn.
     """
     fitted_on = [record for record in model.fitted_on if keep_heads or record.what == ENCODER]
     fitted_on += [chosen_on] if chosen_on is not None else []
@@ -309,12 +308,12 @@ def chosen_model(
 
 
 def kept_model(model: LayerModel, mix: LayerMix, chosen: str) -> LayerModel:
-    """The model where a search keeps a layer: with its heads if that is its mix already, else with the mix alone."""
+    """The model if a search keeps the baseline: unchanged if that is its mix already, else with this mix only."""
     return model.replaced(chosen=chosen) if model.mix == mix else chosen_model(model, mix, chosen)
 
 
 def shared_sentences(pairs: TaskRows, search: LayerSearch) -> tuple[str, ...]:
-    """A note where pairs that report share a sentence with one that chooses: such are not quite unseen."""
+    """A note if reporting pairs share a sentence with a choosing one, so that they are not quite unseen."""
     if search.dev is None and search.parts is None:
         return ()
     dev, test = search.parts_[0]
@@ -323,7 +322,7 @@ def shared_sentences(pairs: TaskRows, search: LayerSearch) -> tuple[str, ...]:
 
 
 def model_notes(model: LayerModel, search: LayerSearch | ViewSearch) -> tuple[str, ...]:
-    """Where the search scores other embeddings than the model gives, or compares them in another way."""
+    """Notes on differences between the searched embeddings and the model's, or in how they are compared."""
     notes = []
     if isinstance(model.mix, LayerAttention | LayerJoin | LayerViews):
         notes.append(f"sets of layers are searched, so the model's mix {model.mix} is left out")
@@ -347,12 +346,12 @@ def _fit(model: LayerModel, views: ViewsOf, gold: object, search: LayerSearch, w
 def _without_labels(
     encoder: LayerEncoder, texts: Sequence[str], poolings: Sequence[str], search: LayerSearch, bar: bool
 ) -> tuple[Choice | None, str]:
-    different, _ = unique_texts(texts)
-    order = np.random.default_rng(search.seed).permutation(len(different))[:_UNLABELLED_SENTENCES]
-    free = LayerSearch(space=search.space, seed=search.seed, head=search.head, device=search.device)
+    unique, _ = unique_texts(texts)
+    order = np.random.default_rng(search.seed).permutation(len(unique))[:_UNLABELLED_SENTENCES]
+    unlabelled = LayerSearch(space=search.space, seed=search.seed, head=search.head, device=search.device)
     try:
-        passes = dropout_passes(encoder, [different[place] for place in order], poolings, show_progress_bar=bar)
-        chosen = free.fit(*passes).best_
+        passes = dropout_passes(encoder, [unique[place] for place in order], poolings, show_progress_bar=bar)
+        chosen = unlabelled.fit(*passes).best_
     except (ModelError, InputError) as error:
         return None, str(error)
     return Choice(chosen.mix, chosen.dev, float(search.unseen_scores([chosen.mix]).mean())), ""

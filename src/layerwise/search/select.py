@@ -1,8 +1,8 @@
-"""Selection you can trust: some pairs choose, others report; intervals, p-values, stability.
+"""Honest selection: dev pairs choose, test pairs report; intervals and p-values by a paired bootstrap.
 
-The best of thousands of sets looks better on the pairs that chose it than it is. So the pairs are split, once or
-several times (BERT-LC: 350 dev pairs, 5 random splits), each split's dev pairs choose and its other pairs report. The
-gain over the last layer is resampled in pairs: both mixes on the same drawn pairs.
+The best of thousands of sets scores better on the pairs that chose it than on others. So the pairs are split, once or
+several times (BERT-LC: 350 dev pairs, 5 random splits); each split's dev pairs choose and its test pairs report. The
+bootstrap of the gain over the last layer is paired: both mixes are scored on the same drawn pairs.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,15 +18,15 @@ from layerwise.search.problems import RANDOM_STARTS, PairProblem, Progress, Rows
 from layerwise.search.spaces import Space, membership
 from layerwise.search.table import ScoredSet, ScoreTable
 
-Part = tuple[Rows, Rows]  # the pairs that choose, and those that report
+Part = tuple[Rows, Rows]  # the rows of the dev pairs and of the test pairs
 _SIGNIFICANT = 0.05
-_GROUPS = 200  # of pairs, at most, that the jackknife leaves out
-SPREAD = 1.1  # of the resamples of several splits, by the simulation of benchmarks/verdict.py
+_MAX_GROUPS = 200  # of pairs that the jackknife leaves out
+SPREAD = 1.1  # factor on the spread of the resamples of several splits, from the simulation of benchmarks/verdict.py
 
 
 @dataclass(frozen=True)
 class SplitResult:
-    """One split: what its dev pairs chose, and how that and the last layer score on its dev and test pairs."""
+    """One split: the choice of its dev pairs, and its scores and the last layer's on the dev and test pairs."""
 
     layers: tuple[int, ...]
     mix: str
@@ -67,13 +67,13 @@ class Gain:
 
     @property
     def is_sure(self) -> bool:
-        """Whether it is not 0, by the interval and by the p-value, which counts resamples a little differently."""
+        """Whether it differs from 0, by the interval and by the p-value, which differ slightly in how they count."""
         return self.p_value < _SIGNIFICANT and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What the search is worth on pairs that it has not seen."""
+    """Scores on unseen pairs, split by split, and the gain with its interval."""
 
     splits: tuple[SplitResult, ...]
     gain: Gain
@@ -100,17 +100,17 @@ def random_splits(pairs: int, dev: int | float, splits: int, seed: int) -> list[
     if not np.isfinite(dev) or (dev >= 1 and dev != int(dev)):
         raise InputError(f"{dev} dev pairs are not possible; give a whole number, or a share below 1")
     check_seed(seed)
-    chosen = round(float(dev) * pairs) if 0 < dev < 1 else int(dev)
+    n_dev = round(float(dev) * pairs) if 0 < dev < 1 else int(dev)
     if splits < 1:
         raise InputError(f"{splits} splits are not possible; 1 or more are")
-    if chosen < FEWEST_PAIRS or pairs - chosen < FEWEST_PAIRS:
+    if n_dev < FEWEST_PAIRS or pairs - n_dev < FEWEST_PAIRS:
         raise InputError(
-            f"{pairs} pairs, {chosen} of which choose, are too few: at least {FEWEST_PAIRS} must choose and as many "
+            f"{pairs} pairs, {n_dev} of which choose, are too few: at least {FEWEST_PAIRS} must choose and as many "
             f"must be left to report; give more pairs or another number of dev pairs"
         )
     random = np.random.default_rng(seed)
     orders = [random.permutation(pairs) for _ in range(splits)]
-    return [(order[:chosen], order[chosen:]) for order in orders]
+    return [(order[:n_dev], order[n_dev:]) for order in orders]
 
 
 def halves(pairs: int, seed: int) -> Part:
@@ -127,19 +127,19 @@ def choose_by_splits(
     width: int = BEAM_WIDTH,
     progress: Progress = no_progress,
 ) -> tuple[list[SplitChoice], ScoreTable]:
-    """Each split's dev pairs choose, its test pairs report. Also the sets' scores on dev pairs, mean of the splits."""
-    choices, tables, choosers = [], [], []
+    """The choice of each split, scored on its test pairs, and all sets with their mean scores on the dev pairs."""
+    choices, tables, dev_problems = [], [], []
     for dev, test in parts:
         choosing, reporting = pick(problems, dev), pick(problems, test)
-        for some in (*choosing.values(), *reporting.values()):
-            some.check()
+        for problem in (*choosing.values(), *reporting.values()):
+            problem.check()
         table = make_table(choosing, space, method, width=width, progress=progress)
         best, last = best_of(choosing, table, method), last_layer(choosing)
         best, last = replace(best, test=best.on(reporting)), replace(last, test=last.on(reporting))
         choices.append(SplitChoice(best, last, test, tuple(table.front())))
         tables.append(table)
-        choosers.append(choosing)
-    return choices, average_table(tables, choosers)
+        dev_problems.append(choosing)
+    return choices, average_table(tables, dev_problems)
 
 
 def make_report(problems: Problems, choices: Sequence[SplitChoice], *, seed: int, resamples: int) -> Report:
@@ -153,14 +153,14 @@ def make_report(problems: Problems, choices: Sequence[SplitChoice], *, seed: int
 
 def rows_apart(left: Sequence[str], right: Sequence[str], dev: Rows, test: Rows) -> Rows:
     """The reporting pairs that share no sentence with a choosing one."""
-    chose = {text for row in dev for text in (left[row], right[row])}
-    return np.array([row for row in test if left[row] not in chose and right[row] not in chose], dtype=int)
+    dev_texts = {text for row in dev for text in (left[row], right[row])}
+    return np.array([row for row in test if left[row] not in dev_texts and right[row] not in dev_texts], dtype=int)
 
 
 def parts_apart(
     parts: Sequence[Part], left: Sequence[str], right: Sequence[str], gold: Numbers
 ) -> tuple[list[Part], int]:
-    """Splits without the reporting pairs that share a sentence with a choosing one, and how many these were."""
+    """Splits without reporting pairs that share a sentence with a choosing one, and the number of pairs left out."""
     apart, left_out = [], 0
     for dev, test in parts:
         clean = rows_apart(left, right, dev, test)
@@ -178,7 +178,7 @@ def parts_apart(
 
 
 def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) -> ScoreTable:
-    """The mean of the scores over splits. Beams visit different sets: what one visited is then scored by all splits."""
+    """The mean of the scores over splits. Beams visit different sets; these are then scored on all splits."""
     if len(tables) == 1:
         return tables[0]
     parts = {}
@@ -187,17 +187,17 @@ def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) ->
         masks, scores = columns[0][0], [column[1] for column in columns]
         if not all(np.array_equal(masks, others) for others, _ in columns):
             masks = np.unique(np.concatenate([others for others, _ in columns]))
-            scores = [some[pooling].scores(membership(masks, some[pooling].layers)) for some in problems]
+            scores = [split[pooling].scores(membership(masks, split[pooling].layers)) for split in problems]
         parts[pooling] = masks, np.mean(scores, axis=0)
     return ScoreTable(parts)
 
 
 @dataclass(frozen=True)
 class Redraws:
-    """Rows that a gain is taken on again, of all pairs: resamples, and all rows but those of each of some groups.
+    """The rows on which a gain is computed again: bootstrap resamples, and jackknife samples that leave out one group.
 
-    The gain itself is the mean of so many `starts` of what is random in a score, as clusters are; resamples vary them
-    too (`KindProblem.redrawn`).
+    The gain itself is the mean over `starts` random seeds of a score that depends on one, as clustering does; resamples
+    vary the seed too (`KindProblem.redrawn`).
     """
 
     size: int
@@ -207,18 +207,18 @@ class Redraws:
 
     @classmethod
     def of(cls, size: int, *, seed: int, resamples: int, smooth: bool) -> "Redraws":
-        """Of so many pairs. Nothing is left out where scores are not smooth: the jackknife does not hold for them."""
+        """Draw rows of `size` pairs; without jackknife samples if scores are not smooth, as it is invalid then."""
         random = np.random.default_rng(seed)
         draws = [random.integers(size, size=size) for _ in range(resamples)]
-        groups = np.array_split(random.permutation(size), min(size, _GROUPS)) if smooth else []
+        groups = np.array_split(random.permutation(size), min(size, _MAX_GROUPS)) if smooth else []
         without = [np.setdiff1d(np.arange(size), group) for group in groups]
         return cls(size, draws, without, starts=1 if smooth else RANDOM_STARTS)
 
 
 @dataclass(frozen=True)
 class RedrawnGain:
-    """The gain of one split's choice: on its test pairs, on those of them that each resample holds, (resamples,), and
-    without those of each group, (groups,).
+    """The gain of one split's choice on its test pairs: on all, on those in each resample (resamples,), and without
+    those of each group (groups,).
     """
 
     estimate: float
@@ -233,29 +233,30 @@ def bootstrap_gain(
     seed: int = 0,
     resamples: int = 2000,
 ) -> Gain:
-    """The paired bootstrap over splits, each with its choice, the last layer and its test pairs.
+    """The gain by a paired bootstrap over splits, each with its choice, the last layer and its test pairs.
 
-    All pairs are resampled, and every split's gain is taken on those of its test pairs that were drawn.
+    All pairs are resampled, and every split's gain is computed on the drawn ones of its test pairs.
     """
     smooth = all(isinstance(problem, PairProblem) and problem.metric.smooth for problem in problems.values())
     redraws = Redraws.of(len(next(iter(problems.values()))), seed=seed, resamples=resamples, smooth=smooth)
     gains = []
     for best, last, test in choices:
 
-        def both(draws: Sequence[Rows], best: Choice = best, last: Choice = last) -> Scores:
+        def scores(draws: Sequence[Rows], best: Choice = best, last: Choice = last) -> Scores:
             return np.stack([_scores(problems, choice, draws) for choice in (best, last)], axis=1)
 
-        gains.append(paired_gain(both, test, redraws))
+        gains.append(paired_gain(scores, test, redraws))
     return mean_gain(gains)
 
 
 def paired_gain(scores: Callable[[Sequence[Rows]], Scores], test: Rows, redraws: Redraws) -> RedrawnGain:
-    """The gain of one split's choice; `scores` gives those of it and of the last layer on draws: (draws, 2)."""
-    tested = np.zeros(redraws.size, dtype=bool)
-    tested[test] = True
+    """The gain of one split's choice; `scores` maps draws to the scores of the choice and the last layer (draws, 2)."""
+    is_tested = np.zeros(redraws.size, dtype=bool)
+    is_tested[test] = True
     whole = [test] * redraws.starts
-    found = scores([*whole, *(rows[tested[rows]] for rows in (*redraws.resamples, *redraws.without))])
-    gains, resamples = found[:, 0] - found[:, 1], len(whole) + len(redraws.resamples)
+    drawn = (rows[is_tested[rows]] for rows in (*redraws.resamples, *redraws.without))
+    best, last = scores([*whole, *drawn]).T
+    gains, resamples = best - last, len(whole) + len(redraws.resamples)
     estimate = float(gains[: len(whole)].mean())
     return RedrawnGain(estimate, gains[len(whole) : resamples], gains[resamples:])
 
@@ -263,11 +264,11 @@ def paired_gain(scores: Callable[[Sequence[Rows]], Scores], test: Rows, redraws:
 def mean_gain(gains: Sequence[RedrawnGain]) -> Gain:
     """The mean of the splits' gains, with the interval of its resamples, each drawn for all splits at once.
 
-    Two corrections, whose effect on how often the interval covers the truth is in docs/search.md. A resample holds
-    pairs twice, and two mixes that order few pairs nearly alike then differ by more than they do from sample to sample:
-    resamples that vary more than the jackknife says are drawn in to its variance. And resamples hold the choices fixed,
-    but pairs that report in one split choose in others, so the mean of several splits varies more than its resamples
-    do: these are spread by `SPREAD`.
+    There are two corrections, whose effect on the interval's coverage is in docs/search.md. First, resamples contain
+    pairs several times, so that the gain of two similar mixes varies more between them than between samples: if their
+    variance is larger than the jackknife's, it is scaled down to it. Second, resamples hold the choices fixed, but test
+    pairs of one split are dev pairs of others, so that the mean of several splits varies more than its resamples: they
+    are scaled up by `SPREAD`.
     """
     estimate = float(np.mean([gain.estimate for gain in gains]))
     redrawn, left_out = (np.mean([getattr(gain, name) for gain in gains], axis=0) for name in ("redrawn", "left_out"))
@@ -276,7 +277,7 @@ def mean_gain(gains: Sequence[RedrawnGain]) -> Gain:
 
 
 def _jackknife_scale(redrawn: Numbers, left_out: Numbers) -> float:
-    """The jackknife's standard deviation as a share of the resamples', at most 1."""
+    """The jackknife's standard deviation relative to the resamples', at most 1."""
     redrawn, left_out = redrawn[~np.isnan(redrawn)], left_out[~np.isnan(left_out)]
     if len(redrawn) < 2 or len(left_out) < 2 or np.ptp(redrawn) == 0:
         return 1.0
@@ -285,7 +286,7 @@ def _jackknife_scale(redrawn: Numbers, left_out: Numbers) -> float:
 
 
 def summarise(estimate: float, redrawn: Numbers) -> Gain:
-    """An estimate with what its resamples say of it; resamples where it is not defined (NaN) don't count."""
+    """An estimate with its interval and p-value from resamples; undefined ones (NaN) are ignored."""
     gains = redrawn[~np.isnan(redrawn)]
     if not len(gains):
         return Gain(*[float("nan")] * 4)

@@ -1,10 +1,9 @@
-"""Rows of similarities in order, each carrying a small number along, by one sort of plain 64-bit numbers.
+"""Sort rows of similarities with a small integer payload, by one sort of plain 64-bit numbers.
 
-A similarity becomes a positive float64, whose bits order as it does; its lowest bits are replaced by the number that
-belongs to the pair (its grade's rank, its label). Sorting the result needs no indices and no gathering, which is what
-keeps sorting from being most of a search. The price is that similarities closer than about 2^(bits - 51), 2e-12 up to
-2,000 pairs, count as equal. That is wanted: equal sentences have a cosine of 1 give or take a rounding error, and are
-ties.
+A similarity is shifted to a positive float64, whose bits sort like its value; its lowest bits are replaced by the
+pair's payload (the rank of its grade, its label). Sorting the result needs no indices and no gather, which would
+otherwise dominate the time of a search. In exchange, similarities closer than about 2^(bits - 51), 2e-12 up to 2,000
+pairs, count as equal. That is intended: equal sentences have a cosine of 1 up to rounding errors, and are ties.
 """
 
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ from torch import Tensor
 
 _SHIFT = 3.0  # cosines become 2 to 4, where float64 has steps of 2^-51
 _STEP = 2.0**-51
-_FEWEST_BITS = 12  # that are given up, so that equal sentences are ties whatever the metric carries
+_MIN_BITS = 12  # of a key for the payload, so that equal sentences are ties by every metric
 
 
 @dataclass(frozen=True)
 class Sorted:
-    """Rows in ascending order: what the pairs carried, and which are tied with the next. (rows, n), (rows, n - 1)"""
+    """Rows in ascending order: the pairs' payloads (rows, n), and which are tied with the next (rows, n - 1)."""
 
     carried: Tensor
     tied: Tensor | None
@@ -27,8 +26,8 @@ class Sorted:
 
 def sort_carrying(similarities: Tensor, numbers: Tensor, bits: int) -> Sorted:
     """Sort each row; `numbers` (n,) are integers below 2^bits. (rows, n) -> Sorted"""
-    bits = max(bits, _FEWEST_BITS)
-    middle = _STEP * 2 ** (bits - 1)  # of a step: its edge would part what is equal
+    bits = max(bits, _MIN_BITS)
+    middle = _STEP * 2 ** (bits - 1)  # of a step; at its edge, equal values would fall into two steps
     keys = (similarities + (_SHIFT + middle)).view(torch.int64)
     keys.bitwise_and_(-(2**bits)).bitwise_or_(numbers)
     keys = sort_rows(keys.view(torch.float64)).view(torch.int64)
@@ -42,7 +41,7 @@ def sort_carrying(similarities: Tensor, numbers: Tensor, bits: int) -> Sorted:
 
 
 def sort_rows(values: Tensor) -> Tensor:
-    """Ascending rows, in place where that is faster (NumPy's sort, without indices, is on a CPU)."""
+    """Sort rows in ascending order; on a CPU in place by NumPy, which is faster without indices."""
     if values.device.type != "cpu":
         return torch.sort(values, dim=-1).values
     values.numpy().sort(axis=-1)
@@ -51,7 +50,7 @@ def sort_rows(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Ties:
-    """The groups of equal similarities of a block, one entry each: their row, first place and length."""
+    """The groups of equal similarities in a block: the row, first position and length of each."""
 
     row: Tensor
     first: Tensor
@@ -68,7 +67,7 @@ class Ties:
         return cls(row[starts], column[starts], ends - starts + 1)
 
     def correction(self, carried: Tensor) -> tuple[Tensor, Tensor]:
-        """By row, what average ranks instead of places change: in the sum of rank x carried, in 12 x the variance."""
+        """The corrections of each row for average ranks: of the sum of rank x payload, and of 12 x the variance."""
         group = torch.repeat_interleave(torch.arange(len(self.row), device=self.row.device), self.length)
         starts = torch.cumsum(self.length, 0) - self.length
         offset = torch.arange(len(group), device=group.device) - starts[group]
@@ -81,10 +80,10 @@ class Ties:
 
 
 def numbers_of_ties(tied: Tensor) -> Tensor:
-    """The number of each place's group of equal ones in its row: (rows, n - 1) -> (rows, n)"""
+    """The number of each position's group of ties in its row: (rows, n - 1) -> (rows, n)"""
     return torch.nn.functional.pad(~tied, (1, 0)).cumsum(1)
 
 
 def sum_of_ties(values: Tensor, tied: Tensor) -> Tensor:
-    """The sums over groups of equal ones, one after the other, then zeros: (rows, n), (rows, n - 1) -> (rows, n)"""
+    """The sum of each group of ties, padded with zeros: (rows, n), (rows, n - 1) -> (rows, n)"""
     return torch.zeros_like(values).scatter_add_(1, numbers_of_ties(tied), values)

@@ -1,7 +1,7 @@
-"""Where similarities come from: pairs of sentences, by the Gram matrices of their views.
+"""Sources of similarities: pairs of sentences, by the Gram matrices of their views.
 
-A source knows the similarities of all pairs for any weights of the layers (`similarities`), and walks through a space
-of sets in pieces of bounded memory (`sweep`).
+A source computes the similarities of all pairs for any layer weights (`similarities`), and iterates over a space of
+sets in pieces of bounded memory (`sweep`).
 """
 
 from collections.abc import Callable, Iterator
@@ -21,17 +21,17 @@ from layerwise.search.spaces import Masks, Space, membership
 from layerwise.threads import share
 
 Views = NDArray[np.floating[Any]] | Tensor
-Piece = tuple[Masks, Tensor]  # some sets, and their similarities (sets, pairs)
-Walk = Callable[[], Iterator[Piece]]  # a part of a space, to be walked through by any thread
-_GRAM_NUMBERS = 2**26  # numbers of the views that become Gram matrices at once on a GPU
-_GRAM_PAIRS = 16  # pairs a core multiplies at once
-_CPU_BLOCK, _GPU_BLOCK = 2**21, 2**26  # numbers in a block, where the measured speed levels off
-_UPPER_SETS = 64  # upper sets a walk at most
-_WALKS = 16  # at least, if there are so many upper sets: work for every core
+Piece = tuple[Masks, Tensor]  # sets and their similarities (sets, pairs)
+Walk = Callable[[], Iterator[Piece]]  # iterates over a part of a space, in any thread
+_GRAM_ELEMENTS = 2**26  # elements of the views whose Gram matrices are computed at once on a GPU
+_GRAM_PAIRS = 16  # pairs that a core multiplies at once
+_CPU_BLOCK, _GPU_BLOCK = 2**21, 2**26  # elements of a block, beyond which the measured speed levels off
+_MAX_UPPER_SETS = 64  # in a walk
+_MIN_WALKS = 16  # if there are that many upper sets, so that every core has work
 _TINY = 1e-300
-_CANCELLED = 1e-13  # of what it could be at most: a product of squared lengths that is nothing but rounding
-_SPARSE = 256  # one set in so many is in a space: then its sets are listed instead
-_MOST_FREE = 34  # layers that may be in a set or not, beyond which halves are no help
+_CANCELLED = 1e-13  # a product of squared lengths, relative to its upper bound, below which it is rounding error
+_SPARSE = 256  # if a space has fewer than one in so many of all sets, they are enumerated instead
+_MAX_FREE = 34  # layers that a set may contain or not, beyond which `Halves` do not help
 
 
 class Source(Protocol):
@@ -39,50 +39,50 @@ class Source(Protocol):
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device that computes."""
 
     def similarities(self, weights: Tensor) -> Tensor:
-        """Any weights of the layers: (rows, layers) -> (rows, pairs), float64, differentiable"""
+        """Similarities for any layer weights: (rows, layers) -> (rows, pairs), float64, differentiable"""
 
     def sweep(self, space: Space) -> Iterator[Walk]:
         """All sets of a space."""
 
 
 class PairSource(Source, Protocol):
-    """Similarities of pairs, of which some can be picked."""
+    """A source of similarities of pairs, with subsets."""
 
     def pick(self, pairs: NDArray[np.integer[Any]]) -> "PairSource":
-        """The same for some of the pairs."""
+        """The source on a subset of the pairs."""
 
 
 @dataclass(frozen=True)
 class Grams:
-    """Gram matrices of some views, whatever they are of: (..., layers, layers)"""
+    """Gram matrices of views: (..., layers, layers)"""
 
     grams: Tensor
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return int(self.grams.shape[-1])
 
     @property
     def device(self) -> torch.device:
-        """Where the Gram matrices are."""
+        """The device of the Gram matrices."""
         return self.grams.device
 
 
 @dataclass(frozen=True)
 class PairGrams(Grams):
-    """Pairs of sentences as Gram matrices: left with right, left with left, right with right. (3, pairs, l, l)"""
+    """Pairs of sentences as Gram matrices of left · right, left · left and right · right: (3, pairs, l, l)"""
 
     @classmethod
     def of(cls, left: Views, right: Views, *, device: torch.device | str = "cpu") -> "PairGrams":
-        """From views (pairs, layers, width) of either side, in float64 a part at a time."""
+        """From the views (pairs, layers, width) of both sides, in float64, chunk by chunk."""
         check_views(left, right)
         grams = _grams_on_cpu(left, right) if torch.device(device).type == "cpu" else _grams_on(device, left, right)
         bad = ~torch.isfinite(grams).all(dim=-1).all(dim=-1).all(dim=0)
@@ -95,26 +95,26 @@ class PairGrams(Grams):
 
     @cached_property
     def lengths(self) -> Tensor:
-        """Of every layer's vectors, left then right: (2, layers, pairs)"""
+        """The lengths of every layer's vectors, left then right: (2, layers, pairs)"""
         return self.grams[1:].diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt().mT.contiguous()
 
     @cached_property
     def may_cancel(self) -> bool:
-        """Whether some set's layers could cancel out: not if every pair's layers are clearly independent.
+        """Whether the layers of a set could cancel out: not if the layers of every pair are clearly independent.
 
-        With the layers' correlations C, the square of a sum's length is at least C's least eigenvalue times the sum of
-        the layers' squares; a Cholesky factor of C less a little shows that this eigenvalue is larger than that.
+        With the layers' correlations C, the squared length of a sum is at least C's smallest eigenvalue times the sum
+        of the layers' squares; that C minus a margin has a Cholesky factor shows that this eigenvalue is larger.
         """
         scales = self.lengths.mT
         if not bool((scales > _TINY**0.5).all()):
             return True
         correlations = self.grams[1:] / (scales[..., :, None] * scales[..., None, :])
         margin = self.layers * _CANCELLED**0.5
-        little = margin * torch.eye(self.layers, dtype=self.grams.dtype, device=self.device)
-        return bool(torch.linalg.cholesky_ex(correlations - little).info.any())
+        shift = margin * torch.eye(self.layers, dtype=self.grams.dtype, device=self.device)
+        return bool(torch.linalg.cholesky_ex(correlations - shift).info.any())
 
     def pick(self, pairs: NDArray[np.integer[Any]]) -> "PairGrams":
-        """Some of the pairs."""
+        """Select pairs."""
         return PairGrams(self.grams[:, torch.from_numpy(np.asarray(pairs)).to(self.device)])
 
     def similarities(self, weights: Tensor) -> Tensor:
@@ -122,11 +122,11 @@ class PairGrams(Grams):
         forms = weighted(weights.to(self.grams), triangle(self.grams.flatten(0, 1)))
         dots, left, right = torch.split(forms, len(self), dim=1)
         squares = left * right
-        gone = squares <= _vanishing(weights.detach().to(self.grams), self.lengths)
-        return torch.where(gone, 0.0, dots / torch.where(gone, 1.0, squares).sqrt())
+        cancelled = squares <= _cancellation_bound(weights.detach().to(self.grams), self.lengths)
+        return torch.where(cancelled, 0.0, dots / torch.where(cancelled, 1.0, squares).sqrt())
 
     def sweep(self, space: Space) -> Iterator[Walk]:
-        """All sets of a space, by halves."""
+        """All sets of a space, by `Halves`."""
         forced, free = space.bits(self.layers)
         if too_sparse(space, self.layers):
             yield from plain_sweep(self, space, rows=max(1, _CPU_BLOCK // len(self) // 8))
@@ -138,27 +138,27 @@ class PairGrams(Grams):
 
 
 @dataclass(frozen=True)
-class GivenSimilarities:
-    """Similarities that were made elsewhere, one row for each of some mixes: (mixes, pairs)"""
+class FixedSimilarities:
+    """Similarities computed elsewhere, one row per mix, which takes the place of a layer: (mixes, pairs)"""
 
     table: Tensor
 
     @property
     def layers(self) -> int:
-        """How many mixes there are, which stand in the layers' place."""
+        """The number of mixes."""
         return len(self.table)
 
     @property
     def device(self) -> torch.device:
-        """Where the similarities are."""
+        """The device of the similarities."""
         return self.table.device
 
-    def pick(self, pairs: NDArray[np.integer[Any]]) -> "GivenSimilarities":
-        """Some of the pairs."""
-        return GivenSimilarities(self.table[:, torch.from_numpy(np.asarray(pairs)).to(self.device)])
+    def pick(self, pairs: NDArray[np.integer[Any]]) -> "FixedSimilarities":
+        """Select pairs."""
+        return FixedSimilarities(self.table[:, torch.from_numpy(np.asarray(pairs)).to(self.device)])
 
     def similarities(self, weights: Tensor) -> Tensor:
-        """Of the mixes that the weights pick: (rows, mixes) -> (rows, pairs)"""
+        """Weighted sums of the mixes' similarities: (rows, mixes) -> (rows, pairs)"""
         return weights.to(self.table) @ self.table
 
     def sweep(self, space: Space) -> Iterator[Walk]:
@@ -167,7 +167,7 @@ class GivenSimilarities:
 
 
 def _grams_on_cpu(left: Views, right: Views) -> Tensor:
-    """NumPy multiplies stacks of small float64 matrices faster than torch does, a few pairs at a time on each core."""
+    """By NumPy, which multiplies stacks of small float64 matrices faster than torch, a few pairs at a time per core."""
     layers = left.shape[1]
     left, right = (
         views.detach().cpu().double().numpy() if isinstance(views, Tensor) else views for views in (left, right)
@@ -187,7 +187,7 @@ def _grams_on_cpu(left: Views, right: Views) -> Tensor:
 
 
 def _grams_on(device: torch.device | str, left: Views, right: Views) -> Tensor:
-    rows = max(1, _GRAM_NUMBERS // (left.shape[1] * left.shape[2]))
+    rows = max(1, _GRAM_ELEMENTS // (left.shape[1] * left.shape[2]))
     parts = []
     for start in range(0, len(left), rows):
         a, b = (as_float64(views[start : start + rows], device) for views in (left, right))
@@ -203,9 +203,9 @@ def _walk(
 
 
 def walk_halves(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: Space) -> Iterator[Piece]:
-    """The allowed sets with some of the upper sets, and their forms (sets, items), an upper set at a time.
+    """The allowed sets with each of the upper sets, and their forms (sets, items), one upper set at a time.
 
-    The first `forced` upper layers are in every set; a bit of an upper set's number says so of each of the others.
+    The first `forced` upper layers are in every set; each of the others has a bit in an upper set's number.
     """
     numbers = uppers << np.uint64(forced) | np.uint64(2**forced - 1)
     members = torch.from_numpy(membership(numbers, len(halves.upper))).to(halves.table)
@@ -221,7 +221,7 @@ def walk_halves(halves: Halves, uppers: NDArray[np.uint64], forced: int, space: 
 
 
 def cosines(forms: Tensor, masks: Masks, lengths: Tensor, *, may_cancel: bool) -> Tensor:
-    """Forms of left-right, left-left, right-right, side by side, to cosines in their place; 0 with a vector of 0.
+    """Cosines from the concatenated forms left · right, left · left, right · right, in place; 0 for zero vectors.
 
     (sets, 3 pairs), (sets,), (2, layers, pairs) -> (sets, pairs)
     """
@@ -229,14 +229,14 @@ def cosines(forms: Tensor, masks: Masks, lengths: Tensor, *, may_cancel: bool) -
     squares = left.mul_(right)
     if may_cancel:
         members = torch.from_numpy(membership(masks, lengths.shape[1])).to(lengths)
-        gone = squares <= _vanishing(members, lengths)
-        dots.masked_fill_(gone, 0.0)
-        squares.masked_fill_(gone, 1.0)
+        cancelled = squares <= _cancellation_bound(members, lengths)
+        dots.masked_fill_(cancelled, 0.0)
+        squares.masked_fill_(cancelled, 1.0)
     return dots.div_(squares.sqrt_())
 
 
-def _vanishing(weights: Tensor, lengths: Tensor) -> Tensor:
-    """The product of two squared lengths below which layers have cancelled out, and nothing but rounding is left.
+def _cancellation_bound(weights: Tensor, lengths: Tensor) -> Tensor:
+    """The product of two squared lengths below which layers have cancelled out, leaving only rounding errors.
 
     (rows, layers), (2, layers, pairs) -> (rows, pairs)
     """
@@ -246,7 +246,7 @@ def _vanishing(weights: Tensor, lengths: Tensor) -> Tensor:
 
 
 def plain_sweep(source: Source, space: Space, *, rows: int) -> Iterator[Walk]:
-    """All sets of a space, each block of them by `similarities`."""
+    """All sets of a space, block by block, by `similarities`."""
 
     def walk(masks: Masks) -> Iterator[Piece]:
         yield masks, source.similarities(torch.from_numpy(membership(masks, source.layers)).to(source.device))
@@ -256,20 +256,20 @@ def plain_sweep(source: Source, space: Space, *, rows: int) -> Iterator[Walk]:
 
 
 def too_sparse(space: Space, layers: int) -> bool:
-    """Whether so few of all sets are in a space that listing them beats walking through halves."""
+    """Whether a space has so few of all sets that enumerating them is faster than `Halves`."""
     free = len(space.bits(layers)[1])
-    return free > _MOST_FREE or space.count(layers) < 2**free // _SPARSE
+    return free > _MAX_FREE or space.count(layers) < 2**free // _SPARSE
 
 
 def lower_bits(items: int, free: int, device: torch.device) -> int:
-    """How many layers are lower ones, so that a block has the right size for the device."""
+    """The number of lower layers for which a block has the right size for the device."""
     target = _CPU_BLOCK if device.type == "cpu" else _GPU_BLOCK
     return min(free, max(3, (target // max(1, items)).bit_length() - 1))
 
 
 def upper_sets(bits: int) -> Iterator[NDArray[np.uint64]]:
-    """All numbers of so many bits, in batches."""
-    size = max(1, min(_UPPER_SETS, 2**bits // _WALKS))
+    """All numbers of `bits` bits, in batches."""
+    size = max(1, min(_MAX_UPPER_SETS, 2**bits // _MIN_WALKS))
     for start in takewhile(lambda first: first < 2**bits, count(0, size)):
         yield np.arange(start, min(start + size, 2**bits), dtype=np.uint64)
 
@@ -277,11 +277,11 @@ def upper_sets(bits: int) -> Iterator[NDArray[np.uint64]]:
 def as_float64(views: Views, device: torch.device | str) -> Tensor:
     """Views as a float64 tensor on a device."""
     tensor = views if isinstance(views, Tensor) else torch.from_numpy(np.array(views))
-    return tensor.to(device).double()  # moved as it is, for float64 would be twice as much to move
+    return tensor.to(device).double()  # converted after the move, which halves the bytes to move
 
 
 def check_views(left: Views, right: Views) -> None:
-    """Both sides must be views, of the same pairs, layers and width."""
+    """Refuse sides that are not views of the same pairs, layers and width."""
     for views in (left, right):
         if views.ndim != 3 or 0 in views.shape[1:]:
             raise InputError(f"Views have the shape (pairs, layers, width), not {tuple(views.shape)}")

@@ -1,4 +1,4 @@
-"""Which sets of layers a search may choose from.
+"""The sets of layers that a search may choose from.
 
 Sets are bit masks: bit i of a mask says that layer i is in the set. The text of a space, for the command line:
 
@@ -22,7 +22,7 @@ from layerwise.errors import MixError
 from layerwise.mixes import LayerSet, parse_mix
 
 Masks = NDArray[np.uint64]
-_MOST_LAYERS = 63  # bits of a mask
+_MAX_LAYERS = 63  # bits of a mask
 _SIZE = re.compile(r"(up to|at most|<=|at least|>=|exactly|==?)[\s-]*(\d+)")
 _NAMED = re.compile(r"(with|include|without|exclude)\s+(.+)")
 _HELP = (
@@ -33,16 +33,16 @@ _HELP = (
 
 @dataclass(frozen=True)
 class Space:
-    """Some of the sets of layers. Without settings: every set but the empty one.
+    """A collection of sets of layers; by default all sets but the empty one.
 
     Args:
-        smallest: The fewest layers a set may have.
-        largest: The most.
-        contiguous: Only layers that follow each other.
-        include: Layers that every set has; negative numbers count from the last.
-        exclude: Layers that no set has.
-        only: The layers that may be used at all.
-        highest: No layer above this one: the blocks above need not run.
+        smallest: The minimum number of layers of a set.
+        largest: The maximum number.
+        contiguous: Only consecutive layers.
+        include: Layers that every set contains; negative numbers count from the last.
+        exclude: Layers that no set contains.
+        only: The layers that may be used; all by default.
+        highest: The highest layer that may be used: the blocks above need not run.
 
     >>> Space(largest=2).count(13)
     91
@@ -62,7 +62,7 @@ class Space:
 
     @classmethod
     def parse(cls, text: str, *, highest: int | None = None) -> Self:
-        """Read the text of a space."""
+        """Parse the text of a space."""
         space = cls(highest=highest)
         for term in (part.strip() for part in text.lower().replace("-to-", " to ").split(";")):
             space = space._with(**_parse_term(term, text))
@@ -70,13 +70,13 @@ class Space:
 
     @classmethod
     def exactly(cls, size: int) -> Self:
-        """Sets of so many layers."""
+        """The sets of `size` layers."""
         return cls(smallest=size, largest=size)
 
     def bits(self, layers: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The layers that are in every set, and those that may or may not be."""
-        if layers > _MOST_LAYERS:
-            raise MixError(f"{layers} layers are more than a search can take ({_MOST_LAYERS})")
+        """The layers that every set contains, and those that a set may contain."""
+        if layers > _MAX_LAYERS:
+            raise MixError(f"{layers} layers are more than a search can take ({_MAX_LAYERS})")
         depth = layers - 1
         forced = {resolve_layer(layer, depth) for layer in self.include}
         usable = set(range(layers)) if self.only is None else {resolve_layer(layer, depth) for layer in self.only}
@@ -88,7 +88,7 @@ class Space:
         return tuple(sorted(forced)), tuple(sorted(usable - forced))
 
     def count(self, layers: int) -> int:
-        """How many sets the space has for an encoder of so many layers; a space without any is refused."""
+        """The number of sets for an encoder with this number of layers; refuses an empty space."""
         forced, free = self.bits(layers)
         if self.contiguous:
             sets = sum(1 for _ in self._ranges(forced, free))
@@ -99,16 +99,16 @@ class Space:
         return sets
 
     def allows(self, masks: Masks) -> NDArray[np.bool_]:
-        """Which masks of free and forced layers have the right size and form."""
+        """Which masks of free and forced layers satisfy the conditions on size and contiguity."""
         sizes = np.bitwise_count(masks)
-        allowed = (sizes >= self.smallest) & (sizes <= (self.largest or _MOST_LAYERS))
+        allowed = (sizes >= self.smallest) & (sizes <= (self.largest or _MAX_LAYERS))
         if self.contiguous:
             lowest = masks & (~masks + np.uint64(1))
             allowed &= (masks & (masks + lowest)) == 0
         return np.asarray(allowed)
 
     def highest_single(self, layers: int) -> int | None:
-        """The highest layer that is a set of the space by itself; None where the space has no single layers."""
+        """The highest layer that is a set by itself; None if the space has no single layers."""
         forced, free = self.bits(layers)
         if self.smallest > 1 or len(forced) > 1:
             return None
@@ -120,7 +120,7 @@ class Space:
         return self.smallest == 1 and self.largest is None and not self.contiguous
 
     def masks(self, layers: int, rows: int) -> Iterator[Masks]:
-        """All sets, in blocks, small ones first."""
+        """All sets, in blocks of `rows`, small ones first."""
         forced, free = self.bits(layers)
         sets = self._ranges(forced, free) if self.contiguous else self._subsets(forced, free)
         while block := list(islice(sets, rows)):
@@ -147,7 +147,7 @@ class Space:
         exclude: tuple[int, ...] = (),
         only: tuple[int, ...] | None = None,
     ) -> Self:
-        """This space under further conditions."""
+        """This space with further conditions."""
         sizes = [size for size in (self.largest, largest) if size is not None]
         return replace(
             self,
@@ -160,8 +160,8 @@ class Space:
         )
 
     def _sizes(self, forced: tuple[int, ...], free: tuple[int, ...]) -> range:
-        most = len(forced) + len(free)
-        return range(max(self.smallest, len(forced)), min(self.largest or most, most) + 1)
+        available = len(forced) + len(free)
+        return range(max(self.smallest, len(forced)), min(self.largest or available, available) + 1)
 
     def _subsets(self, forced: tuple[int, ...], free: tuple[int, ...]) -> Iterator[int]:
         base = mask_of(forced)
@@ -182,7 +182,7 @@ class Space:
 
 
 def mask_of(layers: Iterable[int]) -> int:
-    """A set of layers as bits."""
+    """A set of layers as a bit mask."""
     return sum(1 << layer for layer in set(layers))
 
 
@@ -200,7 +200,7 @@ def membership(masks: Masks, layers: int) -> NDArray[np.float64]:
 def highest_layers(masks: Masks) -> NDArray[np.int64]:
     """The highest layer of every set: (sets,) -> (sets,)"""
     highest = np.full(masks.shape, -1, dtype=np.int64)
-    for layer in range(_MOST_LAYERS):
+    for layer in range(_MAX_LAYERS):
         reached = masks >> np.uint64(layer)
         if not reached.any():
             break

@@ -1,4 +1,4 @@
-"""Would other pairs have chosen the same layers? Random halves of the pairs choose, and are compared."""
+"""Stability selection: how often random halves of the pairs choose the same layers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from layerwise.search.problems import Rows
 from layerwise.search.spaces import membership
 from layerwise.search.table import ScoreTable
 
-_CANDIDATES = 2**13  # sets, the best by all pairs, among which halves choose: all of them with 13 layers
-_SIMILARITIES = 2**24  # of the candidates, in memory at once
-_HALVES = 20  # pairs of complementary halves
+_MAX_CANDIDATES = 2**13  # best sets by all pairs among which halves choose: all sets of 13 layers
+_MAX_SIMILARITIES = 2**24  # of the candidates, in memory at once
+_N_SPLITS = 20  # into complementary halves
 
 
 @dataclass(frozen=True)
 class Stability(Mapping[int, float]):
-    """How often each layer is chosen by random halves of the pairs: `stability[12]` is layer 12's share.
+    """The share of random halves of the pairs that choose each layer, such as `stability[12]`.
 
-    `agreement` is how much of two halves' sets is in common (Jaccard), on average over complementary halves.
+    `agreement` is the Jaccard index of the sets of two complementary halves, on average.
     """
 
     shares: tuple[float, ...]
@@ -46,10 +46,10 @@ def stability(problems: Problems, table: ScoreTable, *, seed: int = 0) -> Stabil
     layers = next(iter(problems.values())).layers
     random = np.random.default_rng(seed)
     halves = []
-    for _ in range(_HALVES):
+    for _ in range(_N_SPLITS):
         order = random.permutation(size)
         halves += [order[: size // 2], order[size // 2 : 2 * (size // 2)]]
-    rows = _best_rows(table, max(2, min(_CANDIDATES, _SIMILARITIES // size)))
+    rows = _best_rows(table, max(2, min(_MAX_CANDIDATES, _MAX_SIMILARITIES // size)))
     scores = np.empty((len(halves), len(rows)))
     for pooling, problem in problems.items():
         part = table.rows_of(pooling)
@@ -57,19 +57,18 @@ def stability(problems: Problems, table: ScoreTable, *, seed: int = 0) -> Stabil
         if len(places):
             scores[:, places] = problem.redrawn(membership(table.masks[rows[places]], layers), halves)
     winners = [None if np.isnan(row).all() else table.at(int(rows[np.nanargmax(row)])) for row in scores]
-    both = [(one, other) for one, other in zip(winners[::2], winners[1::2], strict=True) if one and other]
-    if not both:
+    pairs = [(first, second) for first, second in zip(winners[::2], winners[1::2], strict=True) if first and second]
+    if not pairs:
         raise InputError("Halves of the pairs cannot choose: their scores are all equal; give more pairs")
-    chosen = [winner for pair in both for winner in pair]
+    chosen = [winner for pair in pairs for winner in pair]
     shares = tuple(float(np.mean([layer in winner.layers for winner in chosen])) for layer in range(layers))
-    agreement = float(np.mean([_overlap(one.layers, other.layers) for one, other in both]))
+    agreement = float(np.mean([_jaccard(first.layers, second.layers) for first, second in pairs]))
     poolings = {name: float(np.mean([winner.pooling == name for winner in chosen])) for name in table.poolings}
     return Stability(shares, tuple(winner.layers for winner in chosen), poolings, agreement)
 
 
-def _overlap(one: tuple[int, ...], other: tuple[int, ...]) -> float:
-    """Layers in both as a share of those in either."""
-    return len({*one} & {*other}) / len({*one} | {*other})
+def _jaccard(left: tuple[int, ...], right: tuple[int, ...]) -> float:
+    return len({*left} & {*right}) / len({*left} | {*right})
 
 
 def _best_rows(table: ScoreTable, count: int) -> Rows:

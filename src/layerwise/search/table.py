@@ -1,4 +1,4 @@
-"""The scores of all sets that were searched, best first on request."""
+"""A table of the scores of all searched sets, sorted on request."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ from layerwise.search.spaces import Masks, highest_layers, layers_of, mask_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_DIGITS = 12  # scores that agree in so many are equal: then fewer and lower layers win
-_SAME = 10.0**-_DIGITS
+_DIGITS = 12  # scores that agree in this many digits are equal: then fewer and lower layers win
+_TOLERANCE = 10.0**-_DIGITS
 _FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
@@ -34,15 +34,15 @@ class ScoredSet:
 
     @property
     def mix(self) -> LayerSet:
-        """As a layer mix."""
+        """The layer mix."""
         return LayerSet.of(*self.layers, pooling=self.pooling)
 
 
 class ScoreTable(Sequence[ScoredSet]):
-    """Every set that was scored; `table[0]` is the best, and the order is only made when asked for.
+    """All scored sets, best first: `table[0]` is the best. The order is computed when it is first needed.
 
     Args:
-        parts: Token pooling -> (masks, scores).
+        parts: The masks and scores of each token pooling.
     """
 
     def __init__(self, parts: Mapping[str, tuple[Masks, Scores]]) -> None:
@@ -71,21 +71,21 @@ class ScoreTable(Sequence[ScoredSet]):
 
     @property
     def best(self) -> ScoredSet:
-        """The best set; of equally good ones that with the fewest, then the lowest layers."""
+        """The best set; of equally good ones the set with the fewest, then the lowest layers."""
         if not len(self) or np.isnan(self.scores).all():
             raise InputError("No set has a score: all pairs are equally similar in every layer")
-        near = np.flatnonzero(self.scores >= np.nanmax(self.scores) - 2 * _SAME)  # `best_row` decides
-        return self.at(self.best_row(near))
+        top = np.flatnonzero(self.scores >= np.nanmax(self.scores) - 2 * _TOLERANCE)  # `best_row` decides
+        return self.at(self.best_row(top))
 
     def best_row(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> int:
-        """The best of some rows."""
+        """The best of the rows, by the same order."""
         scores = np.where(np.isnan(self.scores[rows]), -np.inf, np.round(self.scores[rows], _DIGITS))
         equal = rows[scores == scores.max()]
         sizes, masks = np.bitwise_count(self.masks[equal]), self.masks[equal]
         return int(equal[np.lexsort((masks, highest_layers(masks), sizes))[0]])
 
     def at(self, row: int) -> ScoredSet:
-        """A row as it was searched, in no particular order."""
+        """The set at a row, in the order of the search."""
         pooling = self.poolings[int(np.searchsorted(self._offsets, row, side="right")) - 1]
         return ScoredSet(layers_of(int(self.masks[row])), pooling, float(self.scores[row]))
 
@@ -111,18 +111,18 @@ class ScoreTable(Sequence[ScoredSet]):
         return self.masks[part], self.scores[part]
 
     def front(self) -> list[ScoredSet]:
-        """The Pareto front of score against highest layer: each is better than all sets that need fewer blocks."""
-        highest, front, bar = highest_layers(self.masks), list[ScoredSet](), -np.inf
+        """The Pareto front of score against highest layer: each is better than all sets of fewer blocks."""
+        highest, front, threshold = highest_layers(self.masks), list[ScoredSet](), -np.inf
         for layer in range(int(highest.max()) + 1):
             rows = np.flatnonzero((highest == layer) & ~np.isnan(self.scores))
-            if len(rows) and self.scores[rows].max() > bar + _SAME:
+            if len(rows) and self.scores[rows].max() > threshold + _TOLERANCE:
                 best = self.at(self.best_row(rows))
-                bar = best.score
+                threshold = best.score
                 front.append(best)
         return front
 
     def to_pandas(self) -> "DataFrame":
-        """All sets, best first: a frame with the columns layers, pooling and score."""
+        """All sets, best first, as a data frame with the columns layers, pooling and score."""
         if find_spec("pandas") is None:
             raise LayerwiseError("ScoreTable.to_pandas needs pandas: pip install pandas")
         import pandas as pd
@@ -130,7 +130,7 @@ class ScoreTable(Sequence[ScoredSet]):
         return pd.DataFrame(self._columns())
 
     def write(self, path: str | Path) -> None:
-        """All sets, best first, as CSV, TSV, JSONL or Parquet by the file's ending."""
+        """Write all sets, best first, as CSV, TSV, JSONL or Parquet by the file extension."""
         target = Path(path)
         check_table_path(target)
         columns = self._columns()
@@ -154,14 +154,14 @@ class ScoreTable(Sequence[ScoredSet]):
     @property
     def _ordered(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         if self._order is None:
-            falling = np.where(np.isnan(self.scores), np.inf, -np.round(self.scores, _DIGITS))
+            negated = np.where(np.isnan(self.scores), np.inf, -np.round(self.scores, _DIGITS))
             sizes = np.bitwise_count(self.masks)
-            self._order = np.lexsort((self.masks, highest_layers(self.masks), sizes, falling))
+            self._order = np.lexsort((self.masks, highest_layers(self.masks), sizes, negated))
         return self._order
 
 
 def check_table_path(target: Path) -> None:
-    """Refuse, before any work is done, a file that cannot be written, or whose ending is no known format."""
+    """Refuse a file that cannot be written or has an unknown extension, before any work is done."""
     if target.suffix.lower() not in _FORMATS:
         raise InputError(f"{target}: a table is written as {', '.join(_FORMATS)}; give a file with such an ending")
     check_writable(target)

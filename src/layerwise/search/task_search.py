@@ -1,7 +1,7 @@
-"""A task's rows as a search takes them: which choose, which report, and the search of layers for classes.
+"""The rows of a task that choose and report, and the search of layers for classification.
 
-Where a task declares dev and test rows, dev chooses and test reports. Otherwise the split is random: graded pairs and
-queries are those of its test rows (else of dev, else of train), and classes follow BERT-LC's protocol.
+If a task declares dev and test rows, dev chooses and test reports. Otherwise the split is random: pairs and queries are
+those of its test rows (else of dev, else of train), and classification follows BERT-LC's protocol.
 """
 
 import time
@@ -27,19 +27,19 @@ from layerwise.search.transfer_protocol import OuterSplit, TransferProtocol, Tra
 from layerwise.search.verdict import Verdict
 
 _SCORES = ("dev", "test", "last_dev", "last_test")
-LARGE = 13  # layers above which the paper searches sets of up to 3 for classification instead of 4
+LARGE = 13  # layers above which the paper searches sets of up to 3 layers for classification instead of 4
 Watch = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 
 
 def rows_to_search(
     rows: TaskRows, *, split: str | None = None, fixed: bool = True
 ) -> tuple[TaskRows, list[Part] | None]:
-    """The rows of a task of pairs that are searched, and its declared split where it has one.
+    """The rows to search of a task of pairs, and its declared split if there is one.
 
     Args:
-        rows: Of graded pairs, or of queries and passages.
-        split: Only the rows of this role.
-        fixed: Let dev rows choose and test rows report where a task of graded pairs has both.
+        rows: The rows of graded pairs, or of queries and passages.
+        split: Only use the rows of this role.
+        fixed: Let dev rows choose and test rows report if a task of graded pairs declares both.
     """
     if rows.task.duplicates:
         raise InputError(
@@ -59,18 +59,18 @@ def rows_to_search(
 
 @dataclass(frozen=True)
 class ClassSearchResult:
-    """The layers that a search chose for classes, and what they are worth on rows that had no part in the choice.
+    """The layers that a search chose for a classification task, and their accuracy on unseen rows.
 
     Args:
         searched: The model whose layers were searched.
-        rows: Of the task.
-        mix: The best layers by the rows that choose.
+        rows: The rows of the task.
+        mix: The best layers by the dev rows.
         last: The last layer.
-        space: Which sets were searched, where not those of the paper.
+        space: The sets that were searched, if not those of the paper.
         report: Accuracies split by split.
-        table: Set of layers -> mean accuracy on the rows that choose.
-        seconds: How long views and search took.
-        prompt: What was put before the texts.
+        table: The mean accuracy of each set on the dev rows.
+        seconds: The time of views and search.
+        prompt: The prefix of the texts.
     """
 
     searched: LayerModel
@@ -97,7 +97,7 @@ class ClassSearchResult:
 
     @property
     def model(self) -> LayerModel:
-        """The model to use: that of the chosen layers, or that of the last layer where they are not reliably better."""
+        """The model to use: of the chosen layers, or of the last layer if they are not reliably better."""
         if self.verdict.use.mix != self.mix:
             return kept_model(self.searched, self.last, f"kept by a search: {self.verdict}")
         name = self.rows.task.name
@@ -150,42 +150,44 @@ def search_classes(
     """The best layers for a classification task, by logistic regression on fixed embeddings.
 
     Args:
-        model: Whose layers are searched.
-        rows: Of the task. Where it declares a test split, that reports: train rows learn and dev rows choose, or random
-            parts of train where there is no dev.
-        poolings: Token poolings to choose from; a set has one of them. Gains are over the last layer by the model's own
-            pooling, or by the first of these.
-        watch: Shows how many sets are done.
-        space: Which sets of layers; without it those of up to 4 layers (3 for large encoders).
-        seed: Of random splits and of the regressions.
-        outer: How many random splits, for a task without splits.
-        show_progress_bar: While encoding.
+        model: The model whose layers are searched.
+        rows: The rows of the task. If it declares a test split, that reports; train rows train and dev rows choose, or
+            random parts of train if there is no dev split.
+        poolings: The token poolings to choose from; a set has one of them. The baseline is the last layer with the
+            model's pooling, or with the first of these.
+        watch: Shows a progress bar of the sets.
+        space: The sets of layers; by default those of up to 4 layers (3 for large encoders).
+        seed: The seed of random splits and of the regressions.
+        outer: The number of random splits, for a task without splits.
+        show_progress_bar: Show a progress bar while encoding.
     """
-    began, prompt = time.perf_counter(), model.prompt()
+    start, prompt = time.perf_counter(), model.prompt()
     by_pooling = model.encoder.encode_layers(
         [prompt + text for text in rows.texts], list(poolings), cache=True, show_progress_bar=show_progress_bar
     )
-    own = next((name for name in model.mix.poolings if name in poolings), poolings[0])
-    names = [*(name for name in poolings if name != own), own]  # the last layer of the last one is what gains are over
+    baseline = next((name for name in model.mix.poolings if name in poolings), poolings[0])
+    names = [*(name for name in poolings if name != baseline), baseline]  # the last layer of the last is the baseline
     views = np.concatenate([by_pooling[name] for name in names], axis=1)
     left, right = rows.positions()
     encoded, layers = time.perf_counter(), views.shape[1] // len(names)
     protocol = TransferProtocol(seed=seed, largest=4 if layers <= LARGE else 3)
     protocol, splits = _protocol(rows, protocol if outer is None else replace(protocol, outer=outer))
     sets = _sets(space, layers, protocol)
-    stacked = [tuple(layers * place + layer for layer in one) for place in range(len(names)) for one in sets]
+    stacked = [
+        tuple(layers * place + layer for layer in layer_set) for place in range(len(names)) for layer_set in sets
+    ]
     with watch("Searching", len(stacked)) as progress:
         search = TransferSearch(protocol=protocol, sets=stacked, splits=splits, progress=progress)
         search.fit(views[left], rows.labels, pair_views=None if right is None else views[right])
-    mixes = {one: _unstacked(one, layers, names) for one in stacked}
-    best, last = mixes[search.layers_], LayerSet.of(layers - 1, pooling=own)
+    mixes = {numbers: _unstack(numbers, layers, names) for numbers in stacked}
+    best, last = mixes[search.layers_], LayerSet.of(layers - 1, pooling=baseline)
     chosen = [
         replace(split, layers=mixes[split.layers].layers, pooling=mixes[split.layers].pooling)
         for split in search.splits_
     ]
     report = TransferReport.of(chosen, search.report_.interval, search.report_.rows, search.report_.protocol)
-    seconds = {"views": encoded - began, "search": time.perf_counter() - encoded}
-    table = _table({mixes[one]: score for one, score in search.table_.items()})
+    seconds = {"views": encoded - start, "search": time.perf_counter() - encoded}
+    table = _table({mixes[numbers]: score for numbers, score in search.table_.items()})
     return ClassSearchResult(model, rows, best, last, space, report, table, seconds, prompt)
 
 
@@ -196,13 +198,13 @@ def _sets(space: Space | None, layers: int, protocol: TransferProtocol) -> list[
     return [layers_of(mask) for block in space.masks(layers, 4096) for mask in block]
 
 
-def _unstacked(numbers: tuple[int, ...], layers: int, poolings: Sequence[str]) -> LayerSet:
-    """A set whose layers are numbered over all poolings, as layers of its own one."""
+def _unstack(numbers: tuple[int, ...], layers: int, poolings: Sequence[str]) -> LayerSet:
+    """Convert layers numbered over all poolings to a set of layers with its pooling."""
     return LayerSet.of(*(number % layers for number in numbers), pooling=poolings[numbers[0] // layers])
 
 
 def _protocol(rows: TaskRows, protocol: TransferProtocol) -> tuple[TransferProtocol, list[OuterSplit] | None]:
-    """The declared split of a task as the protocol's only one; None where splits are random."""
+    """The protocol with the task's declared split as its only one; the split is None if splits are random."""
     if not rows.task.splits:
         return protocol, None
     for role in ("train", "test"):

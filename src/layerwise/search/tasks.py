@@ -1,9 +1,9 @@
-"""Searches for tasks of any kind: one task by its own metric, or one set of layers for several tasks."""
+"""Search layers for tasks of any kind: for one task by its metric, or one set of layers for several tasks."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from layerwise.errors import InputError
 from layerwise.model import LayerModel
 from layerwise.search.choose import Choice
-from layerwise.search.joint_problem import JointProblem
+from layerwise.search.joint_problem import JointProblem, rows_of_tasks
 from layerwise.search.layer_search import LayerSearch
 from layerwise.search.prepared_task import SearchTask
 from layerwise.search.problems import Problem, Rows
@@ -27,8 +27,8 @@ from layerwise.search.select import Part
 from layerwise.search.spaces import Space
 from layerwise.search.verdict import Verdict
 
-FEW_SETS = 2**7  # sets up to which all are scored one by one; of more a beam visits some
-NARROW = 4  # its width
+FEW_SETS = 2**7  # sets from which a beam is used, if sets are scored one by one
+NARROW = 4  # the width of that beam
 JOINT, LAST = "all tasks", "last layer"
 
 
@@ -44,19 +44,19 @@ def search_task(
     """The best layers for a task of any kind but classification, by its own metric.
 
     Args:
-        model: Whose layers are searched; its normalising is part of what is scored, its heads are not.
+        model: The model whose layers are searched, with its normalisation, without its heads.
         task: `SearchTask.of(rows)`.
-        poolings: Token poolings to search; those of the model's mix without it.
-        search: Space, method, splits and seed. With the method "auto", sets that have to be scored one by one are
-            all scored up to 127 of them; of more a beam visits some.
-        watch: Shows how many sets are done.
-        show_progress_bar: While encoding.
+        poolings: The token poolings to search; those of the model's mix by default.
+        search: The space, method, splits and seed. If sets have to be scored one by one, the method "auto" is
+            exhaustive for at most 127 sets, else a beam search.
+        watch: Shows a progress bar of the sets.
+        show_progress_bar: Show a progress bar while encoding.
     """
-    began, search = time.perf_counter(), search or LayerSearch()
+    start, search = time.perf_counter(), search or LayerSearch()
     (problems,) = _problems(model, [task], poolings, search, show_progress_bar)
-    seen = time.perf_counter()
+    encoded = time.perf_counter()
     _fit(search, problems, task.split(search), task.rows.task.metric, task.unit, watch, exact=task.is_exact)
-    seconds = {"views": seen - began, "search": time.perf_counter() - seen}
+    seconds = {"views": encoded - start, "search": time.perf_counter() - encoded}
     notes = model_notes(model, search)
     prompts = _prompts(model, [task])
     return SearchResult(model, task.rows, search, task.texts_of, None, "not asked for", seconds, prompts, notes)
@@ -64,17 +64,17 @@ def search_task(
 
 @dataclass(frozen=True)
 class JointResult:
-    """One set of layers for several tasks, and what each task's own choice is worth on the others.
+    """One set of layers for several tasks, compared with the choice of each single task.
 
     Args:
         searched: The model whose layers were searched.
-        tasks: In the order of the weights.
-        weights: What each task counts; they sum to 1.
+        tasks: The tasks, in the order of the weights.
+        weights: The weights of the tasks, which sum to 1.
         search: The fitted search for all tasks; its scores are the weighted means of the tasks'.
-        singles: The fitted search for each task alone, on the same rows.
-        seconds: How long views and search took.
-        prompts: What was put before the texts.
-        notes: About the model.
+        singles: The fitted search for each single task, on the same rows.
+        seconds: The time of views and search.
+        prompts: The prefixes of the texts.
+        notes: Notes about the model.
     """
 
     searched: LayerModel
@@ -93,12 +93,12 @@ class JointResult:
 
     @property
     def model(self) -> LayerModel:
-        """The model to use: that of the layers for all tasks, or that of the last layer."""
+        """The model to use: of the layers for all tasks, or of the last layer."""
         return model_to_use(self.searched, self.search, self.how, "+".join(self.names), self._texts_of)
 
     @property
     def names(self) -> list[str]:
-        """Of the tasks."""
+        """The names of the tasks."""
         return [task.name for task in self.tasks]
 
     @property
@@ -109,21 +109,21 @@ class JointResult:
 
     @property
     def choices(self) -> dict[str, Choice]:
-        """The best set of each task alone, that of all tasks, and the last layer."""
-        alone = {name: search.best_ for name, search in zip(self.names, self.singles, strict=True)}
-        return alone | {JOINT: self.search.best_, LAST: self.search.last_}
+        """The best set of each single task, the best of all tasks, and the last layer."""
+        singles = {name: search.best_ for name, search in zip(self.names, self.singles, strict=True)}
+        return singles | {JOINT: self.search.best_, LAST: self.search.last_}
 
     @property
     def unseen(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Every choice on the rows of every task that did not choose, mean of the splits: (choices, tasks)"""
+        """Scores of every choice on the test rows of every task, mean of the splits: (choices, tasks)"""
         mixes = [choice.mix for choice in self.choices.values()]
         return np.stack([search.unseen_scores(mixes).mean(1) for search in self.singles], axis=1)
 
     @property
     def regrets(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """What each choice loses on each task against the task's own choice: (choices, tasks)
+        """The loss of each choice on each task against the choice of that task: (choices, tasks)
 
-        On unseen rows a task's own choice may be beaten by another: then the regret is below 0.
+        On unseen rows another choice may beat the task's: then the regret is negative.
         """
         scores = self.unseen
         regrets: np.ndarray[Any, np.dtype[np.float64]] = np.diagonal(scores)[None, :] - scores
@@ -131,7 +131,7 @@ class JointResult:
 
     @property
     def warnings(self) -> list[str]:
-        """What a careful reader should know."""
+        """Caveats about the result."""
         return [*self.search.warnings_, *self.notes]
 
     def as_dict(self) -> dict[str, Any]:
@@ -162,8 +162,7 @@ class JointResult:
         }
 
     def _texts_of(self, rows: Rows) -> list[str]:
-        starts = np.cumsum([0, *(task.units for task in self.tasks)])
-        parts = [rows[(rows >= start) & (rows < end)] - start for start, end in pairwise(starts)]
+        parts = rows_of_tasks(rows, [task.units for task in self.tasks])
         return list(chain(*(task.texts_of(part) for task, part in zip(self.tasks, parts, strict=True))))
 
 
@@ -180,57 +179,57 @@ def search_tasks(
     """One set of layers for several tasks: the best by the weighted mean of their metrics.
 
     Args:
-        model: Whose layers are searched.
-        tasks: Two or more, each with rows of its own that choose and report.
-        weights: What each task counts; 1 each without it.
+        model: The model whose layers are searched.
+        tasks: Two or more tasks, each with rows that choose and rows that report.
+        weights: The weights of the tasks; equal by default.
         poolings: As for `search_task`.
         search: As for `search_task`.
-        watch: Shows how many sets are done.
-        show_progress_bar: While encoding.
+        watch: Shows a progress bar of the sets.
+        show_progress_bar: Show a progress bar while encoding.
     """
-    began, search = time.perf_counter(), search or LayerSearch()
-    counts = check_weights(tasks, weights)
+    start, search = time.perf_counter(), search or LayerSearch()
+    weights = check_weights(tasks, weights)
     by_task = _problems(model, tasks, poolings, search, show_progress_bar)
-    seen = time.perf_counter()
+    encoded = time.perf_counter()
     parts, exact = [task.split(search) for task in tasks], all(task.is_exact for task in tasks)
     singles = []
-    for task, problems, own in zip(tasks, by_task, parts, strict=True):
-        alone = LayerSearch(**search.get_params())
+    for task, problems, task_parts in zip(tasks, by_task, parts, strict=True):
+        single = LayerSearch(**search.get_params())
         what = f"Searching for {task.name}"
-        _fit(alone, problems, own, task.rows.task.metric, task.unit, watch, exact=task.is_exact, what=what)
-        singles.append(alone)
+        _fit(single, problems, task_parts, task.rows.task.metric, task.unit, watch, exact=task.is_exact, what=what)
+        singles.append(single)
     joint: dict[str, Problem] = {
-        pooling: JointProblem.of([problems[pooling] for problems in by_task], counts) for pooling in by_task[0]
+        pooling: JointProblem.of([problems[pooling] for problems in by_task], weights) for pooling in by_task[0]
     }
-    together = _joined_parts(parts, [task.units for task in tasks])
-    _fit(search, joint, together, "weighted mean", "rows", watch, exact=exact, what="Searching for all")
-    seconds = {"views": seen - began, "search": time.perf_counter() - seen}
-    normal = tuple(float(weight / sum(counts)) for weight in counts)
+    joint_parts = _join_parts(parts, [task.units for task in tasks])
+    _fit(search, joint, joint_parts, "weighted mean", "rows", watch, exact=exact, what="Searching for all")
+    seconds = {"views": encoded - start, "search": time.perf_counter() - encoded}
+    normalized = tuple(float(weight / sum(weights)) for weight in weights)
     notes, prompts = model_notes(model, search), _prompts(model, tasks)
-    return JointResult(model, tuple(tasks), normal, search, tuple(singles), seconds, prompts, notes)
+    return JointResult(model, tuple(tasks), normalized, search, tuple(singles), seconds, prompts, notes)
 
 
 def check_weights(tasks: Sequence[SearchTask], weights: Sequence[float]) -> list[float]:
-    """A weight for each of two or more tasks, each of another name."""
+    """The weights of two or more tasks, whose names must differ; equal if there are none."""
     if len(tasks) < 2:
         raise InputError(f"{len(tasks)} task; layers for several tasks need 2 or more")
     names = [task.name for task in tasks]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise InputError(f"task {twice!r} is given twice; give each task once, with a weight")
-    counts = list(weights) or [1.0] * len(tasks)
-    if len(counts) != len(tasks):
-        raise InputError(f"{len(counts)} weights for {len(tasks)} tasks ({', '.join(names)}); give one for each")
-    if not all(np.isfinite(weight) and weight > 0 for weight in counts):
-        raise InputError(f"weights are {counts}; they must be above 0: leave out a task that does not count")
-    return counts
+    if duplicate := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"task {duplicate!r} is given twice; give each task once, with a weight")
+    values = list(weights) or [1.0] * len(tasks)
+    if len(values) != len(tasks):
+        raise InputError(f"{len(values)} weights for {len(tasks)} tasks ({', '.join(names)}); give one for each")
+    if not all(np.isfinite(weight) and weight > 0 for weight in values):
+        raise InputError(f"weights are {values}; they must be above 0: leave out a task that does not count")
+    return values
 
 
 def _problems(
     model: LayerModel, tasks: Sequence[SearchTask], poolings: Sequence[str], search: LayerSearch, bar: bool
 ) -> list[dict[str, Problem]]:
-    """Of each task: token pooling -> its problem."""
-    pooled, device = poolings or model.mix.poolings, str(search.device)
-    return [task.problems(model, pooled, device=device, show_progress_bar=bar) for task in tasks]
+    """The problems of each task, by token pooling."""
+    names, device = poolings or model.mix.poolings, str(search.device)
+    return [task.problems(model, names, device=device, show_progress_bar=bar) for task in tasks]
 
 
 def _fit(
@@ -244,7 +243,7 @@ def _fit(
     exact: bool,
     what: str = "Searching",
 ) -> None:
-    """Fit with a method that fits the cost of a set."""
+    """Fit; the method "auto" depends on whether sets are scored one by one."""
     layers = next(iter(problems.values())).layers
     if search.method == "weights" and not exact:
         raise InputError("layer weights are searched for pairs with scores or labels; take another --method")
@@ -258,19 +257,19 @@ def _fit(
         search.fit_problems(problems, metric=metric, unit=unit)
 
 
-def _joined_parts(parts: Sequence[list[Part]], units: Sequence[int]) -> list[Part]:
-    """Splits of each task as splits of all their rows, one task after the other."""
+def _join_parts(parts: Sequence[list[Part]], units: Sequence[int]) -> list[Part]:
+    """Combine the splits of each task into splits of the concatenated rows."""
     starts = np.cumsum([0, *units])[:-1]
     return [
         (
-            np.concatenate([own[number][0] + start for own, start in zip(parts, starts, strict=True)]),
-            np.concatenate([own[number][1] + start for own, start in zip(parts, starts, strict=True)]),
+            np.concatenate([of_task[number][0] + start for of_task, start in zip(parts, starts, strict=True)]),
+            np.concatenate([of_task[number][1] + start for of_task, start in zip(parts, starts, strict=True)]),
         )
         for number in range(min(map(len, parts)))
     ]
 
 
 def _prompts(model: LayerModel, tasks: Sequence[SearchTask]) -> tuple[str, str]:
-    """What comes before the texts of either side."""
-    asked = any(task.unit == "queries" for task in tasks)
-    return (model.prompt("query"), model.prompt("document")) if asked else (model.prompt(), model.prompt())
+    """The prefixes of the texts of both sides."""
+    has_queries = any(task.unit == "queries" for task in tasks)
+    return (model.prompt("query"), model.prompt("document")) if has_queries else (model.prompt(), model.prompt())

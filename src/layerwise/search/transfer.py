@@ -1,11 +1,11 @@
 """Layers for a classification task: BERT-LC's search by logistic regression, under the paper's protocol.
 
-Outer random splits keep 15 % of the rows for the test. In the rest, ten random inner splits (82 % to train, 18 % to
-score) choose the layers; the chosen set is then trained on the whole rest and scored on the test rows, and so is the
-last layer. Nothing is stratified: the paper says random.
+Outer random splits hold out 15 % of the rows for the test. In the rest, ten random inner splits (82 % train, 18 % dev)
+choose the layers; a classifier of the chosen set is then trained on the whole rest and scored on the test rows, and so
+is one of the last layer. Splits are not stratified: the paper says random.
 
-The inner regressions, for all sets and splits, are solved together by `fit_like_saga`. Those that are reported
-are scikit-learn's SAGA itself, with the paper's C = 10, tolerance 0.01 and 200 epochs.
+The inner regressions, for all sets and splits, are solved together by `fit_like_saga`. The reported ones use
+scikit-learn's SAGA itself, with the paper's C = 10, tolerance 0.01 and 200 epochs.
 """
 
 import warnings
@@ -46,17 +46,17 @@ class TransferSearch(Parameters):
     """The best layers for a classification task.
 
     Args:
-        protocol: How to split and to regress.
-        sets: The sets of layers to choose from; every set of up to `protocol.largest` layers without it.
+        protocol: The options of splits and regressions.
+        sets: The sets of layers to choose from; all sets of up to `protocol.largest` layers by default.
         splits: Fixed splits instead of random ones, each with `protocol.inner` inner splits.
-        device: Where to solve, such as "cuda"; without it a GPU where there is one.
-        progress: Called with the number of sets just finished.
+        device: The device of the solver, such as "cuda"; by default a GPU if there is one.
+        progress: Called with the number of sets just scored.
 
     Attributes:
-        layers_: The set with the best mean over all inner splits: the one to build a model with.
-        splits_: What each outer split chose.
-        report_: Their test accuracies against the last layer's.
-        table_: Set -> mean accuracy over all inner splits.
+        layers_: The set with the best mean accuracy over all inner splits, with which to build a model.
+        splits_: The choice of each outer split.
+        report_: Their test accuracies compared with the last layer's.
+        table_: The mean accuracy of each set over all inner splits.
         classes_: The labels, sorted.
 
     >>> random = np.random.default_rng(0)
@@ -83,13 +83,13 @@ class TransferSearch(Parameters):
         self.progress = progress
 
     def fit(self, views: Views, labels: Any, *, pair_views: Views | None = None) -> Self:
-        """Search.
+        """Choose layers.
 
         Args:
-            views: (n, layers, width): every row's sentence.
-            labels: (n,): its class.
-            pair_views: Of the second sentences where rows are pairs, in the views' shape. The features of a pair u, v
-                are then [|u - v|; u * v], as in SentEval.
+            views: The views of the rows' sentences: (n, layers, width)
+            labels: The rows' classes: (n,)
+            pair_views: The views of the second sentences if rows are pairs, in the same shape. The features of a pair
+                u, v are then [|u - v|; u * v], as in SentEval.
         """
         protocol = self.protocol or TransferProtocol()
         task = TransferTask.of(views, pair_views, labels, self.device)
@@ -100,7 +100,7 @@ class TransferSearch(Parameters):
         report = _report(task, candidates, splits, protocol, correct)
         total = correct.sum(1)
         scored = sum(len(rows) for split in splits for _, rows in split.inner)
-        self.table_ = {layers: int(right) / scored for layers, right in zip(candidates, total, strict=False)}
+        self.table_ = {layers: int(count) / scored for layers, count in zip(candidates, total, strict=False)}
         self.layers_ = _best(candidates, total)
         self.report_, self.splits_, self.classes_ = report, report.splits, task.classes
         return self
@@ -114,11 +114,11 @@ def fixed_accuracies(
     pair_views: Views | None = None,
     protocol: TransferProtocol | None = None,
 ) -> list[float]:
-    """Test accuracies of layers that were chosen beforehand, one for each outer split; nothing is searched."""
+    """Test accuracies of fixed layers, one for each outer split, without a search."""
     protocol = protocol or TransferProtocol()
     task = TransferTask.of(views, pair_views, labels, "cpu")
     jobs = [(split, layers) for split in draw_splits(len(task.labels), protocol)]
-    return [float(right.mean()) for right in _test_all(task, jobs, protocol)]
+    return [float(correct.mean()) for correct in _test_all(task, jobs, protocol)]
 
 
 def training_size_ablation(
@@ -132,10 +132,10 @@ def training_size_ablation(
     device: str | torch.device | None = None,
     progress: Progress | None = None,
 ) -> dict[float, TransferReport]:
-    """The paper's experiment with little data: the rest is cut to each size, the test rows are left as they are.
+    """The paper's experiment with little data: training rows are reduced to each size, test rows are not.
 
-    The seeds are the protocol's outer splits. A smaller size keeps a part of what a larger one keeps. Rows that train
-    may lack a class here, which is then never predicted. Other arguments as `TransferSearch`.
+    The outer splits are the protocol's. The rows of a smaller size are a subset of those of a larger one. Training rows
+    may lack a class, which is then never predicted. Other arguments are as for `TransferSearch`.
     """
     protocol = protocol or TransferProtocol()
     if not sizes or not all(0 < size <= 1 for size in sizes):
@@ -150,7 +150,7 @@ def training_size_ablation(
 
 @dataclass(frozen=True)
 class TransferTask:
-    """The rows of a classification task, checked, where they are solved."""
+    """The checked rows of a classification task, on the device of the solver."""
 
     views: Tensor
     pair_views: Tensor | None
@@ -159,7 +159,7 @@ class TransferTask:
 
     @classmethod
     def of(cls, views: Views, pairs: Views | None, labels: Any, device: str | torch.device | None) -> Self:
-        """From views (n, layers, width) and labels (n,), checked."""
+        """Check views (n, layers, width) and labels (n,)."""
         views, labels = np.asarray(views), np.asarray(labels)
         if views.ndim != 3:
             raise InputError(f"views have the shape {views.shape}; expected (rows, layers, width)")
@@ -172,17 +172,17 @@ class TransferTask:
             raise InputError(f"label {int(np.flatnonzero(~np.isfinite(labels))[0])} is not a finite number")
         if len(classes) < 2:
             raise InputError(f"{len(labels)} rows of {len(classes)} class: a classification needs 2 classes or more")
-        place = pick_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        second = None if pairs is None else _moved(np.asarray(pairs), "pair_views", place)
-        return cls(_moved(views, "views", place), second, torch.as_tensor(codes, device=place), classes)
+        target = pick_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        second = None if pairs is None else _to_device(np.asarray(pairs), "pair_views", target)
+        return cls(_to_device(views, "views", target), second, torch.as_tensor(codes, device=target), classes)
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return self.views.shape[1]
 
     def features(self, sets: Sequence[Layers]) -> Tensor:
-        """(sets, n, width), and twice the width for pairs"""
+        """The features of each set: (sets, n, width), twice the width for pairs"""
         u = torch.stack([self.views[:, list(layers)].mean(1) for layers in sets])
         if self.pair_views is None:
             return u
@@ -190,8 +190,8 @@ class TransferTask:
         return torch.cat([(u - v).abs(), u * v], -1)
 
 
-def _moved(views: NDArray[Any], name: str, device: torch.device) -> Tensor:
-    """The views as float32 on the device; a row that is not finite is refused."""
+def _to_device(views: NDArray[Any], name: str, device: torch.device) -> Tensor:
+    """Move views to the device as float32; refuses rows that are not finite."""
     finite = np.isfinite(views).all((1, 2))
     if not finite.all():
         row = int(np.flatnonzero(~finite)[0])
@@ -200,7 +200,7 @@ def _moved(views: NDArray[Any], name: str, device: torch.device) -> Tensor:
 
 
 def fold_masks(parts: Sequence[Rows], labels: Tensor) -> Tensor:
-    """Rows of each fold -> (folds, n) bool"""
+    """A mask of the rows of each fold: (folds, n)"""
     mask = np.zeros((len(parts), len(labels)), dtype=np.bool_)
     for fold, rows in zip(mask, parts, strict=True):
         fold[rows] = True
@@ -214,7 +214,7 @@ def layer_sets(layers: int, protocol: TransferProtocol) -> list[Layers]:
 
 
 def _candidates(sets: Sets | None, layers: int, protocol: TransferProtocol) -> list[Layers]:
-    """The sets to choose from, in sorted numbers from 0, each once."""
+    """The sets to choose from, without duplicates, as sorted layer numbers from 0."""
     if sets is None:
         return layer_sets(layers, protocol)
     candidates: dict[Layers, None] = {}
@@ -231,7 +231,7 @@ def _candidates(sets: Sets | None, layers: int, protocol: TransferProtocol) -> l
 
 
 def _check_classes(task: TransferTask, splits: Sequence[OuterSplit]) -> None:
-    """Every class in every training part."""
+    """Refuse training parts that lack a class."""
     codes = task.labels.cpu().numpy()
     for number, split in enumerate(splits):
         for trained, _ in split.inner:
@@ -251,7 +251,7 @@ def _count_correct(
     protocol: TransferProtocol,
     progress: Progress | None,
 ) -> NDArray[np.int64]:
-    """Right answers over the inner splits, by the candidates and, last, the last layer: (sets + 1, splits)"""
+    """The correct answers over the inner splits of each candidate, and of the last layer: (sets + 1, splits)"""
     folds = [fold for split in splits for fold in split.inner]
     trained, scored = (fold_masks([fold[part] for fold in folds], task.labels) for part in (0, 1))
     sets = [*candidates, (task.layers - 1,)]
@@ -262,16 +262,17 @@ def _count_correct(
     for start in range(0, len(sets), batch):
         features = task.features(sets[start : start + batch])
         fits = fit_like_saga(features, task.labels, trained, epochs=protocol.epochs, **options)
-        right = [((fits[i].predict(rows) == task.labels) & scored).sum(-1) for i, rows in enumerate(features)]
-        counts.append(torch.stack(right).reshape(len(right), len(splits), protocol.inner).sum(-1).cpu().numpy())
+        correct = [((fits[i].predict(rows) == task.labels) & scored).sum(-1) for i, rows in enumerate(features)]
+        counts.append(torch.stack(correct).reshape(len(correct), len(splits), protocol.inner).sum(-1).cpu().numpy())
         if progress and start < len(candidates):
             progress(min(batch, len(candidates) - start))
     return np.concatenate(counts)
 
 
 def _best(candidates: Sequence[Layers], correct: NDArray[np.int64]) -> Layers:
-    """The set with the most right answers; of equals the one with fewer layers, then with the lower highest layer."""
-    return min(zip(candidates, correct, strict=False), key=lambda one: (-one[1], len(one[0]), max(one[0]), one[0]))[0]
+    """The set with the most correct answers; of equal ones the set of fewer layers, then of lower layers."""
+    scored = zip(candidates, correct, strict=False)
+    return min(scored, key=lambda item: (-item[1], len(item[0]), max(item[0]), item[0]))[0]
 
 
 def _report(
@@ -281,16 +282,18 @@ def _report(
     protocol: TransferProtocol,
     correct: NDArray[np.int64],
 ) -> TransferReport:
-    """Choose by the inner splits, train on the rest, test."""
+    """Choose by the inner splits, train on the rest, and test."""
     last = (task.layers - 1,)
     chosen = [_best(candidates, correct[:, number]) for number in range(len(splits))]
     tested = _test_all(task, [*zip(splits, chosen, strict=True), *((split, last) for split in splits)], protocol)
-    of_set = {layers: row for row, layers in enumerate(candidates)}
+    row_of = {layers: row for row, layers in enumerate(candidates)}
     results = []
     for number, (split, layers) in enumerate(zip(splits, chosen, strict=True)):
         scored = sum(len(rows) for _, rows in split.inner)
-        dev, last_dev = (int(correct[row, number]) / scored for row in (of_set[layers], -1))
-        test, last_test = (float(right.mean()) for right in (tested[number], tested[number + len(splits)]))
+        dev, last_dev = (int(correct[row, number]) / scored for row in (row_of[layers], -1))
+        test, last_test = (
+            float(correct_rows.mean()) for correct_rows in (tested[number], tested[number + len(splits)])
+        )
         results.append(TransferSplit(layers, dev, test, last_dev, last_test))
     answers = zip([split.test for split in splits], tested, tested[len(splits) :], strict=False)
     interval = bootstrap_accuracies(len(task.labels), list(answers), seed=protocol.seed)
@@ -300,7 +303,7 @@ def _report(
 def _test_all(
     task: TransferTask, jobs: Sequence[tuple[OuterSplit, Layers]], protocol: TransferProtocol
 ) -> list[NDArray[np.bool_]]:
-    """Which test rows of each job are answered rightly, by scikit-learn's SAGA, on all cores."""
+    """Which test rows of each job are classified correctly, by scikit-learn's SAGA on all cores."""
     require("evaluate", "the search for classification", "sklearn")
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -320,6 +323,6 @@ def _test_all(
         answers[number] = model.predict(features[split.test]) == labels[split.test]
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # to stop after so many epochs is the protocol
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the protocol stops after a number of epochs
         share(range(len(jobs)), test)
     return answers

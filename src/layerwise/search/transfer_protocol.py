@@ -1,4 +1,4 @@
-"""The protocol of the transfer tasks: how rows are split, and what is reported of the splits."""
+"""The protocol of transfer tasks: how rows are split and what the report of the splits contains."""
 
 import math
 from collections import Counter
@@ -19,18 +19,18 @@ _RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class TransferProtocol:
-    """How rows are split and regressions are made; the defaults are the paper's for base models.
+    """The options of splits and regressions; the defaults are the paper's for base models.
 
     Args:
-        outer: Random splits, each with a test.
-        test: The share of the rows that test, rounded up as scikit-learn does.
-        inner: Random splits of the remaining rows, by which the layers are chosen.
-        dev: The share of the remaining rows that score a set of layers, rounded up.
+        outer: The number of random splits into test rows and the rest.
+        test: The share of the test rows, rounded up as in scikit-learn.
+        inner: The number of random splits of the rest, which choose the layers.
+        dev: The share of the rest that scores a set of layers, rounded up.
         C: scikit-learn's C of the regressions.
-        tolerance: SAGA's.
-        epochs: SAGA's.
-        largest: The most layers in a set (the paper: 4, and 3 for large models).
-        seed: Of the splits and of SAGA.
+        tolerance: SAGA's tolerance.
+        epochs: SAGA's maximum number of epochs.
+        largest: The maximum number of layers in a set (the paper: 4, and 3 for large models).
+        seed: The seed of the splits and of SAGA.
     """
 
     outer: int = 10
@@ -51,15 +51,15 @@ class TransferProtocol:
             "0 or more": lambda value: value >= 0,
         }
         names = (("outer", "inner", "epochs", "largest"), ("test", "dev"), ("C", "tolerance"), ("seed",))
-        for (wanted, allows), group in zip(checks.items(), names, strict=True):
+        for (condition, is_valid), group in zip(checks.items(), names, strict=True):
             for name in group:
-                if not allows(getattr(self, name)):
-                    raise InputError(f"{name} is {getattr(self, name)}; it must be {wanted}")
+                if not is_valid(getattr(self, name)):
+                    raise InputError(f"{name} is {getattr(self, name)}; it must be {condition}")
 
 
 @dataclass(frozen=True)
 class OuterSplit:
-    """One test, the rest, and the rest's inner splits: rows that train, rows that score."""
+    """Test rows, the rest, and the inner splits of the rest into training rows and dev rows."""
 
     test: Rows
     rest: Rows
@@ -67,7 +67,7 @@ class OuterSplit:
 
 
 def draw_splits(rows: int, protocol: TransferProtocol, *, size: float = 1.0) -> list[OuterSplit]:
-    """The outer splits, each with a seed. A size below 1 leaves only that share of the rest."""
+    """The outer splits, each with its seed; `size` is the share of the rest that is used."""
     splits = []
     for number in range(protocol.outer):
         random = np.random.default_rng([protocol.seed, number])
@@ -78,7 +78,7 @@ def draw_splits(rows: int, protocol: TransferProtocol, *, size: float = 1.0) -> 
 
 
 def inner_splits(rest: Rows, protocol: TransferProtocol, random: np.random.Generator) -> tuple[tuple[Rows, Rows], ...]:
-    """Random splits of the rows that are not tested: those that train, and those that score a set of layers."""
+    """Random splits of the rest into training rows and dev rows."""
     inner = tuple(_hold_out(random.permutation(rest), protocol.dev) for _ in range(protocol.inner))
     if len(inner[0][0]) < 2:
         raise InputError(
@@ -89,15 +89,15 @@ def inner_splits(rest: Rows, protocol: TransferProtocol, random: np.random.Gener
 
 
 def _hold_out(rows: Rows, held_out: float) -> tuple[Rows, Rows]:
-    left = len(rows) - math.ceil(held_out * len(rows))
-    return rows[:left], rows[left:]
+    size = len(rows) - math.ceil(held_out * len(rows))
+    return rows[:size], rows[size:]
 
 
 @dataclass(frozen=True)
 class TransferSplit:
-    """What one outer split chose, and accuracies: mean of its inner splits (`dev`), and on its test rows.
+    """The choice of one outer split with its accuracies: mean of the inner splits (`dev`), and on the test rows.
 
-    `pooling` is that of the layers, where poolings were searched.
+    `pooling` is the layers' token pooling, if poolings were searched.
     """
 
     layers: Layers
@@ -110,12 +110,12 @@ class TransferSplit:
 
 @dataclass(frozen=True)
 class TransferReport:
-    """Accuracies of the chosen layers and of the last layer on rows that had no part in the choice.
+    """Accuracies of the chosen layers and of the last layer on unseen rows.
 
-    `mean`, `sd` (over the splits): of the chosen layers; `last_mean`, `last_sd`: of the last; `gain`, `gain_sd`: of
-    their difference; `interval`: the gain with what a bootstrap over the tested rows says of it; `error_reduction`: the
-    gain as a share of the last layer's error, as the paper gives it;
-    `times_chosen`: layer -> splits that chose it; `rows`: how many trained each reported regression.
+    `mean` and `sd` (over the splits) are of the chosen layers, `last_mean` and `last_sd` of the last layer, `gain` and
+    `gain_sd` of their difference; `interval` is the gain with its interval by a bootstrap over the test rows;
+    `error_reduction` is the gain relative to the last layer's error, as in the paper; `times_chosen` maps a layer to
+    the number of splits that chose it; `rows` is the number of training rows of each reported regression.
     """
 
     mean: float
@@ -133,7 +133,7 @@ class TransferReport:
 
     @classmethod
     def of(cls, splits: Sequence[TransferSplit], interval: Gain, rows: int, protocol: TransferProtocol) -> Self:
-        """The figures of some splits."""
+        """Summarise splits."""
         test = np.array([[split.test, split.last_test, split.test - split.last_test] for split in splits])
         mean, last, gain = (float(value) for value in test.mean(0))
         sd, last_sd, gain_sd = (float(value) for value in (test.std(0, ddof=1) if len(splits) > 1 else np.zeros(3)))
@@ -150,12 +150,13 @@ class TransferReport:
 def bootstrap_accuracies(
     rows: int, splits: Sequence[tuple[Rows, NDArray[np.bool_], NDArray[np.bool_]]], *, seed: int = 0
 ) -> Gain:
-    """The gain in accuracy, mean of the splits, by a paired bootstrap over the rows.
+    """The mean gain in accuracy over the splits, by a paired bootstrap over the rows.
 
     Args:
-        rows: How many there are in all; rows are resampled, and every split counts those that it tested.
-        splits: Of each its tested rows, and for these which answers of the chosen layers and of the last are right.
-        seed: Of the resamples.
+        rows: The total number of rows, which are resampled; every split counts its test rows among them.
+        splits: The test rows of each split, and masks of those that the chosen layers and the last layer classify
+            correctly.
+        seed: The seed of the resamples.
     """
     random = np.random.default_rng(seed)
     tested = np.unique(np.concatenate([test for test, _, _ in splits]))

@@ -1,8 +1,8 @@
-"""Choosing layers without labels: what should be alike and what should not, from text alone.
+"""Choose layers without labels, by similar and dissimilar pairs built from text.
 
-Row i of both sides is alike: the same sentence through two passes with dropout, or two neighbouring sentences
-of the user's text (neighbours, a title and its body). Sentences of different rows, drawn at random, are unlike. Good
-layers keep the two kinds apart.
+Row i of both sides is a similar pair: the same sentence in two passes with dropout, or two related texts of the user's
+(adjacent sentences, a title and its body). Dissimilar pairs are sentences of different rows, drawn at random. Good
+layers separate the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,15 +14,15 @@ from torch import Tensor
 
 from layerwise.encoder import Array, LayerEncoder
 from layerwise.errors import InputError
+from layerwise.search.alike import negative_rows
 from layerwise.search.metrics import FEWEST_PAIRS, METRICS, BatchMetric, Gold, check_seed
 from layerwise.search.problems import PairProblem, Progress, Rows, Scores, Weights, no_progress, scan
 from layerwise.search.sources import Views
 from layerwise.search.spaces import Masks, Space
 from layerwise.texts import unique_texts
 
-_UNLIKE = 5  # pairs of unlike sentences for each alike one
 _SEEDS = (1, 2)  # of the two passes
-_SLACK = 1e-9  # of the guard, for rounding
+_TOLERANCE = 1e-9  # of the guard, for rounding errors
 
 
 GUARDED = "guarded-separation"
@@ -30,31 +30,31 @@ GUARDED = "guarded-separation"
 
 @dataclass(frozen=True)
 class GuardedProblem:
-    """Separation, but only of mixes that are no worse than the last layer by alignment and uniformity; NaN of others.
+    """Separation of mixes that are no worse than the last layer by alignment and uniformity; NaN for other mixes.
 
-    Dropout leaves some layers almost as they are (the embeddings, in some encoders). Those separate well however
-    little they mean; the guard keeps them from being chosen where the last layer is a good one.
+    Dropout hardly changes some layers (the embeddings, in some encoders). These separate well whatever they encode; the
+    guard prevents their choice if the last layer is better.
     """
 
     separation: PairProblem
 
     @property
     def guard(self) -> PairProblem:
-        """The same pairs by alignment and uniformity."""
+        """The same pairs with the metric of alignment and uniformity."""
         return replace(self.separation, metric=METRICS["align-uniform"])
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return self.separation.layers
 
     def __len__(self) -> int:
         return len(self.separation)
 
     def scan(self, space: Space, *, progress: Progress = no_progress) -> tuple[Masks, Scores]:
-        """Every set of a space."""
+        """Score every set of a space."""
         masks, scores = scan(self.separation.source, self._metric(), space, progress=progress)
-        if np.isnan(scores).all() and not (self.guard.scan(space)[1] >= self._bar()).any():
+        if np.isnan(scores).all() and not (self.guard.scan(space)[1] >= self._threshold()).any():
             raise InputError(
                 "No set of the space is as good as the last layer by alignment and uniformity, so none is chosen "
                 "without labels; widen the space, or take the metric 'separation', which has no such guard"
@@ -62,45 +62,45 @@ class GuardedProblem:
         return masks, scores
 
     def scores(self, weights: Weights) -> Scores:
-        """Given weights or sets."""
-        return np.where(self.guard.scores(weights) >= self._bar(), self.separation.scores(weights), np.nan)
+        """Scores of any weights or sets: (rows, layers) -> (rows,)"""
+        return np.where(self.guard.scores(weights) >= self._threshold(), self.separation.scores(weights), np.nan)
 
     def pick(self, rows: Rows) -> "GuardedProblem":
-        """The same on some of the pairs."""
+        """The problem on a subset of the pairs."""
         return GuardedProblem(self.separation.pick(rows))
 
     def check(self) -> None:
-        """Refuse pairs of one kind only."""
+        """Refuse pairs with constant labels."""
         self.separation.check()
 
     def redrawn(self, weights: Weights, draws: Sequence[Rows]) -> Scores:
         """Scores on resamples of the pairs."""
         guards = self.guard.redrawn(np.concatenate([weights, self._last()]), draws)
-        return np.where(guards[:, :-1] >= guards[:, -1:] - _SLACK, self.separation.redrawn(weights, draws), np.nan)
+        return np.where(guards[:, :-1] >= guards[:, -1:] - _TOLERANCE, self.separation.redrawn(weights, draws), np.nan)
 
     def _metric(self) -> BatchMetric:
-        """Both metrics of the same similarities, so that a space is walked through once."""
+        """Both metrics on the same similarities, so that a space is scanned once."""
         separation, guard = (
             problem.metric(problem.gold, problem.source.device) for problem in (self.separation, self.guard)
         )
-        bar = self._bar()
+        threshold = self._threshold()
 
         def score(similarities: Tensor) -> Tensor:
-            return torch.where(guard(similarities) >= bar, separation(similarities), torch.nan)
+            return torch.where(guard(similarities) >= threshold, separation(similarities), torch.nan)
 
         return score
 
     def _last(self) -> Weights:
         return np.eye(self.layers)[-1:]
 
-    def _bar(self) -> float:
-        return float(self.guard.scores(self._last())[0]) - _SLACK
+    def _threshold(self) -> float:
+        return float(self.guard.scores(self._last())[0]) - _TOLERANCE
 
 
 def without_labels(
     left: Mapping[str, Views], right: Mapping[str, Views], *, seed: int = 0
 ) -> tuple[dict[str, Views], dict[str, Views], Gold]:
-    """Alike pairs as they are, then unlike ones drawn at random, and labels 1 and 0 for them."""
+    """The similar pairs, then dissimilar ones drawn at random, with labels 1 and 0."""
     sizes = {len(views) for side in (left, right) for views in side.values()}
     if len(sizes) > 1:
         raise InputError(f"The two sides' lengths differ: {', '.join(map(str, sorted(sizes)))}")
@@ -108,9 +108,7 @@ def without_labels(
     if size < FEWEST_PAIRS:
         raise InputError(f"{size} sentences are too few to choose layers by; give at least {FEWEST_PAIRS}")
     check_seed(seed)
-    random = np.random.default_rng(seed)
-    first = np.tile(np.arange(size), _UNLIKE)
-    second = (first + random.integers(2, size - 1, len(first))) % size  # never a row with itself or its neighbours
+    first, second = negative_rows(size, np.random.default_rng(seed))
     rows = [np.concatenate([np.arange(size), drawn]) for drawn in (first, second)]
     labels = np.concatenate([np.ones(size), np.zeros(len(first))])
     return (
@@ -123,10 +121,10 @@ def without_labels(
 def dropout_passes(
     encoder: LayerEncoder, sentences: Sequence[str], poolings: Sequence[str], *, show_progress_bar: bool = False
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The views of two passes with dropout over the different ones of some sentences."""
+    """The views of the unique sentences in two passes with dropout."""
     texts, _ = unique_texts(sentences)
-    one, other = (
+    first, second = (
         encoder.encode_layers(texts, list(poolings), dropout_seed=seed, show_progress_bar=show_progress_bar)
         for seed in _SEEDS
     )
-    return one, other
+    return first, second

@@ -1,9 +1,8 @@
 """The verdict of a search: use the layers that it chose, or keep the last layer.
 
 The best of thousands of sets on a few hundred pairs is often worse than the last layer on others. So the chosen layers
-are recommended only where the whole 95 % interval of their gain, on pairs that had no part in the choice, lies above 0
-and its p-value is below 0.05.
-`search`, `analyze`, `report`, `demo` and whatever saves a model take their answer from here.
+are recommended only if the 95 % interval of their gain on unseen pairs lies above 0 and its p-value is below 0.05.
+`search`, `analyze`, `report`, `demo` and all code that saves a model use this verdict.
 """
 
 from dataclasses import dataclass
@@ -22,14 +21,14 @@ class Verdict:
     """Which layers to use.
 
     Args:
-        chosen: The best set by the rows that choose.
-        baseline: What is kept without evidence: the last layer, or the highest one that the search may use.
-        gain: Of the chosen set over the baseline on rows that did not choose.
-        rows: How many rows chose and reported in all.
-        unit: What a row is, such as "pairs".
+        chosen: The best set by the dev rows.
+        baseline: The default without evidence: the last layer, or the highest one that the search may use.
+        gain: The gain of the chosen set over the baseline on the test rows.
+        rows: The total number of rows that chose and reported.
+        unit: The unit of the rows, such as "pairs".
         is_last: Whether the baseline is the encoder's last layer.
         may_keep: Whether the space of the search allows the baseline; if not, the chosen set is used in any case.
-        against_last: The gain of what is used over the encoder's last layer, where that is not the baseline.
+        against_last: The gain of the recommended layers over the encoder's last layer, if that is not the baseline.
 
     >>> from layerwise.mixes import LayerSet
     >>> chosen, last = Choice(LayerSet.of(2, 6), 0.81, 0.795), Choice(LayerSet.of(6), 0.80, 0.802)
@@ -55,7 +54,7 @@ class Verdict:
 
     @property
     def use(self) -> Choice:
-        """What to use: the chosen layers where they are reliably better, otherwise the baseline."""
+        """The recommended layers: the chosen ones if they are reliably better, else the baseline."""
         return self.chosen if self.is_gain or not self.may_keep else self.baseline
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,18 +74,18 @@ class Verdict:
 
     @property
     def _advice(self) -> str:
-        kept = "the last layer" if self.is_last else f"layer {self.baseline.mix}"
+        baseline = "the last layer" if self.is_last else f"layer {self.baseline.mix}"
         if self.is_gain:
-            return f"Use {name_layers(self.chosen)}: {gain_in_words(self.gain)} over {kept} on unseen {self.unit}."
+            return f"Use {name_layers(self.chosen)}: {gain_in_words(self.gain)} over {baseline} on unseen {self.unit}."
         if self.chosen.mix == self.baseline.mix:
             best = "it is the best found" if self.is_last else "of what the search may use it is the best"
-            return f"Keep {kept}: {best} on your {self.rows:,} {self.unit}."
-        found = f"best found {points(self.gain.mean)}, 95 % {points(self.gain.low)} to {points(self.gain.high)}"
+            return f"Keep {baseline}: {best} on your {self.rows:,} {self.unit}."
+        gain = f"best found {points(self.gain.mean)}, 95 % {points(self.gain.low)} to {points(self.gain.high)}"
         if self.may_keep:
-            return f"Keep {kept}. No combination is reliably better on your {self.rows:,} {self.unit} ({found})."
+            return f"Keep {baseline}. No combination is reliably better on your {self.rows:,} {self.unit} ({gain})."
         return (
             f"Use {name_layers(self.chosen)}, the best that the search may choose, although not reliably better than "
-            f"{kept} on your {self.rows:,} {self.unit} ({found})."
+            f"{baseline} on your {self.rows:,} {self.unit} ({gain})."
         )
 
 

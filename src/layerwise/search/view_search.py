@@ -32,7 +32,7 @@ from layerwise.search.select import (
     parts_apart,
     random_splits,
 )
-from layerwise.search.sources import GivenSimilarities
+from layerwise.search.sources import FixedSimilarities
 from layerwise.search.verdict import Verdict
 from layerwise.search.view_candidates import Candidates
 from layerwise.search.view_choice import ScoredViews, SetSearch
@@ -199,7 +199,7 @@ class ViewSearch(Parameters):
         redraws = Redraws.of(len(self._pairs), seed=self.seed, resamples=self.resamples, smooth=smooth)
         for choice, similarities in self._choices:
             problem = PairProblem(
-                GivenSimilarities(torch.from_numpy(similarities)), self._pairs.gold, self._pairs.metric
+                FixedSimilarities(torch.from_numpy(similarities)), self._pairs.gold, self._pairs.metric
             )
             gains.append(paired_gain(partial(problem.redrawn, np.eye(2)), choice.test, redraws))
         dev, test = self.parts_[0]

@@ -1,8 +1,8 @@
 """Continuous layer weights by optimisation, an alternative to sets.
 
-Rank correlation has no gradient, so the weights are moved uphill on the correlation of the cosines with the grades'
-ranks (with the grades themselves for Pearson, with the labels for classification), from several starts at once; the
-real metric then decides, the starts themselves included. Weights are positive and sum to 1.
+Rank correlation has no gradient, so the optimised objective is the correlation of the cosines with the grades' ranks
+(with the grades themselves for Pearson, with the labels for binary metrics), from several starts at once; the metric
+itself then selects among the results and the starts. Weights are positive and sum to 1.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from layerwise.errors import InputError
 from layerwise.search.problems import PairProblem, Problem
 
 _STEPS, _RATE = 300, 0.1
-_FLOOR = 1e-3  # the weight from which a layer outside the starting set begins; a smaller one in the end is dropped
+_FLOOR = 1e-3  # the initial weight of a layer outside the starting set; smaller final weights are dropped
 
 
 @dataclass(frozen=True)
 class WeightsResult:
-    """Weights of all layers, with their score by the problem's metric."""
+    """The weights of all layers with their score by the problem's metric."""
 
     weights: NDArray[np.float64]
     score: float
@@ -33,13 +33,13 @@ class WeightsResult:
 def search_weights(
     problem: Problem, starts: NDArray[np.floating[Any]], usable: Sequence[int] | None = None
 ) -> WeightsResult:
-    """The best weights of usable layers from some starts (rows, layers), which are weights or sets themselves."""
+    """Optimise the weights of usable layers from several starts (rows, layers), which are weights or sets."""
     if not isinstance(problem, PairProblem):
         raise InputError("Layer weights need pairs with scores or labels, not retrieval; search for a set")
     shares = torch.from_numpy(np.asarray(starts, dtype=np.float64)).clamp_min(_FLOOR).to(problem.source.device)
     if usable is not None:
-        banned = [layer for layer in range(problem.layers) if layer not in set(usable)]
-        shares[:, banned] = 0.0  # a logit of minus infinity stays there
+        unusable = [layer for layer in range(problem.layers) if layer not in set(usable)]
+        shares[:, unusable] = 0.0  # a logit of minus infinity stays there
     logits = shares.log().requires_grad_()
     target = _target(problem).to(logits.device)
     optimiser = torch.optim.Adam([logits], lr=_RATE)
@@ -51,9 +51,10 @@ def search_weights(
         if logits.grad is not None:
             logits.grad.nan_to_num_(0.0)
         optimiser.step()
-    moved = logits.detach().softmax(1).cpu().numpy()
-    moved = np.where(moved < _FLOOR, 0.0, moved)
-    rows = np.concatenate([moved, starts]) / np.concatenate([moved, starts]).sum(1, keepdims=True)
+    optimised = logits.detach().softmax(1).cpu().numpy()
+    optimised = np.where(optimised < _FLOOR, 0.0, optimised)
+    rows = np.concatenate([optimised, starts])
+    rows = rows / rows.sum(1, keepdims=True)
     scores = problem.scores(rows)
     best = int(np.nanargmax(scores))
     return WeightsResult(rows[best], float(scores[best]))
