@@ -1,6 +1,6 @@
 """Layer mixes: how the views of a sentence's layers become one embedding.
 
-A mix is a small value: it prints, parses, compares, and says which layers it needs.
+A mix is a small value object: it can be printed, parsed and compared, and knows which layers it needs.
 
 >>> mix = parse_mix("1-3,12 @ mean")
 >>> mix

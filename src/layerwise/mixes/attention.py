@@ -1,12 +1,12 @@
-"""Attention over all layers as a mix (LayerAttPooler, Oh et al. 2022), whose weights come from training.
+"""Attention over all layers as a mix (LayerAttPooler, Oh et al. 2022), with trained weights.
 
-Each layer's query vector asks, each layer's value vector is a key and a value. The authors' code and the paper's
-equations differ; both are here:
+Each layer gives a query by one token pooling, and a key and a value by another. The authors' code and the paper's
+equations differ; both are implemented:
 
     softmax  K, Q, V = RReLU(W x). Query i scores layer j by K_j·Q_i / layers; a softmax over j; the mean over i.
     ratio    K, Q, V = W x. alpha_j = Q_j·K_j / sum over all layers (eq. 1), with the values summed by it (eq. 2).
-             Their h_i does not depend on i, so that its mean over the layers (eq. 3) is the same again. The ratio has
-             no bound where the sum comes near 0, and may be negative.
+             Their h_i does not depend on i, so that its mean over the layers (eq. 3) is h_i itself. The ratio is
+             unbounded for sums near 0, and may be negative.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,18 +23,18 @@ from layerwise.mixes.base import Mix, Views, several_poolings_needed
 from layerwise.registry import check_known
 
 SCORES = ("softmax", "ratio")
-_DEVIATION = 0.02  # of the first weights, as in BERT
+_INIT_STD = 0.02  # as in BERT
 
 
 class AttentionNetwork(nn.Module):
     """Key, query and value projections of layer views, and the attention over them.
 
-    It computes in the type of its weights, float32 unless the user changes it, also under autocast.
+    It computes in the dtype of its weights, float32 by default, also under autocast.
 
     Args:
         width: The length of a layer's vectors.
         scores: "softmax", the authors' code; "ratio", the paper's equations.
-        generator: What draws the first weights from a normal distribution of deviation 0.02; without it, seed 0.
+        generator: Draws the initial weights from a normal distribution (std 0.02); by default with seed 0.
 
     >>> network = AttentionNetwork(8)
     >>> network(torch.ones(2, 13, 8), torch.ones(2, 13, 8)).shape
@@ -53,12 +53,12 @@ class AttentionNetwork(nn.Module):
         """The attended vector: two (batch, layers, width) -> (batch, width)"""
         with torch.autocast(values.device.type, enabled=False):
             weights = self._weights(queries, values)
-            # the mean over the queries first: a sentence then needs one weighted sum, not one a layer
+            # averaging over the queries first needs one weighted sum per sentence, not one per layer
             shares = weights[:, :1] if self.scores == "ratio" else weights.mean(dim=1, keepdim=True)
-            return torch.bmm(shares, self._through(self.value, values)).squeeze(1)
+            return torch.bmm(shares, self._project(self.value, values)).squeeze(1)
 
     def weights(self, queries: Tensor, values: Tensor) -> Tensor:
-        """How much each query takes of each layer, with a sum of 1; by "ratio", all queries take the same.
+        """The attention weights of each query, which sum to 1; with "ratio", they are equal for all queries.
 
         Two (batch, layers, width) -> (batch, queries, layers)
         """
@@ -66,44 +66,44 @@ class AttentionNetwork(nn.Module):
             return self._weights(queries, values)
 
     def digest(self) -> str:
-        """A hash of everything that decides its results."""
+        """A hash of the weights and options."""
         return tensor_digest(self.state_dict(), label=f"{self.scores} {self.width}")
 
     def _weights(self, queries: Tensor, values: Tensor) -> Tensor:
-        asking, keys = self._through(self.query, queries), self._through(self.key, values)
+        queries, keys = self._project(self.query, queries), self._project(self.key, values)
         if self.scores == "ratio":
-            products = (asking * keys).sum(dim=-1)
+            products = (queries * keys).sum(dim=-1)
             ratios = products / products.sum(dim=-1, keepdim=True)
             return ratios.unsqueeze(1).expand(-1, ratios.shape[1], -1)
-        return torch.softmax(torch.bmm(asking, keys.transpose(1, 2)) / keys.shape[1], dim=-1)
+        return torch.softmax(torch.bmm(queries, keys.transpose(1, 2)) / keys.shape[1], dim=-1)
 
-    def _through(self, linear: nn.Linear, vectors: Tensor) -> Tensor:
-        """All layers of all sentences in one matrix product: (batch, layers, width) -> the same"""
+    def _project(self, linear: nn.Linear, vectors: Tensor) -> Tensor:
+        """Project all layers of all sentences in one matrix product: (batch, layers, width) -> same shape"""
         flat: Tensor = self.activation(linear(vectors.to(linear.weight.dtype).flatten(0, 1)))
         return flat.view(vectors.shape)
 
 
 def _linear(width: int, generator: torch.Generator) -> nn.Linear:
-    # made without weights first, for nn.Linear would draw some from the global generator
+    # created without weights, as nn.Linear would draw them from the global generator
     linear = nn.Linear(width, width, bias=False, device="meta").to_empty(device="cpu")
-    nn.init.normal_(linear.weight, std=_DEVIATION, generator=generator)
+    nn.init.normal_(linear.weight, std=_INIT_STD, generator=generator)
     return linear
 
 
 @dataclass(frozen=True, repr=False)
 class LayerAttention(Mix):
-    """All layers, weighted by a trained network's attention over them.
+    """All layers, weighted by a trained attention network.
 
-    Table 2 of the paper: CLS_all is `attention(cls, cls)`, AVG_all `attention(mean, mean)`, both together
-    `attention(cls, mean)`, and with the last [CLS] before it `attention(cls, mean, last=cls)`.
+    Table 2 of the paper: CLS_all is `attention(cls, cls)`, AVG_all `attention(mean, mean)`, their combination
+    `attention(cls, mean)`, and with the last [CLS] prepended `attention(cls, mean, last=cls)`.
 
     Args:
-        queries: The token pooling of the layers that ask; in a prompt, such as "mask in means", too.
-        values: The token pooling of the layers that are weighed: keys and values.
-        last: Put the last layer's vector of this token pooling before the attended one; "" for none.
+        queries: The token pooling of the queries, possibly in a prompt, such as "mask in means".
+        values: The token pooling of the keys and values.
+        last: The token pooling of the last layer's vector that is prepended to the output; "" for none.
         scores: "softmax", the authors' code, or "ratio", equation 1 as printed; see above.
-        depth: The encoder's last layer, which `resolve` fills in.
-        network: The weights. Two attentions are equal by what they say, whatever their weights.
+        depth: The encoder's last layer, which `resolve` sets.
+        network: The weights, which are ignored when mixes are compared.
 
     >>> LayerAttention("cls", "mean", last="cls")
     LayerAttention('attention(cls, mean, last=cls)')
@@ -119,14 +119,14 @@ class LayerAttention(Mix):
 
     def __post_init__(self) -> None:
         for name in self.poolings:
-            parse_pooling(name)  # an unknown pooling is refused, with the known ones
+            parse_pooling(name)  # refuses an unknown pooling
         object.__setattr__(self, "pooling", self.queries)
         check_known(self.scores, SCORES, "attention scores")
         if self.network is not None and self.network.scores != self.scores:
             raise MixError(f"{self} scores by {self.scores}, but its network by {self.network.scores}")
 
     def with_network(self, network: AttentionNetwork) -> Self:
-        """The same attention with these weights; they are not copied."""
+        """The same attention with these weights, which are not copied."""
         return replace(self, network=network)
 
     def fresh(self, width: int, *, seed: int) -> Self:
@@ -136,7 +136,7 @@ class LayerAttention(Mix):
 
     @property
     def trained(self) -> AttentionNetwork:
-        """The weights; refused where there are none."""
+        """The network with the weights; raises `MixError` without one."""
         if self.network is None:
             raise MixError(f"{self} has no weights: they come from training; see `layerwise train`")
         return self.network
@@ -154,13 +154,13 @@ class LayerAttention(Mix):
         return tuple(range(self.depth + 1))
 
     def resolve(self, depth: int) -> Self:
-        """The same over the layers 0 to `depth`; one that was made for another encoder's is refused."""
+        """The same attention over the layers 0 to `depth`; refuses a different depth from before."""
         if self.depth not in (None, depth):
             raise MixError(f"{self} is over the layers 0 to {self.depth}, but this encoder has 0 to {depth}")
         return replace(self, depth=depth)
 
     def combine(self, picked: Views) -> Views:
-        """Where one token pooling is all that it needs: (..., layers, width) -> (..., width)."""
+        """With a single token pooling: (..., layers, width) -> (..., width)."""
         if len(self.poolings) > 1:
             raise several_poolings_needed(self, picked.shape)
         flat = self.combine_poolings(picked.reshape(-1, 1, *picked.shape[-2:]))
@@ -169,10 +169,10 @@ class LayerAttention(Mix):
     def combine_poolings(self, views: Views) -> Views:
         """(batch, poolings, layers, width) -> (batch, width), or twice as wide with `last`."""
         if isinstance(views, Tensor):
-            return self._attended(views)
+            return self._attend(views)
         with torch.no_grad():
             tensor = torch.from_numpy(np.ascontiguousarray(views)).to(next(self.trained.parameters()).device)
-            attended: np.ndarray[Any, Any] = self._attended(tensor).cpu().numpy()
+            attended: np.ndarray[Any, Any] = self._attend(tensor).cpu().numpy()
         return attended
 
     def width(self, width: int) -> int:
@@ -188,7 +188,7 @@ class LayerAttention(Mix):
     def __str__(self) -> str:
         return self.expression
 
-    def _attended(self, views: Tensor) -> Tensor:
+    def _attend(self, views: Tensor) -> Tensor:
         queries, values = (views[:, self.poolings.index(name)] for name in (self.queries, self.values))
         attended: Tensor = self.trained(queries, values)
         if not self.last:

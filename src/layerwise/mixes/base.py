@@ -1,4 +1,4 @@
-"""What every mix can do, whatever its kind."""
+"""The base class of all mixes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ Views = TypeVar("Views", Tensor, np.ndarray[Any, Any])
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Mix(ABC):
-    """A way from layer views to an embedding. Layers may count from the last until `resolve(depth)`."""
+    """A function from layer views to an embedding. Layers may count from the last until `resolve(depth)`."""
 
     pooling: str = "mean"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pooling", str(parse_pooling(self.pooling)))  # an unknown pooling is refused
+        object.__setattr__(self, "pooling", str(parse_pooling(self.pooling)))  # refuses an unknown pooling
 
     @property
     def poolings(self) -> tuple[str, ...]:
@@ -31,12 +31,12 @@ class Mix(ABC):
 
     @property
     def in_words(self) -> str:
-        """For a sentence: as it is written, or shorter."""
+        """The text of the mix, shortened if it is long."""
         return str(self)
 
     @property
     def is_prompted(self) -> bool:
-        """Whether the mix has views of prompts, so that a text takes a pass for each of them."""
+        """Whether the mix needs prompts, each of which takes a forward pass of its own."""
         return any(not parse_pooling(pooling).prompt.is_plain for pooling in self.poolings)
 
     @property
@@ -67,7 +67,7 @@ class Mix(ABC):
         """The text of the mix without its pooling."""
 
     def width(self, width: int) -> int:
-        """How long an embedding is, for layers of this width."""
+        """The width of an embedding, for layers of this width."""
         return width
 
     def __call__(self, views: Views) -> Views:
@@ -83,9 +83,9 @@ class Mix(ABC):
 
 
 def pick_layers(views: Views, places: Sequence[int]) -> Views:
-    """Some layers in their order: (..., layers, width) -> (..., len(places), width)
+    """Select layers in this order: (..., layers, width) -> (..., len(places), width)
 
-    Of a tensor not by a list of numbers, which would be copied to the GPU each time, as no CUDA graph allows.
+    Tensors are not indexed by a list, which would be copied to the GPU each time and is not allowed in CUDA graphs.
     """
     if isinstance(views, Tensor):
         return torch.stack([views[..., place, :] for place in places], dim=-2)
@@ -94,15 +94,15 @@ def pick_layers(views: Views, places: Sequence[int]) -> Views:
 
 
 def weighted_sum(views: Tensor, weights: Sequence[float]) -> Tensor:
-    """Each view times its weight, added up; no tensor of weights is made. (..., views, width) -> (..., width)"""
-    summed = views[..., 0, :] * weights[0]
+    """The weighted sum, without a tensor of weights: (..., views, width) -> (..., width)"""
+    total = views[..., 0, :] * weights[0]
     for place, weight in enumerate(weights[1:], start=1):
-        summed = torch.add(summed, views[..., place, :], alpha=weight)
-    return summed
+        total = torch.add(total, views[..., place, :], alpha=weight)
+    return total
 
 
 def several_poolings_needed(mix: Mix, shape: Sequence[int]) -> MixError:
-    """What to raise where views of one token pooling come to a mix of several."""
+    """The error for views of one token pooling if the mix needs several."""
     return MixError(
         f"{mix} needs views by {' and '.join(mix.poolings)}, but these {tuple(shape)} are by one token pooling; "
         f"use LayerModel, or combine_poolings"

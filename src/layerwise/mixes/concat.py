@@ -1,4 +1,4 @@
-"""Layers side by side."""
+"""The concatenation of layers."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -10,7 +10,7 @@ from layerwise.mixes.base import Mix, Views
 
 @dataclass(frozen=True, repr=False)
 class LayerConcat(Mix):
-    """The vectors of some layers one after the other, in this order: as many times wider than a layer.
+    """The concatenation of layers, in this order.
 
     >>> LayerConcat((12, 1)).width(768)
     1536
@@ -37,11 +37,11 @@ class LayerConcat(Mix):
         return type(self)(tuple(resolve_layer(layer, depth) for layer in self.numbers), pooling=self.pooling)
 
     def combine(self, picked: Views) -> Views:
-        """Side by side: (..., len(layers), width) -> (..., len(layers) * width)."""
+        """The concatenation: (..., len(layers), width) -> (..., len(layers) * width)."""
         return picked.reshape(*picked.shape[:-2], -1)
 
     def width(self, width: int) -> int:
-        """As many times a layer's width as there are layers."""
+        """The layers' width times their number."""
         return len(self.numbers) * width
 
     @property

@@ -1,4 +1,4 @@
-"""Mixes side by side, each with a token pooling."""
+"""The concatenation of mixes, each with its token pooling."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
@@ -18,7 +18,7 @@ Part: TypeAlias = LayerSet | LayerWeights | LayerConcat
 
 @dataclass(frozen=True, repr=False)
 class LayerJoin(Mix):
-    """The embeddings of several mixes one after the other, in this order.
+    """The concatenation of the embeddings of several mixes, in this order.
 
     >>> LayerJoin((LayerSet.of(-1, pooling="cls"), LayerSet.of(-1)))
     LayerJoin('last @ cls | last @ mean')
@@ -60,15 +60,15 @@ class LayerJoin(Mix):
         return type(self)(tuple(part.resolve(depth) for part in self.parts))
 
     def combine(self, picked: Views) -> Views:
-        """Where all parts have one token pooling: (..., len(layers), width) -> (..., all parts' widths)."""
+        """With a single token pooling: (..., len(layers), width) -> (..., sum of the parts' widths)."""
         if len(self.poolings) > 1:
             raise several_poolings_needed(self, picked.shape)
-        return _side_by_side([self._combined(part, picked) for part in self.parts])
+        return _concatenate([self._combine_part(part, picked) for part in self.parts])
 
     def combine_poolings(self, views: Views) -> Views:
-        """(batch, poolings, len(layers), width) -> (batch, all parts' widths)"""
+        """(batch, poolings, len(layers), width) -> (batch, sum of the parts' widths)"""
         pooled = [views[:, self.poolings.index(part.pooling)] for part in self.parts]
-        return _side_by_side([self._combined(part, picked) for part, picked in zip(self.parts, pooled, strict=True)])
+        return _concatenate([self._combine_part(part, picked) for part, picked in zip(self.parts, pooled, strict=True)])
 
     def width(self, width: int) -> int:
         """The sum of the parts' widths."""
@@ -82,12 +82,12 @@ class LayerJoin(Mix):
     def __str__(self) -> str:
         return self.expression
 
-    def _combined(self, part: Part, picked: Views) -> Views:
+    def _combine_part(self, part: Part, picked: Views) -> Views:
         return part.combine(pick_layers(picked, [self.layers.index(layer) for layer in part.layers]))
 
 
-def _side_by_side(parts: list[Views]) -> Views:
+def _concatenate(parts: list[Views]) -> Views:
     if isinstance(parts[0], Tensor):
         return torch.cat(parts, dim=-1)
-    joined: np.ndarray[Any, Any] = np.concatenate(parts, axis=-1)
-    return joined
+    concatenated: np.ndarray[Any, Any] = np.concatenate(parts, axis=-1)
+    return concatenated

@@ -1,6 +1,6 @@
-"""A set of layers, averaged: BERT-LC's combination, and with it `last`, `last-4`, `first-last` and `0+last`.
+"""The mean of a set of layers: BERT-LC's combination, including `last`, `last-4`, `first-last` and `0+last`.
 
-Layers are written as spans (first, last), both included; negative numbers count from the last layer, so `(-4, -1)` is
+Layers are stored as inclusive spans (first, last); negative numbers count from the last layer, so `(-4, -1)` is
 the last four of any encoder. Spans become layer numbers when the encoder's depth is known.
 """
 
@@ -24,7 +24,7 @@ NAMED: dict[str, Spans] = {
 
 @dataclass(frozen=True, repr=False)
 class LayerSet(Mix):
-    """The mean over some layers.
+    """The mean over a set of layers.
 
     >>> LayerSet.of(0, 1, 12)
     LayerSet('0,1,12 @ mean')
@@ -69,13 +69,13 @@ class LayerSet(Mix):
 
 
 def is_backwards(span: Span) -> bool:
-    """Whether a range ends before it begins, as far as that is known without the depth."""
+    """Whether a range ends before it starts, if that can be told without the depth."""
     first, last = span
     return first > last and (first < 0) == (last < 0)
 
 
 def expand(spans: Spans, depth: int) -> tuple[int, ...]:
-    """The layers of some spans, sorted, each once."""
+    """The unique layers of spans, sorted."""
     layers: set[int] = set()
     for first, last in spans:
         low, high = resolve_layer(first, depth), resolve_layer(last, depth)
@@ -86,7 +86,7 @@ def expand(spans: Spans, depth: int) -> tuple[int, ...]:
 
 
 def merge(spans: Spans) -> Spans:
-    """The same layers in the one way that compares equal: spans from the front merged, then the others, sorted."""
+    """Normalise spans, so that equal sets compare equal: those that count from 0 are merged, the others sorted."""
     merged: list[Span] = []
     for first, last in sorted(span for span in spans if 0 <= span[0] <= span[1]):
         if merged and first <= merged[-1][1] + 1:
@@ -97,7 +97,7 @@ def merge(spans: Spans) -> Spans:
 
 
 def print_spans(spans: Spans) -> str:
-    """The text that parses to these spans, a name where there is one."""
+    """The text that parses to these spans, as a name if there is one."""
     for name, known in NAMED.items():
         if spans == known:
             return name
@@ -107,7 +107,7 @@ def print_spans(spans: Spans) -> str:
 
 
 def print_span(span: Span) -> str:
-    """`3`, `1-3`, or `-4..-2` where a minus could be taken for a dash."""
+    """`3`, `1-3`, or `-4..-2` if a minus could be read as a dash."""
     first, last = span
     if first == last:
         return str(first)

@@ -1,13 +1,13 @@
-"""From the text of a mix to the mix.
+"""Parse the text of a mix.
 
     last | last-4 | first-last | 0+last | all            names
-    0,1,12 | 1-3,12 | -4..-2                             a set, averaged; negative numbers count from the last
+    0,1,12 | 1-3,12 | -4..-2                             the mean of a set; negative numbers count from the last
     1:0.25,12:0.75                                       weights
-    concat(1,12)                                         side by side
-    last @ cls | last @ mean                             mixes side by side, each with a pooling
-    views(5,9 @ mean; 12 @ cls; unit)                    the mean of views by several poolings, each of length 1
+    concat(1,12)                                         a concatenation
+    last @ cls | last @ mean                             a concatenation of mixes, each with a pooling
+    views(5,9 @ mean; 12 @ cls; unit)                    the mean of views by several poolings, normalised
     views(5 @ mean; 5,9 @ mean less 8; unit)             ... some of them without their mean and first 8 components
-    views(3*9,-1*5 @ mean; unit)                         ... layer 9 three times, layer 5 once against it
+    views(3*9,-1*5 @ mean; unit)                         ... layer 9 with weight 3, layer 5 with weight -1
     attention(cls, mean) | attention(cls, mean, last=cls) | attention(mask in means, mean in means)
                                                          attention over all layers, which names its poolings
     wk | wk(start=4,window=2)                            SBERT-WK, which takes no pooling
@@ -42,7 +42,7 @@ _WK = re.compile(r"wk(?:\((.*)\))?")
 _WK_OPTION = re.compile(r"(start|window|last)\s*=\s*([-+]?\d+)")
 _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)|(-?\d+)\s*\.\.\s*(-?\d+)")
 _NUMBER = re.compile(r"[-+]?\d+")
-_MOST_LAYERS = 10_000  # of a range among views, which are counted before the encoder's depth is known
+_MAX_LAYERS = 10_000  # in a range among views, which are counted before the encoder's depth is known
 _HELP = (
     "a mix is layers such as 'last', 'last-4', 'first-last', '0+last', 'all', '0,1,12', '1-3,12', '1:0.25,12:0.75' "
     "or 'concat(1,12)', followed by '@ mean', '@ cls', '@ last' or '@ last in eol'; several with '|' between them; "
@@ -55,7 +55,7 @@ LayerMix: TypeAlias = _Single | LayerJoin | LayerViews
 
 
 def parse_mix(text: str, *, pooling: str = "mean") -> LayerMix:
-    """Read a mix; `pooling` is taken where the text names none."""
+    """Parse a mix; `pooling` is the default if the text names none."""
     if match := _VIEWS.fullmatch(text.strip()):
         return _views(match[1], text, pooling)
     parts = split_outside_quotes(text, "|")
@@ -63,7 +63,7 @@ def parse_mix(text: str, *, pooling: str = "mean") -> LayerMix:
         return _single(text, pooling)
     if not all(part.strip() for part in parts):
         raise MixError(f"{text!r}: no mix before or after a '|'; {_HELP}")
-    return LayerJoin(tuple(_single(part.strip(), pooling) for part in parts))  # type: ignore[misc] # refuses others
+    return LayerJoin(tuple(_single(part.strip(), pooling) for part in parts))  # type: ignore[misc] # LayerJoin refuses other types
 
 
 def _single(text: str, pooling: str) -> _Single:
@@ -101,12 +101,12 @@ def _views(inside: str, text: str, pooling: str) -> LayerViews:
         parts.pop()
     sets, weights, less = [], [], []
     for part in parts:
-        named = _PART_LESS.search(part)
-        mix, counts = _weighted_set(part[: named.start()] if named else part, text, pooling)
+        option_match = _PART_LESS.search(part)
+        mix, set_weights = _weighted_set(part[: option_match.start()] if option_match else part, text, pooling)
         sets.append(mix)
-        weights += counts
-        less.append(_components(named[1]) if named else None)
-    if any(one is not None for one in less):
+        weights += set_weights
+        less.append(_components(option_match[1]) if option_match else None)
+    if any(count is not None for count in less):
         if "less" in options:
             raise MixError(f"{text!r}: 'less' is said both of a set and of all; write it once")
         options["less"] = tuple(less)
@@ -114,21 +114,21 @@ def _views(inside: str, text: str, pooling: str) -> LayerViews:
 
 
 def _weighted_set(part: str, text: str, pooling: str) -> tuple[LayerSet, list[float]]:
-    """A set of layers and how often each counts: of `3*26,-1*28,30 @ mean` layer 26 three times, 28 against them."""
+    """A set of layers with weights: `3*26,-1*28,30 @ mean` gives layer 26 the weight 3 and layer 28 the weight -1."""
     layers, at, named = part.partition("@")
-    counts = {int(layer): float(weight) for weight, layer in _TIMES.findall(layers)}
+    weights = {int(layer): float(weight) for weight, layer in _TIMES.findall(layers)}
     mix = _single(_TIMES.sub(r"\2", layers) + at + named, pooling)
     if not isinstance(mix, LayerSet):
         raise MixError(f"{text!r}: {mix} is no set of layers; as in views(5,9 @ mean; 12 @ cls; unit)")
-    if any(last - first > _MOST_LAYERS for first, last in mix.spans):
+    if any(last - first > _MAX_LAYERS for first, last in mix.spans):
         raise MixError(f"{text!r}: no encoder has so many layers; as in views(5,9 @ mean; 12 @ cls; unit)")
-    if not counts:
+    if not weights:
         return mix, [] if any(first < 0 for first, _ in mix.spans) else [1.0] * len(mix.layers)
-    return mix, [counts.get(layer, 1.0) for layer in mix.layers]
+    return mix, [weights.get(layer, 1.0) for layer in mix.layers]
 
 
 def _view_option(part: str) -> dict[str, Any]:
-    """`unit`, `less mean` or `less 8`; nothing where it is a set of layers."""
+    """Parse an option: `unit`, `less mean` or `less 8`; empty for a set of layers."""
     if part in SCALES:
         return {"scale": part}
     match = _LESS.fullmatch(part)
@@ -140,7 +140,7 @@ def _components(word: str) -> int:
 
 
 def split_outside_quotes(text: str, separator: str) -> list[str]:
-    """The parts of a text between separators; those within a prompt's quotes are none."""
+    """Split a text at separators, except for those within a prompt's quotes."""
     parts, start = [], 0
     for match in re.finditer(rf'"(?:[^"\\]|\\.)*"|{re.escape(separator)}', text):
         if match[0] == separator:

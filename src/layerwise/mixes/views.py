@@ -1,4 +1,4 @@
-"""The mean of views: layers by several token poolings, as they are, of length 1, or less what all sentences share."""
+"""The mean of views: layers by several token poolings, unchanged, normalised, or without common components."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,46 +17,46 @@ from layerwise.mixes.layer_set import LayerSet
 from layerwise.registry import check_known
 
 Scale = Literal["none", "unit"]
-Less = int | None  # components that are taken away beside the mean: 0 for the mean alone, None for neither
+Less = int | None  # components to remove in addition to the mean: 0 removes the mean only, None removes nothing
 SCALES: tuple[str, ...] = get_args(Scale)
-_SPARE, _ITERATIONS = 16, 16  # of the search for components: until they stand still
-_FEW = 8  # views, that are written one by one in a sentence
-_TINY = 1e-12  # the length of a vector that is not divided by it
+_OVERSAMPLES, _ITERATIONS = 16, 16  # of the subspace iteration, enough for it to converge
+_MAX_LISTED = 8  # views that `in_words` lists one by one
+_TINY = 1e-12  # the minimum length that a vector is divided by
 
 
 @dataclass(frozen=True, eq=False)
 class Centres:
-    """What sentences share in each view, to be taken away: means (views, width), directions (views, count, width)."""
+    """The common part of each view, to be removed: means (views, width), directions (views, count, width)."""
 
     means: Tensor
     directions: Tensor
 
     def taken_from(self, vectors: Views) -> Views:
-        """Views (..., views, width) without their means and directions."""
+        """Remove means and directions from views (..., views, width)."""
         if isinstance(vectors, Tensor):
             centred = vectors - self.means.to(vectors)
-            return centred - _along(centred, self.directions.to(vectors))
-        plain = torch.from_numpy(np.ascontiguousarray(vectors))
-        taken: np.ndarray[Any, Any] = self.taken_from(plain).numpy()
-        return taken
+            return centred - _project(centred, self.directions.to(vectors))
+        tensor = torch.from_numpy(np.ascontiguousarray(vectors))
+        result: np.ndarray[Any, Any] = self.taken_from(tensor).numpy()
+        return result
 
     def first(self, count: int) -> "Centres":
-        """With so many of the directions."""
+        """The same means with the first `count` directions."""
         return Centres(self.means, self.directions[:, :count])
 
     def pick(self, views: Sequence[int]) -> "Centres":
-        """Of some of the views."""
+        """Select views."""
         return Centres(self.means[views], self.directions[views])
 
     def partly(self, less: Sequence[Less]) -> "Centres":
-        """With so many of each view's directions, and no mean either where that is None."""
-        counts = torch.tensor([-1 if one is None else one for one in less], device=self.means.device)
-        wanted = torch.arange(int(counts.max().clamp_min(0)), device=counts.device) < counts[:, None]
-        directions = self.directions[:, : wanted.shape[1]] * wanted[..., None]
+        """Keep the first directions of each view, as many as `less` says; None removes its mean too."""
+        counts = torch.tensor([-1 if count is None else count for count in less], device=self.means.device)
+        mask = torch.arange(int(counts.max().clamp_min(0)), device=counts.device) < counts[:, None]
+        directions = self.directions[:, : mask.shape[1]] * mask[..., None]
         return Centres(self.means * (counts >= 0)[:, None], directions)
 
     def digest(self) -> str:
-        """A hash of all numbers."""
+        """A hash of the values."""
         return tensor_digest({"means": self.means, "directions": self.directions}, label="centres")
 
 
@@ -65,13 +65,13 @@ class LayerViews(Mix):
     """The mean over the views of several sets of layers, each with its token pooling.
 
     Args:
-        parts: The sets of layers, each with another token pooling, or with the same and something else taken away.
-        scale: "unit" for views of length 1: layers of a decoder have very unlike lengths, and so count alike.
-        less: Take every view's mean away, and so many of its first components; None for neither. Or one for each part.
-        weights: How often each view counts, in the order of the parts' layers; every one once without them. One below
-            0 counts against the others: what it shares with them is taken away.
-        centres: These means and components, fitted on some text, 0 where less or nothing is taken away. Two mixes are
-            equal by what they say.
+        parts: The sets of layers, which differ in token pooling or in what is removed.
+        scale: "unit" normalises views to length 1, as the lengths of a decoder's layers differ widely.
+        less: The number of principal components to remove from every view in addition to its mean; None removes
+            nothing. Or one value for each part.
+        weights: The weight of each view, in the order of the parts' layers; equal by default. A negative weight
+            removes what the view shares with the others.
+        centres: The fitted means and components, padded with 0. They are ignored when mixes are compared.
 
     >>> LayerViews((LayerSet.of(5, 9), LayerSet.of(12, pooling="cls")), "unit")
     LayerViews('views(5,9 @ mean; 12 @ cls; unit)')
@@ -104,8 +104,8 @@ class LayerViews(Mix):
         if any(less is not None and less < 0 for less in self.less_of_parts):
             raise MixError(f"Views cannot be less {self.less}; take away the mean (0) or a number of components")
         if self.weights and not (all(map(isfinite, self.weights)) and all(self.weights) and max(self.weights) > 0):
-            given = ", ".join(map(str, self.weights))
-            raise MixError(f"The weights of views are numbers above 0, or below where others are above, not {given}")
+            values = ", ".join(map(str, self.weights))
+            raise MixError(f"The weights of views are numbers above 0, or below where others are above, not {values}")
         if set(self.weights) == {1.0}:
             object.__setattr__(self, "weights", ())
         object.__setattr__(self, "pooling", self.parts[0].pooling)
@@ -130,24 +130,24 @@ class LayerViews(Mix):
 
     @property
     def less_of_parts(self) -> tuple[Less, ...]:
-        """What is taken away of the views of each part."""
+        """The value of `less` for each part."""
         return self.less if isinstance(self.less, tuple) else (self.less,) * len(self.parts)
 
     @property
     def components(self) -> Less:
-        """How many components are taken away of a view at most; None where nothing is."""
+        """The maximum number of components that are removed; None if nothing is removed."""
         return max((less for less in self.less_of_parts if less is not None), default=None)
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """What each view counts, in the order of the parts' layers; their sizes add up to 1."""
+        """The weight of each view, in the order of the parts' layers; their absolute values sum to 1."""
         weights = self.weights or (1.0,) * sum(len(part.layers) for part in self.parts)
         total = sum(map(abs, weights))
         return tuple(weight / total for weight in weights)
 
     @property
     def fitted(self) -> Centres | None:
-        """The means and components to take away, where any are; a mix that has none yet is refused."""
+        """The means and components to remove, None if there are none; raises `MixError` before they are fitted."""
         if self.components is not None and self.centres is None:
             raise MixError(f"{self} takes away means that were not fitted; load the model that has them, or search")
         return self.centres if self.components is not None else None
@@ -156,8 +156,8 @@ class LayerViews(Mix):
         """The same mix with these means and components."""
         views = sum(len(part.layers) for part in self.parts)
         if len(centres.means) != views or centres.directions.shape[:2] != (views, self.components):
-            of = f"{len(centres.means)}, less {centres.directions.shape[1]} components"
-            raise MixError(f"{self} has {views} views, less {self.components}, but its means are of {of}")
+            fitted = f"{len(centres.means)}, less {centres.directions.shape[1]} components"
+            raise MixError(f"{self} has {views} views, less {self.components}, but its means are of {fitted}")
         return replace(self, centres=centres)
 
     def resolve(self, depth: int) -> Self:
@@ -170,25 +170,25 @@ class LayerViews(Mix):
         return replace(self, parts=parts)
 
     def combine(self, picked: Views) -> Views:
-        """Where all views have one token pooling: (..., len(layers), width) -> (..., width)"""
+        """With a single token pooling: (..., len(layers), width) -> (..., width)"""
         if len(self.poolings) > 1:
             raise several_poolings_needed(self, picked.shape)
-        return self._mean([self._picked(part, picked) for part in self.parts])
+        return self._mean([self._pick(part, picked) for part in self.parts])
 
     def combine_poolings(self, views: Views) -> Views:
         """(batch, poolings, len(layers), width) -> (batch, width)"""
         numbers = {pooling: number for number, pooling in enumerate(self.poolings)}
-        return self._mean([self._picked(part, views[:, numbers[part.pooling]]) for part in self.parts])
+        return self._mean([self._pick(part, views[:, numbers[part.pooling]]) for part in self.parts])
 
     @property
     def expression(self) -> str:
-        """Such as `views(5,9 @ mean; 12 @ cls; unit; less 8)`, or with `less 8` after the parts that it is for."""
+        """Such as `views(5,9 @ mean; 12 @ cls; unit; less 8)`, or with `less 8` after single parts."""
         options = [str(self.scale)] * (self.scale != "none")
-        parts = list(self._texts())
+        parts = list(self._part_texts())
         if isinstance(self.less, tuple):
-            parts = [_named(part, less) for part, less in zip(parts, self.less, strict=True)]
+            parts = [_with_less(part, less) for part, less in zip(parts, self.less, strict=True)]
         elif self.less is not None:
-            options.append(_in_words(self.less))
+            options.append(_less_text(self.less))
         return f"views({'; '.join([*parts, *options])})"
 
     def __str__(self) -> str:
@@ -196,30 +196,32 @@ class LayerViews(Mix):
 
     @property
     def in_words(self) -> str:
-        """As it is written, where it has few views; else how many there are of each pooling."""
+        """The text of the mix if it has few views, else the number of views of each pooling."""
         count = sum(len(part.layers) for part in self.parts)
-        if count <= _FEW:
+        if count <= _MAX_LISTED:
             return self.expression
-        both = zip(self.parts, self.less_of_parts, strict=True)
-        named = (_named(f"{len(part.layers)} of {part.pooling}", less) for part, less in both)
-        return f"{count} views ({', '.join(named)})"
+        texts = (
+            _with_less(f"{len(part.layers)} of {part.pooling}", less)
+            for part, less in zip(self.parts, self.less_of_parts, strict=True)
+        )
+        return f"{count} views ({', '.join(texts)})"
 
-    def _texts(self) -> Iterator[str]:
-        """The parts, a layer that counts n times as `n*layer`."""
+    def _part_texts(self) -> Iterator[str]:
+        """The texts of the parts, with weights other than 1 as `n*layer`."""
         if not self.weights:
             yield from map(str, self.parts)
             return
         weights = iter(self.weights)
         for part in self.parts:
             layers = [(next(weights), layer) for layer in part.layers]
-            named = (f"{layer}" if weight == 1 else f"{weight:.12g}*{layer}" for weight, layer in layers)
-            yield f"{','.join(named)} @ {part.pooling}"
+            texts = (f"{layer}" if weight == 1 else f"{weight:.12g}*{layer}" for weight, layer in layers)
+            yield f"{','.join(texts)} @ {part.pooling}"
 
-    def _picked(self, part: LayerSet, views: Views) -> Views:
+    def _pick(self, part: LayerSet, views: Views) -> Views:
         return pick_layers(views, [self.layers.index(layer) for layer in part.layers])
 
     def _mean(self, parts: list[Views]) -> Views:
-        """(..., views of a part, width) of every part -> (..., width)"""
+        """The mean of the views of all parts: (..., views, width) each -> (..., width)"""
         if not isinstance(parts[0], Tensor):
             tensors = [torch.from_numpy(np.ascontiguousarray(part)) for part in parts]
             mean: np.ndarray[Any, Any] = self._mean(tensors).numpy()
@@ -230,17 +232,16 @@ class LayerViews(Mix):
         return weighted_sum(views, self.shares) if self.weights else views.mean(-2)
 
 
-def _in_words(less: int) -> str:
+def _less_text(less: int) -> str:
     return f"less {less or 'mean'}"
 
 
-def _named(views: str, less: Less) -> str:
-    """Views and what is taken away of them."""
-    return views if less is None else f"{views} {_in_words(less)}"
+def _with_less(views: str, less: Less) -> str:
+    return views if less is None else f"{views} {_less_text(less)}"
 
 
 def fit_centres(views: Tensor, count: int) -> Centres:
-    """Every view's mean and first components, by the views of some text: (texts, views, width)."""
+    """Fit every view's mean and first principal components on the views of texts: (texts, views, width)"""
     texts, _, width = views.shape
     if count and not 0 < count < min(texts - 1, width):
         raise MixError(
@@ -250,18 +251,18 @@ def fit_centres(views: Tensor, count: int) -> Centres:
     if not count:
         return Centres(means, means.new_zeros(len(means), 0, means.shape[1]))
     centred = (views - means).transpose(0, 1)
-    directions = _strongest((centred.mT @ centred).double(), count).to(means)
+    directions = _top_eigenvectors((centred.mT @ centred).double(), count).to(means)
     return Centres(means, directions)
 
 
-def _strongest(matrices: Tensor, count: int) -> Tensor:
+def _top_eigenvectors(matrices: Tensor, count: int) -> Tensor:
     """The eigenvectors of the largest eigenvalues, by subspace iteration: (n, width, width) -> (n, count, width)
 
-    A few directions of hundreds are wanted, for which this takes a tenth of the time of a whole decomposition.
+    For a few directions of hundreds, this takes a tenth of the time of a full decomposition.
     """
     width = matrices.shape[-1]
     generator = torch.Generator().manual_seed(0)
-    start = torch.randn(width, min(width, count + _SPARE), generator=generator, dtype=matrices.dtype)
+    start = torch.randn(width, min(width, count + _OVERSAMPLES), generator=generator, dtype=matrices.dtype)
     basis = torch.linalg.qr(start.to(matrices.device)).Q.expand(len(matrices), -1, -1)
     for _ in range(_ITERATIONS):
         basis = torch.linalg.qr(matrices @ basis).Q
@@ -270,7 +271,7 @@ def _strongest(matrices: Tensor, count: int) -> Tensor:
     return directions
 
 
-def _along(vectors: Tensor, directions: Tensor) -> Tensor:
-    """The part of vectors (..., views, width) along each view's directions (views, count, width)."""
+def _project(vectors: Tensor, directions: Tensor) -> Tensor:
+    """Project vectors (..., views, width) onto each view's directions (views, count, width)."""
     lengths = torch.einsum("...vw,vcw->...vc", vectors, directions)
     return torch.einsum("...vc,vcw->...vw", lengths, directions)

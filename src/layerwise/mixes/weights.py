@@ -1,4 +1,4 @@
-"""Layers with a weight each."""
+"""The weighted mean of layers."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from layerwise.mixes.base import Mix, Views, weighted_sum
 
 @dataclass(frozen=True, repr=False)
 class LayerWeights(Mix):
-    """A weighted mean over layers. Weights are stored with a sum of 1, so their sum must be positive.
+    """A weighted mean over layers. Weights are normalised to a sum of 1, so their sum must be positive.
 
     >>> LayerWeights.of({1: 1, 12: 3})
     LayerWeights('1:0.25,12:0.75 @ mean')
@@ -31,7 +31,7 @@ class LayerWeights(Mix):
         total = sum(weight for _, weight in self.weights)
         if not math.isfinite(total) or total <= 0:
             raise MixError(f"Layer weights must be finite and have a positive sum; this sum is {total}")
-        scale = 1.0 if math.isclose(total, 1.0, rel_tol=1e-12) else total  # what was normalised stays as it is
+        scale = 1.0 if math.isclose(total, 1.0, rel_tol=1e-12) else total  # normalised weights stay unchanged
         normalised = sorted((int(layer), float(weight) / scale) for layer, weight in self.weights if weight)
         object.__setattr__(self, "weights", tuple(normalised))
 
@@ -58,8 +58,8 @@ class LayerWeights(Mix):
         values = [weight for _, weight in self.weights]
         if isinstance(picked, Tensor):
             return weighted_sum(picked, values)
-        mixed: np.ndarray[Any, Any] = np.einsum("...lw,l->...w", picked, np.asarray(values, dtype=picked.dtype))
-        return mixed
+        weighted: np.ndarray[Any, Any] = np.einsum("...lw,l->...w", picked, np.asarray(values, dtype=picked.dtype))
+        return weighted
 
     @property
     def expression(self) -> str:

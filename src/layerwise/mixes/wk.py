@@ -1,15 +1,15 @@
-"""SBERT-WK (Wang & Kuo 2020): each token's layers weighted by how they align and what is new in them, then the tokens.
+"""SBERT-WK (Wang & Kuo 2020): weights each token's layers by alignment and novelty, then the tokens by variance.
 
-For a token, layer k is compared with its neighbours, at most `window` on either side. With the QR decomposition of
+For a token, layer k is compared with its neighbours, at most `window` on each side. With the QR decomposition of
 [neighbours, layer k], whose last column of R is r:
 
     alignment  1 / (2 m cos), cos = the mean cosine of the neighbours with layer k's part in their span, m = columns
     novelty    |r's last| / |r|, the share of layer k that no neighbour has
 
-Both are divided by their sums over the layers and added: the layers' weights. A token counts by the variance of the
-cosines of its layers with the next. R depends on inner products only, and is the Cholesky factor of their matrix (at
-most a few numbers square), so that all tokens of a batch are done at once. As in the authors' code, a left window that
-is not complete is empty, and the last token ([SEP]) is left out.
+The layer weights are the sum of both, each normalised over the layers. The weight of a token is the variance of the
+cosines of consecutive layers. R depends on inner products only: it is the Cholesky factor of their small matrix, so
+that all tokens of a batch are computed at once. As in the authors' code, an incomplete left window is empty, and the
+last token ([SEP]) is left out.
 """
 
 from dataclasses import dataclass
@@ -22,17 +22,16 @@ from layerwise.encoder import resolve_layer
 from layerwise.errors import MixError
 from layerwise.mixes.base import Mix, Views
 
-_JITTER = 1e-12  # added to squared lengths of 1: equal layers have no Cholesky factor without it
+_JITTER = 1e-12  # added to squared lengths of 1; without it, equal layers have no Cholesky factor
 
 
 @dataclass(frozen=True, repr=False)
 class LayerWk(Mix):
-    """SBERT-WK over the layers `start` to `last`. It reads token states, which pooled views have not.
+    """SBERT-WK over the layers `start` to `last`. It needs token states, not pooled views.
 
     Args:
-        start: The first layer, 4 in the paper. An encoder must have max(3, window + 1) layers from it on; one that
-            has fewer is refused.
-        window: How many neighbours on either side.
+        start: The first layer, 4 in the paper. There must be at least max(3, window + 1) layers from it on.
+        window: The number of neighbours on each side.
         last: The last layer.
 
     >>> LayerWk().resolve(12)
@@ -58,23 +57,23 @@ class LayerWk(Mix):
         return tuple(range(self.start, self.last + 1))
 
     def resolve(self, depth: int) -> Self:
-        """The same in layer numbers from 0; refused where too few layers are left."""
+        """The same in layer numbers from 0; raises `MixError` if there are too few layers."""
         last, needed = resolve_layer(self.last, depth), max(3, self.window + 1)
         start = self.start + depth + 1 if self.start < 0 else self.start
         if start < 0 or last - start + 1 < needed:
-            most = last - needed + 1
-            advice = f"write wk(start={most})" if most >= 0 else "it cannot be used here"
+            max_start = last - needed + 1
+            advice = f"write wk(start={max_start})" if max_start >= 0 else "it cannot be used here"
             raise MixError(f"{self} needs {needed} layers from {start} on, but the last is {last}; {advice}")
         return type(self)(start, self.window, last)
 
     def combine(self, picked: Views) -> Views:
-        """Refused: pooled views have no tokens."""
+        """Raise `MixError`, as pooled views have no tokens."""
         raise MixError(
             f"{self} reads token states, but these are pooled views {tuple(picked.shape)}; use LayerModel(…, 'wk')"
         )
 
     def combine_tokens(self, states: Tensor, mask: Tensor) -> Tensor:
-        """States (tokens, layers, width) of the tokens in `mask` (batch, longest) -> (batch, width)."""
+        """States (tokens, layers, width) of the tokens in `mask` (batch, max length) -> (batch, width)."""
         return wk(states, mask, window=self.window)
 
     @property
@@ -88,7 +87,7 @@ class LayerWk(Mix):
 
 
 def without_last_token(mask: Tensor) -> Tensor:
-    """The mask without each sentence's last token, unless it is the only one: (batch, tokens) -> the same, bool."""
+    """The mask without each sentence's last token, unless it is the only one: (batch, tokens) -> same shape, bool."""
     places = torch.arange(mask.shape[1], device=mask.device)
     last = (mask * (places + 1)).argmax(dim=1, keepdim=True)
     return mask.bool() & ((places != last) | (mask.sum(dim=1, keepdim=True) == 1))
@@ -98,14 +97,14 @@ def wk(states: Tensor, mask: Tensor, *, window: int = 2) -> Tensor:
     """SBERT-WK's sentence vectors.
 
     Args:
-        states: (tokens, layers, width), the tokens of all sentences one after the other.
-        mask: (batch, longest), true for these tokens; each sentence has one or more.
-        window: How many neighbours on either side.
+        states: The concatenated tokens of all sentences: (tokens, layers, width)
+        mask: True for these tokens, at least one per sentence: (batch, max length)
+        window: The number of neighbours on each side.
 
     Returns:
-        (batch, width) in float32; float64 stays.
+        (batch, width) in float32, or float64 for float64 states.
     """
-    exact = states.float() if states.device.type == "mps" else states.double()  # which has no float64
+    exact = states.float() if states.device.type == "mps" else states.double()  # MPS has no float64
     cosines = _cosines(exact)
     weights = layer_weights(cosines, window=window).unsqueeze(1)
     tokens = (weights @ exact).squeeze(1)
@@ -116,17 +115,16 @@ def wk(states: Tensor, mask: Tensor, *, window: int = 2) -> Tensor:
 
 
 def layer_weights(cosines: Tensor, *, window: int) -> Tensor:
-    """How much each layer counts: cosines of a token's layers (tokens, layers, layers) -> (tokens, layers)."""
+    """The weights of layers from the cosines of each token's layers: (tokens, layers, layers) -> (tokens, layers)."""
     alignment, novelty = [], []
     for layer in range(cosines.shape[-1]):
-        near = _neighbours(layer, cosines.shape[-1], window)
-        order = [*near, layer]
+        order = [*_neighbours(layer, cosines.shape[-1], window), layer]
         picked = cosines[:, order][:, :, order] + _JITTER * torch.eye(len(order)).to(cosines)
         r = torch.linalg.cholesky_ex(picked)[0][:, -1]  # the last column of R
-        aligned = picked[:, -1, :-1].mean(dim=1) / r[:, :-1].norm(dim=1)
-        alignment.append(1 / (aligned * len(order) * 2))
+        mean_cosine = picked[:, -1, :-1].mean(dim=1) / r[:, :-1].norm(dim=1)
+        alignment.append(1 / (mean_cosine * len(order) * 2))
         novelty.append(r[:, -1].abs() / r.norm(dim=1))
-    return _to_sum_one(_to_sum_one(torch.stack(alignment, dim=1)) + _to_sum_one(torch.stack(novelty, dim=1)))
+    return _normalize_sum(_normalize_sum(torch.stack(alignment, dim=1)) + _normalize_sum(torch.stack(novelty, dim=1)))
 
 
 def token_weights(cosines: Tensor) -> Tensor:
@@ -134,12 +132,12 @@ def token_weights(cosines: Tensor) -> Tensor:
     return cosines.diagonal(offset=-1, dim1=1, dim2=2).var(dim=1)
 
 
-def _to_sum_one(weights: Tensor) -> Tensor:
+def _normalize_sum(weights: Tensor) -> Tensor:
     return weights / weights.sum(dim=1, keepdim=True)
 
 
 def _neighbours(layer: int, layers: int, window: int) -> list[int]:
-    left = range(layer - window, layer) if layer >= window else ()  # not complete is empty, as in the authors' slices
+    left = range(layer - window, layer) if layer >= window else ()  # incomplete is empty, as in the authors' slices
     return [*left, *range(layer + 1, min(layers, layer + window + 1))]
 
 
@@ -150,7 +148,7 @@ def _cosines(states: Tensor) -> Tensor:
 
 
 def _shares(weights: Tensor, sentence: Tensor, sentences: int) -> Tensor:
-    """Each token's weight divided by its sentence's sum; where that is 0, all tokens count alike."""
+    """Normalise token weights per sentence; equal weights if their sum is 0."""
     sums = weights.new_zeros(sentences).index_add_(0, sentence, weights)[sentence]
     counts = weights.new_zeros(sentences).index_add_(0, sentence, torch.ones_like(weights))[sentence]
     return torch.where(sums > 0, weights / sums.clamp_min(torch.finfo(weights.dtype).tiny), 1 / counts)
