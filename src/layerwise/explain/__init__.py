@@ -1,6 +1,6 @@
-"""Explains the cosine of two sentences exactly: as a sum over the words and layers of both.
+"""Explain the cosine of two sentences exactly, as a sum over the words and layers of both.
 
-`explain_pair(model, left, right)` returns the terms; models that are not linear in their token states are refused.
+`explain_pair(model, left, right)` returns the terms; it refuses models that are not linear in their token states.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""A model as a linear map of its token states, where it is one.
+"""Decompose a model into a linear map of its token states, if it is linear.
 
-The embedding is a sum over views (layer, token pooling): `share` times the view's vector, put at `start`. A view is a
-weighted sum of the layer's token states. A scale by the view's length is a number of the sentence, and means that are
-taken away are taken from every token alike, because the weights of the tokens sum to 1. Linear heads follow.
+The embedding is a sum over views (layer, token pooling): `share` times the view's vector, at dimension `start`. A view
+is a weighted sum of the layer's token states. The normalisation of a view is a scalar factor of the sentence, and means
+are subtracted from every token, because the weights of the tokens sum to 1. Linear heads follow.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ LINEAR_POOLINGS = ("mean", "cls", "last", "weighted-mean", "mean-but-first", MAS
 
 @dataclass(frozen=True)
 class Place:
-    """`share` times the vector of a view, added to the embedding from dimension `start` on."""
+    """A view's term in the embedding: `share` times its vector, from dimension `start` on."""
 
     pooling: str
     layer: int
@@ -39,7 +39,7 @@ class Place:
 
 
 def check_linear(model: LayerModel) -> None:
-    """Refuse a model whose cosine is no sum over tokens and layers, with the reason."""
+    """Refuse a model whose cosine is not a sum over tokens and layers, with the reason."""
     for pooling in model.mix.poolings:
         if parse_pooling(pooling).pooling not in LINEAR_POOLINGS:
             raise MixError(
@@ -58,7 +58,7 @@ def check_linear(model: LayerModel) -> None:
 
 
 def places_of(mix: LayerMix, width: int, start: int = 0) -> list[Place]:
-    """Where each view of a resolved mix goes, for layers of this width; a mix that is not linear is refused."""
+    """The terms of the views of a resolved mix, for layers of this width; refuses a mix that is not linear."""
     if isinstance(mix, LayerSet):
         return [Place(mix.pooling, layer, 1 / len(mix.layers), start) for layer in mix.layers]
     if isinstance(mix, LayerWeights):
@@ -86,9 +86,9 @@ def _reason(mix: LayerMix) -> str:
 
 
 def apply_heads(model: LayerModel, vectors: Exact) -> tuple[Exact, Exact]:
-    """Vectors (..., mix width) through linear heads and truncation, without their biases: (..., width).
+    """Apply linear heads and truncation without biases: (..., mix width) -> (..., width)
 
-    The second value is what the biases add to an embedding: (width,)
+    The second value is the contribution of the biases to an embedding: (width,)
     """
     bias = np.zeros(vectors.shape[-1])
     for head in model.heads:

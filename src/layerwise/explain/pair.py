@@ -1,4 +1,4 @@
-"""The cosine of two sentences as a sum over (layer, token) of one times (layer, token) of the other."""
+"""The cosine of two sentences as a sum over pairs of their (layer, token) vectors."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from layerwise.model import LayerModel
 
 BIAS = "(bias)"
 TOLERANCE = 1e-6  # of the residual
-MOST_VIEWS = 8  # of a table of views by views; of more, the largest terms are shown
+MOST_VIEWS = 8  # in a table of views by views; with more, only the largest terms are shown
 CONTEXTUAL = (
     "Tokens are contextual: a token's state has read its whole sentence, so a term is that of a word in its place, "
     "not of the word alone."
 )
-_PAIRS = 16  # that share a pass
-_TINY = 1e-12  # the length of a view that is not divided by it, as in LayerViews
+_BATCH_SIZE = 16  # pairs that share a forward pass
+_TINY = 1e-12  # the minimum length that a view is divided by, as in LayerViews
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +34,11 @@ class ExplainedText:
 
     Attributes:
         text: The sentence.
-        tokens: As the vocabulary writes them; of several prompts, one prompt's after the other's.
-        words: Pieces joined; special tokens are words of their own.
-        prompts: The prompt that each word was read in, "" for none.
-        word_of_token: (tokens,)
-        vectors: (views, tokens, width)
+        tokens: The tokens as in the vocabulary, concatenated over prompts.
+        words: The words; special tokens are single words.
+        prompts: The prompt of each word, "" for none.
+        word_of_token: The index of each token's word: (tokens,)
+        vectors: The term of each token by each view: (views, tokens, width)
     """
 
     text: str
@@ -50,7 +50,7 @@ class ExplainedText:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The words, named by their prompts where there are several."""
+        """The words, with their prompts if there are several."""
         if len(set(self.prompts)) == 1:
             return self.words
         named = zip(self.words, self.prompts, strict=True)
@@ -58,15 +58,15 @@ class ExplainedText:
 
     @property
     def token_vectors(self) -> Exact:
-        """Each token's part in the embedding, over all views: (tokens, width)"""
-        summed: Exact = self.vectors.sum(0)
-        return summed
+        """Each token's term in the embedding, summed over views: (tokens, width)"""
+        total: Exact = self.vectors.sum(0)
+        return total
 
     @property
     def view_vectors(self) -> Exact:
-        """Each view's part in the embedding, over all tokens: (views, width)"""
-        summed: Exact = self.vectors.sum(1)
-        return summed
+        """Each view's term in the embedding, summed over tokens: (views, width)"""
+        total: Exact = self.vectors.sum(1)
+        return total
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, without the vectors."""
@@ -76,7 +76,7 @@ class ExplainedText:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Why two sentences have their cosine. Every sum over the contributions is `total`, which is the cosine.
+    """The decomposition of the cosine of two sentences. All contributions sum to `total`, which is the cosine.
 
     Attributes:
         model: The encoder's name.
@@ -84,7 +84,7 @@ class Explanation:
         views: A name for each view, such as "6 @ mean"; heads with a bias add the view "(bias)".
         left: The first sentence.
         right: The second.
-        cosine: As the embeddings of `LayerModel.encode` have it.
+        cosine: The cosine of the embeddings of `LayerModel.encode`.
     """
 
     model: str
@@ -96,25 +96,25 @@ class Explanation:
 
     @property
     def contributions(self) -> Exact:
-        """Every single term: (views, views, left tokens, right tokens)"""
+        """All single terms: (views, views, left tokens, right tokens)"""
         terms: Exact = np.einsum("vtw,usw->vuts", self.left.vectors, self.right.vectors, optimize=True)
         return terms
 
     @cached_property
     def by_token(self) -> Exact:
-        """(left tokens, right tokens)"""
+        """The terms summed over views: (left tokens, right tokens)"""
         return self.left.token_vectors @ self.right.token_vectors.T
 
     @cached_property
     def by_word(self) -> Exact:
-        """(left words, right words)"""
+        """The terms summed over views and the tokens of words: (left words, right words)"""
         sums = np.zeros((len(self.left.words), len(self.right.words)))
         np.add.at(sums, (self.left.word_of_token[:, None], self.right.word_of_token[None]), self.by_token)
         return sums
 
     @cached_property
     def by_view(self) -> Exact:
-        """(left views, right views)"""
+        """The terms summed over tokens: (left views, right views)"""
         return self.left.view_vectors @ self.right.view_vectors.T
 
     @property
@@ -124,19 +124,19 @@ class Explanation:
 
     @property
     def residual(self) -> float:
-        """What the terms leave unexplained of the cosine: 0 but for rounding."""
+        """The cosine minus the sum of the terms: 0 up to rounding errors."""
         return self.cosine - self.total
 
     def top_words(self, count: int) -> list[tuple[int, int]]:
-        """The pairs of words (left, right) whose terms are the largest in size."""
+        """The pairs of words (left, right) with the largest absolute terms."""
         return _largest_cells(self.by_word, count)
 
     def largest_by_word(self, count: int) -> list[tuple[str, str, float]]:
-        """The pairs of words with the largest terms, and all others as one row, so that the rows sum to `total`."""
+        """The pairs of words with the largest terms, and one row for all others, so that the rows sum to `total`."""
         return _largest_rows(self.left.labels, self.right.labels, self.by_word, count)
 
     def largest_by_view(self, count: int) -> list[tuple[str, str, float]]:
-        """The pairs of views with the largest terms, and all others as one row, so that the rows sum to `total`."""
+        """The pairs of views with the largest terms, and one row for all others, so that the rows sum to `total`."""
         return _largest_rows(self.views, self.views, self.by_view, count)
 
     def as_dict(self) -> dict[str, Any]:
@@ -164,11 +164,11 @@ def _largest_rows(left: Sequence[str], right: Sequence[str], sums: Exact, count:
 def explain_pair(model: LayerModel, left: str, right: str) -> Explanation:
     """The cosine of two sentences as a sum over their tokens and layers.
 
-    Exact for weighted sums of layers (sets, weights, concatenations, joins, `views(...)`), token poolings other than
-    max, and linear heads; other models are refused, and so is a sum that differs from the cosine by more than 1e-6.
+    It is exact for weighted sums of layers (sets, weights, concatenations, joins, `views(...)`), token poolings other
+    than max, and linear heads. Raises for other models, and if the sum differs from the cosine by more than 1e-6.
 
-    >>> why = explain_pair(LayerModel(), "A cat sat.", "A dog sat.")
-    >>> why.left.words, why.contributions.shape
+    >>> explanation = explain_pair(LayerModel(), "A cat sat.", "A dog sat.")
+    >>> explanation.left.words, explanation.contributions.shape
     (('[CLS]', 'A', 'cat', 'sat', '.', '[SEP]'), (1, 1, 6, 6))
     """
     (explanation,) = explain_pairs(model, [(left, right)])
@@ -176,20 +176,20 @@ def explain_pair(model: LayerModel, left: str, right: str) -> Explanation:
 
 
 def explain_pairs(model: LayerModel, pairs: Sequence[tuple[str, str]]) -> Iterator[Explanation]:
-    """`explain_pair` of many pairs, a few of them in each pass, so that little is in memory at once."""
+    """`explain_pair` of many pairs, in batches to bound memory."""
     check_linear(model)
-    for start in range(0, len(pairs), _PAIRS):
-        yield from _explain_together(model, pairs[start : start + _PAIRS])
+    for start in range(0, len(pairs), _BATCH_SIZE):
+        yield from _explain_batch(model, pairs[start : start + _BATCH_SIZE])
 
 
-def _explain_together(model: LayerModel, pairs: Sequence[tuple[str, str]]) -> Iterator[Explanation]:
+def _explain_batch(model: LayerModel, pairs: Sequence[tuple[str, str]]) -> Iterator[Explanation]:
     views = list(dict.fromkeys((place.pooling, place.layer) for place in places_of(model.mix, model.encoder.width)))
     names = [f"{layer} @ {pooling}" for pooling, layer in views]
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))
     embeddings = dict(zip(texts, model.encode(texts).astype(np.float64), strict=True))
-    passes = dict(zip(texts, _read(model, texts), strict=True))
+    passes = dict(zip(texts, _read_passes(model, texts), strict=True))
     for pair in pairs:
-        left, right = (_explained_text(model, text, views, passes[text]) for text in pair)
+        left, right = (_explain_text(model, text, views, passes[text]) for text in pair)
         all_names = (*names, BIAS) if len(left.vectors) > len(names) else tuple(names)
         cosine = _cosine(*(embeddings[text] for text in pair))
         result = Explanation(model.encoder.name, str(model.mix), all_names, left, right, cosine)
@@ -201,25 +201,25 @@ def _explain_together(model: LayerModel, pairs: Sequence[tuple[str, str]]) -> It
         yield result
 
 
-def _read(model: LayerModel, texts: Sequence[str]) -> list[dict[Prompt, TokenStates]]:
+def _read_passes(model: LayerModel, texts: Sequence[str]) -> list[dict[Prompt, TokenStates]]:
     """The token states of each text, by prompt."""
-    before = model.prompt()
-    full = [before + text for text in texts]
+    prefix = model.prompt()
+    prompted = [prefix + text for text in texts]
     passes: dict[Prompt, list[TokenStates]] = {}
     for prompt, poolings in by_prompt(model.mix.poolings).items():
         layers = sorted({layer for name in poolings for layer in model.mix.needs[name]})
-        passes[prompt] = read_token_states(model.encoder, full, prompt=prompt, layers=layers, poolings=poolings)
-    return [{prompt: read[row] for prompt, read in passes.items()} for row in range(len(texts))]
+        passes[prompt] = read_token_states(model.encoder, prompted, prompt=prompt, layers=layers, poolings=poolings)
+    return [{prompt: states[row] for prompt, states in passes.items()} for row in range(len(texts))]
 
 
-def _explained_text(
+def _explain_text(
     model: LayerModel, text: str, views: list[tuple[str, int]], passes: dict[Prompt, TokenStates]
 ) -> ExplainedText:
-    tokens, words, prompts, of_token = _words(model, model.prompt() + text, passes)
-    start, starts = 0, dict[str, int]()  # token pooling -> the first of its tokens
-    for read in passes.values():
-        starts |= dict.fromkeys(read.weights, start)
-        start += len(read.ids)
+    tokens, words, prompts, word_of_token = _words(model, model.prompt() + text, passes)
+    start, starts = 0, dict[str, int]()  # the index of the first token of each pooling
+    for states in passes.values():
+        starts |= dict.fromkeys(states.weights, start)
+        start += len(states.ids)
     vectors = np.zeros((len(views), len(tokens), model.mix.width(model.encoder.width)))
     for place, terms in _terms(model, passes):
         rows = slice(starts[place.pooling], starts[place.pooling] + len(terms))
@@ -229,44 +229,44 @@ def _explained_text(
     if bias.any():
         vectors = np.pad(vectors, ((0, 1), (0, 1), (0, 0)))
         vectors[-1, -1] = bias
-        of_token = np.append(of_token, len(words))
+        word_of_token = np.append(word_of_token, len(words))
         tokens, words, prompts = [*tokens, BIAS], [*words, BIAS], [*prompts, ""]
     length = float(np.linalg.norm(vectors.sum((0, 1))))
     if not length:
         raise InputError(f"The embedding of {text[:40]!r} is 0, which has no cosine")
-    return ExplainedText(text, tuple(tokens), tuple(words), tuple(prompts), of_token, vectors / length)
+    return ExplainedText(text, tuple(tokens), tuple(words), tuple(prompts), word_of_token, vectors / length)
 
 
 def _words(
-    model: LayerModel, full: str, passes: dict[Prompt, TokenStates]
+    model: LayerModel, prompted: str, passes: dict[Prompt, TokenStates]
 ) -> tuple[list[str], list[str], list[str], NDArray[np.intp]]:
-    """Tokens, words, each word's prompt, and the word of each token; one prompt's after the other's."""
+    """The tokens, words, prompts of the words, and word indices of the tokens, concatenated over prompts."""
     tokens: list[str] = []
     words: list[str] = []
     prompts: list[str] = []
     numbers: list[NDArray[np.intp]] = []
-    for prompt, read in passes.items():
-        names = [str(token) for token in model.tokenizer.convert_ids_to_tokens(list(read.ids))]
-        joined, of_token = words_of(names, *(model.encoder.spans(full, prompt) or ()))
-        numbers.append(of_token + len(words))
-        tokens += names
-        words += joined
-        prompts += ["" if prompt == PLAIN else prompt.label] * len(joined)
+    for prompt, states in passes.items():
+        prompt_tokens = [str(token) for token in model.tokenizer.convert_ids_to_tokens(list(states.ids))]
+        prompt_words, word_of_token = words_of(prompt_tokens, *(model.encoder.spans(prompted, prompt) or ()))
+        numbers.append(word_of_token + len(words))
+        tokens += prompt_tokens
+        words += prompt_words
+        prompts += ["" if prompt == PLAIN else prompt.label] * len(prompt_words)
     return tokens, words, prompts, np.concatenate(numbers)
 
 
 def _terms(model: LayerModel, passes: dict[Prompt, TokenStates]) -> list[tuple[Place, Exact]]:
-    """What each token adds to the embedding through each view: (tokens, width) by view"""
+    """The term of each token in the embedding, by view: (tokens, width) each"""
     mix = model.mix
-    by_pooling = {pooling: read for read in passes.values() for pooling in read.weights}
+    by_pooling = {pooling: states for states in passes.values() for pooling in states.weights}
     terms = []
     for number, place in enumerate(places_of(mix, model.encoder.width)):
-        read = by_pooling[place.pooling]
-        states = read.states[place.layer]
+        token_states = by_pooling[place.pooling]
+        states = token_states.states[place.layer]
         if isinstance(mix, LayerViews) and mix.fitted is not None:
             centres = mix.fitted.pick([number])
             states = centres.taken_from(torch.from_numpy(states).unsqueeze(1))[:, 0].numpy()
-        weighted = read.weights[place.pooling][:, None] * states
+        weighted = token_states.weights[place.pooling][:, None] * states
         if isinstance(mix, LayerViews) and mix.scale == "unit":
             weighted = weighted / max(float(np.linalg.norm(weighted.sum(0))), _TINY)
         terms.append((place, place.share * weighted))

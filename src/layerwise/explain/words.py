@@ -1,4 +1,4 @@
-"""Tokens to words: pieces of one word are joined, special tokens and punctuation stand alone."""
+"""Join tokens to words: pieces of one word are joined, special tokens and punctuation are words by themselves."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ Numbers = NDArray[np.intp]
 
 
 def words_of(tokens: Sequence[str], text: str = "", spans: Sequence[tuple[int, int]] = ()) -> tuple[list[str], Numbers]:
-    """The words of a tokenised text and, for each token, the number of its word.
+    """The words of a tokenised text, and the index of each token's word.
 
     Args:
-        tokens: The tokens as the vocabulary writes them, which name special tokens.
-        text: What was tokenised.
-        spans: Where each token stands in it; empty spans are special tokens. Without spans, tokens are not joined.
+        tokens: The tokens as in the vocabulary, which name special tokens.
+        text: The text that was tokenised.
+        spans: The character span of each token in it, empty for special tokens. Without spans, tokens are not joined.
 
     >>> words_of(["[CLS]", "un", "##well", ".", "[SEP]"], "Unwell.", [(0, 0), (0, 2), (2, 6), (6, 7), (0, 0)])
     (['[CLS]', 'Unwell', '.', '[SEP]'], array([0, 1, 1, 2, 3]))
@@ -38,7 +38,7 @@ def words_of(tokens: Sequence[str], text: str = "", spans: Sequence[tuple[int, i
 
 
 def _continues(text: str, word: tuple[int, int], first: int) -> bool:
-    """Whether the token that begins at `first` belongs to the word before it."""
+    """Whether the token that starts at `first` belongs to the previous word."""
     start, end = word
     if start == end:
         return False
@@ -48,6 +48,6 @@ def _continues(text: str, word: tuple[int, int], first: int) -> bool:
 
 
 def _is_letter(char: str) -> bool:
-    """A part of words between spaces; Chinese, Japanese and Korean are written without."""
+    """Whether a character is part of words between spaces, which Chinese, Japanese and Korean do not have."""
     part_of_word = char.isalnum() or unicodedata.category(char).startswith("M")
     return part_of_word and unicodedata.east_asian_width(char) not in ("W", "F")
