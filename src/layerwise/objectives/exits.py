@@ -1,6 +1,7 @@
-"""Every exit a good embedding: each pair of a layer and a width learns by contrast and from the whole model.
+"""Losses over early exits, for 2D Matryoshka (Li et al., 2024) and its successors.
 
-2D Matryoshka (Li et al., 2024) and its successors. An exit is a layer's vector cut to its first dimensions.
+An exit is a layer's vector truncated to its first dimensions. Every exit, a pair of a layer and a width, is trained
+contrastively and distilled from the whole model.
 """
 
 from collections.abc import Sequence
@@ -21,8 +22,8 @@ def exit_contrast(
     check_above_zero("temperature", temperature)
     anchors, positives = ([pair[side] for pair in layers] for side in (0, 1))
     _check_exits(anchors, widths)
-    check_same_shape(anchors=anchors[0], **{f"positives_{place}": one for place, one in enumerate(positives)})
-    logits = _cut_cosines(anchors, positives, widths) / temperature
+    check_same_shape(anchors=anchors[0], **{f"positives_{layer}": side for layer, side in enumerate(positives)})
+    logits = _exit_cosines(anchors, positives, widths) / temperature
     return diagonal_cross_entropy(logits)
 
 
@@ -38,26 +39,29 @@ def exit_distillation(
     check_rows(teacher=teacher)
     if len(teacher) != len(layers[0]) or len(teacher) < 2:
         raise InputError(f"{len(teacher)} rows of the teacher, {len(layers[0])} of the exits; give as many, 2 or more")
-    theirs, ours = cosines(teacher.detach(), teacher.detach()), _cut_cosines(layers, layers, widths)
-    expected, found = (without_diagonal(matrix / temperature).log_softmax(-1) for matrix in (theirs, ours))
-    expected = expected.expand_as(found)
-    return F.kl_div(found.flatten(0, 1), expected.flatten(0, 1), log_target=True, reduction="batchmean")
+    teacher_cosines, exit_cosines = cosines(teacher.detach(), teacher.detach()), _exit_cosines(layers, layers, widths)
+    target, student = (
+        without_diagonal(matrix / temperature).log_softmax(-1) for matrix in (teacher_cosines, exit_cosines)
+    )
+    target = target.expand_as(student)
+    return F.kl_div(student.flatten(0, 1), target.flatten(0, 1), log_target=True, reduction="batchmean")
 
 
-def _cut_cosines(left: Sequence[Tensor], right: Sequence[Tensor], widths: Sequence[int]) -> Tensor:
+def _exit_cosines(left: Sequence[Tensor], right: Sequence[Tensor], widths: Sequence[int]) -> Tensor:
     """The cosines of all exits at once: (n, d) and (m, d) of each layer -> (exits, n, m)
 
-    A cut vector is one whose further dimensions are 0. (A dozen exits one after the other are hundreds of small
-    kernels, and take longer to launch than the encoder's pass.)
+    Truncated vectors are computed as vectors whose further dimensions are 0, all exits in one batch: a dozen exits one
+    by one are hundreds of small kernels, whose launches take longer than the encoder's pass.
     """
     dtype, width, device = full_dtype(*left, *right), left[0].shape[1], left[0].device
-    places = torch.arange(width, device=device)
-    kept = torch.stack([places < kept for kept in widths])  # not by a tensor of the widths, whose copy is waited for
+    dimensions = torch.arange(width, device=device)
+    masks = torch.stack([dimensions < exit_width for exit_width in widths])  # a tensor of widths would need a sync
     with torch.autocast(device.type, enabled=False):
-        one, other = (
-            unit(torch.stack(list(side)).to(dtype).unsqueeze(1) * kept[:, None]).flatten(0, 1) for side in (left, right)
+        a, b = (
+            unit(torch.stack(list(side)).to(dtype).unsqueeze(1) * masks[:, None]).flatten(0, 1)
+            for side in (left, right)
         )
-        return one @ other.mT
+        return a @ b.mT
 
 
 def _check_exits(layers: Sequence[Tensor], widths: Sequence[int]) -> None:

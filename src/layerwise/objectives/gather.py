@@ -1,10 +1,10 @@
-"""Rows of every process in one tensor, so that a loss sees the joint batch.
+"""Gather the rows of all processes in one tensor, so that a loss sees the joint batch.
 
 The convention: every process gathers, computes the same joint loss, and calls `backward`; DDP then averages the
-gradients over the processes. Each process would only add its rows' part of the joint gradient, and the average
-would divide it by their number, so the backward pass gives this process's part times the number of processes. Nothing
-is sent for that. The result is the gradient of one process with the joint batch, for any objective; what is computed
-from gathered rows (a head, a regulariser) is the same everywhere, and its average is itself.
+gradients over the processes. Each process contributes only its rows' part of the joint gradient, and the average
+divides it by the number of processes, so the backward pass multiplies this process's part by that number, without
+communication. For any objective, the result is the gradient of a single process with the joint batch; what is computed
+from gathered rows (a head, a regulariser) is the same in every process, and so is its average.
 """
 
 from typing import Any
@@ -17,25 +17,25 @@ from layerwise.errors import InputError
 
 
 def world_size() -> int:
-    """How many processes train together; 1 where `torch.distributed` is not initialised."""
+    """The number of processes that train together; 1 if `torch.distributed` is not initialised."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """Which of them this is; 0 where `torch.distributed` is not initialised."""
+    """The rank of this process; 0 if `torch.distributed` is not initialised."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def gather_rows(tensor: Tensor) -> Tensor:
     """All processes' rows in the order of their ranks, with gradient. (n, ...) -> (processes * n, ...)
 
-    Every process calls it, with as many rows. A single process gets its tensor back.
+    Every process must call it, with the same number of rows. A single process gets its tensor back.
     """
     if world_size() == 1:
         return tensor
     if not tensor.ndim:
         raise InputError("A single number has no rows to gather; give a tensor of at least one axis")
-    _check_alike(tensor)
+    _check_same_sizes(tensor)
     gathered: Tensor = _GatherRows.apply(tensor)  # type: ignore[no-untyped-call]
     return gathered
 
@@ -46,7 +46,7 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
         ctx.rows = len(tensor)
-        return torch.cat(_from_all(tensor))
+        return torch.cat(_all_gather(tensor))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
@@ -54,17 +54,17 @@ class _GatherRows(torch.autograd.Function):
         return gradient.narrow(0, rank() * ctx.rows, ctx.rows) * world_size()
 
 
-def _from_all(tensor: Tensor) -> list[Tensor]:
+def _all_gather(tensor: Tensor) -> list[Tensor]:
     rows = tensor.detach().contiguous()
     parts = [torch.empty_like(rows) for _ in range(world_size())]
     dist.all_gather(parts, rows)
     return parts
 
 
-def _check_alike(tensor: Tensor) -> None:
-    """Refuse unequal batches in every process, before the gathering would hang or mix them up."""
+def _check_same_sizes(tensor: Tensor) -> None:
+    """Refuse unequal batches in every process, before the gather would hang or mix them up."""
     sizes = torch.tensor([len(tensor), tensor.numel()], device=tensor.device)
-    rows, elements = torch.stack(_from_all(sizes)).T.tolist()
+    rows, elements = torch.stack(_all_gather(sizes)).T.tolist()
     if len(set(rows)) > 1:
         raise InputError(
             f"The processes have {', '.join(map(str, rows))} rows; gathering needs as many in each: drop the last, "

@@ -1,6 +1,6 @@
-"""Ranking in the batch: two passes should order the other sentences alike, and as a teacher does (RankCSE, Liu 2023).
+"""In-batch ranking losses (RankCSE, Liu 2023): two passes should rank the other sentences alike, and like a teacher.
 
-Row i of a matrix of cosines is sentence i's list of all others; its own place is left out.
+Row i of a matrix of cosines, without its diagonal, is the list of all other sentences for sentence i.
 """
 
 from math import log
@@ -23,43 +23,43 @@ def rank_consistency(first: Tensor, second: Tensor, *, temperature: float = 0.05
     check_rows(first=first, second=second)
     check_same_shape(first=first, second=second)
     _check_others(first)
-    one, other = (
+    p, q = (
         without_diagonal(matrix / temperature).log_softmax(1)
         for matrix in (cosines(first, second), cosines(second, first))
     )
-    middle = torch.logaddexp(one, other) - log(2)
-    both = (F.kl_div(middle, lists, log_target=True, reduction="batchmean") for lists in (one, other))
-    return sum(both, one.new_zeros(())) / 2
+    mixture = torch.logaddexp(p, q) - log(2)
+    divergences = (F.kl_div(mixture, lists, log_target=True, reduction="batchmean") for lists in (p, q))
+    return sum(divergences, p.new_zeros(())) / 2
 
 
 def list_net(
     similarities: Tensor, teacher: Tensor, *, temperature: float = 0.05, teacher_temperature: float = 0.05
 ) -> Tensor:
-    """ListNet, RankCSE eq. 7: the cross-entropy of the teacher's lists and ours. (n, n) cosines twice -> scalar"""
+    """ListNet, RankCSE eq. 7: the cross-entropy with the teacher's lists. (n, n) cosines twice -> scalar"""
     check_above_zero("temperature", temperature)
     check_above_zero("teacher_temperature", teacher_temperature)
     _check_lists(similarities, teacher)
-    ours = without_diagonal(similarities / temperature).log_softmax(1)
-    theirs = without_diagonal(teacher / teacher_temperature).softmax(1)
-    return -(theirs * ours).sum(1).mean()
+    log_probabilities = without_diagonal(similarities / temperature).log_softmax(1)
+    target = without_diagonal(teacher / teacher_temperature).softmax(1)
+    return -(target * log_probabilities).sum(1).mean()
 
 
 def list_mle(similarities: Tensor, teacher: Tensor, *, temperature: float = 0.05) -> Tensor:
-    """ListMLE, RankCSE eq. 9: how unlikely the teacher's order is by our cosines. (n, n) cosines twice -> scalar"""
+    """ListMLE, RankCSE eq. 9: the negative log-likelihood of the teacher's order. (n, n) cosines twice -> scalar"""
     check_above_zero("temperature", temperature)
     _check_lists(similarities, teacher)
     order = without_diagonal(teacher).argsort(dim=1, descending=True, stable=True)
     sorted_by_teacher = without_diagonal(similarities / temperature).gather(1, order)
-    remaining = sorted_by_teacher.flip(1).logcumsumexp(1).flip(1)  # of all that come no earlier
+    remaining = sorted_by_teacher.flip(1).logcumsumexp(1).flip(1)  # over the rest of the list
     return (remaining - sorted_by_teacher).sum(1).mean()
 
 
 def vector_distance(vectors: Tensor, teacher: Tensor) -> Tensor:
-    """1 - cosine and the squared distance to the teacher's vectors, means over rows. (n, d) twice -> scalar"""
+    """1 - cosine plus the squared distance to the teacher's vectors, mean over rows. (n, d) twice -> scalar"""
     check_rows(vectors=vectors, teacher=teacher)
     check_same_shape(vectors=vectors, teacher=teacher)
-    apart = 1 - F.cosine_similarity(vectors.float(), teacher.float(), dim=1)
-    return (apart + (vectors.float() - teacher.float()).square().sum(1)).mean()
+    cosine_distance = 1 - F.cosine_similarity(vectors.float(), teacher.float(), dim=1)
+    return (cosine_distance + (vectors.float() - teacher.float()).square().sum(1)).mean()
 
 
 def _check_lists(similarities: Tensor, teacher: Tensor) -> None:

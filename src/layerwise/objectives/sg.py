@@ -1,7 +1,7 @@
 """SG-BERT: the layers of a frozen copy guide the sentence embedding (Kim et al. 2021, sections 3.1 and 3.2).
 
-Centres are c_i, the embeddings that are trained; views are h_i, from the frozen copy's layers; both after the
-projection head, where there is one. The regulariser pulls the weights back to where training started:
+Centres are c_i, the trained embeddings; views are h_i, from the frozen copy's layers; both after the projection head,
+if there is one. The regulariser pulls the weights back to their initial values:
 L_reg = ||BERT_F - BERT_T||².
 """
 
@@ -26,10 +26,10 @@ def self_guided(centres: Tensor, views: Tensor, *, temperature: float, form: str
 
     Args:
         centres: (b, d).
-        views: (b, d), one sampled view a sentence; for "opt3" (b, k, d), all k layers of each.
-        temperature: What cosines are divided by.
-        form: "base" (L_base, NT-Xent), "opt1" (centres alone are anchors), "opt2" (and no centre repels another),
-            "opt3" (every layer is a positive in turn; the other layers of its sentence are in no denominator).
+        views: (b, d), one sampled view per sentence; for "opt3" (b, k, d), all k layers of each.
+        temperature: The divisor of the cosines.
+        form: "base" (L_base, NT-Xent), "opt1" (only centres are anchors), "opt2" (and centres are not negatives),
+            "opt3" (every layer is a positive in turn; the denominator excludes the other layers of its sentence).
     """
     loss = FORMS[form]
     check_above_zero("temperature", temperature)
@@ -65,22 +65,19 @@ def _opt3(centres: Tensor, views: Tensor, temperature: float) -> Tensor:
     """L_opt3: one positive and all the other sentences' views in the denominator. (b, d), (b, k, d) -> scalar"""
     sentences, layers, _ = views.shape
     logits = (cosines(centres, views.flatten(0, 1)) / temperature).view(sentences, sentences, layers)
-    same = torch.eye(sentences, dtype=torch.bool, device=logits.device).unsqueeze(-1)
+    same_sentence = torch.eye(sentences, dtype=torch.bool, device=logits.device).unsqueeze(-1)
     positives = logits.diagonal().T  # (b, k)
-    others = logits.masked_fill(same, -torch.inf).flatten(1).logsumexp(dim=1, keepdim=True)  # (b, 1)
-    # logaddexp(positives, others) - positives, without losing a small difference
+    others = logits.masked_fill(same_sentence, -torch.inf).flatten(1).logsumexp(dim=1, keepdim=True)  # (b, 1)
+    # logaddexp(positives, others) - positives, without cancellation
     return -F.logsigmoid(positives - others).mean()
 
 
 def squared_distance(parameters: Iterable[Tensor], start: Iterable[Tensor]) -> Tensor:
-    """The sum of squared differences over all parameters (SG-BERT's L_reg). Tensors, their like -> scalar
-
-    The start gets no gradient.
-    """
+    """The sum of squared differences over all parameters (SG-BERT's L_reg), without a gradient for `start`."""
     sums = []
-    for now, then in _paired(parameters, start):
-        dtype = full_dtype(now, then)
-        sums.append((now.to(dtype) - then.detach().to(dtype)).square().sum())
+    for parameter, initial in _pairs(parameters, start):
+        dtype = full_dtype(parameter, initial)
+        sums.append((parameter.to(dtype) - initial.detach().to(dtype)).square().sum())
     if not sums:
         raise InputError("No parameters came; give a model's parameters and their starting values")
     return torch.stack([part.to(sums[0].device) for part in sums]).sum()
@@ -90,32 +87,32 @@ def squared_distance(parameters: Iterable[Tensor], start: Iterable[Tensor]) -> T
 def add_pull_to_start(parameters: Iterable[Tensor], start: Iterable[Tensor], *, strength: float) -> None:
     """Add the gradient of `strength * squared_distance(parameters, start)` to each `.grad`, without a graph.
 
-    Call it once before an optimiser's step: after the last `backward` of the step, after DDP has averaged and a
-    gradient scaler has unscaled. Parameters that need no gradient are left alone.
+    Call it once before an optimiser step: after the last `backward`, after DDP has averaged the gradients and a
+    gradient scaler has unscaled them. Parameters that do not require a gradient are skipped.
     """
     if not 0 <= strength < inf:
         raise InputError(f"strength {strength} is not possible; give 0 or a number above it")
-    trained = [(now, then) for now, then in _paired(parameters, start) if now.requires_grad]
+    trained = [(parameter, initial) for parameter, initial in _pairs(parameters, start) if parameter.requires_grad]
     if not trained:
         return
     gradients = []
-    for now, _ in trained:
-        now.grad = torch.zeros_like(now) if now.grad is None else now.grad
-        gradients.append(now.grad)
-    # the differences first: adding p and subtracting p0 one after the other would leave rounding where both are equal
-    differences = torch._foreach_sub([now for now, _ in trained], [then for _, then in trained])
+    for parameter, _ in trained:
+        parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        gradients.append(parameter.grad)
+    # differences first: adding p and subtracting p0 separately would leave rounding errors where both are equal
+    differences = torch._foreach_sub([parameter for parameter, _ in trained], [initial for _, initial in trained])
     torch._foreach_add_(gradients, differences, alpha=2 * strength)
 
 
-def _paired(parameters: Iterable[Tensor], start: Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Each parameter with its starting value."""
-    now, then = list(parameters), list(start)
-    if len(now) != len(then):
-        raise InputError(f"{len(now)} parameters and {len(then)} starting values came; give one for each")
-    for place, (one, other) in enumerate(zip(now, then, strict=True)):
-        if one.shape != other.shape:
+def _pairs(parameters: Iterable[Tensor], start: Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Each parameter with its initial value."""
+    values, initial = list(parameters), list(start)
+    if len(values) != len(initial):
+        raise InputError(f"{len(values)} parameters and {len(initial)} starting values came; give one for each")
+    for number, (now, then) in enumerate(zip(values, initial, strict=True)):
+        if now.shape != then.shape:
             raise InputError(
-                f"Parameter {place} has the shape {tuple(one.shape)} and its starting value {tuple(other.shape)}; give "
+                f"Parameter {number} has the shape {tuple(now.shape)} and its starting value {tuple(then.shape)}; give "
                 "both in the same order"
             )
-    return list(zip(now, then, strict=True))
+    return list(zip(values, initial, strict=True))

@@ -1,4 +1,4 @@
-"""Checks of what goes into an objective: of shapes and plain numbers, never of a tensor's values."""
+"""Checks of an objective's inputs: of shapes and plain numbers, never of a tensor's values."""
 
 from collections.abc import Sequence
 from math import inf
@@ -10,14 +10,14 @@ from layerwise.errors import InputError
 
 
 def check_rows(**tensors: Tensor) -> None:
-    """Refuse what is not (rows, width), empty, or of different widths; the names go into the text."""
+    """Refuse tensors that are not (rows, width), are empty or differ in width; errors have their names."""
     for name, tensor in tensors.items():
         check_shape(name, tensor, ("rows", "width"))
     check_widths(**tensors)
 
 
 def check_shape(name: str, tensor: Tensor, axes: Sequence[str]) -> None:
-    """Refuse a tensor that has not these axes, or nothing along one of them."""
+    """Refuse a tensor without these axes, or with an empty one."""
     if tensor.ndim != len(axes) or not tensor.numel():
         expected = f"({', '.join(axes)})"
         raise InputError(f"{name}: the shape is {tuple(tensor.shape)}; expected {expected}, each at least 1")
@@ -32,7 +32,7 @@ def check_widths(**tensors: Tensor) -> None:
 
 
 def check_same_shape(**tensors: Tensor) -> None:
-    """Refuse tensors that should match row by row and do not."""
+    """Refuse tensors of different shapes."""
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if len(set(shapes.values())) > 1:
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
@@ -40,7 +40,7 @@ def check_same_shape(**tensors: Tensor) -> None:
 
 
 def check_mask(ignored: Tensor, logits: Tensor) -> None:
-    """Refuse a mask that is not one true or false for each logit."""
+    """Refuse a mask that is not a bool for each logit."""
     check_same_shape(ignored=ignored, logits=logits)
     if ignored.dtype != torch.bool:
         raise InputError(f"ignored: {ignored.dtype} came; expected bool, True for what is left out")

@@ -22,17 +22,18 @@ def self_contrastive(
 ) -> Tensor:
     """SSCL's loss, eq. 4. (n, d), (m >= n, d), (n, k, d) -> scalar
 
-    The defaults are the authors' code. The text (N negatives become 2N) is `with_plain=False`; eq. 4 as printed has
-    an anchor's layer negative inside the sum over the batch of N: `own_only=True, negative_weight=N, with_plain=False`.
+    The defaults follow the authors' code. The paper's text (N negatives become 2N) is `with_plain=False`; eq. 4 as
+    printed has an anchor's layer negative inside the sum over the batch of N:
+    `own_only=True, negative_weight=N, with_plain=False`.
 
     Args:
         anchors: (n, d), the last layer.
-        positives: (m, d); row i is anchor i's, the others are in its denominator.
+        positives: (m, d); row i belongs to anchor i, the others are in its denominator.
         layer_negatives: (n, k, d), each sentence's lower layers, of one or both dropout views.
-        temperature: What cosines are divided by.
-        own_only: Only the anchor's k layer negatives in its denominator, instead of all n * k.
-        negative_weight: Multiplies the exponentials of the layer negatives.
-        with_plain: The mean of this loss and the plain one (`info_nce`).
+        temperature: The divisor of the cosines.
+        own_only: Use only the anchor's k layer negatives in its denominator, instead of all n * k.
+        negative_weight: The factor of the exponentials of the layer negatives.
+        with_plain: Average this loss with the plain one (`info_nce`).
     """
     check_above_zero("temperature", temperature)
     check_above_zero("negative_weight", negative_weight)
@@ -40,10 +41,10 @@ def self_contrastive(
     check_positives(anchors, positives)
     _check_layer_negatives(anchors, layer_negatives)
     if own_only:
-        similar = torch.cat([cosines(anchors, positives), own_cosines(anchors, layer_negatives)], dim=1)
+        similarities = torch.cat([cosines(anchors, positives), own_cosines(anchors, layer_negatives)], dim=1)
     else:
-        similar = cosines(anchors, torch.cat([positives, layer_negatives.flatten(0, 1)]))
-    logits = similar / temperature
+        similarities = cosines(anchors, torch.cat([positives, layer_negatives.flatten(0, 1)]))
+    logits = similarities / temperature
     plain = logits[:, : len(positives)]
     loss = diagonal_cross_entropy(torch.cat([plain, logits[:, len(positives) :] + log(negative_weight)], dim=1))
     return (loss + diagonal_cross_entropy(plain)) / 2 if with_plain else loss

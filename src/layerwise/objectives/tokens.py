@@ -1,4 +1,4 @@
-"""Losses of single tokens: masked language modelling (BERT) and replaced-token detection (DiffCSE, ELECTRA)."""
+"""Token-level losses: masked language modelling (BERT) and replaced-token detection (DiffCSE, ELECTRA)."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ from layerwise.errors import InputError
 from layerwise.objectives.contrast import full_dtype
 from layerwise.objectives.shapes import check_same_shape, check_shape
 
-IGNORED = -100  # the label of tokens that are in no loss
+IGNORED = -100  # the label of tokens without a loss
 
 
 def mask_tokens(
@@ -22,18 +22,19 @@ def mask_tokens(
     random: float = 0.1,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Hide some tokens (BERT, section 3.1). (b, t), (b, t) -> masked ids (b, t), labels (b, t), -100 if not chosen
+    """Mask tokens (BERT, section 3.1). (b, t), (b, t) -> masked ids (b, t), labels (b, t), -100 if not chosen
 
     Args:
-        ids: (b, t), whole numbers.
-        special: (b, t), true where a token is never chosen: [CLS], [SEP], padding.
+        ids: (b, t), integers.
+        special: (b, t), true for tokens that are never chosen: [CLS], [SEP], padding.
         mask_id: The id of [MASK].
-        vocabulary: How many ids there are, for random ones.
-        share: The chance of each token that is not special to be chosen: 0.15 in BERT, 0.30 in DiffCSE.
-        keep: The chance of a chosen token to stay as it is.
-        random: The chance of a chosen token to become any id; with `keep` 0 too, chosen is always [MASK] (DiffCSE).
-        generator: For draws that can be repeated, of any device: they are made there, so one of the CPU gives the
-            same masks everywhere.
+        vocabulary: The number of ids, from which random ones are drawn.
+        share: The probability of choosing a token that is not special: 0.15 in BERT, 0.30 in DiffCSE.
+        keep: The probability that a chosen token stays unchanged.
+        random: The probability that a chosen token is replaced by a random id; with `keep` and `random` 0, chosen
+            tokens are always replaced by [MASK] (DiffCSE).
+        generator: For reproducible draws, which are made on its device: a CPU generator gives the same masks on all
+            devices.
     """
     check_shape("ids", ids, ("sentences", "tokens"))
     check_same_shape(ids=ids, special=special)
@@ -50,9 +51,9 @@ def mask_tokens(
 
 
 def masked_language_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy over the chosen tokens; 0 where none is chosen. (b, t, v), (b, t) -> scalar
+    """The mean cross-entropy over the chosen tokens; 0 if none is chosen. (b, t, v), (b, t) -> scalar
 
-    Only the chosen tokens' logits are made float32, a small part of all.
+    Only the chosen tokens' logits are converted to float32, a small part of all.
     """
     check_shape("logits", logits, ("sentences", "tokens", "vocabulary"))
     check_same_shape(logits=logits[..., 0], labels=labels)
@@ -62,17 +63,18 @@ def masked_language_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def replaced_token_loss(logits: Tensor, replaced: Tensor, mask: Tensor) -> Tensor:
-    """Was this token replaced? DiffCSE's L_RTD, the mean over the tokens of the mask. (b, t), (b, t), (b, t) -> scalar
+    """Replaced-token detection: DiffCSE's L_RTD, mean over the tokens of the mask. (b, t), (b, t), (b, t) -> scalar
 
     Args:
         logits: (b, t), above 0 for "replaced".
-        replaced: (b, t), true where a token is not the original one.
-        mask: (b, t), true where a token counts: the attention mask, with or without special tokens. 0 without any.
+        replaced: (b, t), true for tokens that differ from the original.
+        mask: (b, t), true for tokens that count: the attention mask, with or without special tokens. The loss is 0 if
+            it is empty.
     """
     check_shape("logits", logits, ("sentences", "tokens"))
     check_same_shape(logits=logits, replaced=replaced, mask=mask)
     mask = mask.bool()
-    full = logits.to(full_dtype(logits)).masked_fill(~mask, 0)  # padding stays out of the gradient, whatever its values
+    full = logits.to(full_dtype(logits)).masked_fill(~mask, 0)  # no gradient from padding, whatever its values
     losses = F.binary_cross_entropy_with_logits(full, replaced.to(full), reduction="none")
     return losses.masked_fill(~mask, 0).sum() / mask.sum().clamp_min(1)
 
