@@ -13,31 +13,31 @@ from layerwise.registry import Registry
 
 
 class GridClassifier(Protocol):
-    """A classifier with one setting, tried on some folds and settings at once."""
+    """A classifier with one hyperparameter, trained on many folds and settings at once."""
 
     def accuracies(self, train: Tensor, scored: Tensor) -> Tensor:
-        """Train on the rows of each fold with each setting and score on others: (folds, n) both -> (folds, settings)"""
+        """Train each fold with each setting, and score on other rows: (folds, n) both -> (folds, settings)"""
         ...
 
     def predictions(self, train: Tensor, setting: Tensor, dev: Tensor | None) -> Tensor:
-        """Train each fold with the setting of this number, (folds,), and predict every row's class: (folds, n)
+        """Train each fold with its setting, by index (folds,), and predict the class of every row: (folds, n)
 
-        `dev`, (n,) bool, are rows that may say when to stop.
+        `dev`, (n,) bool, are rows for early stopping.
         """
         ...
 
 
 @dataclass(frozen=True)
 class ClassRows:
-    """What a classifier is made for."""
+    """The rows and options of a classifier."""
 
     features: Tensor
     """(n, width)"""
     labels: Tensor
-    """(n,) whole numbers from 0; -1 for a class that no training row has."""
+    """(n,) integers from 0; -1 for a class that no training row has."""
     classes: int
     settings: tuple[float, ...]
-    """To choose from."""
+    """The settings to choose from."""
     seed: int
 
 
@@ -46,7 +46,7 @@ CLASSIFIERS: Registry[Callable[[ClassRows], GridClassifier]] = Registry("classif
 
 @CLASSIFIERS.register("logistic")
 class LogisticClassifier:
-    """Logistic regression at its optimum, by C; see `grid`."""
+    """Logistic regression, solved to its optimum, by C; see `grid`."""
 
     def __init__(self, task: ClassRows) -> None:
         self.rows = Rows.of(task.features, task.labels, task.classes)
@@ -55,26 +55,26 @@ class LogisticClassifier:
         self._guide: tuple[Tensor, Guide] | None = None
 
     def accuracies(self, train: Tensor, scored: Tensor) -> Tensor:
-        """Of every fold and C."""
+        """The accuracies of every fold and C: (folds, settings)"""
         fold = torch.arange(len(train), device=train.device).repeat_interleave(len(self._number))
         predicted = self._predictions(train, fold, self._number.repeat(len(train)))
-        right = torch.stack(
+        accuracies = torch.stack(
             [(row == self.rows.labels)[held].double().mean() for row, held in zip(predicted, scored[fold], strict=True)]
         )
-        return right.view(len(train), -1)
+        return accuracies.view(len(train), -1)
 
     def predictions(self, train: Tensor, setting: Tensor, dev: Tensor | None) -> Tensor:  # noqa: ARG002
-        """Of every row; nothing needs to say when to stop."""
+        """The predicted class of every row; without early stopping, `dev` is not used."""
         return self._predictions(train, torch.arange(len(train), device=train.device), self._number[setting])
 
     def _predictions(self, train: Tensor, fold: Tensor, c: Tensor) -> Tensor:
         pool = train.any(0)
-        guide = self._guided(pool)
+        guide = self._cached_guide(pool)
         weights = guide.fit(train[:, pool], fold, c).weights
         return predictions(self.rows.features, weights, guide.problems(train[:, pool], fold, c).absent)
 
-    def _guided(self, pool: Tensor) -> Guide:
-        """Guides are cached: the refit trains on the rows that the folds were taken from."""
+    def _cached_guide(self, pool: Tensor) -> Guide:
+        """The guide of these rows, which is cached: the refit uses the same rows as the folds."""
         if self._guide is None or not torch.equal(self._guide[0], pool):
             rows = (
                 self.rows

@@ -1,12 +1,12 @@
-"""Every fold with every C of a grid: all regressions that a cross-validation needs, solved together.
+"""Every fold with every C of a grid: all regressions of a cross-validation, solved together.
 
 First the regression on all training rows is solved for each C, from the smallest to the largest. It is the guide of
-the folds with that C: they start from its weights, and step by its curvature; as a fold differs from the whole by a
-tenth or a fifth of the rows, a handful of rounds brings it to its optimum.
+the folds with that C: its weights are their starting point and its curvature their preconditioner. As a fold differs
+from the whole by a tenth or a fifth of the rows, it converges in a handful of rounds.
 
-The guide has seen the rows that a fold holds out. That leaks nothing: an objective is strictly convex, so it has one
-optimum, and a fold halts where the gradient of its objective, on its rows, is zero to the tolerance, wherever
-it came from. Only the number of rounds depends on the guide.
+The guide has seen the rows that a fold holds out. This leaks nothing: the objective is strictly convex, so it has one
+optimum, and a fold stops where the gradient of its objective, on its rows, is zero within the tolerance, whatever the
+starting point. Only the number of rounds depends on the guide.
 """
 
 import logging
@@ -22,19 +22,19 @@ from layerwise.classify.quasi_newton import Minima, minimise
 from layerwise.threads import one_thread_each
 
 log = logging.getLogger(__name__)
-_MEASURE_AGAIN = 15  # rounds of a guide after which its curvature has become another
-_FLOATS = 2**26  # of working space
-_COPIES = 30  # copies of the weights that a path works with
-_MOST_BLOCKS = 32
-_SAMPLE = 32  # rows for each feature, at most, that measure the curvature: with 8, paths are up to five times as long
+_CURVATURE_ROUNDS = 15  # rounds of a guide after which its curvature is measured again
+_WORKSPACE = 2**26  # elements of the working space
+_COPIES = 30  # copies of the weights that the solver needs per problem
+_MAX_BLOCKS = 32
+_ROWS_PER_FEATURE = 32  # that measure the curvature, at most; with 8, there are up to five times as many rounds
 
 
 @dataclass(frozen=True)
 class Preconditioner:
-    """Inverse curvatures of the objective, one for each C, which make a gradient step nearly Newton's.
+    """Inverse curvatures of the objective, one for each C, which turn a gradient step into nearly a Newton step.
 
-    (Cs, columns or 1, d, d). With more than two classes only the blocks of each class with itself are used, and beyond
-    `_MOST_BLOCKS` classes one block, their mean: L-BFGS learns the rest on its way.
+    (Cs, columns or 1, d, d). With more than two classes only the diagonal blocks are used, one per class, and with more
+    than `_MAX_BLOCKS` classes their mean: L-BFGS approximates the rest.
     """
 
     inverses: Tensor
@@ -43,13 +43,13 @@ class Preconditioner:
         """The same in float64."""
         return type(self)(self.inverses.double())
 
-    def __call__(self, slopes: Tensor, c: Tensor) -> Tensor:
-        """Gradients (problems, columns, d) and the number of each one's C -> steps of the same shape"""
-        steps = torch.empty_like(slopes)
+    def __call__(self, gradients: Tensor, c: Tensor) -> Tensor:
+        """Gradients (problems, columns, d) and the index of each problem's C -> steps of the same shape"""
+        steps = torch.empty_like(gradients)
         for number, blocks in enumerate(self.inverses):
-            mine = (c == number).nonzero()[:, 0]
-            if len(mine):
-                steps[mine] = _apply(slopes[mine], blocks)
+            members = (c == number).nonzero()[:, 0]
+            if len(members):
+                steps[members] = _apply(gradients[members], blocks)
         return steps
 
 
@@ -67,34 +67,34 @@ class Guide:
 
     @classmethod
     def of(cls, rows: Rows, cs: Sequence[float], *, tolerance: float = 1e-5, rounds: int = 500) -> Self:
-        """Solve them, each from the last.
+        """Solve the regressions, each starting from the previous one.
 
         Args:
             rows: The rows that train in any fold.
-            cs: scikit-learn's C, from small to large.
-            tolerance: A regression halts when no entry of the gradient of mean log loss + ½‖w‖² / (C · rows) is above
+            cs: scikit-learn's C, in ascending order.
+            tolerance: A regression stops when no entry of the gradient of mean log loss + ½‖w‖² / (C · rows) is above
                 this, times the root mean square of the features.
-            rounds: The most gradients.
+            rounds: The maximum number of gradients.
         """
         weights = rows.features.new_zeros(1, rows.columns, rows.features.shape[1])
-        bent = curvature(rows, weights[0])
-        solved, inverses = [], []
+        hessian = curvature(rows, weights[0])
+        solutions, inverses = [], []
         for c in cs:
-            weights, bent = _whole(rows, c, weights, bent, tolerance * rows.size, rounds)
-            solved.append(weights[0])
-            inverses.append(inverted(bent, 1 / (c * len(rows.labels))))
-        return cls(rows, tuple(cs), torch.stack(solved), Preconditioner(torch.stack(inverses)), tolerance, rounds)
+            weights, hessian = _solve_all_rows(rows, c, weights, hessian, tolerance * rows.size, rounds)
+            solutions.append(weights[0])
+            inverses.append(inverted(hessian, 1 / (c * len(rows.labels))))
+        return cls(rows, tuple(cs), torch.stack(solutions), Preconditioner(torch.stack(inverses)), tolerance, rounds)
 
     def fit(self, folds: Tensor, fold: Tensor, c: Tensor, *, start: Tensor | None = None) -> Minima:
-        """Any regressions: folds (folds, n) bool; of each its fold and its C's number, (problems,) both."""
-        at_once = max(1, _FLOATS // (_COPIES * self.weights[0].numel()))
-        parts = [slice(first, first + at_once) for first in range(0, len(fold), at_once)]
+        """Solve regressions, given folds (folds, n) bool and the index of the fold and C of each, (problems,) both."""
+        chunk_size = max(1, _WORKSPACE // (_COPIES * self.weights[0].numel()))
+        parts = [slice(first, first + chunk_size) for first in range(0, len(fold), chunk_size)]
         start = self.weights[c] if start is None else start
         minima = [self._fit(folds, fold[part], c[part], start[part]) for part in parts]
         return Minima(*(torch.cat(values) for values in zip(*(part.values() for part in minima), strict=True)))
 
     def problems(self, folds: Tensor, fold: Tensor, c: Tensor) -> Problems:
-        """Those that `fit` solves."""
+        """The problems that `fit` solves."""
         values = torch.tensor(self.cs, dtype=torch.float64, device=fold.device)
         return Problems.of(self.rows, folds, fold, values[c])
 
@@ -102,30 +102,32 @@ class Guide:
         minima = _solve(
             self.problems(folds, fold, c), self.preconditioner, c, start, self.tolerance * self.rows.size, self.rounds
         )
-        left = (~minima.converged).nonzero()[:, 0]
-        if len(left) and start.dtype == torch.float32:  # rounding may hold a gradient above the tolerance
+        remaining = (~minima.converged).nonzero()[:, 0]
+        if len(remaining) and start.dtype == torch.float32:  # rounding errors may keep a gradient above the tolerance
             precise = replace(self, rows=self.rows.double(), preconditioner=self.preconditioner.double())
-            again = precise._fit(folds, fold[left], c[left], minima.weights[left].double())
-            minima.weights[left] = again.weights.float()
-            minima.rounds[left] += again.rounds
-            minima.converged[left] = again.converged
-        elif len(left):
-            log.warning("%d of %d regressions did not converge in %d rounds", len(left), len(fold), self.rounds)
+            refined = precise._fit(folds, fold[remaining], c[remaining], minima.weights[remaining].double())
+            minima.weights[remaining] = refined.weights.float()
+            minima.rounds[remaining] += refined.rounds
+            minima.converged[remaining] = refined.converged
+        elif len(remaining):
+            log.warning("%d of %d regressions did not converge in %d rounds", len(remaining), len(fold), self.rounds)
         return minima
 
 
-def _whole(rows: Rows, c: float, weights: Tensor, bent: Tensor, tolerance: float, rounds: int) -> tuple[Tensor, Tensor]:
-    """From weights (1, columns, d) and their curvature to those of the regression on all rows."""
+def _solve_all_rows(
+    rows: Rows, c: float, weights: Tensor, hessian: Tensor, tolerance: float, rounds: int
+) -> tuple[Tensor, Tensor]:
+    """Solve the regression on all rows from weights (1, columns, d) and their curvature; returns the same of it."""
     first = torch.zeros(1, dtype=torch.int64, device=weights.device)
-    everything = torch.ones(1, len(rows.labels), dtype=torch.bool, device=weights.device)
-    problem = Problems.of(rows, everything, first, torch.tensor([c], dtype=torch.float64, device=weights.device))
-    for _ in range(0, rounds, _MEASURE_AGAIN):
-        preconditioner = Preconditioner(inverted(bent, 1 / (c * len(rows.labels)))[None])
-        minima = _solve(problem, preconditioner, first, weights, tolerance, _MEASURE_AGAIN)
-        weights, bent = minima.weights, curvature(rows, minima.weights[0])
+    all_rows = torch.ones(1, len(rows.labels), dtype=torch.bool, device=weights.device)
+    problem = Problems.of(rows, all_rows, first, torch.tensor([c], dtype=torch.float64, device=weights.device))
+    for _ in range(0, rounds, _CURVATURE_ROUNDS):
+        preconditioner = Preconditioner(inverted(hessian, 1 / (c * len(rows.labels)))[None])
+        minima = _solve(problem, preconditioner, first, weights, tolerance, _CURVATURE_ROUNDS)
+        weights, hessian = minima.weights, curvature(rows, minima.weights[0])
         if bool(minima.converged):
             break
-    return weights, bent
+    return weights, hessian
 
 
 def _solve(
@@ -133,37 +135,37 @@ def _solve(
 ) -> Minima:
     return minimise(
         lambda weights, number: problems[number].gradient(weights),
-        lambda slopes, number: problems[number].centred(preconditioner(slopes, c[number])),
+        lambda gradients, number: problems[number].centred(preconditioner(gradients, c[number])),
         problems.centred(start),
         tolerance=tolerance,
         rounds=rounds,
     )
 
 
-def _apply(slopes: Tensor, blocks: Tensor) -> Tensor:
-    """Plain products of two matrices, which are faster than batched ones. (p, columns, d), (blocks, d, d)"""
+def _apply(gradients: Tensor, blocks: Tensor) -> Tensor:
+    """Multiply by the blocks, without batched products, which are slower. (p, columns, d), (blocks, d, d)"""
     if len(blocks) == 1:
-        return (slopes.flatten(0, 1) @ blocks[0]).view_as(slopes)
-    return torch.stack([slopes[:, column] @ block for column, block in enumerate(blocks)], 1)
+        return (gradients.flatten(0, 1) @ blocks[0]).view_as(gradients)
+    return torch.stack([gradients[:, column] @ block for column, block in enumerate(blocks)], 1)
 
 
 def curvature(rows: Rows, weights: Tensor) -> Tensor:
-    """Of the mean log loss of a sample of the rows, at these weights (columns, d): (columns or 1, d, d)"""
+    """The Hessian blocks of the mean log loss of a sample of the rows, at weights (columns, d): (columns or 1, d, d)"""
     n, d = rows.features.shape
-    sample = rows.features[torch.linspace(0, n - 1, min(n, _SAMPLE * d), device=weights.device).long()]
-    nowhere = torch.zeros(1, len(weights), 1, dtype=torch.bool, device=weights.device)
-    chances = probabilities(weights @ sample.mT, nowhere)[0]
-    spread = chances * (1 - chances)
-    if len(spread) > _MOST_BLOCKS:
-        spread = spread.mean(0, keepdim=True)
-    return torch.stack([(sample.mT * share) @ sample for share in spread]) / len(sample)
+    sample = rows.features[torch.linspace(0, n - 1, min(n, _ROWS_PER_FEATURE * d), device=weights.device).long()]
+    no_absent = torch.zeros(1, len(weights), 1, dtype=torch.bool, device=weights.device)
+    predicted = probabilities(weights @ sample.mT, no_absent)[0]
+    variances = predicted * (1 - predicted)
+    if len(variances) > _MAX_BLOCKS:
+        variances = variances.mean(0, keepdim=True)
+    return torch.stack([(sample.mT * variance) @ sample for variance in variances]) / len(sample)
 
 
 def inverted(blocks: Tensor, penalty: float) -> Tensor:
-    """The inverse of blocks of curvature with the penalty: (columns or 1, d, d) -> the same"""
+    """Invert blocks of curvature plus the penalty: (columns or 1, d, d) -> same shape"""
     precise = blocks.double()
-    added = torch.full_like(precise[0, 0], penalty)
-    added[-1] = 0  # the intercept is free
-    added += 1e-7 * precise.diagonal(dim1=1, dim2=2).mean()  # of rounding: the factors stay real
-    with one_thread_each():  # OpenBLAS takes ten times as long with two
-        return torch.cholesky_inverse(torch.linalg.cholesky(precise + torch.diag(added))).to(blocks.dtype)
+    diagonal = torch.full_like(precise[0, 0], penalty)
+    diagonal[-1] = 0  # the intercept is not penalised
+    diagonal += 1e-7 * precise.diagonal(dim1=1, dim2=2).mean()  # so that a Cholesky factor exists despite rounding
+    with one_thread_each():  # with two, OpenBLAS takes ten times as long
+        return torch.cholesky_inverse(torch.linalg.cholesky(precise + torch.diag(diagonal))).to(blocks.dtype)

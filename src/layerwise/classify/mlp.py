@@ -1,12 +1,12 @@
-"""SentEval's MLP, many at once: every fold with every weight decay.
+"""SentEval's MLP, trained for every fold and every weight decay at once.
 
-As there: one hidden layer of 50 sigmoids, no dropout, Adam with 64 rows a step; every four epochs the dev accuracy is
-taken, the sixth time that it is no new best ends the training, and the best model is returned. Where a fold has no dev
-rows, 5 % of its training rows are. Each model draws its weights and batches from the same seed, so that it is the same
-alone and among others.
+As in SentEval: one hidden layer of 50 sigmoids, no dropout, Adam with batches of 64 rows; the dev accuracy is evaluated
+every four epochs, training stops the sixth time that it does not improve, and the best model is returned. If a fold has
+no dev rows, 5 % of its training rows are used. Each model draws its weights and batches from the same seed, so that it
+does not depend on which models are trained with it.
 
-On two cores a model takes about 25 microseconds for a row and an epoch: a task of 10,000 rows without splits, with its
-410 models, about an hour. A GPU trains them together; the logistic regression takes seconds.
+On two cores a model takes about 25 microseconds per row and epoch: a task of 10,000 rows without splits, with its
+410 models, about an hour. A GPU trains all of them at once; the logistic regression takes seconds.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from torch import Tensor
 from layerwise.classify.classifiers import CLASSIFIERS, ClassRows
 from layerwise.threads import share as share_work
 
-_BYTES = 2**27  # of weights, moments and batches at a time
+_BYTES = 2**27  # of weights, moments and batches at once
 _GPU_BYTES = 2**32
 _DECAY1, _DECAY2, _SMALL = 0.9, 0.999, 1e-8  # Adam's
 
 
 @dataclass(frozen=True)
 class MlpSettings:
-    """SentEval's."""
+    """SentEval's hyperparameters."""
 
     hidden: int = 50
     rate: float = 1e-3
@@ -41,7 +41,7 @@ class MlpSettings:
 
 @dataclass(frozen=True)
 class Job:
-    """A model to train: its rows, those that say when to stop (None: a share of `train`), its weight decay."""
+    """A model to train: its rows, its dev rows for early stopping (None: a share of `train`), its weight decay."""
 
     train: NDArray[np.int64]
     dev: NDArray[np.int64] | None
@@ -56,23 +56,24 @@ class Networks:
 
     @classmethod
     def drawn(cls, models: int, width: int, hidden: int, classes: int, *, seed: int) -> Self:
-        """As `torch.manual_seed(seed)` and two `nn.Linear` draw them; the same for all, as SentEval has it."""
+        """Initialise as `torch.manual_seed(seed)` and two `nn.Linear` do; all models alike, as in SentEval."""
         random = torch.Generator().manual_seed(seed)
         shapes = ((hidden, width), (hidden,), (classes, hidden), (classes,))
-        ends = (width**-0.5, width**-0.5, hidden**-0.5, hidden**-0.5)
+        bounds = (width**-0.5, width**-0.5, hidden**-0.5, hidden**-0.5)
         drawn = [
-            torch.empty(shape).uniform_(-end, end, generator=random) for shape, end in zip(shapes, ends, strict=True)
+            torch.empty(shape).uniform_(-bound, bound, generator=random)
+            for shape, bound in zip(shapes, bounds, strict=True)
         ]
         a, b, c, d = (values.expand(models, *values.shape).clone() for values in drawn)
         return cls((a, b, c, d))
 
     def __getitem__(self, picked: Tensor | int) -> Self:
-        """Some of them, copied."""
+        """Select models, which are copied."""
         a, b, c, d = (values[picked] for values in self.parameters)
         return type(self)((a, b, c, d))
 
     def to(self, device: torch.device) -> Self:
-        """On another device."""
+        """Move to a device."""
         a, b, c, d = (values.to(device) for values in self.parameters)
         return type(self)((a, b, c, d))
 
@@ -82,17 +83,17 @@ class Networks:
         return type(self)((a, b, c, d))
 
     def hidden(self, rows: Tensor) -> Tensor:
-        """(models, b, width) -> (models, b, hidden)"""
-        weights, offsets = self.parameters[:2]
-        return torch.baddbmm(offsets[:, None], rows, weights.mT).sigmoid_()
+        """The hidden activations: (models, b, width) -> (models, b, hidden)"""
+        weights, bias = self.parameters[:2]
+        return torch.baddbmm(bias[:, None], rows, weights.mT).sigmoid_()
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """(models, b, hidden) -> (models, b, classes)"""
-        weights, offsets = self.parameters[2:]
-        return torch.baddbmm(offsets[:, None], hidden, weights.mT)
+        """The logits: (models, b, hidden) -> (models, b, classes)"""
+        weights, bias = self.parameters[2:]
+        return torch.baddbmm(bias[:, None], hidden, weights.mT)
 
     def gradients(self, rows: Tensor, targets: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of the cross-entropy. Rows (models, b, width), targets (models, b), share (models, b): a row's weight."""
+        """The gradients of the cross-entropy: rows (models, b, width), targets (models, b), row weights (models, b)."""
         hidden = self.hidden(rows)
         errors = self.scores(hidden).softmax(-1)
         errors.scatter_add_(-1, targets[..., None], -torch.ones_like(share)[..., None])
@@ -103,7 +104,7 @@ class Networks:
 
 @dataclass(frozen=True)
 class Training:
-    """Networks with Adam's moments. A step changes all of them in place."""
+    """Networks with Adam's moments, which a step updates in place."""
 
     networks: Networks
     first: Networks
@@ -111,40 +112,40 @@ class Training:
     steps: Tensor
     """(models,)"""
     decay: Tensor
-    """(models,): weight decay, which torch's Adam adds to the gradient."""
+    """(models,): weight decay, added to the gradient as in torch's Adam."""
     rate: float
 
     @classmethod
     def begin(cls, networks: Networks, decay: Tensor, rate: float) -> Self:
-        """Networks before their first step."""
+        """Start with zero moments."""
         return cls(networks, networks.zeros(), networks.zeros(), torch.zeros_like(decay), decay, rate)
 
     def __getitem__(self, picked: Tensor) -> Self:
-        """Some of them."""
+        """Select models."""
         networks, first, second = (part[picked] for part in (self.networks, self.first, self.second))
         return type(self)(networks, first, second, self.steps[picked], self.decay[picked], self.rate)
 
     def step(self, rows: Tensor, targets: Tensor, share: Tensor) -> None:
-        """A model without a row in its batch (a share of 0 for all) stays as it is."""
+        """Take a step; models without rows in their batch (all shares 0) are not changed."""
         active = (share > 0).any(1).to(rows.dtype)
         self.steps.add_(active)
-        taken = self.steps.clamp_min(1)
+        steps = self.steps.clamp_min(1)
         gradients = self.networks.gradients(rows, targets, share)
         groups = zip(self.networks.parameters, self.first.parameters, self.second.parameters, gradients, strict=True)
-        for weights, first, second, slope in groups:
+        for weights, first, second, gradient in groups:
             models = (-1,) + (1,) * (weights.ndim - 1)
-            on = active.view(models)
-            slope += self.decay.view(models) * weights
-            first.add_((slope - first).mul_((1 - _DECAY1) * on))
-            second.add_((slope.square_() - second).mul_((1 - _DECAY2) * on))
-            scale = (1 - _DECAY2**taken).sqrt().view(models)
-            length = (self.rate / (1 - _DECAY1**taken)).view(models) * on
+            mask = active.view(models)
+            gradient += self.decay.view(models) * weights
+            first.add_((gradient - first).mul_((1 - _DECAY1) * mask))
+            second.add_((gradient.square_() - second).mul_((1 - _DECAY2) * mask))
+            scale = (1 - _DECAY2**steps).sqrt().view(models)
+            length = (self.rate / (1 - _DECAY1**steps)).view(models) * mask
             weights.sub_(length * first / (second.sqrt().div_(scale).add_(_SMALL)))
 
 
 @dataclass
-class _Course:
-    """A job under way: its random numbers, its rows, and how often its dev accuracy was no new best."""
+class _Run:
+    """The state of a job: its random numbers, its rows, and how often its dev accuracy did not improve."""
 
     random: np.random.RandomState
     train: NDArray[np.int64]
@@ -153,7 +154,7 @@ class _Course:
     failures: int = 0
 
     def epoch(self, batch: int, steps: int) -> NDArray[np.int64]:
-        """Rows by step, -1 where there is none: (steps, batch)"""
+        """The shuffled rows of an epoch by step, padded with -1: (steps, batch)"""
         rows = np.full(steps * batch, -1, dtype=np.int64)
         rows[: len(self.train)] = self.train[self.random.permutation(len(self.train))]
         return rows.reshape(steps, batch)
@@ -168,115 +169,113 @@ def train_mlps(
     seed: int,
     settings: MlpSettings | None = None,
 ) -> tuple[Networks, NDArray[np.float64]]:
-    """The trained models, in the jobs' order, and their best dev accuracies. Features (n, width), labels (n,)"""
+    """Train a model per job; returns them with their best dev accuracies. Features (n, width), labels (n,)"""
     settings = settings or MlpSettings()
     trained = Networks.drawn(len(jobs), features.shape[1], settings.hidden, classes, seed=seed).to(features.device)
     best = np.zeros(len(jobs))
-    gpu = features.is_cuda
-    room = max(
-        1, (_GPU_BYTES if gpu else _BYTES) // (4 * features.shape[1] * (5 * settings.hidden + 2 * settings.batch))
+    is_gpu = features.is_cuda
+    chunk_size = max(
+        1, (_GPU_BYTES if is_gpu else _BYTES) // (4 * features.shape[1] * (5 * settings.hidden + 2 * settings.batch))
     )
-    parts = np.array_split(np.arange(len(jobs)), max(-(-len(jobs) // room), min(2, len(jobs))))
+    parts = np.array_split(np.arange(len(jobs)), max(-(-len(jobs) // chunk_size), min(2, len(jobs))))
 
     def work(part: NDArray[np.int64]) -> None:
-        courses = [_course(jobs[job], seed, settings.held) for job in part]
+        runs = [_start(jobs[job], seed, settings.held) for job in part]
         numbers = torch.as_tensor(part, device=features.device)
         decay = torch.tensor([jobs[job].decay for job in part], device=features.device)
         training = Training.begin(trained[numbers], decay, settings.rate)
-        best[part] = _train(features, labels, courses, training, trained, numbers, settings)
+        best[part] = _train(features, labels, runs, training, trained, numbers, settings)
 
-    share_work(parts, work, threads=1 if gpu else None)
+    share_work(parts, work, threads=1 if is_gpu else None)
     return trained, best
 
 
-def _course(job: Job, seed: int, held: float) -> _Course:
+def _start(job: Job, seed: int, held: float) -> _Run:
     random = np.random.RandomState(seed)
     if job.dev is not None:
-        return _Course(random, job.train, job.dev)
-    mixed, count = job.train[random.permutation(len(job.train))], max(1, int(held * len(job.train)))
-    return _Course(random, mixed[count:], mixed[:count])
+        return _Run(random, job.train, job.dev)
+    shuffled, count = job.train[random.permutation(len(job.train))], max(1, int(held * len(job.train)))
+    return _Run(random, shuffled[count:], shuffled[:count])
 
 
 def _train(
     features: Tensor,
     labels: Tensor,
-    courses: list[_Course],
+    runs: list[_Run],
     training: Training,
     trained: Networks,
     numbers: Tensor,
     settings: MlpSettings,
 ) -> NDArray[np.float64]:
-    """Train some models to their ends; their best versions go to `trained[numbers]`."""
-    everyone = courses
+    """Train models until they stop; the best version of each is written to `trained[numbers]`."""
+    all_runs = runs
     for _ in range(0, settings.epochs, settings.epoch_size):
         for _ in range(settings.epoch_size):
-            _epoch(features, labels, courses, training, settings.batch)
-        scores = _accuracies(features, labels, courses, training.networks, settings.batch)
+            _epoch(features, labels, runs, training, settings.batch)
+        scores = _accuracies(features, labels, runs, training.networks, settings.batch)
         better = torch.tensor(
-            [score > course.best for score, course in zip(scores, courses, strict=True)], device=numbers.device
+            [score > run.best for score, run in zip(scores, runs, strict=True)], device=numbers.device
         )
-        for values, now in zip(trained.parameters, training.networks.parameters, strict=True):
-            values[numbers[better]] = now[better]
-        for score, course in zip(scores, courses, strict=True):
-            course.failures += score <= course.best
-            course.best = max(course.best, score)
-        going = [number for number, course in enumerate(courses) if course.failures <= settings.tenacity]
-        if not going:
+        for best, current in zip(trained.parameters, training.networks.parameters, strict=True):
+            best[numbers[better]] = current[better]
+        for score, run in zip(scores, runs, strict=True):
+            run.failures += score <= run.best
+            run.best = max(run.best, score)
+        active = [number for number, run in enumerate(runs) if run.failures <= settings.tenacity]
+        if not active:
             break
-        if len(going) < len(courses):
-            courses, still = [courses[number] for number in going], torch.tensor(going, device=numbers.device)
-            training, numbers = training[still], numbers[still]
-    return np.array([course.best for course in everyone])
+        if len(active) < len(runs):
+            runs, index = [runs[number] for number in active], torch.tensor(active, device=numbers.device)
+            training, numbers = training[index], numbers[index]
+    return np.array([run.best for run in all_runs])
 
 
-def _epoch(features: Tensor, labels: Tensor, courses: list[_Course], training: Training, batch: int) -> None:
-    steps = max(-(-len(course.train) // batch) for course in courses)
-    every = np.stack([course.epoch(batch, steps) for course in courses], 1)
-    for rows in torch.as_tensor(every, device=features.device):  # (models, batch)
-        here = (rows >= 0).to(features.dtype)
+def _epoch(features: Tensor, labels: Tensor, runs: list[_Run], training: Training, batch: int) -> None:
+    steps = max(-(-len(run.train) // batch) for run in runs)
+    batches = np.stack([run.epoch(batch, steps) for run in runs], 1)
+    for rows in torch.as_tensor(batches, device=features.device):  # (models, batch)
+        mask = (rows >= 0).to(features.dtype)
         picked = rows.clamp_min(0)
-        training.step(features[picked], labels[picked], here / here.sum(1, keepdim=True).clamp_min(1))
+        training.step(features[picked], labels[picked], mask / mask.sum(1, keepdim=True).clamp_min(1))
 
 
-def _accuracies(
-    features: Tensor, labels: Tensor, courses: list[_Course], networks: Networks, batch: int
-) -> list[float]:
-    """Of every model on its dev rows."""
-    longest = max(len(course.dev) for course in courses)
-    padded = np.stack([np.pad(course.dev, (0, longest - len(course.dev)), constant_values=-1) for course in courses])
+def _accuracies(features: Tensor, labels: Tensor, runs: list[_Run], networks: Networks, batch: int) -> list[float]:
+    """The accuracy of every model on its dev rows."""
+    longest = max(len(run.dev) for run in runs)
+    padded = np.stack([np.pad(run.dev, (0, longest - len(run.dev)), constant_values=-1) for run in runs])
     rows = torch.as_tensor(padded, device=features.device)
-    right = torch.zeros(len(courses), device=features.device)
+    correct = torch.zeros(len(runs), device=features.device)
     for part in torch.split(rows, batch, 1):
         picked = part.clamp_min(0)
-        guesses = networks.scores(networks.hidden(features[picked])).argmax(-1)
-        right += ((guesses == labels[picked]) & (part >= 0)).sum(1)
-    return [float(count) / len(course.dev) for count, course in zip(right, courses, strict=True)]
+        predicted = networks.scores(networks.hidden(features[picked])).argmax(-1)
+        correct += ((predicted == labels[picked]) & (part >= 0)).sum(1)
+    return [float(count) / len(run.dev) for count, run in zip(correct, runs, strict=True)]
 
 
 @CLASSIFIERS.register("mlp")
 class MlpClassifier:
-    """The MLP, by weight decay."""
+    """The MLP, with weight decay as its hyperparameter."""
 
     def __init__(self, task: ClassRows) -> None:
         self.task = task
 
     def accuracies(self, train: Tensor, scored: Tensor) -> Tensor:
-        """The scored rows say when to stop too, as SentEval has it."""
-        pairs = [(_rows(one), _rows(other)) for one, other in zip(train, scored, strict=True)]
+        """The dev accuracies of each fold and setting; the scored rows also stop training, as in SentEval."""
+        pairs = [(_rows(fold), _rows(dev)) for fold, dev in zip(train, scored, strict=True)]
         jobs = [Job(*pair, decay) for pair in pairs for decay in self.task.settings]
         best = _train_for(self.task, jobs)[1]
         return torch.as_tensor(best).view(len(train), -1)
 
     def predictions(self, train: Tensor, setting: Tensor, dev: Tensor | None) -> Tensor:
-        """Of every row by every fold."""
-        held = None if dev is None else _rows(dev)
+        """The predicted class of every row by every fold."""
+        dev_rows = None if dev is None else _rows(dev)
         jobs = [
-            Job(_rows(one), held, self.task.settings[number])
-            for one, number in zip(train, setting.tolist(), strict=True)
+            Job(_rows(fold), dev_rows, self.task.settings[number])
+            for fold, number in zip(train, setting.tolist(), strict=True)
         ]
         networks, _ = _train_for(self.task, jobs)
-        every = [networks[torch.tensor([number], device=train.device)] for number in range(len(jobs))]
-        return torch.cat([one.scores(one.hidden(self.task.features[None])).argmax(-1) for one in every])
+        models = [networks[torch.tensor([number], device=train.device)] for number in range(len(jobs))]
+        return torch.cat([model.scores(model.hidden(self.task.features[None])).argmax(-1) for model in models])
 
 
 def _train_for(task: ClassRows, jobs: Sequence[Job]) -> tuple[Networks, NDArray[np.float64]]:

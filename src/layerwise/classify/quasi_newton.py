@@ -1,8 +1,8 @@
-"""L-BFGS for many small convex problems at once: a round is one gradient of all that are not done yet.
+"""L-BFGS for many small convex problems at once: a round is one gradient of all problems that have not converged.
 
-Each problem has a step length, chosen by the slope along its step alone (objectives are never computed): where the
-slope at the end leads back more than four fifths as steeply as it led there, the step is cut to where a parabola has
-its foot. Problems that are done leave the batch.
+Each problem has a step length, chosen by the directional derivative only (objectives are never computed): if the
+derivative at the end of a step points back more than four fifths as steeply, the step is shortened to the minimum of
+the parabola. Converged problems leave the batch.
 """
 
 from collections.abc import Callable
@@ -12,112 +12,112 @@ from typing import Self
 import torch
 from torch import Tensor
 
-_MEMORY = 10  # steps whose curvature is remembered
+_MEMORY = 10  # steps in the history
 _OVERSHOT = 0.8
-_SPARED = 0.8  # the batch is made smaller when no more than this share of it is left
+_COMPACT = 0.8  # the batch is compacted when at most this share of it is active
 
 Preconditioner = Callable[[Tensor, Tensor], Tensor]
-"""Gradients (problems, columns, d) and the problems' numbers (problems,) -> about a Newton step's size along them."""
+"""Gradients (problems, columns, d) and the problems' indices (problems,) -> preconditioned gradients."""
 Gradient = Callable[[Tensor, Tensor], Tensor]
-"""Weights (problems, columns, d) and the problems' numbers -> gradients."""
+"""Weights (problems, columns, d) and the problems' indices -> gradients."""
 
 
 @dataclass(frozen=True)
 class Minima:
-    """Where the problems ended."""
+    """The solutions of the problems."""
 
     weights: Tensor
     """(problems, columns, d)"""
     rounds: Tensor
-    """(problems,): gradients taken."""
+    """(problems,): the number of gradients."""
     converged: Tensor
     """(problems,): whether no entry of the gradient is above the tolerance."""
 
     def values(self) -> tuple[Tensor, Tensor, Tensor]:
-        """All three."""
+        """All three fields."""
         return self.weights, self.rounds, self.converged
 
 
 @dataclass(frozen=True)
 class _State:
-    """Problems under way."""
+    """The state of the active problems."""
 
     number: Tensor  # (p,)
     weights: Tensor  # (p, columns, d)
-    slope: Tensor
-    direction: Tensor  # downhill
-    length: Tensor  # (p, 1, 1), of the step to try
-    steps: tuple[Tensor, ...] = ()  # the last steps, and how the slope changed along them
-    bends: tuple[Tensor, ...] = ()
-    curvatures: tuple[Tensor, ...] = ()  # (p, 1, 1): 1 / (step · bend), 0 for no step
+    gradient: Tensor
+    direction: Tensor  # of descent
+    length: Tensor  # (p, 1, 1), of the next step
+    steps: tuple[Tensor, ...] = ()  # the last steps, and the changes of the gradient along them
+    changes: tuple[Tensor, ...] = ()
+    curvatures: tuple[Tensor, ...] = ()  # (p, 1, 1): 1 / (step · change), 0 for a rejected step
 
     def __getitem__(self, picked: Tensor) -> Self:
         def pick(values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return tuple(value[picked] for value in values)
 
-        number, weights, slope, direction, length = (
-            value[picked] for value in (self.number, self.weights, self.slope, self.direction, self.length)
+        number, weights, gradient, direction, length = (
+            value[picked] for value in (self.number, self.weights, self.gradient, self.direction, self.length)
         )
-        memory = (pick(values) for values in (self.steps, self.bends, self.curvatures))
-        return type(self)(number, weights, slope, direction, length, *memory)
+        history = (pick(values) for values in (self.steps, self.changes, self.curvatures))
+        return type(self)(number, weights, gradient, direction, length, *history)
 
 
 def minimise(
     gradient: Gradient, preconditioner: Preconditioner, start: Tensor, *, tolerance: float, rounds: int
 ) -> Minima:
-    """Start (problems, columns, d) -> the minima. The preconditioner guides the paths; the gradient alone ends them."""
+    """Minimise from a start (problems, columns, d); only the gradient, not the preconditioner, decides convergence."""
     number = torch.arange(len(start), device=start.device)
     minima = Minima(start.clone(), torch.zeros_like(number), torch.zeros_like(number, dtype=torch.bool))
-    slope = gradient(start, number)
-    state = _State(number, start, slope, -preconditioner(slope, number), torch.ones_like(start[:, :1, :1]))
-    for taken in range(1, rounds + 1):
-        going = state.slope.abs().amax((1, 2)) > tolerance
+    initial = gradient(start, number)
+    state = _State(number, start, initial, -preconditioner(initial, number), torch.ones_like(start[:, :1, :1]))
+    for n_gradients in range(1, rounds + 1):
+        active = state.gradient.abs().amax((1, 2)) > tolerance
         minima.weights[state.number] = state.weights
-        minima.rounds[state.number[going]] = taken
-        minima.converged[state.number] = ~going
-        if not bool(going.any()):
+        minima.rounds[state.number[active]] = n_gradients
+        minima.converged[state.number] = ~active
+        if not bool(active.any()):
             break
-        if int(going.sum()) <= _SPARED * len(going):
-            state = state[going]
+        if int(active.sum()) <= _COMPACT * len(active):
+            state = state[active]
         state = _advance(state, gradient, preconditioner)
     return minima
 
 
 def _advance(state: _State, gradient: Gradient, preconditioner: Preconditioner) -> _State:
-    """Try a step; take it, or shorten it."""
+    """Try a step, and accept or shorten it."""
     step = state.length * state.direction
-    slope = gradient(state.weights + step, state.number)
-    before, after = _dot(state.slope, state.direction), _dot(slope, state.direction)
-    taken = after <= _OVERSHOT * -before
-    shorter = torch.where(taken, 1.0, state.length * before / (before - after))
-    bend = slope - state.slope
-    product = _dot(step, bend)
-    curvature = torch.where(taken & (product > 0), 1 / product, 0.0)
+    new_gradient = gradient(state.weights + step, state.number)
+    before, after = _dot(state.gradient, state.direction), _dot(new_gradient, state.direction)
+    accepted = after <= _OVERSHOT * -before
+    length = torch.where(accepted, 1.0, state.length * before / (before - after))
+    change = new_gradient - state.gradient
+    product = _dot(step, change)
+    curvature = torch.where(accepted & (product > 0), 1 / product, 0.0)
     state = replace(
         state,
-        weights=torch.where(taken, state.weights + step, state.weights),
-        slope=torch.where(taken, slope, state.slope),
-        length=shorter,
+        weights=torch.where(accepted, state.weights + step, state.weights),
+        gradient=torch.where(accepted, new_gradient, state.gradient),
+        length=length,
         steps=(*state.steps, step)[-_MEMORY:],
-        bends=(*state.bends, bend)[-_MEMORY:],
+        changes=(*state.changes, change)[-_MEMORY:],
         curvatures=(*state.curvatures, curvature)[-_MEMORY:],
     )
-    return replace(state, direction=torch.where(taken, -_newton_like(state, preconditioner), state.direction))
+    return replace(state, direction=torch.where(accepted, -_two_loop(state, preconditioner), state.direction))
 
 
-def _newton_like(state: _State, preconditioner: Preconditioner) -> Tensor:
-    """The two loops of L-BFGS, the preconditioner in between."""
-    turned, memory = state.slope.clone(), list(zip(state.steps, state.bends, state.curvatures, strict=True))
-    shares = []
-    for step, bend, curvature in reversed(memory):
-        shares.append(curvature * _dot(step, turned))
-        turned -= shares[-1] * bend
-    turned = preconditioner(turned, state.number)
-    for (step, bend, curvature), share in zip(memory, reversed(shares), strict=True):
-        turned += step * (share - curvature * _dot(bend, turned))
-    return turned
+def _two_loop(state: _State, preconditioner: Preconditioner) -> Tensor:
+    """The two-loop recursion of L-BFGS, with the preconditioner between the loops."""
+    direction, history = state.gradient.clone(), list(zip(state.steps, state.changes, state.curvatures, strict=True))
+    alphas = []
+    for step, change, curvature in reversed(history):
+        alphas.append(curvature * _dot(step, direction))
+        direction -= alphas[-1] * change
+    direction = preconditioner(direction, state.number)
+    for (step, change, curvature), alpha in zip(history, reversed(alphas), strict=True):
+        direction += step * (alpha - curvature * _dot(change, direction))
+    return direction
 
 
-def _dot(one: Tensor, other: Tensor) -> Tensor:
-    """(p, columns, d), the same -> (p, 1, 1)"""
-    return (one * other).sum((1, 2), keepdim=True)
+def _dot(left: Tensor, right: Tensor) -> Tensor:
+    """The inner product of each problem: (p, columns, d) twice -> (p, 1, 1)"""
+    return (left * right).sum((1, 2), keepdim=True)
