@@ -1,6 +1,6 @@
-"""Kinds of tasks: one file a kind, with the texts that it embeds and the figures that it makes of their vectors.
+"""Kinds of tasks, one file each: the texts to embed and the figures computed from their vectors.
 
-`prepare(rows)` gives a `Problem`; embed its texts and `score` the vectors. Figures equal mteb's on the same vectors.
+`prepare(rows)` returns a `Problem`; embed its texts and `score` the vectors. Figures equal mteb's on the same vectors.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
 """Clustering: k-means with as many clusters as classes, scored by V-measure, as in mteb.
 
-`v_measure` is mteb's first protocol: every set of texts is clustered once, whole. `v_measure_sampled` is its newer one:
-4 % of the texts, then ten draws of 16,384 with replacement. On small sets it says little, so it is computed only where
-it is a task's metric.
+`v_measure` is mteb's first protocol: every set of texts is clustered once. `v_measure_sampled` is its newer one: 4 % of
+the texts, then ten draws of 16,384 with replacement. It is noisy on small sets, so it is computed only if it is the
+task's metric.
 """
 
 import random
@@ -22,7 +22,7 @@ from layerwise.kinds.sklearn_warnings import no_convergence_warnings
 
 SEED = 42  # mteb's
 _BATCH, _SAMPLED_BATCH = 500, 512
-_SHARE, _DRAWS, _DRAWN = 0.04, 10, 16_384
+_SAMPLE_SHARE, _DRAWS, _DRAW_SIZE = 0.04, 10, 16_384
 
 
 def redraw_v_measure(clusters: Numbers, classes: Numbers, counts: Numbers) -> Numbers:
@@ -35,7 +35,7 @@ def redraw_v_measure(clusters: Numbers, classes: Numbers, counts: Numbers) -> Nu
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """Rows as positions among the texts, their classes as numbers, and the rows of each set."""
+    """Rows as indices of the texts, their classes as numbers, and the rows of each set."""
 
     unit: ClassVar[str] = "rows"
     redraws: ClassVar[Mapping[str, Redraw]] = {"v_measure": redraw_v_measure}
@@ -49,7 +49,7 @@ class Clustering:
 
     @classmethod
     def of(cls, rows: TaskRows) -> "Clustering":
-        """Of the test rows; subsets are sets that are clustered apart."""
+        """The problem of the test rows; subsets are clustered separately."""
         require("evaluate", "clustering", "sklearn")
         tested = rows.of_role("test")
         _, classes = np.unique(np.asarray(tested.labels), return_inverse=True)
@@ -57,8 +57,8 @@ class Clustering:
         sets = [np.flatnonzero(subsets == name) for name in dict.fromkeys(subsets.tolist())]
         for members in sets:
             if len(np.unique(classes[members])) < 2:
-                named = f" of subset {str(subsets[members[0]])!r}" if len(sets) > 1 else ""
-                raise InputError(f"task {rows.task.name!r}: all rows{named} have one class; clusters need 2 or more")
+                subset = f" of subset {str(subsets[members[0]])!r}" if len(sets) > 1 else ""
+                raise InputError(f"task {rows.task.name!r}: all rows{subset} have one class; clusters need 2 or more")
         left, _ = tested.positions()
         return cls({"": tested.texts}, left, classes, sets, rows.task.metric == "v_measure_sampled")
 
@@ -66,7 +66,7 @@ class Clustering:
         return len(self.rows)
 
     def pick(self, units: Units) -> "Clustering":
-        """Some of the rows, in the sets that they are of."""
+        """Select rows, which keep their sets."""
         places = np.full(len(self), -1)
         places[units] = np.arange(len(units))
         sets = [places[members][places[members] >= 0] for members in self.sets]
@@ -75,20 +75,20 @@ class Clustering:
         return replace(self, rows=self.rows[units], classes=self.classes[units], sets=sets)
 
     def unit_texts(self) -> list[str]:
-        """Of the rows."""
+        """The texts of the rows."""
         return [self.texts[""][place] for place in np.unique(self.rows)]
 
     def reseeded(self, count: int) -> list["Clustering"]:
-        """Clustered from other starts."""
+        """The same with other random starts."""
         return [self, *(replace(self, seed=self.seed + number) for number in range(1, count))]
 
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
-        """The mean V-measure × 100 of the sets, and the sampled one where it is the metric."""
+        """The mean V-measure × 100 of the sets, and the sampled one if it is the metric."""
         from sklearn.metrics import v_measure_score
 
         embeddings = vectors[""][self.rows]
-        found = [_k_means(embeddings[members], self.classes[members], self.seed) for members in self.sets]
-        scores = [v_measure_score(self.classes[rows], made) for rows, made in zip(self.sets, found, strict=True)]
+        clusters = [_k_means(embeddings[members], self.classes[members], self.seed) for members in self.sets]
+        scores = [v_measure_score(self.classes[rows], labels) for rows, labels in zip(self.sets, clusters, strict=True)]
         figures, sd = {"v_measure": 100 * float(np.mean(scores))}, {}
         details: dict[str, Any] = {"classes": int(self.classes.max()) + 1}
         if len(self.sets) > 1:
@@ -97,9 +97,9 @@ class Clustering:
             draws = 100 * sampled_v_measures(embeddings, self.classes)
             figures["v_measure_sampled"] = float(draws.mean())
             sd = {"v_measure_sampled": float(draws.std(ddof=1))}
-        if self.sampled or len(self.sets) > 1:  # the headline is no V-measure of these rows' clusters
+        if self.sampled or len(self.sets) > 1:  # the metric is not the V-measure of one clustering
             return Outcome(figures, items=np.empty(0), sd=sd, details=details)
-        return Outcome(figures, found[0].astype(np.float64), self.classes.astype(np.float64), sd, details)
+        return Outcome(figures, clusters[0].astype(np.float64), self.classes.astype(np.float64), sd, details)
 
 
 def _k_means(embeddings: Array, classes: Codes, seed: int) -> Codes:
@@ -107,27 +107,27 @@ def _k_means(embeddings: Array, classes: Codes, seed: int) -> Codes:
     from sklearn.cluster import MiniBatchKMeans
 
     model = MiniBatchKMeans(len(np.unique(classes)), batch_size=_BATCH, n_init="auto", random_state=seed)
-    with no_convergence_warnings():  # of a layer where all texts are one vector
+    with no_convergence_warnings():  # for a layer with the same vector for all texts
         clusters: Codes = model.fit(embeddings).labels_
     return clusters
 
 
 def sampled_v_measures(embeddings: Array, classes: Codes) -> Numbers:
-    """V-measures of mteb's ten draws from 4 % of the rows. (n, d), (n,) -> (10,)"""
+    """The V-measures of mteb's ten draws from 4 % of the rows. (n, d), (n,) -> (10,)"""
     from sklearn.cluster import MiniBatchKMeans
     from sklearn.metrics import v_measure_score
 
-    draw = random.Random(SEED)  # noqa: S311 - mteb's
-    sample = draw.sample(range(len(classes)), k=int(_SHARE * len(classes)))
+    generator = random.Random(SEED)  # noqa: S311 - as in mteb
+    sample = generator.sample(range(len(classes)), k=int(_SAMPLE_SHARE * len(classes)))
     if len(sample) < 2:
         raise InputError(f"{len(classes)} rows are too few for v_measure_sampled, of which it takes 4 %; use v_measure")
-    some, labels = embeddings[sample], classes[sample]
+    vectors, labels = embeddings[sample], classes[sample]
     model = MiniBatchKMeans(len(np.unique(labels)), batch_size=_SAMPLED_BATCH, n_init=1, random_state=SEED)
     scores = []
     for _ in range(_DRAWS):
-        rows = draw.choices(range(len(sample)), k=_DRAWN)
+        rows = generator.choices(range(len(sample)), k=_DRAW_SIZE)
         with no_convergence_warnings():
-            scores.append(v_measure_score(labels[rows], model.fit_predict(some[rows])))
+            scores.append(v_measure_score(labels[rows], model.fit_predict(vectors[rows])))
     return np.array(scores)
 
 
@@ -140,5 +140,5 @@ def _v_measure(table: Numbers) -> float:
 
 
 def _entropy(shares: Numbers) -> float:
-    some = shares[shares > 0]
-    return float(-(some * np.log(some)).sum())
+    nonzero = shares[shares > 0]
+    return float(-(nonzero * np.log(nonzero)).sum())

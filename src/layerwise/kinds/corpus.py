@@ -1,4 +1,4 @@
-"""Retrieval in a corpus of its own with graded judgements: every query ranks all passages by cosine, as in mteb."""
+"""Retrieval in a corpus with graded judgements: every query ranks all passages by cosine, as in mteb."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -32,15 +32,15 @@ _BLOCK = 256  # queries that are compared with the corpus at once
 
 @dataclass(frozen=True, eq=False)
 class CorpusSearch:
-    """Queries and passages as positions among the texts of their role.
+    """Queries and passages as indices of the texts of their role.
 
     Args:
-        texts: "query" and "document" -> each different text once.
-        queries: (q,)
-        passages: (c,)
-        ids: Each passage's place among the sorted ids, by which ties are broken. (c,)
-        relevant: For each query, the relevant passages -> their grades.
-        metric: The headline figure.
+        texts: The unique texts of the roles "query" and "document".
+        queries: The index of each query's text: (q,)
+        passages: The index of each passage's text: (c,)
+        ids: The rank of each passage's id among the sorted ids, which breaks ties: (c,)
+        relevant: The grades of the relevant passages of each query.
+        metric: The name of the main figure.
     """
 
     unit: ClassVar[str] = "queries"
@@ -55,21 +55,21 @@ class CorpusSearch:
 
     @classmethod
     def of(cls, rows: TaskRows) -> "CorpusSearch":
-        """Test rows that are graded above 0 make the queries; the others are dropped, as mteb does."""
+        """The problem of the test rows with grades above 0; other rows are dropped, as in mteb."""
         tested, places = rows.of_role("test"), {name: place for place, name in enumerate(rows.corpus)}
-        asked: dict[str, str] = {}
+        query_texts: dict[str, str] = {}
         relevant: dict[str, dict[int, float]] = {}
         names = tested.left_ids or tested.left
         grades = tested.labels or [1.0] * len(tested)
         for name, query, passage, grade in zip(names, tested.left, tested.right_ids, grades, strict=True):
             if grade > 0:
-                asked[name] = query
+                query_texts[name] = query
                 relevant.setdefault(name, {})[places[passage]] = grade
         if not relevant:
             raise InputError(
                 f"task {rows.task.name!r} has no row with a label above 0; a query needs a relevant passage"
             )
-        queries, (query_rows,) = unique_texts(list(asked.values()))
+        queries, (query_rows,) = unique_texts(list(query_texts.values()))
         documents, (document_rows,) = unique_texts(list(rows.corpus.values()))
         texts = {"query": queries, "document": documents}
         return cls(
@@ -80,7 +80,7 @@ class CorpusSearch:
         return len(self.queries)
 
     def pick(self, units: Units) -> "CorpusSearch":
-        """Some of the queries, in the whole corpus."""
+        """Select queries, with the whole corpus."""
         return replace(self, queries=self.queries[units], relevant=[self.relevant[unit] for unit in units])
 
     def unit_texts(self) -> list[str]:
@@ -90,12 +90,12 @@ class CorpusSearch:
         return queries + [self.texts["document"][place] for place in sorted(passages)]
 
     def reseeded(self, count: int) -> list["CorpusSearch"]:  # noqa: ARG002 - as Divisible
-        """Itself: nothing is random."""
+        """Return only itself, as nothing is random."""
         return [self]
 
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
-        """NDCG, MRR, recall, precision and MAP × 100, of exact search."""
-        grades = grades_of(self._ranked(vectors["query"], vectors["document"]), self.relevant)
+        """NDCG, MRR, recall, precision and MAP × 100, by exact search."""
+        grades = grades_of(self._rank(vectors["query"], vectors["document"]), self.relevant)
         by_query = {
             "ndcg@10": ndcg(grades, self.relevant, 10),
             "mrr@10": reciprocal_rank(grades, 10),
@@ -108,14 +108,14 @@ class CorpusSearch:
         details = {"queries": len(self.queries), "corpus": len(self.passages)}
         return Outcome(figures, items=by_query[self.metric], details=details)
 
-    def _ranked(self, queries: Array, documents: Array) -> Hits:
-        """The best passages of each query. (q, depth)"""
+    def _rank(self, queries: Array, documents: Array) -> Hits:
+        """The top passages of each query: (q, depth)"""
         depth = min(DEPTH, len(self.passages))
-        asked, corpus = unit(queries)[self.queries], unit(documents)[self.passages]
-        ranked = np.empty((len(asked), depth), dtype=np.intp)
-        for start in range(0, len(asked), _BLOCK):
-            similarities = asked[start : start + _BLOCK] @ corpus.T
-            best = torch.topk(similarities, min(depth + 1, len(corpus)), dim=1)  # one more, as mteb takes
-            for row, (values, nearest) in enumerate(zip(best.values.numpy(), best.indices.numpy(), strict=True), start):
+        query_vectors, corpus = unit(queries)[self.queries], unit(documents)[self.passages]
+        ranked = np.empty((len(query_vectors), depth), dtype=np.intp)
+        for start in range(0, len(query_vectors), _BLOCK):
+            similarities = query_vectors[start : start + _BLOCK] @ corpus.T
+            top = torch.topk(similarities, min(depth + 1, len(corpus)), dim=1)  # one more, as in mteb
+            for row, (values, nearest) in enumerate(zip(top.values.numpy(), top.indices.numpy(), strict=True), start):
                 ranked[row] = nearest[order_by(values, self.ids[nearest])][:depth]
         return ranked

@@ -1,4 +1,4 @@
-"""Few-shot classification, as in mteb: ten times a logistic regression on a few training rows of each class."""
+"""Few-shot classification, as in mteb: ten logistic regressions, each on a few training rows per class."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from layerwise.kinds.problem import Codes, Outcome, Redraw, Units, redraw_mean
 from layerwise.kinds.sklearn_warnings import no_convergence_warnings
 
 DRAWS, SEED = 10, 42  # mteb's
-_MOST_STEPS = 100
+_MAX_ITER = 100
 
 
 @dataclass(frozen=True, eq=False)
 class FewShot:
-    """Rows as positions among the texts, their classes as numbers, the rows of each draw, and the rows that test."""
+    """Rows as indices of the texts, their classes as numbers, the training rows of each draw, and the test rows."""
 
     unit: ClassVar[str] = "rows"
     redraws: ClassVar[Mapping[str, Redraw]] = {"accuracy": redraw_mean}
@@ -33,7 +33,7 @@ class FewShot:
 
     @classmethod
     def of(cls, rows: TaskRows) -> "FewShot":
-        """Only drawn and tested rows are embedded."""
+        """The problem of a task, with only its drawn and its test rows."""
         require("evaluate", "few-shot classification", "sklearn")
         if "train" not in rows.splits:
             raise InputError(
@@ -55,41 +55,41 @@ class FewShot:
         return len(self.tested)
 
     def pick(self, units: Units) -> "FewShot":
-        """Some of the tested rows, predicted from the same draws."""
+        """Select test rows, with the same draws."""
         return replace(self, tested=self.tested[units])
 
     def unit_texts(self) -> list[str]:
-        """Of the tested rows and of the rows that were drawn to learn from."""
+        """The texts of the test rows and of the drawn training rows."""
         used = np.concatenate([*self.draws, self.tested])
         return [self.texts[""][place] for place in np.unique(self.rows[used])]
 
     def reseeded(self, count: int) -> list["FewShot"]:  # noqa: ARG002 - as Divisible
-        """Itself: its draws are part of the task."""
+        """Return only itself, as its draws are part of the task."""
         return [self]
 
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
-        """Accuracy and F1 × 100, the mean of the draws; of two classes also the predictions' average precision."""
+        """Accuracy and F1 × 100, mean of the draws; for two classes also average precision."""
         from sklearn.linear_model import LogisticRegression
 
         embeddings, gold = vectors[""][self.rows], self.classes[self.tested]
-        model = LogisticRegression(max_iter=_MOST_STEPS, random_state=SEED)
-        figures, right = [], []
+        model = LogisticRegression(max_iter=_MAX_ITER, random_state=SEED)
+        figures, correct = [], []
         for draw in self.draws:
             with no_convergence_warnings():
                 predicted = model.fit(embeddings[draw], self.classes[draw]).predict(embeddings[self.tested])
             figures.append(_figures(gold, predicted))
-            right.append(predicted == gold)
-        values = {name: [100 * one[name] for one in figures] for name in figures[0]}
+            correct.append(predicted == gold)
+        values = {name: [100 * of_draw[name] for of_draw in figures] for name in figures[0]}
         return Outcome(
             {name: float(np.mean(of_draws)) for name, of_draws in values.items()},
-            items=np.mean(right, axis=0),
+            items=np.mean(correct, axis=0),
             sd={name: float(np.std(of_draws, ddof=1)) for name, of_draws in values.items()},
             details={"draws": len(self.draws)},
         )
 
 
 def few_shot_draws(classes: Codes, shots: int) -> list[NDArray[np.intp]]:
-    """The rows of each draw, up to `shots` of each class. mteb shuffles again, by one seed, what it shuffled before."""
+    """The rows of each draw, up to `shots` per class. As in mteb, each draw reshuffles the last order by one seed."""
     order = np.arange(len(classes))
     draws = []
     for _ in range(DRAWS):
@@ -99,14 +99,14 @@ def few_shot_draws(classes: Codes, shots: int) -> list[NDArray[np.intp]]:
 
 
 def _first_of_each(classes: Codes, shots: int) -> NDArray[np.intp]:
-    """The places of the first rows of each class, in their order."""
+    """The indices of the first rows of each class, in their order."""
     by_class = np.argsort(classes, kind="stable")
     starts = np.searchsorted(classes[by_class], classes[by_class])
     return np.sort(by_class[np.arange(len(classes)) - starts < shots])
 
 
 def _codes(rows: TaskRows) -> Codes:
-    """Classes as numbers, in the declared order; else by their numbers where they are all numbers, else by name."""
+    """Classes as numbers, in the declared order; else in numerical order if all are numbers, else by name."""
     names = list(dict.fromkeys(rows.labels))
     numbers = {name: as_number(name) for name in names}
     if rows.task.labels:
@@ -134,9 +134,9 @@ def _figures(gold: Codes, predicted: Codes) -> dict[str, Any]:
 
 
 def _f1_by_class(gold: Codes, predicted: Codes) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """F1 and rows of each class that occurs, as scikit-learn's `f1_score`, which checks its input for milliseconds."""
+    """F1 and support of each class that occurs; faster than scikit-learn's `f1_score`, which validates its input."""
     count = int(max(gold.max(), predicted.max())) + 1
-    support, chosen = np.bincount(gold, minlength=count), np.bincount(predicted, minlength=count)
-    right = np.bincount(gold[gold == predicted], minlength=count)
-    occurs = support + chosen > 0
-    return 2 * right[occurs] / (support + chosen)[occurs], support[occurs]
+    support, n_predicted = np.bincount(gold, minlength=count), np.bincount(predicted, minlength=count)
+    true_positives = np.bincount(gold[gold == predicted], minlength=count)
+    occurs = support + n_predicted > 0
+    return 2 * true_positives[occurs] / (support + n_predicted)[occurs], support[occurs]

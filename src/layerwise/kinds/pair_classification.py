@@ -1,7 +1,7 @@
-"""Pairs that belong together or not: average precision and the best threshold's accuracy and F1, as in mteb.
+"""Pair classification: average precision, and accuracy and F1 at the best threshold, as in mteb.
 
-Similarities are the cosine, the dot product, and the Euclidean and Manhattan distances with their sign turned; `max_…`
-is the best of the four.
+Similarities are the cosine, the dot product, and the negative Euclidean and Manhattan distances; `max_…` is the best of
+the four.
 """
 
 from collections.abc import Mapping
@@ -19,21 +19,21 @@ from layerwise.kinds.problem import Figures, Numbers, Outcome, Redraw, Units
 
 
 def redraw_average_precision(similarities: Numbers, labels: Numbers, counts: Numbers) -> Numbers:
-    """Average precision on resamples, tied pairs together: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
+    """Average precision on resamples, with ties: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
     order = np.argsort(-similarities, kind="stable")
     ordered, drawn = similarities[order], counts[:, order]
     ends = np.flatnonzero(np.r_[ordered[1:] != ordered[:-1], True])
-    found = np.cumsum(drawn * labels[order], axis=1)[:, ends]
-    seen = np.maximum(np.cumsum(drawn, axis=1)[:, ends], 1)  # a resample may begin with pairs that it lacks
-    gained = np.diff(found, axis=1, prepend=0)
-    with np.errstate(invalid="ignore"):  # NaN where a resample has no positive pair
-        scores: Numbers = (gained * found / seen).sum(1) / found[:, -1]
+    hits = np.cumsum(drawn * labels[order], axis=1)[:, ends]
+    retrieved = np.maximum(np.cumsum(drawn, axis=1)[:, ends], 1)  # a resample may lack the first pairs
+    new_hits = np.diff(hits, axis=1, prepend=0)
+    with np.errstate(invalid="ignore"):  # NaN for a resample without positive pairs
+        scores: Numbers = (new_hits * hits / retrieved).sum(1) / hits[:, -1]
     return scores
 
 
 @dataclass(frozen=True, eq=False)
 class PairClassification:
-    """Left and right texts as positions among the texts, and the pairs' labels, 0 or 1."""
+    """Left and right texts as indices of the texts, and the pairs' labels, 0 or 1."""
 
     unit: ClassVar[str] = "pairs"
     redraws: ClassVar[Mapping[str, Redraw]] = dict.fromkeys(
@@ -49,7 +49,7 @@ class PairClassification:
 
     @classmethod
     def of(cls, rows: TaskRows) -> "PairClassification":
-        """Of the test rows."""
+        """The problem of the test rows."""
         require("evaluate", "pair classification", "sklearn")
         tested = rows.of_role("test")
         left, right = tested.positions()
@@ -65,7 +65,7 @@ class PairClassification:
         return len(self.left)
 
     def pick(self, units: Units) -> "PairClassification":
-        """Some of the pairs."""
+        """Select pairs."""
         labels = self.labels[units]
         if np.ptp(labels) == 0:
             raise InputError(
@@ -74,11 +74,11 @@ class PairClassification:
         return replace(self, left=self.left[units], right=self.right[units], labels=labels)
 
     def unit_texts(self) -> list[str]:
-        """Both sides."""
+        """The texts of both sides."""
         return [self.texts[""][place] for place in np.union1d(self.left, self.right)]
 
     def reseeded(self, count: int) -> list["PairClassification"]:  # noqa: ARG002 - as Divisible
-        """Itself: nothing is random."""
+        """Return only itself, as nothing is random."""
         return [self]
 
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
@@ -99,7 +99,7 @@ class PairClassification:
 
 
 def _similarities(left: Array, right: Array) -> dict[str, Numbers]:
-    """Row by row, higher is more similar. (n, d), (n, d) -> (n,) each"""
+    """The similarities of corresponding rows: (n, d), (n, d) -> (n,) each"""
     from sklearn.metrics.pairwise import (
         paired_cosine_distances,
         paired_euclidean_distances,
@@ -115,18 +115,18 @@ def _similarities(left: Array, right: Array) -> dict[str, Numbers]:
 
 
 def threshold_scores(similarities: Numbers, labels: NDArray[np.int64]) -> Figures:
-    """Average precision, and accuracy and F1 at the threshold that is best for each. (n,), (n,)
+    """Average precision, and accuracy and F1 at their best thresholds. (n,), (n,)
 
-    A threshold lies between two different similarities, so all pairs above it, and not all pairs, count as positive.
+    A threshold lies between two different similarities: pairs above it are predicted positive, but never all pairs.
     """
     from sklearn.metrics import average_precision_score
 
     order = np.argsort(-similarities, kind="stable")
     ordered, hits = similarities[order], np.cumsum(labels[order])
     above = np.flatnonzero(ordered[:-1] != ordered[1:])  # the last pair above each threshold
-    right, count, positives = hits[above], above + 1, int(labels.sum())
-    accuracies = (2 * right - count + len(labels) - positives) / len(labels)
-    f1 = 2 * right / (count + positives)
+    true_positives, count, positives = hits[above], above + 1, int(labels.sum())
+    accuracies = (2 * true_positives - count + len(labels) - positives) / len(labels)
+    f1 = 2 * true_positives / (count + positives)
     return {
         "ap": float(average_precision_score(labels, similarities)),
         "accuracy": float(accuracies.max(initial=0.0)),

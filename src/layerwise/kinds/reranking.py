@@ -1,4 +1,4 @@
-"""Reranking: each query orders its own candidates by cosine; MAP, MRR and NDCG@10, as in mteb."""
+"""Reranking: each query ranks its own candidates by cosine; MAP, MRR and NDCG@10, as in mteb."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from layerwise.texts import unique_texts
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """One query: its position among the queries' texts; positions, ids (as places) and grades of its candidates."""
+    """The candidates of a query: text indices of the query and of the passages, ranks of ids, and grades."""
 
     query: int
     passages: NDArray[np.intp]
@@ -27,7 +27,7 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class Reranking:
-    """Queries with their candidates; `left_out` of the queries have only relevant ones or none, which say nothing."""
+    """Queries with their candidates; `left_out` queries without relevant or without other candidates are dropped."""
 
     unit: ClassVar[str] = "queries"
     redraws: ClassVar[Mapping[str, Redraw]] = dict.fromkeys(("map", "mrr", "ndcg"), redraw_mean)
@@ -39,7 +39,7 @@ class Reranking:
 
     @classmethod
     def of(cls, rows: TaskRows) -> "Reranking":
-        """Rows with the same query id, or the same query where there are no ids, are its candidates."""
+        """The problem of the test rows; rows with the same query id, or query without ids, are its candidates."""
         tested = rows.of_role("test")
         queries, (query_rows,) = unique_texts(tested.left)
         documents, (document_rows,) = unique_texts(tested.right)
@@ -51,40 +51,40 @@ class Reranking:
             Candidates(int(query_rows[rows_of[0]]), document_rows[rows_of], ids[rows_of], grades[rows_of])
             for rows_of in members.values()
         ]
-        useful = [one for one in lists if (one.grades > 0).any() and (one.grades <= 0).any()]
-        if not useful:
+        usable = [query for query in lists if (query.grades > 0).any() and (query.grades <= 0).any()]
+        if not usable:
             raise InputError(
                 f"task {rows.task.name!r}: no query has both relevant candidates (label above 0) and others; add some"
             )
-        return cls({"query": queries, "document": documents}, useful, len(lists) - len(useful), rows.task.metric)
+        return cls({"query": queries, "document": documents}, usable, len(lists) - len(usable), rows.task.metric)
 
     def __len__(self) -> int:
         return len(self.queries)
 
     def pick(self, units: Units) -> "Reranking":
-        """Some of the queries with their candidates."""
+        """Select queries with their candidates."""
         return replace(self, queries=[self.queries[unit] for unit in units], left_out=0)
 
     def unit_texts(self) -> list[str]:
         """The queries and their candidates."""
-        queries = sorted({one.query for one in self.queries})
-        passages = np.unique(np.concatenate([one.passages for one in self.queries]))
+        queries = sorted({query.query for query in self.queries})
+        passages = np.unique(np.concatenate([query.passages for query in self.queries]))
         return [self.texts["query"][place] for place in queries] + [self.texts["document"][place] for place in passages]
 
     def reseeded(self, count: int) -> list["Reranking"]:  # noqa: ARG002 - as Divisible
-        """Itself: nothing is random."""
+        """Return only itself, as nothing is random."""
         return [self]
 
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
         """MAP, MRR and NDCG@10 × 100."""
-        asked, passages = unit(vectors["query"]), unit(vectors["document"])
-        longest = max(len(one.grades) for one in self.queries)
+        queries, passages = unit(vectors["query"]), unit(vectors["document"])
+        longest = max(len(query.grades) for query in self.queries)
         grades = np.zeros((len(self.queries), longest))
-        for row, one in enumerate(self.queries):
-            similarities = (asked[one.query][None] @ passages[one.passages].T)[0].numpy()
-            grades[row, : len(one.grades)] = np.maximum(one.grades[order_by(similarities, one.ids)], 0.0)
+        for row, query in enumerate(self.queries):
+            similarities = (queries[query.query][None] @ passages[query.passages].T)[0].numpy()
+            grades[row, : len(query.grades)] = np.maximum(query.grades[order_by(similarities, query.ids)], 0.0)
         relevant = [
-            {place: grade for place, grade in enumerate(one.grades.tolist()) if grade > 0} for one in self.queries
+            {place: grade for place, grade in enumerate(query.grades.tolist()) if grade > 0} for query in self.queries
         ]
         by_query = {
             "map": average_precision(grades, relevant, longest),

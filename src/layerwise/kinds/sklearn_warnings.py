@@ -1,4 +1,4 @@
-"""Quiet where scikit-learn would warn of a fit that ends early, as mteb's settings make it do on purpose."""
+"""Silence scikit-learn's warnings of fits that do not converge, which mteb's settings cause on purpose."""
 
 import warnings
 from collections.abc import Iterator
