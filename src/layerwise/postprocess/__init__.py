@@ -1,4 +1,4 @@
-"""Transformations fitted on embeddings (whitening, flow, removed components), and the record of the text they saw."""
+"""Transformations fitted on embeddings (whitening, flow, removed components), and records of that text."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What everything fitted on embeddings can do: `fit`, `transform`, and become a head of a model."""
+"""The base class of transformations fitted on embeddings, which can become heads of a model."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Self
@@ -15,10 +15,10 @@ Exact = NDArray[np.float64]
 
 
 class Postprocess(ABC):
-    """Fitted on embeddings, as scikit-learn does it: the constructor only stores, results end in `_`.
+    """A transformation fitted on embeddings, in scikit-learn's conventions.
 
     Attributes:
-        fitted_on_: The text of the embeddings, as far as it is known.
+        fitted_on_: The record of the text of the embeddings.
         in_features_: The width of the embeddings.
     """
 
@@ -37,7 +37,7 @@ class Postprocess(ABC):
         return self
 
     def transform(self, embeddings: Embeddings) -> Embeddings:
-        """(sentences, width) -> (sentences, any width); float64 stays, other kinds give float32."""
+        """(sentences, width) -> (sentences, any width), in float32, or in float64 for float64."""
         self.check_fitted()
         checked = check_embeddings(embeddings)
         if checked.shape[1] != self.in_features_:
@@ -49,7 +49,7 @@ class Postprocess(ABC):
         return self.fit(embeddings, fitted_on=fitted_on).transform(embeddings)
 
     def check_fitted(self) -> None:
-        """Refuse what was not fitted yet."""
+        """Raise `InputError` before `fit`."""
         if not hasattr(self, "fitted_on_"):
             raise InputError(f"This {type(self).__name__} is not fitted yet: call fit(embeddings) first")
 
@@ -65,14 +65,14 @@ class Postprocess(ABC):
 
 
 def check_embeddings(embeddings: Embeddings) -> Exact:
-    """Embeddings as checked float64."""
+    """Convert embeddings to float64 and check them."""
     checked = np.asarray(embeddings, dtype=np.float64)
     if checked.ndim != 2 or not checked.size:
         raise InputError(
             f"embeddings have the shape {checked.shape}; expected (sentences, width), with one of each or more"
         )
-    broken = np.flatnonzero(~np.isfinite(checked).all(axis=1))
-    if len(broken):
-        rows = ", ".join(map(str, broken[:5])) + (", …" if len(broken) > 5 else "")
-        raise InputError(f"{len(broken)} embeddings hold NaN or infinite numbers: rows {rows}; leave them out")
+    invalid = np.flatnonzero(~np.isfinite(checked).all(axis=1))
+    if len(invalid):
+        rows = ", ".join(map(str, invalid[:5])) + (", …" if len(invalid) > 5 else "")
+        raise InputError(f"{len(invalid)} embeddings hold NaN or infinite numbers: rows {rows}; leave them out")
     return checked

@@ -1,7 +1,7 @@
-"""The text that something was fitted on: hashes that tell whether a test sentence was part of it, but no text.
+"""Records of the text that something was fitted on, as hashes that detect overlap with test sentences.
 
-A sentence is remembered by 8 bytes of a hash of its letters and digits, so a million sentences take 8 MB. Case, spaces
-and punctuation make no difference: STS sets come tokenised ("did n't") and raw ("Didn't"), and either is the other.
+A sentence is stored as 8 bytes of a hash of its letters and digits, so a million sentences take 8 MB. Case, spaces and
+punctuation are ignored: STS sets come tokenised ("did n't") and raw ("Didn't"), which must be equal.
 """
 
 import hashlib
@@ -20,22 +20,22 @@ from layerwise.encoder import ModelFolder
 from layerwise.errors import InputError, ModelError
 
 Hashes = NDArray[np.uint64]
-ENCODER = "encoder"  # as `what`: the encoder's weights saw the text, so it counts whatever the mix
-LAYERS = "layers"  # as `what`: the text chose the layers of the mix
-_FOLDER = "fitted_on"  # of a model's folder
+ENCODER = "encoder"  # a value of `what`: the encoder was trained on the text, so it applies to any mix
+LAYERS = "layers"  # a value of `what`: the text chose the layers of the mix
+_FOLDER = "fitted_on"  # a subfolder of a model's folder
 _HASH_BYTES = 8
-_BETWEEN = re.compile(r"[\W_]+")
+_SEPARATORS = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True, eq=False)
 class FittedOn:
-    """The text that something was fitted on.
+    """The record of a text that something was fitted on.
 
     Args:
-        source: What the text is called, such as "wiki1m, first 50,000".
-        sentences: How many sentences there were, repeated ones counted.
-        digest: SHA-256 over the sorted different sentences, see `text_digest`; empty where the text is not known.
-        hashes: A hash of each different sentence, sorted.
+        source: The name of the text, such as "wiki1m, first 50,000".
+        sentences: The number of sentences, including repetitions.
+        digest: SHA-256 of the sorted unique sentences, see `text_digest`; empty if the text is unknown.
+        hashes: The hashes of the unique sentences, sorted.
         what: What was fitted: "whitening", "flow", …, `ENCODER` for training text, `LAYERS` for text that chose layers.
 
     >>> fitted_on = FittedOn.of(["A cat sat.", "It rained."], source="two sentences")
@@ -51,14 +51,14 @@ class FittedOn:
 
     @classmethod
     def of(cls, texts: Sequence[str], *, source: str, what: str = "") -> Self:
-        """From the sentences themselves, which are not stored."""
+        """Record sentences, which are not stored themselves."""
         if isinstance(texts, str):
             raise InputError("texts is one string; give a list of them")
         return cls(source, len(texts), text_digest(texts), np.unique(_hashes(texts)), what)
 
     @classmethod
     def of_parts(cls, parts: Iterable[Sequence[str]], *, source: str, what: str = "") -> Self:
-        """From text that comes in parts and is never held: the digest is then over the sorted hashes."""
+        """Record a text that is streamed in parts; its digest is that of the sorted hashes."""
         sentences, hashes = 0, np.empty(0, dtype=np.uint64)
         for part in parts:
             sentences += len(part)
@@ -67,16 +67,16 @@ class FittedOn:
 
     @classmethod
     def unknown(cls, sentences: int) -> Self:
-        """For embeddings whose text was not named: what was seen is unknown."""
+        """The record of embeddings of unknown text."""
         return cls("unknown text", sentences, "", np.empty(0, dtype=np.uint64))
 
     @property
     def different(self) -> int:
-        """How many different sentences there were."""
+        """The number of unique sentences."""
         return len(self.hashes)
 
     def seen(self, texts: Sequence[str]) -> NDArray[np.bool_]:
-        """Which of these texts were among the sentences: (texts,)."""
+        """A mask of the texts that are among the sentences: (texts,)"""
         if not self.digest:
             raise InputError(
                 f"{self.source}: what was seen is not recorded; fit it again with fitted_on=FittedOn.of(…)"
@@ -84,15 +84,15 @@ class FittedOn:
         return np.isin(_hashes(texts), self.hashes)
 
     def saw(self, texts: Sequence[str]) -> float:
-        """The share of these texts that were among the sentences: 0 for a clean test; NaN where it is not known."""
+        """The share of the texts that are among the sentences: 0 for a clean test; NaN if the sentences are unknown."""
         return float(self.seen(texts).mean()) if self.digest and len(texts) else float("nan")
 
     def named(self, what: str) -> Self:
-        """The same record, saying what was fitted."""
+        """The same record with another `what`."""
         return replace(self, what=what)
 
     def facts(self) -> dict[str, Any]:
-        """For JSON, all but the hashes."""
+        """For JSON, without the hashes."""
         return {
             "what": self.what,
             "source": self.source,
@@ -115,27 +115,27 @@ class FittedOn:
 
 
 def text_digest(texts: Iterable[str]) -> str:
-    """SHA-256 over the sorted different sentences, each with its length before it."""
+    """SHA-256 of the sorted unique sentences, each prefixed with its length."""
     digest = hashlib.sha256()
-    for data in sorted(set(map(_letters, texts))):
+    for data in sorted(set(map(_normalize, texts))):
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()
 
 
 def _hashes(texts: Sequence[str]) -> Hashes:
-    data = b"".join(hashlib.blake2b(_letters(text), digest_size=_HASH_BYTES).digest() for text in texts)
+    data = b"".join(hashlib.blake2b(_normalize(text), digest_size=_HASH_BYTES).digest() for text in texts)
     return np.frombuffer(data, dtype="<u8").astype(np.uint64)
 
 
-def _letters(text: str) -> bytes:
-    """What makes two sentences the same; one without letters and digits is known by its marks."""
+def _normalize(text: str) -> bytes:
+    """The letters and digits of a text in lower case; if there are none, its punctuation marks."""
     lower = text.lower()
-    return (_BETWEEN.sub("", lower) or " ".join(lower.split())).encode("utf-8", "surrogatepass")
+    return (_SEPARATORS.sub("", lower) or " ".join(lower.split())).encode("utf-8", "surrogatepass")
 
 
 def write_records(folder: Path, records: Sequence[FittedOn]) -> list[dict[str, Any]]:
-    """Write each record's hashes into a model's folder; the records as JSON, which name these files."""
+    """Write the hashes of each record into a model's folder; returns the records for JSON, with these file names."""
     facts = []
     for number, record in enumerate(records):
         path = folder / _FOLDER / f"{number}.safetensors"
@@ -146,7 +146,7 @@ def write_records(folder: Path, records: Sequence[FittedOn]) -> list[dict[str, A
 
 
 def read_records(folder: ModelFolder) -> tuple[FittedOn, ...]:
-    """The records of a model's folder, in their order; none where it has none."""
+    """Read the records of a model's folder, in their order."""
     records = folder.read_json("layerwise.json").get("fitted_on") or []
     if not isinstance(records, list) or not all(isinstance(facts, dict) for facts in records):
         raise ModelError(

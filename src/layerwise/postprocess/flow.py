@@ -1,4 +1,4 @@
-"""BERT-flow (Li et al. 2020): an invertible network that makes embeddings as normally distributed as it can."""
+"""BERT-flow (Li et al. 2020): an invertible network that maps embeddings to a normal distribution."""
 
 import copy
 import logging
@@ -15,24 +15,24 @@ from layerwise.postprocess.flow_network import Coupling, FlowNetwork
 
 log = logging.getLogger(__name__)
 FlowProgress = Callable[[int, float], object]
-_ROWS_AT_ONCE = 8192
-_WARM_UP = 0.1  # of the steps, in which the learning rate rises; then it falls to 0 along a cosine
+_BATCH_ROWS = 8192
+_WARM_UP = 0.1  # share of the steps with a rising learning rate, which then decays to 0 along a cosine
 
 
 class Flow(Postprocess):
-    """A flow trained on embeddings by maximum likelihood, with a standard normal as the outcome.
+    """A flow trained on embeddings by maximum likelihood, with a standard normal prior.
 
-    Each batch's loss is the mean negative log-likelihood in nats a dimension. The seed decides weights, permutations
-    and batches; torch's global state stays as it was.
+    The loss is the mean negative log-likelihood in nats per dimension. The seed determines weights, permutations and
+    batches; torch's global random state is not changed.
 
     Args:
-        blocks: How many blocks of ActNorm, permutation and coupling.
+        blocks: The number of blocks of ActNorm, permutation and coupling.
         hidden: The width of each coupling's MLP.
         coupling: "additive" as in the paper, or "affine".
-        epochs: How often each embedding is seen.
-        batch_size: Embeddings a step.
-        learning_rate: The highest, of Adam.
-        seed: Makes a fit repeatable.
+        epochs: The number of epochs.
+        batch_size: The number of embeddings per step.
+        learning_rate: The maximum learning rate of Adam.
+        seed: The random seed.
         progress: Called after every epoch with its number (from 1) and its mean loss.
 
     Attributes:
@@ -71,7 +71,7 @@ class Flow(Postprocess):
         return copy.deepcopy(self.network_)
 
     def inverse_transform(self, embeddings: Exact) -> Exact:
-        """Back from what `transform` gave: (sentences, width) -> (sentences, width)."""
+        """Invert `transform`: (sentences, width) -> (sentences, width)."""
         self.check_fitted()
         return self._run(self.network_.inverse, embeddings)
 
@@ -96,7 +96,7 @@ class Flow(Postprocess):
         batches = math.ceil(len(vectors) / self.batch_size)
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
         steps = self.epochs * batches
-        rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _share_of_rate(step, steps))
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate_factor(step, steps))
         losses = []
         for epoch in range(1, self.epochs + 1):
             total = 0.0
@@ -111,7 +111,7 @@ class Flow(Postprocess):
                 loss.backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
                 optimizer.step()
-                rate.step()
+                scheduler.step()
                 total += loss.item() * len(batch)
             losses.append(total / len(vectors))
             log.info("Flow: epoch %d of %d, %.4f nats a dimension", epoch, self.epochs, losses[-1])
@@ -123,14 +123,14 @@ class Flow(Postprocess):
         return self._run(self.network_, embeddings)
 
     def _run(self, function: Callable[[Tensor], Tensor], embeddings: Exact) -> Exact:
-        """In float32, as the module of a saved model computes it."""
+        """Compute in float32, as the module of a saved model does."""
         with torch.inference_mode():
-            parts = torch.split(torch.from_numpy(embeddings).float(), _ROWS_AT_ONCE)
+            parts = torch.split(torch.from_numpy(embeddings).float(), _BATCH_ROWS)
             return np.concatenate([function(part).double().numpy() for part in parts])
 
 
-def _share_of_rate(step: int, steps: int) -> float:
-    """How much of the highest learning rate a step takes."""
+def _rate_factor(step: int, steps: int) -> float:
+    """The learning rate of a step relative to the maximum."""
     warm_up = max(1, int(_WARM_UP * steps))
     if step < warm_up:
         return (step + 1) / warm_up

@@ -1,8 +1,8 @@
-"""An invertible network on vectors, after Glow (Kingma & Dhariwal 2018): what a flow is made of.
+"""An invertible network on vectors, after Glow (Kingma & Dhariwal 2018), for flows.
 
 Each block is an ActNorm (a scale and a shift for every dimension), a fixed permutation of the dimensions, and a
-coupling, which moves one half of them by an amount that a small MLP makes of the other half. All of it can be undone,
-and the logarithm of its determinant is a sum, so that the likelihood of a vector can be computed.
+coupling, which shifts one half of them by the output of a small MLP on the other half. All layers are invertible, and
+the logarithm of the determinant is a sum, so that the likelihood of a vector can be computed.
 """
 
 import math
@@ -16,11 +16,11 @@ from layerwise.errors import ModelError
 from layerwise.registry import check_known
 
 Coupling = Literal["additive", "affine"]
-_LEAST_SPREAD = 1e-6  # of the widest dimension: one that never varies must not be blown up
+_MIN_SPREAD = 1e-6  # relative to the largest standard deviation, so that constant dimensions do not explode
 
 
 class ActNorm(nn.Module):
-    """`(x + shift) * exp(log_scale)`, first set so that the data has mean 0 and variance 1."""
+    """`(x + shift) * exp(log_scale)`, initialised so that the data has mean 0 and variance 1."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -29,54 +29,54 @@ class ActNorm(nn.Module):
 
     @torch.no_grad()
     def start_at(self, vectors: Tensor) -> None:
-        """Take mean and spread from data: (rows, width)."""
+        """Set mean and standard deviation from data: (rows, width)."""
         spread = vectors.std(dim=0, correction=0)
         self.shift.copy_(-vectors.mean(dim=0))
-        self.log_scale.copy_(-torch.log(spread.clamp_min(_LEAST_SPREAD * spread.amax() + 1e-30)))
+        self.log_scale.copy_(-torch.log(spread.clamp_min(_MIN_SPREAD * spread.amax() + 1e-30)))
 
     def forward(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """(rows, width) -> the same, and the log-determinant (rows,)."""
+        """(rows, width) -> same shape, and the log-determinant (rows,)."""
         return (vectors + self.shift) * self.log_scale.exp(), self.log_scale.sum().expand(len(vectors))
 
     def inverse(self, vectors: Tensor) -> Tensor:
-        """Back: (rows, width) -> (rows, width)."""
+        """The inverse: (rows, width) -> (rows, width)."""
         return vectors * torch.exp(-self.log_scale) - self.shift
 
 
 class CouplingLayer(nn.Module):
-    """Move the second half of the dimensions (`affine`: scale it too) by what an MLP makes of the first.
+    """Shift the second half of the dimensions (`affine`: also scale it) by the output of an MLP on the first half.
 
-    The MLP's last layer is 0 at first, so that a new flow only normalises.
+    The MLP's last layer is initialised to 0, so that a new flow only normalises.
     """
 
     def __init__(self, width: int, hidden: int, coupling: Coupling) -> None:
         super().__init__()
         self.affine = coupling == "affine"
         self.first = width // 2
-        moved = width - self.first
-        last = nn.Linear(hidden, moved * (2 if self.affine else 1))
+        second = width - self.first
+        last = nn.Linear(hidden, second * (2 if self.affine else 1))
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
         self.mlp = nn.Sequential(nn.Linear(self.first, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), last)
 
     def forward(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """(rows, width) -> the same, and the log-determinant (rows,)."""
+        """(rows, width) -> same shape, and the log-determinant (rows,)."""
         first, second = vectors[:, : self.first], vectors[:, self.first :]
-        shift, log_scale = self._moves(first)
+        shift, log_scale = self._shift_and_scale(first)
         return torch.cat([first, (second + shift) * log_scale.exp()], dim=1), log_scale.sum(dim=1)
 
     def inverse(self, vectors: Tensor) -> Tensor:
-        """Back: (rows, width) -> (rows, width)."""
+        """The inverse: (rows, width) -> (rows, width)."""
         first, second = vectors[:, : self.first], vectors[:, self.first :]
-        shift, log_scale = self._moves(first)
+        shift, log_scale = self._shift_and_scale(first)
         return torch.cat([first, second * torch.exp(-log_scale) - shift], dim=1)
 
-    def _moves(self, first: Tensor) -> tuple[Tensor, Tensor]:
-        out = self.mlp(first)
+    def _shift_and_scale(self, first: Tensor) -> tuple[Tensor, Tensor]:
+        output = self.mlp(first)
         if not self.affine:
-            return out, torch.zeros_like(out)
-        shift, raw = out.chunk(2, dim=1)
-        return shift, F.logsigmoid(raw + 2.0) - F.logsigmoid(raw.new_tensor(2.0))  # 0 at first, never far above
+            return output, torch.zeros_like(output)
+        shift, raw = output.chunk(2, dim=1)
+        return shift, F.logsigmoid(raw + 2.0) - F.logsigmoid(raw.new_tensor(2.0))  # initially 0, bounded above
 
 
 class FlowBlock(nn.Module):
@@ -91,27 +91,27 @@ class FlowBlock(nn.Module):
         self.coupling = CouplingLayer(width, hidden, coupling)
 
     def start_at(self, vectors: Tensor) -> None:
-        """Set the ActNorm by data: (rows, width)."""
+        """Initialise the ActNorm from data: (rows, width)."""
         self.norm.start_at(vectors)
 
     def forward(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """(rows, width) -> the same, and the log-determinant (rows,)."""
+        """(rows, width) -> same shape, and the log-determinant (rows,)."""
         normed, norm_log_det = self.norm(vectors)
-        moved, log_det = self.coupling(normed[:, self.permutation])
-        return moved, norm_log_det + log_det
+        coupled, log_det = self.coupling(normed[:, self.permutation])
+        return coupled, norm_log_det + log_det
 
     def inverse(self, vectors: Tensor) -> Tensor:
-        """Back: (rows, width) -> (rows, width)."""
+        """The inverse: (rows, width) -> (rows, width)."""
         normed: Tensor = self.norm.inverse(self.coupling.inverse(vectors)[:, torch.argsort(self.permutation)])
         return normed
 
 
 class FlowNetwork(nn.Module):
-    """Blocks one after the other, and an ActNorm after them.
+    """A sequence of blocks and a final ActNorm.
 
     Args:
-        width: Of the vectors, 2 or more.
-        blocks: How many.
+        width: The width of the vectors, 2 or more.
+        blocks: The number of blocks.
         hidden: The width of each block's MLP.
         coupling: "additive", or "affine" for scales too.
     """
@@ -127,12 +127,12 @@ class FlowNetwork(nn.Module):
         self.norm = ActNorm(width)
 
     def config(self) -> dict[str, Any]:
-        """The arguments that make a network of the same shape."""
+        """The constructor's arguments for a network of the same shape."""
         return {"width": self.width, "blocks": len(self.blocks), "hidden": self.hidden, "coupling": self.coupling}
 
     @torch.no_grad()
     def start_at(self, vectors: Tensor) -> None:
-        """Set every ActNorm by the data that reaches it: (rows, width)."""
+        """Initialise every ActNorm from the data that reaches it: (rows, width)."""
         for step in self._steps():
             step.start_at(vectors)
             vectors, _ = step(vectors)
@@ -142,7 +142,7 @@ class FlowNetwork(nn.Module):
         return self.with_log_det(vectors.reshape(-1, self.width))[0].reshape(vectors.shape)
 
     def with_log_det(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """(rows, width) -> the same, and the logarithm of the Jacobian's determinant (rows,)."""
+        """(rows, width) -> same shape, and the logarithm of the Jacobian's determinant (rows,)."""
         total = vectors.new_zeros(len(vectors))
         for step in self._steps():
             vectors, log_det = step(vectors)
@@ -150,15 +150,15 @@ class FlowNetwork(nn.Module):
         return vectors, total
 
     def inverse(self, vectors: Tensor) -> Tensor:
-        """Back: (rows, width) -> (rows, width)."""
+        """The inverse: (rows, width) -> (rows, width)."""
         for step in reversed(self._steps()):
             vectors = step.inverse(vectors)
         return vectors
 
     def log_likelihood(self, vectors: Tensor) -> Tensor:
-        """The log-density in nats, as if the outcome were drawn from a standard normal: (rows, width) -> (rows,)."""
-        outcome, log_det = self.with_log_det(vectors)
-        return log_det - 0.5 * (outcome.square().sum(dim=1) + self.width * math.log(2 * math.pi))
+        """The log-density in nats with a standard normal prior: (rows, width) -> (rows,)."""
+        latent, log_det = self.with_log_det(vectors)
+        return log_det - 0.5 * (latent.square().sum(dim=1) + self.width * math.log(2 * math.pi))
 
     def _steps(self) -> list[FlowBlock | ActNorm]:
         return [*cast("list[FlowBlock]", list(self.blocks)), self.norm]

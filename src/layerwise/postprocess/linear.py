@@ -1,6 +1,6 @@
 """Linear maps fitted on embeddings: whitening, and the removal of the strongest directions.
 
-Both are `(x - mean) @ matrix`, so both become one linear layer, which plain sentence-transformers loads.
+Both are `(x - mean) @ matrix`, so both can be saved as a linear layer that plain sentence-transformers loads.
 """
 
 import logging
@@ -13,7 +13,7 @@ from layerwise.errors import InputError
 from layerwise.postprocess.base import Exact, Postprocess
 
 log = logging.getLogger(__name__)
-_DROPPED = 1e-10  # of the largest variance: what is below it is rounding, and would be blown up to variance 1
+_MIN_VARIANCE = 1e-10  # relative to the largest; smaller ones are rounding errors, which whitening would amplify
 
 
 class LinearPostprocess(Postprocess):
@@ -44,14 +44,14 @@ class Whitening(LinearPostprocess):
     """Embeddings of mean 0 whose dimensions are uncorrelated and have variance 1 (Su et al. 2021).
 
     `matrix_ = U Λ^(-1/2)` of the covariance `U Λ Uᵀ`, largest variance first. A direction whose variance is below
-    1e-10 of the largest is dropped, with a line in the log: fewer than width + 1 rows, or dimensions that depend on
-    each other, have such directions.
+    1e-10 of the largest is dropped, which is logged: this happens with fewer than width + 1 rows, or with linearly
+    dependent dimensions.
 
     Args:
-        dimensions: Keep so many of the first directions; without it, all that are not dropped.
+        dimensions: The number of directions to keep; by default all that are not dropped.
 
     Attributes:
-        variances_: The variance along each direction, before.
+        variances_: The variance along each direction, before whitening.
 
     >>> Whitening(dimensions=2).fit_transform(np.random.default_rng(0).normal(size=(50, 8))).shape
     (50, 2)
@@ -65,22 +65,24 @@ class Whitening(LinearPostprocess):
 
     def _fit(self, embeddings: Exact) -> None:
         rows, width = embeddings.shape
-        asked = self.dimensions
-        if asked is not None and not 1 <= asked <= width:
-            raise InputError(f"dimensions {asked} is not possible: the embeddings are {width} wide; give 1 to {width}")
+        dimensions = self.dimensions
+        if dimensions is not None and not 1 <= dimensions <= width:
+            raise InputError(
+                f"dimensions {dimensions} is not possible: the embeddings are {width} wide; give 1 to {width}"
+            )
         mean = embeddings.mean(axis=0)
         variances, directions = principal_directions(embeddings - mean)
-        rank = int((variances > _DROPPED * max(variances[0], np.finfo(np.float64).tiny)).sum())
+        rank = int((variances > _MIN_VARIANCE * max(variances[0], np.finfo(np.float64).tiny)).sum())
         if not rank:
             raise InputError(f"{rows} embeddings without any difference cannot be whitened; give more of them")
-        if asked is not None and asked > rank:
+        if dimensions is not None and dimensions > rank:
             raise InputError(
-                f"{rows} embeddings vary in {rank} directions only, so whitening cannot keep {asked} dimensions; give "
-                f"more of them, or at most dimensions={rank}"
+                f"{rows} embeddings vary in {rank} directions only, so whitening cannot keep {dimensions} dimensions; "
+                f"give more of them, or at most dimensions={rank}"
             )
-        if asked is None and rank < width:
+        if dimensions is None and rank < width:
             log.info("Whitening keeps %d of %d directions: %d embeddings vary in no more", rank, width, rows)
-        rank = rank if asked is None else asked
+        rank = rank if dimensions is None else dimensions
         self.mean_, self.variances_ = mean, variances[:rank]
         self.matrix_ = directions[:, :rank] / np.sqrt(self.variances_)
 
@@ -88,15 +90,15 @@ class Whitening(LinearPostprocess):
 class RemoveComponents(LinearPostprocess):
     """Embeddings without their strongest common directions (Mu & Viswanath 2018, "all-but-the-top").
 
-    The mean is subtracted, and the embeddings' part along the first principal directions. With `centre=False` the
-    mean stays and the directions are those of the embeddings as they are, as Arora et al. (2017) remove one.
+    The mean is subtracted, and the projections on the first principal directions. With `centre=False` the mean is not
+    subtracted and the directions are those of the uncentred embeddings, as in Arora et al. (2017), who remove one.
 
     Args:
-        count: How many directions; 0 subtracts the mean alone.
+        count: The number of directions; 0 subtracts the mean only.
         centre: Subtract the mean first.
 
     Attributes:
-        directions_: What was removed, of length 1 each: (in, count).
+        directions_: The removed directions, of length 1: (in, count).
     """
 
     name = "component removal"
@@ -119,9 +121,9 @@ class RemoveComponents(LinearPostprocess):
 
 
 def principal_directions(centred: Exact) -> tuple[Exact, Exact]:
-    """Variances (width,), the largest first, and their directions (width, width), one a column.
+    """The variances (width,), in descending order, and their directions (width, width), as columns.
 
-    A direction's sign is arbitrary; the largest number of each is made positive, so that a fit can be repeated.
+    The sign of a direction is arbitrary; its largest component is made positive, so that fits are reproducible.
     """
     variances, directions = np.linalg.eigh(centred.T @ centred / len(centred))
     directions = directions[:, ::-1]
