@@ -1,4 +1,4 @@
-"""Draws the figures of measures and report from plain arrays.
+"""Draw the figures of measures and reports from plain arrays.
 
 `save_figure(layer_curves(scores={"mean": [48.7, 50.8, 45.0]}), "a.svg")` writes one to a file.
 """

@@ -1,4 +1,4 @@
-"""Before and after: two models' layer curves, and their measures side by side."""
+"""Comparisons of two models: their layer curves and their measures."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,14 +26,16 @@ from layerwise.plots.style import (
 def before_after_curves(
     *, scores: Mapping[str, ArrayLike], measure: str = SCORE, title: str = "", theme: Theme = LIGHT
 ) -> Drawing:
-    """The score by layer of two models, and what lies between them: (layers,) for each of the two."""
+    """The score by layer of two models, with the area between them filled: (layers,) each."""
     curves = check_series("scores", scores)
     if len(curves) != 2:
         raise InputError(f"scores: {len(curves)} model(s) came; before and after are two")
     (before, first), (after, second) = curves.items()
     drawing, panel = new_panel(theme, title=title, x="layer", y=measure)
-    both = min(len(first), len(second))
-    panel.fill_between(np.arange(both), first[:both], second[:both], color=theme.colour(1), alpha=0.12, linewidth=0)
+    common = min(len(first), len(second))
+    panel.fill_between(
+        np.arange(common), first[:common], second[:common], color=theme.colour(1), alpha=0.12, linewidth=0
+    )
     lines = draw_curves(drawing, panel, curves)
     layer_axis(panel, max(map(len, curves.values())), 13)
     name_lines(drawing, panel, curve_ends(curves, theme), lines)
@@ -49,14 +51,14 @@ def dumbbells(
     title: str = "",
     theme: Theme = LIGHT,
 ) -> Drawing:
-    """Each measure of two models in one row, scaled to both values and 0, so that lengths are relative.
+    """The measures of two models, one per row, scaled to the range of both values and 0, so that lengths are relative.
 
     Args:
-        measures: n names.
-        before: (n,)
-        after: (n,)
-        names: Of the two models.
-        title: Above the figure.
+        measures: The names of n measures.
+        before: The values of the first model: (n,)
+        after: The values of the second model: (n,)
+        names: The names of the two models.
+        title: The title of the figure.
         theme: LIGHT or DARK.
     """
     first, second = check_numbers("before", before), check_numbers("after", after)

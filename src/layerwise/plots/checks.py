@@ -1,4 +1,4 @@
-"""Checks of what is to be drawn: numbers in the expected shape, series with names, layers that exist."""
+"""Checks of the inputs of figures: arrays of the expected shape, named series, existing layers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,13 +15,15 @@ Numbers = NDArray[np.float64]
 def check_numbers(
     name: str, values: ArrayLike, *, shape: tuple[int | None, ...] = (None,), gaps: bool = False
 ) -> Numbers:
-    """An array of float64 in some shape (None: any length above 0); NaN only where gaps are allowed."""
+    """Convert values to a float64 array of a shape (None: any length above 0); NaN only if gaps are allowed."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(f"{name}: not all values are numbers; give an array of {len(shape)} dimension(s)") from None
-    fits = array.ndim == len(shape) and all(want in (None, got) for want, got in zip(shape, array.shape, strict=True))
-    if not fits or not array.size:
+    has_shape = array.ndim == len(shape) and all(
+        length in (None, actual) for length, actual in zip(shape, array.shape, strict=True)
+    )
+    if not has_shape or not array.size:
         expected = ", ".join("n" if length is None else str(length) for length in shape)
         raise InputError(f"{name}: the shape is {array.shape}; expected ({expected}), not empty")
     if np.isinf(array).any() or (np.isnan(array).any() and not gaps):
@@ -40,7 +42,7 @@ def check_series(
     gaps: bool = True,
     same: bool = False,
 ) -> dict[str, Numbers]:
-    """Series by name; with `same`, all of one length. At most as many as there are colours."""
+    """Check named series, of equal length if `same`; at most as many as there are colours."""
     if not isinstance(series, Mapping) or not series:
         raise InputError(f"{what}: expected at least one named series, as a mapping from names to arrays")
     if len(series) > len(MARKERS):
@@ -64,8 +66,8 @@ def check_length(name: str, values: Sequence[Any] | NDArray[Any], length: int, o
 
 
 def check_layers(name: str, layers: Sequence[int], count: int) -> tuple[int, ...]:
-    """Refuse numbers of layers that do not exist."""
-    beyond = [layer for layer in layers if not 0 <= layer < count]
-    if beyond:
-        raise InputError(f"{name}: layer {beyond[0]} is not there; the layers are 0 to {count - 1}")
+    """Refuse layers that do not exist."""
+    missing = [layer for layer in layers if not 0 <= layer < count]
+    if missing:
+        raise InputError(f"{name}: layer {missing[0]} is not there; the layers are 0 to {count - 1}")
     return tuple(int(layer) for layer in layers)

@@ -36,7 +36,7 @@ SCORE = "Spearman × 100"
 
 @dataclass(frozen=True)
 class MarkedMix:
-    """A mix that a figure marks: its score, and the layers that it is made of."""
+    """A mix to mark in a figure: its score and its layers."""
 
     score: float
     layers: tuple[int, ...] = ()
@@ -52,14 +52,14 @@ def layer_curves(
     title: str = "",
     theme: Theme = LIGHT,
 ) -> Drawing:
-    """The score of every layer, a curve for each pooling (or model).
+    """The score of every layer, with a curve for each pooling (or model).
 
     Args:
-        scores: Name -> (layers,), layer 0 first; NaN where there is no score.
-        last: The curve whose last layer is marked, being what the model gives as it is.
-        best: The mix that a search chose: a line at its score, with a dot on each of its layers.
-        measure: What the scores are.
-        title: Above the figure.
+        scores: The scores of each curve from layer 0, NaN for missing ones: (layers,) by name.
+        last: The curve whose last layer is marked as the unchanged model.
+        best: The mix that a search chose, drawn as a line at its score with a dot on each of its layers.
+        measure: The name of the scores.
+        title: The title of the figure.
         theme: LIGHT or DARK.
     """
     curves = check_series("scores", scores)
@@ -89,14 +89,14 @@ def layer_curves_by_model(
     title: str = "",
     theme: Theme = LIGHT,
 ) -> Drawing:
-    """The score of every layer, a panel for each model and a curve for each pooling.
+    """The score of every layer, with a panel for each model and a curve for each pooling.
 
     Args:
-        scores: Model -> pooling -> (layers,); every model with the same poolings.
+        scores: The scores by model and pooling, which are the same for all models: (layers,) each.
         last: The pooling whose last layer is marked.
-        best: Model -> its best mix.
-        measure: What the scores are.
-        title: Above the figure.
+        best: The best mix of each model.
+        measure: The name of the scores.
+        title: The title of the figure.
         theme: LIGHT or DARK.
     """
     models = {name: check_series(f"scores of {name!r}", curves) for name, curves in scores.items()}
@@ -138,13 +138,13 @@ def convergence(
     title: str = "",
     theme: Theme = LIGHT,
 ) -> Drawing:
-    """The score by training step, a line for each run: mean over the seeds, and a band from the least to the most.
+    """The score by training step, with a line per run: the mean over seeds, and a band from minimum to maximum.
 
     Args:
-        steps: Run -> (n,), where the score was taken.
-        scores: Run -> (n,) or (seeds, n).
-        measure: What the scores are.
-        title: Above the figure.
+        steps: The evaluation steps of each run: (n,)
+        scores: The scores of each run: (n,) or (seeds, n)
+        measure: The name of the scores.
+        title: The title of the figure.
         theme: LIGHT or DARK.
     """
     places = check_series("steps", steps, gaps=False)
@@ -175,11 +175,11 @@ def convergence(
 
 
 def attention_weights(*, weights: Mapping[str, ArrayLike], title: str = "", theme: Theme = LIGHT) -> Drawing:
-    """The weight of each layer, a curve for each group of sentences, and a level where all layers weigh the same.
+    """The weight of each layer, with a curve for each group of sentences, and a line at equal weights.
 
     Args:
-        weights: Group -> (layers,), such as "all", "short" and "long".
-        title: Above the figure.
+        weights: The weights of each group, such as "all", "short" and "long": (layers,)
+        title: The title of the figure.
         theme: LIGHT or DARK.
     """
     curves = check_series("weights", weights, gaps=False, same=True)
@@ -198,7 +198,7 @@ def attention_weights(*, weights: Mapping[str, ArrayLike], title: str = "", them
 def draw_curves(
     drawing: Drawing, panel: Axes, curves: Mapping[str, Numbers], *, of: str = "", first: int = 0, where: str = "layer"
 ) -> list[Line2D]:
-    """A line with markers for each curve, with a label for each point."""
+    """Draw each curve as a line with markers and a label for each point."""
     lines = []
     for order, (name, values) in enumerate(curves.items()):
         places = np.arange(first, first + len(values))
@@ -212,21 +212,21 @@ def draw_curves(
 
 
 def curve_ends(curves: Mapping[str, Numbers], theme: Theme) -> list[End]:
-    """Names at the last point of each curve."""
+    """The names of the curves at their last points."""
     return [
         End(float(values[~np.isnan(values)][-1]), name, theme.colour(order))
         for order, (name, values) in enumerate(curves.items())
     ]
 
 
-def layer_axis(panel: Axes, count: int, most: int, *, first: int = 0) -> None:
-    """Whole numbers under the panel, and a little room at both ends."""
-    panel.set_xticks([tick for tick in layer_ticks(count, most) if tick >= first])
+def layer_axis(panel: Axes, count: int, max_ticks: int, *, first: int = 0) -> None:
+    """Set integer ticks on the x axis, and a margin at both ends."""
+    panel.set_xticks([tick for tick in layer_ticks(count, max_ticks) if tick >= first])
     panel.set_xlim(first - 0.4, max(count - 1, first) + 0.4)
 
 
 def _mark_last(panel: Axes, values: Numbers, colour: str) -> float:
-    """A ring around the last layer."""
+    """Draw a ring around the last layer."""
     value = float(values[-1])
     if np.isnan(value):
         raise InputError("last: the last layer has no score (NaN), so it cannot be marked; leave `last` out")
@@ -236,7 +236,7 @@ def _mark_last(panel: Axes, values: Numbers, colour: str) -> float:
 
 
 def _mark_best(drawing: Drawing, panel: Axes, best: MarkedMix, theme: Theme, *, of: str = "") -> Line2D:
-    """A line at the score of the mix, with a dot on each layer that it takes."""
+    """Draw a line at the score of the mix, with a dot on each of its layers."""
     score = float(check_numbers("best", [best.score])[0])
     panel.axhline(score, color=theme.ink, linewidth=1.2, linestyle=(0, (4, 2.5)))
     count = max(len(line.get_ydata()) for line in panel.lines)  # type: ignore[arg-type]

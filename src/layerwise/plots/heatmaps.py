@@ -1,4 +1,4 @@
-"""Matrices as coloured cells: layers (CKA), sentences by layers (attention), views by layers, tokens (SSCL 5)."""
+"""Heat maps: layers (CKA), sentences by layers (attention), views by layers, tokens (SSCL 5)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -30,15 +30,15 @@ from layerwise.plots.style import (
 )
 from layerwise.registry import check_known
 
-_MOST_SENTENCES = 40  # that can be read beside the map
-_MOST_TOKENS = 40
-_PANELS_IN_A_ROW = 3
+_MAX_SENTENCES = 40  # that are readable beside the map
+_MAX_TOKENS = 40
+_MAX_COLUMNS = 3
 
 
 def layer_likeness(
     *, matrix: ArrayLike, names: tuple[str, str] = ("layer", "layer"), title: str = "", theme: Theme = LIGHT
 ) -> Drawing:
-    """How alike the layers are (linear CKA, 0 to 1), of one model or of one against another. (L, M)"""
+    """The similarity of layers (linear CKA, 0 to 1), within a model or between two: (L, M)"""
     values = check_numbers("matrix", matrix, shape=(None, None))
     drawing, panel = new_panel(theme, size=(5.2, 4.5), title=title, x=names[1], y=names[0], grid=None, ticks=False)
     cells(drawing, panel, values, (min(0.0, float(values.min())), 1.0),
@@ -50,20 +50,20 @@ def layer_likeness(
 
 
 def attention_map(*, weights: ArrayLike, sentences: Sequence[str], title: str = "", theme: Theme = LIGHT) -> Drawing:
-    """The weight that each sentence gives to each layer (LayerAttPooler fig. 3). (n, L), n texts
+    """The weight of each layer for each sentence (LayerAttPooler fig. 3). (n, L), n texts
 
-    Sentences are drawn in their order; more than 40 have their texts in tooltips only.
+    Sentences are drawn in their order; with more than 40, their texts are in tooltips only.
     """
     values = check_numbers("weights", weights, shape=(None, None))
     check_length("sentences", sentences, len(values), "rows of weights")
-    named = len(values) <= _MOST_SENTENCES
-    height = 1.3 + (0.19 * len(values) if named else 5.0)
+    is_labelled = len(values) <= _MAX_SENTENCES
+    height = 1.3 + (0.19 * len(values) if is_labelled else 5.0)
     drawing, panel = new_panel(
         theme,
-        size=(8.6 if named else 5.8, max(2.4, height)),
+        size=(8.6 if is_labelled else 5.8, max(2.4, height)),
         title=title,
         x="layer",
-        y="" if named else f"{len(values)} sentences",
+        y="" if is_labelled else f"{len(values)} sentences",
         grid=None,
         ticks=False,
     )
@@ -72,7 +72,9 @@ def attention_map(*, weights: ArrayLike, sentences: Sequence[str], title: str = 
         drawing, panel, values, limits, lambda row, layer: f"{shorten(sentences[row], 48)}, layer {layer}", square=False
     )
     panel.set_xticks(layer_ticks(values.shape[1], 13))
-    panel.set_yticks(range(len(values)) if named else [], [shorten(text, 44) for text in sentences] if named else [])
+    panel.set_yticks(
+        range(len(values)) if is_labelled else [], [shorten(text, 44) for text in sentences] if is_labelled else []
+    )
     colour_bar(drawing, [panel], limits, "weight")
     return finish(drawing, f"Weights over {values.shape[1]} layers of {len(values)} sentences")
 
@@ -89,11 +91,11 @@ def view_scores(
     """The score of every view: a row for each prompt and token pooling, or for each task, a column for each layer.
 
     Args:
-        scores: Pooling or task -> (layers,), all of the same length; NaN where a view has no score.
-        chosen: The views to mark by dots, as (row, layer).
-        measure: What the scores are.
-        rows: What the rows are.
-        title: Above the figure.
+        scores: The scores of each row, NaN for missing ones: (layers,)
+        chosen: The views to mark with dots, as (row, layer).
+        measure: The name of the scores.
+        rows: The name of the rows.
+        title: The title of the figure.
         theme: LIGHT or DARK.
     """
     names = list(scores)
@@ -121,22 +123,20 @@ def view_scores(
 def token_matrices(
     *, tokens: Sequence[str], matrices: ArrayLike, layers: Sequence[int | str], title: str = "", theme: Theme = LIGHT
 ) -> Drawing:
-    """The cosines of a sentence's tokens, a matrix for each layer, all on one scale.
+    """The cosines of a sentence's tokens, with a matrix for each layer, all on one scale.
 
     Args:
-        tokens: t texts; at most 40, or nobody could read them.
-        matrices: (k, t, t)
-        layers: k numbers, or names such as "SimCSE, layer 12".
-        title: Above the figure.
+        tokens: The texts of t tokens, at most 40.
+        matrices: The cosines in each layer: (k, t, t)
+        layers: The numbers of the k layers, or names such as "SimCSE, layer 12".
+        title: The title of the figure.
         theme: LIGHT or DARK.
     """
-    if len(tokens) > _MOST_TOKENS:
-        raise InputError(
-            f"{len(tokens)} tokens cannot be read in one figure; give a sentence of at most {_MOST_TOKENS}"
-        )
+    if len(tokens) > _MAX_TOKENS:
+        raise InputError(f"{len(tokens)} tokens cannot be read in one figure; give a sentence of at most {_MAX_TOKENS}")
     values = check_numbers("matrices", matrices, shape=(None, len(tokens), len(tokens)))
     check_length("layers", layers, len(values), "matrices")
-    columns = 2 if len(values) == 4 else min(_PANELS_IN_A_ROW, len(values))
+    columns = 2 if len(values) == 4 else min(_MAX_COLUMNS, len(values))
     rows = -(-len(values) // columns)
     side = max(1.6, 0.17 * len(tokens))
     drawing = new_drawing(theme, size=(1.6 + side * columns, 0.9 + (side + 0.3) * rows), title=title)
@@ -147,8 +147,8 @@ def token_matrices(
         name = f"layer {layer}" if isinstance(layer, int) else printable(layer)
         style_axes(panel, theme, title=name, grid=None, ticks=False)
         cells(drawing, panel, matrix, limits, lambda row, column: f"{texts[row]} and {texts[column]}")
-        under = place + columns >= len(values)
-        panel.set_xticks(range(len(texts)), texts if under else [""] * len(texts), rotation=90)
+        is_bottom = place + columns >= len(values)
+        panel.set_xticks(range(len(texts)), texts if is_bottom else [""] * len(texts), rotation=90)
         panel.set_yticks(range(len(texts)), texts if place % columns == 0 else [""] * len(texts))
     for panel in panels[len(values) :]:
         panel.set_visible(False)
@@ -165,7 +165,7 @@ def cells(
     *,
     square: bool = True,
 ) -> None:
-    """A cell for each value, the first row on top, with thin gaps of the paper's colour."""
+    """Draw a cell for each value, the first row on top, with thin gaps in the background colour."""
     rows, columns = values.shape
     mesh = panel.pcolormesh(
         np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5, values, cmap=drawing.theme.heat_map,
@@ -180,7 +180,7 @@ def cells(
 
 
 def colour_bar(drawing: Drawing, panels: Sequence[Axes], limits: tuple[float, float], name: str) -> None:
-    """What the colours mean, in as many steps as there are colours."""
+    """Add the colour bar of the panels."""
     theme = drawing.theme
     source = ScalarMappable(norm=_norm(limits), cmap=theme.heat_map)
     bar = drawing.colorbar(source, ax=list(panels), shrink=0.85, aspect=26, pad=0.02)

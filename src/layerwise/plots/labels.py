@@ -1,4 +1,4 @@
-"""Names at the ends of lines, where there is room for them; a legend where there is not."""
+"""Labels at the ends of lines if there is room for them, else a legend."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,29 +13,29 @@ from numpy.typing import NDArray
 
 from layerwise.plots.style import FONT, SMALL, TEXT, Drawing, ignore_missing_glyphs, lay_out, shorten_middle
 
-_APART = SMALL * 1.3  # points between two names
-_FAR = SMALL * 1.7  # a name further than this from its line may be taken for another's
-_LONGEST = 26  # letters
+_MIN_DISTANCE = SMALL * 1.3  # points between two labels
+_MAX_SHIFT = SMALL * 1.7  # points; a label further from its line is ambiguous
+_MAX_LENGTH = 26  # characters
 _POINTS = 72
-_LETTERS = FontProperties(family=FONT, size=SMALL)
+_FONT = FontProperties(family=FONT, size=SMALL)
 
 
 @dataclass(frozen=True)
 class End:
-    """A name at the height of a line's end."""
+    """A label at the height of a line's end."""
 
     height: float
     text: str
     colour: str
 
 
-def spread_apart(heights: Sequence[float], apart: float) -> NDArray[np.float64]:
-    """Heights moved as little as needed (least squares) to be `apart` from each other, in the same order. (n,) -> (n,)
+def spread_apart(heights: Sequence[float], distance: float) -> NDArray[np.float64]:
+    """Move heights as little as possible (least squares) to be `distance` apart, in the same order. (n,) -> (n,)
 
-    Heights minus their share of the gaps must not fall: that is isotonic regression, by pooling neighbours.
+    Heights minus multiples of the distance must not decrease: this is isotonic regression, solved by pooling.
     """
     order = np.argsort(heights, kind="stable")
-    steps = apart * np.arange(len(order))
+    steps = distance * np.arange(len(order))
     blocks: list[list[float]] = []
     for value in np.asarray(heights, dtype=np.float64)[order] - steps:
         blocks.append([value])
@@ -47,23 +47,23 @@ def spread_apart(heights: Sequence[float], apart: float) -> NDArray[np.float64]:
 
 
 def label_ends(drawing: Drawing, panel: Axes, ends: Sequence[End], *, force: bool = False) -> bool:
-    """Write the names to the right of the lines' ends, in a drawing that was measured, so that panels have a height.
+    """Write labels to the right of the lines' ends, in a drawing after `lay_out`.
 
-    Whether they fit near enough to their lines, or are forced.
+    Returns whether they were written: they must be close enough to their lines, unless `force` is set.
     """
     if not ends:
         return True
     scale = _POINTS / drawing.dpi
     right = panel.get_xlim()[1]
     heights = [panel.transData.transform((right, end.height))[1] * scale for end in ends]
-    placed = spread_apart(heights, _APART)
-    if not force and np.abs(placed - heights).max() > _FAR:
+    placed = spread_apart(heights, _MIN_DISTANCE)
+    if not force and np.abs(placed - heights).max() > _MAX_SHIFT:
         return False
-    for end, height, wanted in zip(ends, placed, heights, strict=True):
+    for end, height, line_height in zip(ends, placed, heights, strict=True):
         panel.annotate(
-            shorten_middle(end.text, _LONGEST),
+            shorten_middle(end.text, _MAX_LENGTH),
             xy=(right, end.height),
-            xytext=(5, float(height - wanted)),
+            xytext=(5, float(height - line_height)),
             textcoords="offset points",
             va="center",
             color=end.colour,
@@ -75,13 +75,13 @@ def label_ends(drawing: Drawing, panel: Axes, ends: Sequence[End], *, force: boo
 
 
 def legend(drawing: Drawing, handles: Sequence[Artist], names: Sequence[str]) -> Legend:
-    """Names above the panels, in a row or, if they are long, in several; the title moves above them."""
+    """Add a legend above the panels, in several rows if names are long; the title moves above it."""
     names = [shorten_middle(name, 60) for name in names]
     heading = drawing.get_suptitle()
     drawing.suptitle("")
-    made = drawing.legend(
+    result = drawing.legend(
         list(handles),
-        ["name"] * len(names),  # a name that begins with _ would be left out
+        ["name"] * len(names),  # matplotlib omits names that start with _
         loc="outside upper left",
         ncols=_columns(names, drawing.get_figwidth()),
         frameon=False,
@@ -96,27 +96,27 @@ def legend(drawing: Drawing, handles: Sequence[Artist], names: Sequence[str]) ->
         borderpad=0.5,
         borderaxespad=0.1,
     )
-    for text, name in zip(made.get_texts(), names, strict=True):
+    for text, name in zip(result.get_texts(), names, strict=True):
         text.set_text(name)
-    for text in (made.get_title(), *made.get_texts()):
+    for text in (result.get_title(), *result.get_texts()):
         text.set_parse_math(False)
         text.set_color(drawing.theme.ink)
-    return made
+    return result
 
 
 def name_lines(drawing: Drawing, panel: Axes, ends: Sequence[End], handles: Sequence[Artist]) -> None:
-    """By their ends if that is clear, else by a legend."""
+    """Label lines at their ends if there is room, else by a legend."""
     lay_out(drawing)
     if not label_ends(drawing, panel, ends):
         legend(drawing, handles, [end.text for end in ends])
 
 
 def _columns(names: Sequence[str], inches: float) -> int:
-    """How many names fit in one row."""
+    """The number of names that fit in one row."""
     with ignore_missing_glyphs():
-        widths = [text_to_path.get_text_width_height_descent(name, _LETTERS, False)[0] for name in names]
-    around = 3.5 * SMALL  # the line before a name, and what keeps it from the next
-    room = inches * _POINTS - 2 * SMALL
-    if sum(widths) + around * len(names) <= room:
+        widths = [text_to_path.get_text_width_height_descent(name, _FONT, False)[0] for name in names]
+    padding = 3.5 * SMALL  # the line before a name, and the space after it
+    available = inches * _POINTS - 2 * SMALL
+    if sum(widths) + padding * len(names) <= available:
         return len(names)
-    return max(1, min(len(names), int(room // (max(widths) + around))))
+    return max(1, min(len(names), int(available // (max(widths) + padding))))

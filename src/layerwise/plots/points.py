@@ -1,4 +1,4 @@
-"""Sentences as points of a plane, the two of a graded pair joined (SG-BERT fig. 5)."""
+"""Graded pairs of sentences as connected points in the plane (SG-BERT fig. 5)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +22,7 @@ from layerwise.plots.style import (
     style_axes,
 )
 
-_POINT = 34  # square points
+_AREA = 34  # square points
 
 
 def pair_map(
@@ -34,14 +34,14 @@ def pair_map(
     title: str = "",
     theme: Theme = LIGHT,
 ) -> Drawing:
-    """Pairs of points by their grade: alike pairs should lie close, unlike ones apart.
+    """Pairs of points, coloured by grade: similar pairs should be close, dissimilar ones distant.
 
     Args:
-        points: Model -> (pairs, 2 sentences, 2 coordinates); a panel for each.
-        grades: (pairs,)
-        texts: The sentences, for those who ask a point.
-        method: How the points were made: t-SNE or PCA.
-        title: Above the figure.
+        points: The points of each model, with a panel for each: (pairs, 2 sentences, 2 coordinates)
+        grades: The grades of the pairs: (pairs,)
+        texts: The sentences, for tooltips.
+        method: The projection: t-SNE or PCA.
+        title: The title of the figure.
         theme: LIGHT or DARK.
     """
     if not points:
@@ -74,7 +74,7 @@ def _draw_pairs(
     panel.add_collection(LineCollection(list(points), colors=theme.muted, linewidths=0.8, alpha=0.7))
     dots = panel.scatter(
         points[..., 0].ravel(), points[..., 1].ravel(), c=np.repeat(grades, 2), cmap=theme.heat_map, vmin=limits[0],
-        vmax=limits[1] if limits[1] > limits[0] else limits[0] + 1, s=_POINT, edgecolors=theme.muted, linewidths=0.8,
+        vmax=limits[1] if limits[1] > limits[0] else limits[0] + 1, s=_AREA, edgecolors=theme.muted, linewidths=0.8,
         zorder=3,
     )  # fmt: skip
     sides = [text for pair in texts for text in pair] if texts is not None else _numbered(len(grades))

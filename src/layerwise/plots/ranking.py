@@ -1,4 +1,4 @@
-"""Runs in the order of their means, with what separates each from the best."""
+"""A ranking of runs by their means, with the intervals of their differences from the best."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from layerwise.plots.checks import Numbers, check_length, check_numbers
 from layerwise.plots.labels import legend
 from layerwise.plots.style import LIGHT, Drawing, Theme, finish, format_number, new_panel, shorten_middle
 
-_LONGEST = 44  # letters of a name
+_MAX_LENGTH = 44  # characters of a name
 
 
 def means_with_ties(
@@ -23,17 +23,17 @@ def means_with_ties(
     title: str = "",
     theme: Theme = LIGHT,
 ) -> Drawing:
-    """The mean of each run, the best first, and the interval of its difference from the best, drawn around it.
+    """The mean of each run, the best first, with the interval of its difference from the best.
 
-    A run whose interval reaches the line of the best is tied with it, and filled.
+    A run whose interval reaches the line of the best is tied with it, and its marker is filled.
 
     Args:
-        names: n runs.
-        means: (n,)
-        by_rows: (n, 2), the ends of the differences' intervals by resampled rows, thick; NaN where there is none.
-        by_tasks: (n, 2), those by resampled tasks, thin.
-        measure: What the means are of.
-        title: Above the figure.
+        names: The names of n runs.
+        means: Their means: (n,)
+        by_rows: The intervals of the differences by resampled rows (thick lines), NaN for missing ones: (n, 2)
+        by_tasks: The intervals by resampled tasks (thin lines): (n, 2)
+        measure: The name of the means.
+        title: The title of the figure.
         theme: LIGHT or DARK.
     """
     values = check_numbers("means", means)
@@ -53,7 +53,7 @@ def means_with_ties(
         for label, ends in intervals.items()
     ]
     _draw_means(drawing, panel, names, values, intervals)
-    panel.set_yticks(np.arange(len(values)), [shorten_middle(name, _LONGEST) for name in names])
+    panel.set_yticks(np.arange(len(values)), [shorten_middle(name, _MAX_LENGTH) for name in names])
     panel.tick_params(axis="y", labelcolor=theme.ink, length=0)
     panel.set_ylim(len(values) - 0.5, -0.5)
     if handles:

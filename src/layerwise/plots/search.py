@@ -1,4 +1,4 @@
-"""What a search says: scores by number of layers, left-out layer and dev pairs (BERT-LC fig. 1 to 4), chosen layers."""
+"""Results of searches: scores by number of layers, omitted layer and dev pairs (BERT-LC fig. 1 to 4), chosen layers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict, Unpack
@@ -27,11 +27,11 @@ from layerwise.plots.style import (
 )
 from layerwise.registry import check_known
 
-_ROOM_FOR_SHARES = 13  # bars that have a number above them
+_MAX_LABELLED_BARS = 13  # bars up to which each has a number above it
 
 
-class Shown(TypedDict, total=False):
-    """How lines over an axis are shown: bands of one standard deviation either way, what is measured, title, theme."""
+class LineOptions(TypedDict, total=False):
+    """The options of line plots: standard deviations for bands, the name of the scores, the title, the theme."""
 
     sd: Mapping[str, ArrayLike] | None
     measure: str
@@ -40,46 +40,46 @@ class Shown(TypedDict, total=False):
 
 
 def score_by_size(
-    *, sizes: Sequence[int], scores: Mapping[str, ArrayLike], last: float | None = None, **shown: Unpack[Shown]
+    *, sizes: Sequence[int], scores: Mapping[str, ArrayLike], last: float | None = None, **options: Unpack[LineOptions]
 ) -> Drawing:
-    """The score of the best set of so many layers; `last` is the last layer's, drawn as a level."""
+    """The score of the best set of each size; `last` is the last layer's, drawn as a horizontal line."""
     places = check_numbers("sizes", list(sizes))
-    return _by_place(
+    return _line_plot(
         places, scores, ("last layer", last), x="layers in the set", label=lambda place: f"{place:g} layers",
-        ticks=_thinned(places, 13), **shown,
+        ticks=_ticks(places, 13), **options,
     )  # fmt: skip
 
 
 def score_without_layer(
-    *, layers: Sequence[int], scores: Mapping[str, ArrayLike], full: float | None = None, **shown: Unpack[Shown]
+    *, layers: Sequence[int], scores: Mapping[str, ArrayLike], full: float | None = None, **options: Unpack[LineOptions]
 ) -> Drawing:
-    """The score of the best set that lacks a layer; `full` is the best with none left out, drawn as a level."""
+    """The score of the best set without a layer; `full` is the best of all sets, drawn as a horizontal line."""
     places = check_numbers("layers", list(layers))
-    return _by_place(
+    return _line_plot(
         places, scores, ("none left out", full), x="left-out layer", label=lambda place: f"without layer {place:g}",
-        ticks=_thinned(places, 13), **shown,
+        ticks=_ticks(places, 13), **options,
     )  # fmt: skip
 
 
 def score_by_pairs(
-    *, pairs: Sequence[int], scores: Mapping[str, ArrayLike], last: float | None = None, **shown: Unpack[Shown]
+    *, pairs: Sequence[int], scores: Mapping[str, ArrayLike], last: float | None = None, **options: Unpack[LineOptions]
 ) -> Drawing:
-    """The score of what so many dev pairs choose, on a logarithmic axis; bands are one standard deviation wide."""
+    """The score of the choice of a number of dev pairs, on a logarithmic axis; bands are one standard deviation."""
     places = check_numbers("pairs", list(pairs))
     if places.min() <= 0:
         raise InputError(f"pairs: {places.min():g} cannot be on a logarithmic axis; give numbers above 0")
-    return _by_place(
+    return _line_plot(
         places, scores, ("last layer", last), x="dev pairs that choose", label=lambda place: f"{place:,.0f} pairs",
-        ticks=_thinned(places, 7), log=True, **shown,
+        ticks=_ticks(places, 7), log=True, **options,
     )  # fmt: skip
 
 
 def layers_chosen(*, shares: ArrayLike, best: Sequence[int] = (), title: str = "", theme: Theme = LIGHT) -> Drawing:
-    """How often random halves of the pairs choose each layer, from 0 to 1; those of the best set are highlighted."""
+    """The share of random halves of the pairs that choose each layer; the layers of the best set are highlighted."""
     heights = 100 * check_numbers("shares", shares)
     if heights.min() < 0 or heights.max() > 100:
-        wrong = heights[(heights < 0) | (heights > 100)][0] / 100
-        raise InputError(f"shares: {wrong:g} is no share; give numbers from 0 to 1")
+        invalid = heights[(heights < 0) | (heights > 100)][0] / 100
+        raise InputError(f"shares: {invalid:g} is no share; give numbers from 0 to 1")
     chosen = check_layers("best", best, len(heights))
     drawing, panel = new_panel(theme, title=title, x="layer", y="chosen in % of halves")
     for layer, height in enumerate(heights):
@@ -89,7 +89,7 @@ def layers_chosen(*, shares: ArrayLike, best: Sequence[int] = (), title: str = "
         drawing.label_points(
             bar, [f"layer {layer}: chosen in {height:.0f} %" + (", in the best set" if layer in chosen else "")]
         )
-        if len(heights) <= _ROOM_FOR_SHARES:
+        if len(heights) <= _MAX_LABELLED_BARS:
             panel.annotate(f"{height:.0f}", (layer, height), (0, 2), textcoords="offset points", ha="center",
                            va="bottom", color=theme.ink, fontsize=SMALL, family=FONT)  # fmt: skip
     layer_axis(panel, len(heights), 13)
@@ -110,7 +110,7 @@ def layer_negatives(
     title: str = "",
     theme: Theme = LIGHT,
 ) -> Drawing:
-    """The score of a training by which layer is its negative (SSCL fig. 3), ± sd; `without` is that of none."""
+    """The score of training runs by the layer taken as negative (SSCL fig. 3), ± sd; `without` is the score of none."""
     places, means = check_numbers("layers", list(layers)), check_numbers("mean", mean)
     check_length("mean", means, len(places), "layers")
     drawing, panel = new_panel(theme, title=title, x="layer taken as the negative", y=measure)
@@ -121,14 +121,14 @@ def layer_negatives(
     ranges = [f" ± {format_number(width)}" if sd is not None else "" for width in spread]
     points = zip(places, means, ranges, strict=True)
     drawing.label_points(line, [f"layer {place:g}: {format_number(value)}{width}" for place, value, width in points])
-    panel.set_xticks(_thinned(places, 13))
+    panel.set_xticks(_ticks(places, 13))
     panel.set_xlim(places.min() - 0.5, places.max() + 0.5)
-    ends = _level(panel, "no layer negatives", without, theme)
+    ends = _horizontal_line(panel, "no layer negatives", without, theme)
     name_lines(drawing, panel, ends, [panel.lines[-1]] * len(ends))
     return finish(drawing, f"{measure} by the layer taken as the negative")
 
 
-def _by_place(
+def _line_plot(
     places: Numbers,
     scores: Mapping[str, ArrayLike],
     level: tuple[str, float | None],
@@ -142,7 +142,7 @@ def _by_place(
     title: str = "",
     theme: Theme = LIGHT,
 ) -> Drawing:
-    """Lines over an axis, with bands of one standard deviation either way."""
+    """Lines over an axis, with bands of ± one standard deviation."""
     curves = check_series("scores", scores, shape=(len(places),))
     for name in sd or {}:
         check_known(name, curves, "curve")
@@ -169,13 +169,13 @@ def _by_place(
     panel.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     if len(curves) == 1 and level[1] is None:  # one line needs no name
         ends = []
-    level_ends = _level(panel, *level, theme)
+    level_ends = _horizontal_line(panel, *level, theme)
     name_lines(drawing, panel, ends + level_ends, [*lines[: len(ends)], *[panel.lines[-1]] * len(level_ends)])
     return finish(drawing, f"{measure} by {x}: {', '.join(curves)}")
 
 
-def _level(panel: Axes, name: str, value: float | None, theme: Theme) -> list[End]:
-    """A horizontal line to compare with."""
+def _horizontal_line(panel: Axes, name: str, value: float | None, theme: Theme) -> list[End]:
+    """Draw a horizontal line for comparison."""
     if value is None:
         return []
     height = float(check_numbers(name, [value])[0])
@@ -183,7 +183,7 @@ def _level(panel: Axes, name: str, value: float | None, theme: Theme) -> list[En
     return [End(height, f"{name} {height:.1f}", theme.muted)]
 
 
-def _thinned(places: Numbers, most: int) -> list[float]:
-    """Some of the places, with the last: what fits under the axis."""
+def _ticks(places: Numbers, max_ticks: int) -> list[float]:
+    """At most `max_ticks` of the places, including the last if possible."""
     ordered = np.unique(places)
-    return [float(ordered[place]) for place in layer_ticks(len(ordered), most)]
+    return [float(ordered[place]) for place in layer_ticks(len(ordered), max_ticks)]

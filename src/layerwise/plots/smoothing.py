@@ -1,4 +1,4 @@
-"""What happens along the layers: over-smoothing (SSCL fig. 1 and 4), geometry, spectra."""
+"""Measures by layer: over-smoothing (SSCL fig. 1 and 4), geometry, spectra."""
 
 from collections.abc import Mapping
 
@@ -26,19 +26,19 @@ from layerwise.plots.style import (
 )
 from layerwise.registry import check_known
 
-_SMALLEST = 1e-6  # of the variance
+_MIN_SHARE = 1e-6  # of the variance
 _DASHES = (0, (4, 2.5))
 
 
 def smoothing_curves(
     *, setsim: Mapping[str, ArrayLike], toksim: Mapping[str, ArrayLike], title: str = "", theme: Theme = LIGHT
 ) -> Drawing:
-    """SetSim and TokSim by layer, a curve for each model in both panels.
+    """SetSim and TokSim by layer, with a curve for each model in both panels.
 
     Args:
-        setsim: Model -> (layers - 1,), the cosine of a sentence in layers i and i + 1; drawn at i + 1.
-        toksim: Model -> (layers,), the mean cosine of a sentence's tokens.
-        title: Above the figure.
+        setsim: The cosine of a sentence in layers i and i + 1 by model, drawn at i + 1: (layers - 1,)
+        toksim: The mean cosine of a sentence's tokens by model: (layers,)
+        title: The title of the figure.
         theme: LIGHT or DARK.
     """
     sets, tokens = check_series("setsim", setsim), check_series("toksim", toksim)
@@ -47,15 +47,17 @@ def smoothing_curves(
     style_axes(left, theme, x="layer", y="cosine to the layer below", title="SetSim: adjacent layers")
     style_axes(right, theme, x="layer", y="cosine of tokens", title="TokSim: tokens of a sentence")
     lines = draw_curves(drawing, left, sets, first=1, where="SetSim of layer")
-    others = draw_curves(drawing, right, tokens, where="TokSim of layer")
+    token_lines = draw_curves(drawing, right, tokens, where="TokSim of layer")
     count = max(map(len, tokens.values()))
     for panel in (left, right):
         layer_axis(panel, max(count, max(map(len, sets.values())) + 1), 13)
     if list(sets) == list(tokens):
-        _name_in_all(drawing, lines, list(sets))
+        _add_legend(drawing, lines, list(sets))
     else:
         legend(
-            drawing, [*lines, *others], [f"SetSim, {name}" for name in sets] + [f"TokSim, {name}" for name in tokens]
+            drawing,
+            [*lines, *token_lines],
+            [f"SetSim, {name}" for name in sets] + [f"TokSim, {name}" for name in tokens],
         )
     return finish(drawing, f"SetSim and TokSim by layer: {', '.join(sets)}")
 
@@ -67,12 +69,12 @@ def geometry_by_layer(
     title: str = "",
     theme: Theme = LIGHT,
 ) -> Drawing:
-    """Small panels, one for each measure, with a curve for each model.
+    """A small panel for each measure, with a curve for each model.
 
     Args:
-        measures: Such as anisotropy -> model -> (layers,); every measure with the same models.
-        mix: Measure -> model -> the value of the model's mix, drawn as a level.
-        title: Above the figure.
+        measures: The values by measure, such as anisotropy, and model; all measures have the same models: (layers,)
+        mix: The values of the models' mixes by measure and model, drawn as horizontal lines.
+        title: The title of the figure.
         theme: LIGHT or DARK.
     """
     panels_of: dict[str, dict[str, Numbers]] = {name: check_series(name, curves) for name, curves in measures.items()}
@@ -98,34 +100,34 @@ def geometry_by_layer(
             colour = theme.colour(names.index(model))
             panel.axhline(float(check_numbers("mix", [level])[0]), color=colour, linewidth=1.2, linestyle=_DASHES)
     if mix:
-        _name_in_all(drawing, [*lines, Line2D([], [], color=theme.muted, linestyle=_DASHES)], [*names, "its own mix"])
+        _add_legend(drawing, [*lines, Line2D([], [], color=theme.muted, linestyle=_DASHES)], [*names, "its own mix"])
     else:
-        _name_in_all(drawing, lines, names)
+        _add_legend(drawing, lines, names)
     return finish(drawing, f"{', '.join(panels_of)} by layer: {', '.join(names)}")
 
 
 def spectra(*, shares: Mapping[str, ArrayLike], title: str = "", theme: Theme = LIGHT) -> Drawing:
-    """Shares of the variance by principal direction, the largest first, on logarithmic axes; a line for each model.
+    """The share of the variance by principal direction, on logarithmic axes, with a line for each model.
 
     Args:
-        shares: Name -> (directions,), descending; what is below a millionth is rounding and left out.
-        title: Above the figure.
+        shares: The shares of each model, descending; those below a millionth are rounding errors: (directions,)
+        title: The title of the figure.
         theme: LIGHT or DARK.
     """
     positive = check_series("shares", shares, gaps=False)
     curves = check_series(
-        "shares", {name: np.where(values > _SMALLEST, values, np.nan) for name, values in positive.items()}
+        "shares", {name: np.where(values > _MIN_SHARE, values, np.nan) for name, values in positive.items()}
     )
     drawing, panel = new_panel(theme, title=title, x="principal direction", y="share of variance", grid="both")
     panel.set(xscale="log", yscale="log")
     lines = []
     for order, (name, values) in enumerate(curves.items()):
-        every = np.unique(np.geomspace(1, len(values), 24).round().astype(int)) - 1
+        marked = np.unique(np.geomspace(1, len(values), 24).round().astype(int)) - 1
         (line,) = panel.plot(np.arange(1, len(values) + 1), values, color=theme.colour(order), linewidth=LINE)
-        (dots,) = panel.plot(every + 1, values[every], color=theme.colour(order), linestyle="none",
+        (dots,) = panel.plot(marked + 1, values[marked], color=theme.colour(order), linestyle="none",
                              marker=MARKERS[order], markersize=4)  # fmt: skip
-        shown = [place for place in every if not np.isnan(values[place])]
-        drawing.label_points(dots, [f"{name}, direction {place + 1}: {100 * values[place]:.3g} %" for place in shown])
+        points = [place for place in marked if not np.isnan(values[place])]
+        drawing.label_points(dots, [f"{name}, direction {place + 1}: {100 * values[place]:.3g} %" for place in points])
         lines.append(line)
     panel.minorticks_off()
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -138,7 +140,7 @@ def _percent(value: float, _: object = None) -> str:
     return f"{format_number(100 * value)} %"
 
 
-def _name_in_all(drawing: Drawing, lines: list[Line2D], names: list[str]) -> None:
-    """One legend for panels that show the same models; a single model needs none."""
+def _add_legend(drawing: Drawing, lines: list[Line2D], names: list[str]) -> None:
+    """Add one legend for panels of the same models, unless there is only one."""
     if len(names) > 1:
         legend(drawing, lines, names)

@@ -19,20 +19,20 @@ from matplotlib.text import Text
 
 from layerwise.errors import InputError
 
-FONT = "DejaVu Sans"  # comes with matplotlib, so figures are measured and drawn alike everywhere
+FONT = "DejaVu Sans"  # comes with matplotlib, so figures are the same everywhere
 TEXT, SMALL = 10.0, 9.5  # points
 LINE, THIN = 1.8, 0.8
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")  # beside colour, for those who see few colours
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")  # in addition to colour, for colour-blind readers
 HEAT_LEVELS = 24
-BACKGROUND = "paper"  # the name of the ground, which a page leaves out
+BACKGROUND = "paper"  # the id of the background, which pages omit
 SINGLE = (5.8, 3.5)  # inches
 _MARGIN = 0.08
-_LETTERS = 12  # of a title, to the inch
+_LETTERS_PER_INCH = 12  # of a title
 
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours on one kind of paper: eight series, distinct with any colour vision, and a scale from low to high."""
+    """The colours of a theme: eight series, distinct with any colour vision, and a scale from low to high."""
 
     name: str
     paper: str
@@ -40,7 +40,7 @@ class Theme:
     muted: str
     grid: str
     series: tuple[str, ...]
-    scale: tuple[str, str, str]  # low, middle, high: the further from the paper, the more
+    scale: tuple[str, str, str]  # low, middle, high: increasing contrast to the background
     heat: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,11 +48,11 @@ class Theme:
 
     @property
     def heat_map(self) -> ListedColormap:
-        """The scale for matplotlib."""
+        """The scale as a matplotlib colour map."""
         return ListedColormap(list(self.heat), name=f"layerwise-{self.name}")
 
     def colour(self, number: int) -> str:
-        """Of a series, from 0."""
+        """The colour of a series, numbered from 0."""
         return self.series[number]
 
 
@@ -95,22 +95,27 @@ class Drawing(Figure):
         self.placed = False
 
     def get_layout_engine(self) -> LayoutEngine | None:
-        """None once every part has its place: a figure with an engine is drawn twice when it is saved."""
+        """None after `finish`: with an engine, a figure is drawn twice when it is saved."""
         return None if self.placed else super().get_layout_engine()
 
     def label_points(self, artist: Artist, labels: Sequence[str]) -> None:
-        """One text for each point, bar or cell of an artist, in the order in which it draws them."""
+        """Set a tooltip for each point, bar or cell of an artist, in drawing order."""
         name = f"points-{len(self.hover)}"
         artist.set_gid(name)
         self.hover[name] = tuple(printable(label) for label in labels)
 
 
 def new_drawing(theme: Theme, *, size: tuple[float, float] = SINGLE, title: str = "") -> Drawing:
-    """An empty figure, its title at the left."""
+    """An empty figure with a left-aligned title."""
     drawing = Drawing(theme, size)
     if title:
         drawing.suptitle(
-            shorten(title, int(_LETTERS * size[0])), x=0.01, ha="left", color=theme.ink, fontsize=TEXT + 1, family=FONT
+            shorten(title, int(_LETTERS_PER_INCH * size[0])),
+            x=0.01,
+            ha="left",
+            color=theme.ink,
+            fontsize=TEXT + 1,
+            family=FONT,
         )
     return drawing
 
@@ -118,7 +123,7 @@ def new_drawing(theme: Theme, *, size: tuple[float, float] = SINGLE, title: str 
 def new_panels(
     drawing: Drawing, columns: int, *, rows: int = 1, share_y: bool = False, share_x: bool = False
 ) -> list[Axes]:
-    """Panels side by side, row by row."""
+    """A grid of panels, row by row."""
     grid = drawing.subplots(rows, columns, squeeze=False, sharey=share_y, sharex=share_x)
     return [panel for row in grid for panel in row]
 
@@ -136,7 +141,7 @@ def new_panel(
 def style_axes(
     panel: Axes, theme: Theme, *, x: str = "", y: str = "", title: str = "", grid: str | None = "y", ticks: bool = True
 ) -> None:
-    """Quiet axes: no frame, a thin grid, names in ink."""
+    """Style axes without a frame, with a thin grid and labels in the text colour."""
     panel.set_facecolor("none")
     panel.spines[["top", "right"]].set_visible(False)
     for spine in panel.spines.values():
@@ -146,16 +151,16 @@ def style_axes(
     panel.set_axisbelow(True)
     if grid is not None:
         panel.grid(visible=True, axis=grid, color=theme.grid, linewidth=THIN)  # type: ignore[arg-type]
-    words: dict[str, Any] = {"color": theme.ink, "fontsize": TEXT, "family": FONT}
-    panel.set_xlabel(shorten(x, 60), **words)
-    panel.set_ylabel(shorten(y, 40), **words)
+    text: dict[str, Any] = {"color": theme.ink, "fontsize": TEXT, "family": FONT}
+    panel.set_xlabel(shorten(x, 60), **text)
+    panel.set_ylabel(shorten(y, 40), **text)
     if title:
-        room = panel.get_position().width * panel.get_figure(root=True).get_figwidth()  # type: ignore[union-attr]
-        panel.set_title(shorten_middle(title, int(_LETTERS * room)), loc="left", **words)
+        width = panel.get_position().width * panel.get_figure(root=True).get_figwidth()  # type: ignore[union-attr]
+        panel.set_title(shorten_middle(title, int(_LETTERS_PER_INCH * width)), loc="left", **text)
 
 
 def finish(drawing: Drawing, description: str) -> Drawing:
-    """The last touch: every part in its place, where it stays however often it is drawn; the whole in words."""
+    """Lay out the drawing for the last time, and set its description."""
     drawing.description = printable(description)
     lay_out(drawing)
     drawing.placed = True
@@ -163,7 +168,7 @@ def finish(drawing: Drawing, description: str) -> Drawing:
 
 
 def lay_out(drawing: Drawing) -> None:
-    """Give every part its place. What users named is no formula, however many dollar signs it has."""
+    """Lay out the drawing; texts are not parsed as formulas, whatever dollar signs they contain."""
     for text in drawing.findobj(Text):
         text.set_parse_math(False)
     with ignore_missing_glyphs():
@@ -172,42 +177,42 @@ def lay_out(drawing: Drawing) -> None:
 
 @contextmanager
 def ignore_missing_glyphs() -> Iterator[None]:
-    """Letters that the font has not are no news while a figure is measured: in SVG the reader's fonts have them."""
+    """Ignore warnings of glyphs missing in the font: in SVG, the reader's fonts provide them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
         yield
 
 
 def printable(text: str) -> str:
-    """Without what cannot be drawn or written into XML: control characters, lone surrogates."""
+    """Replace characters that cannot be drawn or written into XML: control characters, lone surrogates."""
     if not isinstance(text, str):
         raise InputError(f"A label is {text!r}; expected a text")
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def shorten(text: str, most: int) -> str:
-    """A label that fits: its beginning, if it is long."""
+def shorten(text: str, max_length: int) -> str:
+    """Truncate a label at its end."""
     text = printable(text)
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+    return text if len(text) <= max_length else text[: max_length - 1].rstrip() + "…"
 
 
-def shorten_middle(name: str, most: int) -> str:
-    """A name that fits: models differ by their last letters as often as by their first."""
+def shorten_middle(name: str, max_length: int) -> str:
+    """Truncate a name in the middle, as models differ as often in the end as in the beginning."""
     name = printable(name)
-    if len(name) <= most:
+    if len(name) <= max_length:
         return name
-    end = (most - 1) // 2
-    return f"{name[: most - 1 - end]}…{name[len(name) - end :]}"
+    end = (max_length - 1) // 2
+    return f"{name[: max_length - 1 - end]}…{name[len(name) - end :]}"
 
 
-def layer_ticks(count: int, most: int) -> list[int]:
-    """Layer numbers for the ticks of an axis: evenly spaced, and where possible with the last layer."""
+def layer_ticks(count: int, max_ticks: int) -> list[int]:
+    """Evenly spaced layer numbers for the ticks of an axis, including the last layer if possible."""
     depth = count - 1
-    fitting = [step for step in range(1, depth + 2) if depth // step < most]
+    fitting = [step for step in range(1, depth + 2) if depth // step < max_ticks]
     even = [step for step in fitting[: fitting[0] + 2] if depth % step == 0]
     return list(range(0, count, (even or fitting)[0]))
 
 
 def format_number(value: float) -> str:
-    """For a reader: four digits that mean something."""
+    """Format with four significant digits."""
     return "–" if np.isnan(value) else f"{value:.4g}".replace("-", "−")

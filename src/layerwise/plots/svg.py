@@ -1,7 +1,7 @@
-"""matplotlib's SVG made fit for files and pages: few ids, texts at points, colours as variables."""
+"""Post-process matplotlib's SVG for files and pages: fewer ids, tooltips, colours as variables."""
 
 import re
-from xml.etree import ElementTree as ET  # what is parsed was written by matplotlib a moment ago
+from xml.etree import ElementTree as ET  # only parses matplotlib's output
 
 from matplotlib.figure import Figure
 
@@ -14,12 +14,12 @@ _REFERENCE = re.compile(r"(url\(#|^#)([^)]+)")
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _FILE_FONTS = f"'{FONT}', Verdana, sans-serif"
 _PAGE_FONTS = "var(--figure-font, system-ui, sans-serif)"
-_WIDE = 7  # inches: beyond, a drawing needs the whole width of a page to be read
+_WIDE = 7  # inches, above which a drawing needs the full width of a page
 _JOINS = "stroke-linejoin: round; stroke-linecap: butt"
 
 
 def parse(content: bytes) -> ET.Element:
-    """The drawing without namespaces, metadata and the style sheet, which would reach a page's other drawings."""
+    """Parse a drawing without namespaces, metadata and the style sheet, which would affect other drawings of a page."""
     root = ET.fromstring(content)  # noqa: S314
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
@@ -33,18 +33,18 @@ def parse(content: bytes) -> ET.Element:
 
 
 def for_file(root: ET.Element, figure: Figure) -> ET.Element:
-    """A drawing for a file, in the colours that it was drawn in."""
+    """Prepare a drawing for a file, in its own colours."""
     _label_points(root, figure)
     _rename(root, "part")
     _set_fonts(root, _FILE_FONTS)
     _describe(root, figure)
-    _slim(root)
+    _compact(root)
     root.set("xmlns", "http://www.w3.org/2000/svg")
     return root
 
 
 def for_page(root: ET.Element, figure: Figure, prefix: str) -> ET.Element:
-    """A drawing within a page, whose colours and width are the page's."""
+    """Prepare a drawing for a page, with the page's colours and width."""
     if not _ID_PREFIX.fullmatch(prefix):
         raise InputError(f"id_prefix {prefix!r} is no beginning of an id; give a letter, then letters, digits, - or _")
     for parent in list(root.iter()):
@@ -59,7 +59,7 @@ def for_page(root: ET.Element, figure: Figure, prefix: str) -> ET.Element:
         if "style" in element.attrib:
             style = element.attrib["style"]
             element.set("style", _COLOUR.sub(lambda match: names.get(match.group(), match.group()), style))
-    _slim(root)
+    _compact(root)
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
     root.set("width", "100%")
@@ -68,27 +68,27 @@ def for_page(root: ET.Element, figure: Figure, prefix: str) -> ET.Element:
 
 
 def as_text(root: ET.Element) -> str:
-    """The element as text, each part of it on a line, so that versions of a file can be compared."""
+    """Serialise with one element per line, so that versions of a file can be compared."""
     return ET.tostring(root, encoding="unicode")
 
 
 def variables(theme: Theme) -> dict[str, str]:
-    """The names that a page's style sheet has for a theme's colours."""
-    plain = {"--paper": theme.paper, "--ink": theme.ink, "--muted": theme.muted, "--grid": theme.grid}
+    """The colours of a theme by the names of CSS variables."""
+    base = {"--paper": theme.paper, "--ink": theme.ink, "--muted": theme.muted, "--grid": theme.grid}
     series = {f"--series-{place}": colour for place, colour in enumerate(theme.series, start=1)}
-    return plain | series | {f"--heat-{place}": colour for place, colour in enumerate(theme.heat)}
+    return base | series | {f"--heat-{place}": colour for place, colour in enumerate(theme.heat)}
 
 
 def theme_css() -> str:
-    """Variables for light paper; for dark where the reader's system is dark, or the page's root has `data-theme`."""
+    """CSS variables of the light theme, and of the dark one for dark systems or a root with `data-theme=dark`."""
     return (
-        f":root {{ {_listed(LIGHT)} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {_listed(DARK)} }} }}\n"
-        f":root[data-theme=dark] {{ {_listed(DARK)} }}\n"
+        f":root {{ {_css(LIGHT)} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {_css(DARK)} }} }}\n"
+        f":root[data-theme=dark] {{ {_css(DARK)} }}\n"
     )
 
 
-def _listed(theme: Theme) -> str:
+def _css(theme: Theme) -> str:
     return " ".join(f"{name}: {colour};" for name, colour in variables(theme).items())
 
 
@@ -108,15 +108,15 @@ def _label_points(root: ET.Element, figure: Figure) -> None:
         labels = hover.get(group.get("id", ""))
         if labels is None:
             continue
-        drawn = list(group.iter("use")) or list(group.iter("path"))
-        for element, label in zip(drawn, labels, strict=True):
+        elements = list(group.iter("use")) or list(group.iter("path"))
+        for element, label in zip(elements, labels, strict=True):
             element.set("class", "point")
             element.set("data-label", label)
             ET.SubElement(element, "title").text = label
 
 
 def _rename(root: ET.Element, prefix: str) -> None:
-    """Ids that something refers to are numbered, the others go."""
+    """Number the ids that are referenced, and remove the others."""
     values = [value for element in root.iter() for value in element.attrib.values()]
     used = {match.group(2) for match in map(_REFERENCE.search, values) if match}
     names: dict[str, str] = {}
@@ -131,11 +131,11 @@ def _rename(root: ET.Element, prefix: str) -> None:
                 element.set(name, _REFERENCE.sub(lambda match: match.group(1) + names[match.group(2)], value))
 
 
-def _slim(element: ET.Element) -> None:
-    """Without groups that mean nothing, without invisible paths, and with hundredths of a point as the least."""
+def _compact(element: ET.Element) -> None:
+    """Remove empty groups and invisible paths, and round coordinates to hundredths of a point."""
     children: list[ET.Element] = []
     for child in element:
-        _slim(child)
+        _compact(child)
         if child.tag == "g" and not child.attrib:
             children.extend(child)
         elif child.attrib != {"d": child.get("d"), "style": "fill: none"}:
