@@ -10,6 +10,7 @@ from sklearn.metrics import average_precision_score, v_measure_score
 from layerwise.errors import InputError
 from layerwise.kinds import prepare
 from layerwise.mixes import LayerSet
+from layerwise.model import LayerModel
 from layerwise.search import (
     Choice,
     JointProblem,
@@ -19,6 +20,7 @@ from layerwise.search import (
     Space,
     bootstrap_gain,
     make_problems,
+    search_task,
 )
 from layerwise.search.spaces import layers_of, membership
 from support.kind_rows import rows_of
@@ -265,3 +267,12 @@ def test_the_layer_set_of_a_choice_is_what_was_scored():
     vectors = {role: np.asarray(mix(views)) for role, views in problem.views.items()}
     expected = problem.task.score(vectors).figures["f1"] / 100
     assert problem.scores(membership(np.array([0b101], dtype=np.uint64), LAYERS))[0] == expected
+
+
+def test_a_search_of_a_task_leaves_its_options_as_they_are(tiny_bert):
+    options = LayerSearch(dev=0.5, resamples=50)
+    before = options.get_params()
+    model = LayerModel.load(tiny_bert, device="cpu")
+    result = search_task(model, SearchTask.of(rows_by_kind()["clustering"]), search=options)
+    assert result.search.method in ("beam", "exhaustive"), "clustering scores sets one by one"
+    assert options.get_params() == before

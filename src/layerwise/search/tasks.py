@@ -52,7 +52,7 @@ def search_task(
         watch: Shows a progress bar of the sets.
         show_progress_bar: Show a progress bar while encoding.
     """
-    start, search = time.perf_counter(), search or LayerSearch()
+    start, search = time.perf_counter(), _unfitted(search)
     (problems,) = _problems(model, [task], poolings, search, show_progress_bar)
     encoded = time.perf_counter()
     _fit(search, problems, task.split(search), task.rows.task.metric, task.unit, watch, exact=task.is_exact)
@@ -187,14 +187,14 @@ def search_tasks(
         watch: Shows a progress bar of the sets.
         show_progress_bar: Show a progress bar while encoding.
     """
-    start, search = time.perf_counter(), search or LayerSearch()
+    start, search = time.perf_counter(), _unfitted(search)
     weights = check_weights(tasks, weights)
     by_task = _problems(model, tasks, poolings, search, show_progress_bar)
     encoded = time.perf_counter()
     parts, exact = [task.split(search) for task in tasks], all(task.is_exact for task in tasks)
     singles = []
     for task, problems, task_parts in zip(tasks, by_task, parts, strict=True):
-        single = LayerSearch(**search.get_params())
+        single = _unfitted(search)
         what = f"Searching for {task.name}"
         _fit(single, problems, task_parts, task.rows.task.metric, task.unit, watch, exact=task.is_exact, what=what)
         singles.append(single)
@@ -230,6 +230,11 @@ def _problems(
     """The problems of each task, by token pooling."""
     names, device = poolings or model.mix.poolings, str(search.device)
     return [task.problems(model, names, device=device, show_progress_bar=bar) for task in tasks]
+
+
+def _unfitted(search: LayerSearch | None) -> LayerSearch:
+    """A copy of the options, so that the caller's object stays as it is."""
+    return LayerSearch() if search is None else LayerSearch(**search.get_params())
 
 
 def _fit(
