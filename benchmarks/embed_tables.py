@@ -60,10 +60,9 @@ def int8_table() -> str:
     note = (
         "Speed relative to `SentenceTransformer.encode` at its best batch size, in the same run, "
         f"{' or '.join(map(str, sorted(counts)))} STS sentences. Points lost: decrease in Spearman × 100 of int8 "
-        "against float, for the last layer and for the worst layer. Where float is already fast (AVX-512), int8 gains "
-        "less. The x86_64 rows were measured before threads were set to spin within a pass and batches were cut by "
-        "overhead. sentence-transformers reads the same texts in float32, for SmolLM2 without the chat template that "
-        "it would add. (`benchmarks/int8.py`.)"
+        "against float, for the last layer and for the worst layer. The aarch64 speeds were measured before several "
+        "batches ran at a time. sentence-transformers reads the same texts in float32, for SmolLM2 without the chat "
+        "template that it would add. (`benchmarks/int8.py`.)"
     )
     head = ["encoder", "processor", "torch", "ONNX", "int8", "points lost", "worst layer"]
     return table(head, lines) + f"\n{note}\n"
