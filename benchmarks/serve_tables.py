@@ -44,7 +44,7 @@ def _elsewhere() -> str:
     ratios = {name: ", ".join(f"{cell['ratio'][name]:.1f}×" for cell in single) for name in ("float", "int8")}
     return (
         f" Speedup over the plain route on two x86 cores, one text per request, {clients} clients: float "
-        f"{ratios['float']}; int8 {ratios['int8']} (`serve-x86_64.json`, an earlier version). {found['note']}"
+        f"{ratios['float']}; int8 {ratios['int8']} (`serve-x86_64.json`)."
     )
 
 

@@ -98,7 +98,7 @@ def test_tables_say_mean_and_deviation_and_where_joint_training_costs(tables):
     assert "| heads (table 2) | one linear layer | 0.450 ± 0.071 | 0.800 ± 0.000 | 0.600 ± 0.000 | 0.683" in said
     assert "| heads (table 2) | three layers | 0.500 | 0.700 | 0.600 | 0.667 | SST .319 | 1 |" in said
     assert "| all-MiniLM-L6-v2 | SST-5 | 2e-4 | 0.500 ± 0.071 | 0.450 ± 0.071 |  | -0.050 ± 0.000 |" in said
-    assert "Joint training costs on SST-5 (all-MiniLM-L6-v2: -0.050 ± 0.000)." in said
+    assert "Joint training loses on SST-5 (all-MiniLM-L6-v2: -0.050 ± 0.000)." in said
     assert "| all-MiniLM-L6-v2 | 1e-4 | 0.500 | 0.800 | 0.800 | 0.733 | 0.900 | 1 |" in said
     assert "runs of the comparison are still to be made**, of the rows final, four, single-cfimdb" in said
 
