@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _PROBE = "A probe."
 _MOST_THREADS = 8  # more threads mostly wait for the GIL
+_WATCH_AFTER = 0.02  # seconds; watching for a disconnect costs more than it saves for shorter requests
 
 
 class Service:
@@ -181,14 +182,17 @@ class Service:
     async def _answer(self, request: HttpRequest, future: Future[Array]) -> Array:
         """Wait for the embeddings; if the client disconnects, its texts are removed from the queue."""
         answer: asyncio.Future[Array] = asyncio.wrap_future(future)
-        disconnect: asyncio.Future[Any] = asyncio.ensure_future(
-            request.receive()
-        )  # all of the body is read: what comes is a disconnect
-        disconnect.add_done_callback(lambda _: answer.cancel())
+        disconnects: list[asyncio.Future[Any]] = []
+
+        def watch() -> None:  # the body has been read completely, so only a disconnect can be received
+            disconnects.append(asyncio.ensure_future(request.receive()))
+            disconnects[0].add_done_callback(lambda _: answer.cancel())
+
+        timer = asyncio.get_running_loop().call_later(_WATCH_AFTER, watch)
         try:
             return await answer
         except asyncio.CancelledError:
-            if not disconnect.done():
+            if not any(disconnect.done() for disconnect in disconnects):
                 raise
             self.metrics.dropped.inc()
             raise ClientDisconnect from None
@@ -199,7 +203,9 @@ class Service:
                 raise closing() from None
             raise ApiError(500, "the model failed; send the request again", code="model_failed") from error
         finally:
-            disconnect.cancel()
+            timer.cancel()
+            for disconnect in disconnects:
+                disconnect.cancel()
 
     def _check_count(self, count: int) -> None:
         limit = self.settings.max_inputs
