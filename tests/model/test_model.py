@@ -528,3 +528,11 @@ def test_the_card_has_the_rows_that_it_is_given():
 def test_training_facts_that_json_can_not_hold_are_refused(training, message, tiny_bert):
     with pytest.raises(InputError, match=message):
         LayerModel(tiny_bert, training=training)
+
+
+@pytest.mark.parametrize("name", ["modules.json", "layerwise.json", "config_sentence_transformers.json"])
+def test_a_missing_file_of_settings_is_refused(name, tiny_bert, tmp_path):
+    LayerModel(tiny_bert, "1,2 @ cls").save(tmp_path / "model")
+    (tmp_path / "model" / name).unlink()
+    with pytest.raises(ModelError, match=rf"{name}: is missing, but was saved with the model; copy the folder again"):
+        LayerModel.load(tmp_path / "model")

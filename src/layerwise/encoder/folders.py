@@ -105,11 +105,19 @@ def check_sha256(path: Path, expected: str) -> None:
 
 
 def check_unchanged(folder: ModelFolder) -> None:
-    """Raise if the weights differ from their checksum; log a warning for other files, which users may edit."""
+    """Raise if settings are missing or the weights differ from their checksum; warn of files that were edited.
+
+    Without modules.json, for instance, a folder would load as another model.
+    """
     for name in changed_files(folder.root):
         path = folder.root / name
         if not path.is_file():
-            continue  # its reader reports the missing file
+            if path.suffix != ".json":
+                continue  # its reader reports the missing file
+            raise ModelError(
+                f"{path}: is missing, but was saved with the model; copy the folder again, or, if you removed it on "
+                f"purpose, remove {CHECKSUMS}"
+            )
         if name.endswith(".safetensors"):
             raise ModelError(
                 f"{path}: is not what was saved: its checksum differs; copy the folder again, or, if you changed it "
