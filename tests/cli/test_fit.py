@@ -127,11 +127,12 @@ def test_a_full_folder_is_refused_before_anything_is_read(tiny_bert, sentences_f
     full.mkdir()
     (full / "notes.txt").touch()
     said = refused(capsys, monkeypatch, "fit", tiny_bert, sentences_file, "-o", full)
-    assert said == f"error: {full}: is not empty; give another folder, or --overwrite"
+    assert said == f"error: {full}: is not empty and holds no model, so it is not overwritten; give another folder"
     said = refused(capsys, monkeypatch, "fit", tiny_bert, sentences_file, "-o", sentences_file)
-    assert said.endswith("sentences.txt: is not empty; give another folder, or --overwrite")
-    said = refused(capsys, monkeypatch, "fit", tiny_bert, sentences_file, "-o", full, "--overwrite")
-    assert said == f"error: {full}: holds no model, so it is not overwritten; give another folder"
+    assert said.endswith("sentences.txt: is a file; give a folder")
+    (full / "config.json").touch()
+    said = refused(capsys, monkeypatch, "fit", tiny_bert, sentences_file, "-o", full)
+    assert said == f"error: {full}: is not empty; give another folder, or --overwrite"
 
 
 def test_mistakes_are_one_line(tiny_bert, sentences_file, tmp_path, capsys, monkeypatch):

@@ -12,9 +12,11 @@ def check_free(folder: Path, overwrite: bool) -> None:
     if not folder.exists():
         check_writable(folder)
         return
-    if folder.is_dir() and not any(folder.iterdir()):
+    if not folder.is_dir():
+        raise InputError(f"{folder}: is a file; give a folder")
+    if not any(folder.iterdir()):
         return
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder}: is not empty and holds no model, so it is not overwritten; give another folder")
     if not overwrite:
         raise InputError(f"{folder}: is not empty; give another folder, or --overwrite")
-    if not (folder / "config.json").is_file():
-        raise InputError(f"{folder}: holds no model, so it is not overwritten; give another folder")

@@ -351,7 +351,9 @@ def _numbered(source: RowSource, lines: BinaryIO) -> Iterator[tuple[int, str]]:
             wide = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
             other = "utf-16" if wide else "latin-1"
             raise source.fail(
-                place, f"not UTF-8 ({error.reason}); save the file as UTF-8, or name its encoding: --encoding {other}"
+                place,
+                f"not UTF-8 ({error.reason}); save the file as UTF-8, or, where the command has the option, name its "
+                f"encoding: --encoding {other}",
             ) from error
         yield place, text
 
