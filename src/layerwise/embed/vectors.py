@@ -22,7 +22,7 @@ from layerwise.files import read_json
 from layerwise.stores import Place, StorePath, open_array, place_of, readable
 
 BATCH_ROWS = 16_384
-_REMEDY = "write it by `layerwise embed`"
+_REMEDY = "write it with `layerwise embed`"
 
 
 @dataclass(frozen=True)

@@ -25,4 +25,9 @@ def open_index(place: str | Path, *, where: str = "", values: Mapping[str, str] 
         return ExactIndex.read(place)
     if (Path(place).expanduser() / FACTS).is_file():
         return FaissIndex.read(place)
+    if not Path(place).expanduser().exists():
+        raise InputError(
+            f"{place}: no such file or folder; build an index with `layerwise index build`, or write vectors with "
+            f"`layerwise embed`"
+        )
     return ExactIndex.read(place)
