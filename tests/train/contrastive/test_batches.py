@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from layerwise.data import Row
 from layerwise.data.rows import FORMATS
-from layerwise.encoder import SentenceTokenizer, Tokens
+from layerwise.encoder import PromptTokenizer, SentenceTokenizer, Tokens, named_prompt
 from layerwise.errors import InputError
 from layerwise.train import Corpus, read_corpus
 from layerwise.train.contrastive.batches import Batches, Sharding
@@ -152,6 +152,31 @@ def test_without_buckets_a_process_tokenises_its_own_rows_only():
     batches = made(numbered(80, 2), tokenizer=tokenizer, bucket=False, world=2, rank=1)
     own = rows_of(batches)
     assert sorted(tokenizer.texts) == sorted(column[row] for column in batches.corpus.columns for row in own)
+
+
+@settings(deadline=None)
+@given(sizes, batch_sizes, windows, st.integers(1, 3), st.booleans())
+def test_later_epochs_tokenise_nothing_again_and_are_those_of_new_batches(rows, batch_size, window, columns, bucket):
+    options = {"batch_size": batch_size, "window": window, "bucket": bucket}
+    tokenizer = Numbered()
+    batches = made(numbered(rows, columns), tokenizer=tokenizer, **options)
+    for epoch in range(3):
+        batches.set_epoch(epoch)
+        new = made(numbered(rows, columns), **options)
+        new.set_epoch(epoch)
+        assert plain(batches) == plain(new)
+    assert len(tokenizer.texts) == len(set(tokenizer.texts)) <= rows * columns
+
+
+def test_prompted_texts_keep_their_places_in_later_epochs():
+    tokenizer = PromptTokenizer(tiny_tokenizer(), named_prompt("means"), max_length=24, model="tiny")
+    corpus = Corpus.of([" ".join(WORDS[: 1 + row % 9]) for row in range(30)], source="words")
+    batches, new = (made(corpus, tokenizer=tokenizer) for _ in range(2))
+    list(batches)
+    for either in (batches, new):
+        either.set_epoch(1)
+    assert plain(batches) == plain(new)
+    assert all(batch["places"].shape[1] == 3 for batch in batches)
 
 
 def test_the_order_is_a_function_of_seed_and_epoch():

@@ -20,6 +20,7 @@ from layerwise.train.contrastive.corpus import AnyCorpus, Corpus, StreamedCorpus
 from layerwise.train.contrastive.prompted import TwoPrompts
 from layerwise.train.contrastive.repetition import repeat_words
 from layerwise.train.contrastive.text_rows import Texts
+from layerwise.train.contrastive.token_memory import TokenMemory
 
 Numbers = NDArray[np.int64]
 AnyTokenizer = SentenceTokenizer | PromptTokenizer | TwoPrompts
@@ -72,6 +73,7 @@ class Batches:
         self.window = window
         self.repetition = repetition
         self.sharding = Sharding(batch_size, rank, world)
+        self._memory = self._token_memory()
         self.epoch = 0
         self.truncated = 0
         self.counted = 0
@@ -108,7 +110,11 @@ class Batches:
         self.skip(step % len(self))
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        """Iterate over the batches. `truncated` counts the texts truncated by this process in this iteration."""
+        """Iterate over the batches.
+
+        `truncated` counts the texts that this process truncated in this iteration; those whose tokens it has from an
+        earlier one are not counted again.
+        """
         skip, self._skip, self.truncated = self._skip, 0, 0
         return self._batches(self._windows(self.epoch, skip))
 
@@ -129,7 +135,10 @@ class Batches:
                 block = self._with_second_view(block, np.random.default_rng([self.seed, epoch, number + 1, 1]))
                 random = np.random.default_rng([self.seed, epoch, number + 1])
                 window = tokenised(
-                    block, self.tokenizer, sharding=self.sharding, random=random if self.bucket else None
+                    block,
+                    self._memory or self.tokenizer,
+                    sharding=self.sharding,
+                    random=random if self.bucket else None,
                 )
                 yield window.after(skip - (batches - in_block))
         if not batches:
@@ -147,6 +156,12 @@ class Batches:
             )
         if self.corpus.rows is not None and not len(self):
             raise self._no_batch(self.corpus.rows)
+
+    def _token_memory(self) -> TokenMemory | None:
+        """Return the memory of a corpus whose texts are the same in every epoch, as a second view's are not."""
+        if isinstance(self.corpus, StreamedCorpus) or self.repetition or isinstance(self.tokenizer, TwoPrompts):
+            return None
+        return TokenMemory(self.tokenizer, len(self.corpus) * self.corpus.width)
 
     def _with_second_view(self, block: "Block", random: np.random.Generator) -> "Block":
         """Add a second column unless it is just a copy: with repeated words, or in another prompt."""
@@ -328,7 +343,11 @@ class Window:
 
 
 def tokenised(
-    block: Block, tokenizer: AnyTokenizer, *, sharding: Sharding, random: np.random.Generator | None = None
+    block: Block,
+    tokenizer: AnyTokenizer | TokenMemory,
+    *,
+    sharding: Sharding,
+    random: np.random.Generator | None = None,
 ) -> Window:
     """Tokenise a block. With `random`, batches have similar lengths and random order; otherwise the block's order."""
     used = np.arange(len(block) - sharding.dropped(len(block)))
@@ -340,11 +359,20 @@ def tokenised(
 
 
 def _window(
-    block: Block, tokenizer: AnyTokenizer, positions: Numbers, sharding: Sharding, batches: Sequence[Numbers]
+    block: Block,
+    tokenizer: AnyTokenizer | TokenMemory,
+    positions: Numbers,
+    sharding: Sharding,
+    batches: Sequence[Numbers],
 ) -> Window:
     """Tokenise the rows at these positions; the others have no tokens."""
     indices = positions.tolist()
-    tokenized = tokenizer([column[index] for column in block.columns for index in indices])
+    texts = [column[index] for column in block.columns for index in indices]
+    if isinstance(tokenizer, TokenMemory):
+        columns = len(block.columns)
+        tokenized = tokenizer(np.concatenate([block.rows[positions] * columns + n for n in range(columns)]), texts)
+    else:
+        tokenized = tokenizer(texts)
     sizes = tokenized.lengths
     starts, lengths = np.zeros((2, len(block.columns), len(block)), dtype=np.int64)
     lengths[:, positions] = sizes.reshape(len(block.columns), -1)
