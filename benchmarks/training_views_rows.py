@@ -58,6 +58,8 @@ _DISTIL = ("train.steps=4000", "dev.every=500", "data.limit=1000000")
 _LONGER = ("train.steps=5000", "train.betas=[0.9, 0.98]")  # with 0.999, 12 blocks fall and rise again at 3,500 steps
 _LONG = ("data.limit=800000", "train.steps=10000", "train.epochs=20", "train.betas=[0.9, 0.98]")
 _VIEWS = ("data.limit=250000", "train.steps=5000", "train.epochs=20", "train.betas=[0.9, 0.98]")
+_MEAN = ('model.pooler="last @ mean"',)
+_JOINED = ('model.pooler="last @ mask in means | last @ mean in means"',)
 _ROTATED = ('objective.distil.projection="rotation"',)
 _DROPOUT = ("model.dropout=0.1", "train.warmup=0")
 _ENSEMBLE = ("train.steps=2000", "dev.every=250", "data.limit=500000", "data.max_length=32")  # as its teachers
@@ -76,9 +78,10 @@ def _mpnet(label: str, *sets: str, how: str = "") -> Row:
     return _distil(f"mask, {label}distilled from all-mpnet-base-v2{how}", *sets, teachers=(MPNET,))
 
 
-def _both(label: str, *sets: str, text: str = CLAUSES) -> Row:
+def _both(label: str, *sets: str, text: str = CLAUSES, pooled: str = "mask") -> Row:
     order = {SHUFFLED: " in random order", BLEND: ", two to one"}.get(text, "")
-    label = f"mask, {label}distilled from both on sentences and clauses{order}, rotated"
+    what = "their sentences, unlabelled, and as many of Wikipedia" if text == MIXED else f"sentences and clauses{order}"
+    label = f"{pooled}, {label}distilled from both on {what}, rotated"
     return _distil(label, *_ROTATED, *sets, teachers=(MINILM, MPNET), text=text)
 
 
@@ -208,6 +211,13 @@ TAUGHT = {
     "distil-two-6-shuffled": _both("6 blocks, ", "model.blocks=6", *_LONG, text=SHUFFLED),
     "distil-two-blend": _both("", *_LONG, text=BLEND),
     "distil-two-6-blend": _both("6 blocks, ", "model.blocks=6", *_LONG, text=BLEND),
+    "distil-two-mean-blend": _both("", *_LONG, *_MEAN, text=BLEND, pooled="mean of the tokens"),
+    "distil-two-6-mean-blend": _both("6 blocks, ", "model.blocks=6", *_LONG, *_MEAN, text=BLEND, pooled="mean"),
+    "distil-two-joined-blend": _both("", *_LONG, *_JOINED, text=BLEND, pooled="mask and mean joined"),
+    "distil-two-6-joined-blend": _both(
+        "6 blocks, ", "model.blocks=6", *_LONG, *_JOINED, text=BLEND, pooled="mask and mean joined"
+    ),
+    "distil-two-mixed": _both("", *_LONG, text=MIXED),
     "distil-two-views": _views(""),
     "distil-two-6-views": _views("6 blocks, ", "model.blocks=6"),
     "distil-two": _distil("mask, distilled from both", "data.limit=800000", teachers=(MINILM, MPNET)),
