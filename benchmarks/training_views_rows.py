@@ -60,6 +60,7 @@ _LONG = ("data.limit=800000", "train.steps=10000", "train.epochs=20", "train.bet
 _VIEWS = ("data.limit=250000", "train.steps=5000", "train.epochs=20", "train.betas=[0.9, 0.98]")
 _MEAN = ('model.pooler="last @ mean"',)
 _JOINED = ('model.pooler="last @ mask in means | last @ mean in means"',)
+_HEADED = (*_JOINED, "model.head=identity", "model.width=384", "model.keep_head=true")
 _ROTATED = ('objective.distil.projection="rotation"',)
 _DROPOUT = ("model.dropout=0.1", "train.warmup=0")
 _ENSEMBLE = ("train.steps=2000", "dev.every=250", "data.limit=500000", "data.max_length=32")  # as its teachers
@@ -216,6 +217,10 @@ TAUGHT = {
     "distil-two-joined-blend": _both("", *_LONG, *_JOINED, text=BLEND, pooled="mask and mean joined"),
     "distil-two-6-joined-blend": _both(
         "6 blocks, ", "model.blocks=6", *_LONG, *_JOINED, text=BLEND, pooled="mask and mean joined"
+    ),
+    "distil-two-headed-blend": _both("", *_LONG, *_HEADED, text=BLEND, pooled="mask and mean joined, 384 numbers"),
+    "distil-two-6-headed-blend": _both(
+        "6 blocks, ", "model.blocks=6", *_LONG, *_HEADED, text=BLEND, pooled="mask and mean joined, 384 numbers"
     ),
     "distil-two-mixed": _both("", *_LONG, text=MIXED),
     "distil-two-views": _views(""),

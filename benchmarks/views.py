@@ -16,7 +16,7 @@ import argparse
 import json
 import re
 import time
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +45,8 @@ COLUMNS = {  # in which forms a view may be taken, and the text that its mean an
 OF_EACH_ROW = ("as they are", "8, A", "all forms, A", "all forms, A or choosing")  # the others are of WHOLE rows alone
 TRANSFER = ("trec", "mrpc", "sst2_sentences", "cr")
 CLASSES, CLASS_ROWS = TRANSFER[:3], 1000  # which of them choose, by so many of their train rows
+CLASS_POOLINGS = 6  # whose layers are all searched for classes
+CRITERIA = ("repetition", "deletion", "neighbours")
 QUORA, NEIGHBOURS, ALIKE = 4000, 1000, 600
 WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts")
 
@@ -61,6 +63,7 @@ def main() -> None:
     parser.add_argument("--columns", default=";".join(COLUMNS), help="of the table's rows, with semicolons")
     parser.add_argument("--cells", help="of the table, as ROW/COLUMN with semicolons; all of these rows without it")
     parser.add_argument("--max-passes", type=int, help="of a set that STS-B dev chooses; any number without it")
+    parser.add_argument("--without", default="", help="prompts that no search may take, with commas")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.part == "prepare":
@@ -76,7 +79,8 @@ def main() -> None:
     out = options.out or RESULTS / f"views-{name}.json"
     columns, labels = options.columns.split(";"), options.rows and options.rows.split(";")
     cells = options.cells and [tuple(cell.split("/")) for cell in options.cells.split(";")]
-    bench = Bench(options.folder, model, options.sets.split(","), labels, columns, cells, options.max_passes)
+    without = options.without.split(",")
+    bench = Bench(options.folder, model, options.sets.split(","), labels, columns, cells, options.max_passes, without)
     if options.part == "tokens":
         known = json.loads(out.read_text(encoding="utf-8"))
         out.write_text(json.dumps(known | {"tokens": bench.tokens}, indent=1) + "\n", encoding="utf-8")
@@ -89,6 +93,7 @@ def main() -> None:
         "resamples": RESAMPLES,
         "bags": BAGS,
         **({"max_passes": options.max_passes} if options.max_passes else {}),
+        **({"without": without} if options.without else {}),
     }
     for result in bench.run(options.parts.split(",")):  # after every search, so that nothing is lost
         out.write_text(json.dumps(protocol | result, indent=1) + "\n", encoding="utf-8")
@@ -207,7 +212,7 @@ class Remembered:
 class Bench:
     """One model on all sets."""
 
-    def __init__(self, folder, model, sets, labels=None, columns=tuple(COLUMNS), cells=None, passes=None):
+    def __init__(self, folder, model, sets, labels=None, columns=tuple(COLUMNS), cells=None, passes=None, without=()):
         from layerwise import LayerModel
         from layerwise.encoder import prompts_for
         from layerwise.search.view_cost import prices_of
@@ -221,7 +226,7 @@ class Bench:
         self.model = LayerModel.load(model)
         self.encoder, self.device = self.model.encoder, self.model.encoder.device
         (self.own,) = self.model.mix.poolings
-        self.prompts = prompts_for(self.encoder.tokenizer)
+        self.prompts = [prompt for prompt in prompts_for(self.encoder.tokenizer) if str(prompt) not in without]
         self.masked = self.encoder.tokenizer.mask_token is not None
         plain = ["mean", "cls", "max", "last"] if self.masked else ["mean", "last", "weighted-mean", "mean-but-first"]
         self.plain = list(dict.fromkeys([self.own, *plain]))
@@ -385,25 +390,42 @@ class Bench:
         some = {key: [values[n] for n in choosing] for key, values in self.quora.items()}
         seen = {*some["left"], *some["right"]}
         reporting = [n for n in every if self.quora["left"][n] not in seen and self.quora["right"][n] not in seen]
-        views, self.views = self.views, Remembered(self.encoder, self.all, self.device).read(seen)
-        by_quora = self.search(some, self.all, dev=None, metric="average-precision").best_.mix
-        self.views = views
-        mixes = {"last layer": self.whole_sets[next(iter(self.sets))].last_.mix}
-        mixes |= {f"chosen on STS-B dev, {column}": best.mix for column, best in self.by_dev.items()}
-        mixes |= {"chosen on Quora's duplicates": by_quora}
-        mixes |= {f"chosen on {name}": self.by_classes(name) for name in CLASSES}
+        mixes = {"last layer": lambda: self.whole_sets[next(iter(self.sets))].last_.mix}
+        mixes |= {f"chosen on STS-B dev, {column}": partial(self.chosen_by_dev, column) for column in self.columns}
+        mixes |= {"chosen on Quora's duplicates": partial(self.by_quora, some)}
+        mixes |= {f"chosen on {name}": partial(self.by_classes, name) for name in CLASSES}
         result = {}
-        for label, mix in mixes.items():
+        for label, chosen in mixes.items():
+            mix = chosen()
             result[label] = {"mix": str(mix), "sts": self.sts(mix), **self.of_quora(mix, reporting)}
             result[label] |= {name: self.accuracy(mix, name) for name in self.transfer}
             yield result
+
+    def chosen_by_dev(self, column):
+        """The set that STS-B dev chose."""
+        return self.by_dev[column].mix
+
+    def by_quora(self, pairs):
+        """The set that some of Quora's pairs choose."""
+        read = Remembered(self.encoder, self.all, self.device).read([*pairs["left"], *pairs["right"]])
+        return self.search_in(read, pairs, self.all, dev=None, metric="average-precision").best_.mix
+
+    def search_in(self, views, rows, poolings, **options):
+        """A search in views of other texts than those of the seven sets."""
+        before, self.views = self.views, views
+        search = self.search(rows, poolings, **options)
+        self.views = before
+        return search
 
     def embed(self, mix, texts):
         """Vectors of length 1; an empty text is a full stop, as in `load_task`."""
         return self.model.replaced(mix=mix).encode([text.strip() or "." for text in texts], normalize_embeddings=True)
 
     def by_classes(self, name):
-        """One or two views by which rows that train a task tell its classes best, the second added to the first."""
+        """One or two views by which rows that train a task tell its classes best, the second added to the first.
+
+        The last layer of every pooling comes first; the best of them are searched in all layers.
+        """
         from layerwise.mixes import parse_mix
         from layerwise.search import TransferProtocol, TransferSearch
 
@@ -412,21 +434,31 @@ class Bench:
         rows = sorted(np.random.default_rng(0).permutation(rows)[:CLASS_ROWS])
         columns = [[task[key][n] for n in rows] for key in ("text", "sentence1", "sentence2") if key in task]
         read = Remembered(self.encoder, self.all, self.device).read(text for texts in columns for text in texts)
-        sides = []
-        for texts in columns:
-            views = torch.cat([torch.nn.functional.normalize(v, dim=-1) for v in read(texts, self.all).values()], 1)
-            sides.append(views.cpu().numpy())
-        numbers, chosen = range(sides[0].shape[1]), ()
-        for _ in range(2):
-            sets = [(*chosen, number) for number in numbers if number not in chosen] + [chosen] * bool(chosen)
+        labels = [task["label"][n] for n in rows]
+
+        def scored(views, sets):
+            """A search among sets of (pooling, layer), by their numbers in `views`."""
+            sides = []
+            for texts in columns:
+                of_texts = read(texts, dict.fromkeys(pooling for pooling, _ in views))
+                side = torch.stack([torch.nn.functional.normalize(of_texts[p][:, n], dim=-1) for p, n in views], 1)
+                sides.append(side.cpu().numpy())
             search = TransferSearch(protocol=TransferProtocol(outer=1, inner=3), sets=sets, device=self.device)
-            labels = [task["label"][n] for n in rows]
-            chosen = search.fit(sides[0], labels, pair_views=sides[1] if len(sides) > 1 else None).layers_
+            return search.fit(sides[0], labels, pair_views=sides[1] if len(sides) > 1 else None)
+
+        depth = self.encoder.depth
+        last = [(pooling, depth) for pooling in self.all]
+        accuracies = scored(last, [(n,) for n in range(len(last))]).table_
+        order = sorted(range(len(last)), key=lambda n: -accuracies[n,])
+        views = [(self.all[n], layer) for n in order[:CLASS_POOLINGS] for layer in range(depth + 1)]
+        chosen = ()
+        for _ in range(2):
+            sets = [(*chosen, n) for n in range(len(views)) if n not in chosen] + [chosen] * bool(chosen)
+            chosen = scored(views, sets).layers_
         of = {}
-        for number in chosen:
-            place, layer = divmod(number, self.encoder.depth + 1)
-            of.setdefault(self.all[place], []).append(str(layer))
-        parts = [f"{','.join(layers)} @ {name}" for name, layers in of.items()]
+        for pooling, layer in (views[n] for n in chosen):
+            of.setdefault(pooling, []).append(str(layer))
+        parts = [f"{','.join(layers)} @ {pooling}" for pooling, layers in of.items()]
         return parse_mix(f"views({'; '.join(parts)}; unit)")
 
     def of_quora(self, mix, rows):
@@ -468,7 +500,6 @@ class Bench:
     def part_unlabelled(self):
         """Views chosen without labels: by each criterion, and how good those are that are taken for granted."""
         from layerwise.mixes import LayerSet
-        from layerwise.search.alike import alike_and_unlike
 
         depth, result = self.encoder.depth, {}
         for label, mix in {
@@ -477,21 +508,44 @@ class Bench:
             "all layers": LayerSet.of(*range(depth + 1), pooling=self.own),
         }.items():
             result[label] = {"mix": str(mix), "sts": self.sts(mix)}
-        seen = self.views
-        for criterion in ("repetition", "deletion", "neighbours"):
+        for criterion in CRITERIA:
             texts = self.following if criterion == "neighbours" else self.text[:: len(self.text) // ALIKE]
-            left, right, labels = alike_and_unlike(criterion, texts)
-            some = {"left": left, "right": right, "gold": labels}
-            read = Remembered(self.encoder, self.all, self.device).read([*left, *right])
             for label, poolings in {"layers": [self.own], "views": self.all}.items():
-                self.views = read
-                search = self.search(some, poolings, dev=None, metric="separation")
-                self.views = seen
+                search = self.alike(criterion, texts, poolings)
                 best = search.best_
                 cell = {"mix": str(best.mix), "separation": best.dev, "sts": self.sts(best.mix)}
                 cell["last separation"] = search.last_.dev
                 result[f"{criterion}, {label}"] = cell
                 yield result
+        result["agreement"] = self.agreement()
+        yield result
+
+    def alike(self, criterion, texts, poolings):
+        """A search by a criterion without labels; negative weights are left out, as `search_view_text` does."""
+        from layerwise.search.alike import alike_and_unlike
+
+        left, right, labels = alike_and_unlike(criterion, texts)
+        some = {"left": left, "right": right, "gold": labels}
+        read = Remembered(self.encoder, poolings, self.device).read([*left, *right])
+        return self.search_in(read, some, poolings, dev=None, metric="separation", against=False)
+
+    def agreement(self):
+        """The rule of `--no-labels all` on one text: a set that no criterion has worse, or the last layer."""
+        from layerwise.search.view_text import Proposal
+
+        searches = {criterion: self.alike(criterion, self.following[:ALIKE], self.all) for criterion in CRITERIA}
+        last_mix = next(iter(searches.values())).last_.mix
+        last = {criterion: search.score(last_mix) for criterion, search in searches.items()}
+        proposals = [
+            Proposal(criterion, mix, {name: search.score(mix) for name, search in searches.items()})
+            for criterion, mix in ((criterion, search.best_.mix) for criterion, search in searches.items())
+        ]
+        agreed = [proposal for proposal in proposals if proposal.is_agreed(last)]
+        best = max(agreed, key=lambda proposal: np.mean(proposal.gains(last)), default=None)
+        mix = best.mix if best else last_mix
+        separations = {proposal.criterion: dict(proposal.separations) for proposal in proposals}
+        chosen = {"mix": str(mix), "criterion": best and best.criterion, "sts": self.sts(mix)}
+        return chosen | {"separations": separations, "last separations": last}
 
 
 def facts_of(search, *, gain=False):
