@@ -28,7 +28,7 @@ def test_everything_but_health_needs_a_key(tiny_layers, keys, caplog):
         for path in ("/", "/docs", "/openapi.json", "/v1/models", "/metrics", "/nowhere"):
             answer = server.client.get(path)
             refused(answer, 401, "a key is missing or wrong")
-            assert "Basic" in answer.headers["www-authenticate"]
+            assert answer.headers["www-authenticate"] == 'Basic realm="layerwise, the key as password"'
         for path in ("/livez", "/readyz"):
             assert server.client.get(path).status_code == 200
         counted = server.client.get("/metrics", headers={"Authorization": f"Bearer {KEY}"}).text

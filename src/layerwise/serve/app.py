@@ -158,7 +158,8 @@ class _Guard:
                 401,
                 "a key is missing or wrong; send it as Authorization: Bearer KEY",
                 code="invalid_api_key",
-                headers={"WWW-Authenticate": 'Basic realm="layerwise, the key as password", Bearer'},
+                # Chromium asks for no password where a second challenge follows in this line
+                headers={"WWW-Authenticate": 'Basic realm="layerwise, the key as password"'},
             )
         return closing() if self._service.draining else None
 
