@@ -1,5 +1,11 @@
 """The page in a real browser: drawn, quiet, at any width, in both themes, and asking nobody but its server."""
 
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import openai
 import pyarrow as pa
 import pytest
 
@@ -10,9 +16,12 @@ from support.report_page import PHONE, fits, opened, text
 from support.serving import running
 from support.tiny import SENTENCES
 
+KEY = "0123456789abcdef"
 
-def compared(tab, server):
-    tab.goto(server.url)
+
+def compared(tab, server, *, go=True):
+    if go:
+        tab.goto(server.url)
     tab.fill("#sentences", "The river rose.\nRain.\nWho left the door open?")
     tab.click("#compare button")
     tab.wait_for_selector("#result:not([hidden])")
@@ -47,18 +56,79 @@ def test_a_mistake_is_told_with_its_remedy(browser, server):
         assert "'lsat' is not a layer" in text(tab, "#problem")
 
 
-def test_the_lines_to_copy_name_this_server_and_its_model(browser, server):
-    with opened(browser) as (tab, log):
-        tab.goto(server.url)
-        tab.wait_for_selector("#python_code:not(:empty)")
-        tab.fill("#mix_b", "1-3 @ cls")
-        for code in ("#curl_code", "#python_code"):
-            assert f"{server.url}/v1" in text(tab, code)
-            assert "1-3 @ cls" in text(tab, code)
-        tab.click("[data-copy=curl_code]")
-        tab.wait_for_selector("[data-copy=curl_code]:text-is('Copied')")
+CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
+
+
+def copied(tab, name):
+    """The clipboard after a press of the button beside some lines."""
+    tab.click(f"[data-copy={name}]")
+    tab.wait_for_selector(f"[data-copy={name}]:text-is('Copied')")
+    return tab.evaluate("navigator.clipboard.readText()")
+
+
+def by_curl(lines):
+    """The vector that the lines give in a shell."""
+    done = subprocess.run(["bash", "-c", lines], check=True, capture_output=True, timeout=60)
+    return json.loads(done.stdout)["data"][0]["embedding"]
+
+
+def by_python(lines):
+    names = {}
+    exec(compile(lines, "page.html", "exec"), names)  # noqa: S102
+    return names["response"].data[0].embedding
+
+
+def test_the_lines_to_copy_give_the_numbers_of_mix_b(browser, server, tiny_layers, capsys):
+    """With the pooling that was chosen before the page compared."""
+    with opened(browser, **CLIPBOARD) as (tab, log):
+        compared(tab, server)
+        tab.select_option("#pooling", "cls")
+        tab.fill("#mix_b", "1-3")
+        curl, python = copied(tab, "curl_code"), copied(tab, "python_code")
+        tab.fill("#mix_b", "1,2 @ max")  # which names another
+        other = copied(tab, "python_code")
         assert tab.locator("#searching").is_hidden()
         assert log.problems == []
+    expected = tiny_layers.with_mix("1-3 @ cls").encode("A sentence.")
+    if shutil.which("curl"):
+        np.testing.assert_allclose(by_curl(curl), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(by_python(python), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(by_python(other), tiny_layers.with_mix("1,2 @ max").encode("A sentence."), atol=1e-5)
+    assert [len(line.split(", ")) for line in capsys.readouterr().out.splitlines()] == [4, 4]
+
+
+def test_two_mixes_and_their_difference_are_shown(browser, server, tiny_layers):
+    with opened(browser) as (tab, _):
+        tab.goto(server.url)
+        tab.wait_for_selector("#python_code:not(:empty)")
+        tab.select_option("#pooling", "max")
+        tab.fill("#mix_a", "0,2")
+        tab.fill("#mix_b", "3 @ cls")
+        compared(tab, server, go=False)
+        shown = tab.locator("#mixes tbody tr").first.locator("td").all_inner_texts()
+    similarities = []
+    for mix in ("0,2 @ max", "3 @ cls"):
+        left, right = tiny_layers.with_mix(mix).encode(["The river rose.", "Rain."])
+        similarities.append(float(tiny_layers.similarity_pairwise(left[None], right[None])[0]))
+    np.testing.assert_allclose([float(cell) for cell in shown[:2]], similarities, rtol=0, atol=6e-4)
+    assert float(shown[2]) == pytest.approx(similarities[1] - similarities[0], abs=6e-4)
+
+
+def test_a_page_behind_keys_works_with_one_and_says_where_it_belongs(browser, tiny_layers, tmp_path):
+    (tmp_path / "keys").write_text(KEY)
+    user = {"http_credentials": {"username": "anyone", "password": KEY}}  # what the browser asks for
+    with running({"tiny": tiny_layers}, keys=str(tmp_path / "keys")) as server:
+        with opened(browser, **user, **CLIPBOARD) as (tab, _):
+            compared(tab, server)
+            assert tab.locator("#heat tbody tr").count() == 3
+            curl, python = copied(tab, "curl_code"), copied(tab, "python_code")
+            assert "If the server requires keys, write one in place of none." in text(tab, ".note")
+        expected = tiny_layers.with_mix("first-last").encode("A sentence.")
+        np.testing.assert_allclose(by_python(python.replace("none", KEY)), expected, rtol=0, atol=1e-5)
+        if shutil.which("curl"):
+            np.testing.assert_allclose(by_curl(curl.replace("none", KEY)), expected, rtol=0, atol=1e-5)
+        with pytest.raises(openai.AuthenticationError, match="a key is missing or wrong"):
+            by_python(python)
 
 
 def test_the_api_page_lists_every_address(browser, server):

@@ -141,16 +141,19 @@ async function search() {
 }
 
 function writeLines() {
-  const model = find("model").value, layers = find("mix_b").value, base = new URL("v1", location.href).href;
-  const body = JSON.stringify({ model, input: ["A sentence."], layers });
-  find("curl_code").textContent =
-    `curl ${base}/embeddings -H 'Content-Type: application/json' \\\n  -d '${body.replaceAll("'", "'\\''")}'`;
+  const model = find("model").value, base = new URL("v1", location.href).href;
+  const how = { layers: find("mix_b").value, pooling: find("pooling").value };
+  const body = JSON.stringify({ model, input: ["A sentence."], ...how });
+  find("curl_code").textContent = [
+    `curl ${base}/embeddings -H 'Content-Type: application/json' -H 'Authorization: Bearer none'`,
+    `-d '${body.replaceAll("'", "'\\''")}'`,
+  ].join(" \\\n  ");
   find("python_code").textContent = [
     "from openai import OpenAI",
     "",
     `client = OpenAI(base_url=${JSON.stringify(base)}, api_key="none")`,
     "response = client.embeddings.create(",
-    `    model=${JSON.stringify(model)}, input=["A sentence."], extra_body={"layers": ${JSON.stringify(layers)}}`,
+    `    model=${JSON.stringify(model)}, input=["A sentence."], extra_body=${JSON.stringify(how)}`,
     ")",
     "print(response.data[0].embedding[:4])",
   ].join("\n");
@@ -187,6 +190,6 @@ async function copy(button) {
 submits("compare", "problem", compare);
 submits("search", "search_problem", search);
 find("model").addEventListener("change", () => describe().catch((error) => show(find("problem"), error)));
-find("mix_b").addEventListener("input", writeLines);
+for (const choice of ["mix_b", "pooling"]) find(choice).addEventListener("input", writeLines);
 document.querySelectorAll("[data-copy]").forEach((button) => button.addEventListener("click", () => copy(button)));
 start().catch((error) => show(find("problem"), error));
