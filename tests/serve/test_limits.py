@@ -190,6 +190,22 @@ def test_a_model_that_fails_makes_ready_fail_until_it_works(tiny_layers, monkeyp
         assert server.embed(input="Rain.").shape == (1, 32)
 
 
+def test_a_failed_model_whose_queue_is_full_is_not_ready(tiny_layers, gate):
+    with running({"tiny": tiny_layers}, max_queue_tokens=60, max_tokens=60) as server:
+        held = all_held(server, gate)
+        waiting = sent(server, "a " * 55)
+        until(lambda: batcher_of(server).waiting_tokens > 56)
+        batcher_of(server).failure = "the last batch failed: RuntimeError"
+        answer = server.client.get("/readyz")
+        assert answer.status_code == 503
+        assert answer.json() == {"status": "not ready", "reason": "tiny: a batch failed and the queue is full"}
+        gate.opened.set()
+        for connection in (*held, waiting):
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+            connection.close()
+        until(lambda: server.client.get("/readyz").status_code == 200)
+
+
 def test_while_draining_new_requests_get_503(tiny_layers):
     with running({"tiny": tiny_layers}) as server:
         server.service.draining = True

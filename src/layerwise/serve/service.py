@@ -172,9 +172,11 @@ class Service:
 
     def _probe_failure(self, served: ServedModel, batcher: Batcher) -> str:
         job = served.job(check_sentences([_PROBE]), Options(truncate=True))
-        batcher.submit(job)
         try:
+            batcher.submit(job)
             job.future.result(timeout=self.settings.deadline)
+        except QueueFull:
+            return "a batch failed and the queue is full"
         except Exception as error:  # noqa: BLE001 - any error means that the model does not work
             return f"{type(error).__name__} in a probe"
         return ""
