@@ -1,10 +1,13 @@
 """Embeddings over HTTP equal `LayerModel.encode`, whatever they are asked for and batched with."""
 
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from layerwise.errors import ModelError
 from layerwise.model import LayerModel
 from support.serving import running, vectors_of
 from support.tiny import SENTENCES, WORDS
@@ -72,17 +75,67 @@ def test_mixed_requests_at_once_equal_encode(server, tiny_layers):
         np.testing.assert_allclose(vectors, expected, **NEAR)
 
 
-def test_onnx_gives_the_same_numbers_with_two_graphs(tiny_bert, tiny_layers, tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("LAYERWISE_CACHE", str(tmp_path_factory.mktemp("graphs")))
-    model = LayerModel.load(tiny_bert, device="cpu", backend="onnx")
-    with running({"tiny": model}) as server:
-        for mix in (None, "0", "1-3 @ cls", "concat(0,4)", "last @ max | 2 @ mean"):
+@pytest.fixture
+def on_onnx(tiny_bert, tmp_path_factory, monkeypatch):
+    """The tiny BERT by ONNX; its graphs are exported once for all tests of this file."""
+    monkeypatch.setenv("LAYERWISE_CACHE", str(tmp_path_factory.getbasetemp() / "served-graphs"))
+    return LayerModel.load(tiny_bert, device="cpu", backend="onnx")
+
+
+def test_onnx_gives_the_same_numbers_with_two_graphs(on_onnx, tiny_layers):
+    with running({"tiny": on_onnx}) as server:
+        for mix in (None, "0,4", "1-4 @ cls", "concat(0,4)", "last @ max | 2 @ mean"):
             expected = (tiny_layers if mix is None else tiny_layers.with_mix(mix)).encode(SENTENCES)
             more = {} if mix is None else {"layers": mix}
             np.testing.assert_allclose(server.embed(input=SENTENCES, **more), expected, **NEAR)
         prompted = '1 @ last in "a {text}"'
         expected = tiny_layers.with_mix(prompted).encode(SENTENCES)
         np.testing.assert_allclose(server.embed(input=SENTENCES, layers=prompted), expected, **NEAR)
-        sessions = model.encoder._onnx._sessions
+        sessions = on_onnx.encoder._onnx._sessions
         assert len({(layers, poolings) for _, layers, poolings, _ in sessions}) == 2
         assert {cores for *_, cores in sessions} == {1, server.service.settings.cores_of_worker}
+
+
+def until_graphs_are_made():
+    while any(thread.name.startswith("graph-") for thread in threading.enumerate()):
+        time.sleep(0.01)
+
+
+def test_onnx_runs_fewer_blocks_for_low_layers_once_their_graph_is_there(on_onnx, tiny_layers, monkeypatch):
+    read, highest = on_onnx.encoder.read, []
+
+    def spied(tokens, mask, layers, poolings, places=None):
+        highest.append(max(layers))
+        return read(tokens, mask, layers, poolings, places)
+
+    def ask(mix):
+        vectors = server.embed(input=SENTENCES[:3], layers=mix)
+        np.testing.assert_allclose(vectors, tiny_layers.with_mix(mix).encode(SENTENCES[:3]), **NEAR)
+
+    with running({"tiny": on_onnx}) as server:
+        monkeypatch.setattr(on_onnx.encoder, "read", spied)
+        for mix, depth in (("1", 2), ("0,2 @ cls", 2), ("3 @ max", 3), ("1 @ mean | 3 @ cls", 3), ("1,4", 4)):
+            ask(mix)
+            until_graphs_are_made()
+            highest.clear()
+            ask(mix)
+            assert set(highest) == {depth}, mix
+    sessions = on_onnx.encoder._onnx._sessions
+    assert {len(layers) for _, layers, _, _ in sessions} == {1, 3, 4, 5}, "four graphs for all that was asked for"
+
+
+def test_a_shallow_graph_that_cannot_be_made_is_logged_and_all_blocks_run(on_onnx, tiny_layers, monkeypatch, caplog):
+    read = on_onnx.encoder.read
+
+    def failing(tokens, mask, layers, poolings, places=None):
+        if max(layers) == 2:
+            raise ModelError("this encoder cannot be exported")
+        return read(tokens, mask, layers, poolings, places)
+
+    with running({"tiny": on_onnx}) as server:
+        monkeypatch.setattr(on_onnx.encoder, "read", failing)
+        expected = tiny_layers.with_mix("1").encode(SENTENCES)
+        for _ in range(2):
+            np.testing.assert_allclose(server.embed(input=SENTENCES, layers="1"), expected, **NEAR)
+            until_graphs_are_made()
+    assert caplog.text.count("layers up to 2 run all blocks: this encoder cannot be exported") == 1

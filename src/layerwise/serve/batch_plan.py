@@ -1,6 +1,6 @@
 """What a batch computes: the union of the views that its rows need, then the mix of each request."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -10,13 +10,22 @@ from layerwise.mixes import LayerWk
 from layerwise.serve.jobs import Piece, embedded
 
 Needs = tuple[list[int], list[str]]  # layers and token poolings
+Covering = Callable[[set[int], dict[str, None]], Needs | None]
+
+
+def as_needed(layers: set[int], poolings: dict[str, None]) -> Needs:
+    """Read exactly the layers and token poolings that a batch needs."""
+    return sorted(layers), list(poolings)
 
 
 class BatchPlan:
-    """What a batch computes: the union of the views that its rows need, then each model's embeddings of its rows."""
+    """What a batch computes: the union of the views that its rows need, then each model's embeddings of its rows.
+
+    `covering` gives what is read instead of the union, or None for the union itself.
+    """
 
     def __init__(
-        self, encoder: LayerEncoder, members: Sequence[tuple[Piece, int]], graphs: Sequence[Needs] = ()
+        self, encoder: LayerEncoder, members: Sequence[tuple[Piece, int]], covering: Covering = as_needed
     ) -> None:
         self._encoder = encoder
         self.members = members
@@ -29,8 +38,7 @@ class BatchPlan:
         for piece, _ in (members[group[0]] for group in self.groups):
             poolings |= dict.fromkeys(piece.text_pass.needs)
             layers.update(*piece.text_pass.needs.values())
-        fitting = (graph for graph in graphs if set(graph[0]) >= layers and set(graph[1]) >= set(poolings))
-        self._layers, self._poolings = next(fitting, (sorted(layers), list(poolings)))
+        self._layers, self._poolings = covering(layers, poolings) or as_needed(layers, poolings)
 
     def forward(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> list[Tensor]:
         """Return the embeddings of each group of rows; for a mix of several prompts, its views of this prompt."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from layerwise.encoder import Batch, LayerEncoder, Tokens, run_batch, token_batches
 from layerwise.errors import LayerwiseError
-from layerwise.serve.batch_plan import BatchPlan, Needs
+from layerwise.serve.batch_plan import BatchPlan, Covering, as_needed
 from layerwise.serve.jobs import Job, Piece, Share
 from layerwise.threads import one_thread_each, within_cores
 
@@ -41,8 +41,8 @@ class Batcher:
 
     Args:
         encoder: Runs the batches.
-        graphs: The sets of layers and token poolings to read; by default what each batch needs. ONNX has a graph for
-            each set, and a batch uses the first graph that covers it.
+        covering: Gives the layers and token poolings to read for those that a batch needs; by default the same. ONNX
+            has a graph for each such set.
         workers: The number of threads; on a CPU they share the cores and run each operation on one thread.
         cores: The cores of this process. With ONNX, a text uses all of them if nothing else waits or runs.
         fill_seconds: How long a batch that is not full waits for more texts while other clients are being served.
@@ -55,7 +55,7 @@ class Batcher:
         self,
         encoder: LayerEncoder,
         *,
-        graphs: Sequence[Needs] = (),
+        covering: Covering = as_needed,
         workers: int = 1,
         cores: int = 1,
         fill_seconds: float = 0.002,
@@ -65,7 +65,7 @@ class Batcher:
     ) -> None:
         self.encoder = encoder
         self.failure = ""
-        self._graphs = graphs
+        self._covering = covering
         self._cores = cores
         self._fill_seconds = fill_seconds
         self._max_queue_tokens = max_queue_tokens
@@ -244,7 +244,7 @@ class Batcher:
         max_running = 1 if encoder.device.type == "cpu" else 2  # a GPU runs a batch while the previous result is copied
         while todo:
             batch, start = todo.popleft(), time.perf_counter()
-            plan = BatchPlan(encoder, [rows[row] for row in batch.rows], self._graphs)
+            plan = BatchPlan(encoder, [rows[row] for row in batch.rows], self._covering)
             values = run_batch(
                 batch,
                 todo,

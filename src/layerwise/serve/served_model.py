@@ -9,9 +9,7 @@ from typing import Generic, TypeVar, cast
 import numpy as np
 
 from layerwise.encoder import (
-    MASK,
     PLAIN,
-    POOLINGS,
     Array,
     Prompt,
     PromptTokenizer,
@@ -26,7 +24,6 @@ from layerwise.mixes import LayerConcat, LayerJoin, LayerMix, LayerViews, LayerW
 from layerwise.model import LayerModel
 from layerwise.predict import Predictor
 from layerwise.serve.api_errors import ApiError
-from layerwise.serve.batch_plan import Needs
 from layerwise.serve.jobs import Job, TextPass
 
 ALL = "all"
@@ -73,13 +70,6 @@ class ServedModel:
         self._tasks: dict[int, SentenceTokenizer] = {self.encoder.max_length: self._plain}
         self._mixed: _LRUCache[tuple[str | None, str | None], LayerModel] = _LRUCache(_MIXES)
         self._prompted: _LRUCache[Prompt, PromptTokenizer] = _LRUCache(_PROMPTS)
-
-    def graphs(self) -> list[Needs]:
-        """Return the sets of layers and poolings to export to ONNX, which is slow: the model's mix, and all."""
-        if self.encoder.backend != "onnx":
-            return []
-        default = (sorted(self.model.mix.layers), list(self.model.mix.poolings))
-        return [default, (list(range(self.encoder.depth + 1)), [name for name in POOLINGS if name != MASK])]
 
     def model_for(self, options: Options) -> LayerModel:
         """Return the model with the requested mix."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -15,14 +15,14 @@ from layerwise.encoder import Array, LayerEncoder, check_sentences
 from layerwise.errors import LayerwiseError
 from layerwise.registry import did_you_mean
 from layerwise.serve.api_errors import ApiError, closing, overloaded
-from layerwise.serve.batch_plan import Needs
+from layerwise.serve.batch_plan import Covering, as_needed
 from layerwise.serve.batcher import Batcher, QueueFull
+from layerwise.serve.graphs import ServedGraphs
 from layerwise.serve.jobs import Job
 from layerwise.serve.load import Served, ServedIndex
 from layerwise.serve.metrics import Metrics
 from layerwise.serve.served_model import Options, ServedModel, Texts
 from layerwise.serve.settings import ServeSettings
-from layerwise.threads import within_cores
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -52,13 +52,14 @@ class Service:
         """Start the threads."""
         for name, served in self.models.items():
             served.model.similarity_pairwise(torch.ones(1, 1), torch.ones(1, 1))  # imports take seconds
-            graphs, cores = served.graphs(), self.settings.cores_of_worker
+            cores = self.settings.cores_of_worker
             workers = _threads(served.encoder, cores)
-            for number, graph in enumerate(graphs):  # exported before the first request comes
-                _load(served.encoder, graph, {cores, max(1, cores // workers)} if number == 0 else {cores})
+            covering: Covering = as_needed
+            if served.encoder.backend == "onnx":
+                covering = ServedGraphs(served, cores=cores, batch_cores=max(1, cores // workers)).covering
             self._batchers[name] = Batcher(
                 served.encoder,
-                graphs=graphs,
+                covering=covering,
                 workers=workers,
                 cores=cores,
                 fill_seconds=self.settings.fill_ms / 1000,
@@ -238,11 +239,3 @@ class Service:
 def _threads(encoder: LayerEncoder, cores: int) -> int:
     """Return the number of threads: one per core on a CPU, otherwise one."""
     return min(_MOST_THREADS, cores) if encoder.device.type == "cpu" else 1
-
-
-def _load(encoder: LayerEncoder, graph: Needs, cores: Iterable[int]) -> None:
-    """Export the ONNX graph and load it for these numbers of cores."""
-    tokens = torch.ones(1, 2, dtype=torch.int64)
-    for count in cores:
-        with within_cores(count):
-            encoder.read(tokens, tokens, *graph)
