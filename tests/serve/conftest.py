@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.serving import running
+from support.serving import running, with_heads
 
 
 @pytest.fixture(scope="module")  # its threads take torch's from whatever else runs in this process
@@ -15,13 +15,4 @@ def server(tiny_layers):
 @pytest.fixture(scope="session")
 def predictor(tiny_layers, tmp_path_factory):
     """The tiny BERT with two heads whose weights are random."""
-    from layerwise.predict import Predictor, task_head
-    from support.multitasking import save_tasks, task
-
-    folder = save_tasks(tmp_path_factory.mktemp("tasks"))
-    setups = [task("mood", folder), task("near", folder)]
-    classes = {"mood": ("bad", "good"), "near": ()}
-    heads = {
-        one.task.name: task_head(one, tiny_layers.width, len(classes[one.task.name]) or 1, seed=1) for one in setups
-    }
-    return Predictor(tiny_layers, heads, classes)
+    return with_heads(tiny_layers, tmp_path_factory.mktemp("tasks"))

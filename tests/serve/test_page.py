@@ -6,17 +6,11 @@ import subprocess
 
 import numpy as np
 import openai
-import pyarrow as pa
 import pytest
 
-from layerwise.index import ExactIndex
-from layerwise.serve import ServedModel
-from layerwise.serve.load import Served, served_index
 from support.report_page import PHONE, fits, opened, text
-from support.serving import running
+from support.serving import KEY, behind_a_key, running, with_index
 from support.tiny import SENTENCES
-
-KEY = "0123456789abcdef"
 
 
 def compared(tab, server, *, go=True):
@@ -115,9 +109,8 @@ def test_two_mixes_and_their_difference_are_shown(browser, server, tiny_layers):
 
 
 def test_a_page_behind_keys_works_with_one_and_says_where_it_belongs(browser, tiny_layers, tmp_path):
-    (tmp_path / "keys").write_text(KEY)
     user = {"http_credentials": {"username": "anyone", "password": KEY}}  # what the browser asks for
-    with running({"tiny": tiny_layers}, keys=str(tmp_path / "keys")) as server:
+    with behind_a_key({"tiny": tiny_layers}, tmp_path) as server:
         with opened(browser, **user, **CLIPBOARD) as (tab, _):
             compared(tab, server)
             assert tab.locator("#heat tbody tr").count() == 3
@@ -142,11 +135,7 @@ def test_the_api_page_lists_every_address(browser, server):
 
 
 def test_an_index_is_searched(browser, tiny_layers):
-    table = pa.table({"row": range(len(SENTENCES)), "text": SENTENCES})
-    index = ExactIndex(tiny_layers.encode(SENTENCES), table=table)
-    model = ServedModel("tiny", tiny_layers)
-    served = Served({"tiny": model}, {"mine": served_index("mine", index, [model], "mine")})
-    with running(served) as server, opened(browser) as (tab, log):
+    with running(with_index(tiny_layers)) as server, opened(browser) as (tab, log):
         tab.goto(server.url)
         tab.fill("#query", SENTENCES[3])
         tab.click("#search button")

@@ -11,10 +11,19 @@ from dataclasses import dataclass
 
 import httpx
 import numpy as np
+import pyarrow as pa
 import uvicorn
 
-from layerwise.serve import ServeSettings, create_app
+from layerwise.index import ExactIndex
+from layerwise.predict import Predictor, task_head
+from layerwise.serve import ServedModel, ServeSettings, create_app
+from layerwise.serve.load import Served, served_index
 from layerwise.serve.server import server_config
+from support.multitasking import save_tasks, task
+from support.tiny import SENTENCES
+
+KEY = "0123456789abcdef"
+CLASSES = {"mood": ("bad", "good"), "near": ()}  # of texts, and a number of pairs
 
 
 @dataclass
@@ -43,6 +52,30 @@ def vectors_of(answer):
 
 def numbers(embedding):
     return np.frombuffer(base64.b64decode(embedding), "<f4") if isinstance(embedding, str) else embedding
+
+
+def with_heads(layers, folder, names=tuple(CLASSES)):
+    """A predictor whose heads have random weights."""
+    setups = [task(name, save_tasks(folder)) for name in names]
+    heads = {one.task.name: task_head(one, layers.width, len(CLASSES[one.task.name]) or 1, seed=1) for one in setups}
+    return Predictor(layers, heads, {name: CLASSES[name] for name in names})
+
+
+def with_index(model):
+    """What is served as `tiny`, and an index `mine` of the sentences."""
+    served = ServedModel("tiny", model)
+    table = pa.table({"row": range(len(SENTENCES)), "text": SENTENCES})
+    index = ExactIndex(served.model.encode(SENTENCES), table=table)
+    return Served({"tiny": served}, {"mine": served_index("mine", index, [served], "mine")})
+
+
+@contextmanager
+def behind_a_key(served, folder, **settings):
+    """Serve with a key, which the client has."""
+    (folder / "keys").write_text(KEY)
+    headers = {"Authorization": f"Bearer {KEY}"}
+    with running(served, headers, keys=str(folder / "keys"), **settings) as server:
+        yield server
 
 
 @contextmanager
