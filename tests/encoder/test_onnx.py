@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -102,6 +103,15 @@ def test_a_graph_is_exported_once(tiny_bert, exports):
     assert len(graphs()) == 1
     first.encode_layers(SENTENCES, "cls")
     assert len(exports) == len(graphs()) == 2, "another pooling is another graph"
+
+
+def test_two_encoders_export_at_a_time(tiny_bert, own_cache):
+    encoders = [load(tiny_bert), load(tiny_bert)]
+    with ThreadPoolExecutor(2) as threads:
+        low, high = threads.map(lambda n: encoders[n].encode_layers(SENTENCES, layers=[1 + n]), range(2))
+    expected = LayerEncoder(tiny_bert, device="cpu").encode_layers(SENTENCES, layers=[1, 2])
+    np.testing.assert_allclose(np.concatenate([low, high], axis=1), expected, rtol=0, atol=TOLERANCE)
+    assert len(graphs()) == 2
 
 
 def test_a_mix_of_low_layers_gives_a_smaller_file(tiny_bert, graph):

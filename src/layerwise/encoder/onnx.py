@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ _OPSET = 17
 _TOLERANCE = 1e-4  # of the largest number
 _LEAST_COSINE = 0.9  # of int8 views with those in float
 _CHECKED_LENGTH = 200  # beyond ModernBERT's window and MPNet's last distance bucket
+_exporting = Lock()  # torch exports one model at a time
 
 
 def graphs_folder() -> Path:
@@ -100,7 +101,7 @@ class OnnxReader:
         with atomic_file(path, remedy=_REMEDY, error=ModelError) as building, warnings.catch_warnings(), quiet():
             warnings.simplefilter("ignore")  # about its deprecation and about traced sizes, which are checked
             try:
-                with torch.no_grad():
+                with _exporting, torch.no_grad():
                     torch.onnx.export(
                         graph,
                         (probe["input_ids"], probe["attention_mask"]),

@@ -18,6 +18,7 @@ from layerwise.serve.served_model import ServedModel
 from layerwise.threads import within_cores
 
 log = logging.getLogger(__name__)
+_CLOSE_SECONDS = 5.0
 _SHARES = (1 / 3, 2 / 3)  # of the blocks that the shallow graphs run; each graph holds its weights in memory
 
 
@@ -39,8 +40,9 @@ class ServedGraphs:
         self._all = self._up_to(depth)
         self._depths = sorted({math.ceil(share * depth) for share in _SHARES} - {depth})
         self._ready: list[Needs] = []
-        self._begun: set[int] = set()
+        self._threads: dict[int, Thread] = {}
         self._exporting = Lock()  # one at a time, as each takes a core
+        self._closed = False
         self._load(self._own, self._cores)
         self._load(self._all, {cores})
 
@@ -52,16 +54,25 @@ class ServedGraphs:
             return None
         graph = min(fitting, key=lambda graph: (max(graph[0]), len(graph[0]) * len(graph[1])))
         depth = next((depth for depth in self._depths if max(wanted[0]) <= depth < max(graph[0])), None)
-        if depth is not None and depth not in self._begun:
-            self._begun.add(depth)
-            Thread(target=self._add, args=(depth,), name=f"graph-{depth}", daemon=True).start()
+        if depth is not None and depth not in self._threads:
+            thread = Thread(target=self._add, args=(depth,), name=f"graph-{depth}", daemon=True)
+            self._threads[depth] = thread
+            thread.start()
         return graph
+
+    def close(self) -> None:
+        """Wait briefly for a graph that is being exported; no more are."""
+        self._closed = True
+        for thread in list(self._threads.values()):
+            thread.join(_CLOSE_SECONDS)
 
     def _up_to(self, depth: int) -> Needs:
         return list(range(depth + 1)), self._poolings
 
     def _add(self, depth: int) -> None:
         with self._exporting:
+            if self._closed:
+                return
             try:
                 self._load(self._all, self._cores)  # or a batch that needs it would wait for the export
                 self._load(self._up_to(depth), self._cores)

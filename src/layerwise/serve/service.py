@@ -46,6 +46,7 @@ class Service:
         self.in_flight = 0
         self.draining = False
         self._batchers: dict[str, Batcher] = {}
+        self._graphs: list[ServedGraphs] = []
         self._tokenising = ThreadPoolExecutor(1, "tokenising")  # one: tokenizers written in Python are not thread-safe
 
     def start(self) -> None:
@@ -56,7 +57,8 @@ class Service:
             workers = _threads(served.encoder, cores)
             covering: Covering = as_needed
             if served.encoder.backend == "onnx":
-                covering = ServedGraphs(served, cores=cores, batch_cores=max(1, cores // workers)).covering
+                self._graphs.append(ServedGraphs(served, cores=cores, batch_cores=max(1, cores // workers)))
+                covering = self._graphs[-1].covering
             self._batchers[name] = Batcher(
                 served.encoder,
                 covering=covering,
@@ -73,6 +75,8 @@ class Service:
         self.draining = True
         for batcher in self._batchers.values():
             batcher.close()
+        for graphs in self._graphs:
+            graphs.close()
         self._tokenising.shutdown(cancel_futures=True)
 
     def model(self, name: str | None) -> ServedModel:
