@@ -3,8 +3,10 @@
 import gc
 import signal
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 
 from layerwise.errors import InputError
@@ -35,6 +37,21 @@ def test_sigterm_answers_what_was_accepted_and_exits_0(tiny_bert, forks, killed)
         answers = answers_around(url, SENTENCES * 8, lambda: process.send_signal(signal.SIGTERM))
         assert process.wait() == 0
     assert_answered(answers, LayerModel.load(tiny_bert, device="cpu").encode(SENTENCES * 8))
+
+
+def test_a_request_beyond_the_time_to_drain_is_503_and_the_exit_is_0(tiny_bert, forks):
+    head = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\n{"
+    with started(forks, tiny_bert, "--drain", "0.5", "--backend", "torch") as (process, url):
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as connection:
+            connection.sendall(head)
+            while "layerwise_requests_in_flight 2.0" not in httpx.get(f"{url}/metrics").text:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            start = time.monotonic()
+            assert process.wait() == 0
+            assert 0.4 < time.monotonic() - start < 30
+            assert connection.recv(100).startswith(b"HTTP/1.1 503")
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize(

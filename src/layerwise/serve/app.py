@@ -1,5 +1,6 @@
 """The application: routes, pages, and a middleware that counts requests, checks keys and returns errors as JSON."""
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Container, Mapping
@@ -139,6 +140,11 @@ class _Guard:
                 await self._app(scope, receive, counted)
         except ClientDisconnect:
             status = status or 499
+        except asyncio.CancelledError:  # uvicorn's, when the time to drain has expired
+            if not service.draining:
+                raise
+            if not status:
+                await closing().response()(scope, receive, counted)
         except Exception as error:  # noqa: BLE001 - a traceback could contain request data
             log.error("A request failed: %s at %s", type(error).__name__, _place(error))
             if not status:
