@@ -9,6 +9,7 @@ import pytest
 
 from layerwise.errors import ModelError
 from layerwise.serve import Batcher, ServedModel
+from layerwise.serve import batcher as batcher_module
 from layerwise.serve.batcher import QueueFull
 from layerwise.serve.kernels import choose_kernels
 from layerwise.serve.served_model import Options
@@ -158,6 +159,31 @@ def test_closing_fails_what_waits(served, gate, batcher):
     batcher.submit(late)
     with pytest.raises(RuntimeError, match="the batcher is closed"):
         late.future.result()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_batch_waits_for_as_many_clients_as_there_were_at_most_for_the_fill_time(served, gate, monkeypatch, waits):
+    monkeypatch.setattr(batcher_module, "_RECENT", 60.0)
+    batcher = Batcher(served.encoder, fill_seconds=60.0 if waits else 0.0)
+
+    def submit(text):
+        job = served.job([text], Options())
+        batcher.submit(job)
+        return job.future
+
+    futures = [hold(batcher, served, gate).future, submit("Rain."), submit("Who left?")]
+    gate.opened.set()
+    wait(futures)
+    first = submit("Rain.")
+    if waits:
+        time.sleep(0.05)
+        assert not first.done()
+    else:
+        first.result()
+    second = submit("Who left?")
+    wait([first] if waits else [first, second], timeout=30)
+    batcher.close()
+    assert [rows for rows, *_ in gate.passes] == ([1, 2, 2] if waits else [1, 2, 1, 1])
 
 
 def test_the_kernels_of_a_processor_are_chosen_once(served):

@@ -60,8 +60,10 @@ def run_lines(block, server):
 
 @pytest.mark.parametrize("block", python_blocks(DOCS), ids=lambda block: block.split()[1])
 def test_the_lines_of_the_docs_run(block, server, tiny_layers, capsys):
-    vectors = run_lines(block, server).get("vectors")
-    assert vectors is None or len(vectors[0]) == tiny_layers.encoder.width
+    vectors = run_lines(block, server)["vectors"]
+    model = tiny_layers.with_mix("last-2 @ mean") if "last-2 @ mean" in block else tiny_layers
+    texts = re.findall(r'"(A cat sat\.|It rained\.)"', block)
+    np.testing.assert_allclose(vectors, model.encode(texts), **NEAR)
     capsys.readouterr()
 
 
