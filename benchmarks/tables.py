@@ -266,13 +266,18 @@ def attacks_table() -> str:
     for title in dict.fromkeys(facts["list"] for facts in results.values()):
         attacks = {name: facts for name, facts in results.items() if facts["list"] == title}
         rows = [
-            f"| {facts['tries']} | {facts['promise']} | {facts['tried']:,} | {facts['held']:,} | "
+            f"| {facts['tries']} | {facts['promise']} | {facts['tried']:,} | {_held(facts)} | "
             f"{facts['mended'] or 'nothing'} | `{facts['test'] or 'none'}` | `python benchmarks/attacks {name}` |\n"
             for name, facts in attacks.items()
         ]
         head = "| attack | promise | cases | held | fixed | test | command |\n|---|---|---|---|---|---|---|\n"
         parts.append(f"\n### {title}\n\n{head}{''.join(rows)}")
     return "".join(parts)
+
+
+def _held(facts: dict) -> str:
+    silent = facts.get("unanswered", 0)
+    return f"{facts['held']:,}" + (f" ({silent:,} without an answer)" if silent else "")
 
 
 TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {

@@ -60,14 +60,16 @@ def main() -> None:
             "tries": attack.tries,
             "promise": attack.promise,
             "tried": tally.tried,
-            "held": tally.tried - len(tally.broken),
+            "held": tally.held,
+            **({"unanswered": tally.unanswered} if tally.unanswered else {}),
             "broken": tally.broken[:20],
             "mended": attack.mended,
             "test": attack.test,
             "seed": options.seed,
             "seconds": round(seconds, 1),
         }
-        print(f"{name:28} {tally.tried - len(tally.broken):5} of {tally.tried:5} held, {seconds:.0f} s", flush=True)
+        silent = f", {tally.unanswered} without an answer" if tally.unanswered else ""
+        print(f"{name:28} {tally.held:5} of {tally.tried:5} held{silent}, {seconds:.0f} s", flush=True)
         for line in tally.broken[:5]:
             print(f"    {line}", flush=True)
         RESULTS.write_text(json.dumps(_sorted(results, attacks), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

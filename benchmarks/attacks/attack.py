@@ -13,9 +13,13 @@ import numpy as np
 
 @dataclass
 class Tally:
-    """How often something was tried, and what did not hold, in one line each; `skipped` says why nothing was tried."""
+    """How often something was tried, and what did not hold, in one line each; `skipped` says why nothing was tried.
+
+    `unanswered` counts the tries whose outcome cannot be seen, such as a server that only hung up.
+    """
 
     tried: int = 0
+    unanswered: int = 0
     broken: list[str] = field(default_factory=list)
     skipped: str = ""
 
@@ -24,6 +28,11 @@ class Tally:
         self.tried += 1
         if not holds:
             self.broken.append(what)
+
+    @property
+    def held(self) -> int:
+        """How many tries were seen to hold."""
+        return self.tried - self.unanswered - len(self.broken)
 
 
 @dataclass(frozen=True)
