@@ -1,21 +1,26 @@
 """The tables about training, from raw results; `tables.py` writes them."""
 
+import json
 import re
 from statistics import mean, median, stdev
 from typing import Any
 
 from evaluation_tables import SETS, read, table
 from measure import RESULTS
+from own_views import MINILM, MPNET, OWN_VIEWS
 from training_rows import ROWS
+from training_views_rows import CLAUSES, SHUFFLED, SWEEPS
 from training_views_rows import ROWS as PROMPT_ROWS
-from training_views_rows import SWEEPS
 
 _LABELS = {"no": "Wikipedia", "triples": "NLI triples", "pairs": "pairs", "teacher": "a teacher's vectors"}
-_PROMPT_RECIPES = {
+PROMPT_RECIPES = {  # row -> the recipe that says what it reached
     "repetition": "small-prompt-simcse",
     "distil-minilm": "small-prompt-distil",
     "decoder": "small-prompt-views",
 }
+DECODER_RECIPES = {"smollm": "smollm-simcse", "smollm-views-situation": "smollm-distil"}
+EXITS_RECIPES = {"exits": "small-prompt-exits", "exits-mpnet-longer": "small-prompt-exits-distil"}
+_TEACHERS = {"default": MINILM, OWN_VIEWS: "searched"}  # a recipe's name for a teacher, and a run's
 
 PRINTED = "training-views-h200.txt"
 UNTRAINED = {
@@ -133,9 +138,9 @@ def printed_table() -> str:
     return table(["", "avg", "dev", "at step"], lines) + f"\n{note}\n"
 
 
-EXITS = {  # row -> what it is, and the recipe
-    "exits": ("contrastive, from the pretrained encoder", "small-prompt-exits"),
-    "exits-mpnet-longer": ("distilled from all-mpnet-base-v2", "small-prompt-exits-distil"),
+EXITS = {  # trained for all exits
+    "exits": "contrastive, from the pretrained encoder",
+    "exits-mpnet-longer": "distilled from all-mpnet-base-v2",
 }
 CUT = {  # without training for it
     "uncut": "SimCSE, cut",
@@ -149,13 +154,13 @@ def exits_table() -> str:
     runs = _by_row("training-exits")
     lines = [
         [f"{blocks} of 12 blocks, {label}", *(_exit(runs, row, blocks, width) for width in WIDTHS.values())]
-        for row, label in ({row: label for row, (label, _) in EXITS.items()} | CUT).items()
+        for row, label in (EXITS | CUT).items()
         for blocks in (3, 6, 9, 12)
     ]
     trained = "; ".join(
         f"`{recipe}`, {runs[row]['training']['steps']:,} steps, {runs[row]['seconds']:.0f} s on an H200 beside other "
         f"processes, {runs[row]['memory_gib']:.1f} GiB"
-        for row, (_, recipe) in EXITS.items()
+        for row, recipe in EXITS_RECIPES.items()
     )
     note = (
         f"One model for all twelve exits, seed 0, average of the seven STS sets ({trained}). In brackets: a separate "
@@ -283,41 +288,87 @@ def terms_speed_table() -> str:
     return table(["", "time per step", "step time / SimCSE"], lines) + f"\n{note.strip()}\n"
 
 
-def reached() -> dict[str, str]:
-    """Recipe -> what it reached, on what, in what time: the `reached` of its file."""
+def measured() -> dict[str, list[dict[str, Any]]]:
+    """Recipe -> the runs that its `reached` cites, one a seed."""
     runs = read("training")["runs"]
     found = {}
     for name, row in ROWS.items():
         own = [run for run in runs if run["row"] == name and not run["put_in"] and not row.sets]
         if own and row.encoder == "wiki-mlm-12x384":
-            scores = _spread([run["test"]["all"]["average"] for run in own])
-            steps, seconds = (round(mean(run["training"][key] for run in own)) for key in ("steps", "seconds"))
-            found[row.recipe] = (
-                f"{scores} on average over seven STS sets by wiki-mlm-12x384, {len(own)} seed(s); {steps:,} steps on "
-                f"an H200 in {seconds} s beside other runs"
-            )
-    for name, recipe in _PROMPT_RECIPES.items():
-        own = _longest([run for run in read("training-views")["runs"] if run["row"] == name])
-        seconds, steps = (round(mean(run["training"][key] for run in own)) for key in ("seconds", "steps"))
-        found[recipe] = (
-            f"{_spread([run['test']['average'] for run in own])} on average over seven STS sets by wiki-mlm-12x384, "
-            f"{len(own)} seed(s); {steps:,} steps on an H200 in {seconds} s beside other runs"
-        )
-    smollm, exits = _by_row("training-smollm"), _by_row("training-exits")
-    for row, recipe in {"smollm": "smollm-simcse", "smollm-views-situation": "smollm-distil"}.items():
-        run = smollm[row]
-        found[recipe] = (
-            f"{run['test']['average']:.2f} on average over seven STS sets, 1 seed(s); {run['training']['steps']:,} "
-            f"steps on an H200 in {run['training']['seconds']:.0f} s beside other runs, {run['memory_gib']:.1f} GiB"
-        )
-    for row, (_, recipe) in EXITS.items():
-        run = exits[row]
-        low, high = (pick(score["average"] for score in run["exits"].values()) for pick in (min, max))
-        found[recipe] = (
-            f"{low:.1f} to {high:.1f} on average over seven STS sets by the twelve exits of wiki-mlm-12x384, 1 "
-            f"seed(s); {run['training']['steps']:,} steps on an H200 in {run['seconds']:.0f} s beside other runs"
-        )
+            found[row.recipe] = own
+    prompts = read("training-views")["runs"]
+    found |= {recipe: _longest([run for run in prompts if run["row"] == row]) for row, recipe in PROMPT_RECIPES.items()}
+    for file, rows in (("training-smollm", DECODER_RECIPES), ("training-exits", EXITS_RECIPES)):
+        by_row = _by_row(file)
+        found |= {recipe: [by_row[row]] for row, recipe in rows.items()}
     return found
+
+
+def reached() -> dict[str, str]:
+    """Recipe -> what it reached, on what, in what time: the `reached` of its file."""
+    return {recipe: f"{_score_and_cost(own)}{_measured_with(own[0], recipe)}" for recipe, own in measured().items()}
+
+
+def _score_and_cost(own: list[dict[str, Any]]) -> str:
+    """The score of runs of one row, their steps and time."""
+    first = own[0]
+    steps, seconds = (round(mean(run["training"][key] for run in own)) for key in ("steps", "seconds"))
+    by, memory = " by wiki-mlm-12x384", ""
+    if "exits" in first:
+        low, high = (pick(score["average"] for score in first["exits"].values()) for pick in (min, max))
+        scores, seconds = f"{low:.1f} to {high:.1f}", round(first["seconds"])
+        by = " by the twelve exits of wiki-mlm-12x384"
+    else:
+        scores = _spread([run["test"].get("all", run["test"])["average"] for run in own])
+    if first["row"] in DECODER:
+        by, memory = "", f", {first['memory_gib']:.1f} GiB"
+    return (
+        f"{scores} on average over seven STS sets{by}, {len(own)} seed(s); {steps:,} steps on an H200 in {seconds} s "
+        f"beside other runs{memory}"
+    )
+
+
+def _measured_with(run: dict[str, Any], name: str) -> str:
+    """What a reader must know of a run: settings that its recipe does not have, its text's order, its teacher."""
+    notes = [f"{key}={json.dumps(value)}" for key, (value, _) in different_settings(run, name).items()]
+    if _text_of(run) == SHUFFLED:
+        notes.append("the sentences and clauses in random order")
+    teachers = _settings(run["training"]["recipe"]).get("objective.distil.teacher", [])
+    with_labels = "; the teacher saw labels" if {MINILM, MPNET} & set(teachers) else ""
+    chosen = "; the teacher's views were chosen on graded dev pairs" if "searched" in teachers else ""
+    return (f"; measured with {', '.join(notes)}" if notes else "") + with_labels + chosen
+
+
+def different_settings(run: dict[str, Any], name: str) -> dict[str, tuple[Any, Any]]:
+    """Settings of a run that are not those of its recipe as it is now: (measured, in the recipe).
+
+    Files, encoder and dev task are the machine's. A setting that has come since, or has another name now, is not
+    compared; `steps` replaces `epochs`.
+    """
+    from layerwise.train import load_recipe
+
+    there, here = _settings(run["training"]["recipe"]), _settings(load_recipe(name).model_dump(mode="json"))
+    if _text_of(run) in (CLAUSES, SHUFFLED):  # its clauses were split off before
+        there["data.clauses"] = True
+    if there.get("train.steps"):
+        there.pop("train.epochs")
+    return {key: (value, here[key]) for key, value in there.items() if key in here and value != here[key]}
+
+
+def _settings(recipe: dict[str, Any]) -> dict[str, Any]:
+    """What a recipe trains, by the keys of `--set`."""
+    tables = {name: recipe[name] for name in ("data", "model", "train")}
+    tables |= {f"objective.{term['name']}": term for term in recipe["objectives"]}
+    flat = {f"{table}.{key}": value for table, values in tables.items() for key, value in values.items()}
+    teacher = flat.get("objective.distil.teacher")
+    if teacher is not None:
+        names = [teacher] if isinstance(teacher, str) else teacher
+        flat["objective.distil.teacher"] = [_TEACHERS.get(name, name.rpartition("/")[2]) for name in names]
+    return {key: value for key, value in flat.items() if key not in ("data.files", "model.encoder")}
+
+
+def _text_of(run: dict[str, Any]) -> str:
+    return str(run["training"]["recipe"]["data"]["files"][0])
 
 
 def _longest(own: list[dict[str, Any]]) -> list[dict[str, Any]]:
