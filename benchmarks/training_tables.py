@@ -7,12 +7,13 @@ from typing import Any
 
 from evaluation_tables import SETS, read, table
 from measure import RESULTS
-from own_views import MINILM, MPNET, OWN_VIEWS
+from own_views import MINILM, MPNET, OWN_VIEWS, SEARCHED
 from training_rows import ROWS
-from training_views_rows import CLAUSES, SHUFFLED, SWEEPS
+from training_views_rows import CLAUSES, SHUFFLED, SWEEPS, Row
 from training_views_rows import ROWS as PROMPT_ROWS
 
-_LABELS = {"no": "Wikipedia", "triples": "NLI triples", "pairs": "pairs", "teacher": "a teacher's vectors"}
+_LABELS = {"no": "Wikipedia", "triples": "NLI triples", "pairs": "pairs", "teacher": "Wikipedia; teacher saw labels"}
+_OUTSIDE = {"twitter-url": "Twitter URL", "semrel-eng": "SemRel", "biosses": "BIOSSES"}
 PROMPT_RECIPES = {  # row -> the recipe that says what it reached
     "repetition": "small-prompt-simcse",
     "distil-minilm": "small-prompt-distil",
@@ -101,23 +102,36 @@ def prompts_table() -> str:
         own = _longest([run for run in runs if run["row"] == name and name not in SWEEPS])
         if own:
             scores = [_spread([run["test"][key] for run in own]) for key in (*SETS, "average")]
-            outside = [_spread([run["outside"][key] for run in own]) for key in ("twitter-url", "biosses")]
+            outside = [_spread([run["outside"][key] for run in own if key in run["outside"]]) for key in _OUTSIDE]
             dev = _spread([run["training"]["dev"]["best"] for run in own])
-            steps = f"{mean(run['training']['steps'] for run in own):,.0f}"
-            lines.append([f"{row.label} ({_LABELS[row.labels]})", *scores, dev, *outside, steps, str(len(own))])
+            texts, steps = (
+                f"{mean(values):,.0f}"
+                for values in zip(
+                    *((run["training"]["text"]["kept"], run["training"]["steps"]) for run in own), strict=True
+                )
+            )
+            lines.append([f"{row.label} ({_stamp(row)})", *scores, dev, *outside, texts, steps, str(len(own))])
     seconds = max(run["training"]["seconds"] for run in runs)
     note = (
         "wiki-mlm-12x384, Spearman × 100, all pairs of the test splits; checkpoints are picked on the dev split of "
-        "STS-B. Twitter URL and BIOSSES are outside STS and were not used for any selection. Wikipedia: 200,000 "
-        "sentences in batches of 128; with a teacher 1,000,000 in batches of 512 (four teachers 500,000, SmolLM2 "
-        "250,000). With clauses, the counts are of sentences and clauses (SimCSE 400,000). None of them is in the "
-        "test sets. NLI: 55,356 triples; some of their sentences are also in the test sets (in STS-12 369, STS-15 "
-        "384, STS-B 256, SICK-R 522). SmolLM2's views were selected on the pairs of STS-B dev that share no sentence "
-        f"with the test sets; the model is the published chat model, not trained for embeddings. At most {seconds:.0f} "
-        "s on an H200 beside up to twelve other processes (`benchmarks/training_views.py`; rows of its list that are "
-        "neither here nor below were not run)."
+        "STS-B. Twitter URL (average precision), SemRel (English) and BIOSSES are outside STS and were not used for "
+        "any selection; some sentences of SemRel are in STS-B and in NLI, so it is not scored after training on "
+        "triples or pairs; 2 are in Wikipedia's text. Texts: sentences of Wikipedia, with the clauses counted where "
+        "they are named; triples; pairs. Batches of 128 without a teacher, 512 with one, 256 of triples and pairs. None "
+        "of the Wikipedia text is in the seven test sets. Some sentences of NLI's triples are (in STS-12 369, STS-15 384, STS-B "
+        "256, SICK-R 522). all-MiniLM-L6-v2 and all-mpnet-base-v2 were trained with labels. SmolLM2-135M-Instruct is "
+        "the published chat model, not trained for embeddings; its views, and those of the two others in *searched "
+        "views of both*, were chosen on the graded pairs of STS-B dev that share no sentence with the test sets. At "
+        f"most {seconds:.0f} s on an H200 beside up to twelve other processes (`benchmarks/training_views.py`; rows of "
+        "its list that are neither here nor below were not run)."
     )
-    return table([*HEAD[:-1], "Twitter URL", "BIOSSES", "steps", "seeds"], lines) + f"\n{note}\n"
+    return table([*HEAD[:-1], *_OUTSIDE.values(), "texts", "steps", "seeds"], lines) + f"\n{note}\n"
+
+
+def _stamp(row: Row) -> str:
+    """The text of a row, and which labels it or its teacher saw."""
+    searched = bool(set(row.teachers) & SEARCHED.keys())
+    return _LABELS[row.labels] + ("; teacher's views chosen on graded dev pairs" if searched else "")
 
 
 def printed_table() -> str:
@@ -127,7 +141,7 @@ def printed_table() -> str:
     scores = {name: (dev, step, test) for name, dev, step, test in found}
     measured = {run["row"] for run in read("training-views")["runs"]}
     lines = [
-        [f"{row.label} ({_LABELS[row.labels]})", scores[name][2], scores[name][0], scores[name][1]]
+        [f"{row.label} ({_stamp(row)})", scores[name][2], scores[name][0], scores[name][1]]
         for name, row in PROMPT_ROWS.items()
         if name in scores and name not in measured
     ]
@@ -138,45 +152,56 @@ def printed_table() -> str:
     return table(["", "avg", "dev", "at step"], lines) + f"\n{note}\n"
 
 
-EXITS = {  # trained for all exits
-    "exits": "contrastive, from the pretrained encoder",
-    "exits-mpnet-longer": "distilled from all-mpnet-base-v2",
+EXITS = {  # one model for all exits
+    "exits": "one model, contrastive, from the pretrained encoder",
+    "exits-mpnet-longer": "one model, distilled from all-mpnet-base-v2",
+    "exits-mpnet": "one model, distilled from all-mpnet-base-v2",
 }
+ALONE = "alone-mpnet"  # a model for each exit
 CUT = {  # without training for it
-    "uncut": "SimCSE, cut",
+    "uncut": "SimCSE by the last layer, cut",
     "uncut-mpnet": "last layer distilled from all-mpnet-base-v2, cut",
 }
-WIDTHS = {"full": 0, "half": 192, "quarter": 96}
+WIDTHS = {"full width": 0, "half width": 192, "quarter width": 96}
+BLOCKS, WIDTH = (3, 6, 9, 12), 384
 
 
 def exits_table() -> str:
-    """Every exit of one model, trained for all of them, and models trained for one exit alone."""
+    """Every exit of one model trained for all of them, models trained for one exit alone, and models that are cut."""
     runs = _by_row("training-exits")
-    lines = [
-        [f"{blocks} of 12 blocks, {label}", *(_exit(runs, row, blocks, width) for width in WIDTHS.values())]
-        for row, label in (EXITS | CUT).items()
-        for blocks in (3, 6, 9, 12)
-    ]
+    alone = {(blocks, width): runs.get(f"{ALONE}-{blocks}x{width}") for blocks in BLOCKS for width in WIDTHS.values()}
+    lines = []
+    for row, label in EXITS.items():
+        lines += [_exits_line(f"{label}, {_steps(runs[row])}", blocks, runs[row]["exits"]) for blocks in BLOCKS]
+        if row == "exits-mpnet":
+            scores = {f"{blocks}x{width}": run["test"] for (blocks, width), run in alone.items() if run}
+            each = f"{len(scores)} models, one for each exit, distilled from all-mpnet-base-v2"
+            lines += [_exits_line(f"{each}, {_steps(runs[f'{ALONE}-3x0'])} each", blocks, scores) for blocks in BLOCKS]
+    for row, label in CUT.items():
+        lines += [_exits_line(f"{label}, {_steps(runs[row])}", blocks, runs[row]["exits"]) for blocks in BLOCKS]
     trained = "; ".join(
-        f"`{recipe}`, {runs[row]['training']['steps']:,} steps, {runs[row]['seconds']:.0f} s on an H200 beside other "
-        f"processes, {runs[row]['memory_gib']:.1f} GiB"
+        f"`{recipe}`, {_steps(runs[row])}, {runs[row]['seconds']:.0f} s on an H200 beside other processes, "
+        f"{runs[row]['memory_gib']:.1f} GiB"
         for row, recipe in EXITS_RECIPES.items()
     )
     note = (
-        f"One model for all twelve exits, seed 0, average of the seven STS sets ({trained}). In brackets: a separate "
-        "model trained for that exit alone with the same teacher and text, "
-        f"{runs['alone-mpnet-3x0']['training']['steps']:,} steps each. Cut: the same encoder and text without the "
-        f"objective `exits`; its last layer was trained by rotation ({runs['uncut-mpnet']['training']['steps']:,} "
-        "steps) or with SimCSE (`results/training-exits.json`)."
+        f"wiki-mlm-12x384, seed 0, average of the seven STS sets ({trained}). Work: blocks that run, relative to the "
+        "whole model; in brackets, the share of an index's memory. Cut: the same encoder and text without the "
+        "objective `exits`, its last layer trained by rotation or with SimCSE, and then cut. all-mpnet-base-v2 was "
+        "trained with labels (`results/training-exits.json`)."
     )
-    return table(["", *(f"{name} width" for name in WIDTHS)], lines) + f"\n{note}\n"
+    head = [f"{name} ({(width or WIDTH) / WIDTH:g}×)" for name, width in WIDTHS.items()]
+    return table(["", "blocks", "work", *head], lines) + f"\n{note}\n"
 
 
-def _exit(runs: dict[str, Any], row: str, blocks: int, width: int) -> str:
-    """The score of one exit, and that of a model of its own."""
-    score = runs[row]["exits"][f"{blocks}x{width}"]["average"]
-    alone = runs.get(f"alone-mpnet-{blocks}x{width}") if row == "exits-mpnet-longer" else None
-    return f"{score:.1f}" + (f" ({alone['test']['average']:.1f})" if alone else "")
+def _exits_line(label: str, blocks: int, scores: dict[str, Any]) -> list[str]:
+    """The scores of the exits at one layer, and what they cost."""
+    cells = [f"{scores[f'{blocks}x{width}']['average']:.1f}" for width in WIDTHS.values()]
+    return [label, str(blocks), f"{blocks / BLOCKS[-1]:g}×", *cells]
+
+
+def _steps(run: dict[str, Any]) -> str:
+    return f"{run['training']['steps']:,} steps"
 
 
 DECODER = {
@@ -385,7 +410,7 @@ def _line(label: str, own: list[dict[str, Any]], kind: str) -> list[str]:
 
 def _spread(values: list[float], digits: int = 2) -> str:
     around = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{around}"
+    return f"{mean(values):.{digits}f}{around}" if values else ""
 
 
 def _only(own: list[dict[str, Any]]) -> bool:
