@@ -69,13 +69,31 @@ def test_a_decoders_views_teach_an_encoder(tmp_path, masked):
     assert np.isfinite(trained.model.encode(said(3))).all()
 
 
-def test_the_model_decides_the_pooler(tmp_path):
+def test_a_decoder_learns_its_own_searched_views(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus.txt").write_text("\n".join(said(40)))
+    llama = str(save_decoder("llama", tmp_path / "llama"))
+    suggestion, recipe = suggested(tmp_path, "corpus.txt", llama)
+    assert suggestion.extends == "smollm-distil"
+    assert [term.teacher for term in recipe.objectives] == ["searched"]
+    assert (recipe.model.pooler, recipe.model.dropout, recipe.train.steps) == ("3 @ last in situation", 0.0, 100)
+    (search,) = [line for line in suggestion.reasons if "layerwise search" in line]
+    assert search.endswith(f"`layerwise search {llama} corpus.txt --no-labels all --prompts auto --save searched`")
+    LayerModel(llama, "views(2*1,-1*2 @ mean; 4 @ last in eol; unit)").save("searched")
+    short = load_recipe("recipe.toml", ["train.steps=2", "data.max_length=16"])
+    assert train(ContrastiveJob(short), tmp_path / "run", device="cpu").facts["steps"] == 2
+    pairs = write_csv(tmp_path / "pairs.csv", ["left", "right"], score=lambda row: row % 5)
+    (tmp_path / "dev.toml").write_text(pairs_task(pairs))
+    suggestion, _ = suggested(tmp_path, "corpus.txt", llama, dev="dev.toml")
+    assert f"layerwise search {llama} dev.toml --less mean --corpus corpus.txt" in suggestion.reasons[1]
+    triples = write_csv(tmp_path / "triples.csv", ["anchor", "positive", "negative"])
+    suggestion, recipe = suggested(tmp_path, triples, llama)
+    assert (suggestion.extends, recipe.model.pooler) == ("small-sup", "last @ last in eol")
+
+
+def test_a_sentence_encoder_keeps_its_pooling(tmp_path):
     (tmp_path / "corpus.txt").write_text("\n".join(said(40)))
     corpus = str(tmp_path / "corpus.txt")
-    _, decoder = suggested(tmp_path, corpus, str(save_decoder("llama", tmp_path / "llama")))
-    assert decoder.model.pooler == "last @ last in eol"
-    short = decoder.replaced(train=decoder.train.replaced(steps=2))
-    assert train(ContrastiveJob(short), tmp_path / "run", device="cpu").facts["steps"] == 2
     finished, recipe = suggested(tmp_path, corpus, "default")
     assert (recipe.model.pooler, recipe.train.learning_rate) == ("6 @ mean", 2e-5)
     assert any("makes sentence embeddings already" in line for line in finished.reasons)
@@ -95,8 +113,10 @@ def test_graded_pairs_pick_the_best_step(tmp_path, masked):
 
 def test_mistakes_are_told(tmp_path, masked):
     labelled = write_csv(tmp_path / "labelled.csv", ["text"], label=lambda row: row % 2)
-    with pytest.raises(InputError, match=r"holds sentences with labels .*`layerwise multitask`"):
-        suggest(labelled, model=masked)
+    with pytest.raises(
+        InputError, match=r"holds sentences with labels .*`layerwise multitask TASKS.toml --model my-model`"
+    ):
+        suggest(labelled, model="my-model")
     (tmp_path / "numbers.jsonl").write_text("\n".join(json.dumps({"n": number}) for number in range(9)))
     with pytest.raises(InputError, match="none of its columns n holds texts"):
         suggest(str(tmp_path / "numbers.jsonl"), model=masked)

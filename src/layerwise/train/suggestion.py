@@ -1,6 +1,7 @@
 """Suggests a recipe for a file of text, by its columns, its number of rows and the model."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,6 +19,9 @@ _SAMPLED = 500  # rows that are inspected
 _ENOUGH = 200_000  # unlabelled sentences: more are left out by `limit`
 _STEPS = 500
 _SMALL = 60_000_000  # parameters
+_SEARCHED = "searched"  # the teacher of the recipe smollm-distil
+_DISTIL_STEPS = 1000  # its steps, and the relative depth of its pooler: layer 26 of 30
+_DISTIL_DEPTH = 26 / 30
 _MASK_POOLER = "last @ mask in means"
 _LABELS = ("score", "label", "similarity", "relatedness", "class", "category", "target", "grade", "sentiment")
 _ROLES = (
@@ -69,18 +73,21 @@ def suggest(corpus: str, *, model: str = "default", dev: str = "") -> Suggestion
     columns = inspect_columns(corpus)
     if columns.label:
         raise InputError(
-            f"{corpus}: holds {columns.kind} (column {columns.label!r}); contrast needs none: declare it as a task and "
-            f"train it with `layerwise multitask`, or give a file of texts alone"
+            f"{corpus}: holds {columns.kind} (column {columns.label!r}); declare it in a task file and train with "
+            f"`layerwise multitask TASKS.toml --model {shlex.quote(model)}`, or give a file without that column"
         )
     encoder = LayerEncoder(model, device="cpu")
     suggestion = Suggestion(("small-simcse", "small-sup-eq6", "small-sup")[len(columns.texts) - 1])
     suggestion.reasons.append(f"{columns.rows:,} rows of {columns.kind} ({', '.join(columns.texts)}): {_why(columns)}")
+    if len(columns.texts) == 1 and _is_plain_decoder(encoder):
+        _distil_own_views(suggestion, corpus, columns, encoder, model=model, dev=dev)
+        return suggestion
     pooler = _pooler(encoder, suggestion.reasons)
     tables: dict[str, dict[str, Any]] = {
         "data": {"files": [absolute(corpus)], "columns": list(columns.texts)},
         "model": {"encoder": absolute(model), "pooler": pooler, "head": "none", "keep_head": False},
         "train": _training(columns, encoder, suggestion.reasons),
-        "dev": {"task": absolute(dev) if dev else "", "patience": 0, "test": []},
+        "dev": _dev(dev),
     }
     if len(columns.texts) == 1:
         tables["data"] |= {"limit": _ENOUGH, "repetition": 0.32}
@@ -90,11 +97,56 @@ def suggest(corpus: str, *, model: str = "default", dev: str = "") -> Suggestion
                 "a teacher gives more, and needs no labels: the recipe small-prompt-views learns what a search finds "
                 "in a language model"
             )
-    suggestion.reasons.append(
-        f"{dev} picks the best step" if dev else "no graded pairs: the last step's weights are kept; --dev gives some"
-    )
+    suggestion.reasons.append(_why_dev(dev))
     suggestion.toml = _toml(suggestion, tables)
     return suggestion
+
+
+def _distil_own_views(
+    suggestion: Suggestion, corpus: str, columns: Columns, encoder: LayerEncoder, *, model: str, dev: str
+) -> None:
+    """Complete the suggestion for a decoder and sentences: search its views, and distil them into one pass."""
+    suggestion.extends = "smollm-distil"
+    what = f"{shlex.quote(corpus)} --no-labels all"
+    if dev:
+        what = f"{shlex.quote(dev)} --less mean --corpus {shlex.quote(corpus)}"
+    elif guess_format(corpus) != "text":
+        what += f" --left {shlex.quote(columns.texts[0])}"
+    search = f"layerwise search {shlex.quote(model)} {what} --prompts auto --save {_SEARCHED}"
+    batch, epochs = _batches(columns)
+    steps = min(_DISTIL_STEPS, ceil(columns.rows / batch) * epochs)
+    layer = max(1, round(_DISTIL_DEPTH * encoder.depth))
+    suggestion.reasons = [
+        f"{columns.rows:,} rows of sentences ({columns.texts[0]}) and a decoder: it learns its own searched views in "
+        "one pass, without labels",
+        f"first search these views and save them as the teacher: `{search}`",
+        "SimCSE lowered the score of SmolLM2's best view in our runs; distilling its searched views raised it",
+        f"layer {layer} of {encoder.depth}, the last token of a prompt: the place that did best with SmolLM2",
+        f"batches of {batch}, {steps} steps",
+        _why_dev(dev),
+    ]
+    tables: dict[str, dict[str, Any]] = {
+        "data": {"files": [absolute(corpus)], "columns": list(columns.texts)},
+        "model": {"encoder": absolute(model), "pooler": f"{layer} @ last in situation"},
+        "train": {"batch_size": batch, "steps": steps},
+        "dev": _dev(dev),
+    }
+    suggestion.toml = _toml(suggestion, tables)
+
+
+def _is_plain_decoder(encoder: LayerEncoder) -> bool:
+    """Whether the model is a language model without a mask token, and no sentence encoder."""
+    return encoder.tokenizer.mask_token is None and not (encoder.folder.root / "modules.json").is_file()
+
+
+def _dev(dev: str) -> dict[str, Any]:
+    return {"task": absolute(dev) if dev else "", "patience": 0, "test": []}
+
+
+def _why_dev(dev: str) -> str:
+    return (
+        f"{dev} picks the best step" if dev else "no graded pairs: the last step's weights are kept; --dev gives some"
+    )
 
 
 def pairs_task(pairs: str) -> str:
@@ -169,8 +221,7 @@ def _pooler(encoder: LayerEncoder, reasons: list[str]) -> str:
 def _training(columns: Columns, encoder: LayerEncoder, reasons: list[str]) -> dict[str, Any]:
     """Choose batch size, epochs and learning rate by the number of rows and the size of the model."""
     rows = min(columns.rows, _ENOUGH) if len(columns.texts) == 1 else columns.rows
-    batch = next((size for size in (128, 64, 32, 16, 8, 4) if rows >= 8 * size), 2)
-    epochs = min(10, max(1, ceil(_STEPS * batch / rows)))
+    batch, epochs = _batches(columns)
     parameters = sum(parameter.numel() for parameter in encoder.model.parameters())
     small = parameters < _SMALL
     rate = 1e-4 if small else 3e-5
@@ -179,6 +230,13 @@ def _training(columns: Columns, encoder: LayerEncoder, reasons: list[str]) -> di
     reasons.append(f"{parameters / 1e6:.1f} million parameters: learning rate {rate:g}")
     reasons.append(f"batches of {batch}, {epochs} pass(es) over the rows: about {ceil(rows / batch) * epochs} steps")
     return {"batch_size": batch, "epochs": epochs, "learning_rate": rate}
+
+
+def _batches(columns: Columns) -> tuple[int, int]:
+    """Choose batch size and epochs by the number of rows."""
+    rows = min(columns.rows, _ENOUGH) if len(columns.texts) == 1 else columns.rows
+    batch = next((size for size in (128, 64, 32, 16, 8, 4) if rows >= 8 * size), 2)
+    return batch, min(10, max(1, ceil(_STEPS * batch / rows)))
 
 
 def _toml(suggestion: Suggestion, tables: dict[str, dict[str, Any]]) -> str:
