@@ -17,6 +17,7 @@ _OUTSIDE = {"twitter-url": "Twitter URL", "semrel-eng": "SemRel", "biosses": "BI
 PROMPT_RECIPES = {  # row -> the recipe that says what it reached
     "repetition": "small-prompt-simcse",
     "distil-minilm": "small-prompt-distil",
+    "distil-two-clauses": "small-prompt-distil-two",
     "decoder": "small-prompt-views",
 }
 DECODER_RECIPES = {"smollm": "smollm-simcse", "smollm-views-situation": "smollm-distil"}
@@ -360,7 +361,8 @@ def _measured_with(run: dict[str, Any], name: str) -> str:
     if _text_of(run) == SHUFFLED:
         notes.append("the sentences and clauses in random order")
     teachers = _settings(run["training"]["recipe"]).get("objective.distil.teacher", [])
-    with_labels = "; the teacher saw labels" if {MINILM, MPNET} & set(teachers) else ""
+    many = "s" if len(teachers) > 1 else ""
+    with_labels = f"; the teacher{many} saw labels" if {MINILM, MPNET} & set(teachers) else ""
     chosen = "; the teacher's views were chosen on graded dev pairs" if "searched" in teachers else ""
     return (f"; measured with {', '.join(notes)}" if notes else "") + with_labels + chosen
 

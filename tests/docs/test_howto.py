@@ -36,6 +36,7 @@ NOT_RUN = {  # how a line begins -> why no test runs it
     "install ": "installs a service, as root; serve/test_deploy.py checks that these files are there",
     "layerwise data fetch": "downloads; data/test_fetch.py has servers of its own",
     "layerwise embed MODEL INPUT -o OUT --engine ray": "needs a Ray cluster; embed/test_ray.py starts one",
+    "layerwise train small-prompt-distil-two": "a teacher from the hub; train/contrastive/test_engine.py has two",
     "layerwise train simcse-unsup": "BERT-base and a million sentences from the hub",
     "make ": "sets up the environment, runs all tests, or measures for hours",
     "openssl ": "writes the key of a service that is not installed here",

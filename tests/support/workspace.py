@@ -79,6 +79,7 @@ def save_files(folder: Path) -> None:
         (folder / name).write_text("\n".join(SENTENCES[:lines]) + "\n", encoding="utf-8")
     write(folder / "corpus.parquet", [{"text": text} for text in SENTENCES])
     write(folder / "nli.csv", _table(("premise", "entailed", "contradicted"), _triples()))
+    write(folder / "paraphrases.csv", _table(("sentence", "paraphrase"), (row[:2] for row in _triples())))
     for name in ("help.csv", "changed.csv"):
         write(folder / name, [{"id": f"doc-{number}", "text": text} for number, text in enumerate(SENTENCES)])
     for name, kind in (("my-task", "sts"), ("a", "sts"), ("b", "clustering")):

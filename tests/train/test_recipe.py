@@ -1,6 +1,7 @@
 """Recipes: those of the package, strict keys, values of the right kind, overrides, and TOML there and back."""
 
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,24 @@ def test_a_small_recipe_takes_any_encoder(name):
     recipe = load_recipe(name)
     assert recipe.model.encoder == ""
     assert recipe.data.files
+
+
+@pytest.mark.parametrize("name", ["prompt-simcse", "prompt-views", "prompt-distil"])
+def test_a_full_size_recipe_from_a_prompt_is_its_small_one_for_bert_base(name):
+    full, small = load_recipe(name), load_recipe(f"small-{name}{'-two' if name == 'prompt-distil' else ''}")
+    assert full.reached.startswith("not measured: no BERT-base here")
+    assert (full.model.encoder, full.data.files) == ("bert-base-uncased", load_recipe("simcse-unsup").data.files)
+    assert full.model.replaced(encoder="") == small.model
+    assert full.objectives == small.objectives
+    assert full.data.replaced(files=(), limit=None) == small.data.replaced(files=(), limit=None)
+    assert full.train.learning_rate < small.train.learning_rate
+    rest = {"learning_rate": 1e-5, "steps": None}
+    assert full.train.replaced(**rest) == small.train.replaced(**rest)
+
+
+def test_every_recipe_is_in_the_documentation():
+    page = (Path(__file__).parents[2] / "docs" / "train.md").read_text(encoding="utf-8")
+    assert [name for name in RECIPES.names() if f"`{name}`" not in page] == []
 
 
 def test_published_settings_are_those_of_the_papers():

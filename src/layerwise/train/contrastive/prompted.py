@@ -25,7 +25,10 @@ def prompt_of(pooler: Mix) -> Prompt:
     prompts = list(dict.fromkeys(parse_pooling(name).prompt for name in pooler.poolings))
     if len(prompts) > 1:
         names = ", ".join("the text alone" if prompt.is_plain else str(prompt) for prompt in prompts)
-        raise InputError(f"[model] pooler {pooler} has several prompts ({names}), but one pass is trained; choose one")
+        raise InputError(
+            f"[model] pooler {pooler} has several prompts ({names}), but one pass is trained; choose one, or distil "
+            f"the saved model into one prompt (objective distil)"
+        )
     return prompts[0]
 
 
