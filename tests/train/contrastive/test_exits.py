@@ -9,11 +9,14 @@ from layerwise.model import LayerModel
 from layerwise.objectives import exit_contrast, exit_distillation
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.contrastive.student import build_student
+from support.commands import call_json
+from support.row_files import write
 from support.slow_cases import covering
 from support.tiny import SENTENCES
 from support.training import (
     encoder_of,
     recipe,
+    said,
     save_dev,
     save_masked_bert,
     term,
@@ -21,6 +24,7 @@ from support.training import (
     train_recipe,
 )
 
+PAIRS = list(enumerate(zip(said(40, 8), said(40, 9), strict=True)))
 EXITS = {"layers": (1, 2, -1), "widths": (0, 8)}
 
 
@@ -108,6 +112,21 @@ def test_the_saved_model_is_cut_at_every_exit(folder, data, tmp_path):
     assert trained.facts["dev"]["metric"] == "exits_mean"
     assert trained.facts["dev"]["best"] == pytest.approx(mean, abs=1e-3)
     assert "dev.exits.layer 2.8" in (tmp_path / "model" / "README.md").read_text()
+    check_commands(tmp_path, data)
+
+
+def check_commands(folder, data):
+    """`evaluate --layers` scores an exit as it is saved by `at_exit`, and `search --max-layer` cuts the model there."""
+    LayerModel.load(folder / "model", device="cpu").at_exit(2).save(folder / "two")
+    options = ("--tasks", "stsb", "--data", data)
+    cut = call_json("evaluate", folder / "model", *options, "--layers", "2 @ mask in means")
+    saved = call_json("evaluate", folder / "two", *options)
+    assert cut["mix"] == saved["mix"] == "2 @ mask in means"
+    assert cut["tasks"]["stsb"] == pytest.approx(saved["tasks"]["stsb"], abs=1e-4)
+    pairs = write(folder / "pairs.csv", [{"sentence1": a, "sentence2": b, "score": n % 6} for n, (a, b) in PAIRS])
+    found = call_json("search", folder / "model", pairs, "--max-layer", 2, "--save", folder / "found")
+    assert set(found["best"]["layers"]) <= {0, 1, 2}
+    assert LayerModel.load(folder / "found", device="cpu").encoder.depth <= 2
 
 
 @pytest.mark.parametrize(
