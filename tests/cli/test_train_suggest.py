@@ -46,7 +46,7 @@ def test_a_file_and_a_model_give_a_recipe(models, tmp_path, model, columns, exte
     printed = call("train", "--suggest", corpus, "--model", models[model], "-o", out)
     assert printed.startswith(f"{extends}, because of\n- 40 rows of ")
     assert reason in printed
-    assert printed.splitlines()[-1] == f"wrote {out}: `layerwise train {out}` trains it"
+    assert " ".join(printed.split()).endswith(f"wrote {out}: `layerwise train {out}` trains it")
     recipe = load_recipe(out)
     assert (recipe.model.pooler, recipe.data.columns, recipe.data.files) == (pooler, ROLES[:columns], (str(corpus),))
     assert recipe.model.encoder == models[model]
