@@ -233,6 +233,65 @@ def test_where_it_stays_lost_the_same_command_resumes(server, sql, files):
     assert sql("SELECT count(*) FROM resumed") == [(ROWS,)]
 
 
+KILLED = """
+import os, sys
+from layerwise.index import postgres_load
+
+postgres_load.BATCH_ROWS = 50
+rows_of, sample = postgres_load.rows_of, postgres_load.PostgresIndex.sample
+
+def killed_at(start, place):
+    def rows(files, batch, columns):
+        for number, row in enumerate(rows_of(files, batch, columns)):
+            if batch.start == start and number == place:
+                os.kill(os.getpid(), 9)
+            yield row
+    postgres_load.rows_of = rows
+
+def killed_while_measuring(self, most):
+    os.kill(os.getpid(), 9)
+
+postgres_load.PostgresIndex.sample = killed_while_measuring
+if sys.argv[1] != "measuring":
+    killed_at(*map(int, sys.argv[1].split(",")))
+sys.argv[1:] = ["index", "load", *sys.argv[2:]]
+from layerwise.cli.app import main
+main()
+"""
+
+
+def test_a_killed_load_goes_on_with_the_same_command(server, sql, files, forks):
+    """SIGKILL in a batch and while recall is measured: only missing rows are copied, each once."""
+    to, versions = server.format("killed"), []
+    for moment, there in (("100,20", 100), ("measuring", ROWS)):
+        process = forks.start(KILLED, moment, files.place, "--to", to)
+        assert process.wait() == -9, process.stderr
+        versions.append(dict(sql("SELECT row, xmin::text FROM killed")))
+        assert sorted(versions[-1]) == list(range(there))
+    result = call_json("index", "load", files.place, "--to", to)
+    assert [result[key] for key in ("rows", "resumed", "reconnected", "queries")] == [0, ROWS, 0, 64]
+    assert result["recall"] >= 0.95
+    check_rows(sql, "killed")
+    versions.append(dict(sql("SELECT row, xmin::text FROM killed")))
+    for earlier, later in pairwise(versions):
+        assert earlier.items() <= later.items(), "what was there is not written again"
+    assert PostgresIndex.read(to).facts.loading == {}
+    assert "(300 were there already)" not in call("index", "load", files.place, "--to", to), (
+        "a finished load begins anew"
+    )
+
+
+def test_recall_says_what_it_was_measured_against(server, files, monkeypatch, tmp_path):
+    printed = call("index", "load", files.place, "--to", server.format("labelled"))
+    assert "Recall@10 against exact search, on 64 means of two rows: " in printed
+    monkeypatch.setattr(postgres_load, "_recall", lambda *_distances: 0.5)
+    printed = call("index", "load", files.place, "--to", server.format("labelled"))
+    assert "on 64 means of two rows: 0.500 (effort 1000).\nThat is below the wanted 0.95" in printed
+    single = write(tmp_path / "single.parquet", vectors()[:1])
+    printed = call("index", "load", single.place, "--to", server.format("single"))
+    assert "Recall was not measured: the table has too few vectors." in printed
+
+
 def test_tables_of_others_and_other_vectors_are_refused(server, sql, files, tmp_path):
     sql("CREATE TABLE mine (a int)")
     with pytest.raises(InputError, match="mine: is a table that `layerwise index load` did not make"):
@@ -343,7 +402,7 @@ def test_the_commands_load_and_query_by_text_with_the_recorded_model(server, tmp
     to = server.format("texts")
     printed = call("index", "load", tmp_path / "vectors", "--to", to)
     assert "7 vectors of 32 numbers in " in printed
-    assert "Recall@10 on rows of the table: 1.000" in printed
+    assert "Recall@10 against exact search, on 3 means of two rows: 1.000 (effort 40)." in printed
     found = call_json("query", to, SENTENCES[3], "-k", "2")
     assert found[0]["hits"][0] == {
         "row": 3, "score": pytest.approx(1, abs=2e-3), "columns": {"row": 3, "text": SENTENCES[3], "lang": "en"},

@@ -108,8 +108,15 @@ def load(
         return
     before = f" ({result.resumed:,} were there already)" if result.resumed else ""
     print_line(f"{result.rows:,} vectors of {result.width} numbers in {result.seconds:.1f} s{before}: {result.table}")
-    if result.recall is not None:
-        print_line(f"Recall@10 on rows of the table: {result.recall:.3f} (effort {result.effort}).")
+    if result.recall is None:
+        print_line("Recall was not measured: the table has too few vectors.")
+        return
+    print_line(
+        f"Recall@10 against exact search, on {result.queries} means of two rows: {result.recall:.3f} "
+        f"(effort {result.effort})."
+    )
+    if result.recall < recall:
+        print_line(f"That is below the wanted {recall:g}, with the highest effort that pgvector has.")
 
 
 def _recorded(files: "VectorFiles", name: str) -> dict[str, Any]:

@@ -239,7 +239,8 @@ SCHEMAS: dict[str, Schema] = {
         | _numbers("recall", "seconds")
     ),
     "index load": _object(
-        {"table": _TEXT, **_counts("rows", "resumed", "width", "effort", "reconnected")} | _numbers("recall", "seconds")
+        {"table": _TEXT, **_counts("rows", "resumed", "width", "effort", "queries", "reconnected")}
+        | _numbers("recall", "seconds")
     ),
     "query": _list(
         _object(

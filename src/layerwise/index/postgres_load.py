@@ -1,13 +1,14 @@
 """Loads vectors into PostgreSQL: binary COPY in batches, upsert by id, one HNSW index at the end.
 
 Every batch is one transaction that also records the progress of the load. So a lost connection loses and duplicates
-nothing: the load reconnects and continues, and so does the same command after any interruption.
+nothing: the load reconnects and continues, and so does the same command after any interruption. The record is removed
+at the very end, so that a load that is killed while the table is indexed or tuned does not copy its rows again.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from layerwise.registry import check_known
 if TYPE_CHECKING:
     from psycopg import Connection
 
+_T = TypeVar("_T")
 BATCH_ROWS = 2000  # per transaction
 _REMEDY = "correct that, then run the same command again, which resumes"
 _WAITS = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each reconnection
@@ -44,7 +46,10 @@ _EFFORTS = (40, 80, 160, 320, 640, 1000)
 
 @dataclass(frozen=True)
 class LoadResult:
-    """A finished load: rows written now and by an interrupted run; recall@10 of the index, and the search effort."""
+    """A finished load: rows written now and by an interrupted run, and how the table is searched.
+
+    `recall` is recall@10 against exact search, on `queries` means of two rows each, at the search setting `effort`.
+    """
 
     table: str
     rows: int
@@ -52,6 +57,7 @@ class LoadResult:
     width: int
     effort: int
     recall: float | None
+    queries: int
     reconnected: int
     seconds: float
 
@@ -86,17 +92,19 @@ def load_vectors(
         raise InputError(f"{files.place}: vectors of {files.width} numbers; pgvector's index takes {MOST_NUMBERS}")
     expected = _table_facts(files, id_column, similarity, files.settings if settings is None else settings)
     load = _Load(files, address, expected, waits)
-    load.run(load.prepare, lambda _rows: None)
-    load.run(load.copy, progress)
-    load.run(load.finish, lambda _rows: None)
-    tuned = load.run(lambda connection, _progress: _tune(connection, address, recall), lambda _rows: None)
+    load.run(load.prepare)
+    load.run(lambda connection: load.copy(connection, progress))
+    load.run(load.index)
+    tuned = load.run(lambda connection: _tune(connection, address, recall))
+    load.run(lambda connection: load.finish(connection, tuned))
     return LoadResult(
         address.shown,
         files.rows - (load.resumed or 0),
         load.resumed or 0,
         files.width,
-        tuned[0],
-        tuned[1],
+        tuned.effort,
+        tuned.recall,
+        tuned.queries,
         load.reconnected,
         time.perf_counter() - start,
     )
@@ -121,6 +129,15 @@ def _table_facts(files: VectorFiles, id_column: str | None, similarity: str, man
     )
 
 
+@dataclass(frozen=True)
+class _Tuned:
+    """The lowest effort that reaches the requested recall@10, and the recall measured on so many queries."""
+
+    effort: int
+    recall: float | None
+    queries: int
+
+
 class _Load:
     """One load, over any number of connections."""
 
@@ -132,7 +149,7 @@ class _Load:
         self.reconnected = 0
         self.resumed: int | None = None
 
-    def run(self, step: Callable[["Connection[Any]", Progress], Any], progress: Progress) -> Any:
+    def run(self, step: Callable[["Connection[Any]"], _T]) -> _T:
         """Run a step on a new connection; if that is lost, repeat the step on another."""
         import psycopg
 
@@ -140,7 +157,7 @@ class _Load:
         while True:
             try:
                 with connect(self.address) as connection, one_line_errors(self.address, _REMEDY):
-                    return step(connection, progress)
+                    return step(connection)
             except (psycopg.OperationalError, InputError) as error:
                 if isinstance(error, InputError) and not (self.reconnected and "cannot connect" in str(error)):
                     raise
@@ -153,7 +170,7 @@ class _Load:
                 self.reconnected += 1
                 time.sleep(wait)
 
-    def prepare(self, connection: "Connection[Any]", _progress: Progress) -> None:
+    def prepare(self, connection: "Connection[Any]") -> None:
         """Create the table, or check that the existing one matches."""
         from psycopg.sql import SQL, Identifier
 
@@ -175,7 +192,9 @@ class _Load:
 
     def copy(self, connection: "Connection[Any]", progress: Progress) -> None:
         """Write all rows that are not in the table yet."""
-        done = self._facts(connection).loading.get(self.key, 0)
+        with connection.transaction():
+            self._lock(connection)  # waits for the last batch of a lost connection, which the server may still commit
+            done = self._facts(connection).loading.get(self.key, 0)
         if self.resumed is None:
             self.resumed = done
             progress(done)
@@ -184,21 +203,29 @@ class _Load:
             self._write(connection, batch)
             progress(len(batch.vectors))
 
-    def finish(self, connection: "Connection[Any]", _progress: Progress) -> None:
-        """Create the index and remove the record of the load's progress."""
+    def index(self, connection: "Connection[Any]") -> None:
+        """Create the HNSW index."""
         from psycopg.sql import SQL
 
         with connection.transaction():
             self._lock(connection)
-            facts = self._facts(connection)
             connection.execute(
                 SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hnsw (embedding {})").format(
-                    self.address.index_identifier(), self.address.identifier, SQL(operator_class(facts.similarity))
+                    self.address.index_identifier(),
+                    self.address.identifier,
+                    SQL(operator_class(self.expected.similarity)),
                 )
             )
-            loading = {key: rows for key, rows in facts.loading.items() if key != self.key}
-            connection.execute(comment(self.address, facts.model_copy(update={"loading": loading})))
         connection.execute(SQL("ANALYZE {}").format(self.address.identifier))
+
+    def finish(self, connection: "Connection[Any]", tuned: _Tuned) -> None:
+        """Record how the table is searched, and remove the record of the load's progress."""
+        with connection.transaction():
+            self._lock(connection)
+            facts = self._facts(connection)
+            loading = {key: rows for key, rows in facts.loading.items() if key != self.key}
+            changed = {"effort": tuned.effort, "recall": tuned.recall, "loading": loading}
+            connection.execute(comment(self.address, facts.model_copy(update=changed)))
 
     def _write(self, connection: "Connection[Any]", batch: VectorBatch) -> None:
         """Write one batch and record it. Of rows with the same id, the last one is kept."""
@@ -268,26 +295,26 @@ def _check_same(address: TableAddress, actual: TableFacts, expected: TableFacts)
             )
 
 
-def _tune(connection: "Connection[Any]", address: TableAddress, target: float) -> tuple[int, float | None]:
-    """Find the lowest effort that reaches the requested recall@10, and record it.
+def _tune(connection: "Connection[Any]", address: TableAddress, target: float) -> _Tuned:
+    """Find the lowest effort that reaches the requested recall@10.
 
     A row of the table is easy to find by its links in the graph. The mean of two rows is as hard a query as a text that
     is not in the table.
     """
     index = PostgresIndex(connection, address)
-    rows, effort, recall = index.sample(2 * _TUNING_QUERIES), _EFFORTS[0], None
-    if len(rows) > 1:
-        half = len(rows) // 2
-        queries = np.float32(0.5) * (rows[:half] + rows[half : 2 * half])
-        nearest = index.distances(queries, DEPTH, exact=True)
-        for effort in _EFFORTS:
-            distances = index.distances(queries, DEPTH, effort=effort)
-            recall = float(np.mean([_recall(*pair) for pair in zip(distances, nearest, strict=True)]))
-            if recall >= target:
-                break
-    facts = read_facts(connection, address) or index.facts
-    connection.execute(comment(address, facts.model_copy(update={"effort": effort, "recall": recall})))
-    return effort, recall
+    rows = index.sample(2 * _TUNING_QUERIES)
+    half = len(rows) // 2
+    if not half:
+        return _Tuned(_EFFORTS[0], None, 0)
+    queries = np.float32(0.5) * (rows[:half] + rows[half : 2 * half])
+    nearest = index.distances(queries, DEPTH, exact=True)
+    effort, recall = _EFFORTS[0], 0.0
+    for effort in _EFFORTS:
+        distances = index.distances(queries, DEPTH, effort=effort)
+        recall = float(np.mean([_recall(*pair) for pair in zip(distances, nearest, strict=True)]))
+        if recall >= target:
+            break
+    return _Tuned(effort, recall, half)
 
 
 def _recall(distances: list[float], nearest: list[float]) -> float:
