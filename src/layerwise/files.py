@@ -45,7 +45,7 @@ def atomic_file(
             os.fsync(file.fileno())
         building.replace(target)
     except OSError as reason:
-        raise error(f"{target}: cannot be written: {reason.strerror or reason}; {remedy}") from reason
+        raise error(f"{target}: cannot be written: {reason_of(reason)}; {remedy}") from reason
     finally:
         if os.path.lexists(building):  # `unlink` raises where the parent is not a folder
             building.unlink(missing_ok=True)  # the folder may vanish in between
@@ -60,7 +60,7 @@ def _sent_file(target: StorePath, remedy: str, error: type[LayerwiseError]) -> I
             yield building
             target.send(building)
     except OSError as reason:  # of this machine's disk; those of the store are no OSError
-        raise error(f"{target}: cannot be written: {reason.strerror or reason}; {remedy}") from reason
+        raise error(f"{target}: cannot be written: {reason_of(reason)}; {remedy}") from reason
 
 
 @contextmanager
@@ -73,7 +73,8 @@ def atomic_folder(
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
             new, old = Path(scratch) / "new", Path(scratch) / "old"
-            yield new
+            with _named_as(new, target):
+                yield new
             _share(new)
             if target.exists():
                 target.rename(old)
@@ -84,7 +85,16 @@ def atomic_folder(
                     old.rename(target)
                 raise
     except OSError as reason:
-        raise error(f"{target}: cannot be written: {reason.strerror or reason}; {remedy}") from reason
+        raise error(f"{target}: cannot be written: {reason_of(reason)}; {remedy}") from reason
+
+
+@contextmanager
+def _named_as(new: Path, target: Path) -> Iterator[None]:
+    """Let errors about files in an unfinished folder name their final place."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace(os.fspath(new), os.fspath(target))) from error
 
 
 def _share(folder: Path) -> None:
@@ -93,6 +103,15 @@ def _share(folder: Path) -> None:
     for file in folder.rglob("*"):
         if file.is_file() and not file.is_symlink():
             file.chmod(mode)
+
+
+def reason_of(error: OSError) -> str:
+    """Return the operating system's words for an error; pyarrow and FAISS put their own around them.
+
+    >>> reason_of(OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device"))
+    'No space left on device'
+    """
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def check_writable(path: str | os.PathLike[str] | StorePath) -> None:
@@ -153,7 +172,7 @@ def read_json(path: str | os.PathLike[str] | StorePath, *, remedy: str = "check 
     except InputError:  # of a store, with its reason
         raise
     except OSError as reason:
-        raise InputError(f"{path}: cannot be read: {reason.strerror or reason}; {remedy}") from reason
+        raise InputError(f"{path}: cannot be read: {reason_of(reason)}; {remedy}") from reason
     except (ValueError, RecursionError) as reason:
         raise InputError(f"{path}: is not JSON: {reason}; {remedy}") from reason
     if not isinstance(value, dict):

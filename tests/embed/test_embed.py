@@ -30,7 +30,8 @@ from layerwise.embed.shard_files import fingerprint_of
 from layerwise.embed.shards import ShardFolder
 from layerwise.errors import InputError, LayerwiseError, MixError
 from layerwise.model import LayerModel
-from support.commands import assert_one_line, run_main
+from support.commands import assert_one_line, call, run_main
+from support.disks import small_disk
 from support.forks import Forked
 from support.slow_cases import covering
 from support.tiny import WIDTH, WORDS
@@ -693,6 +694,31 @@ def test_full_disk_at_either_file_of_an_npy_shard(tmp_path, monkeypatch, tiny_be
             embed(tiny_bert, text_file, tmp_path / "out", format="npy")
     assert not list((tmp_path / "out").glob(".*part*")), "nothing half written takes up room"
     assert embed(tiny_bert, text_file, tmp_path / "out", format="npy").resumed == 10
+
+
+@pytest.mark.parametrize("format", ["parquet", "npy"])
+def test_a_real_disk_that_is_full_ends_with_2_and_the_same_command_goes_on(
+    tmp_path, monkeypatch, capfd, tiny_bert, text_file, format
+):
+    """The disk has room for two or three shards, each with its record; then it gets more."""
+    words = ["embed", tiny_bert, text_file, "--shard-rows", 5, "--format", format, "--device", "cpu", "-o"]
+    call(*words, tmp_path / "whole")
+    with small_disk(tmp_path / "disk", (4 if format == "parquet" else 8) * 4096) as disk:
+        out = disk.folder / "out"
+        ended = run_main(monkeypatch, capfd, *words, out)
+        kept = states(out)
+        assert_one_line(*ended, f"part-00000{len(kept)}.{format}: cannot be written: No space left on device; ")
+        assert ended[2].endswith("the shards written before are kept: free some space and run the same command again\n")
+        assert 1 <= len(kept) < 5
+        assert not list(out.glob(".*part*")), "nothing half written takes up room"
+        assert run_main(monkeypatch, capfd, *words, out)[0] == 2, "still full"
+        assert states(out) == kept
+        disk.grow(2**20)
+        result = json.loads(call(*words, out, "--json"))
+        assert (result["rows"], result["resumed"]) == (23 - 5 * len(kept), 5 * len(kept))
+        assert kept.items() <= states(out).items(), "shards that were there are not written again"
+        for name in states(out):
+            assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_disk_full_from_the_start(tmp_path, monkeypatch, tiny_bert, text_file):

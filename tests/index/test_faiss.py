@@ -1,6 +1,7 @@
 """FAISS indexes: they find what brute force finds, know their model, and are refused where they were changed."""
 
 import json
+import re
 
 import faiss
 import numpy as np
@@ -13,7 +14,8 @@ from layerwise.errors import InputError
 from layerwise.index import ExactIndex, FaissIndex, build_index, choose_kind, open_index
 from layerwise.index.build import recall_at
 from layerwise.model import LayerModel
-from support.commands import call, call_json, refused
+from support.commands import assert_one_line, call, call_json, refused, run_main
+from support.disks import small_disk
 from support.tiny import SENTENCES, save_tiny
 
 KINDS = ("flat", "hnsw", "ivf", "pq")
@@ -199,6 +201,27 @@ def test_links_of_a_graph_that_lead_out_of_it_are_refused(vectors, tmp_path):
 
 
 # The commands
+
+
+@pytest.mark.parametrize(("kind", "pages"), [("flat", 2), ("flat", 12), ("hnsw", 40), ("pq", 6), ("pq", 14)])
+def test_a_full_disk_ends_with_2_and_the_same_command_builds(vectors, tmp_path, kind, pages, monkeypatch, capfd):
+    """An index of other vectors that is there is kept until the new one is complete."""
+    small = tmp_path / "small.npy"
+    np.save(small, np.load(vectors)[:20])
+    with small_disk(tmp_path / "disk", (10 + pages) * 4096) as disk:
+        call("index", "build", small, "-o", disk.folder / "index")
+        before = {path.name: path.read_bytes() for path in (disk.folder / "index").iterdir()}
+        words = ["index", "build", vectors, "-o", disk.folder / "index", "--kind", kind, "--overwrite"]
+        code, output, error = run_main(monkeypatch, capfd, *words)
+        assert_one_line(code, output, error)
+        name = rf"{re.escape(str(disk.folder / 'index'))}(/checksums\.json)?"
+        full = f"error: {name}: cannot be written: No space left on device; free some space or give another path\n"
+        assert re.fullmatch(full, error)
+        assert [path.name for path in disk.folder.iterdir()] == ["index"], "nothing half written takes up room"
+        assert {path.name: path.read_bytes() for path in (disk.folder / "index").iterdir()} == before
+        disk.grow(2**20)
+        assert call_json(*words)["rows"] == 1200
+        assert len(open_index(disk.folder / "index")) == 1200
 
 
 def test_a_corpus_is_embedded_indexed_and_queried(embedded, tmp_path, tiny_bert, capsys, monkeypatch):

@@ -23,7 +23,7 @@ from layerwise.embed.shard_files import bad_rows_of, fingerprint_of, rows_of_sha
 from layerwise.embed.shard_records import ShardRecord, StoredShards, numbers_checksum, record_name
 from layerwise.encoder import Array
 from layerwise.errors import InputError
-from layerwise.files import atomic_file, read_json, write_json, write_text
+from layerwise.files import atomic_file, read_json, reason_of, write_json, write_text
 from layerwise.stores import Place, StoreLock, StorePath, remove
 
 MANIFEST = "_embed.json"
@@ -70,7 +70,7 @@ class ShardFolder:
                 f"{self.folder}: is a file; give a folder, or a name ending in .parquet or .npy"
             ) from error
         except OSError as error:
-            raise InputError(f"{self.folder}: cannot be written to: {error.strerror or error}") from error
+            raise InputError(f"{self.folder}: cannot be written to: {reason_of(error)}; {_REMEDY}") from error
         else:
             yield
         finally:

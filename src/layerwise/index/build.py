@@ -28,6 +28,7 @@ from layerwise.stores import refuse_url
 DEPTH = 10  # recall@10
 _TRUTH = 100  # exact nearest rows stored per held-out row, so that rows with tied scores count as nearest
 _TIE = 1e-6
+_WRITTEN_BYTES = 1 << 20  # at once
 _GROUP_ROWS = 1024  # of carried columns; a hit reads one group
 
 
@@ -227,10 +228,19 @@ def recall_at(hits: NDArray[np.int64], rows: NDArray[np.int64], scores: Array, d
 
 
 def _write_faiss(index: Any, path: Path) -> None:
-    try:
-        faiss_module().write_index(index, str(path))
-    except RuntimeError as error:  # FAISS raises it for a full disk too
-        raise OSError(28, str(error).splitlines()[0]) from error
+    """Write FAISS's file. Its own writer only prints a message if the disk is full when the file is closed."""
+    faiss, failures = faiss_module(), list[OSError]()
+    with path.open("wb") as file:
+
+        def write(block: bytes) -> None:
+            try:
+                file.write(b"" if failures else block)
+            except OSError as error:  # an exception here would be printed
+                failures.append(error)
+
+        faiss.write_index(index, faiss.PyCallbackIOWriter(write, _WRITTEN_BYTES))
+        if failures:
+            raise failures[0]
 
 
 def _columns_writer(path: Path, files: VectorFiles) -> Any:
