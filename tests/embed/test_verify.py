@@ -31,18 +31,19 @@ def shard(folder: Path, number: int) -> Path:
 
 
 def change(folder: Path, number: int, edit) -> None:
-    """Edit the vectors of a shard, and make its checksum fit, so that only the vectors tell."""
+    """Edit or replace the vectors of a shard, and make its checksum fit, so that only the vectors tell."""
     path = shard(folder, number)
     if path.suffix == ".npy":
         vectors = np.load(path)
-        edit(vectors)
-        np.save(path, vectors)
+        changed = edit(vectors)
+        np.save(path, vectors if changed is None else changed)
     else:
         table = pq.read_table(path)
         vectors = np.stack(table["embedding"].to_numpy()).copy()
-        edit(vectors)
+        changed = edit(vectors)
+        vectors = vectors if changed is None else changed
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-        pq.write_table(table.set_column(1, "embedding", column), path)
+        pq.write_table(table.slice(0, len(vectors)).set_column(1, "embedding", column), path)
     manifest = json.loads((folder / "_embed.json").read_text())
     manifest["checksums"][path.name] = file_sha256(path)
     (folder / "_embed.json").write_text(json.dumps(manifest))
@@ -88,6 +89,32 @@ def test_vectors_of_another_length_are_found_too(folder):
     change(folder, 2, lambda vectors: vectors.__imul__(2))
     (fault,) = verify_vectors(folder, sample=21).faults
     assert "rows embedded again differ: the lowest cosine is 0.5" in fault
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda vectors: vectors[:, :-1].copy(), "has vectors of 31 numbers, the manifest says 32"),
+        (lambda vectors: np.repeat(vectors, 2, axis=1), "has vectors of 64 numbers, the manifest says 32"),
+    ],
+)
+def test_a_shard_of_another_width_is_one_line_and_the_others_are_checked(folder, edit, message, monkeypatch, capfd):
+    change(folder, 2, edit)
+    change(folder, 3, lambda vectors: vectors.__setitem__(1, 0))
+    result = verify_vectors(folder, sample=21)
+    zero = f"{shard(folder, 3)}: 1 vectors hold zeros alone: input rows 16"
+    assert result.faults == (f"{shard(folder, 2)}: {message}", zero)
+    assert result.sampled == 21 - 5 - 1, "neither the shard of another width nor the zeros"
+    assert result.lowest_cosine > 0.9999
+    code, _, error = run_main(monkeypatch, capfd, "embed", "--verify", folder)
+    assert (code, error.splitlines()[0]) == (2, f"error: {shard(folder, 2)}: {message}")
+
+
+def test_a_shard_that_lost_rows_is_found_by_counting(folder):
+    change(folder, 4, lambda _vectors: None)
+    assert verify_vectors(folder, sample=0).faults == ()
+    change(folder, 2, lambda vectors: vectors[:-1].copy())
+    assert verify_vectors(folder, sample=0).faults == (f"{folder}: has 20 readable rows, its manifest says 21",)
 
 
 def test_a_flipped_bit_a_missing_and_a_foreign_shard_are_found(folder):

@@ -145,6 +145,7 @@ class _PartCheck:
         files = VectorFiles.of(self.part)
         if self._width is not None and files.width != self._width:
             self._others.append(f"{self.part}: has vectors of {files.width} numbers, the manifest says {self._width}")
+            sample = 0
         chosen = random.choice(files.rows, min(sample, files.rows), replace=False)
         for batch in files.batches(check=False):
             vectors, end = batch.vectors, batch.start + len(batch.vectors)
