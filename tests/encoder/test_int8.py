@@ -1,5 +1,6 @@
 """int8 graphs stay near the float ones, are made once with their loss, and never mix with float views."""
 
+import itertools
 import json
 import os
 import shutil
@@ -90,6 +91,52 @@ def test_the_loss_is_logged_and_stored_beside_the_graph(tiny_bert, caplog):
     assert len(facts["cosine"]) == len(facts["points_float"]) == len(facts["points_int8"]) == 2
     assert facts["pairs"] == 280
     assert facts["sha256"] == path.with_suffix(".sha256").read_text()
+
+
+def test_the_loss_is_logged_again_at_every_use(tiny_bert, graph, tmp_path, caplog):
+    """It is read from its file: nothing is measured again."""
+    stored = json.loads(graph.with_suffix(".json").read_text())
+    stored["points_int8"][-1] = stored["points_float"][-1] - 1.25
+    graph.with_suffix(".json").write_text(json.dumps(stored))
+    encoder = load(tiny_bert)
+    with caplog.at_level("INFO", logger="layerwise"):
+        encoder.encode_layers(SENTENCES)
+        encoder._onnx._sessions.clear()  # as for another number of cores
+        encoder.encode_layers(SENTENCES)
+    assert caplog.text.count("BertModel in int8: cosine with float 0.99") == 1
+    assert "on 280 pairs (-1.25)" in caplog.text
+    caplog.clear()
+    (tmp_path / "texts.txt").write_text("\n".join(SENTENCES) + "\n")
+    pairs = enumerate(itertools.product(SENTENCES, SENTENCES))
+    rows = [f'"{left}","{right}",{number % 6}' for number, (left, right) in pairs]
+    (tmp_path / "pairs.csv").write_text("\n".join(["sentence1,sentence2,score", *rows]) + "\n")
+    (tmp_path / "task.toml").write_text('[[task]]\nname = "own"\nkind = "sts"\nfile = "pairs.csv"\n')
+    for command in (
+        ("embed", tiny_bert, tmp_path / "texts.txt", "-o", tmp_path / "out", "--mix", f"0-{DEPTH}"),
+        ("evaluate", tiny_bert, "--tasks", tmp_path / "task.toml", "--layers", "each", "--pooling", "mean"),
+        ("search", tiny_bert, tmp_path / "pairs.csv"),
+    ):
+        with caplog.at_level("INFO", logger="layerwise"):
+            run(*command, "--precision", "int8")
+        assert caplog.text.count("on 280 pairs (-1.25)") == 1, command[0]
+        caplog.clear()
+
+
+@pytest.mark.parametrize("damage", ["missing", "not JSON", "of another graph", "without pairs"])
+def test_a_graph_without_its_loss_is_made_again_once(tiny_bert, graph, damage, caplog):
+    path, expected = graph.with_suffix(".json"), load(tiny_bert).encode_layers(SENTENCES)
+    facts = json.loads(path.read_text())
+    changed = {"of another graph": facts | {"sha256": "0" * 64}, "without pairs": facts | {"pairs": None}}
+    path.write_text(json.dumps(changed[damage]) if damage in changed else "{")
+    if damage == "missing":
+        path.unlink()
+    with caplog.at_level("INFO", logger="layerwise"):
+        np.testing.assert_array_equal(load(tiny_bert).encode_layers(SENTENCES), expected)
+    assert f"{graph}: the cached int8 graph is made again, once: its loss against float is not stored" in caplog.text
+    assert json.loads(path.read_text()) == facts
+    caplog.clear()
+    load(tiny_bert).encode_layers(SENTENCES)
+    assert "made again" not in caplog.text
 
 
 def test_most_weights_are_int8(graph):

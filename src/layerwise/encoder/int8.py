@@ -72,6 +72,22 @@ class Int8Loss:
         )
 
 
+def stored_loss(path: Path, sha256: str) -> Int8Loss | None:
+    """The loss of the graph with this checksum from its file; None if the file is missing, damaged or of another."""
+    try:
+        facts = read_json(path)
+        if facts["sha256"] != sha256:
+            return None
+        layers = [[_number(value) for value in facts[name]] for name in ("cosine", "points_float", "points_int8")]
+        return Int8Loss(*layers, sentences=int(facts["sentences"]), pairs=int(facts["pairs"])) if all(layers) else None
+    except (InputError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)  # JSON has no NaN
+
+
 def calibration_pairs() -> tuple[list[str], list[str], list[float]]:
     """The graded pairs that come with the package."""
     text = (resources.files("layerwise.data") / "demo_pairs.csv").read_text(encoding="utf-8")

@@ -60,7 +60,7 @@ class LayerEncoder:
         tokens_per_batch: The token budget of a batch; halved by itself when memory runs short.
         backend: "torch" (the default), or "onnx" for ONNX Runtime: on a CPU the same numbers in less time.
         precision: "float", or "int8" for int8 weights and activations on a CPU, by ONNX Runtime: faster, with a loss
-            that is measured and logged when the graph is made.
+            that is measured when the graph is made, and logged whenever it is loaded.
         revision: A branch, tag or commit of a hub model.
         trust_remote_code: Run Python code that comes with the model. Off: such a model is refused.
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from layerwise.digests import file_sha256, text_digest
 from layerwise.encoder.arrays import Array
-from layerwise.encoder.int8 import Int8Plan, load_plan, measure_loss, quantise
+from layerwise.encoder.int8 import Int8Loss, Int8Plan, load_plan, measure_loss, quantise, stored_loss
 from layerwise.encoder.streaming import Forward
 from layerwise.encoder.taps import probe_inputs
 from layerwise.errors import ModelError
@@ -160,6 +160,7 @@ class Int8Reader(OnnxReader):
         super().__init__(model, read, fingerprint, max_length=max_length)
         self._depth, self._encode_by = depth, encode_by
         self._plans: dict[str, Int8Plan] = {}
+        self._logged: set[Path] = set()  # graphs, each of which is loaded once for each number of cores
 
     @property
     def plan(self) -> Int8Plan:
@@ -183,16 +184,27 @@ class Int8Reader(OnnxReader):
     def _session(self, layers: tuple[int, ...], poolings: tuple[str, ...]) -> Any:
         source = self._path(layers, poolings)
         path = source.with_name(f"{source.stem}-int8-{self.plan.digest[:16]}.onnx")
-        session = _open(path, int8=True) if path.is_file() else None
+        session = self._measured(path)
         if session is not None:
             return session
         in_float = super()._session(layers, poolings)
         try:
             with FileLock(path.with_suffix(".lock")):
-                session = _open(path, int8=True) if path.is_file() else None
-                return session or self._quantised(source, path, in_float)
+                return self._measured(path) or self._quantised(source, path, in_float)
         except OSError as error:
             raise _unusable(error) from error
+
+    def _measured(self, path: Path) -> Any:
+        """The session of a graph in the cache, whose loss is logged; None if the graph or its loss must be made."""
+        session = _open(path, int8=True) if path.is_file() else None
+        if session is None:
+            return None
+        loss = stored_loss(path.with_suffix(".json"), _checksum_file(path).read_text())
+        if loss is None:
+            log.warning("%s: the cached int8 graph is made again, once: its loss against float is not stored", path)
+            return None
+        self._log(path, loss)
+        return session
 
     def _quantised(self, source: Path, path: Path, in_float: Any) -> Any:
         """Make the graph; its loss is logged and stored beside it."""
@@ -207,8 +219,13 @@ class Int8Reader(OnnxReader):
             digest = file_sha256(building)
             write_json(path.with_suffix(".json"), {"sha256": digest, **asdict(loss)}, indent=1)
         _checksum_file(path).write_text(digest)
-        log.info("%s in int8: %s", type(self._model).__name__, loss)
+        self._log(path, loss)
         return session
+
+    def _log(self, path: Path, loss: Int8Loss) -> None:
+        if path not in self._logged:
+            self._logged.add(path)
+            log.info("%s in int8: %s", type(self._model).__name__, loss)
 
     def _encode_graph(self, session: Any, texts: Sequence[str]) -> Array:
         """By the graph's first pooling: (texts, layers, width)."""
