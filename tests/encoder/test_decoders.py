@@ -1,11 +1,14 @@
 """Decoders: the views are the model's own hidden states, however sentences are padded and batched."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from layerwise.encoder import LayerEncoder, TappedLayers
+from layerwise.encoder import LayerEncoder, TappedLayers, read_views
 from layerwise.model import LayerModel
 from support.slow_cases import covering
 from support.tiny import DECODERS, DEPTH, SENTENCES, save_decoder
@@ -71,22 +74,58 @@ def test_a_batch_never_changes_an_embedding(encoders, name):
             assert np.allclose(others[pooling][0], together[pooling][row], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in DECODERS if name not in ("gpt2", "t5")])
-def test_left_padding_gives_the_same(encoders, name):
-    """Models with rotary places or places from the mask; GPT-2 counts padding as places, which we never do."""
-    encoder = encoders[name]
-    ids = [
-        encoder.tokenizer(sentence, truncation=True, max_length=encoder.max_length)["input_ids"]
-        for sentence in SENTENCES
+def padded_on(side, rows):
+    """Token ids as a tokenizer pads them, with the mask: (sentences, longest) each."""
+    longest = max(map(len, rows))
+    paddings = [[0] * (longest - len(row)) for row in rows]
+    left = side == "left"
+    ids = [padding + row if left else row + padding for padding, row in zip(paddings, rows, strict=True)]
+    masks = [
+        padding + [1] * len(row) if left else [1] * len(row) + padding
+        for padding, row in zip(paddings, rows, strict=True)
     ]
-    longest = max(map(len, ids))
-    tokens = torch.tensor([[0] * (longest - len(row)) + row for row in ids])
-    mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in ids])
+    return torch.tensor(ids), torch.tensor(masks)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", DECODERS)
+def test_padding_on_either_side_gives_the_same(encoders, name, side):
+    """GPT-2 numbers positions from the first token, padding included, unless it is told them; T5 takes none at all."""
+    encoder = encoders[name]
+    rows = [encoder.tokenizer(sentence)["input_ids"][: encoder.max_length] for sentence in SENTENCES]
+    tokens, mask = padded_on(side, rows)
+    inputs = {"input_ids": tokens, "attention_mask": mask}
+    if name == "gpt2":
+        inputs["position_ids"] = (mask.cumsum(1) - 1).clamp_min(0)
     with torch.inference_mode():
-        views = encoder.read(tokens, mask, range(DEPTH + 1), POOLINGS).numpy()
-    expected = encoder.encode_layers(SENTENCES, POOLINGS)
-    for number, pooling in enumerate(POOLINGS):
-        assert np.allclose(views[:, number], expected[pooling], atol=1e-5), pooling
+        views = read_views(
+            encoder.reader, tokens, mask, range(DEPTH + 1), POOLINGS, positions=inputs.get("position_ids")
+        ).numpy()
+        output = encoder.model(**inputs, output_hidden_states=True)
+    states = torch.stack([*output.hidden_states[:-1], output.last_hidden_state], dim=1).numpy()
+    alone = encoder.encode_layers(SENTENCES, POOLINGS)
+    for row, real in enumerate(mask.bool().numpy()):
+        expected = pooled(states[row][:, real])
+        for number, pooling in enumerate(POOLINGS):
+            assert np.allclose(views[row, number], expected[pooling], atol=1e-5), (pooling, SENTENCES[row])
+            assert np.allclose(views[row, number], alone[pooling][row], atol=1e-5), (pooling, SENTENCES[row])
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5"])  # rotary, absolute and relative positions
+def test_a_tokenizer_that_pads_on_the_left_changes_nothing(encoders, folders, name, tmp_path):
+    folder = tmp_path / name
+    shutil.copytree(folders[name], folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"padding_side": "left"}))
+    encoder = LayerEncoder(folder, device="cpu")
+    assert encoder.tokenizer.padding_side == "left"
+    expected = encoders[name].encode_layers(SENTENCES, POOLINGS)
+    for pooling, views in encoder.encode_layers(SENTENCES, POOLINGS).items():
+        assert np.allclose(views, expected[pooling], atol=1e-5), pooling
+    model = LayerModel(encoder, "2 @ last")
+    model.save(tmp_path / "saved")
+    plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert np.allclose(plain.encode(SENTENCES), expected["last"][:, 2], atol=1e-5)
 
 
 def test_nothing_is_cached_for_a_next_token(encoders):

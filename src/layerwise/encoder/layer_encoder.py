@@ -267,6 +267,7 @@ class LayerEncoder:
     ) -> Tensor:
         """One batch's views, as the model's device has them: (batch, poolings, layers, width).
 
+        Tokens are padded on the right, as `stream` pads them; for other padding `read_views` takes positions.
         `poolings` are of one prompt; `places` (batch, 3) are those of its tokens that are pooled, as `stream` gives.
         Prompts are read by torch, whatever the backend.
         """
