@@ -1,6 +1,9 @@
-"""The tables of `embed` on a GPU, from embed_gpu.json, and of int8 on processors of two kinds, from int8-*.json."""
+"""The tables of `embed` on a GPU, from embed_gpu*.json, and of int8 on processors of two kinds, from int8-*.json."""
 
-from evaluation_tables import read, table
+from dataclasses import dataclass
+from statistics import mean
+
+from evaluation_tables import SETS, read, table
 
 _NAMES = {
     "layerwise, 65536 tokens": "`encode`, batches of 65,536 tokens (the default)",
@@ -10,6 +13,8 @@ _NAMES = {
     "layerwise embed, file to Parquet shards": "`layerwise embed`, file to shards",
     "layerwise, texts of 256 tokens": "`encode`, texts of 256 tokens",
 }
+PROCESSORS = ("aarch64", "x86_64")
+_SUFFERS = 0.2  # points that a layer loses in int8
 
 
 def embed_gpu_table() -> str:
@@ -49,14 +54,16 @@ def embed_gpu_table() -> str:
 def int8_table() -> str:
     """Speed by backend to sentence-transformers' on the same processor, and the points that int8 loses on STS."""
     lines, counts = [], set()
-    for processor in ("aarch64", "x86_64"):
+    for processor in PROCESSORS:
         found = read(f"int8-{processor}")
         cores = found.pop("machine")["cores"]
         for encoder, parts in found.items():
-            ratios = [f"{ratio:.2f}×" for ratio in parts["speed"]["speed_ratio_to_best"].values()]
+            ratios = ["not measured", "", ""]
+            if "speed" in parts:
+                ratios = [f"{ratio:.2f}×" for ratio in parts["speed"]["speed_ratio_to_best"].values()]
+                counts.add(parts["speed"]["sentences"])
             points = _points(parts["quality"]) if "quality" in parts else ["not measured", ""]
             lines.append([encoder, f"{processor}, {cores} cores", *ratios, *points])
-            counts.add(parts["speed"]["sentences"])
     note = (
         "Speed relative to `SentenceTransformer.encode` at its best batch size, in the same run, "
         f"{' or '.join(map(str, sorted(counts)))} STS sentences. Points lost: decrease in Spearman × 100 of int8 "
@@ -68,6 +75,64 @@ def int8_table() -> str:
     return table(head, lines) + f"\n{note}\n"
 
 
+def int8_layers_table() -> str:
+    """The points that int8 loses by layer, of each encoder's measurement with the most sets; and what is missing."""
+    measured = _measurements()
+    most = max(len(one.lost) for one in measured)
+    lines = [[str(layer), *(_loss(one.lost, layer) for one in measured)] for layer in range(most)]
+    lines.append(["average", *(f"{mean(one.lost):.2f}".replace("-0.00", "0.00") for one in measured)])
+    suffer = [
+        f"{one.encoder} {sum(value > _SUFFERS for value in one.lost)} of {len(one.lost)} "
+        f"({one.blockwise or 'no'} blockwise linear layers)"
+        for one in measured
+    ]
+    few = [f"{one.encoder} on {_sets(one.sets)} only" for one in measured if one.sets < len(SETS)]
+    missing = f" Not measured on all seven STS sets: {', '.join(few)}." if few else ""
+    note = (
+        "Points of Spearman × 100 that int8 loses against float, mean pooling; negative: int8 scores higher. Bold: "
+        f"more than {_SUFFERS:g} points, which so many layers lose: {'; '.join(suffer)}. Layer 0 is not quantised."
+        f"{missing} (`benchmarks/int8.py --part quality`.)"
+    )
+    head = ["layer", *(f"{one.encoder}, {_sets(one.sets)}, {one.processor}" for one in measured)]
+    return table(head, lines) + f"\n{note}\n"
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The loss of every layer of an encoder on so many sets, with so many blockwise linear layers."""
+
+    encoder: str
+    processor: str
+    sets: int
+    lost: list[float]
+    blockwise: int
+
+
+def _measurements() -> list[_Measured]:
+    """Of each encoder the measurement with the most sets; of two with as many, that on x86_64."""
+    measured: dict[str, _Measured] = {}
+    for processor in PROCESSORS:
+        for encoder, parts in read(f"int8-{processor}").items():
+            if encoder != "machine" and "quality" in parts:
+                quality = parts["quality"]
+                sets = len(quality["scores"]["float"]) - 1  # but for their average
+                one = _Measured(encoder, processor, sets, quality["lost_by_layer"], len(quality["blockwise"]))
+                if encoder not in measured or sets >= measured[encoder].sets:
+                    measured[encoder] = one
+    return list(measured.values())
+
+
+def _loss(lost: list[float], layer: int) -> str:
+    if layer >= len(lost):
+        return ""
+    text = f"{lost[layer]:.2f}".replace("-0.00", "0.00")
+    return f"**{text}**" if lost[layer] > _SUFFERS else text
+
+
+def _sets(count: int) -> str:
+    return "STS-B" if count == 1 else f"{count} sets"
+
+
 def _points(quality: dict) -> list[str]:
-    lost, sets = quality["lost_by_layer"], len(quality["scores"]["float"]) - 1  # but for their average
-    return [f"{lost[-1]:.2f} ({'STS-B' if sets == 1 else f'{sets} sets'})", f"{max(lost):.2f}"]
+    lost, sets = quality["lost_by_layer"], len(quality["scores"]["float"]) - 1
+    return [f"{lost[-1]:.2f} ({_sets(sets)})", f"{max(lost):.2f}"]

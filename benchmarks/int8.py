@@ -1,6 +1,6 @@
 """int8 on a CPU: speed against sentence-transformers and our float backends, and what every layer loses on STS.
 
-    python benchmarks/int8.py [ENCODER ...] [--part speed|quality] [--sentences 300] [--repeats 5]
+    python benchmarks/int8.py [ENCODER ...] [--part speed|quality] [--sentences 300] [--repeats 5] [--tasks stsb]
 
 Speed: STS sentences of mixed length, calls interleaved, `SentenceTransformer.encode` at the best of its batch sizes;
 encoders without sentence-transformers' modules are given to it as sentence-transformers would load them (mean of the
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from embed import sts_sentences
-from layers import encoders
 from layerwise import LayerEncoder, LayerModel
 from layerwise.data import find_tasks
 from layerwise.encoder.int8 import Int8Plan
@@ -27,6 +26,13 @@ from measure import RESULTS, interleaved, machine, medians, model_folder, paired
 
 BATCH_SIZES = (8, 16, 32, 64)
 OURS = {"torch": {}, "onnx": {"backend": "onnx"}, "int8": {"precision": "int8"}}
+
+
+def folder_of(encoder: str) -> Path | str:
+    """Where an encoder lies; the others need not be there."""
+    if encoder == "all-MiniLM-L6-v2":
+        return "default"
+    return shared_folder() / "models" / encoder if encoder == "wiki-mlm-12x384" else model_folder(encoder)
 
 
 def speed(folder: Path | str, texts: list[str], repeats: int) -> dict[str, Any]:
@@ -105,16 +111,13 @@ def main() -> None:
     name = f"int8-{platform.machine()}"
     path = RESULTS / f"{name}.json"
     results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    folders: dict[str, Path | str] = {"all-MiniLM-L6-v2": "default"}
-    if options.encoders != ["all-MiniLM-L6-v2"]:
-        folders = encoders() | {"SmolLM2-135M-Instruct": model_folder("SmolLM2-135M-Instruct")}
     for encoder in options.encoders:
-        parts = results.setdefault(encoder, {})
+        folder, parts = folder_of(encoder), results.setdefault(encoder, {})
         if options.part != "quality":
-            parts["speed"] = speed(folders[encoder], sts_sentences(options.sentences), options.repeats)
+            parts["speed"] = speed(folder, sts_sentences(options.sentences), options.repeats)
             print(encoder, {key: round(value, 2) for key, value in parts["speed"]["speed_ratio_to_best"].items()})
         if options.part != "speed":
-            parts["quality"] = quality(folders[encoder], [task for task in options.tasks.split(",") if task])
+            parts["quality"] = quality(folder, [task for task in options.tasks.split(",") if task])
             print(encoder, "lost by layer", [round(value, 2) for value in parts["quality"]["lost_by_layer"]])
         write_result(name, results | {"machine": machine()})
 
