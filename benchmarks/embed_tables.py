@@ -1,7 +1,7 @@
 """The tables of `embed` on a GPU, from embed_gpu*.json, and of int8 on processors of two kinds, from int8-*.json."""
 
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, median
 
 from evaluation_tables import SETS, read, table
 
@@ -18,9 +18,9 @@ _SUFFERS = 0.2  # points that a layer loses in int8
 
 
 def embed_gpu_table() -> str:
-    """Sentences a second on a GPU, as shares of the bare pass of the model, and where the time goes."""
+    """Sentences a second on a GPU, as shares of the bare pass of the model."""
     result, slower = read("embed_gpu"), read("embed_gpu_slower_host")
-    speeds, parts = result["sentences_per_second"], dict(result["seconds_of_each_part"])
+    speeds = result["sentences_per_second"]
     short, long = result["bare_forward_1024x32"], result["bare_forward_256x256"]
     theirs = max((name for name in speeds if name.startswith("sentence")), key=speeds.__getitem__)
     again = slower["sentences_per_second"]
@@ -34,21 +34,46 @@ def embed_gpu_table() -> str:
         for name, label in (_NAMES | {theirs: theirs}).items()
     ]
     one, every = "layerwise, 65536 tokens", "layerwise, all 13 layers"
-    batches = parts.pop("batches")
-    where = "; ".join(f"{name} {seconds:.2f} s" for name, seconds in parts.items())
     note = (
         f"BERT 12 x 768 in bfloat16 on one {result['device']} with 16 cores, {result['rows']:,} Wikipedia sentences of "
         f"{result['mean_tokens']:.0f} tokens, including tokenisation; median of "
         f"{len(result['seconds']['layerwise, 65536 tokens'])} interleaved repeats. The bare forward pass, without "
         f"padding and copies, reaches {short:,.0f} sentences/s at 1,024 × 32 tokens and {long:,.0f} texts/s at 256 × "
-        f"256. Time of each part of `embed` alone (they overlap in a run): {where}; {batches} batches. The last column "
-        f"is a later run of {len(slower['seconds'][one])} repeats on another such machine with slower processors and "
-        f"the same GPU (bare pass {slower['bare_forward_1024x32']:,.0f}). Since then, packed texts are pooled without "
+        f"256. The last column is a later run of {len(slower['seconds'][one])} repeats on another such machine with "
+        f"slower processors and the same GPU (bare pass {slower['bare_forward_1024x32']:,.0f}). Since then, packed "
+        "texts are pooled without "
         f"padding: all layers take {again[one] / again[every]:.2f} times as long as one layer, instead of "
         f"{speeds[one] / speeds[every]:.2f}. (`benchmarks/embed_gpu.py`, `embed_gpu.json`, "
         "`embed_gpu_slower_host.json`.)"
     )
     return table(["", "sentences/s", "share of the bare pass", "slower processors"], lines) + f"\n{note}\n"
+
+
+def gpu_parts_table() -> str:
+    """Where the time of `embed` on a GPU goes: each part by itself, on two hosts."""
+    hosts = [read(name) for name in ("embed_gpu", "embed_gpu_slower_host")]
+    parts = [dict(host["seconds_of_each_part"]) for host in hosts]
+    batches = parts[0].pop("batches")
+    parts[1].pop("batches")
+    sums = [sum(seconds.values()) for seconds in parts]
+    lines = [
+        [name, *_in_seconds(*((seconds[name], total) for seconds, total in zip(parts, sums, strict=True)))]
+        for name in sorted(parts[0], key=parts[0].__getitem__, reverse=True)
+    ]
+    lines.append(["sum", *_in_seconds(*((total, total) for total in sums))])
+    whole = [median(host["seconds"]["layerwise embed, file to Parquet shards"]) for host in hosts]
+    lines.append(["`layerwise embed`, where they overlap", *_in_seconds(*zip(whole, sums, strict=True))])
+    note = (
+        f"The {hosts[0]['rows']:,} sentences of the table above in {batches} batches, each part run alone. A run "
+        "overlaps tokenising, passes and writing, so it takes less time than the sum. (`benchmarks/embed_gpu.py`, "
+        "`embed_gpu.json`, `embed_gpu_slower_host.json`.)"
+    )
+    return table(["part", "time", "share", "slower processors", "share"], lines) + f"\n{note}\n"
+
+
+def _in_seconds(*pairs: tuple[float, float]) -> list[str]:
+    """A time and its share, of each host."""
+    return [text for seconds, total in pairs for text in (f"{seconds:.2f} s", f"{seconds / total:.0%}")]
 
 
 def int8_table() -> str:

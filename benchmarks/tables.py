@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
 
-from embed_tables import embed_gpu_table, int8_layers_table, int8_table
+from embed_tables import embed_gpu_table, gpu_parts_table, int8_layers_table, int8_table
 from evaluation_tables import (
     baselines_table,
     quality_table,
@@ -284,6 +284,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "install-results": (["docs/start/install.md"], install_table),
     "embed-results": (["docs/embed.md"], embed_table),
     "embed-gpu": (["docs/embed.md"], embed_gpu_table),
+    "embed-gpu-parts": (["docs/embed.md"], gpu_parts_table),
     "embed-int8": (["docs/embed.md"], int8_table),
     "embed-int8-layers": (["docs/embed.md"], int8_layers_table),
     "explain-results": (["docs/explain.md"], explain_table),
