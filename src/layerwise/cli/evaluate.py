@@ -42,13 +42,16 @@ def evaluate(
     layers: Annotated[
         list[str] | None,
         typer.Option(
-            help="A mix instead of the model's (repeat); 'each' is every layer by every pooling; 'search' with "
-            "--protocol lc."
+            "--layers",
+            "--views",
+            help="A mix instead of the model's (repeat), such as '1,6' or 'views(5 @ mean; 9 @ last in eol; unit)'; "
+            "'each' is every layer by every pooling; 'search' with --protocol lc.",
         ),
     ] = None,
     every_layer: Annotated[bool, typer.Option("--every-layer", metavar="", help="The same as --layers each.")] = False,
     poolings: Annotated[
-        str | None, typer.Option("--pooling", help="For --layers each and search: of mean, cls, max.")
+        str | None,
+        typer.Option("--pooling", help="For --layers each and search: mean, cls, 'last in eol' and so on, by commas."),
     ] = None,
     protocol: Annotated[str, typer.Option(help="senteval, senteval-mlp or lc.")] = "senteval",
     aggregate: Annotated[str, typer.Option(help="Headline of STS over subsets: all, mean or wmean.")] = "all",
@@ -83,7 +86,7 @@ def evaluate(
     how = Protocol(protocol, aggregate, split, _seeds(seeds))
     if poolings and not every_layer and mixes != ["search"]:
         raise InputError(f"--pooling is for --layers each and the search; write --layers 'last @ {poolings}' instead")
-    token_poolings = (poolings or ("mean,cls,max" if every_layer else "mean")).split(",")
+    token_poolings = _poolings(poolings or ("mean,cls,max" if every_layer else "mean"))
     store = ResultStore(fresh=fresh)
     choice = {"layers": mixes, "every_layer": every_layer, "poolings": token_poolings, **loading}
     lazy = _Wanted(model, choice, store.memory)
@@ -118,6 +121,10 @@ def _seeds(text: str | None) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(",")) if text else ()
     except ValueError as error:
         raise InputError(f"--seeds {text!r}: give whole numbers with commas between, such as 1,2,3") from error
+
+
+def _poolings(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 def _check_out(paths: list[Path], *, every_layer: bool) -> None:
