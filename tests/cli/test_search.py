@@ -349,7 +349,7 @@ def assert_unlabelled(said, search, *, pairs=PAIRS, saved=None):
     assert said["last"]["mix"] == "4 @ mean"
     assert said["seconds"].keys() == {"views", "search"}
     assert min(said["seconds"].values()) > 0
-    few = f"{pairs} pairs choose among {len(search.table_)} sets: with fewer than 100 the best of them is little more"
+    few = f"{pairs} pairs choose among {len(search.table_)} sets: with fewer than 100, which of the good ones "
     assert [warning[: len(few)] for warning in said["warnings"]] == [few]
     assert (said["subsets"], said["saved"]) == (len(search.table_), saved)
     assert (said["prompts"], said["head"]) == (["", ""], False)

@@ -10,6 +10,7 @@ from layerwise.data import demo_rows
 from layerwise.evaluate import evaluate
 from layerwise.postprocess import LAYERS
 from layerwise.search import Choice, Gain, Space, Verdict, chosen_model
+from layerwise.search.verdict import few_pairs_warning
 
 
 def pairs_of(good, pairs=200, layers=4, noise=0.5, seed=0):
@@ -68,6 +69,25 @@ def test_without_evidence_the_last_layer_is_kept(low, high):
     )
     assert verdict.as_dict()["use"] == "6 @ mean"
     assert verdict.as_dict()["keep_last_layer"] is True
+
+
+def test_a_note_on_few_pairs_agrees_with_the_verdict():
+    luck = "60 pairs choose among 31 sets: with fewer than 100, which of the good ones is best is little more than luck"
+    assert few_pairs_warning(100, "pairs", "31 sets", make()) == ""
+    assert few_pairs_warning(60, "pairs", "31 sets") == luck
+    assert few_pairs_warning(60, "pairs", "31 sets", make(0.02, -0.03, 0.07)) == luck
+    assert few_pairs_warning(60, "pairs", "31 sets", make()) == (
+        f"{luck}; that they beat the baseline is not, but by how much is known only to ±3.0 points"
+    )
+
+
+@pytest.mark.parametrize(("noise", "is_gain"), [(0.2, True), (30.0, False)])
+def test_a_search_by_few_pairs_notes_what_its_verdict_rests_on(noise, is_gain):
+    search = LayerSearch(resamples=200).fit(*pairs_of(good=1, pairs=80, noise=noise))
+    assert search.verdict_.is_gain == is_gain
+    note, *_ = search.warnings_
+    assert note.startswith("40 pairs choose among 15 sets: with fewer than 100")
+    assert ("that they beat the baseline is not" in note) == is_gain
 
 
 def test_a_last_layer_that_is_the_best_is_kept_in_its_own_words():

@@ -47,10 +47,9 @@ from layerwise.search.spaces import Space
 from layerwise.search.stability import Stability, stability
 from layerwise.search.table import ScoreTable
 from layerwise.search.unlabelled import GUARDED, GuardedProblem, without_labels
-from layerwise.search.verdict import Verdict
+from layerwise.search.verdict import Verdict, few_pairs_warning
 
 log = logging.getLogger(__name__)
-FEW_PAIRS = 100  # with fewer dev pairs, the choice is little better than chance
 UNSTABLE = 0.5  # the agreement of halves of the pairs below which a choice is unstable
 _NONE_REPORT = "All pairs chose, none are left to report: give dev (half of the pairs by default), and labels"
 _FITTED = (
@@ -95,7 +94,7 @@ class LayerSearch(Parameters):
         parts_: The splits, as rows of the dev pairs and of the test pairs.
         problems_, space_: The problems that were searched, by token pooling, and the space.
         metric_name_, unit_: The name of the metric, and the unit of its samples: "pairs", "queries", "rows".
-        warnings_: Caveats about the result; `few_pairs_` is the first of them.
+        warnings_: Caveats about the result; `few_pairs_`, in view of the verdict, is the first of them.
 
     >>> import numpy as np
     >>> random = np.random.default_rng(0)
@@ -266,25 +265,24 @@ class LayerSearch(Parameters):
     @property
     def few_pairs_(self) -> str:
         """A warning if there are too few dev pairs, else empty."""
-        rows = self.parts_[0][0] if self._is_split else np.arange(self._pairs)
-        n_choosing = int((rows < self._labelled).sum())
-        if n_choosing >= FEW_PAIRS:
-            return ""
-        return (
-            f"{n_choosing} {self.unit_} choose among {len(self.table_):,} sets: with fewer than {FEW_PAIRS} the best "
-            f"of them is little more than luck"
-        )
+        return self._few_pairs()
 
     @property
     def warnings_(self) -> list[str]:
         """Caveats about the result."""
-        warnings = [self.few_pairs_] if self.few_pairs_ else []
+        few_pairs = self._few_pairs(self.verdict_ if self.few_pairs_ and self._choices is not None else None)
+        warnings = [few_pairs] if few_pairs else []
         if self.stability_.agreement < UNSTABLE:
             warnings.append(
                 f"the choice is unstable: the sets that two halves of the {self.unit_} choose share only "
                 f"{self.stability_.agreement:.0%} of their layers; other sets may be as good"
             )
         return warnings
+
+    def _few_pairs(self, verdict: Verdict | None = None) -> str:
+        rows = self.parts_[0][0] if self._is_split else np.arange(self._pairs)
+        n_choosing = int((rows < self._labelled).sum())
+        return few_pairs_warning(n_choosing, self.unit_, f"{len(self.table_):,} sets", verdict)
 
     def score(self, views_a: Views | Mapping[str, Views], views_b: Views | Mapping[str, Views], gold: object) -> float:
         """The score of the mix of `transform` on other pairs."""

@@ -13,6 +13,7 @@ from layerwise.mixes import LayerViews
 from layerwise.search.choose import Choice
 from layerwise.search.select import Gain
 
+FEW_PAIRS = 100  # with fewer pairs that choose, the order of the best sets is little more than chance
 _POINTS = 100  # correlations and rates are shown times 100
 
 
@@ -87,6 +88,25 @@ class Verdict:
             f"Use {name_layers(self.chosen)}, the best that the search may choose, although not reliably better than "
             f"{baseline} on your {self.rows:,} {self.unit} ({gain})."
         )
+
+
+def few_pairs_warning(choosing: int, unit: str, candidates: str, verdict: Verdict | None = None) -> str:
+    """A warning about few rows that choose, empty if there are enough; it agrees with the verdict if there is one.
+
+    The rows that choose are few, so that another set may be as good as the best found. The gain is of other rows, whose
+    interval accounts for their number.
+    """
+    if choosing >= FEW_PAIRS:
+        return ""
+    warning = (
+        f"{choosing:,} {unit} choose among {candidates}: with fewer than {FEW_PAIRS}, which of the good ones is best "
+        f"is little more than luck"
+    )
+    if verdict is None or not verdict.is_gain:
+        return warning
+    warning += "; that they beat the baseline is not"
+    half = _POINTS * (verdict.gain.high - verdict.gain.low) / 2
+    return warning if isnan(half) else f"{warning}, but by how much is known only to ±{half:.1f} points"
 
 
 def name_layers(choice: Choice) -> str:

@@ -13,9 +13,8 @@ from layerwise.encoder import Array, Prompt
 from layerwise.mixes import LayerViews
 from layerwise.model import LayerModel
 from layerwise.postprocess import LAYERS, FittedOn
-from layerwise.search.layer_search import FEW_PAIRS
 from layerwise.search.run import Watch, choice_facts, chosen_model, kept_model, model_notes, unwatched
-from layerwise.search.verdict import Verdict
+from layerwise.search.verdict import Verdict, few_pairs_warning
 from layerwise.search.view_cost import prices_of
 from layerwise.search.view_search import ViewSearch
 
@@ -79,12 +78,10 @@ class ViewResult:
     @property
     def warnings(self) -> list[str]:
         """Caveats about the scores."""
-        warnings, dev_pairs = list(self.notes), self.search.report_.dev_pairs
-        if dev_pairs < FEW_PAIRS:
-            warnings.append(
-                f"{dev_pairs} pairs choose: with fewer than {FEW_PAIRS} the best of so many views is little more than "
-                f"luck"
-            )
+        warnings, views = list(self.notes), sum(map(len, self.search.singles_.values()))
+        few_pairs = few_pairs_warning(self.search.report_.dev_pairs, "pairs", f"{views:,} views", self.verdict)
+        if few_pairs:
+            warnings.append(few_pairs)
         if self.search.left_out_:
             warnings.append(
                 f"{self.search.left_out_:,} reporting pairs were left out, for a sentence of theirs had chosen"
