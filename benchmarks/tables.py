@@ -23,7 +23,7 @@ from evaluation_tables import (
     suites_table,
 )
 from explain import explain_table
-from index_tables import index_table, million_table
+from index_tables import index_table, million_table, text_table
 from install import install_table
 from kinds_tables import kinds_answer, kinds_gains, kinds_layers, kinds_whole
 from layerwise.plots import save_figure
@@ -334,6 +334,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "multitask-results": (["docs/multitask.md"], multitask_table),
     "index-results": (["docs/indexing.md"], index_table),
     "index-million": (["docs/indexing.md"], million_table),
+    "index-text": (["docs/indexing.md"], text_table),
     "ray-results": (["docs/cluster.md"], ray_table),
     "billion-plan": (["docs/cluster.md"], plan_table),
     "attacks": (["docs/reliability.md"], attacks_table),
