@@ -1,11 +1,12 @@
 """`layerwise embed --engine ray`: equal to the local engine, kills at random points, and what Ray costs.
 
-    python benchmarks/embed_ray.py --part workers|drivers|nodes|speed|reading [--kills 10] [--rows 8000]
+    python benchmarks/embed_ray.py --part workers|drivers|nodes|speed|reading [--kills 10] [--rows 8000] [--repeats 3]
 
 workers and drivers: a run with two Ray workers on this machine, which are killed with SIGKILL one after the other, and
 a run whose command is killed and started again; nodes: two nodes of a cluster, of which the second is killed. All
 outputs are compared row for row with that of the local engine. speed: the same rows by the local engine, two processes
-and two Ray workers. reading: what the process that reads, hands out and checks can do, which bounds a cluster's size.
+and two Ray workers, with the start of each apart from its rate per row. reading: what the process that reads, hands out
+and checks can do, which bounds a cluster's size.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from embed_million import compare, write_texts
 from measure import RESULTS, machine, write_result
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+SHARD_ROWS = 32  # of `speed`
 RAY = ["--engine", "ray", "--processes", "2"]
 
 
@@ -165,24 +167,39 @@ def broken(part: Callable[[Path, Path, int], dict], rows: int, kills: int) -> di
 
 
 def speed(rows: int, repeats: int) -> dict:
-    """Seconds from start to end, and shards a second between the first and the last shard, in turn."""
+    """What each engine takes in all, until its first shard, for a row in between, and after the last; in turn."""
     engines = {"local": [], "two processes": ["--processes", "2"], "two Ray workers": RAY}
     runs: dict[str, list[dict]] = {name: [] for name in engines}
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch) / "texts.txt"
-        write_texts(rows, source)
+        count = write_texts(rows, source)
         for repeat, (name, options) in itertools.product(range(repeats), engines.items()):
             out = Path(scratch) / f"{name}-{repeat}"
             one_thread = {} if name == "local" else {"OMP_NUM_THREADS": "1"}
             environment = {key: value for key, value in ENVIRONMENT.items() if key != "OMP_NUM_THREADS"} | one_thread
-            arguments = command(source, out, *options, mix="6", shard_rows=32)
-            began = time.perf_counter()
+            arguments = command(source, out, *options, mix="6", shard_rows=SHARD_ROWS)
+            began = time.time()  # on the clock of the files
             subprocess.run(arguments, check=True, env=environment, stdout=subprocess.DEVNULL)
-            seconds = time.perf_counter() - began
-            times = sorted(path.stat().st_mtime for path in out.glob("part-*"))
-            runs[name].append({"seconds": seconds, "shards_per_second": (len(times) - 1) / (times[-1] - times[0])})
-            print(" ", name, runs[name][-1], flush=True)
-    return {"what": f"all-MiniLM-L6-v2, {rows:,} wiki1m sentences, shards of 32 rows, two cores", "runs": runs}
+            runs[name].append(phases(began, time.time(), [path.stat().st_mtime for path in out.glob("part-*")]))
+            print(" ", name, {key: round(value, 2) for key, value in runs[name][-1].items()}, flush=True)
+    return {
+        "what": f"all-MiniLM-L6-v2, {count:,} wiki1m sentences, shards of {SHARD_ROWS} rows, two cores",
+        "runs": runs,
+    }
+
+
+def phases(began: float, ended: float, written: list[float]) -> dict[str, float]:
+    """A run from when each shard was written: its start, its rate in the middle, where all workers run, and its end."""
+    written = sorted(written)
+    first, last = len(written) // 10, 9 * (len(written) - 1) // 10
+    if last <= first:
+        sys.exit(f"{len(written)} shards are too few to tell the start from the rate; give more --rows")
+    return {
+        "seconds": ended - began,
+        "seconds_until_first_shard": written[0] - began,
+        "rows_per_second": SHARD_ROWS * (last - first) / (written[last] - written[first]),
+        "seconds_after_last_shard": ended - written[-1],
+    }
 
 
 def reading(rows: int) -> dict:

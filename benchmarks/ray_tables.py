@@ -30,29 +30,62 @@ def ray_table() -> str:
         written = [kill.get("shards_at_kill", kill.get("shards_after_kill")) for kill in facts["kills"]]
         during = sum(shards < facts["compared"]["shards"] for shards in written)  # others came when all was written
         lines.append(f"| {name} | {during} | 0 | 0 | {facts['compared']['largest_difference']:.1g} |")
-    runs = result["speed"]["runs"]
-    pairs = list(zip(runs["two Ray workers"], runs["two processes"], runs["local"], strict=True))
-    to_processes, to_local = (median(run[0]["seconds"] / run[place]["seconds"] for run in pairs) for place in (1, 2))
     ended = max(kill["seconds_until_workers_ended"] for kill in result["drivers"]["kills"])
-    load = result["speed"]["load_average_at_its_end"]
+    rows = [result[part]["compared"]["rows"] for part in parts]
+    note = (
+        f"{min(rows):,} to {max(rows):,} wiki1m sentences in shards of 50 rows, two workers. Kills came at random "
+        "times; each output was compared row by row and checked with `--verify`. Workers of a killed command ended "
+        f"within {ended:.0f} s."
+    )
+    return "\n".join(lines) + f"\n\n{note}{_speed(result['speed'])}\n"
+
+
+def _speed(result: dict) -> str:
+    """The time of Ray to that of other engines; start and rate apart where they were measured apart."""
+    runs, count = result["runs"], len(result["runs"]["local"])
+
+    def ratio(what: str, other: str) -> float:
+        pairs = zip(runs["two Ray workers"], runs[other], strict=True)
+        return median(one[what] / two[what] for one, two in pairs)
+
+    load, what = result["load_average_at_its_end"], result["what"]
     busy = (
         f" Other jobs ran on the two cores at the same time (load average {load:.0f}), so times are only "
         "comparable with each other."
         if load > 3
         else ""
     )
-    speed, count = result["speed"]["what"], len(runs["two processes"])
+    source = f"{busy} (`benchmarks/embed_ray.py`, raw results: `embed_ray.json`.)"
+    times = f"{ratio('seconds', 'two processes'):.2f}× the time of `--processes 2` and {ratio('seconds', 'local'):.2f}×"
     repeats = "one run of each" if count == 1 else f"medians of {count} runs of each, in turn"
-    rows = [result[part]["compared"]["rows"] for part in parts]
-    note = (
-        f"{min(rows):,} to {max(rows):,} wiki1m sentences in shards of 50 rows, two workers. Kills came at random "
-        "times; each output was compared row by row and checked with `--verify`. Workers of a killed command ended "
-        f"within {ended:.0f} s. Total time ({speed}): two Ray workers took {to_processes:.2f}× the time of "
-        f"`--processes 2` and {to_local:.2f}× that of one process, including start and stop of the cluster ({repeats}, "
-        f"which only gives a rough idea of the cost of Ray).{busy} (`benchmarks/embed_ray.py`, raw results: "
-        "`embed_ray.json`.)"
+    if "rows_per_second" not in runs["local"][0]:
+        return (
+            f" Total time ({what}): two Ray workers took {times} that of one process, including start and stop of the "
+            f"cluster ({repeats}, which only gives a rough idea of the cost of Ray).{source}"
+        )
+    columns = ["seconds_until_first_shard", "rows_per_second", "seconds_after_last_shard", "seconds"]
+    labels = {"local": "one process", "two processes": "`--processes 2`", "two Ray workers": "two Ray workers"}
+    lines = [
+        "",
+        "",
+        "| engine | until the first shard | rows per second | after the last shard | total |",
+        "|---" * 5 + "|",
+    ]
+    for name, label in labels.items():
+        first, rate, last, total = (median(run[column] for run in runs[name]) for column in columns)
+        lines.append(f"| {label} | {first:.1f} s | {rate:.0f} | {last:.1f} s | {total:.1f} s |")
+    more = median(
+        one["seconds_until_first_shard"] - two["seconds_until_first_shard"]
+        for one, two in zip(runs["two Ray workers"], runs["two processes"], strict=True)
     )
-    return "\n".join(lines) + f"\n\n{note}\n"
+    rates = f"{ratio('rows_per_second', 'two processes'):.2f}× the rows per second of `--processes 2`"
+    lines += [
+        "",
+        f"{what}; {repeats}. Ray needs {more:.1f} s more than `--processes 2` until the first shard; after that, two "
+        f"Ray workers embed {rates} and {ratio('rows_per_second', 'local'):.2f}× those of one process. In all, they "
+        f"took {times} that of one process. Rates are of the middle four fifths of the shards.{source}",
+    ]
+    return "\n".join(lines)
 
 
 def plan_table() -> str:
