@@ -4,12 +4,13 @@
     python benchmarks/views.py run FOLDER MODEL [--parts P]  # searches; on a GPU minutes, without one hours
     python benchmarks/views.py join FILE … --out FILE       # what several runs found, of other sets or parts
     python benchmarks/views.py tokens FOLDER MODEL --out FILE  # adds how long the prompts make a sentence
+    python benchmarks/views.py apart FOLDER                # counts what choosing and reporting sentences share
 
 The seven STS sets (test parts, Spearman over all pairs of a set); 350 pairs of each choose, its others report, five
-random splits; a reporting pair that shares a sentence with a choosing one is left out. Text A is the sentences of
-STS-B dev that are in none of the seven sets; text B is captions, questions, NLI and Wikipedia sentences, none of the
-seven sets; "choosing" is the sentences of the pairs that choose. `stsb-dev` chooses on the pairs of STS-B dev that
-share no sentence with the seven sets, once for all.
+random splits; a reporting pair that shares a sentence with a choosing one is left out, one whose sentence differs in
+case, spaces or punctuation only is counted. Text A is the sentences of STS-B dev that are in none of the seven sets;
+text B is captions, questions, NLI and Wikipedia sentences, none of the seven sets; "choosing" is the sentences of the
+pairs that choose. `stsb-dev` chooses on the pairs of STS-B dev that share no sentence with the seven sets, once.
 """
 
 import argparse
@@ -54,7 +55,7 @@ WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt,
 def main() -> None:
     """Prepare, search, or join what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("prepare", "run", "join", "tokens"))
+    parser.add_argument("part", choices=("prepare", "run", "join", "tokens", "apart"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("model", nargs="*")
     parser.add_argument("--parts", default="dev,rows,cost,few")
@@ -68,6 +69,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.part == "prepare":
         prepare(options.folder)
+        return
+    if options.part == "apart":
+        counts = apart(json.loads((options.folder / "views.json").read_text(encoding="utf-8")))
+        print(json.dumps(counts, indent=1))
+        (options.out or RESULTS / "views-apart.json").write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
         return
     if options.part == "join":
         files = [json.loads(file.read_text(encoding="utf-8")) for file in (options.folder, *map(Path, options.model))]
@@ -97,6 +103,33 @@ def main() -> None:
     }
     for result in bench.run(options.parts.split(",")):  # after every search, so that nothing is lost
         out.write_text(json.dumps(protocol | result, indent=1) + "\n", encoding="utf-8")
+
+
+def apart(facts: dict) -> dict:
+    """How many reporting pairs of each set share a sentence with a choosing pair, and with what is fitted or chosen on.
+
+    `near_copies` differ from a choosing sentence in case, spaces or punctuation only and do report; `fitted_on` and
+    `chosen_on` count the sentences of the sets that text A, text B and STS-B dev contain, by the same comparison.
+    """
+    from layerwise.postprocess import FittedOn
+    from layerwise.search.apart import near_copies, rows_apart
+    from layerwise.search.select import random_splits
+
+    sets = {}
+    for name, rows in facts["sets"].items():
+        left, right = rows["left"], rows["right"]
+        splits = random_splits(len(rows["gold"]), DEV, SPLITS, seed=0)
+        reporting = sum(len(test) for _, test in splits)
+        clean = sum(len(rows_apart(left, right, dev, test)) for dev, test in splits)
+        copies = near_copies(splits, left, right)
+        sets[name] = {"reporting": clean, "left_out": reporting - clean, "near_copies": copies}
+    tested = list({text for rows in facts["sets"].values() for text in (*rows["left"], *rows["right"])})
+    dev = [*facts["dev"]["left"], *facts["dev"]["right"]]
+    seen = {
+        name: int(FittedOn.of(texts, source=name).seen(tested).sum())
+        for name, texts in {"A": facts["A"], "B": facts["B"], "stsb-dev": dev}.items()
+    }
+    return {"pairs": DEV, "splits": SPLITS, "sets": sets, "fitted_on": seen, "chosen_on": seen.pop("stsb-dev")}
 
 
 def joined(first: dict, second: dict) -> dict:
@@ -560,6 +593,7 @@ def facts_of(search, *, gain=False):
         "mixes": [split.mix for split in splits],
         "reporting": [len(test) for _, test in search.parts_],
         "left_out": search.left_out_,
+        "near_copies": search.near_copies_,
     }
     if gain:
         facts["gain"] = vars(search.report_.gain)

@@ -117,6 +117,17 @@ def test_noise_keeps_the_last_layer():
     assert kept >= 7
 
 
+def test_near_copies_of_choosing_sentences_report_and_are_counted():
+    views = Planted()
+    views.right = [f"{text.upper()}!" for text in np.roll(views.left, 1)]
+    views.rows = {text: row for row, text in enumerate([*views.left, *views.right])}
+    search = views.fit(["last in eol"], bags=0)
+    ((dev, test),) = search.parts_
+    assert search.left_out_ == 0
+    neighbours = {*(dev - 1) % PAIRS, *(dev + 1) % PAIRS}
+    assert search.near_copies_ == len(neighbours & {*test}) > 0
+
+
 def test_costs_limit_what_is_chosen(planted):
     prices = Prices(LAYERS - 1)
     whole = planted.fit()

@@ -17,11 +17,11 @@ from layerwise.errors import InputError, ModelError
 from layerwise.mixes import LayerAttention, LayerJoin, LayerMix, LayerViews
 from layerwise.model import LayerModel
 from layerwise.postprocess import ENCODER, LAYERS, FittedOn
+from layerwise.search.apart import rows_apart
 from layerwise.search.choose import Choice
 from layerwise.search.layer_search import LayerSearch, retrieval_metric
 from layerwise.search.problems import Rows, no_progress
 from layerwise.search.request import as_retrieval
-from layerwise.search.select import rows_apart
 from layerwise.search.unlabelled import dropout_passes
 from layerwise.search.verdict import Verdict
 from layerwise.search.view_search import ViewSearch

@@ -151,32 +151,6 @@ def make_report(problems: Problems, choices: Sequence[SplitChoice], *, seed: int
     return Report(tuple(choice.result for choice in choices), gain, pairs - test, test, seed)
 
 
-def rows_apart(left: Sequence[str], right: Sequence[str], dev: Rows, test: Rows) -> Rows:
-    """The reporting pairs that share no sentence with a choosing one."""
-    dev_texts = {text for row in dev for text in (left[row], right[row])}
-    return np.array([row for row in test if left[row] not in dev_texts and right[row] not in dev_texts], dtype=int)
-
-
-def parts_apart(
-    parts: Sequence[Part], left: Sequence[str], right: Sequence[str], gold: Numbers
-) -> tuple[list[Part], int]:
-    """Splits without reporting pairs that share a sentence with a choosing one, and the number of pairs left out."""
-    apart, left_out = [], 0
-    for dev, test in parts:
-        clean = rows_apart(left, right, dev, test)
-        left_out += len(test) - len(clean)
-        if len(clean) < FEWEST_PAIRS:
-            raise InputError(
-                f"{len(test) - len(clean)} of {len(test)} reporting pairs share a sentence with one that chooses and "
-                f"are left out; {len(clean)} are too few; give pairs whose sentences do not repeat, or a task that "
-                f"declares dev and test rows"
-            )
-        if np.ptp(gold[clean]) == 0:
-            raise InputError(f"The {len(clean)} reporting pairs all have the same score; give more pairs")
-        apart.append((dev, clean))
-    return apart, left_out
-
-
 def average_table(tables: Sequence[ScoreTable], problems: Sequence[Problems]) -> ScoreTable:
     """The mean of the scores over splits. Beams visit different sets; these are then scored on all splits."""
     if len(tables) == 1:

@@ -86,6 +86,11 @@ class ViewResult:
             warnings.append(
                 f"{self.search.left_out_:,} reporting pairs were left out, for a sentence of theirs had chosen"
             )
+        if self.search.near_copies_:
+            warnings.append(
+                f"{self.search.near_copies_:,} reporting pairs have a sentence that differs from one that chose in "
+                f"case, spaces or punctuation only"
+            )
         if self.seen:
             warnings.append(
                 f"{self.seen:,} reporting sentences are in the corpus that means were fitted on: the scores may be too "
@@ -118,6 +123,7 @@ class ViewResult:
                 "dev_pairs": report.dev_pairs,
                 "test_pairs": report.test_pairs,
                 "left_out_pairs": search.left_out_,
+                "near_copies": search.near_copies_,
                 "seen_sentences": self.seen,
                 "splits": len(report.splits),
                 "seed": search.seed,

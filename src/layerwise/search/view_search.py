@@ -18,6 +18,7 @@ from layerwise.encoder import parse_pooling
 from layerwise.errors import InputError
 from layerwise.mixes import LayerSet, LayerViews, Less, Scale
 from layerwise.parameters import Parameters
+from layerwise.search.apart import near_copies, parts_apart
 from layerwise.search.choose import Choice
 from layerwise.search.graded_pairs import GradedPairs, ViewMix
 from layerwise.search.metrics import Metric, UserMetric, as_metric
@@ -29,7 +30,6 @@ from layerwise.search.select import (
     SplitChoice,
     mean_gain,
     paired_gain,
-    parts_apart,
     random_splits,
 )
 from layerwise.search.sources import FixedSimilarities
@@ -102,6 +102,8 @@ class ViewSearch(Parameters):
         fitted_on_: The text on which its means and components were fitted.
         left_out_: The number of reporting pairs, over all splits, left out because they share a sentence with a
             choosing pair.
+        near_copies_: The number of other reporting pairs, over all splits, with a sentence that differs from a choosing
+            one in case, spaces or punctuation only. They are not left out.
     """
 
     def __init__(
@@ -172,7 +174,7 @@ class ViewSearch(Parameters):
             own: The pooling of the baseline, which is the last layer.
             corpus: The text on which means and components are fitted; the choosing sentences by default.
         """
-        for name in ("report_", "front_"):  # cached by an earlier fit
+        for name in ("report_", "front_", "near_copies_"):  # cached by an earlier fit
             self.__dict__.pop(name, None)
         self._check_options()
         metric, device = as_metric(self.metric or "spearman"), self.device
@@ -223,6 +225,11 @@ class ViewSearch(Parameters):
     def cost_(self) -> Cost:
         """The cost of the best set."""
         return self.prices_.of_mix(self.best_.mix)
+
+    @cached_property
+    def near_copies_(self) -> int:
+        """The number of reporting pairs with a sentence that is nearly a choosing one."""
+        return near_copies(self.parts_, self._pairs.left, self._pairs.right)
 
     @property
     def most_components(self) -> Less:
