@@ -2,13 +2,19 @@
 
 import numpy as np
 import pytest
+import torch
 
 from layerwise.errors import InputError
 from layerwise.mixes import LayerSet, LayerViews
 from layerwise.model import LayerModel
 from layerwise.search import ALIKE, CRITERIA, Proposal, ViewSearch, alike_and_unlike, alike_texts, search_view_text
-from support.commands import call_json
+from layerwise.search.graded_pairs import GradedPairs
+from layerwise.search.metrics import as_metric
+from layerwise.search.unlabelled import guarded_separation
+from layerwise.search.view_dropout import DropoutViews, two_passes
+from support.commands import assert_one_line, call_json, run_main
 from support.text_pairs import some_pairs
+from support.tiny import save_decoder
 
 LAST = {"deletion": 4.0, "neighbours": 1.0, "repetition": 5.0}
 
@@ -101,6 +107,55 @@ def test_what_is_taken_away_is_recorded_with_the_model(tiny_bert, texts):
         assert one.mix.fitted is not None
     if result.agreed is not None:
         assert {record.what for record in result.model.fitted_on} >= {"layers", "means of views"}
+
+
+def test_dropout_gives_each_text_two_passes(tiny_bert, texts):
+    encode = DropoutViews(LayerModel.load(tiny_bert), "", show_progress_bar=False)
+    left, right, labels = two_passes(texts[:8] * 2, seed=1)
+    size = int(sum(labels))
+    assert size == len({*texts[:8]})
+    assert [text.split(" ", 1)[1] for text in left[:size]] == [text.split(" ", 1)[1] for text in right[:size]]
+    assert not {*zip(left[size:], right[size:], strict=True)} & {*zip(left[:size], right[:size], strict=True)}
+    inputs = [*left[:size], *right[:size]]
+    views = encode(inputs, ["mean", "mask in means"])
+    by_encoder = encode.encoder.encode_layers(texts[:8], "mask in means", dropout_seed=1)
+    assert np.array_equal(views["mask in means"][:size], by_encoder)
+    assert np.abs(views["mask in means"][:size, 4] - views["mask in means"][size:, 4]).max() > 1e-3
+    assert np.array_equal(encode(inputs, ["mask in means"])["mask in means"], views["mask in means"])
+
+
+def test_dropout_chooses_views_no_worse_than_the_last_layer(tiny_bert, texts):
+    model = LayerModel.load(tiny_bert)
+    search = ViewSearch(["mean", "cls", "mask in means"], most=3, width=2)
+    result = search_view_text(model, texts, search, criteria=("dropout",))
+    (chosen,) = result.proposals
+    assert chosen.separations["dropout"] >= result.last["dropout"]
+    encode, pairs = DropoutViews(model, "", show_progress_bar=False), two_passes(texts, seed=0)
+    guard = GradedPairs.of(*pairs, metric=as_metric("align-uniform"), encode=encode, device="cpu")
+    rows = np.arange(len(guard))
+    assert guard.score(chosen.mix, rows) >= guard.score(result.last_mix, rows) - 1e-5
+    separation = GradedPairs.of(*pairs, metric=as_metric("separation"), encode=encode, device="cpu")
+    assert separation.score(chosen.mix, rows) == pytest.approx(chosen.separations["dropout"], rel=1e-4)
+
+
+def test_a_set_below_the_guard_has_no_score():
+    labels, similarities = np.array([1.0, 1.0, 0.0, 0.0]), torch.tensor([[0.9, 0.8, 0.1, 0.3], [0.9, 0.8, 0.7, 0.6]])
+    guard = as_metric("align-uniform")(labels)(similarities)
+    assert guard[0] > guard[1]
+    first, second = guarded_separation(float(guard.mean()))(labels)(similarities).tolist()
+    assert first == pytest.approx(float(as_metric("separation")(labels)(similarities)[0]))
+    assert np.isnan(second)
+
+
+def test_the_command_by_dropout(tiny_bert, texts, tmp_path, monkeypatch, capfd):
+    file = tmp_path / "text.txt"
+    file.write_text("\n".join(texts), encoding="utf-8")
+    options = ["--no-labels", "dropout", "--prompts", "means", "--device", "cpu"]
+    said = call_json("search", tiny_bert, file, *options)
+    assert list(said["last"]["separation"]) == ["dropout"]
+    decoder = save_decoder("llama", tmp_path / "llama")
+    mistake = run_main(monkeypatch, capfd, "search", decoder, file, *options[:2], "--prompts", "eol", "--device", "cpu")
+    assert_one_line(*mistake, "LlamaModel has no dropout: two passes would be equal")
 
 
 def test_the_command_without_labels(tiny_bert, texts, tmp_path):

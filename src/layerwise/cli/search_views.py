@@ -80,10 +80,10 @@ class ViewOptions:
         """Raise for options that a search of views does not use."""
         if rows.task.has_classes or rows.task.kind == "retrieval":
             raise InputError(f"task {rows.task.name!r} has no graded pairs, by which views of prompts are searched")
-        if criterion in ("dropout", "pairs"):
+        if criterion == "pairs":
             raise InputError(
-                f"--no-labels {criterion} is for sets of layers; views are chosen by neighbours, repetition, deletion "
-                f"or all"
+                "--no-labels pairs is for sets of layers; views are chosen by neighbours, repetition, deletion, "
+                "dropout or all"
             )
         if criterion is not None and self.corpus is not None:
             raise InputError("--corpus is for graded pairs; without labels the text itself is what --less is fitted on")

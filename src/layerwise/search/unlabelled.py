@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from layerwise.encoder import Array, LayerEncoder
 from layerwise.errors import InputError
 from layerwise.search.alike import negative_rows
-from layerwise.search.metrics import FEWEST_PAIRS, METRICS, BatchMetric, Gold, check_seed
+from layerwise.search.metrics import FEWEST_PAIRS, METRICS, BatchMetric, Gold, Metric, check_seed
 from layerwise.search.problems import PairProblem, Progress, Rows, Scores, Weights, no_progress, scan
 from layerwise.search.sources import Views
 from layerwise.search.spaces import Masks, Space
@@ -26,6 +25,18 @@ _TOLERANCE = 1e-9  # of the guard, for rounding errors
 
 
 GUARDED = "guarded-separation"
+
+
+def guarded_separation(threshold: float) -> Metric:
+    """The separation where alignment and uniformity reach a threshold, NaN elsewhere."""
+
+    def prepare(gold: Gold, device: torch.device) -> BatchMetric:
+        guard, separation = METRICS["align-uniform"](gold, device), METRICS["separation"](gold, device)
+        return lambda similarities: torch.where(
+            guard(similarities) >= threshold, separation(similarities), similarities.new_tensor(torch.nan)
+        )
+
+    return Metric(GUARDED, prepare, binary=True)
 
 
 @dataclass(frozen=True)
@@ -80,15 +91,8 @@ class GuardedProblem:
 
     def _metric(self) -> BatchMetric:
         """Both metrics on the same similarities, so that a space is scanned once."""
-        separation, guard = (
-            problem.metric(problem.gold, problem.source.device) for problem in (self.separation, self.guard)
-        )
-        threshold = self._threshold()
-
-        def score(similarities: Tensor) -> Tensor:
-            return torch.where(guard(similarities) >= threshold, separation(similarities), torch.nan)
-
-        return score
+        problem = self.separation
+        return guarded_separation(self._threshold())(problem.gold, problem.source.device)
 
     def _last(self) -> Weights:
         return np.eye(self.layers)[-1:]

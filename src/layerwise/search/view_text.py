@@ -13,18 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from layerwise.mixes import LayerViews
+from layerwise.mixes import LayerSet, LayerViews
 from layerwise.model import LayerModel
 from layerwise.postprocess import LAYERS, FittedOn
 from layerwise.search.alike import ALIKE, alike_and_unlike
 from layerwise.search.graded_pairs import ViewMix
 from layerwise.search.run import Watch, chosen_model, kept_model, model_notes, unwatched
 from layerwise.search.view_cost import prices_of
+from layerwise.search.view_dropout import DropoutViews, dropout_metric, two_passes
 from layerwise.search.view_run import CENTRES, TimedViews
 from layerwise.search.view_search import ViewSearch
 from layerwise.texts import unique_texts
 
 CRITERIA = tuple(ALIKE)
+DROPOUT = "dropout"  # a criterion of its own, as many models have none
 _MAX_TEXTS = 600  # from which pairs are built
 _TOLERANCE = 1e-6  # relative; smaller differences of separations are rounding errors
 
@@ -130,27 +132,37 @@ def search_view_text(
         search: The search with its options. Its metric, dev and splits are not used, as nothing is graded; neither is
             `against`, which has not been evaluated without labels.
         watch: Shows a progress bar of the sets.
-        criteria: Names from `ALIKE`.
+        criteria: Names from `ALIKE`, or "dropout" for models that have it: two passes over the same text.
         show_progress_bar: Show a progress bar of the sentences.
     """
     start, prompt = time.perf_counter(), model.prompt()
     encode = TimedViews(model, prompt, show_progress_bar)
+    encode_twice = DropoutViews(model, prompt, show_progress_bar)
     baseline, *_ = model.mix.poolings
     search.check_width(model.encoder.width)
     prices = prices_of(model.encoder, [*search.poolings, baseline], [prompt + text for text in texts])
     searches: dict[str, ViewSearch] = {}
     with watch("Searching", None) as progress:
         for criterion in criteria:
-            pairs = alike_and_unlike(criterion, _sample(texts, criterion), seed=search.seed)
+            sample = _sample(texts, criterion)
             options = search.get_params() | {"metric": "separation", "dev": None, "parts": None, "splits": 1}
-            by_criterion = ViewSearch(**options | {"against": False, "progress": progress})
-            searches[criterion] = by_criterion.fit(encode, *pairs, prices=prices, own=baseline)
+            options |= {"against": False, "progress": progress}
+            if criterion == DROPOUT:
+                pairs = two_passes(sample, seed=search.seed)
+                last_layer = LayerSet.of(model.encoder.depth, pooling=baseline)
+                metric = dropout_metric(pairs, encode_twice, last_layer, search.device)
+                options |= {"metric": metric, "bags": 0}  # the guard of the metric holds for the best set only
+                searches[criterion] = ViewSearch(**options).fit(encode_twice, *pairs, prices=prices, own=baseline)
+            else:
+                pairs = alike_and_unlike(criterion, sample, seed=search.seed)
+                searches[criterion] = ViewSearch(**options).fit(encode, *pairs, prices=prices, own=baseline)
     last_mix = next(iter(searches.values())).last_.mix
     proposals = tuple(
         Proposal(name, mix, {criterion: fitted.score(mix) for criterion, fitted in searches.items()})
         for name, mix in ((name, fitted.best_.mix) for name, fitted in searches.items())
     )
     last = {name: fitted.score(last_mix) for name, fitted in searches.items()}
+    encode.seconds += encode_twice.seconds
     seconds = encode.timings(start)
     notes = model_notes(model, search)
     return ViewTextResult(model, unique_texts(texts)[0], proposals, last_mix, last, seconds, prompt, notes)
