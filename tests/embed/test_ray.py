@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from layerwise.data import RowSource
-from layerwise.embed import EmbedJob, ModelChoice, run_embed
+from layerwise.embed import EmbedJob, ModelChoice, VectorFiles, run_embed, verify_vectors
 from layerwise.embed.engine import Embedded, Flush, Ready, WorkerJob, Written
 from layerwise.embed.engines import choose_engine
 from layerwise.embed.job import chunks
@@ -30,7 +30,9 @@ from layerwise.embed.ray_cluster import _scratch_folder
 from layerwise.embed.ray_engine import RayWorker, Share, share_out
 from layerwise.embed.shards import ShardFolder
 from layerwise.errors import InputError, MissingExtraError, ModelError
-from support.commands import COMMAND, assert_one_line, run_main
+from layerwise.stores import place_of
+from support.commands import COMMAND, assert_one_line, call_json, run_main
+from support.s3 import s3_server
 from support.tiny import WORDS
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'layerwise[ray]'")
@@ -207,6 +209,36 @@ def test_the_command_is_stopped_leaves_no_worker_and_is_resumed(tmp_path, job, c
     result = run_embed(job, choice, tmp_path / "out", engine="ray", processes=2)
     assert result.resumed >= 10 * kept
     assert np.abs(vectors(tmp_path / "out") - vectors(tmp_path / "alone")).max() < 1e-5
+
+
+@pytest.fixture
+def bucket(tmp_path):
+    """A URL on a real S3 server, with the rows of `job` below it."""
+    with s3_server(tmp_path / "s3"):
+        place_of("s3://vectors/ray/rows.txt").write_bytes("".join(text + "\n" for text in TEXTS).encode())
+        yield "s3://vectors/ray"
+
+
+@pytest.mark.slow
+def test_a_worker_writes_to_a_store_what_this_process_writes_locally(tmp_path, job, choice, bucket):
+    run_embed(job, choice, tmp_path / "alone")
+    options = ["--keep", "text", "--shard-rows", "10", "--device", "cpu", "--engine", "ray", "--processes", "1"]
+    result = call_json("embed", choice.name, f"{bucket}/rows.txt", "-o", f"{bucket}/out", *options)
+    assert [result[key] for key in ("rows", "resumed", "shards", "out")] == [90, 0, 9, f"{bucket}/out"]
+    stored, local = VectorFiles.of(f"{bucket}/out"), VectorFiles.of(tmp_path / "alone")
+    (numbers, table), (expected, columns) = stored.read(), local.read()
+    assert table.equals(columns), "rows and texts, in order"
+    assert np.abs(numbers - expected).max() < 1e-5
+    assert [stored.settings[key] for key in ("rows", "shards", "model", "finished")] == [
+        local.settings[key] for key in ("rows", "shards", "model", "finished")
+    ]
+    assert verify_vectors(f"{bucket}/out", model=choice.name).faults == ()
+    left = sorted(path.name for path in place_of(f"{bucket}/out").iterdir() if path.name.startswith("."))
+    assert left == [], "neither lock, mark nor unfinished objects"
+    again = run_embed(
+        replace(job, source=RowSource.of(f"{bucket}/rows.txt", ("text", "text"))), choice, f"{bucket}/out"
+    )
+    assert (again.rows, again.resumed) == (0, 90), "the local engine finds all shards"
 
 
 @pytest.mark.slow
