@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,18 @@ def test_a_full_disk_is_one_line_with_the_remedy(tmp_path):
     with pytest.raises(ModelError, match="cannot be written: No space left on device; nothing was changed"):
         with atomic_folder(tmp_path / "model", remedy="nothing was changed there", error=ModelError):
             raise full
+    assert names_in(tmp_path) == []
+
+
+def test_errors_about_files_of_an_unfinished_folder_name_their_final_place(tmp_path, monkeypatch):
+    def fail(_file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", fail)
+    message = rf"^{re.escape(str(tmp_path / 'index' / 'facts.json'))}: cannot be written: No space left on device; free"
+    with pytest.raises(InputError, match=message), atomic_folder(tmp_path / "index") as building:
+        building.mkdir()
+        write_json(building / "facts.json", {"rows": 3})
     assert names_in(tmp_path) == []
 
 
