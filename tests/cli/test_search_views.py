@@ -57,6 +57,7 @@ def test_the_best_views_are_found_priced_and_saved(llama, pairs, tmp_path):
     assert "2 @ last in eol" in found["best"]["mix"]
     assert found["verdict"]["reliable_gain"]
     assert found["best"]["cost"]["passes"] <= 2
+    assert found["stability"]["views"]["2 @ last in eol"] > 0.5
     assert set(found["singles"]) == {"mean", "last in eol", "mean in eol", "mean in twice"}
     assert (
         found["protocol"]["dev_pairs"] + found["protocol"]["test_pairs"] + found["protocol"]["left_out_pairs"] == PAIRS
@@ -82,6 +83,7 @@ def test_people_are_told_the_verdict_the_cost_and_the_best_views_alone(llama, pa
     assert "The best found costs 1 pass, " in said
     assert "Note: 30 pairs choose among 40 views: with fewer than 100, which of the good ones is best" in said
     assert "that they beat the baseline is not, but by how much is known only to ±" in " ".join(said.split())
+    assert "Most often chosen by halves of the pairs: 2 @ last in eol (" in said
     assert "The best views alone" in said
     assert "last in eol" in said
     assert "Quality against cost" in said

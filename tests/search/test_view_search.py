@@ -460,3 +460,40 @@ def test_resamples_of_one_grade_choose_nothing():
     rows = np.arange(PAIRS)
     search = planted.fit(parts=[(rows[:60], rows[60:])], bags=4, resamples=50)
     assert search.best_.mix.poolings
+
+
+# Stability
+
+
+def test_halves_choose_what_a_search_by_brute_force_chooses(monkeypatch):
+    monkeypatch.setattr("layerwise.search.view_stability._N_SPLITS", 3)
+    views = Planted()
+    search = views.fit(most=1, against=False)
+    dev, _ = search.parts_[0]
+    random, winners = np.random.default_rng(0), []
+    single = views([*views.left, *views.right], POOLINGS)
+    for _ in range(3):
+        order = random.permutation(len(dev))
+        for rows in (order[: len(dev) // 2], order[len(dev) // 2 : 2 * (len(dev) // 2)]):
+            scores = {}
+            for name in search.kept_:
+                unit = single[name] / np.linalg.norm(single[name], axis=-1, keepdims=True)
+                cosines = (unit[dev[rows]] * unit[PAIRS + dev[rows]]).sum(-1)
+                layers = range(1 if name == "last in eol" else 0, LAYERS)  # its layer 0 is constant
+                scores |= {f"{n} @ {name}": spearmanr(cosines[:, n], views.gold[dev[rows]])[0] for n in layers}
+            winners.append(max(scores, key=scores.get))
+    expected = {view: winners.count(view) / 6 for view in winners}
+    assert search.stability_.views == pytest.approx(expected)
+    assert search.stability_.agreement == np.mean([a == b for a, b in zip(winners[::2], winners[1::2], strict=True)])
+    assert sum(search.stability_.poolings.values()) == pytest.approx(1)
+
+
+def test_planted_views_are_stable_and_limits_hold_for_halves(planted):
+    stability = planted.fit().stability_
+    assert {*list(stability.views)[:2]} == {"3 @ last in eol", "1 @ mean in echo"}
+    assert stability.views["3 @ last in eol"] == stability.poolings["last in eol"] == 1.0
+    assert 0 < stability.agreement <= 1
+    cheap = planted.fit(max_cost=1.5 / (LAYERS - 1)).stability_
+    assert all(int(view.removeprefix("-").split(" @ ")[0]) <= 1 for view in cheap.views)
+    centred = planted.fit(less=(None, 0)).stability_
+    assert any(view.endswith(" less mean") for view in centred.views)

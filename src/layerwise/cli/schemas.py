@@ -125,6 +125,7 @@ _VIEWS = {
     "singles": _by_name(_list(_NUMBER)),
     "kept": _ANYTHING,
     "front": _list(_COSTED),
+    "stability": _object({"views": _by_name(_NUMBER), "poolings": _by_name(_NUMBER), "agreement": _NUMBER}),
     "protocol": {"type": "object"},
     "splits": _SPLITS,
     "warnings": _WARNINGS,

@@ -212,7 +212,10 @@ def show_views(result: "ViewResult") -> None:
     if search.fit_on == "either" and (text := search.fitted_on_) is not None:
         named = result.corpus.source if text == "corpus" and result.corpus else "the choosing pairs"
         print_line(f"What is taken away was fitted on {named}: by that text they chose better.")
-    print_line(f"The best found costs {search.cost_}.\n")
+    print_line(f"The best found costs {search.cost_}.")
+    stability = search.stability_
+    shares = ", ".join(f"{view} ({share:.0%})" for view, share in list(stability.views.items())[:_SINGLES])
+    print_line(f"Most often chosen by halves of the pairs: {shares}; agreement {stability.agreement:.0%}.\n")
     import numpy as np
 
     scored = [(name, np.nan_to_num(scores, nan=-np.inf)) for name, scores in search.singles_.items()]

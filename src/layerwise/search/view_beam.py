@@ -113,9 +113,30 @@ def bagged_views(
         seed: Of the resamples.
         progress: Called with the number of sets just scored.
     """
-    random, places = np.random.default_rng(seed), np.flatnonzero(allowed)
+    random = np.random.default_rng(seed)
     drawn = [random.integers(len(views.left), size=len(views.left)) for _ in range(n_resamples)]
-    prepared = filter(None, map(prepare, drawn))
+    prepared = [resample for resample in map(prepare, drawn) if resample is not None]
+    counts: dict[int, int] = {}
+    for best in greedy_sets(views, prepared, max_views=max_views, allowed=allowed, progress=progress):
+        for view in best:
+            counts[view] = counts.get(view, 0) + 1
+    repeated = {view: count for view, count in counts.items() if count > 1}
+    return dict(sorted((repeated or counts).items()))
+
+
+def greedy_sets(
+    views: PairViews,
+    prepared: Sequence[PreparedResample],
+    *,
+    max_views: int,
+    allowed: Sequence[bool] | NDArray[np.bool_],
+    progress: Progress = no_progress,
+) -> list[tuple[int, ...]]:
+    """The views that each of several selections of the pairs chooses, by greedy searches that share their products.
+
+    `prepared` has the rows of each selection, and the metric prepared for them.
+    """
+    places = np.flatnonzero(allowed)
     candidates = views if len(places) == len(views) else views.pick(places)
     self_products, cross_products = (
         candidates.self_products,
@@ -129,12 +150,7 @@ def bagged_views(
         active = [search for search in searches if search.patience]
         if active:
             _step(active, candidates, cross_products, progress)
-    counts: dict[int, int] = {}
-    for search in searches:
-        for view in search.best:
-            counts[int(places[view])] = counts.get(int(places[view]), 0) + 1
-    repeated = {view: count for view, count in counts.items() if count > 1}
-    return dict(sorted((repeated or counts).items()))
+    return [tuple(int(places[view]) for view in search.best) for search in searches]
 
 
 @dataclass(eq=False)

@@ -112,6 +112,7 @@ class ViewResult:
                 for pooling, scores in search.singles_.items()
             },
             "kept": search.kept_,
+            "stability": search.stability_.as_dict(),
             "front": [choice_facts(point.choice) | {"cost": point.cost.as_dict()} for point in search.front_],
             "protocol": {
                 "metric": search.metric_name_,
@@ -196,7 +197,7 @@ def search_views(
     with watch("Searching", None) as progress:
         search.progress = progress
         search.fit(encode, pairs.left, pairs.right, pairs.labels, prices=prices, own=baseline, corpus=corpus)
-        search.report_, search.front_  # noqa: B018 - computed here, so that the timings include them
+        search.report_, search.front_, search.stability_  # noqa: B018 - computed here, so that the timings include them
     seconds = encode.timings(start)
     record = FittedOn.of(corpus, source=corpus_name, what=CENTRES) if corpus is not None else None
     return ViewResult(model, pairs, search, record, seconds, prompt, model_notes(model, search))

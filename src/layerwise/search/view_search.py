@@ -40,6 +40,7 @@ from layerwise.search.view_cost import Cost, Prices
 from layerwise.search.view_encode import Encode, differing_views, views_by_pooling
 from layerwise.search.view_fit import Corpus, FitOn, centres_of, check_components, texts_to_fit
 from layerwise.search.view_screening import best_prompts, score_single_views
+from layerwise.search.view_stability import ViewStability, view_stability
 
 _MINIMUM = {"keep": 1, "most": 1, "width": 1, "bags": 0, "look": 2, "max_cost": 0, "max_passes": 1}
 _INFINITY = float("inf")
@@ -98,6 +99,8 @@ class ViewSearch(Parameters):
             the same for all texts.
         kept_: The poolings that passed the screening of the first split.
         front_: The best sets by cost.
+        stability_: The share of random halves of the first split's choosing pairs that choose each view and pooling;
+            `stability_.agreement`.
         cost_: The cost of the best set.
         fitted_on_: The text on which its means and components were fitted.
         left_out_: The number of reporting pairs, over all splits, left out because they share a sentence with a
@@ -174,7 +177,7 @@ class ViewSearch(Parameters):
             own: The pooling of the baseline, which is the last layer.
             corpus: The text on which means and components are fitted; the choosing sentences by default.
         """
-        for name in ("report_", "front_", "near_copies_"):  # cached by an earlier fit
+        for name in ("report_", "front_", "stability_", "near_copies_"):  # cached by an earlier fit
             self.__dict__.pop(name, None)
         self._check_options()
         metric, device = as_metric(self.metric or "spearman"), self.device
@@ -212,6 +215,12 @@ class ViewSearch(Parameters):
     def verdict_(self) -> Verdict:
         """Which views to use."""
         return Verdict(self.best_, self.last_, self.report_.gain, len(self._pairs))
+
+    @cached_property
+    def stability_(self) -> ViewStability:
+        """Which views halves of the choosing pairs choose."""
+        _, best = self._first.scored
+        return view_stability(self._first.candidates, best, self._set_search(self.max_cost))
 
     @property
     def fitted_on_(self) -> FitOn | None:
@@ -360,6 +369,9 @@ class ViewSearch(Parameters):
 
     def _best_within(self, candidates: Candidates, max_cost: float | None) -> ScoredViews | None:
         """The best views within a cost limit, with their score; None if it allows no view."""
+        return self._set_search(max_cost).best(candidates)
+
+    def _set_search(self, max_cost: float | None) -> SetSearch:
         return SetSearch(
             max_views=self.most,
             width=self.width,
@@ -371,7 +383,7 @@ class ViewSearch(Parameters):
             max_cost=max_cost,
             depth=self.prices_.depth,
             progress=self._progress,
-        ).best(candidates)
+        )
 
     def _front_costs(self) -> list[float]:
         """The cost limits of the front, all below `max_cost`."""
