@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 
 from embed_tables import embed_gpu_table, gpu_parts_table, int8_layers_table, int8_table
 from evaluation_tables import (
@@ -275,6 +275,27 @@ def attacks_table() -> str:
     return "".join(parts)
 
 
+def unchanged_table() -> str:
+    """Times of today's commands relative to those of an older commit, and the largest difference of their results."""
+    result = read("unchanged_speed")
+    lines = ["| command | before, s | now, s | ratio | largest difference of results |", "|---|---|---|---|---|"]
+    for name, part in result["parts"].items():
+        before, now = (median(part["seconds"][label]) for label in ("before", "now"))
+        gap = part["difference"]
+        told = gap if isinstance(gap, str) else "0" if not gap else f"{gap:.0e}"
+        lines.append(f"| {name} | {before:.1f} | {now:.1f} | {part['ratio']:.2f} | {told} |")
+    repeats = len(next(iter(result["parts"].values()))["seconds"]["now"])
+    return "\n".join(lines) + (
+        f"\n\nCommit {result['commit']}, the last one before views, and today's source in turns; medians of {repeats} "
+        f"repeat(s) (ratio: median of the ratios), load {result['load_before']:.1f} at the start. `search`: 300 pairs, "
+        "wiki-mlm-12x384, all sets of 13 layers. `LayerSearch`: made-up views of 350 pairs, all sets of up to 6 of 25 "
+        f"layers, without loading. `embed`: {result['rows']:,} made-up sentences, all-MiniLM-L6-v2. `evaluate`: the "
+        "same model on STS-B test, two mixes. Compared are the selected layers, their scores, the stability and the "
+        "embeddings; intervals are left out, as their computation was changed on purpose. "
+        "(`benchmarks/unchanged_speed.py`.)\n"
+    )
+
+
 def _held(facts: dict) -> str:
     silent = facts.get("unanswered", 0)
     return f"{facts['held']:,}" + (f" ({silent:,} without an answer)" if silent else "")
@@ -338,6 +359,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "ray-results": (["docs/cluster.md"], ray_table),
     "billion-plan": (["docs/cluster.md"], plan_table),
     "attacks": (["docs/reliability.md"], attacks_table),
+    "unchanged-speed": (["docs/benchmarks/README.md"], unchanged_table),
 }
 
 
