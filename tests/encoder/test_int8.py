@@ -151,7 +151,8 @@ def test_a_damaged_loss_or_that_of_another_graph_is_none(graph):
 
 def test_most_weights_are_int8(graph):
     kinds = {node.op_type for node in onnx.load(graph).graph.node}
-    assert "MatMulInteger" in kinds
+    assert {"MatMulInteger", "QAttention"} <= kinds
+    assert not kinds & {"Attention", "MultiHeadAttention", "Softmax"}
     assert "MatMulNBits" not in kinds  # dynamic quantisation, the fastest, changes this encoder little
     assert graph.stat().st_size < next(p for p in graphs_folder().glob("*.onnx") if "int8" not in p.name).stat().st_size
 
@@ -218,6 +219,14 @@ def test_blockwise_is_nearer_to_float_than_dynamic(tiny_bert, tmp_path):
         encoder._onnx._sessions[key] = ort.InferenceSession(tmp_path / "graph.onnx")
         errors.append(np.abs(encoder.encode_layers(SENTENCES) - expected).mean())
     assert errors[0] < errors[1]
+
+
+def test_attention_with_a_blockwise_product_has_separate_products(tiny_bert, tmp_path, graph):
+    (source,) = (path for path in graphs_folder().glob("*.onnx") if "int8" not in path.name)
+    quantise(source, tmp_path / "graph.onnx", Int8Plan(("encoder.layer.1.attention.self.value",), {}))
+    kinds = [node.op_type for node in onnx.load(tmp_path / "graph.onnx").graph.node]
+    counts = [kinds.count(kind) for kind in ("QAttention", "MultiHeadAttention", "MatMulNBits", "Softmax")]
+    assert counts == [DEPTH - 1, 1, 1, 0]
 
 
 def test_a_model_that_int8_changes_too_much_is_refused(tiny_bert, graph, monkeypatch):

@@ -11,6 +11,7 @@ import torch
 
 from layerwise import LayerEncoder
 from layerwise.encoder import graphs_folder, layer_encoder
+from layerwise.encoder import onnx as onnx_module
 from layerwise.errors import InputError, LayerwiseError, MissingExtraError, ModelError
 from support.slow_cases import some_slow
 from support.tiny import DEPTH, SENTENCES, WIDTH, WORDS
@@ -84,6 +85,40 @@ def test_onnx_gives_torchs_numbers_whatever_the_batch(name, choice, tiny_folders
             assert found.dtype == np.float32
             np.testing.assert_allclose(found, expected[pooling], rtol=0, atol=TOLERANCE)
     assert len(graphs()) == 1, "one graph for every shape of a batch"
+
+
+def kinds(path) -> set[str]:
+    return {node.op_type for node in onnx.load(path).graph.node}
+
+
+def test_attention_is_one_operator(graph):
+    model = onnx.load(graph)
+    attention = [node for node in model.graph.node if node.op_type == "Attention"]
+    assert len(attention) == DEPTH
+    assert "Softmax" not in kinds(graph)
+    used = {name for node in model.graph.node for name in node.input}
+    assert {tensor.name for tensor in model.graph.initializer} <= used, "no weight is stored twice"
+
+
+@pytest.mark.parametrize("name", some_slow(["mpnet", "modernbert"], slow=["modernbert"]))
+def test_attention_of_another_form_is_not_fused(name, tiny_folders):
+    load(tiny_folders[name]).encode_layers(SENTENCES, layers=[1])
+    (path,) = graphs_folder().glob("*.onnx")
+    assert "Softmax" in kinds(path)
+    assert "Attention" not in kinds(path)
+
+
+def test_attention_is_not_fused_if_the_numbers_would_differ(tiny_bert, monkeypatch, caplog):
+    fuse = onnx_module.fuse_attention
+    monkeypatch.setattr(onnx_module, "fuse_attention", lambda model, _heads: fuse(model, 1))
+    with caplog.at_level("INFO", logger="layerwise"):
+        views = load(tiny_bert).encode_layers(SENTENCES)
+    np.testing.assert_allclose(
+        views, LayerEncoder(tiny_bert, device="cpu").encode_layers(SENTENCES), rtol=0, atol=TOLERANCE
+    )
+    assert "The attention of BertModel is not fused, as its numbers would differ" in caplog.text
+    (path,) = graphs_folder().glob("*.onnx")
+    assert "Softmax" in kinds(path)
 
 
 def test_torch_does_not_run_once_the_graph_is_there(tiny_bert, graph):

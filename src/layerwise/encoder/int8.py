@@ -22,13 +22,21 @@ from torch import Tensor, nn
 
 from layerwise.digests import json_digest
 from layerwise.encoder.arrays import Array
+from layerwise.encoder.onnx_attention import (
+    DOMAIN,
+    add_domain,
+    heads_of,
+    products_of,
+    separate_products,
+    weight_of,
+)
 from layerwise.errors import InputError, ModelError
 from layerwise.files import read_json, write_json
 from layerwise.muted import muted
 
 log = logging.getLogger(__name__)
 Encode = Callable[[Sequence[str]], Array]  # texts to views (texts, layers, width)
-_FORMAT = 2
+_FORMAT = 3
 _BLOCK = 128
 _LEAST_BLOCK = 16  # of ONNX Runtime's MatMulNBits
 _MOST_BLOCKWISE = 0.35  # of all multiplications
@@ -167,6 +175,7 @@ def quantise(source: Path, target: Path, plan: Int8Plan) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     graph = onnx.load(source)
+    _quantise_attention(graph, plan)
     weights = {tensor.name: tensor for tensor in graph.graph.initializer}
     names = {node.name for node in graph.graph.node if node.op_type in ("MatMul", "Gemm") and node.input[1] in weights}
     if not names:
@@ -182,8 +191,41 @@ def quantise(source: Path, target: Path, plan: Int8Plan) -> None:
             op_types_to_quantize=["MatMul", "Gemm"],
             per_channel=True,
             weight_type=QuantType.QInt8,
-            extra_options={"MatMulConstBOnly": True},
+            extra_options={"MatMulConstBOnly": True, "DefaultTensorType": onnx.TensorProto.FLOAT},
         )
+
+
+def _quantise_attention(model: Any, plan: Int8Plan) -> None:
+    """Quantise each Attention dynamically; one with a blockwise product is separated, and its products are later."""
+    graph, nodes = model.graph, []
+    for node in graph.node:
+        if node.op_type != "Attention":
+            nodes.append(node)
+        elif any(_module_of(name) in plan.blockwise for name in products_of(node)):
+            nodes.extend(separate_products(graph, node))
+        else:
+            nodes.extend(_dynamic_attention(graph, node))
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _dynamic_attention(graph: Any, attention: Any) -> list[Any]:
+    """Return nodes that quantise the states and read an int8 weight, with one scale a column."""
+    from onnx import helper, numpy_helper
+
+    name, weight = attention.name, weight_of(graph, attention)
+    scale = np.maximum(np.abs(weight).max(0) / 127, 1e-12).astype(np.float32)
+    steps = np.round(weight / scale).astype(np.int8)
+    arrays = {f"{name}_int8": steps, f"{name}_scale": scale, f"{name}_zero": np.zeros_like(steps[0])}
+    graph.initializer.extend(numpy_helper.from_array(array, key) for key, array in arrays.items())
+    states, _, bias, mask = attention.input
+    rounded = [f"{name}_states{part}" for part in ("", "_scale", "_zero")]
+    inputs = [rounded[0], f"{name}_int8", bias, rounded[1], f"{name}_scale", mask, rounded[2], f"{name}_zero"]
+    heads, outputs = heads_of(attention), list(attention.output)
+    return [
+        helper.make_node("DynamicQuantizeLinear", [states], rounded, name=f"{name}_quantise"),
+        helper.make_node("QAttention", inputs, outputs, name=name, domain=DOMAIN, num_heads=heads),
+    ]
 
 
 def _module_of(node: str) -> str:
@@ -204,11 +246,10 @@ def _make_blockwise(graph: Any, node: Any, weight: Array) -> None:
     graph.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in tensors.items())
     sizes = {"K": inputs, "N": outputs, "bits": 8, "block_size": size, "accuracy_level": 4}
     new = helper.make_node(
-        "MatMulNBits", [node.input[0], *tensors], list(node.output), name=node.name, domain="com.microsoft", **sizes
+        "MatMulNBits", [node.input[0], *tensors], list(node.output), name=node.name, domain=DOMAIN, **sizes
     )
     node.CopyFrom(new)
-    if all(entry.domain != "com.microsoft" for entry in graph.opset_import):
-        graph.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    add_domain(graph)
 
 
 def _block_size(inputs: int) -> int:

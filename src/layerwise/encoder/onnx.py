@@ -1,7 +1,8 @@
 """Layers by ONNX Runtime, for CPUs: the same numbers in less time, or int8 numbers in still less.
 
 Everything from tokens to pooled layers is exported as one graph (only the blocks below the highest layer are in it),
-checked against torch on a few tokens, and cached on disk, so that it is exported once for each model.
+checked against torch on a few tokens, and cached on disk, so that it is exported once for each model. Attention becomes
+one operator where that gives the same numbers (onnx_attention.py).
 """
 
 import logging
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from layerwise.digests import file_sha256, text_digest
 from layerwise.encoder.arrays import Array
 from layerwise.encoder.int8 import Int8Loss, Int8Plan, load_plan, measure_loss, quantise, stored_loss
+from layerwise.encoder.onnx_attention import fuse_attention
 from layerwise.encoder.streaming import Forward
 from layerwise.encoder.taps import probe_inputs
 from layerwise.errors import ModelError
@@ -35,6 +37,7 @@ EncodeBy = Callable[[Forward, Sequence[str]], Array]
 log = logging.getLogger(__name__)
 _REMEDY = "free some space, or set LAYERWISE_CACHE to another folder"
 _OPSET = 17
+_FORMAT = 2  # of graphs; those of another are not read
 _TOLERANCE = 1e-4  # of the largest number
 _LEAST_COSINE = 0.9  # of int8 views with those in float
 _CHECKED_LENGTH = 200  # beyond ModernBERT's window and MPNet's last distance bucket
@@ -76,7 +79,8 @@ class OnnxReader:
         return _run(self._sessions[key], tokens, mask)
 
     def _path(self, layers: tuple[int, ...], poolings: tuple[str, ...]) -> Path:
-        key = text_digest([self._fingerprint(), repr(layers), repr(poolings), str(_OPSET), torch.__version__])
+        exported_by = f"{_OPSET} {_FORMAT}"
+        key = text_digest([self._fingerprint(), repr(layers), repr(poolings), exported_by, torch.__version__])
         return graphs_folder() / f"{key[:32]}.onnx"
 
     def _session(self, layers: tuple[int, ...], poolings: tuple[str, ...]) -> Any:
@@ -117,8 +121,24 @@ class OnnxReader:
                 raise ModelError(
                     f"This encoder cannot be exported to ONNX ({reason}); use the torch backend"
                 ) from error
+            self._fuse(building, layers, poolings)
             digest = file_sha256(building)
         _checksum_file(path).write_text(digest)
+
+    def _fuse(self, path: Path, layers: tuple[int, ...], poolings: tuple[str, ...]) -> None:
+        """Fuse the attention of a graph, unless the result differs from torch: its mask may not be of padding alone."""
+        import onnx
+
+        model, heads = onnx.load(path), getattr(self._model.config, "num_attention_heads", None)
+        if not isinstance(heads, int) or not fuse_attention(model, heads):
+            return
+        fused = model.SerializeToString()
+        try:
+            self._check(_start(fused, int8=False), layers, poolings)
+        except ModelError:
+            log.info("The attention of %s is not fused, as its numbers would differ", type(self._model).__name__)
+        else:
+            path.write_bytes(fused)
 
     def _check(self, session: Any, layers: tuple[int, ...], poolings: tuple[str, ...]) -> None:
         """Compare with torch on shapes that were not traced: more sentences, and longer ones."""
@@ -273,7 +293,7 @@ def _open(path: Path, *, int8: bool = False) -> Any:
     return _start(path, int8=int8)
 
 
-def _start(path: Path, *, int8: bool) -> Any:
+def _start(graph: Path | bytes, *, int8: bool) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -283,8 +303,10 @@ def _start(path: Path, *, int8: bool) -> Any:
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if int8:  # GELU by tanh saves about a tenth of the time; what it changes is part of the measured loss
         options.add_session_config_entry("optimization.enable_gelu_approximation", "1")
-    # Fused with the addition before it, a layer norm of an int8 graph takes several times as long as both apart.
-    slower = ["SkipLayerNormFusion"] if int8 else []
+    # Fused with the addition before it, a layer norm takes longer than both apart, in int8 several times as long.
     return onnxruntime.InferenceSession(
-        os.fspath(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=slower
+        graph if isinstance(graph, bytes) else os.fspath(graph),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=["SkipLayerNormFusion"],
     )
