@@ -111,7 +111,7 @@ def test_the_loss_is_logged_again_at_every_use(tiny_bert, graph, tmp_path, caplo
     rows = [f'"{left}","{right}",{number % 6}' for number, (left, right) in pairs]
     (tmp_path / "pairs.csv").write_text("\n".join(["sentence1,sentence2,score", *rows]) + "\n")
     (tmp_path / "task.toml").write_text('[[task]]\nname = "own"\nkind = "sts"\nfile = "pairs.csv"\n')
-    for command in (
+    for command in (  # the search reads the views that the evaluation has cached
         ("embed", tiny_bert, tmp_path / "texts.txt", "-o", tmp_path / "out", "--mix", f"0-{DEPTH}"),
         ("evaluate", tiny_bert, "--tasks", tmp_path / "task.toml", "--layers", "each", "--pooling", "mean"),
         ("search", tiny_bert, tmp_path / "pairs.csv"),

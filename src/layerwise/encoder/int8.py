@@ -86,8 +86,11 @@ def stored_loss(path: Path, sha256: str) -> Int8Loss | None:
         facts = read_json(path)
         if facts["sha256"] != sha256:
             return None
-        layers = [[_number(value) for value in facts[name]] for name in ("cosine", "points_float", "points_int8")]
-        return Int8Loss(*layers, sentences=int(facts["sentences"]), pairs=int(facts["pairs"])) if all(layers) else None
+        cosine, points_float, points_int8 = (
+            [_number(value) for value in facts[name]] for name in ("cosine", "points_float", "points_int8")
+        )
+        loss = Int8Loss(cosine, points_float, points_int8, int(facts["sentences"]), int(facts["pairs"]))
+        return loss if cosine and points_float and points_int8 else None
     except (InputError, KeyError, TypeError, ValueError):
         return None
 

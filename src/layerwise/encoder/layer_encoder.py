@@ -267,7 +267,6 @@ class LayerEncoder:
     ) -> Tensor:
         """One batch's views, as the model's device has them: (batch, poolings, layers, width).
 
-        Tokens are padded on the right, as `stream` pads them; for other padding `read_views` takes positions.
         `poolings` are of one prompt; `places` (batch, 3) are those of its tokens that are pooled, as `stream` gives.
         Prompts are read by torch, whatever the backend.
         """
@@ -391,6 +390,8 @@ class LayerEncoder:
         keys = self._view_keys(names, texts)
         cached = {name: views for name, key in keys.items() if (views := store.get(key)) is not None}
         missing = [name for name in names if name not in cached]
+        if cached and isinstance(self._onnx, Int8Reader):
+            self._onnx.log_loss(range(self.depth + 1), [parse_pooling(name).pooling for name in names])
 
         def fill(arrays: Sequence[Array]) -> None:
             self._fill(dict(zip(missing, arrays, strict=True)), texts, range(self.depth + 1), bar)

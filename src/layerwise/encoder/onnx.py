@@ -9,6 +9,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -202,17 +203,28 @@ class Int8Reader(OnnxReader):
         return self._encode_by(lambda tokens, mask: self._read(tokens, mask, layers, ["mean"]), texts)[:, 0]
 
     def _session(self, layers: tuple[int, ...], poolings: tuple[str, ...]) -> Any:
-        source = self._path(layers, poolings)
-        path = source.with_name(f"{source.stem}-int8-{self.plan.digest[:16]}.onnx")
+        path = self._int8_path(layers, poolings)
         session = self._measured(path)
         if session is not None:
             return session
         in_float = super()._session(layers, poolings)
         try:
             with FileLock(path.with_suffix(".lock")):
-                return self._measured(path) or self._quantised(source, path, in_float)
+                return self._measured(path) or self._quantised(self._path(layers, poolings), path, in_float)
         except OSError as error:
             raise _unusable(error) from error
+
+    def log_loss(self, layers: Sequence[int], poolings: Sequence[str]) -> None:
+        """Log the loss of the graph that made cached views, if it is in the cache."""
+        path = self._int8_path(tuple(layers), tuple(poolings))
+        with suppress(OSError):  # the graph is not there
+            loss = stored_loss(path.with_suffix(".json"), _checksum_file(path).read_text())
+            if loss is not None:
+                self._log(path, loss)
+
+    def _int8_path(self, layers: tuple[int, ...], poolings: tuple[str, ...]) -> Path:
+        source = self._path(layers, poolings)
+        return source.with_name(f"{source.stem}-int8-{self.plan.digest[:16]}.onnx")
 
     def _measured(self, path: Path) -> Any:
         """The session of a graph in the cache, whose loss is logged; None if the graph or its loss must be made."""
