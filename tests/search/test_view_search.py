@@ -462,6 +462,30 @@ def test_resamples_of_one_grade_choose_nothing():
     assert search.best_.mix.poolings
 
 
+# The front of several splits
+
+
+def test_the_front_of_several_splits_has_their_mean_scores(planted):
+    options = {"bags": 0, "most": 2, "width": 2}
+    search = planted.fit(splits=2, **options)
+    costs, expected = (1 / (LAYERS - 1), 1 / 6, 1 / 2, 1, 2, None), []
+    for cost in costs:
+        alone = []
+        for part in search.parts_:
+            try:
+                alone.append(planted.fit(parts=[part], max_cost=cost, **options).best_)
+            except InputError:
+                alone.append(None)
+        if None not in alone:
+            expected.append(np.mean([[best.dev, best.test] for best in alone], axis=0))
+    assert len(search.front_) > 1
+    for point in search.front_:
+        assert any(np.allclose([point.choice.dev, point.choice.test], scores) for scores in expected)
+    assert search.front_[-1].choice.dev == pytest.approx(max(dev for dev, _ in expected))
+    assert search.front_[-1].choice == search.best_
+    assert [point.choice.dev for point in search.front_] == sorted({point.choice.dev for point in search.front_})
+
+
 # Stability
 
 

@@ -98,7 +98,7 @@ class ViewSearch(Parameters):
         singles_: The score of every layer of each pooling in the screening of the first split; NaN for a layer that is
             the same for all texts.
         kept_: The poolings that passed the screening of the first split.
-        front_: The best sets by cost.
+        front_: The best sets by cost, with mean scores over the splits.
         stability_: The share of random halves of the first split's choosing pairs that choose each view and pooling;
             `stability_.agreement`.
         cost_: The cost of the best set.
@@ -192,6 +192,7 @@ class ViewSearch(Parameters):
         self.parts_, self.left_out_ = self._splits()
         self._check_components()
         self._fitted_on = list[tuple[LayerViews, Corpus | None]]()
+        self._kept = list[list[str]]()
         self._choices = [self._choose(*part) for part in self.parts_]
         self.best_, self.last_ = self._mean_choices()
         return self
@@ -286,6 +287,7 @@ class ViewSearch(Parameters):
         if not self._fitted_on:
             self.singles_, self.kept_, self._first = singles, kept, result
         self._fitted_on.append((best, result.corpus))
+        self._kept.append(kept)
         last = LayerSet.of(self.prices_.depth, pooling=self._baseline_pooling)
         similarities = np.zeros((2, len(self._pairs)))
         best_test = last_test = float("nan")
@@ -392,25 +394,48 @@ class ViewSearch(Parameters):
 
     @cached_property
     def front_(self) -> list[FrontSet]:
-        """The best sets of the first split by cost, each better on its choosing pairs than all cheaper ones."""
+        """The best sets by cost, each better on the choosing pairs than all cheaper ones.
+
+        Scores are means over the splits, each of which chooses its own set within the cost; the set shown is the best
+        of these on all choosing pairs.
+        """
         self._check_reporting()
-        first, test = self._first, self.parts_[0][1]
-        sets = [*(self._best_within(first.candidates, cost) for cost in self._front_costs()), first.scored]
-        priced = [(self.prices_.of_mix(mix), score, mix) for score, mix in filter(None, sets)]
+        points = []
+        for choices in zip(*map(self._choices_by_cost, range(len(self.parts_))), strict=True):
+            allowed = [choice for choice in choices if choice is not None]
+            if len(allowed) == len(choices):
+                choice = self._mean_choice(allowed)
+                points.append(FrontSet(choice, self.prices_.of_mix(choice.mix)))
         front: list[FrontSet] = []
-        for cost, score, mix in sorted(priced, key=lambda item: (item[0].passes, -item[1])):
-            if not front or score > front[-1].choice.dev:
-                front.append(FrontSet(Choice(mix, score, self._pairs.score(mix, test)), cost))
+        for point in sorted(points, key=lambda point: (point.cost.passes, -point.choice.dev)):
+            if not front or point.choice.dev > front[-1].choice.dev:
+                front.append(point)
         return front
 
+    def _choices_by_cost(self, split: int) -> list[Choice | None]:
+        """A split's best set within each cost of the front, None where no view is allowed, then its best set of all."""
+        dev, test = self.parts_[split]
+        candidates, corpus = self._first.candidates, self._fitted_on[split][1]
+        if split:  # encoded again, because the candidates of all splits would take too much memory
+            by_corpus = self._candidates(dev, self._kept[split])
+            candidates = next(candidates for fitted, candidates in by_corpus if fitted is corpus)
+        choices = list[Choice | None]()
+        for max_cost in self._front_costs():
+            scored = self._best_within(candidates, max_cost)
+            choices.append(scored and Choice(scored[1], scored[0], self._pairs.score(scored[1], test)))
+        return [*choices, self._choices[split][0].best]
+
     def _mean_choices(self) -> tuple[Choice, Choice]:
-        """The best set and the last layer with mean scores; of several splits' sets the best on all choosing pairs."""
-        choices = [choice for choice, _ in self._choices]
-        mix = choices[0].best.mix if len(choices) == 1 else self._best_of_all([choice.best.mix for choice in choices])
-        results = [choice.result for choice in choices]
-        dev, test, last_dev, last_test = np.mean([[r.dev, r.test, r.last_dev, r.last_test] for r in results], axis=0)
-        last = Choice(choices[0].last.mix, float(last_dev), float(last_test))
-        return Choice(mix, float(dev), float(test)), last
+        """The best set and the last layer with mean scores."""
+        splits = [choice for choice, _ in self._choices]
+        last = np.mean([[split.result.last_dev, split.result.last_test] for split in splits], axis=0)
+        return self._mean_choice([split.best for split in splits]), Choice(splits[0].last.mix, *map(float, last))
+
+    def _mean_choice(self, choices: Sequence[Choice]) -> Choice:
+        """The mean scores of the splits' sets, with the best of these sets on all choosing pairs."""
+        mix = choices[0].mix if len(choices) == 1 else self._best_of_all([choice.mix for choice in choices])
+        tests = [np.nan if choice.test is None else choice.test for choice in choices]
+        return Choice(mix, float(np.mean([choice.dev for choice in choices])), float(np.mean(tests)))
 
     def _best_of_all(self, mixes: Sequence[ViewMix]) -> ViewMix:
         rows = np.unique(np.concatenate([dev for dev, _ in self.parts_]))
