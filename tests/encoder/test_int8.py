@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from layerwise import LayerEncoder, LayerModel
-from layerwise.encoder import ViewCache, graphs_folder
-from layerwise.encoder import onnx as onnx_module
+from layerwise.encoder import ViewCache, graphs_folder, int8_reader
 from layerwise.encoder.int8 import Int8Plan, choose_plan, quantise, stored_loss
 from layerwise.errors import InputError, MixError, ModelError
 from support.commands import call as run
@@ -76,7 +75,7 @@ def test_other_architectures_are_near_float(name, tiny_folders):
 
 
 def test_the_graph_and_its_plan_are_made_once(tiny_bert, graph, monkeypatch):
-    monkeypatch.setattr(onnx_module, "quantise", lambda *_: pytest.fail("quantised again"))
+    monkeypatch.setattr(int8_reader, "quantise", lambda *_: pytest.fail("quantised again"))
     monkeypatch.setattr("layerwise.encoder.int8.choose_plan", lambda *_: pytest.fail("chosen again"))
     assert load(tiny_bert).encode_layers(SENTENCES).shape[1] == DEPTH + 1
 
@@ -231,7 +230,7 @@ def test_attention_with_a_blockwise_product_has_separate_products(tiny_bert, tmp
 
 def test_a_model_that_int8_changes_too_much_is_refused(tiny_bert, graph, monkeypatch):
     graph.unlink()  # the float graph and the plan stay
-    monkeypatch.setattr(onnx_module, "_LEAST_COSINE", 1.1)
+    monkeypatch.setattr(int8_reader, "_LEAST_COSINE", 1.1)
     with pytest.raises(ModelError, match=r"int8 changes this encoder too much \(cosine 1.00 with float\); use float"):
         load(tiny_bert).encode_layers(SENTENCES)
     assert not list(graphs_folder().glob("*-int8-*.onnx"))

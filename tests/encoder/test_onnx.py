@@ -261,7 +261,7 @@ def test_other_devices_are_refused(tiny_bert, monkeypatch):
 def test_a_shortage_of_memory_is_known_as_one():
     from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
 
-    from layerwise.encoder.onnx import _run
+    from layerwise.encoder.onnx_sessions import run_session
 
     class Full:
         def run(self, *_):
@@ -273,6 +273,6 @@ def test_a_shortage_of_memory_is_known_as_one():
 
     tokens = torch.ones(1, 2, dtype=torch.long)
     with pytest.raises(MemoryError, match="Failed to allocate"):
-        _run(Full(), tokens, tokens)
+        run_session(Full(), tokens, tokens)
     with pytest.raises(ModelError, match=r"ONNX Runtime failed: .*; use the torch backend"):
-        _run(Broken(), tokens, tokens)
+        run_session(Broken(), tokens, tokens)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from layerwise.encoder.folders import DEFAULT, ModelFolder, find_model, is_default, local_model
     from layerwise.encoder.layer_encoder import LayerEncoder, read_views
     from layerwise.encoder.load import DTYPES, pick_device
-    from layerwise.encoder.onnx import graphs_folder
+    from layerwise.encoder.onnx_sessions import graphs_folder
     from layerwise.encoder.pooling import MASK, POOLINGS, pooled_mask
     from layerwise.encoder.prompts import (
         PLAIN,

@@ -21,8 +21,9 @@ from layerwise.encoder.cache import ViewCache, ViewKey
 from layerwise.encoder.dropout import dropout_on
 from layerwise.encoder.fingerprint import model_fingerprint, tokenizer_fingerprint
 from layerwise.encoder.folders import DEFAULT, ModelFolder, check_unchanged, find_model
+from layerwise.encoder.int8_reader import Int8Reader
 from layerwise.encoder.load import load_encoder, pick_device
-from layerwise.encoder.onnx import Int8Reader, OnnxReader
+from layerwise.encoder.onnx import OnnxReader
 from layerwise.encoder.packing import packing_reader
 from layerwise.encoder.pooling import ViewPool
 from layerwise.encoder.prompts import PLAIN, Prompt, by_prompt, parse_pooling

@@ -1,9 +1,9 @@
 """Self-attention as one operator of ONNX Runtime instead of the thirty that torch exports.
 
-The small operators take up to a seventh of the time of a short text. ONNX Runtime's Attention computes query, key and value by
-one product and reads the mask of padding directly. Only the usual form is replaced: three linear layers of the same
-states, scaled products plus a mask, softmax. A graph does not tell whether the mask is one of padding alone, so the
-result must be compared with torch.
+The small operators take up to a seventh of the time of a short text. ONNX Runtime's Attention computes query, key and
+value by one product and reads the mask of padding directly. Only the usual form is replaced: three linear layers of the
+same states, scaled products plus a mask, softmax. A graph does not tell whether the mask is one of padding alone, so
+the result must be compared with torch.
 """
 
 from collections import Counter
