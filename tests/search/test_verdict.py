@@ -77,7 +77,7 @@ def test_a_note_on_few_pairs_agrees_with_the_verdict():
     assert few_pairs_warning(60, "pairs", "31 sets") == luck
     assert few_pairs_warning(60, "pairs", "31 sets", make(0.02, -0.03, 0.07)) == luck
     assert few_pairs_warning(60, "pairs", "31 sets", make()) == (
-        f"{luck}; that they beat the baseline is not, but by how much is known only to ±3.0 points"
+        f"{luck}. This does not apply to the gain over the baseline, which is known only to ±3.0 points"
     )
 
 
@@ -87,7 +87,7 @@ def test_a_search_by_few_pairs_notes_what_its_verdict_rests_on(noise, is_gain):
     assert search.verdict_.is_gain == is_gain
     note, *_ = search.warnings_
     assert note.startswith("40 pairs choose among 15 sets: with fewer than 100")
-    assert ("that they beat the baseline is not" in note) == is_gain
+    assert ("does not apply to the gain over the baseline" in note) == is_gain
 
 
 def test_a_last_layer_that_is_the_best_is_kept_in_its_own_words():

@@ -104,9 +104,9 @@ def few_pairs_warning(choosing: int, unit: str, candidates: str, verdict: Verdic
     )
     if verdict is None or not verdict.is_gain:
         return warning
-    warning += "; that they beat the baseline is not"
     half = _POINTS * (verdict.gain.high - verdict.gain.low) / 2
-    return warning if isnan(half) else f"{warning}, but by how much is known only to ±{half:.1f} points"
+    known = "" if isnan(half) else f", which is known only to ±{half:.1f} points"
+    return f"{warning}. This does not apply to the gain over the baseline{known}"
 
 
 def name_layers(choice: Choice) -> str:
