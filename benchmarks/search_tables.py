@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from math import hypot
+from math import hypot, isnan, nan
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -28,7 +28,13 @@ _CHOSEN = {
     "views-all-MiniLM-L6-v2": "all-MiniLM-L6-v2",
     "views-all-mpnet-base-v2": "all-mpnet-base-v2",
 }
-_MODELS = ("views-forms-SmolLM2-135M-Instruct", "views-wiki-mlm-12x384", "views-all-mpnet-base-v2")
+_MODELS = (
+    "views-forms-SmolLM2-135M-Instruct",
+    "views-wiki-mlm-12x384",
+    "views-all-mpnet-base-v2",
+    "views-all-MiniLM-L6-v2",
+)
+_SENTENCE_ENCODERS = _MODELS[2:]
 _LESS = {
     "as they are": "unmodified",
     "8, A": "less 8, text A",
@@ -132,11 +138,12 @@ def models_table() -> str:
     lines = [f"| model, views | {' | '.join(_SETS)} | avg |", "|---|" + "---|" * (len(_SETS) + 1)]
     for file in _MODELS:
         result = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
+        rows = _rows_of(result)
         for label in ("layers, mean of the tokens", "one prompt, one pass", "all prompts"):
             for column, less in _LESS.items():
-                if cells := result["rows"][label].get(column):
+                if cells := rows.get(label, {}).get(column):
                     lines.append(_by_set(f"{result['model']}, {label}, {less}", cells, _SETS, "test"))
-        plain = result["rows"]["layers, mean of the tokens"]["as they are"]
+        plain = rows["layers, mean of the tokens"]["as they are"]
         lines.append(_by_set(f"{result['model']}, last layer", plain, _SETS, "last"))
     return "\n".join(lines) + (
         "\n\nSpearman × 100. 350 pairs of each set select, the others are for testing; mean of 5 splits; views are "
@@ -146,8 +153,32 @@ def models_table() -> str:
         "pages. Two decoder prompts (`essence`, `read-again`) are newer than the table above. Unmodified views of "
         "SmolLM2 may have negative weights, except in the older searches of layers by the mean of the tokens and of "
         "one pass in several forms (the latter used the best 8 prompts). The models below SmolLM2 were searched "
-        "earlier still, with 24 poolings instead of 16 prompts. (`benchmarks/views.py`, "
-        f"{', '.join(f'`{file}.json`' for file in _MODELS)}.)\n"
+        "earlier still, with 24 poolings instead of 16 prompts and without negative weights, except the layers of "
+        f"wiki-mlm and all-MiniLM-L6-v2; the latter's row of all prompts has 2 splits. {_smallest_gains()} "
+        f"(`benchmarks/views.py`, {', '.join(f'`{file}.json`' for file in _MODELS)}.)\n"
+    )
+
+
+def _rows_of(result: dict) -> dict:
+    """The rows of a model; without one of all prompts, the searches that compare numbers of pairs have it."""
+    all_prompts = result.get("few", {}).get(str(result["pairs"]))
+    return ({"all prompts": {"as they are": all_prompts}} if all_prompts else {}) | result["rows"]
+
+
+def _smallest_gains() -> str:
+    """On which set a sentence encoder's unmodified views gain least, as found and as the verdict uses them."""
+    gains = []
+    for file in _SENTENCE_ENCODERS:
+        result = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
+        for label, columns in _rows_of(result).items():
+            for name, cell in columns["as they are"].items():
+                used = cell.get("used", nan) - cell["last"]
+                gains.append((100 * (cell["test"] - cell["last"]), 100 * used, result["model"], label, name))
+    least, _, model, label, name = min(gains)
+    used = min(used for _, used, *_ in gains if not isnan(used))
+    return (
+        f"On single sets, unmodified views of the two sentence encoders differ from the last layer by {least:+.1f} at "
+        f"worst ({model}, {label}, {name}), and by {used:+.1f} if the verdict decides."
     )
 
 

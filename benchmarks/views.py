@@ -366,7 +366,7 @@ class Bench:
                     max_passes=passes,
                     splits=splits,
                 )
-                cell = facts_of(search, gain=label == "all prompts")
+                cell = facts_of(search, gain=label in (WHOLE[0], WHOLE[-1]))
                 result.setdefault(label, {}).setdefault(column, {})[name] = cell
                 yield
 
