@@ -4,10 +4,12 @@ import json
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 from typer.main import get_command
@@ -16,11 +18,13 @@ from layerwise.cli.app import app
 from layerwise.serve import ServeSettings, read_serve_settings
 from layerwise.serve.metrics import Metrics
 from support.pages import DOCS, blocks_of
+from support.serving import started
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DOCKER = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 UNIT = (DEPLOY / "layerwise.service").read_text(encoding="utf-8")
 SERVING, RUNNING = DOCS / "serving.md", DOCS / "running.md"
+KEY = "a-key-for-the-container"
 EXTRAS = "'.[serve,index,onnx,postgres,default-model]'"  # what a search service needs
 
 
@@ -82,12 +86,22 @@ def test_the_container_has_the_torch_of_the_constraints():
     assert f" {pin} " in " ".join(instruction("RUN"))
 
 
-def test_the_health_check_of_the_container_runs(server):
-    """Its code, with the address of a server that runs."""
+def test_the_container_serves_by_its_environment_until_it_is_stopped(tiny_bert, forks, tmp_path):
+    """Its command, with a free port and with its keys and cache in another folder, and its health check."""
+    (tmp_path / "keys.txt").write_text(f"{KEY}\n")
+    environment = dict(pair.split("=", 1) for pair in shlex.split(instruction("ENV")[0]))
+    environment |= {"LAYERWISE_SERVE_KEYS": str(tmp_path / "keys.txt"), "LAYERWISE_CACHE": str(tmp_path)}
     (line,) = re.findall(r"^    CMD (\[.*\])$", DOCKER, re.MULTILINE)
     _, option, code = json.loads(line)
     assert option == "-c"
-    exec(code.replace("http://127.0.0.1:8000", server.url), {})  # noqa: S102
+    assert [json.loads(entry) for entry in instruction("ENTRYPOINT")] == [["layerwise", "serve"]]
+    with started(forks, tiny_bert, "--backend", "torch", **environment) as (process, url):
+        exec(code.replace("http://127.0.0.1:8000", url), {})  # noqa: S102
+        for headers, status in (({}, 401), ({"Authorization": f"Bearer {KEY}"}, 200)):
+            answer = httpx.post(f"{url}/v1/embeddings", json={"input": "Rain."}, headers=headers)
+            assert answer.status_code == status
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
 
 
 def test_the_unit_runs_our_command():

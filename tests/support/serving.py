@@ -190,12 +190,15 @@ def assert_answered(answers, expected):
 
 
 @contextmanager
-def started(forks, *words):
-    """`layerwise serve WORDS` as a process, on any free port unless one is named: the process and its address."""
+def started(forks, *words, **variables):
+    """`layerwise serve WORDS` as a process, on any free port unless one is named: the process and its address.
+
+    `variables` are of its environment.
+    """
     words = [*map(str, words)]
     if "--port" not in words:
         words += ["--port", "0"]
-    process = forks.start("layerwise", "serve", *words)
+    process = forks.start("layerwise", "serve", *words, **variables)
     try:
         while "\n" not in process.stdout:
             assert process.poll() is None, process.stderr[-2000:]
