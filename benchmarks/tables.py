@@ -287,7 +287,7 @@ def unchanged_table() -> str:
     repeats = len(next(iter(result["parts"].values()))["seconds"]["now"])
     return "\n".join(lines) + (
         f"\n\nCommit {result['commit']}, the last one before views, and today's source in turns; medians of {repeats} "
-        f"repeat(s) (ratio: median of the ratios), load {result['load_before']:.1f} at the start. `search`: 300 pairs, "
+        f"repeats (ratio: median of the ratios), load {result['load_before']:.1f} at the start. `search`: 300 pairs, "
         "wiki-mlm-12x384, all sets of 13 layers. `LayerSearch`: made-up views of 350 pairs, all sets of up to 6 of 25 "
         f"layers, without loading. `embed`: {result['rows']:,} made-up sentences, all-MiniLM-L6-v2. `evaluate`: the "
         "same model on STS-B test, two mixes. Compared are the selected layers, their scores, the stability and the "
