@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from layerwise import LayerEncoder, LayerModel
 from layerwise.encoder import ViewCache, graphs_folder, int8_reader
 from layerwise.encoder.int8 import Int8Plan, choose_plan, quantise, stored_loss
 from layerwise.errors import InputError, MixError, ModelError
+from support.commands import COMMAND, refused
 from support.commands import call as run
-from support.commands import refused
 from support.tiny import DEPTH, SENTENCES
 
 onnx = pytest.importorskip("onnx")
@@ -119,6 +120,16 @@ def test_the_loss_is_logged_again_at_every_use(tiny_bert, graph, tmp_path, caplo
             run(*command, "--precision", "int8")
         assert caplog.text.count("on 280 pairs (-1.25)") == 1, command[0]
         caplog.clear()
+
+
+@pytest.mark.slow  # three processes that load torch
+def test_one_of_several_processes_reports_the_loss(tiny_bert, graph, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(SENTENCES * 20) + "\n")
+    options = ["-o", tmp_path / "out", "--precision", "int8", "--processes", "2"]
+    done = subprocess.run(
+        [*COMMAND, "embed", tiny_bert, tmp_path / "texts.txt", *options], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.count("BertModel in int8: cosine with float 0.99") == 1
 
 
 def test_a_graph_without_its_loss_is_made_again_once(tiny_bert, graph, caplog):

@@ -155,12 +155,15 @@ class WorkerJob:
     device: str | None
     threads: int
     settings: Mapping[str, Any] | None = None
+    informs: bool = False  # of exported graphs and the loss of int8: the first of several workers does
 
     def run(self, tasks: Any, report: Callable[[Report], object]) -> None:
         """Load the model, then embed and write chunks from the queue until None."""
         import torch
 
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+        if self.informs:
+            logging.getLogger("layerwise.encoder").setLevel(logging.INFO)
         torch.set_num_threads(self.threads)
         try:
             self.folder.check_run()

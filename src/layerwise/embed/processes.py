@@ -65,7 +65,7 @@ class Processes:
     def _worker(self, spawn: Any, number: int, work: Work, tasks: Any, reports: Any) -> BaseProcess:
         device = self.devices[number % len(self.devices)] if self.devices else None
         threads = max(1, available_cores() // self.count)
-        worker_job = WorkerJob(work.choice, work.job, work.folder, device, threads)
+        worker_job = WorkerJob(work.choice, work.job, work.folder, device, threads, informs=number == 0)
         process: BaseProcess = spawn.Process(
             target=run_worker, args=(pickle.dumps((_run, (worker_job,))), tasks, reports), daemon=True
         )
