@@ -4,7 +4,6 @@ Dropout hardly changes some views, which then separate well whatever they encode
 are no worse than the last layer by alignment and uniformity.
 """
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,11 +12,11 @@ import torch
 from layerwise.encoder import Array, by_prompt
 from layerwise.errors import InputError
 from layerwise.mixes import LayerSet
-from layerwise.model import LayerModel
 from layerwise.search.alike import negative_rows
 from layerwise.search.graded_pairs import GradedPairs
 from layerwise.search.metrics import FEWEST_PAIRS, METRICS, Metric, check_seed
 from layerwise.search.unlabelled import guarded_separation
+from layerwise.search.view_run import TimedViews
 from layerwise.texts import unique_texts
 
 _PASSES = {"first": 1, "second": 2}  # the name of a pass and its seed
@@ -38,21 +37,13 @@ def two_passes(texts: Sequence[str], *, seed: int = 0) -> tuple[list[str], list[
     return left + [left[n] for n in first], right + [right[n] for n in second], labels
 
 
-class DropoutViews:
-    """Encodes the texts of `two_passes` with the dropout of their pass, and measures the time.
+class DropoutViews(TimedViews):
+    """Encodes the texts of `two_passes` with the dropout of their pass, without the cache.
 
     A call with the same texts gives the same views, whatever other prompts are encoded with them.
     """
 
-    def __init__(self, model: LayerModel, prompt: str, show_progress_bar: bool) -> None:
-        self.encoder = model.encoder
-        self.prompt = prompt
-        self.show_progress_bar = show_progress_bar
-        self.seconds = 0.0
-
-    def __call__(self, texts: list[str], poolings: list[str]) -> dict[str, Array]:
-        """Encode texts: a mapping of each pooling to its views (texts, layers, width)."""
-        start = time.perf_counter()
+    def _encode(self, texts: list[str], poolings: list[str]) -> dict[str, Array]:
         named = [text.split(" ", 1) for text in texts]
         shape = (len(texts), self.encoder.depth + 1, self.encoder.width)
         views = {pooling: np.empty(shape, dtype=np.float32) for pooling in poolings}
@@ -69,7 +60,6 @@ class DropoutViews:
                 )
                 for name in names:
                     views[name][rows] = encoded[name]
-        self.seconds += time.perf_counter() - start
         return views
 
 

@@ -158,10 +158,13 @@ class TimedViews:
     def __call__(self, texts: list[str], poolings: list[str]) -> dict[str, Array]:
         """Encode texts: a mapping of each pooling to its views (texts, layers, width)."""
         start = time.perf_counter()
-        prompted = [self.prompt + text for text in texts]
-        views = self.encoder.encode_layers(prompted, poolings, cache=True, show_progress_bar=self.show_progress_bar)
+        views = self._encode(texts, poolings)
         self.seconds += time.perf_counter() - start
         return views
+
+    def _encode(self, texts: list[str], poolings: list[str]) -> dict[str, Array]:
+        prompted = [self.prompt + text for text in texts]
+        return self.encoder.encode_layers(prompted, poolings, cache=True, show_progress_bar=self.show_progress_bar)
 
     def timings(self, start: float) -> dict[str, float]:
         """The seconds since `start` that encoding took, and the rest, which the search took."""
