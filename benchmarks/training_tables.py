@@ -2,6 +2,7 @@
 
 import json
 import re
+from operator import truediv
 from statistics import mean, median, stdev
 from typing import Any
 
@@ -9,7 +10,7 @@ from evaluation_tables import SETS, read, table
 from measure import RESULTS
 from own_views import MINILM, MPNET, OWN_VIEWS, SEARCHED
 from training_rows import ROWS
-from training_views_rows import CLAUSES, SHUFFLED, SWEEPS, Row
+from training_views_rows import CLAUSES, MIXED, SHUFFLED, SWEEPS, Row
 from training_views_rows import ROWS as PROMPT_ROWS
 
 _LABELS = {"no": "Wikipedia", "triples": "NLI triples", "pairs": "pairs", "teacher": "Wikipedia; teacher saw labels"}
@@ -118,7 +119,8 @@ def prompts_table() -> str:
         "STS-B. Twitter URL (average precision), SemRel (English) and BIOSSES are outside STS and were not used for "
         "any selection; some sentences of SemRel are in STS-B and in NLI, so it is not scored after training on "
         "triples or pairs; 2 are in Wikipedia's text. Texts: sentences of Wikipedia, with the clauses counted where "
-        "they are named; triples; pairs. Batches of 128 without a teacher, 512 with one, 256 of triples and pairs. "
+        "they are named; triples; pairs; or the sentences of triples and pairs, without their labels and without those "
+        "of the test sets, and as many of Wikipedia. Batches of 128 without a teacher, 512 with one, 256 of triples and pairs. "
         "None of the Wikipedia text is in the seven test sets. Some sentences of NLI's triples are (in STS-12 369, "
         "STS-15 384, STS-B 256, SICK-R 522). all-MiniLM-L6-v2 and all-mpnet-base-v2 were trained with labels. "
         "SmolLM2-135M-Instruct is the published chat model, not trained for embeddings; its views, and those of the "
@@ -133,7 +135,8 @@ def prompts_table() -> str:
 def _stamp(row: Row) -> str:
     """The text of a row, and which labels it or its teacher saw."""
     searched = bool(set(row.teachers) & SEARCHED.keys())
-    return _LABELS[row.labels] + ("; teacher's views chosen on graded dev pairs" if searched else "")
+    text = _LABELS[row.labels].replace("Wikipedia", "Wikipedia and others" if row.text == MIXED else "Wikipedia")
+    return text + ("; teacher's views chosen on graded dev pairs" if searched else "")
 
 
 def printed_table() -> str:
@@ -303,13 +306,15 @@ def speed_table() -> str:
 def terms_speed_table() -> str:
     """A step's time with each term of training from a prompt, to SimCSE's."""
     found = read("training_speed_terms")
-    times = {name: median(of) for name, of in found["milliseconds_a_step"].items()}
-    first = next(iter(times.values()))
-    lines = [[name, f"{one:.1f} ms", f"{one / first:.2f}×"] for name, one in times.items()]
+    base = next(iter(found["milliseconds_a_step"].values()))
+    lines = [
+        [name, f"{median(times):.1f} ms", f"{median(map(truediv, times, base)):.2f}×"]
+        for name, times in found["milliseconds_a_step"].items()
+    ]
     note = (
         f"{found['device']}, BERT-base's shape, batch {found['batch']} × 2 passes, the mask token of a prompt, at most "
-        f"32 tokens, bf16; median of {max(map(len, found['milliseconds_a_step'].values()))} interleaved runs of "
-        f"{found['steps']} steps after a warm-up; a teacher's vectors are computed before the steps "
+        f"32 tokens, bf16; medians of {len(base)} interleaved runs of {found['steps']} steps after a warm-up, and of "
+        f"their ratios to SimCSE's step; a teacher's vectors are computed before the steps "
         f"(`benchmarks/training_speed.py --terms`). {found.get('note', '')}"
     )
     return table(["", "time per step", "step time / SimCSE"], lines) + f"\n{note.strip()}\n"

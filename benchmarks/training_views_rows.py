@@ -58,6 +58,7 @@ _DISTIL = ("train.steps=4000", "dev.every=500", "data.limit=1000000")
 _LONGER = ("train.steps=5000", "train.betas=[0.9, 0.98]")  # with 0.999, 12 blocks fall and rise again at 3,500 steps
 _LONG = ("data.limit=800000", "train.steps=10000", "train.epochs=20", "train.betas=[0.9, 0.98]")
 _VIEWS = ("data.limit=250000", "train.steps=5000", "train.epochs=20", "train.betas=[0.9, 0.98]")
+_OTHER = ("data.limit=800000", "train.steps=6000", "train.epochs=20", "train.betas=[0.9, 0.98]")
 _MEAN = ('model.pooler="last @ mean"',)
 _JOINED = ('model.pooler="last @ mask in means | last @ mean in means"',)
 _HEADED = (*_JOINED, "model.head=identity", "model.width=384", "model.keep_head=true")
@@ -80,8 +81,11 @@ def _mpnet(label: str, *sets: str, how: str = "") -> Row:
 
 
 def _both(label: str, *sets: str, text: str = CLAUSES, pooled: str = "mask") -> Row:
-    order = {SHUFFLED: " in random order", BLEND: ", two to one"}.get(text, "")
-    what = "their sentences, unlabelled, and as many of Wikipedia" if text == MIXED else f"sentences and clauses{order}"
+    what = {
+        SHUFFLED: "sentences and clauses in random order",
+        BLEND: "sentences and clauses, two to one",
+        MIXED: "sentences of NLI, Quora and captions, and as many of Wikipedia",
+    }.get(text, "sentences and clauses")
     label = f"{pooled}, {label}distilled from both on {what}, rotated"
     return _distil(label, *_ROTATED, *sets, teachers=(MINILM, MPNET), text=text)
 
@@ -222,7 +226,10 @@ TAUGHT = {
     "distil-two-6-headed-blend": _both(
         "6 blocks, ", "model.blocks=6", *_LONG, *_HEADED, text=BLEND, pooled="mask and mean joined, 384 numbers"
     ),
-    "distil-two-mixed": _both("", *_LONG, text=MIXED),
+    "distil-two-mixed": _both("", *_OTHER, text=MIXED),
+    "distil-two-6-mixed": _both("6 blocks, ", "model.blocks=6", *_OTHER, text=MIXED),
+    "distil-two-last": _both("", *_VIEWS, text=SHUFFLED),  # as `distil-two-views`, by the last layers
+    "distil-two-6-last": _both("6 blocks, ", "model.blocks=6", *_VIEWS, text=SHUFFLED),
     "distil-two-views": _views(""),
     "distil-two-6-views": _views("6 blocks, ", "model.blocks=6"),
     "distil-two": _distil("mask, distilled from both", "data.limit=800000", teachers=(MINILM, MPNET)),

@@ -17,11 +17,17 @@ import argparse
 import json
 import re
 import time
+from contextlib import suppress
 from functools import cached_property, partial, reduce
 from pathlib import Path
 
 import numpy as np
 import torch
+
+from layerwise.errors import InputError
+from layerwise.mixes import LayerSet, parse_mix
+from layerwise.search.view_search import ViewSearch
+from layerwise.search.view_text import search_view_text
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -47,8 +53,8 @@ OF_EACH_ROW = ("as they are", "8, A", "all forms, A", "all forms, A or choosing"
 TRANSFER = ("trec", "mrpc", "sst2_sentences", "cr")
 CLASSES, CLASS_ROWS = TRANSFER[:3], 1000  # which of them choose, by so many of their train rows
 CLASS_POOLINGS = 6  # whose layers are all searched for classes
-CRITERIA = ("repetition", "deletion", "neighbours")
-QUORA, NEIGHBOURS, ALIKE = 4000, 1000, 600
+CRITERIA = ("repetition", "deletion", "neighbours", "dropout")
+QUORA, NEIGHBOURS = 4000, 1000
 WHOLE = ("layers, mean of the tokens", "plain, echo and knowledge", "one prompt, one pass", "all prompts")
 
 
@@ -65,6 +71,8 @@ def main() -> None:
     parser.add_argument("--cells", help="of the table, as ROW/COLUMN with semicolons; all of these rows without it")
     parser.add_argument("--max-passes", type=int, help="of a set that STS-B dev chooses; any number without it")
     parser.add_argument("--without", default="", help="prompts that no search may take, with commas")
+    parser.add_argument("--mix", help="a set of views, for the part `given`")
+    parser.add_argument("--sample", type=int, help="score so many random pairs of each set; all of them without it")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.part == "prepare":
@@ -87,6 +95,10 @@ def main() -> None:
     cells = options.cells and [tuple(cell.split("/")) for cell in options.cells.split(";")]
     without = options.without.split(",")
     bench = Bench(options.folder, model, options.sets.split(","), labels, columns, cells, options.max_passes, without)
+    if options.sample:
+        bench.sample(options.sample)
+    if options.mix:
+        bench.give(options.mix)
     if options.part == "tokens":
         known = json.loads(out.read_text(encoding="utf-8"))
         out.write_text(json.dumps(known | {"tokens": bench.tokens}, indent=1) + "\n", encoding="utf-8")
@@ -100,6 +112,7 @@ def main() -> None:
         "bags": BAGS,
         **({"max_passes": options.max_passes} if options.max_passes else {}),
         **({"without": without} if options.without else {}),
+        **({"sample": options.sample} if options.sample else {}),
     }
     for result in bench.run(options.parts.split(",")):  # after every search, so that nothing is lost
         out.write_text(json.dumps(protocol | result, indent=1) + "\n", encoding="utf-8")
@@ -269,6 +282,18 @@ class Bench:
         self.tokens = {"" if prompt.is_plain else str(prompt): of for prompt, of in self.prices.tokens.items()}
         self.texts, self.corpora = {name: facts[name] for name in ("A", "B")}, {}
 
+    def sample(self, pairs):
+        """Keep some random pairs of each set."""
+        random = np.random.default_rng(0)
+        for name, rows in self.sets.items():
+            some = sorted(random.permutation(len(rows["gold"]))[:pairs].tolist())
+            self.sets[name] = {key: [values[n] for n in some] for key, values in rows.items()}
+
+    def give(self, text):
+        """Score one set of views, so that no others are read."""
+        self.given = parse_mix(text).resolve(self.encoder.depth)
+        self.all = list(dict.fromkeys([self.own, *self.given.poolings]))
+
     def corpus(self, name):
         """Means and components of a text, whose views are not kept; None for no text."""
         if name and name not in self.corpora:
@@ -317,37 +342,41 @@ class Bench:
         result = {part: {} for part in parts}
         began = time.perf_counter()
         templates = {name: p.template for name, p in zip(self.by_prompt, self.prompts, strict=True)}
-        texts = [text for rows in (*self.sets.values(), self.dev) for text in (*rows["left"], *rows["right"])]
-        self.views = Remembered(self.encoder, self.all, self.device).read(texts)
-        print(f"views: {time.perf_counter() - began:.0f} s", flush=True)
-        for part in parts:
-            if part in ("elsewhere", "unlabelled"):
-                for found in getattr(self, f"part_{part}")():
-                    result[part] = found
-                    yield result | {"prompts": templates, "seconds": time.perf_counter() - began}
-                print(f"{part}: {time.perf_counter() - began:.0f} s", json.dumps(result[part]), flush=True)
-                continue
-            for name, rows in self.sets.items():
-                for _ in getattr(self, f"part_{part}")(name, rows, result[part]):
+        for part in [part for part in parts if part in ("elsewhere", "unlabelled")]:
+            for found in getattr(self, f"part_{part}")():
+                result[part] = found
+                yield result | {"prompts": templates, "seconds": time.perf_counter() - began}
+            print(f"{part}: {time.perf_counter() - began:.0f} s", json.dumps(result[part]), flush=True)
+        of_sets = [part for part in parts if part not in ("elsewhere", "unlabelled")]
+        for name, rows in self.sets.items() if of_sets else ():
+            views = self.read(rows, self.all)  # of one set at a time: those of a decoder fill a GPU
+            print(f"views of {name}: {time.perf_counter() - began:.0f} s", flush=True)
+            for part in of_sets:
+                for _ in getattr(self, f"part_{part}")(name, rows, views, result[part]):
                     yield result | {"prompts": templates, "seconds": time.perf_counter() - began}
                 print(f"{part} {name}: {time.perf_counter() - began:.0f} s", flush=True)
                 for label, cells in result[part].items():
                     shown = {"": cells} if name in cells else cells
                     print("  ", label, {column: round(100 * cell[name]["test"], 1) for column, cell in shown.items()})
 
-    def search(self, rows, poolings, *, less=(None,), corpus="", **options):
-        """A fitted search."""
-        from layerwise.search.view_search import ViewSearch
+    def read(self, rows, poolings):
+        """The views of pairs."""
+        return Remembered(self.encoder, poolings, self.device).read([*rows["left"], *rows["right"]])
 
-        given = {"dev": DEV, "splits": SPLITS, "seed": 0, "resamples": RESAMPLES, "bags": BAGS, **options}
-        given |= {"device": self.device}
-        search = ViewSearch(poolings, less=less, fit_on="either" if corpus == EITHER else "corpus", **given)
+    def search(self, views, rows, poolings, *, less=(None,), corpus="", **options):
+        """A fitted search."""
+        given = {"dev": DEV, "less": less, "fit_on": "either" if corpus == EITHER else "corpus", **options}
         text = self.corpus("A" if corpus == EITHER else corpus)
-        return search.fit(
-            self.views, rows["left"], rows["right"], rows["gold"], prices=self.prices, own=self.own, corpus=text
+        return self.unfitted(poolings, **given).fit(
+            views, rows["left"], rows["right"], rows["gold"], prices=self.prices, own=self.own, corpus=text
         )
 
-    def part_rows(self, name, rows, result):
+    def unfitted(self, poolings, **options):
+        """A search."""
+        given = {"splits": SPLITS, "seed": 0, "resamples": RESAMPLES, "bags": BAGS, **options}
+        return ViewSearch(poolings, device=self.device, **given)
+
+    def part_rows(self, name, rows, views, result):
         """Every row and column of the table."""
         for label, (poolings, passes) in self.rows().items():
             if self.labels and label not in self.labels:
@@ -358,62 +387,68 @@ class Bench:
                 if self.cells and (label, column) not in self.cells:
                     continue
                 splits = SPLITS if label in WHOLE else FEWER_SPLITS
-                search = self.search(
-                    rows,
-                    poolings,
-                    less=less,
-                    corpus=corpus,
-                    max_passes=passes,
-                    splits=splits,
-                )
+                options = {"less": less, "corpus": corpus, "max_passes": passes, "splits": splits}
+                search = self.search(views, rows, poolings, **options)
                 cell = facts_of(search, gain=label in (WHOLE[0], WHOLE[-1]))
                 result.setdefault(label, {}).setdefault(column, {})[name] = cell
                 yield
 
-    def part_few(self, name, rows, result):
+    def part_few(self, name, rows, views, result):
         """Fewer and more pairs that choose, and what the verdict says."""
         for size in SIZES:
             if size + 100 > len(rows["gold"]):
                 continue
-            search = self.search(rows, self.all, dev=size, splits=FEWER_SPLITS)
+            search = self.search(views, rows, self.all, dev=size, splits=FEWER_SPLITS)
             result.setdefault(str(size), {})[name] = facts_of(search, gain=True)
             yield
 
-    def part_cost(self, name, rows, result):
+    def part_cost(self, name, rows, views, result):
         """The best set within some blocks of one pass, and within two passes."""
         depth = self.encoder.depth
         limits = {f"{blocks} of one pass": (blocks / depth, 1) for blocks in sorted({1, depth // 6, depth // 2, depth})}
         for label, (cost, passes) in (limits | {"two passes": (2.0, 2)}).items():
-            search = self.search(rows, self.all, max_cost=cost, max_passes=passes, splits=FEWER_SPLITS)
+            limited = {"max_cost": cost, "max_passes": passes, "splits": FEWER_SPLITS}
+            search = self.search(views, rows, self.all, **limited)
             result.setdefault(label, {})[name] = facts_of(search) | {"cost": search.cost_.as_dict()}
             yield
 
     @cached_property
     def by_dev(self):
         """What the clean pairs of STS-B dev choose, once for all sets."""
-        chosen = {}
+        chosen, views = {}, self.read(self.dev, self.all)
         for column, (less, corpus) in self.columns.items():
-            search = self.search(self.dev, self.all, less=less, corpus=corpus, dev=None, max_passes=self.passes)
-            chosen[column] = search.best_
+            options = {"less": less, "corpus": corpus, "max_passes": self.passes}
+            chosen[column] = self.search(views, self.dev, self.all, dev=None, **options).best_
         return chosen
 
-    @cached_property
-    def whole_sets(self):
-        """A fitted search for each set, which scores any mix on all of its pairs."""
-        return {name: self.search(rows, [self.own], splits=1, dev=10, bags=0) for name, rows in self.sets.items()}
+    def whole(self, views, rows):
+        """A fitted search, which scores any mix on all pairs of a set."""
+        return self.search(views, rows, [self.own], splits=1, dev=10, bags=0)
+
+    @property
+    def last(self):
+        """The last layer by the model's own pooling."""
+        return LayerSet.of(self.encoder.depth, pooling=self.own)
 
     def sts(self, mix):
         """The average score of a mix on the seven sets."""
-        return float(np.mean([s.score(mix) for s in self.whole_sets.values()]))
+        used = list(dict.fromkeys([self.own, *mix.poolings]))
+        return float(np.mean([self.whole(self.read(rows, used), rows).score(mix) for rows in self.sets.values()]))
 
-    def part_dev(self, name, _rows, result):
+    def part_dev(self, name, rows, views, result):
         """The sets that STS-B dev chose, on another set."""
-        search = self.whole_sets[name]
+        search = self.whole(views, rows)
         for column, best in self.by_dev.items():
             cell = {"test": search.score(best.mix), "mix": str(best.mix), "dev": best.dev}
             result.setdefault(column, {})[name] = cell
-        last = search.score(search.last_.mix)
-        result.setdefault("last layer", {})[name] = {"test": last, "mix": str(search.last_.mix)}
+        result.setdefault("last layer", {})[name] = {"test": search.score(self.last), "mix": str(self.last)}
+        yield
+
+    def part_given(self, name, rows, views, result):
+        """The set of `--mix`, beside the last layer."""
+        search = self.whole(views, rows)
+        for label, mix in {"last layer": self.last, "given": self.given}.items():
+            result.setdefault(label, {})[name] = {"test": search.score(mix), "mix": str(mix)}
         yield
 
     def part_elsewhere(self):
@@ -423,7 +458,7 @@ class Bench:
         some = {key: [values[n] for n in choosing] for key, values in self.quora.items()}
         seen = {*some["left"], *some["right"]}
         reporting = [n for n in every if self.quora["left"][n] not in seen and self.quora["right"][n] not in seen]
-        mixes = {"last layer": lambda: self.whole_sets[next(iter(self.sets))].last_.mix}
+        mixes = {"last layer": lambda: self.last}
         mixes |= {f"chosen on STS-B dev, {column}": partial(self.chosen_by_dev, column) for column in self.columns}
         mixes |= {"chosen on Quora's duplicates": partial(self.by_quora, some)}
         mixes |= {f"chosen on {name}": partial(self.by_classes, name) for name in CLASSES}
@@ -440,15 +475,8 @@ class Bench:
 
     def by_quora(self, pairs):
         """The set that some of Quora's pairs choose."""
-        read = Remembered(self.encoder, self.all, self.device).read([*pairs["left"], *pairs["right"]])
-        return self.search_in(read, pairs, self.all, dev=None, metric="average-precision").best_.mix
-
-    def search_in(self, views, rows, poolings, **options):
-        """A search in views of other texts than those of the seven sets."""
-        before, self.views = self.views, views
-        search = self.search(rows, poolings, **options)
-        self.views = before
-        return search
+        views = self.read(pairs, self.all)
+        return self.search(views, pairs, self.all, dev=None, metric="average-precision").best_.mix
 
     def embed(self, mix, texts):
         """Vectors of length 1; an empty text is a full stop, as in `load_task`."""
@@ -459,7 +487,6 @@ class Bench:
 
         The last layer of every pooling comes first; the best of them are searched in all layers.
         """
-        from layerwise.mixes import parse_mix
         from layerwise.search import TransferProtocol, TransferSearch
 
         task = self.transfer[name]
@@ -532,53 +559,37 @@ class Bench:
 
     def part_unlabelled(self):
         """Views chosen without labels: by each criterion, and how good those are that are taken for granted."""
-        from layerwise.mixes import LayerSet
-
         depth, result = self.encoder.depth, {}
         for label, mix in {
-            "last layer": LayerSet.of(depth, pooling=self.own),
+            "last layer": self.last,
             "middle layer": LayerSet.of(depth // 2, pooling=self.own),
             "all layers": LayerSet.of(*range(depth + 1), pooling=self.own),
         }.items():
             result[label] = {"mix": str(mix), "sts": self.sts(mix)}
         for criterion in CRITERIA:
-            texts = self.following if criterion == "neighbours" else self.text[:: len(self.text) // ALIKE]
+            texts = self.following if criterion == "neighbours" else self.text
             for label, poolings in {"layers": [self.own], "views": self.all}.items():
-                search = self.alike(criterion, texts, poolings)
-                best = search.best_
-                cell = {"mix": str(best.mix), "separation": best.dev, "sts": self.sts(best.mix)}
-                cell["last separation"] = search.last_.dev
-                result[f"{criterion}, {label}"] = cell
+                with suppress(InputError):  # many models have no dropout
+                    (proposal,), last = self.unlabelled(texts, poolings, [criterion])
+                    cell = {"mix": str(proposal.mix), "separation": proposal.separations[criterion]}
+                    cell |= {"sts": self.sts(proposal.mix), "last separation": last[criterion]}
+                    result[f"{criterion}, {label}"] = cell
                 yield result
         result["agreement"] = self.agreement()
         yield result
 
-    def alike(self, criterion, texts, poolings):
-        """A search by a criterion without labels; negative weights are left out, as `search_view_text` does."""
-        from layerwise.search.alike import alike_and_unlike
-
-        left, right, labels = alike_and_unlike(criterion, texts)
-        some = {"left": left, "right": right, "gold": labels}
-        read = Remembered(self.encoder, poolings, self.device).read([*left, *right])
-        return self.search_in(read, some, poolings, dev=None, metric="separation", against=False)
+    def unlabelled(self, texts, poolings, criteria):
+        """What each criterion proposes, and the last layer's separation by each, as the command finds them."""
+        found = search_view_text(self.model, texts, self.unfitted(poolings), criteria=criteria)
+        return found.proposals, found.last
 
     def agreement(self):
         """The rule of `--no-labels all` on one text: a set that no criterion has worse, or the last layer."""
-        from layerwise.search.view_text import Proposal
-
-        searches = {criterion: self.alike(criterion, self.following[:ALIKE], self.all) for criterion in CRITERIA}
-        last_mix = next(iter(searches.values())).last_.mix
-        last = {criterion: search.score(last_mix) for criterion, search in searches.items()}
-        proposals = [
-            Proposal(criterion, mix, {name: search.score(mix) for name, search in searches.items()})
-            for criterion, mix in ((criterion, search.best_.mix) for criterion, search in searches.items())
-        ]
-        agreed = [proposal for proposal in proposals if proposal.is_agreed(last)]
-        best = max(agreed, key=lambda proposal: np.mean(proposal.gains(last)), default=None)
-        mix = best.mix if best else last_mix
-        separations = {proposal.criterion: dict(proposal.separations) for proposal in proposals}
-        chosen = {"mix": str(mix), "criterion": best and best.criterion, "sts": self.sts(mix)}
-        return chosen | {"separations": separations, "last separations": last}
+        found = search_view_text(self.model, self.following, self.unfitted(self.all))
+        mix = found.agreed.mix if found.agreed else self.last
+        separations = {proposal.criterion: dict(proposal.separations) for proposal in found.proposals}
+        chosen = {"mix": str(mix), "criterion": found.agreed and found.agreed.criterion, "sts": self.sts(mix)}
+        return chosen | {"separations": separations, "last separations": dict(found.last)}
 
 
 def facts_of(search, *, gain=False):
