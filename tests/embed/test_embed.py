@@ -842,6 +842,7 @@ def test_killed_three_times_nothing_is_lost_or_doubled(tmp_path, tiny_bert, many
     assert_whole(tmp_path / "out", expected)
 
 
+@pytest.mark.slow
 def test_two_processes_killed_leave_no_worker_and_two_more_give_what_one_gives(tmp_path, tiny_bert, many, start):
     path, expected = many
     process = start(path, "--processes", "2")
