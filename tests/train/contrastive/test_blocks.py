@@ -79,7 +79,7 @@ def test_cosines_of_all_pairs():
     assert sample_evenly("ab", 5) == ["a", "b"]
 
 
-@pytest.mark.parametrize("blocks", [2, "best 2"])
+@pytest.mark.parametrize("blocks", [pytest.param(2, marks=pytest.mark.slow), "best 2"])  # the latter does both
 def test_a_student_of_fewer_blocks_is_trained_and_saved(folder, tmp_path, tiny_folders, blocks):
     what = recipe(
         term("distil", teacher=str(tiny_folders["roberta"])),
