@@ -96,9 +96,21 @@ def serve_load_table() -> str:
         "Mixed `layers` are eight mixes that all need every block. For the overload, the clients send many more texts "
         "than the machine can embed, with `--max-queue-tokens 65536`. Requests that do not fit into the queue are "
         "rejected at once, so memory stays constant, no request waits beyond the deadline, and afterwards a single "
-        "client is served as before. Two cores, shared with the clients and other processes. (`serve.json`.)"
+        "client is served as before. Two cores, shared with the clients and other processes. (`serve.json`.) "
     )
-    return "\n".join(lines) + f"\n\n{note}\n"
+    return "\n".join(lines) + f"\n\n{note}{_overload_elsewhere()}\n"
+
+
+def _overload_elsewhere() -> str:
+    """The same overload on another kind of processor."""
+    found = read("serve-x86_64")["overload"]
+    before, statuses, after = found["before"], found["overload"]["statuses"], found["after"]
+    others = sum(statuses.values()) - statuses["200"] - statuses["429"]
+    return (
+        f"On two x86 cores: {statuses['200']:,} requests answered, {statuses['429']:,} rejected, {others} other, the "
+        f"slowest answer after {found['slowest_seconds']:.0f} s; memory {found['memory_growth']:+.1%}; latency "
+        f"{before['p50_ms']:.0f} ms before and {after['p50_ms']:.0f} ms after (`serve-x86_64.json`)."
+    )
 
 
 def serve_gpu_table() -> str:
