@@ -22,11 +22,12 @@ def teachers_vectors(teachers: Sequence[LayerModel], weights: Sequence[float], t
 
     Each has length √weight, and the weights sum to 1: a cosine is the weighted mean of the teachers' cosines.
     """
-    vectors = [
-        np.float32(weight**0.5) * _unit_vectors(teacher, texts)
-        for teacher, weight in zip(teachers, weights, strict=True)
-    ]
-    return np.concatenate(vectors, axis=1)
+    ends = np.cumsum([teacher.width for teacher in teachers])
+    vectors = np.empty((len(texts), ends[-1]), dtype=np.float32)
+    for teacher, weight, end in zip(teachers, weights, ends, strict=True):
+        part = vectors[:, end - teacher.width : end]
+        np.multiply(_unit_vectors(teacher, texts), np.float32(weight**0.5), out=part)
+    return vectors
 
 
 def _unit_vectors(teacher: LayerModel, texts: Sequence[str]) -> Array:
