@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from layerwise.encoder import LayerEncoder, layer_reader, read_views
 from layerwise.errors import InputError
 from layerwise.mixes import LayerAttention
-from layerwise.objectives import empty_places, enqueue, gather_rows, info_nce, momentum_update, nt_xent
+from layerwise.objectives import empty_places, enqueue, gather_rows, info_nce, momentum_update, nt_xent, world_size
 from layerwise.train.contrastive.terms.base import TERMS, Step, Term, TermContext, TermSettings
 from layerwise.train.loop.graphs import GraphedForward
 from layerwise.train.loop.settings import Positive
@@ -68,6 +68,7 @@ class InfoNce(Term):
         negatives = [columns[2]] if len(columns) > 2 else []
         ignored = None
         if queue is not None:
+            queue.wait()
             count = columns.shape[1] * (1 + len(negatives))
             empty = empty_places(queue.vectors, queue.count)
             ignored = torch.cat([empty.new_zeros(count), empty]).expand(columns.shape[1], -1)
@@ -95,7 +96,8 @@ class MomentumQueue(nn.Module):
     """Embeddings of the latest sentences by a momentum copy of encoder, pooler and head.
 
     All of it is module state, so checkpoints include it and a resumed training continues with the same queue. Each
-    process encodes its rows and enqueues the rows of all processes.
+    process encodes its rows and enqueues the rows of all processes. On a single GPU, the copy's pass runs beside the
+    student's backward pass, and the next step waits for it.
     """
 
     vectors: Tensor
@@ -119,6 +121,8 @@ class MomentumQueue(nn.Module):
         self.requires_grad_(False).train(False)
         self.reader = layer_reader(self.copies[0])
         self.embed: Callable[..., Tensor] = self.run_pass
+        self._stream: torch.cuda.Stream | None = None
+        self.register_state_dict_pre_hook(lambda *_: self.wait())  # type: ignore[no-untyped-call]
 
     def train(self, mode: bool = True) -> Self:  # noqa: ARG002
         """Stay in evaluation mode: the copy has no dropout."""
@@ -132,7 +136,21 @@ class MomentumQueue(nn.Module):
         for copied, trained in zip(self.head.buffers(), self._trained[-1].buffers(), strict=True):  # of batch norm
             copied.copy_(trained)
         places = () if step.local.places is None else (step.local.places[0, :, :3],)
-        enqueue(self.vectors, self.count, gather_rows(self.embed(step.local.tokens[0], step.local.mask[0], *places)))
+        inputs = (step.local.tokens[0], step.local.mask[0], *places)
+        if not self.vectors.is_cuda or world_size() > 1:
+            enqueue(self.vectors, self.count, gather_rows(self.embed(*inputs)))
+            return
+        self._stream = self._stream or torch.cuda.Stream(self.vectors.device)  # type: ignore[no-untyped-call]
+        self._stream.wait_stream(torch.cuda.current_stream(self.vectors.device))
+        with torch.cuda.stream(self._stream):
+            enqueue(self.vectors, self.count, self.embed(*inputs))
+        for tensor in inputs:
+            tensor.record_stream(self._stream)  # so that its memory is not reused before
+
+    def wait(self) -> None:
+        """Let what follows on the GPU wait for the pass of the step before."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self.vectors.device).wait_stream(self._stream)
 
     def run_pass(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> Tensor:
         """Compute the copy's embeddings of texts."""
