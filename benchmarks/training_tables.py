@@ -307,18 +307,23 @@ def speed_table() -> str:
 def terms_speed_table() -> str:
     """A step's time with each term of training from a prompt, to SimCSE's."""
     found = read("training_speed_terms")
-    base = next(iter(found["milliseconds_a_step"].values()))
-    lines = [
-        [name, f"{median(times):.1f} ms", f"{median(map(truediv, times, base)):.2f}×"]
-        for name, times in found["milliseconds_a_step"].items()
-    ]
+    base, *_ = found["order"]
+    now, earlier, alone = found["milliseconds_a_step"], found["earlier"], found["one_tokenizer_thread"]
+    lines = []
+    for name in found["order"]:
+        times, of_simcse = (now[name], now[base]) if name in now else (earlier[name], earlier[base])
+        lines.append([name, f"{median(times):.1f} ms", f"{median(map(truediv, times, of_simcse)):.2f}×"])
+    waited = " and ".join(f"{median(map(truediv, times, now[base])):.2f}×" for times in alone.values())
     note = (
         f"{found['device']}, BERT-base's shape, batch {found['batch']} × 2 passes, the mask token of a prompt, at most "
-        f"32 tokens, bf16; medians of {len(base)} interleaved runs of {found['steps']} steps after a warm-up, and of "
-        f"their ratios to SimCSE's step; a teacher's vectors are computed before the steps "
-        f"(`benchmarks/training_speed.py --terms`). {found.get('note', '')}"
+        f"32 tokens, bf16; medians of {len(now[base])} interleaved runs of {found['steps']} steps after a warm-up, and "
+        f"of their ratios to SimCSE's step; a teacher's vectors are computed before the steps "
+        f"(`benchmarks/training_speed.py --terms`). Word repetition and two prompts are from earlier runs, beside "
+        f"their own SimCSE ({median(earlier[base]):.1f} ms): in the latest run, tokenizers had one thread "
+        f"(`TOKENIZERS_PARALLELISM=false`), and these two, with twice as many texts to tokenize, waited for it "
+        f"({waited})."
     )
-    return table(["", "time per step", "step time / SimCSE"], lines) + f"\n{note.strip()}\n"
+    return table(["", "time per step", "step time / SimCSE"], lines) + f"\n{note}\n"
 
 
 def measured() -> dict[str, list[dict[str, Any]]]:

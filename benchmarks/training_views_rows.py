@@ -58,6 +58,7 @@ _DISTIL = ("train.steps=4000", "dev.every=500", "data.limit=1000000")
 _LONGER = ("train.steps=5000", "train.betas=[0.9, 0.98]")  # with 0.999, 12 blocks fall and rise again at 3,500 steps
 _LONG = ("data.limit=800000", "train.steps=10000", "train.epochs=20", "train.betas=[0.9, 0.98]")
 _VIEWS = ("data.limit=250000", "train.steps=5000", "train.epochs=20", "train.betas=[0.9, 0.98]")
+_MORE_VIEWS = ("data.limit=500000", "train.steps=8000", "train.epochs=20", "train.betas=[0.9, 0.98]")
 _OTHER = ("data.limit=800000", "train.steps=6000", "train.epochs=20", "train.betas=[0.9, 0.98]")
 _MEAN = ('model.pooler="last @ mean"',)
 _JOINED = ('model.pooler="last @ mask in means | last @ mean in means"',)
@@ -80,20 +81,23 @@ def _mpnet(label: str, *sets: str, how: str = "") -> Row:
     return _distil(f"mask, {label}distilled from all-mpnet-base-v2{how}", *sets, teachers=(MPNET,))
 
 
+_TEXTS = {
+    CLAUSES: "sentences and clauses",
+    SHUFFLED: "sentences and clauses in random order",
+    BLEND: "sentences and clauses, two to one",
+    MIXED: "sentences of NLI, Quora and captions, and as many of Wikipedia",
+}
+
+
 def _both(label: str, *sets: str, text: str = CLAUSES, pooled: str = "mask") -> Row:
-    what = {
-        SHUFFLED: "sentences and clauses in random order",
-        BLEND: "sentences and clauses, two to one",
-        MIXED: "sentences of NLI, Quora and captions, and as many of Wikipedia",
-    }.get(text, "sentences and clauses")
-    label = f"{pooled}, {label}distilled from both on {what}, rotated"
+    label = f"{pooled}, {label}distilled from both on {_TEXTS[text]}, rotated"
     return _distil(label, *_ROTATED, *sets, teachers=(MINILM, MPNET), text=text)
 
 
-def _views(label: str, *sets: str) -> Row:
+def _views(label: str, *sets: str, text: str = SHUFFLED) -> Row:
     """A row taught by the sets of views of both teachers that STS-B dev chose."""
-    label = f"mask, {label}distilled from searched views of both, on sentences and clauses in random order, rotated"
-    return _distil(label, *_ROTATED, *_VIEWS, *sets, teachers=(MINILM_VIEWS, MPNET_VIEWS), text=SHUFFLED)
+    label = f"mask, {label}distilled from searched views of both, on {_TEXTS[text]}, rotated"
+    return _distil(label, *_ROTATED, *sets, teachers=(MINILM_VIEWS, MPNET_VIEWS), text=text)
 
 
 def _ensemble(
@@ -230,8 +234,10 @@ TAUGHT = {
     "distil-two-6-mixed": _both("6 blocks, ", "model.blocks=6", *_OTHER, text=MIXED),
     "distil-two-last": _both("", *_VIEWS, text=SHUFFLED),  # as `distil-two-views`, by the last layers
     "distil-two-6-last": _both("6 blocks, ", "model.blocks=6", *_VIEWS, text=SHUFFLED),
-    "distil-two-views": _views(""),
-    "distil-two-6-views": _views("6 blocks, ", "model.blocks=6"),
+    "distil-two-views": _views("", *_VIEWS),
+    "distil-two-6-views": _views("6 blocks, ", "model.blocks=6", *_VIEWS),
+    "distil-two-views-blend": _views("", *_MORE_VIEWS, text=BLEND),
+    "distil-two-6-views-blend": _views("6 blocks, ", "model.blocks=6", *_MORE_VIEWS, text=BLEND),
     "distil-two": _distil("mask, distilled from both", "data.limit=800000", teachers=(MINILM, MPNET)),
     "distil-minilm-dropout": _distil("mask, with dropout and no warm-up, distilled from all-MiniLM-L6-v2", *_DROPOUT),
     "distil-minilm-warm": _distil("mask, with dropout, distilled from all-MiniLM-L6-v2", "model.dropout=0.1"),
