@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("model", nargs="*")
     parser.add_argument("--parts", default="dev,rows,cost,few")
     parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--rows", help="of the table, with semicolons; all without it")
+    parser.add_argument("--rows", help="of the table, or of `elsewhere`, with semicolons; all without it")
     parser.add_argument("--columns", default=";".join(COLUMNS), help="of the table's rows, with semicolons")
     parser.add_argument("--cells", help="of the table, as ROW/COLUMN with semicolons; all of these rows without it")
     parser.add_argument("--max-passes", type=int, help="of a set that STS-B dev chooses; any number without it")
@@ -348,8 +348,11 @@ class Bench:
                 yield result | {"prompts": templates, "seconds": time.perf_counter() - began}
             print(f"{part}: {time.perf_counter() - began:.0f} s", json.dumps(result[part]), flush=True)
         of_sets = [part for part in parts if part not in ("elsewhere", "unlabelled")]
+        poolings = self.all
+        if of_sets == ["rows"] and self.labels:
+            poolings = list(dict.fromkeys([self.own, *(one for label in self.labels for one in self.rows()[label][0])]))
         for name, rows in self.sets.items() if of_sets else ():
-            views = self.read(rows, self.all)  # of one set at a time: those of a decoder fill a GPU
+            views = self.read(rows, poolings)  # of one set at a time: those of a decoder fill a GPU
             print(f"views of {name}: {time.perf_counter() - began:.0f} s", flush=True)
             for part in of_sets:
                 for _ in getattr(self, f"part_{part}")(name, rows, views, result[part]):
@@ -389,7 +392,7 @@ class Bench:
                 splits = SPLITS if label in WHOLE else FEWER_SPLITS
                 options = {"less": less, "corpus": corpus, "max_passes": passes, "splits": splits}
                 search = self.search(views, rows, poolings, **options)
-                cell = facts_of(search, gain=label in (WHOLE[0], WHOLE[-1]))
+                cell = facts_of(search, gain=True)
                 result.setdefault(label, {}).setdefault(column, {})[name] = cell
                 yield
 
@@ -464,6 +467,8 @@ class Bench:
         mixes |= {f"chosen on {name}": partial(self.by_classes, name) for name in CLASSES}
         result = {}
         for label, chosen in mixes.items():
+            if self.labels and label not in self.labels:
+                continue
             mix = chosen()
             result[label] = {"mix": str(mix), "sts": self.sts(mix), **self.of_quora(mix, reporting)}
             result[label] |= {name: self.accuracy(mix, name) for name in self.transfer}
