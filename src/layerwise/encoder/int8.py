@@ -4,7 +4,8 @@ A linear layer is multiplied in one of two ways. *Dynamic*: one scale a weight c
 batch, the fastest. *Blockwise*: one scale for each 128 numbers of a weight column and of a token's activations, slower,
 with a fraction of the error. The layers whose dynamic quantisation changes the views most are blockwise, as few as keep
 the error small: none of all-MiniLM-L6-v2, many of all-mpnet-base-v2. This is measured once for each model, on sentences
-of the package, by quantising one layer at a time in torch.
+of the package, by quantising one layer at a time in torch. A dynamic weight has as many steps as the processor can
+multiply exactly; blockwise products are exact on all of them.
 """
 
 import csv
@@ -12,7 +13,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from layerwise.digests import json_digest
 from layerwise.encoder.arrays import Array
+from layerwise.encoder.int8_steps import FULL, weight_steps
 from layerwise.encoder.onnx_attention import (
     DOMAIN,
     add_domain,
@@ -36,7 +38,7 @@ from layerwise.muted import muted
 
 log = logging.getLogger(__name__)
 Encode = Callable[[Sequence[str]], Array]  # texts to views (texts, layers, width)
-_FORMAT = 3
+_FORMAT = 4
 _BLOCK = 128
 _LEAST_BLOCK = 16  # of ONNX Runtime's MatMulNBits
 _MOST_BLOCKWISE = 0.35  # of all multiplications
@@ -46,17 +48,21 @@ _CHOOSING = 64  # sentences that choose; all of them measure the loss
 
 @dataclass(frozen=True)
 class Int8Plan:
-    """Which linear layers of a model, by their names as modules, are quantised blockwise; the others are dynamic."""
+    """Which linear layers of a model, by their names as modules, are quantised blockwise; the others are dynamic.
+
+    `steps` are those of a dynamic weight's magnitude.
+    """
 
     blockwise: tuple[str, ...]
     errors: dict[str, float]
+    steps: int = field(default_factory=weight_steps)
 
     @property
     def digest(self) -> str:
         """Of what decides the numbers of an int8 graph."""
         import onnxruntime
 
-        return json_digest([_FORMAT, _BLOCK, list(self.blockwise), onnxruntime.__version__])
+        return json_digest([_FORMAT, _BLOCK, self.steps, list(self.blockwise), onnxruntime.__version__])
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ def load_plan(path: Path, model: nn.Module, encode: Encode) -> Int8Plan:
         try:
             facts = read_json(path)
             if facts["format"] == _FORMAT:
-                return Int8Plan(tuple(facts["blockwise"]), facts["errors"])
+                return Int8Plan(tuple(facts["blockwise"]), facts["errors"], int(facts["steps"]))
         except (InputError, KeyError, TypeError):
             pass  # damaged: chosen again
     plan = choose_plan(model, encode)
@@ -149,7 +155,7 @@ def choose_plan(model: nn.Module, encode: Encode) -> Int8Plan:
 @contextmanager
 def _quantised(module: nn.Linear) -> Iterator[list[bool]]:
     """A linear layer as dynamic int8 computes it; the list tells whether it ran."""
-    scale = module.weight.detach().abs().amax(1, keepdim=True).clamp_min(1e-12) / 127
+    scale = module.weight.detach().abs().amax(1, keepdim=True).clamp_min(1e-12) / weight_steps()
     weight = (module.weight.detach() / scale).round() * scale
     used: list[bool] = []
 
@@ -194,6 +200,7 @@ def quantise(source: Path, target: Path, plan: Int8Plan) -> None:
             op_types_to_quantize=["MatMul", "Gemm"],
             per_channel=True,
             weight_type=QuantType.QInt8,
+            reduce_range=plan.steps < FULL,
             extra_options={"MatMulConstBOnly": True, "DefaultTensorType": onnx.TensorProto.FLOAT},
         )
 
@@ -207,17 +214,17 @@ def _quantise_attention(model: Any, plan: Int8Plan) -> None:
         elif any(_module_of(name) in plan.blockwise for name in products_of(node)):
             nodes.extend(separate_products(graph, node))
         else:
-            nodes.extend(_dynamic_attention(graph, node))
+            nodes.extend(_dynamic_attention(graph, node, plan.steps))
     del graph.node[:]
     graph.node.extend(nodes)
 
 
-def _dynamic_attention(graph: Any, attention: Any) -> list[Any]:
+def _dynamic_attention(graph: Any, attention: Any, most_steps: int) -> list[Any]:
     """Return nodes that quantise the states and read an int8 weight, with one scale a column."""
     from onnx import helper, numpy_helper
 
     name, weight = attention.name, weight_of(graph, attention)
-    scale = np.maximum(np.abs(weight).max(0) / 127, 1e-12).astype(np.float32)
+    scale = np.maximum(np.abs(weight).max(0) / most_steps, 1e-12).astype(np.float32)
     steps = np.round(weight / scale).astype(np.int8)
     arrays = {f"{name}_int8": steps, f"{name}_scale": scale, f"{name}_zero": np.zeros_like(steps[0])}
     graph.initializer.extend(numpy_helper.from_array(array, key) for key, array in arrays.items())

@@ -14,6 +14,7 @@ from torch import nn
 from layerwise.digests import file_sha256
 from layerwise.encoder.arrays import Array
 from layerwise.encoder.int8 import Int8Loss, Int8Plan, load_plan, measure_loss, quantise, stored_loss
+from layerwise.encoder.int8_steps import weight_steps
 from layerwise.encoder.onnx import OnnxReader, Read
 from layerwise.encoder.onnx_sessions import (
     REMEDY,
@@ -67,7 +68,7 @@ class Int8Reader(OnnxReader):
         if fingerprint not in self._plans:
             try:
                 graphs_folder().mkdir(parents=True, exist_ok=True)
-                path = graphs_folder() / f"{fingerprint[:32]}.int8.json"
+                path = graphs_folder() / f"{fingerprint[:32]}-{weight_steps()}.int8.json"
                 with FileLock(path.with_suffix(".lock")):  # of several processes, one chooses
                     self._plans = {fingerprint: load_plan(path, self._model, self._encode_torch)}
             except OSError as error:
