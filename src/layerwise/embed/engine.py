@@ -169,6 +169,8 @@ class WorkerJob:
             self.folder.check_run()
             model = self.choice.load(self.device)
             self._check(model)
+            if self.informs:
+                model.encode(["-"])  # other workers may be faster, and leave it nothing to inform of
             report(Ready())
             self._embed(model, tasks, report)
         except LayerwiseError as error:
