@@ -113,6 +113,7 @@ def s3_server(home: Path) -> Iterator[S3Server]:
         patch.setattr(s3fs.S3FileSystem, "retries", 1)
         for name, value in server.variables().items():
             patch.setitem(os.environ, name, value)
+        s3fs.S3FileSystem.clear_instance_cache()  # of another server's clients
         client = server.client("s3")
         client.create_bucket(Bucket="vectors")
         client.put_bucket_versioning(Bucket="vectors", VersioningConfiguration={"Status": "Enabled"})
