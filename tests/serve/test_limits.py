@@ -1,6 +1,7 @@
 """Keys, full queues, deadlines, clients that leave, models that fail, and the settings of it all."""
 
 import base64
+import json
 import logging
 import socket
 import time
@@ -296,6 +297,44 @@ def test_headers_without_an_end_are_refused(server, part):
         client.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n" + part)
         assert client.recv(100).startswith(b"HTTP/1.1 400")
     assert server.client.get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "part", [b"X-A: " + b"a" * 70_000 + b"\r\n\r\n", b"X-A: a\r\n" * 9_000 + b"\r\n"], ids=["long", "many"]
+)
+def test_whole_headers_that_are_too_large_are_refused(server, part):
+    said = raw(server, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n" + part)
+    assert said.startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("end", [b"0\r\nX-A: " + b"a" * 300_000, b"1;" + b"a" * 300_000], ids=["trailer", "extension"])
+def test_the_parts_of_a_chunked_body_beside_its_content_are_limited(server, end):
+    head = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as client:
+        client.sendall(head + end[:1000])
+        client.sendall(end[1000:])
+        assert client.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_a_large_body_arrives_with_its_headers(server):
+    body = json.dumps({"input": ["Rain. " * 9, "Snow." + " " * 200_000]}).encode()
+    head = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    assert raw(server, head % len(body) + body).startswith(b"HTTP/1.1 200")
+
+
+def test_a_request_needs_a_host(server):
+    assert raw(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert raw(server, b"GET /livez HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
+def test_an_offer_of_http_2_in_two_parts_is_refused_rather_than_read_without_its_body(server):
+    body = b'{"input": "Rain."}'
+    head = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nContent-Length: %d\r\nUpg"
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as client:
+        client.sendall(head % len(body))
+        time.sleep(0.1)
+        client.sendall(b"rade: h2c\r\n\r\n" + body)
+        assert client.recv(100).startswith(b"HTTP/1.1 400")
 
 
 def test_a_request_that_offers_http_2_is_answered(server):

@@ -62,7 +62,7 @@ def serve(
     """Serve embeddings over HTTP as OpenAI's API does, with any layers per request, and a page to try them."""
     given = {name: value for name, value in locals().items() if name != "config"}
     flags = {name: value for name, value in given.items() if value is not None and value is not False and value != []}
-    require("serve", "`layerwise serve`", "fastapi", "uvicorn", "prometheus_client", "orjson")
+    require("serve", "`layerwise serve`", "fastapi", "uvicorn", "prometheus_client", "orjson", "httptools")
     from layerwise.serve.settings import read_serve_settings
 
     if keys is not None:

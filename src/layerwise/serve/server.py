@@ -20,7 +20,6 @@ from layerwise.serve.slow_clients import PatientProtocol
 
 log = logging.getLogger(__name__)
 _SWITCH_SECONDS = 0.0005  # Python's default of 5 ms delays batches, which acquire the GIL between operations
-_HEADER_BYTES = 65_536
 _QUIET_TICKS = 3
 
 
@@ -99,7 +98,6 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
     return uvicorn.Config(
         guarded,
         http=PatientProtocol,
-        h11_max_incomplete_event_size=_HEADER_BYTES,
         ws="none",
         lifespan="on",
         access_log=False,
