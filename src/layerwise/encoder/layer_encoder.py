@@ -326,8 +326,9 @@ class LayerEncoder:
 
     def check_finite(self, embeddings: Array) -> None:
         """Refuse embeddings (texts, width) that are not finite, as half precision makes them where it overflows."""
-        rows = int((~np.isfinite(embeddings).all(1)).sum())
-        if rows:
+        finite = np.isfinite(embeddings)
+        if not finite.all():
+            rows = int((~finite.all(1)).sum())
             raise ModelError(
                 f"{self.name}: {rows} of {len(embeddings)} embeddings have NaN or infinite numbers in {self.dtype}; "
                 f"{self._remedy}"

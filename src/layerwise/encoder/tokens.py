@@ -95,10 +95,16 @@ class SentenceTokenizer:
     def __init__(self, tokenizer: Any, *, max_length: int) -> None:
         self.tokenizer = tokenizer
         self.max_length = max_length
+        self._unknown = [int(tokenizer.unk_token_id or tokenizer.pad_token_id or 0)]
         self._fast = _direct(tokenizer, max_length)
         if self._fast is not None and self._slow_ids(_PROBES) != [e.ids for e in self._fast.encode_batch_fast(_PROBES)]:
             log.warning("The tokenizer gives other tokens when called directly; the slower way is used")
             self._fast = None
+
+    @property
+    def is_thread_safe(self) -> bool:
+        """Whether several threads may call it at the same time: a tokenizer written in Python has state."""
+        return self._fast is not None
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
         """Tokenise; sentences beyond `max_length` tokens are truncated and counted."""
@@ -118,12 +124,14 @@ class SentenceTokenizer:
     def _tokens(self, fast: Tokenizer, texts: Sequence[str]) -> Tokens:
         encodings = fast.encode_batch_fast([_beginning(fast, text) for text in texts])
         truncated = sum(len(encoding) == self.max_length and bool(encoding.overflowing) for encoding in encodings)
+        if len(encodings) == 1:  # a server's most frequent request
+            ids = np.array(encodings[0].ids or self._unknown, dtype=np.int64)
+            return Tokens(ids, np.array([len(ids)]), truncated)
         return Tokens.of(self._filled(encoding.ids for encoding in encodings), truncated)
 
     def _filled(self, ids: Iterable[list[int]]) -> Iterator[list[int]]:
         """Replace a sentence without tokens (if the tokenizer adds no special ones) by one unknown token."""
-        unknown = [int(self.tokenizer.unk_token_id or self.tokenizer.pad_token_id or 0)]
-        return (row or unknown for row in ids)
+        return (row or self._unknown for row in ids)
 
     def _slow_ids(self, texts: Sequence[str]) -> list[list[int]]:
         ids: list[list[int]] = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, padding=False)[
@@ -256,7 +264,9 @@ class PromptTokenizer:
 
 def _in_parts(tokenise: Callable[[Sequence[str]], Tokens], texts: Sequence[str]) -> Tokens:
     """Tokenise in chunks, so that few Python objects exist before they become arrays."""
-    starts = range(0, max(1, len(texts)), _AT_ONCE)
+    if len(texts) <= _AT_ONCE:
+        return tokenise(texts)
+    starts = range(0, len(texts), _AT_ONCE)
     return Tokens.joined([tokenise(texts[start : start + _AT_ONCE]) for start in starts])
 
 

@@ -57,19 +57,19 @@ class BatchPlan:
 
     def _values(self, views: Tensor, group: list[int]) -> Tensor:
         piece, _ = self.members[group[0]]
-        mix, needs = piece.job.model.mix, piece.text_pass.needs
+        mixed, needs = piece.job.mixed, piece.text_pass.needs
         selected = views if len(group) == len(self.members) else views[group]
         if len(piece.job.passes) == 1:
-            if (list(mix.layers), list(mix.poolings)) != (self._layers, self._poolings):
-                poolings = [self._poolings.index(name) for name in mix.poolings]
-                layers = [self._layers.index(layer) for layer in mix.layers]
+            if (mixed.layers, mixed.poolings) != (self._layers, self._poolings):
+                poolings = [self._poolings.index(name) for name in mixed.poolings]
+                layers = [self._layers.index(layer) for layer in mixed.layers]
                 selected = selected[:, poolings][:, :, layers]
             return embedded(piece.job.model, selected)
-        values = selected.new_zeros(len(group), len(mix.poolings), len(mix.layers), selected.shape[-1])
+        values = selected.new_zeros(len(group), len(mixed.poolings), len(mixed.layers), selected.shape[-1])
         for name, numbers in needs.items():
             from_layers = [self._layers.index(layer) for layer in numbers]
-            to_layers = [mix.layers.index(layer) for layer in numbers]
-            values[:, mix.poolings.index(name), to_layers] = selected[:, self._poolings.index(name), from_layers]
+            to_layers = [mixed.layers.index(layer) for layer in numbers]
+            values[:, mixed.poolings.index(name), to_layers] = selected[:, self._poolings.index(name), from_layers]
         return values
 
 

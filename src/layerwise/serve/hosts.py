@@ -1,6 +1,7 @@
 """Restricts the accepted Host headers, as a protection against DNS rebinding."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -14,6 +15,7 @@ class HostGuard:
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
         self._app = app
         self._names = {"localhost", *(name.lower() for name in names)}
+        self._knows = lru_cache(maxsize=64)(self._is_known)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or reject it."""
@@ -23,7 +25,7 @@ class HostGuard:
             return
         await self._app(scope, receive, send)
 
-    def _knows(self, host: str) -> bool:
+    def _is_known(self, host: str) -> bool:
         """Whether a Host, with or without port, is an IP address or an accepted name."""
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         try:

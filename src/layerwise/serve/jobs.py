@@ -8,10 +8,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerwise.encoder import Array, Prompt, Tokens
+from layerwise.encoder import Array, Prompt, Tokens, by_prompt
 from layerwise.errors import ModelError
 from layerwise.mixes import LayerWk
 from layerwise.model import LayerModel
+
+
+@dataclass(frozen=True, eq=False)
+class MixedModel:
+    """A model with its mix, and what follows from the mix, which each request needs several times.
+
+    `needs` are the layers of each token pooling, by prompt; `width` is that of an embedding.
+    """
+
+    model: LayerModel
+    layers: list[int]
+    poolings: list[str]
+    needs: dict[Prompt, dict[str, tuple[int, ...]]]
+    width: int
+
+    @classmethod
+    def of(cls, model: LayerModel) -> "MixedModel":
+        """Compute what follows from a model's mix."""
+        layers, poolings, of_pooling = list(model.mix.layers), list(model.mix.poolings), model.mix.needs
+        needs = {prompt: {name: of_pooling[name] for name in names} for prompt, names in by_prompt(poolings).items()}
+        return cls(model, layers, poolings, needs, model.width)
 
 
 @dataclass(frozen=True)
@@ -35,7 +56,7 @@ class Job:
     A mix with views of several prompts has one pass per prompt; `tokens` is the total of all passes.
     """
 
-    model: LayerModel
+    mixed: MixedModel
     passes: tuple[TextPass, ...]
     future: Future[Array] = field(default_factory=Future)
     waiting: int = 0  # tokens in the queue
@@ -43,25 +64,25 @@ class Job:
 
     def __post_init__(self) -> None:
         count = len(self.passes[0].tokens)
-        self.width = self.model.width
+        self.model, self.width = self.mixed.model, self.mixed.width
         self.tokens = sum(text_pass.size for text_pass in self.passes)
-        self._missing = np.ones((len(self.passes), count), dtype=bool)
+        self._is_done = np.zeros((len(self.passes), count), dtype=bool)
         self._embeddings: Array = np.empty((count, self.width), dtype=np.float32)
-        mix = self.model.mix
-        shape = (count, len(mix.poolings), len(mix.layers), self.model.encoder.width)
-        self._views: Array | None = np.zeros(shape, dtype=np.float32) if len(self.passes) > 1 else None
+        self._views: Array | None = None
+        if len(self.passes) > 1:
+            shape = (count, len(self.mixed.poolings), len(self.mixed.layers), self.model.encoder.width)
+            self._views = np.zeros(shape, dtype=np.float32)
 
     def put(self, number: int, rows: NDArray[np.int64], values: Array) -> None:
         """Store a pass's results for some rows; complete the job when nothing is missing."""
         if self._views is None:
             self._embeddings[rows] = values
         else:
-            mix, needs = self.model.mix, self.passes[number].needs
-            for name in needs:
-                place = mix.poolings.index(name)
+            for name in self.passes[number].needs:
+                place = self.mixed.poolings.index(name)
                 self._views[rows, place] = values[:, place]
-        self._missing[number, rows] = False
-        if not np.count_nonzero(self._missing):
+        self._is_done[number, rows] = True
+        if self._is_done.all():
             self._finish()
 
     def fail(self, error: BaseException) -> None:
@@ -109,9 +130,13 @@ class Share:
 
     def take(self, room: int) -> "Piece":
         """Take the next rows of at most `room` tokens, at least one row."""
-        sizes = np.cumsum(self.text_pass.tokens.lengths[self.start :])
-        count = max(1, int(np.searchsorted(sizes, room, side="right")))
-        stop, size = self.start + count, int(sizes[count - 1])
+        lengths = self.text_pass.tokens.lengths[self.start :]
+        count, size = 1, int(lengths[0])
+        if len(lengths) > 1:
+            sizes = np.cumsum(lengths)
+            count = max(1, int(np.searchsorted(sizes, room, side="right")))
+            size = int(sizes[count - 1])
+        stop = self.start + count
         piece = Piece(self.job, self.number, range(self.start, stop), size)
         self.start = stop
         self.job.waiting -= size

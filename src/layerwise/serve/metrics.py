@@ -24,6 +24,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._is_shared = METRICS_FOLDER in os.environ
         self._requests = Counter(
             "layerwise_requests", "Requests by path and status", ["path", "status"], registry=self.registry
         )
@@ -51,12 +52,14 @@ class Metrics:
     def begin(self) -> None:
         """Count a received request."""
         self._in_flight.inc()
-        self._read_queues()
+        if self._is_shared:  # another process may report this one's
+            self._read_queues()
 
     def end(self, path: str, status: int, seconds: float) -> None:
         """Count an answered request."""
         self._in_flight.dec()
-        self._read_queues()
+        if self._is_shared:
+            self._read_queues()
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
@@ -79,7 +82,7 @@ class Metrics:
         """Return all metrics in Prometheus' text format."""
         self._read_queues()
         registry = self.registry
-        if METRICS_FOLDER in os.environ:
+        if self._is_shared:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

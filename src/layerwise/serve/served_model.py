@@ -15,7 +15,6 @@ from layerwise.encoder import (
     PromptTokenizer,
     SentenceTokenizer,
     Tokens,
-    by_prompt,
     check_sentences,
     parse_pooling,
 )
@@ -24,7 +23,7 @@ from layerwise.mixes import LayerConcat, LayerJoin, LayerMix, LayerViews, LayerW
 from layerwise.model import LayerModel
 from layerwise.predict import Predictor
 from layerwise.serve.api_errors import ApiError
-from layerwise.serve.jobs import Job, TextPass
+from layerwise.serve.jobs import Job, MixedModel, TextPass
 
 ALL = "all"
 Texts = Sequence[str] | Sequence[Sequence[int]]
@@ -68,29 +67,35 @@ class ServedModel:
         self._max_counted = max(max_counted, self.encoder.max_length)
         self._plain = SentenceTokenizer(self.encoder.tokenizer, max_length=self.encoder.max_length)
         self._tasks: dict[int, SentenceTokenizer] = {self.encoder.max_length: self._plain}
-        self._mixed: _LRUCache[tuple[str | None, str | None], LayerModel] = _LRUCache(_MIXES)
+        self._default = MixedModel.of(self.model)
+        self._mixed: _LRUCache[tuple[str | None, str | None], MixedModel] = _LRUCache(_MIXES)
         self._prompted: _LRUCache[Prompt, PromptTokenizer] = _LRUCache(_PROMPTS)
 
-    def model_for(self, options: Options) -> LayerModel:
+    @property
+    def tokenises_in_threads(self) -> bool:
+        """Whether several threads may tokenise at the same time."""
+        return self._plain.is_thread_safe
+
+    def model_for(self, options: Options) -> MixedModel:
         """Return the model with the requested mix."""
         if options.layers is None and options.pooling is None:
-            return self.model
+            return self._default
         return self._mixed.get((options.layers, options.pooling), lambda: self._with_mix(options))
 
     def job(self, texts: Texts, options: Options, *, max_length: int | None = None) -> Job:
         """Tokenise texts; raise for a text beyond the limit unless truncation is requested."""
-        model = self.model_for(options)
+        mixed = self.model_for(options)
         if options.dimensions is not None:
-            _check_dimensions(options.dimensions, self.vector_width(model, options))
-        prefix = _with_param("prompt_name", lambda: model.prompt(options.prompt_name))
+            _check_dimensions(options.dimensions, self.encoder.width if options.every_layer else mixed.width)
+        prefix = _with_param("prompt_name", lambda: mixed.model.prompt(options.prompt_name))
         if _is_tokens(texts):
-            return Job(model, self._token_passes(model, texts, prefix, options))  # type: ignore[arg-type]
+            return Job(mixed, self._token_passes(mixed.model, texts, prefix, options))  # type: ignore[arg-type]
         sentences = check_sentences([prefix + str(text) for text in texts] if prefix else texts)  # type: ignore[arg-type]
         passes = tuple(
             TextPass(prompt, self._tokens(prompt, sentences, options, max_length), needs)
-            for prompt, needs in _needs(model.mix).items()
+            for prompt, needs in mixed.needs.items()
         )
-        return Job(model, passes)
+        return Job(mixed, passes)
 
     def vectors(self, embeddings: Array, options: Options) -> Array:
         """Reshape and normalise a job's embeddings as requested: (texts, vectors per text, width)."""
@@ -104,18 +109,14 @@ class ServedModel:
         """Whether to normalise vectors: on request, or if truncating dimensions changed their unit length."""
         if options.normalize is not None:
             return options.normalize
-        return options.dimensions is not None and self.model_for(options).normalize
+        return options.dimensions is not None and self.model_for(options).model.normalize
 
-    def vector_width(self, model: LayerModel, options: Options) -> int:
-        """Return the width of one vector."""
-        return self.encoder.width if options.every_layer else model.width
-
-    def _with_mix(self, options: Options) -> LayerModel:
+    def _with_mix(self, options: Options) -> MixedModel:
         param = "layers" if options.layers is not None else "pooling"
         model = _with_param(param, lambda: self.model.with_mix(self._mix(options)))
         if model.mix.is_prompted and self.encoder.precision == "int8":
             raise ApiError(422, "prompts are read in float; this server runs int8", param=param)
-        return model
+        return MixedModel.of(model)
 
     def _mix(self, options: Options) -> LayerMix:
         pooling = options.pooling
@@ -205,12 +206,6 @@ class _LRUCache(Generic[K, V]):
                     self._values.popitem(last=False)
             self._values.move_to_end(key)
             return self._values[key]
-
-
-def _needs(mix: LayerMix) -> dict[Prompt, dict[str, tuple[int, ...]]]:
-    """Return the layers of each token pooling, by prompt."""
-    needs = mix.needs
-    return {prompt: {name: needs[name] for name in names} for prompt, names in by_prompt(mix.poolings).items()}
 
 
 def _is_tokens(texts: Texts) -> bool:
