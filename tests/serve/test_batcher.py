@@ -72,6 +72,30 @@ def test_a_long_request_does_not_hold_up_a_short_one(served, gate, batcher, monk
     assert order[0] == "short"
 
 
+def test_an_idle_worker_runs_what_it_tokenised(served, gate, batcher):
+    threads, job = [], served.job(["Rain."], Options())
+    read = gate._read
+    gate._read = lambda *inputs: threads.append(threading.current_thread()) or read(*inputs)
+
+    def submit():
+        threads.append(threading.current_thread())
+        batcher.submit(job)
+
+    gate.opened.set()
+    assert batcher.offer(submit)
+    assert np.allclose(job.future.result(), served.model.encode(["Rain."]), atol=1e-6)
+    assert threads[0].name == "batcher-0"
+    assert threads[1] is threads[0]
+
+
+def test_a_busy_or_closed_batcher_takes_no_task(served, gate, batcher):
+    hold(batcher, served, gate)
+    assert not batcher.offer(lambda: None)
+    gate.opened.set()
+    batcher.close()
+    assert not batcher.offer(lambda: None)
+
+
 def test_a_text_has_all_cores_while_nothing_else_is_to_do(served, gate):
     cores, read = [], gate._read
     gate._read = lambda *inputs: cores.append(cores_here()) or read(*inputs)

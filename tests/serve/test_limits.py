@@ -4,10 +4,12 @@ import base64
 import json
 import logging
 import socket
+import threading
 import time
 
 import pytest
 
+from layerwise.encoder import SentenceTokenizer
 from layerwise.errors import InputError
 from layerwise.serve import ServeSettings, read_serve_settings, slow_clients
 from layerwise.serve.keys import Keys
@@ -342,6 +344,22 @@ def test_a_request_that_offers_http_2_is_answered(server):
     for _ in range(2):
         answer = server.client.post("/v1/embeddings", json={"input": "Rain."}, headers=upgrade)
         assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("is_safe", "texts", "thread"), [(True, 1, "batcher"), (False, 1, "tokenising"), (True, 17, "tokenising")]
+)
+def test_which_thread_tokenises(tiny_layers, monkeypatch, is_safe, texts, thread):
+    names, job = [], ServedModel.job
+    monkeypatch.setattr(SentenceTokenizer, "is_thread_safe", is_safe)
+    monkeypatch.setattr(
+        ServedModel,
+        "job",
+        lambda *args, **options: names.append(threading.current_thread().name) or job(*args, **options),
+    )
+    with running({"tiny": tiny_layers}) as server:
+        server.embed(input=["Rain."] * texts)
+    assert [name.rstrip("-_0123456789") for name in names] == [thread]
 
 
 def test_a_request_that_is_late_before_it_is_tokenised_is_not_embedded(tiny_layers, monkeypatch):

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from threading import Condition, Thread
+from threading import Condition, Thread, current_thread
 
 from torch import Tensor
 
@@ -72,6 +72,7 @@ class Batcher:
         self._max_seconds = max_seconds
         self._on_batch = on_batch
         self._queue: deque[Share] = deque()
+        self._tasks: deque[Callable[[], object]] = deque()
         self._changed = Condition()
         self._waiting = 0
         self._idle = workers
@@ -98,6 +99,18 @@ class Batcher:
         if self._waiting + tokens > self._max_queue_tokens or wait > self._max_seconds:
             raise QueueFull(wait)
 
+    def offer(self, task: Callable[[], object]) -> bool:
+        """Let a worker call `task`, which may submit a job, if all workers are idle; return whether one will.
+
+        The worker then runs the job itself: a job from another thread would wait for a worker to wake up.
+        """
+        with self._changed:
+            if self._closed or self._tasks or self._queue or self._idle < len(self._threads):
+                return False
+            self._tasks.append(task)
+            self._changed.notify()
+            return True
+
     def submit(self, job: Job) -> None:
         """Enqueue a request's texts; cancelling its future removes them."""
         with self._changed:
@@ -108,7 +121,8 @@ class Batcher:
             job.waiting, job.submitted = job.tokens, time.perf_counter()
             self._waiting += job.waiting
             self._queue.extend(Share(job, number) for number in range(len(job.passes)))
-            self._changed.notify()
+            if current_thread() not in self._threads:
+                self._changed.notify()
         job.future.add_done_callback(lambda _: self._forget(job))
 
     def close(self) -> None:
@@ -131,7 +145,7 @@ class Batcher:
 
     def _work(self) -> None:
         with self._threads_of_torch():
-            while (window := self._next_window()) is not None:
+            while self._run_tasks() and (window := self._next_window()) is not None:
                 pieces, is_alone = window
                 with within_cores(self._cores if is_alone else max(1, self._cores // len(self._threads))):
                     self._run_all(pieces)
@@ -150,6 +164,16 @@ class Batcher:
             self._last = (now, len({id(piece.job) for piece in pieces}))
             self._idle += 1
             self._running -= size
+
+    def _run_tasks(self) -> bool:
+        """Wait for texts, and call what is offered until there are some; False when closed."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._tasks or self._closed)
+                if not self._tasks:
+                    return not self._closed
+                task = self._tasks.popleft()
+            task()
 
     def _next_window(self) -> tuple[list[Piece], bool] | None:
         """Wait for texts, and briefly for more if several clients are active; None when closed.

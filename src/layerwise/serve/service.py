@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _PROBE = "A probe."
 _MOST_THREADS = 8  # more threads mostly wait for the GIL
+_FEW = 16  # texts that a batch's thread tokenises when it is idle, which saves a change of thread
 _WATCH_AFTER = 0.02  # seconds; watching for a disconnect costs more than it saves for shorter requests
 
 
@@ -115,9 +117,12 @@ class Service:
         try:
             async with asyncio.timeout(self.settings.deadline):
                 batcher.check_room(len(texts))  # before tokenisation
-                submission = self._tokenise(self._submit, served, texts, options, max_length, future)
+                jobs: list[Job] = []
+                submit = partial(self._submit, jobs, served, texts, options, max_length, future)
+                if not (len(texts) <= _FEW and served.tokenises_in_threads and batcher.offer(submit)):
+                    self._tokenise(submit)
                 embeddings = await self._answer(request, future)
-                return embeddings, submission.result()  # submitted, as it has embeddings
+                return embeddings, jobs[0].tokens
         except QueueFull as full:
             raise overloaded(full.seconds) from None
         except TimeoutError:
@@ -130,9 +135,15 @@ class Service:
             future.cancel()  # if the request ended early, its texts in the queue are skipped
 
     def _submit(
-        self, served: ServedModel, texts: Texts, options: Options, max_length: int | None, future: Future[Array]
-    ) -> int:
-        """Tokenise and enqueue the texts, and return the number of tokens; errors are set on the future.
+        self,
+        jobs: list[Job],
+        served: ServedModel,
+        texts: Texts,
+        options: Options,
+        max_length: int | None,
+        future: Future[Array],
+    ) -> None:
+        """Tokenise and enqueue the texts as a job, which is added to `jobs`; errors are set on the future.
 
         The event loop wakes up only once, for the embeddings: every change of thread takes longer than tokenisation.
         """
@@ -140,12 +151,11 @@ class Service:
             job = served.job(texts, options, max_length=max_length)
             job.future = future
             self._check_size(served, job, options)
+            jobs.append(job)
             self._batchers[served.name].submit(job)
         except BaseException as error:  # noqa: BLE001 - a panic of a Rust tokenizer is no Exception
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
-            return 0
-        return job.tokens
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Run a function in the tokenisation thread."""
