@@ -13,7 +13,7 @@ _NAMES = {
     "layerwise embed, file to Parquet shards": "`layerwise embed`, file to shards",
     "layerwise, texts of 256 tokens": "`encode`, texts of 256 tokens",
 }
-PROCESSORS = ("aarch64", "x86_64")
+PROCESSORS = {"aarch64": "aarch64", "x86_64-without-vnni": "x86_64 without VNNI", "x86_64": "x86_64"}
 _SUFFERS = 0.2  # points that a layer loses in int8
 
 
@@ -79,7 +79,7 @@ def _in_seconds(*pairs: tuple[float, float]) -> list[str]:
 def int8_table() -> str:
     """Speed by backend to sentence-transformers' on the same processor, and the points that int8 loses on STS."""
     lines, counts = [], set()
-    for processor in PROCESSORS:
+    for processor, label in PROCESSORS.items():
         found = read(f"int8-{processor}")
         cores = found.pop("machine")["cores"]
         for encoder, parts in found.items():
@@ -88,16 +88,28 @@ def int8_table() -> str:
                 ratios = [f"{ratio:.2f}×" for ratio in parts["speed"]["speed_ratio_to_best"].values()]
                 counts.add(parts["speed"]["sentences"])
             points = _points(parts["quality"]) if "quality" in parts else ["not measured", ""]
-            lines.append([encoder, f"{processor}, {cores} cores", *ratios, *points])
+            lines.append([encoder, f"{label}, {cores} cores", *ratios, *points])
     note = (
         "Speed relative to `SentenceTransformer.encode` at its best batch size, in the same run, "
         f"{' or '.join(map(str, sorted(counts)))} STS sentences. Points lost: decrease in Spearman × 100 of int8 "
         "against float, for the last layer and for the worst layer. The aarch64 speeds were measured before several "
         "batches ran at a time. sentence-transformers reads the same texts in float32, for SmolLM2 without the chat "
-        "template that it would add. (`benchmarks/int8.py`.)"
+        "template that it would add. x86 processors without VNNI multiply int8 hardly faster than float, and need "
+        f"weights of half as many steps; with full weights, {_cut_off()}. (`benchmarks/int8.py`.)"
     )
     head = ["encoder", "processor", "torch", "ONNX", "int8", "points lost", "worst layer"]
     return table(head, lines) + f"\n{note}\n"
+
+
+def _cut_off() -> str:
+    """What full weights lose where their products are cut off: in the last layer and in the worst."""
+    clauses = []
+    for encoder, parts in read("int8-x86_64-without-vnni").items():
+        scores = parts.get("quality", {}).get("scores", {})
+        if (cut := scores.get("int8, all dynamic, full weights")) is not None:
+            lost = [a - b for a, b in zip(scores["float"]["average"], cut["average"], strict=True)]
+            clauses.append(f"{encoder} loses {lost[-1]:.2f} points, {max(lost):.2f} in the worst layer")
+    return "; ".join(clauses)
 
 
 def int8_layers_table() -> str:

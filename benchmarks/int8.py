@@ -5,8 +5,9 @@
 Speed: STS sentences of mixed length, calls interleaved, `SentenceTransformer.encode` at the best of its batch sizes;
 encoders without sentence-transformers' modules are given to it as sentence-transformers would load them (mean of the
 last layer). Quality: Spearman x 100 over all test pairs of the seven STS sets, for the mean of every layer, in float,
-in int8, and in int8 with every linear layer quantised dynamically. Encoders and parts named replace those of the last
-run of this kind of processor, benchmarks/results/int8-PROCESSOR.json. --tasks takes fewer sets for large encoders.
+in int8, in int8 with every linear layer quantised dynamically, and, where the processor cuts products of full weights
+off (x86 without VNNI), so with full weights. Encoders and parts named replace those of the last run of this kind of
+processor, benchmarks/results/int8-PROCESSOR.json. --tasks takes fewer sets for large encoders.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from embed import sts_sentences
 from layerwise import LayerEncoder, LayerModel
 from layerwise.data import find_tasks
 from layerwise.encoder.int8 import Int8Plan
+from layerwise.encoder.int8_steps import FULL, weight_steps
 from layerwise.errors import ModelError
 from layerwise.evaluate import LayerSubject, evaluate
 from measure import RESULTS, interleaved, machine, medians, model_folder, paired_ratio, shared_folder, write_result
@@ -63,10 +65,10 @@ def speed(folder: Path | str, texts: list[str], repeats: int) -> dict[str, Any]:
     }
 
 
-def all_dynamic(folder: Path | str) -> LayerEncoder:
+def all_dynamic(folder: Path | str, steps: int) -> LayerEncoder:
     """An int8 encoder without blockwise layers, as `quantize_dynamic` alone makes it."""
     encoder = LayerEncoder(folder, device="cpu", precision="int8")
-    encoder._onnx._plans = {encoder.fingerprint()[0]: Int8Plan((), {})}
+    encoder._onnx._plans = {encoder.fingerprint()[0]: Int8Plan((), {}, steps)}
     return encoder
 
 
@@ -77,8 +79,10 @@ def quality(folder: Path | str, names: list[str]) -> dict[str, Any]:
     made = {
         "float": LayerEncoder(folder, device="cpu", backend="onnx"),
         "int8": LayerEncoder(folder, device="cpu", precision="int8"),
-        "int8, all dynamic": all_dynamic(folder),
+        "int8, all dynamic": all_dynamic(folder, weight_steps()),
     }
+    if weight_steps() < FULL:
+        made["int8, all dynamic, full weights"] = all_dynamic(folder, FULL)
     scores, refused = {}, {}
     for name, encoder in made.items():
         mixes = [str(layer) for layer in range(encoder.depth + 1)]
@@ -108,7 +112,7 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     logging.getLogger("layerwise").setLevel(logging.INFO)
-    name = f"int8-{platform.machine()}"
+    name = f"int8-{platform.machine()}" + ("" if weight_steps() == FULL else "-without-vnni")
     path = RESULTS / f"{name}.json"
     results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     for encoder in options.encoders:
