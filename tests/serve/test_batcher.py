@@ -2,11 +2,12 @@
 
 import threading
 import time
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
 
+from layerwise.encoder import SentenceTokenizer
 from layerwise.errors import ModelError
 from layerwise.serve import Batcher, ServedModel
 from layerwise.serve import batcher as batcher_module
@@ -94,6 +95,74 @@ def test_a_busy_or_closed_batcher_takes_no_task(served, gate, batcher):
     gate.opened.set()
     batcher.close()
     assert not batcher.offer(lambda: None)
+
+
+def when_idle(batcher, task):
+    """Offer a task until it is taken: a worker is busy for a moment after it has completed a job."""
+    deadline = time.monotonic() + 60
+    while not batcher.offer(task):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_task_runs_although_all_that_waited_was_cancelled(served, gate, workers):
+    batcher, ran = Batcher(served.encoder, workers=workers), threading.Event()
+    held = [served.job(["Rain."], Options()) for _ in range(workers)]
+    for job in held:
+        gate.reached.clear()
+        batcher.submit(job)
+        gate.reached.wait()
+    cancelled = served.job(["Snow."], Options())
+    batcher.submit(cancelled)
+    cancelled.future.cancel()
+    gate.opened.set()
+    wait([job.future for job in held])
+    for _ in range(workers):
+        ran.clear()
+        when_idle(batcher, ran.set)
+        assert ran.wait(60)
+    batcher.close()
+
+
+def test_a_task_that_fails_leaves_the_thread_alive(batcher, caplog):
+    ran = threading.Event()
+    when_idle(batcher, lambda: 1 / 0)
+    when_idle(batcher, ran.set)
+    assert ran.wait(60)
+    assert "A task failed: ZeroDivisionError" in caplog.text
+
+
+def test_a_task_that_waits_when_the_batcher_closes_still_runs(batcher):
+    release, order = threading.Event(), []
+    when_idle(batcher, lambda: release.wait(60))
+    when_idle(batcher, lambda: order.append("ran"))
+    closing = threading.Thread(target=batcher.close)
+    closing.start()
+    release.set()
+    closing.join()
+    assert order == ["ran"]
+
+
+def test_tokenizers_are_made_one_at_a_time(served, monkeypatch):
+    making = []
+
+    class Slow(SentenceTokenizer):
+        def __init__(self, *args, **options):
+            making.append(self)
+            assert making == [self]
+            time.sleep(0.02)
+            super().__init__(*args, **options)
+            making.remove(self)
+
+    monkeypatch.setattr("layerwise.serve.served_model.SentenceTokenizer", Slow)
+    with ThreadPoolExecutor(4) as pool:
+        jobs = list(
+            pool.map(
+                lambda length: served.job(["Rain and snow."], Options(truncate=True), max_length=length), range(3, 7)
+            )
+        )
+    assert [job.tokens for job in jobs] == [3, 4, 5, 6]
 
 
 def test_a_text_has_all_cores_while_nothing_else_is_to_do(served, gate):

@@ -145,7 +145,9 @@ class Batcher:
 
     def _work(self) -> None:
         with self._threads_of_torch():
-            while self._run_tasks() and (window := self._next_window()) is not None:
+            while self._run_tasks():
+                if (window := self._next_window()) is None:
+                    continue
                 pieces, is_alone = window
                 with within_cores(self._cores if is_alone else max(1, self._cores // len(self._threads))):
                     self._run_all(pieces)
@@ -173,31 +175,32 @@ class Batcher:
                 if not self._tasks:
                     return not self._closed
                 task = self._tasks.popleft()
-            task()
+            try:
+                task()
+            except Exception as error:  # noqa: BLE001 - the thread must continue
+                log.error("A task failed: %s", type(error).__name__)
 
     def _next_window(self) -> tuple[list[Piece], bool] | None:
-        """Wait for texts, and briefly for more if several clients are active; None when closed.
+        """Take texts, after waiting briefly for more if several clients are active; None if there are none any more.
 
         The bool tells whether these pieces are the only work.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closed)
             last_end, requests = self._last
             if requests > 1 and time.perf_counter() - last_end < _RECENT:
                 budget = self.encoder.budget.tokens
                 self._changed.wait_for(
-                    lambda: self._closed or self._waiting >= budget or len(self._queue) >= requests, self._fill_seconds
+                    lambda: self._closed or self._tasks or self._waiting >= budget or len(self._queue) >= requests,
+                    self._fill_seconds,
                 )
-            while not (pieces := self._take()) and not self._closed:
-                self._changed.wait_for(lambda: self._queue or self._closed)
-            if not pieces:
+            if not (pieces := self._take()):
                 return None
             is_first = self._idle == len(self._threads)
             if is_first:
                 self._counted = time.perf_counter()
             self._idle -= 1
             self._running += sum(piece.size for piece in pieces)
-            if self._queue:
+            if self._queue or self._tasks:
                 self._changed.notify()
             return pieces, is_first and not self._queue
 

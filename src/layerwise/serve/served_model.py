@@ -70,6 +70,7 @@ class ServedModel:
         self._default = MixedModel.of(self.model)
         self._mixed: _LRUCache[tuple[str | None, str | None], MixedModel] = _LRUCache(_MIXES)
         self._prompted: _LRUCache[Prompt, PromptTokenizer] = _LRUCache(_PROMPTS)
+        self._making = Lock()  # of tokenizers, each of which sets the model's own for a moment
 
     @property
     def tokenises_in_threads(self) -> bool:
@@ -89,7 +90,7 @@ class ServedModel:
             _check_dimensions(options.dimensions, self.encoder.width if options.every_layer else mixed.width)
         prefix = _with_param("prompt_name", lambda: mixed.model.prompt(options.prompt_name))
         if _is_tokens(texts):
-            return Job(mixed, self._token_passes(mixed.model, texts, prefix, options))  # type: ignore[arg-type]
+            return Job(mixed, self._token_passes(mixed, texts, prefix, options))  # type: ignore[arg-type]
         sentences = check_sentences([prefix + str(text) for text in texts] if prefix else texts)  # type: ignore[arg-type]
         passes = tuple(
             TextPass(prompt, self._tokens(prompt, sentences, options, max_length), needs)
@@ -144,15 +145,21 @@ class ServedModel:
         if prompt.is_plain:
             length = min(max_length or limit, limit)
             if length not in self._tasks:
-                self._tasks[length] = SentenceTokenizer(self.encoder.tokenizer, max_length=length)
+                self._tasks[length] = self._tokenizer_of(length)
             return self._tasks[length]
-        return self._prompted.get(
-            prompt, lambda: PromptTokenizer(self.encoder.tokenizer, prompt, max_length=limit, model=self.name)
-        )
+        return self._prompted.get(prompt, lambda: self._prompt_tokenizer_of(prompt))
+
+    def _tokenizer_of(self, max_length: int) -> SentenceTokenizer:
+        with self._making:
+            return SentenceTokenizer(self.encoder.tokenizer, max_length=max_length)
+
+    def _prompt_tokenizer_of(self, prompt: Prompt) -> PromptTokenizer:
+        with self._making:
+            return PromptTokenizer(self.encoder.tokenizer, prompt, max_length=self.encoder.max_length, model=self.name)
 
     def _too_long(self, tokenizer: SentenceTokenizer | PromptTokenizer, texts: list[str]) -> ApiError:
         number = next(row for row, text in enumerate(texts) if tokenizer([text]).truncated)
-        counting = SentenceTokenizer(self.encoder.tokenizer, max_length=self._max_counted)
+        counting = self._tokenizer_of(self._max_counted)
         count = len(counting([texts[number]]).numbers)
         within = "" if isinstance(tokenizer, SentenceTokenizer) else " with its prompt"
         prefix = "at least " if count == self._max_counted else ""
@@ -165,9 +172,9 @@ class ServedModel:
         )
 
     def _token_passes(
-        self, model: LayerModel, ids: Sequence[Sequence[int]], prefix: str, options: Options
+        self, mixed: MixedModel, ids: Sequence[Sequence[int]], prefix: str, options: Options
     ) -> tuple[TextPass, ...]:
-        if prefix or model.mix.is_prompted:
+        if prefix or mixed.model.mix.is_prompted:
             raise ApiError(422, "token numbers cannot be put into a prompt; send texts", param="input")
         limit, vocabulary = self.encoder.max_length, int(self.encoder.model.config.vocab_size)  # type: ignore[union-attr, arg-type]
         for number, row in enumerate(ids):
@@ -187,7 +194,7 @@ class ServedModel:
                     code="context_length_exceeded",
                 )
         tokens = Tokens.of(row[:limit] for row in ids)
-        return (TextPass(PLAIN, tokens, model.mix.needs),)
+        return (TextPass(PLAIN, tokens, mixed.needs[PLAIN]),)
 
 
 class _LRUCache(Generic[K, V]):
