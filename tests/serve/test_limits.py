@@ -324,6 +324,21 @@ def test_a_large_body_arrives_with_its_headers(server):
     assert raw(server, head % len(body) + body).startswith(b"HTTP/1.1 200")
 
 
+def test_a_chunk_that_looks_like_a_header_is_left_alone(server):
+    head = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunks = [b'{"input": "Rain.", "model": "', b'upgrade: none"}', b""]
+    said = raw(server, head + b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks))
+    assert said.startswith(b"HTTP/1.1 404")
+    assert b"upgrade: none" in said
+
+
+def test_few_requests_of_a_connection_wait_for_their_turn(server):
+    request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = request[:-2] + b"Connection: close\r\n\r\n"
+    assert raw(server, request * 9 + last).count(b"HTTP/1.1 200") == 10
+    assert b"HTTP/1.1 400" in raw(server, request * 100 + last)
+
+
 def test_a_request_needs_a_host(server):
     assert raw(server, b"GET /livez HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400")
     assert raw(server, b"GET /livez HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")

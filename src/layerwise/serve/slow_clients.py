@@ -8,15 +8,17 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEADER_SECONDS = 10.0
 HEADER_BYTES = 65_536
+MOST_PIPELINED = 16  # requests of a connection that wait for the answer to an earlier one
 _UPGRADE = re.compile(rb"(?i)\r\nupgrade:")
 
 
 class PatientProtocol(HttpToolsProtocol):
     """uvicorn's protocol, with limits.
 
-    It closes a connection whose headers take longer than `HEADER_SECONDS`, and answers 400 to headers, or any other
-    part of a request except the body, of more than `HEADER_BYTES`. Offers of another protocol are ignored, as HTTP
-    demands: Java's client makes one with its first request, and httptools would drop that request's body.
+    It closes a connection whose headers take longer than `HEADER_SECONDS`. It answers 400 to headers, or any other part
+    of a request except the body, of more than `HEADER_BYTES`, and when more than `MOST_PIPELINED` requests wait. Offers
+    of another protocol are ignored, as HTTP demands: Java's client makes one with its first request, and httptools
+    would drop that request's body.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -34,7 +36,8 @@ class PatientProtocol(HttpToolsProtocol):
         """Handle headers, whole or in part, or a body, whose timeout the routes handle."""
         self._pending_bytes += len(data)
         if not self._in_body:
-            data = _UPGRADE.sub(b"\r\nignored:", data)
+            headers, end, rest = data.partition(b"\r\n\r\n")
+            data = _UPGRADE.sub(b"\r\nignored:", headers) + end + rest
         super().data_received(data)
         if self._pending_bytes > HEADER_BYTES and not self.transport.is_closing():
             self.send_400_response("A part of the request is too large.")
@@ -51,6 +54,8 @@ class PatientProtocol(HttpToolsProtocol):
                 raise ValueError(size)
         if self.parser.get_http_version() == "1.1" and all(name != b"host" for name, _ in self.headers):
             raise ValueError("no host")
+        if len(self.pipeline) >= MOST_PIPELINED:
+            raise ValueError("too many requests")
         self._pending_bytes, self._in_body = 0, True
         super().on_headers_complete()
 
@@ -61,7 +66,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Expect headers again."""
-        self._in_body = False
+        self._pending_bytes, self._in_body = 0, False
         super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -75,7 +80,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._stop_timer()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Answer 400 to an offer that was not recognised, as it arrived in parts: the request has lost its body."""
+        """Answer 400 to an offer that was not recognised, as it came in parts: the request has lost its body."""
         self.send_400_response("The header Upgrade is not supported.")
 
     def _start_timer(self) -> None:
