@@ -186,7 +186,7 @@ class WorkerJob:
             if self.settings is not None and self.settings.get(key) != value:
                 raise ModelError(
                     f"{self.choice.name}: a worker's {key} differs from that of this process; put the same model and "
-                    f"the same version of layerwise on every machine"
+                    f"the same version of layerwise on every machine, and use processors of one kind for int8"
                 )
 
     def _embed(self, model: LayerModel, tasks: Any, report: Callable[[Report], object]) -> None:

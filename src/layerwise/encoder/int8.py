@@ -119,7 +119,7 @@ def load_plan(path: Path, model: nn.Module, encode: Encode) -> Int8Plan:
             facts = read_json(path)
             if facts["format"] == _FORMAT:
                 return Int8Plan(tuple(facts["blockwise"]), facts["errors"], int(facts["steps"]))
-        except (InputError, KeyError, TypeError):
+        except (InputError, KeyError, TypeError, ValueError):
             pass  # damaged: chosen again
     plan = choose_plan(model, encode)
     write_json(path, {"format": _FORMAT, **asdict(plan)}, indent=1)
