@@ -20,7 +20,7 @@ from typing import Any
 from embed import sts_sentences
 from layerwise import LayerEncoder, LayerModel
 from layerwise.data import find_tasks
-from layerwise.encoder.int8 import Int8Plan
+from layerwise.encoder.int8_plan import Int8Plan
 from layerwise.encoder.int8_steps import FULL, weight_steps
 from layerwise.errors import ModelError
 from layerwise.evaluate import LayerSubject, evaluate

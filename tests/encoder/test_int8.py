@@ -12,7 +12,9 @@ import torch
 
 from layerwise import LayerEncoder, LayerModel
 from layerwise.encoder import ViewCache, graphs_folder, int8_reader, int8_steps
-from layerwise.encoder.int8 import Int8Plan, choose_plan, quantise, stored_loss
+from layerwise.encoder.int8 import quantise
+from layerwise.encoder.int8_loss import stored_loss
+from layerwise.encoder.int8_plan import Int8Plan, choose_plan
 from layerwise.encoder.int8_steps import FULL, REDUCED
 from layerwise.errors import InputError, MixError, ModelError
 from support.commands import COMMAND, refused
@@ -78,7 +80,7 @@ def test_other_architectures_are_near_float(name, tiny_folders):
 
 def test_the_graph_and_its_plan_are_made_once(tiny_bert, graph, monkeypatch):
     monkeypatch.setattr(int8_reader, "quantise", lambda *_: pytest.fail("quantised again"))
-    monkeypatch.setattr("layerwise.encoder.int8.choose_plan", lambda *_: pytest.fail("chosen again"))
+    monkeypatch.setattr("layerwise.encoder.int8_plan.choose_plan", lambda *_: pytest.fail("chosen again"))
     assert load(tiny_bert).encode_layers(SENTENCES).shape[1] == DEPTH + 1
 
 

@@ -13,7 +13,9 @@ from torch import nn
 
 from layerwise.digests import file_sha256
 from layerwise.encoder.arrays import Array
-from layerwise.encoder.int8 import Int8Loss, Int8Plan, load_plan, measure_loss, quantise, stored_loss
+from layerwise.encoder.int8 import quantise
+from layerwise.encoder.int8_loss import Int8Loss, measure_loss, stored_loss
+from layerwise.encoder.int8_plan import Int8Plan, load_plan
 from layerwise.encoder.int8_steps import weight_steps
 from layerwise.encoder.onnx import OnnxReader, Read
 from layerwise.encoder.onnx_sessions import (
