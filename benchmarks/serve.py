@@ -300,6 +300,7 @@ def overload(options: argparse.Namespace, texts: list[str]) -> dict:
         time.sleep(5)  # what was accepted is answered
         after = drive(port, bodies_of(texts, 1), 1, **calm).summary()
         return {
+            "clients": options.clients,
             "before": before,
             "overload": heavy.summary(),
             "slowest_seconds": round(max(heavy.seconds), 2),

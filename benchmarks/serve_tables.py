@@ -108,13 +108,14 @@ def serve_load_table() -> str:
 
 def _overload_elsewhere() -> str:
     """The same overload on another kind of processor."""
-    found = read("serve-x86_64")["overload"]
+    found = read(_NEWEST)["overload"]
     before, statuses, after = found["before"], found["overload"]["statuses"], found["after"]
     others = sum(statuses.values()) - statuses["200"] - statuses["429"]
     return (
-        f"On two x86 cores: {statuses['200']:,} requests answered, {statuses['429']:,} rejected, {others} other, the "
-        f"slowest answer after {found['slowest_seconds']:.0f} s; memory {found['memory_growth']:+.1%}; latency "
-        f"{before['p50_ms']:.0f} ms before and {after['p50_ms']:.0f} ms after (`serve-x86_64.json`)."
+        f"On two x86 cores, {found['clients']} clients: {statuses['200']:,} requests answered, {statuses['429']:,} "
+        f"rejected, {others} other, the slowest answer after {found['slowest_seconds']:.0f} s; memory "
+        f"{found['memory_growth']:+.1%}; latency "
+        f"{before['p50_ms']:.0f} ms before and {after['p50_ms']:.0f} ms after (`{_NEWEST}.json`)."
     )
 
 
