@@ -93,15 +93,16 @@ def test_connections_are_refused_until_somebody_listens():
             client.connect(bound.getsockname())
 
 
-def test_a_port_that_was_taken_meanwhile_is_one_line(tiny_layers):
+def test_a_port_that_was_taken_meanwhile_is_one_line(tiny_layers, caplog):
     with bound_socket(ServeSettings(port=0)) as bound, socket.socket() as faster:
         faster.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         faster.bind(bound.getsockname())
         faster.listen()
         with ThreadPoolExecutor(1) as thread:  # other tests may have left a loop in this one
             served = thread.submit(run_server, create_app({"tiny": tiny_layers}), ServeSettings(), bound=bound)
-            with pytest.raises(InputError, match="cannot be listened on"):
+            with pytest.raises(InputError, match="cannot be listened on: Address already in use; give another --port"):
                 served.result()
+    assert not caplog.records
     gc.unfreeze()
 
 

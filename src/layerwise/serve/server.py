@@ -5,7 +5,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 
 import uvicorn
@@ -38,13 +38,17 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections and call `on_ready`."""
-        try:
-            await super().startup(sockets)
-            for listening in sockets or ():
-                listening.listen(BACKLOG)  # asyncio sets the backlog to the number of connections it accepts at once
-        except OSError as error:  # another process has started to listen there
-            raise not_possible(self._settings, error) from error
+        self._listen(sockets or ())  # first, as uvloop would hide that another process has started to listen there
+        await super().startup(sockets)
+        self._listen(sockets or ())  # again: asyncio sets the backlog to the number of connections it accepts at once
         self._on_ready()
+
+    def _listen(self, sockets: Iterable[socket.socket]) -> None:
+        try:
+            for listening in sockets:
+                listening.listen(BACKLOG)
+        except OSError as error:
+            raise not_possible(self._settings, error) from error
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the host's signature
         """Drain on the first signal, exit on the second; in one of several workers, the parent decides when to exit.
