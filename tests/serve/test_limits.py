@@ -11,7 +11,7 @@ import pytest
 
 from layerwise.encoder import SentenceTokenizer
 from layerwise.errors import InputError
-from layerwise.serve import ServeSettings, read_serve_settings, slow_clients
+from layerwise.serve import ServeSettings, connection_limits, read_serve_settings
 from layerwise.serve.keys import Keys
 from layerwise.serve.served_model import ServedModel
 from support.serving import Gate, refused, running
@@ -267,7 +267,7 @@ def test_a_proxys_name_is_allowed_where_that_is_said_and_keys_allow_all(tiny_lay
 
 @pytest.mark.parametrize("begun", [b"", b"GET /livez HT", b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-A: "])
 def test_headers_that_do_not_come_end_the_connection(tiny_layers, monkeypatch, begun):
-    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 0.1)
+    monkeypatch.setattr(connection_limits, "HEADER_SECONDS", 0.1)
     with running({"tiny": tiny_layers}) as server:
         assert raw(server, begun) == b""
         assert server.client.get("/livez").status_code == 200
@@ -275,14 +275,14 @@ def test_headers_that_do_not_come_end_the_connection(tiny_layers, monkeypatch, b
 
 @pytest.mark.slow  # it waits until uvicorn ends an idle connection
 def test_headers_of_a_second_request_must_come_too(tiny_layers, monkeypatch):
-    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 0.1)
+    monkeypatch.setattr(connection_limits, "HEADER_SECONDS", 0.1)
     with running({"tiny": tiny_layers}) as server:
         said = raw(server, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /livez HT")
         assert said.count(b"HTTP/1.1 200") == 1
 
 
 def test_a_slow_body_is_waited_for_longer_than_slow_headers(tiny_layers, monkeypatch):
-    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 0.05)
+    monkeypatch.setattr(connection_limits, "HEADER_SECONDS", 0.05)
     body = b'{"input": "Rain."}'
     head = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
     with running({"tiny": tiny_layers}) as server:

@@ -169,8 +169,8 @@ class WorkerJob:
             self.folder.check_run()
             model = self.choice.load(self.device)
             self._check(model)
-            if self.informs:
-                model.encode(["-"])  # other workers may be faster, and leave it nothing to inform of
+            if self.informs and model.encoder.precision == "int8":
+                model.encode(["-"])  # tells the loss, even if faster workers leave it nothing to embed
             report(Ready())
             self._embed(model, tasks, report)
         except LayerwiseError as error:

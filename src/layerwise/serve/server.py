@@ -12,11 +12,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from layerwise.serve.app import service_of
+from layerwise.serve.connection_limits import LimitedProtocol
 from layerwise.serve.hosts import HostGuard
 from layerwise.serve.kernels import choose_kernels
 from layerwise.serve.listening import BACKLOG, address_of, bound_socket, not_possible
 from layerwise.serve.settings import ServeSettings, is_local
-from layerwise.serve.slow_clients import PatientProtocol
 
 log = logging.getLogger(__name__)
 _SWITCH_SECONDS = 0.0005  # Python's default of 5 ms delays batches, which acquire the GIL between operations
@@ -101,7 +101,7 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
     guarded = HostGuard(app, settings.allow_host) if settings.keys is None and is_local(settings.host) else app
     return uvicorn.Config(
         guarded,
-        http=PatientProtocol,
+        http=LimitedProtocol,
         ws="none",
         lifespan="on",
         access_log=False,

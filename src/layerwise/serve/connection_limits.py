@@ -1,4 +1,4 @@
-"""Closes connections whose headers are too slow or too large: they would occupy connections or memory forever."""
+"""Limits what one connection may take: the time and size of its headers, and the requests that wait."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ MOST_PIPELINED = 16  # requests of a connection that wait for the answer to an e
 _UPGRADE = re.compile(rb"(?i)\r\nupgrade:")
 
 
-class PatientProtocol(HttpToolsProtocol):
+class LimitedProtocol(HttpToolsProtocol):
     """uvicorn's protocol, with limits.
 
     It closes a connection whose headers take longer than `HEADER_SECONDS`. It answers 400 to headers, or any other part
