@@ -7,11 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_SEPARATORS = re.compile(r"[\W_]+")
 
 
 def has_lone_surrogate(text: str) -> bool:
     """Half a surrogate pair, as broken JSON gives it: it cannot be encoded as UTF-8, so no tokenizer takes it."""
     return not text.isascii() and _SURROGATE.search(text) is not None
+
+
+def letters_of(text: str) -> str:
+    """Return the letters and digits of a text in lower case; if there are none, its punctuation marks."""
+    lower = text.lower()
+    return _SEPARATORS.sub("", lower) or " ".join(lower.split())
 
 
 def unique_texts(*columns: Sequence[str]) -> tuple[list[str], tuple[NDArray[np.intp], ...]]:

@@ -5,7 +5,6 @@ punctuation are ignored: STS sets come tokenised ("did n't") and raw ("Didn't"),
 """
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,13 +17,13 @@ from safetensors.numpy import load_file, save_file
 
 from layerwise.encoder import ModelFolder
 from layerwise.errors import InputError, ModelError
+from layerwise.texts import letters_of
 
 Hashes = NDArray[np.uint64]
 ENCODER = "encoder"  # a value of `what`: the encoder was trained on the text, so it applies to any mix
 LAYERS = "layers"  # a value of `what`: the text chose the layers of the mix
 _FOLDER = "fitted_on"  # a subfolder of a model's folder
 _HASH_BYTES = 8
-_SEPARATORS = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +128,7 @@ def _hashes(texts: Sequence[str]) -> Hashes:
 
 
 def _normalize(text: str) -> bytes:
-    """The letters and digits of a text in lower case; if there are none, its punctuation marks."""
-    lower = text.lower()
-    return (_SEPARATORS.sub("", lower) or " ".join(lower.split())).encode("utf-8", "surrogatepass")
+    return letters_of(text).encode("utf-8", "surrogatepass")
 
 
 def write_records(folder: Path, records: Sequence[FittedOn]) -> list[dict[str, Any]]:
