@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 
 from layerwise.errors import InputError
-from layerwise.evaluate import Evaluation, LayerSubject, Protocol, Run, TaskResult, compare, compare_runs, evaluate
+from layerwise.evaluate import Evaluation, LayerSubject, Protocol, Run, TaskResult, compare_runs, evaluate
 from support.commands import assert_one_line, call, call_json, run_main
 
 STAMP = {"rows_digest": "d", "protocol": "sts", "split": "test"}
@@ -84,7 +84,7 @@ def test_rows_are_drawn_block_by_block_with_the_same_outcome(monkeypatch):
     (items, gold), (others, _) = some(1, 40, 2.0), some(1, 40, 1.0)
     runs = run(result(items=items, gold=gold)), run(result(items=others, gold=gold))
     whole = compare_runs(*runs, resamples=100)
-    monkeypatch.setattr(compare, "_BLOCK", 40 * 7)  # 7 resamples at once
+    monkeypatch.setattr("layerwise.evidence.resamples._BLOCK", 40 * 7)  # 7 resamples at once
     assert compare_runs(*runs, resamples=100) == whole
 
 

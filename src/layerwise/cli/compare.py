@@ -14,7 +14,8 @@ from layerwise.extras import require
 from layerwise.files import check_writable
 
 if TYPE_CHECKING:
-    from layerwise.evaluate import Comparison, Difference, Evaluation, Ranking, Run
+    from layerwise.evaluate import Comparison, Evaluation, Ranking, Run
+    from layerwise.evidence import Difference
 
 
 def compare(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from layerwise.evaluate.matrix import Matrix, tables, to_markdown
     from layerwise.evaluate.mteb_results import load_evaluation, read_mteb_folder
     from layerwise.evaluate.protocol import PROTOCOLS, Protocol, SearchSetting
-    from layerwise.evaluate.ranking import Difference, Ranked, Ranking, rank_runs
+    from layerwise.evaluate.ranking import Ranked, Ranking, rank_runs
     from layerwise.evaluate.remembered import Memory
     from layerwise.evaluate.results import (
         Evaluation,

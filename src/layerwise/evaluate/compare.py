@@ -1,6 +1,5 @@
 """Two evaluations against each other, task by task and row by row: the paired bootstrap."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,12 +9,12 @@ from numpy.typing import NDArray
 from layerwise.errors import InputError
 from layerwise.evaluate.problems import redraw_of
 from layerwise.evaluate.results import Run, TaskResult
+from layerwise.evidence import Gain, check_resamples, check_seed, row_counts, summarise
 from layerwise.kinds import Redraw
-from layerwise.search import Gain, check_seed, redraw_spearman, summarise
+from layerwise.search import redraw_spearman
 
 Numbers = NDArray[np.floating[Any]]
 NO_ROWS = "no scores of single rows for this protocol"
-_BLOCK = 2**18  # numbers drawn at once: what fits into the cache
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ def compare_runs(a: Run, b: Run, *, seed: int = 0, resamples: int = 2000) -> lis
     two-sided p-value. What cannot be resampled, such as means of subsets, has a note. Averages are of tasks that share
     a suite and a metric.
     """
-    if resamples < 1:
-        raise InputError(f"{resamples} resamples are not possible; give 1 or more")
+    check_resamples(resamples)
     check_seed(seed)
     common = [name for name in a.results if name in b.results]
     if not common:
@@ -133,12 +131,3 @@ def redrawn_scores(result: TaskResult, counts: Numbers) -> Numbers:
     if redraw is None:
         raise InputError(f"{result.metric} cannot be resampled")
     return 100 * redraw(result.items, result.gold, counts)
-
-
-def row_counts(random: np.random.Generator, rows: int, resamples: int) -> Iterator[Numbers]:
-    """Iterate over chunks of bootstrap row counts, (draws, rows)."""
-    block = max(1, _BLOCK // rows)
-    for start in range(0, resamples, block):
-        draws = min(block, resamples - start)
-        drawn = random.integers(rows, size=(draws, rows)) + rows * np.arange(draws)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=draws * rows).reshape(draws, rows).astype(np.float64)

@@ -14,32 +14,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, t
 
 from layerwise.errors import InputError
-from layerwise.evaluate.compare import mismatch, not_resampled, redrawn_scores, row_counts
+from layerwise.evaluate.compare import mismatch, not_resampled, redrawn_scores
 from layerwise.evaluate.results import Run, TaskResult
-from layerwise.search import check_seed
+from layerwise.evidence import (
+    Difference,
+    check_resamples,
+    check_seed,
+    differences_from_best,
+    mean_of_groups,
+    row_counts,
+    task_deviations,
+)
 
 Numbers = NDArray[np.floating[Any]]
 ALL_SUITES = "all suites"
 FEWEST_TASKS = 5  # which say something of other tasks
-_LEVEL = 0.95
-_EQUAL = 1e-12  # the standard error of two runs that never differ
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A run's mean minus the best's, with its interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def tied(self) -> bool:
-        """Whether the run is not significantly worse than the best."""
-        return self.high >= 0
 
 
 @dataclass(frozen=True)
@@ -87,8 +78,7 @@ def rank_runs(runs: Mapping[str, Run], *, seed: int = 0, resamples: int = 2000) 
     Tasks whose rows cannot be resampled count for the means and when tasks are resampled. A run without a score on some
     task, such as layer 0 of the first token, which is constant, is left out.
     """
-    if resamples < 1:
-        raise InputError(f"{resamples} resamples are not possible; give 1 or more")
+    check_resamples(resamples)
     check_seed(seed)
     if len(runs) < 2:
         raise InputError("a ranking needs two runs or more; give other results, or a result of several mixes")
@@ -182,7 +172,7 @@ def _ranking(
     random: np.random.Generator,
 ) -> Ranking:
     tasks = [task for members in suites for task in members]
-    means = _mean_of_suites([[task.scores for task in members] for members in suites])
+    means = mean_of_groups([[task.scores for task in members] for members in suites])
     order = np.argsort(-means, kind="stable")
     best = int(order[0])
     by_rows = _by_rows(suites, best)
@@ -206,51 +196,16 @@ def _by_rows(suites: Sequence[Sequence[_Task]], best: int) -> list[Difference] |
     groups = [resampled for members in suites if (resampled := [task for task in members if task.rows])]
     if not groups:
         return None
-    means = _mean_of_suites([[task.scores for task in members] for members in groups])
-    deviations = _mean_of_suites([[task.deviations for task in members] for members in groups])
+    means = mean_of_groups([[task.scores for task in members] for members in groups])
+    deviations = mean_of_groups([[task.deviations for task in members] for members in groups])
     freedom = sum(task.rows - 1 for members in groups for task in members)
-    return _differences(means, deviations, best, freedom)
+    return differences_from_best(means, deviations, best, freedom)
 
 
 def _by_tasks(suites: Sequence[Sequence[_Task]], best: int, random: np.random.Generator) -> list[Difference]:
-    """Over tasks that are drawn anew within each suite. Their rows are not: scores vary by them already."""
+    """Return differences over tasks that are drawn anew within each suite."""
     resamples = suites[0][0].deviations.shape[1]
-    deviations = []
-    for members in suites:
-        count, scores = len(members), np.stack([task.scores for task in members], axis=1)
-        drawn = random.multinomial(count, np.full(count, 1 / count), size=resamples) / count
-        widened = np.sqrt(count / max(count - 1, 1))  # a bootstrap of few tasks is too narrow by so much
-        deviations.append(widened * (scores @ drawn.T - scores.mean(axis=1, keepdims=True)))
-    means = _mean_of_suites([[task.scores for task in members] for members in suites])
-    freedom = sum(len(members) - 1 for members in suites)
-    return _differences(means, np.mean(deviations, axis=0), best, freedom)
-
-
-def _mean_of_suites(suites: Sequence[Sequence[Numbers]]) -> Numbers:
-    means: Numbers = np.mean([np.mean(group, axis=0) for group in suites], axis=0)
-    return means
-
-
-def _differences(means: Numbers, deviations: Numbers, best: int, freedom: int) -> list[Difference]:
-    """Compute every run minus the best, with simultaneous intervals for all pairs: (runs,), (runs, resamples)"""
-    errors = (deviations - deviations[best]).std(axis=1)
-    reach = _critical_value(deviations, freedom) * errors
-    return [
-        Difference(float(mean), float(mean - width), float(mean + width))
-        for mean, width in zip(means - means[best], reach, strict=True)
-    ]
-
-
-def _critical_value(deviations: Numbers, freedom: int) -> float:
-    """Return the 95 % quantile of the resamples' largest deviation, in standard errors, of any pair of runs.
-
-    Standard errors of few rows are uncertain themselves: the value is that of Student's t at the same probability.
-    """
-    largest = np.zeros(deviations.shape[1])
-    for reference in deviations:
-        differences = deviations - reference
-        errors = differences.std(axis=1)
-        varying = errors > _EQUAL
-        if varying.any():
-            largest = np.maximum(largest, (np.abs(differences[varying]) / errors[varying, None]).max(axis=0))
-    return float(t.isf(norm.sf(np.quantile(largest, _LEVEL)), max(freedom, 1)))
+    by_suite = [np.stack([task.scores for task in members], axis=1) for members in suites]
+    deviations = np.mean([task_deviations(scores, resamples, random) for scores in by_suite], axis=0)
+    means = mean_of_groups([[task.scores for task in members] for members in suites])
+    return differences_from_best(means, deviations, best, freedom=sum(len(members) - 1 for members in suites))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise import plots
+from layerwise.evidence import Gain
 from layerwise.measures.measure import (
     Figure,
     LayerColumn,
@@ -25,7 +26,6 @@ from layerwise.muted import muted
 from layerwise.search import (
     Ablation,
     Choice,
-    Gain,
     LayerSearch,
     Verdict,
     as_metric,

@@ -1,9 +1,9 @@
 """The answer in few sentences: which layers, how much better, how certain, how much cheaper; and the same on cards."""
 
+from layerwise.evidence import Gain
 from layerwise.measures import FEWEST_PAIRS, ChosenLayers, Geometry, LayerScores, MixScore, TokSim
 from layerwise.report.data import ModelResults, ReportData
 from layerwise.report.page import Fact
-from layerwise.search import Gain
 
 _VERY_SURE = 0.01
 

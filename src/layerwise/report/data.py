@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from layerwise.evaluate import Matrix, gain_on_pairs
+from layerwise.evidence import Gain
 from layerwise.measures import (
     MeasureValue,
     ModelOnPairs,
@@ -17,7 +18,7 @@ from layerwise.measures import (
 )
 from layerwise.report.page import ExplainedPairs
 from layerwise.report.pair_words import explained_pairs
-from layerwise.search import Gain, ViewResult
+from layerwise.search import ViewResult
 
 V = TypeVar("V", bound=MeasureValue)
 
