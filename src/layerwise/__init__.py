@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from layerwise.errors import LayerwiseError
     from layerwise.mixes import LayerConcat, LayerMix, LayerSet, LayerWeights, parse_mix
     from layerwise.model import Head, LayerModel, LayerTransformer
-    from layerwise.search import LayerSearch, search_layers
+    from layerwise.search import Search, Selection
     from layerwise.version import __version__
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -3,7 +3,7 @@
 A package lists them once, as type checkers read them, and importing the package costs nothing:
 
     if TYPE_CHECKING:
-        from layerwise.search.layer_search import LayerSearch
+        from layerwise.search.search import Search
         from layerwise.search.spaces import Space, layers_of
 
     __getattr__, __dir__, __all__ = door(__name__, __file__)

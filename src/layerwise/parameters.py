@@ -29,7 +29,7 @@ class Parameters:
         return self
 
     def __repr__(self) -> str:
-        """Show the non-default parameters, such as `LayerSearch(metric='pearson', seed=3)`."""
+        """Show the non-default parameters, such as `Search(metric='pearson', seed=3)`."""
         defaults = self._defaults()
         changed = [
             f"{name}={value!r}"

@@ -9,14 +9,14 @@ import typer
 
 from layerwise.cli.options import AsJson, Device, Model
 from layerwise.cli.screen import print_json, print_line, print_table
+from layerwise.cli.search import search_progress
 from layerwise.errors import MissingExtraError, ModelError
 from layerwise.extras import require
-from layerwise.muted import muted
 
 if TYPE_CHECKING:
     from layerwise.evaluate import DemoScores
     from layerwise.model import LayerModel
-    from layerwise.search import ViewResult
+    from layerwise.search import Selection
 
 _QUERIES = ("Can I get a refund?", "Why is space dark although there are so many stars?")
 
@@ -42,13 +42,13 @@ def demo(
 
     loaded = LayerModel.load(model, device=device)
     scores = score_demo_pairs(loaded)
-    best = scores.search.model
+    best = scores.selection.model()
     best.save(out / "model", overwrite=True)
     _leave_files(out)
     answers = _search(LayerModel.load(out / "model", device=device), out)
     if as_json:
         views = _decoder_views(device)
-        decoder = {"note": views} if isinstance(views, str) else views.as_dict()
+        decoder = {"note": views} if isinstance(views, str) else views.facts.model_dump(mode="json")
         report = None if no_report else _write_report(loaded, model, out)
         outputs = {"saved": str(out / "model"), "report": str(report) if isinstance(report, Path) else None}
         print_json(scores.as_dict() | outputs | {"answers": answers, "decoder": decoder})
@@ -60,7 +60,7 @@ def demo(
     _show_files(out, None if no_report else _write_report(loaded, model, out))
 
 
-def _decoder_views(device: str | None) -> "ViewResult | str":
+def _decoder_views(device: str | None) -> "Selection | str":
     """The search of SmolLM2's views, or why there is none."""
     from layerwise.encoder import smollm2_folder
     from layerwise.evaluate import search_demo_views
@@ -70,8 +70,8 @@ def _decoder_views(device: str | None) -> "ViewResult | str":
         folder = smollm2_folder()
     except ModelError as error:
         return str(error)
-    with muted("layerwise.search"):
-        return search_demo_views(LayerModel.load(folder, device=device), show_progress_bar=sys.stderr.isatty())
+    with search_progress():
+        return search_demo_views(LayerModel.load(folder, device=device))
 
 
 def _show_layers(scores: "DemoScores") -> None:
@@ -81,22 +81,21 @@ def _show_layers(scores: "DemoScores") -> None:
         1, "every layer is an embedding", "Each layer, and means of several, scored on pairs written to be hard."
     )
     rows = [(name, *(_points(row[p]) for p in DEMO_POOLINGS)) for name, row in scores.table().items()]
-    title = f"{scores.encoder}: Spearman x 100 on {scores.search.search.report_.test_pairs} pairs, by token pooling"
+    title = f"{scores.encoder}: Spearman x 100 on {scores.selection.n_reporting} pairs, by token pooling"
     print_table(("layers", *DEMO_POOLINGS), rows, title=title)
 
 
 def _show_choice(scores: "DemoScores", out: Path) -> None:
-    result = scores.search
+    selection = scores.selection
     _show_step(2, "which layers to use", "Some pairs choose among all sets, others report: a gain must be sure.")
-    best, last = result.search.best_, result.search.last_
+    best, last = selection.chosen, selection.last
     print_line(
-        f"{result.search.report_.dev_pairs} other pairs choose {best.mix} among {len(result.search.table_):,} sets of "
-        f"layers: it has {_points(best.test)} on the pairs of step 1, the last layer {_points(last.test)}.\n"
-        f"{result.verdict}"
+        f"{selection.n_choosing} other pairs choose {best.mix} among {selection.candidates} of layers: it has "
+        f"{_points(best.test)} on the pairs of step 1, the last layer {_points(last.test)}.\n{selection.verdict}"
     )
-    for warning in result.warnings:
+    for warning in selection.warnings:
         print_line(f"Note: {warning}.")
-    print_line(f"Saved the model of {result.model.mix} in {out / 'model'}.\n")
+    print_line(f"Saved the model of {selection.verdict.use.mix} in {out / 'model'}.\n")
 
 
 def _show_answers(answers: dict[str, list[dict[str, Any]]]) -> None:
@@ -105,23 +104,19 @@ def _show_answers(answers: dict[str, list[dict[str, Any]]]) -> None:
         print_table(("cosine", query), [(f"{hit['score']:.3f}", hit["text"]) for hit in hits])
 
 
-def _show_decoder(result: "ViewResult | str") -> None:
+def _show_decoder(selection: "Selection | str") -> None:
     about = "Prompts, token poolings and layers searched together, without training."
     _show_step(4, "a language model that was not made for embeddings", about)
-    if isinstance(result, str):
-        print_line(f"{result}, to see it here.\n")
+    if isinstance(selection, str):
+        print_line(f"{selection}, to see it here.\n")
         return
-    search = result.search
     rows = [
-        (name, choice.mix.in_words, str(cost), _points(choice.test))
-        for name, choice, cost in (
-            ("last layer", search.last_, search.prices_.of_mix(search.last_.mix)),
-            ("best views", search.best_, search.cost_),
-        )
+        (name, scored.mix.in_words, str(scored.cost), _points(scored.test))
+        for name, scored in (("last layer", selection.last), ("best views", selection.chosen))
     ]
-    title = f"{result.searched.encoder.folder.root.name}: Spearman x 100 on {search.report_.test_pairs} pairs"
+    title = f"SmolLM2-135M-Instruct: Spearman x 100 on {selection.n_reporting} pairs"
     print_table(("", "views", "cost", "unseen"), rows, title=title)
-    print_line(f"{result.verdict}\n")
+    print_line(f"{selection.verdict}\n")
 
 
 def _show_step(number: int, title: str, about: str) -> None:

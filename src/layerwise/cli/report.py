@@ -26,7 +26,7 @@ from layerwise.cli.options import (
     Trainings,
 )
 from layerwise.cli.screen import human_bytes, print_json, print_line, say_error
-from layerwise.cli.search_views import read_prompt_option
+from layerwise.cli.search_options import read_prompts
 from layerwise.errors import InputError
 from layerwise.extras import require
 from layerwise.files import check_writable
@@ -75,7 +75,6 @@ def report(
         check_pairs(pairs)
     if tasks is not None:
         check_file(tasks, "give a result of `layerwise evaluate MODEL --layers each -o FILE.json`")
-    from layerwise.encoder import prompts_for
     from layerwise.measures import ModelOnPairs  # takes seconds: the mistakes above are reported first
     from layerwise.model import LayerModel
     from layerwise.report import (
@@ -108,7 +107,7 @@ def report(
     drawn = whole.limited(limit, seed=seed)
     if prompts is not None and drawn.gold is None:
         raise InputError("--prompts searches views, which needs graded pairs; give --pairs with a column of scores")
-    chosen_prompts = read_prompt_option(prompts)
+    chosen_prompts = read_prompts(prompts)
     models = {name: LayerModel.load(name, **loading) for name in ([model] if against is None else [model, against])}
     if evaluation is not None and tasks is not None:
         check_same_model(evaluation, models[model], tasks)
@@ -123,9 +122,8 @@ def report(
         ]
         model_results, *baseline = results
         measured = replace(report_data(model_results, *baseline, trainings=curves, seed=seed), matrix=matrix)
-        if prompts is not None:
-            requested_prompts = prompts_for(models[model].tokenizer) if chosen_prompts is None else chosen_prompts
-            measured = replace(measured, views=measure_views(model_results.subject, requested_prompts, seed=seed))
+        if chosen_prompts is not None:
+            measured = replace(measured, views=measure_views(model_results.subject, chosen_prompts, seed=seed))
     except KeyboardInterrupt as stopped:
         say_error("interrupted; no report was written, but encoded views are cached: the same command will be faster")
         raise typer.Exit(130) from stopped

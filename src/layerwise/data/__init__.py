@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from layerwise.data.demo import demo_corpus, demo_pairs
     from layerwise.data.fetch import differences, fetch_task
     from layerwise.data.former import OBJECTIVE_KEYS
+    from layerwise.data.in_memory import are_texts, tasks_of
     from layerwise.data.known_rows import KnownRows, RowFacts
     from layerwise.data.labels import as_number, label_name, listed
     from layerwise.data.locate import data_folder, fetched_folder, find_file, load_task, obtain

@@ -5,21 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from layerwise.data import TaskRows, demo_rows
-from layerwise.encoder import Array, prompt_library
+from layerwise.data import demo_rows
+from layerwise.encoder import Array
 from layerwise.evaluate.sts import Vectors, spearman
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
-from layerwise.search import (
-    LayerSearch,
-    SearchResult,
-    ViewResult,
-    ViewSearch,
-    encode_sides,
-    search_pairs,
-    search_views,
-    view_poolings,
-)
+from layerwise.search import CachedViews, Search, Selection
 
 DEMO_POOLINGS = ("mean", "cls", "max")
 _PROMPTS = ("situation", "echo")  # of a decoder's demonstration: two of the library, for it takes minutes otherwise
@@ -43,7 +34,7 @@ class DemoScores:
 
     encoder: str
     scores: tuple[MixScore, ...]
-    search: SearchResult
+    selection: Selection
 
     def table(self) -> dict[str, dict[str, float]]:
         """Layers -> pooling -> score."""
@@ -54,15 +45,17 @@ class DemoScores:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"encoder": self.encoder, "scores": [asdict(score) for score in self.scores]} | self.search.as_dict()
+        scores = [asdict(score) for score in self.scores]
+        return {"encoder": self.encoder, "scores": scores} | self.selection.facts.model_dump(mode="json")
 
 
 def score_demo_pairs(model: LayerModel) -> DemoScores:
     """One pass over the sentences (none, if their views are cached), then every layer, mix, set and pooling."""
     rows, depth = demo_rows(), model.encoder.depth
-    result = search_pairs(model, rows, DEMO_POOLINGS, LayerSearch())
-    (_, reporting), *_ = result.search.parts_
-    sides = encode_sides(model.encoder, *_prompted(model, rows), DEMO_POOLINGS)  # of all rows: the search cached them
+    selection = Search(poolings=DEMO_POOLINGS).fit(model, rows).selection_
+    reporting = selection.splits[0].test
+    encode = CachedViews(model.encoder, model.prompt())
+    sides = encode.sides(rows.left, rows.right, DEMO_POOLINGS)  # of all rows: the search cached them
     left, right = ({pooling: view[reporting] for pooling, view in side.items()} for side in sides)
     gold = np.asarray(rows.labels)[reporting]
     named = [
@@ -70,18 +63,12 @@ def score_demo_pairs(model: LayerModel) -> DemoScores:
         for layers in [*map(str, range(depth + 1)), *_usable(depth)]
         for pooling in DEMO_POOLINGS
     ]
-    return DemoScores(model.encoder.name, tuple(named), result)
+    return DemoScores(model.encoder.name, tuple(named), selection)
 
 
-def search_demo_views(decoder: LayerModel, *, show_progress_bar: bool = False) -> ViewResult:
+def search_demo_views(decoder: LayerModel) -> Selection:
     """The views of a decoder on the demonstration pairs: some choose, others report."""
-    poolings = view_poolings(decoder, [], [prompt_library()[name] for name in _PROMPTS])
-    return search_views(decoder, demo_rows(), ViewSearch(poolings), show_progress_bar=show_progress_bar)
-
-
-def _prompted(model: LayerModel, rows: TaskRows) -> tuple[list[str], list[str]]:
-    prompt = model.prompt()
-    return [prompt + text for text in rows.left], [prompt + text for text in rows.right]
+    return Search(prompts=_PROMPTS).fit(decoder, demo_rows()).selection_
 
 
 def _score(layers: str, pooling: str, sides: Sides, gold: Vectors, depth: int) -> MixScore:

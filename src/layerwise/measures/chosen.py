@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise import plots
-from layerwise.evidence import Gain
+from layerwise.evidence import Gain, Verdict, draw_splits
 from layerwise.measures.measure import (
     Figure,
     LayerColumn,
@@ -22,18 +22,17 @@ from layerwise.measures.measure import (
 )
 from layerwise.measures.model_on_pairs import ModelOnPairs
 from layerwise.mixes import parse_mix
-from layerwise.muted import muted
 from layerwise.search import (
     Ablation,
-    Choice,
-    LayerSearch,
-    Verdict,
+    Scored,
+    Search,
+    Selection,
+    SetScorer,
     as_metric,
     by_size_and_without,
     by_training_size,
     check_gold,
     fixed_mixes,
-    halves,
 )
 
 FEWEST_PAIRS = 20  # with which the report searches: some choose, the others report
@@ -83,7 +82,7 @@ class ChosenLayers(MeasureValue):
         warnings: Of the search.
     """
 
-    verdict: Verdict
+    verdict: Verdict[Scored]
     best: MixScore
     last: MixScore
     gain: Gain
@@ -154,53 +153,60 @@ def measure_chosen_layers(
     """
     names = tuple(poolings or subject.model.mix.poolings)
     check_gold(subject.grades, as_metric("spearman"))
-    search = LayerSearch(dev=dev, splits=splits, seed=seed, method="auto" if subject.layers <= _EVERY_SET else "beam")
+    search = Search(dev=dev, splits=splits, seed=seed, method="auto" if subject.layers <= _EVERY_SET else "beam")
     sides = {name: subject.sides(subject.pooled(name)) for name in names}
     left, right = ({name: pair[side] for name, pair in sides.items()} for side in (0, 1))
-    with muted("layerwise.search"):  # its warnings are among the notes
-        search.fit(left, right, subject.grades)
-        return _summarise(search, names, subject.model.encoder.depth)
+    selection = search.fit_views(left, right, subject.grades, texts=_unit_texts(subject)).selection_
+    return _summarise(selection, names, subject.model.encoder.depth)
 
 
 def reporting_rows(subject: ModelOnPairs, *, seed: int = 0) -> NDArray[np.intp]:
     """Return the pairs not used to choose layers, on which a report measures; all pairs without a search."""
     pairs = len(subject.pairs)
-    return np.sort(halves(pairs, seed)[1]) if _is_searched(subject) else np.arange(pairs)
+    if not _is_searched(subject):
+        return np.arange(pairs)
+    return np.sort(draw_splits(pairs, 0.5, 1, seed, texts=_unit_texts(subject))[0].test)
 
 
-def _summarise(search: LayerSearch, poolings: tuple[str, ...], depth: int) -> ChosenLayers:
-    report, stability = search.report_, search.stability_
-    by_pairs = by_training_size(search, draws=_DRAWS)
-    sizes, without = by_size_and_without(search)
-    mean, low, high = (100 * value for value in (report.gain.mean, report.gain.low, report.gain.high))
+def _unit_texts(subject: ModelOnPairs) -> list[tuple[str, str]]:
+    return list(zip(subject.pairs.left, subject.pairs.right, strict=True))
+
+
+def _summarise(selection: Selection, poolings: tuple[str, ...], depth: int) -> ChosenLayers:
+    scorer, stability, gain = selection.scorer, selection.stability, selection.gain
+    if not isinstance(scorer, SetScorer) or stability is None or gain is None:
+        raise TypeError(f"{selection.candidates} are no sets of layers that were scored on unseen pairs")
+    by_pairs = by_training_size(scorer, draws=_DRAWS)
+    sizes, without = by_size_and_without(scorer)
+    last = selection.last
     return ChosenLayers(
-        verdict=search.verdict_,
-        best=_score("best found", search.best_),
-        last=_score("last layer", search.last_),
-        gain=Gain(mean, low, high, report.gain.p_value),
-        shares=np.array(stability.shares),
+        verdict=selection.verdict,
+        best=_score("best found", selection.chosen),
+        last=_score("last layer", last),
+        gain=Gain(100 * gain.mean, 100 * gain.low, 100 * gain.high, gain.p_value),
+        shares=np.array([stability.layers.get(layer, 0.0) for layer in range(depth + 1)]),
         agreement=stability.agreement,
         by_size=_curve(sizes),
         without=_curve(without),
         by_pairs=_curve([chosen for _, chosen, _ in by_pairs]),
-        last_by_pairs=_curve([last for _, _, last in by_pairs]),
-        fixed=tuple(_fixed(line) for line in fixed_mixes(search, pooling=search.last_.pooling) if line.name != "last"),
-        front=tuple(_score(f"best within {c.layers[-1]} blocks", c) for c in search.front_),
-        blocks=search.verdict_.use.layers[-1],
+        last_by_pairs=_curve([line for _, _, line in by_pairs]),
+        fixed=tuple(_fixed(line) for line in fixed_mixes(scorer, pooling=last.pooling) if line.name != "last"),
+        front=tuple(_score(f"best within {scored.blocks} blocks", scored) for scored in selection.front),
+        blocks=selection.verdict.use.blocks,
         all_blocks=depth,
         poolings=poolings,
-        sets=len(search.table_),
-        dev_pairs=report.dev_pairs,
-        test_pairs=report.test_pairs,
-        splits=len(report.splits),
-        seed=search.seed,
-        warnings=tuple(search.warnings_),
+        sets=len(selection.table),
+        dev_pairs=selection.n_choosing,
+        test_pairs=selection.n_reporting,
+        splits=len(selection.splits),
+        seed=selection.seed,
+        warnings=tuple(selection.warnings),
     )
 
 
-def _score(name: str, choice: Choice) -> MixScore:
+def _score(name: str, choice: Scored) -> MixScore:
     test = float("nan") if choice.test is None else choice.test
-    return MixScore(name, str(choice.mix), choice.layers[-1], 100 * choice.dev, 100 * test)
+    return MixScore(name, str(choice.mix), choice.blocks, 100 * choice.dev, 100 * test)
 
 
 def _fixed(line: Ablation) -> MixScore:

@@ -18,7 +18,7 @@ from layerwise.measures import (
 )
 from layerwise.report.page import ExplainedPairs
 from layerwise.report.pair_words import explained_pairs
-from layerwise.search import ViewResult
+from layerwise.search import Selection
 
 V = TypeVar("V", bound=MeasureValue)
 
@@ -62,7 +62,7 @@ class ReportData:
     baseline: ModelResults | None = None
     gain: Gain | None = None
     others: Mapping[str, Values[MeasureValue]] = field(default_factory=dict)  # of both models, and of trainings
-    views: ViewResult | None = None
+    views: Selection | None = None
     matrix: Matrix | None = None
     explained: ExplainedPairs = field(default_factory=ExplainedPairs)
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from layerwise.search.problems import Problem, Progress, Scores, no_progress
+from layerwise.search.problems import Progress, Scores, SetProblem, no_progress
 from layerwise.search.spaces import Masks, Space, mask_of, membership
 
 _PATIENCE = 3  # sizes without a better set after which the search stops
 
 
 def beam_search(
-    problem: Problem, space: Space, *, width: int = 32, progress: Progress = no_progress
+    problem: SetProblem, space: Space, *, width: int = 32, progress: Progress = no_progress
 ) -> tuple[Masks, Scores]:
     """The visited sets and their scores."""
     space.count(problem.layers)
@@ -39,7 +39,7 @@ def beam_search(
     return masks, np.array([seen[int(mask)] for mask in masks])
 
 
-def _improve(problem: Problem, space: Space, seen: dict[int, float], progress: Progress) -> None:
+def _improve(problem: SetProblem, space: Space, seen: dict[int, float], progress: Progress) -> None:
     """Hill climbing from the best set, by adding, dropping or swapping one layer."""
     _, free = space.bits(problem.layers)
     while True:
@@ -54,7 +54,7 @@ def _improve(problem: Problem, space: Space, seen: dict[int, float], progress: P
             return
 
 
-def _score(problem: Problem, masks: Iterable[int], seen: dict[int, float], progress: Progress) -> None:
+def _score(problem: SetProblem, masks: Iterable[int], seen: dict[int, float], progress: Progress) -> None:
     new = np.array([mask for mask in masks if mask not in seen], dtype=np.uint64)
     if len(new):
         scores = problem.scores(membership(new, problem.layers))

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from layerwise.search.problems import Problem, Progress, Rows, Scores, Weights, no_progress
+from layerwise.search.problems import Progress, Rows, Scores, SetProblem, Weights, no_progress
 from layerwise.search.spaces import Masks, Space
 
 
@@ -23,13 +23,23 @@ class JointProblem:
         weights: The weight of each task in the mean.
     """
 
-    tasks: tuple[Problem, ...]
+    tasks: tuple[SetProblem, ...]
     weights: tuple[float, ...]
 
     @classmethod
-    def of(cls, tasks: Sequence[Problem], weights: Sequence[float]) -> "JointProblem":
+    def of(cls, tasks: Sequence[SetProblem], weights: Sequence[float]) -> "JointProblem":
         """Normalise the weights."""
         return cls(tuple(tasks), tuple(weight / sum(weights) for weight in weights))
+
+    @property
+    def scans_fast(self) -> bool:
+        """Whether all tasks score all sets of a space at once."""
+        return all(task.scans_fast for task in self.tasks)
+
+    @property
+    def starts(self) -> int:
+        """The most random seeds that a task's score is averaged over."""
+        return max(task.starts for task in self.tasks)
 
     @property
     def layers(self) -> int:
@@ -71,7 +81,7 @@ class JointProblem:
         parts = [rows_of_tasks(draw, sizes) for draw in draws]
         return self._mean(lambda task, number: task.redrawn(weights, [part[number] for part in parts]))
 
-    def _mean(self, scores: Callable[[Problem, int], Scores]) -> Scores:
+    def _mean(self, scores: Callable[[SetProblem, int], Scores]) -> Scores:
         pairs = zip(self.tasks, self.weights, strict=True)
         total: Scores = np.sum([weight * scores(task, number) for number, (task, weight) in enumerate(pairs)], axis=0)
         return total

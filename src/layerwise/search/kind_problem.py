@@ -6,6 +6,7 @@ cached, so that resamples and random halves cost nothing more.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -35,6 +36,8 @@ class KindProblem:
         normalize: Whether embeddings are normalised to length 1, as the model does.
     """
 
+    scans_fast: ClassVar[bool] = False
+
     task: Divisible
     views: Mapping[str, Array]
     metric: str
@@ -48,6 +51,11 @@ class KindProblem:
                 row = int(np.flatnonzero(~np.isfinite(views).all((1, 2)))[0])
                 text = self.task.texts[role][row]
                 raise InputError(f"the views of {text[:60]!r} hold NaN or infinite numbers; check the weights")
+
+    @property
+    def starts(self) -> int:
+        """`RANDOM_STARTS` where the score depends on a random seed."""
+        return RANDOM_STARTS if len(self.task.reseeded(RANDOM_STARTS)) > 1 else 1
 
     @property
     def layers(self) -> int:

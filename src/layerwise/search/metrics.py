@@ -61,6 +61,7 @@ class Metric:
         return unique_rows, self.prepare_counted(gold[unique_rows], counts.astype(np.float64), torch.device(device))
 
 
+AnyMetric = str | Metric | UserMetric
 METRICS: Registry[Metric] = Registry("metric")
 
 

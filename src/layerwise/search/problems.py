@@ -6,7 +6,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -33,8 +33,16 @@ def no_progress(_sets: int) -> None:
     """Ignore progress."""
 
 
-class Problem(Protocol):
+class SetProblem(Protocol):
     """Scores weights of layers, on all of its pairs (or queries) or on a subset."""
+
+    @property
+    def scans_fast(self) -> bool:
+        """Whether all sets of a space are scored at once, not embedded one by one."""
+
+    @property
+    def starts(self) -> int:
+        """The number of random seeds over which a score is averaged; 1 where none matters."""
 
     @property
     def layers(self) -> int:
@@ -48,7 +56,7 @@ class Problem(Protocol):
     def scores(self, weights: Weights) -> Scores:
         """Scores of any weights or sets: (rows, layers) -> (rows,)"""
 
-    def pick(self, rows: Rows) -> "Problem":
+    def pick(self, rows: Rows) -> "SetProblem":
         """The problem on a subset of the pairs."""
 
     def check(self) -> None:
@@ -61,6 +69,9 @@ class Problem(Protocol):
 @dataclass(frozen=True)
 class PairProblem:
     """Graded or labelled pairs."""
+
+    scans_fast: ClassVar[bool] = True
+    starts: ClassVar[int] = 1
 
     source: PairSource
     gold: Gold

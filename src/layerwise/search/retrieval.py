@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -85,6 +85,9 @@ class RetrievalMetric:
 @dataclass(frozen=True)
 class RetrievalProblem:
     """Queries, candidates, and the relevant candidates of each query."""
+
+    scans_fast: ClassVar[bool] = True
+    starts: ClassVar[int] = 1
 
     queries: Tensor  # (queries, layers, width), float64
     candidates: Tensor

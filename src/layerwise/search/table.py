@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from math import isnan
 from pathlib import Path
@@ -13,7 +12,8 @@ import numpy as np
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.files import atomic_file, check_writable
 from layerwise.mixes import LayerSet
-from layerwise.search.problems import Scores
+from layerwise.search.problems import Rows, Scores
+from layerwise.search.scored import Scored
 from layerwise.search.spaces import Masks, highest_layers, layers_of, mask_of
 
 if TYPE_CHECKING:
@@ -24,21 +24,7 @@ _TOLERANCE = 10.0**-_DIGITS
 _FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
-@dataclass(frozen=True)
-class ScoredSet:
-    """A set of layers with its token pooling and score."""
-
-    layers: tuple[int, ...]
-    pooling: str
-    score: float
-
-    @property
-    def mix(self) -> LayerSet:
-        """The layer mix."""
-        return LayerSet.of(*self.layers, pooling=self.pooling)
-
-
-class ScoreTable(Sequence[ScoredSet]):
+class ScoreTable(Sequence[Scored]):
     """All scored sets, best first: `table[0]` is the best. The order is computed when it is first needed.
 
     Args:
@@ -56,21 +42,21 @@ class ScoreTable(Sequence[ScoredSet]):
         return len(self.masks)
 
     @overload
-    def __getitem__(self, place: int) -> ScoredSet: ...
+    def __getitem__(self, place: int) -> Scored: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[ScoredSet]: ...
+    def __getitem__(self, place: slice) -> list[Scored]: ...
 
-    def __getitem__(self, place: int | slice) -> ScoredSet | list[ScoredSet]:
+    def __getitem__(self, place: int | slice) -> Scored | list[Scored]:
         if isinstance(place, slice):
             return [self.at(int(row)) for row in self._ordered[place]]
         return self.at(int(self._ordered[place]))
 
-    def __iter__(self) -> Iterator[ScoredSet]:
+    def __iter__(self) -> Iterator[Scored]:
         return (self.at(int(row)) for row in self._ordered)
 
     @property
-    def best(self) -> ScoredSet:
+    def best(self) -> Scored:
         """The best set; of equally good ones the set with the fewest, then the lowest layers."""
         if not len(self) or np.isnan(self.scores).all():
             raise InputError("No set has a score: all pairs are equally similar in every layer")
@@ -84,10 +70,15 @@ class ScoreTable(Sequence[ScoredSet]):
         sizes, masks = np.bitwise_count(self.masks[equal]), self.masks[equal]
         return int(equal[np.lexsort((masks, highest_layers(masks), sizes))[0]])
 
-    def at(self, row: int) -> ScoredSet:
+    def best_rows(self, count: int) -> Rows:
+        """The rows of the best sets, in the order of the search."""
+        scores = np.where(np.isnan(self.scores), -np.inf, self.scores)
+        return np.arange(len(self)) if len(self) <= count else np.sort(np.argpartition(-scores, count)[:count])
+
+    def at(self, row: int) -> Scored:
         """The set at a row, in the order of the search."""
         pooling = self.poolings[int(np.searchsorted(self._offsets, row, side="right")) - 1]
-        return ScoredSet(layers_of(int(self.masks[row])), pooling, float(self.scores[row]))
+        return Scored(LayerSet.of(*layers_of(int(self.masks[row])), pooling=pooling), float(self.scores[row]))
 
     def score_of(self, layers: Sequence[int], pooling: str | None = None) -> float:
         """The score of one set."""
@@ -110,14 +101,14 @@ class ScoreTable(Sequence[ScoredSet]):
         part = self.rows_of(pooling)
         return self.masks[part], self.scores[part]
 
-    def front(self) -> list[ScoredSet]:
+    def front(self) -> list[Scored]:
         """The Pareto front of score against highest layer: each is better than all sets of fewer blocks."""
-        highest, front, threshold = highest_layers(self.masks), list[ScoredSet](), -np.inf
+        highest, front, threshold = highest_layers(self.masks), list[Scored](), -np.inf
         for layer in range(int(highest.max()) + 1):
             rows = np.flatnonzero((highest == layer) & ~np.isnan(self.scores))
             if len(rows) and self.scores[rows].max() > threshold + _TOLERANCE:
                 best = self.at(self.best_row(rows))
-                threshold = best.score
+                threshold = best.dev
                 front.append(best)
         return front
 
@@ -142,12 +133,14 @@ class ScoreTable(Sequence[ScoredSet]):
         if not len(self) or np.isnan(self.scores).all():
             return f"ScoreTable({len(self):,} sets, none with a score)"
         best = self.best
-        return f"ScoreTable({len(self):,} sets, the best {best.mix} with {best.score:.4g})"
+        return f"ScoreTable({len(self):,} sets, the best {best.mix} with {best.dev:.4g})"
 
     def _columns(self) -> dict[str, list[Any]]:
         return {
             "layers": [",".join(map(str, layers_of(int(mask)))) for mask in self.masks[self._ordered]],
-            "pooling": [self.at(int(row)).pooling for row in self._ordered],
+            "pooling": [
+                self.poolings[place] for place in np.searchsorted(self._offsets, self._ordered, side="right") - 1
+            ],
             "score": self.scores[self._ordered].astype(float).tolist(),
         }
 

@@ -15,6 +15,7 @@ from layerwise.encoder import Prompt, parse_pooling
 from layerwise.mixes import Centres, LayerSet, LayerViews, Less, Scale
 from layerwise.search.metrics import BatchMetric, Gold
 from layerwise.search.pair_views import PairViews
+from layerwise.search.scored import ChosenView
 from layerwise.search.view_beam import Allowed
 
 _INFINITY = float("inf")
@@ -109,6 +110,13 @@ class Candidates:
         of_views = self.centres.pick([place % len(self.centres.means) for place in chosen])
         centres = of_views.partly([view.less for view in views])
         return mix.with_centres(Centres(centres.means.cpu(), centres.directions.cpu()))
+
+    def chosen_view(self, place: int) -> ChosenView:
+        """A view with its name, a minus sign for a negative weight, and "less 8" for a form."""
+        view, columns = self.names[place], self.views.columns
+        sign = "-" if columns is not None and columns[place] < 0 else ""
+        form = "" if view.less is None else f" less {view.less or 'mean'}"
+        return ChosenView(f"{sign}{view.layer} @ {view.pooling}{form}", view.pooling, view.layer)
 
     @cached_property
     def prompts(self) -> NDArray[np.intp]:

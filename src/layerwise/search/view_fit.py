@@ -10,7 +10,7 @@ from torch import Tensor
 from layerwise.errors import InputError
 from layerwise.mixes import Centres, fit_centres
 from layerwise.registry import check_known
-from layerwise.search.view_encode import Encode, views_by_pooling
+from layerwise.search.graded_pairs import Encode, views_by_pooling
 from layerwise.texts import unique_texts
 
 FitOn = Literal["corpus", "pairs", "either"]

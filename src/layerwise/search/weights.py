@@ -16,7 +16,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.search.problems import PairProblem, Problem
+from layerwise.search.problems import PairProblem, SetProblem
 
 _STEPS, _RATE = 300, 0.1
 _FLOOR = 1e-3  # the initial weight of a layer outside the starting set; smaller final weights are dropped
@@ -31,7 +31,7 @@ class WeightsResult:
 
 
 def search_weights(
-    problem: Problem, starts: NDArray[np.floating[Any]], usable: Sequence[int] | None = None
+    problem: SetProblem, starts: NDArray[np.floating[Any]], usable: Sequence[int] | None = None
 ) -> WeightsResult:
     """Optimise the weights of usable layers from several starts (rows, layers), which are weights or sets."""
     if not isinstance(problem, PairProblem):

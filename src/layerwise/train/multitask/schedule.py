@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
+from layerwise.evidence import check_seed
 from layerwise.registry import check_known
-from layerwise.search import check_seed
 from layerwise.train.multitask.settings import ITERATIONS
 
 
