@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from layerwise.encoder import Prompt
 from layerwise.measures import ModelOnPairs
-from layerwise.mixes import LayerSet, LayerViews
 from layerwise.plots import inline_svg, view_scores
 from layerwise.report.page import Figure, Section
 from layerwise.search import Choice, ViewResult, ViewSearch, search_views, view_poolings
@@ -22,8 +21,8 @@ def views_section(result: ViewResult) -> Section:
     search = result.search
     scores = {name: 100 * score for name, score in search.singles_.items()}
     best, (dev, test) = search.best_, (search.report_.dev_pairs, search.report_.test_pairs)
-    chosen = _views_of(best.mix)
-    drawing = view_scores(scores=scores, chosen=[view for view in chosen if view[0] in scores])
+    chosen = [(view.pooling, view.layer) for view in best.mix.views if view.pooling in scores]
+    drawing = view_scores(scores=scores, chosen=chosen)
     figure = Figure(
         inline_svg(drawing, "views-0"),
         "Score by layer for each prompt and token pooling",
@@ -37,10 +36,3 @@ def views_section(result: ViewResult) -> Section:
 
 def _points(choice: Choice) -> str:
     return "-" if choice.test is None else f"{100 * choice.test:.1f}"
-
-
-def _views_of(mix: LayerSet | LayerViews | object) -> list[tuple[str, int]]:
-    if not isinstance(mix, LayerSet | LayerViews):
-        return []
-    parts = mix.parts if isinstance(mix, LayerViews) else (mix,)
-    return [(part.pooling, layer) for part in parts for layer in part.layers]

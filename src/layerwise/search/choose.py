@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
-from layerwise.mixes import LayerSet, LayerViews, LayerWeights
+from layerwise.mixes import Mean
 from layerwise.registry import check_known
 from layerwise.search.beam import beam_search
 from layerwise.search.problems import Problem, Progress, Rows, no_progress
@@ -25,7 +25,7 @@ EXHAUSTIVE = 2**26  # the number of sets above which the method "auto" is a beam
 class Choice:
     """A mix with its scores: on the pairs that chose it (`dev`) and on held-out pairs (`test`), if there are any."""
 
-    mix: LayerSet | LayerWeights | LayerViews
+    mix: Mean
     dev: float
     test: float | None = None
 
@@ -42,11 +42,7 @@ class Choice:
     def weights(self, layers: int) -> NDArray[np.float64]:
         """The mix as one row of weights: (1, layers)"""
         row = np.zeros((1, layers))
-        if isinstance(self.mix, LayerWeights):
-            for layer, weight in self.mix.weights:
-                row[0, layer] = weight
-        else:
-            row[0, list(self.layers)] = 1
+        row[0, [view.layer for view in self.mix.views]] = self.mix.weights or 1
         return row
 
     def on(self, problems: Problems) -> float:
@@ -95,7 +91,7 @@ def best_of(problems: Problems, table: ScoreTable, method: str) -> Choice:
 def last_layer(problems: Problems) -> Choice:
     """The baseline: the last layer by mean pooling, or by the first pooling if "mean" is not among them."""
     pooling = "mean" if "mean" in problems else next(iter(problems))
-    choice = Choice(LayerSet.of(problems[pooling].layers - 1, pooling=pooling), np.nan)
+    choice = Choice(Mean.of(problems[pooling].layers - 1, pooling=pooling), np.nan)
     return replace(choice, dev=choice.on(problems))
 
 
@@ -114,6 +110,6 @@ def _weighted(problems: Problems, table: ScoreTable, pooling: str) -> Choice:
     return Choice(weights_mix(result.weights, pooling), result.score)
 
 
-def weights_mix(weights: NDArray[np.float64], pooling: str) -> LayerWeights:
+def weights_mix(weights: NDArray[np.float64], pooling: str) -> Mean:
     """A row of weights (layers,) as a mix of the layers with nonzero weights."""
-    return LayerWeights.of({layer: float(weight) for layer, weight in enumerate(weights) if weight}, pooling=pooling)
+    return Mean.weighted({layer: float(weight) for layer, weight in enumerate(weights) if weight}, pooling=pooling)

@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.mixes import LayerSet, LayerViews, LayerWeights
+from layerwise.mixes import Mix
 from layerwise.search.metrics import Gold, Metric, check_gold
 from layerwise.search.problems import Rows
 from layerwise.search.view_encode import Encode, as_tensor
 from layerwise.texts import unique_texts
 
-ViewMix = LayerSet | LayerWeights | LayerViews
 Sides = tuple[NDArray[np.intp], NDArray[np.intp]]
 _BATCH_SIZE = 2048  # texts whose views are mixed at once
 
@@ -56,21 +55,21 @@ class GradedPairs:
         texts, (left, right) = unique_texts([self.left[n] for n in rows], [self.right[n] for n in rows])
         return texts, (left, right)
 
-    def similarities(self, mix: ViewMix, rows: Rows) -> NDArray[np.float64]:
+    def similarities(self, mix: Mix, rows: Rows) -> NDArray[np.float64]:
         """The cosines of the pairs at `rows` by a mix: (rows,)"""
         texts, (left, right) = self.texts(rows)
         unit = torch.nn.functional.normalize(self._embed(mix, texts).double(), dim=1)
         cosines: NDArray[np.float64] = (unit[left] * unit[right]).sum(1).cpu().numpy()
         return cosines
 
-    def score(self, mix: ViewMix, rows: Rows) -> float:
+    def score(self, mix: Mix, rows: Rows) -> float:
         """The score of a mix on the pairs at `rows`."""
         return float(self.metric(self.gold[rows])(torch.from_numpy(self.similarities(mix, rows)[None]))[0])
 
-    def _embed(self, mix: ViewMix, texts: list[str]) -> Tensor:
+    def _embed(self, mix: Mix, texts: list[str]) -> Tensor:
         batches = []
         for start in range(0, len(texts), _BATCH_SIZE):
             views = self.encode(texts[start : start + _BATCH_SIZE], list(mix.poolings))
             picked = [as_tensor(views[name], self.device)[:, list(mix.layers)] for name in mix.poolings]
-            batches.append(mix.combine_poolings(torch.stack(picked, dim=1)))
+            batches.append(mix.combine(torch.stack(picked, dim=1)))
         return torch.cat(batches)

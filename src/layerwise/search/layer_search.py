@@ -12,7 +12,7 @@ import torch
 
 from layerwise.encoder import parse_pooling
 from layerwise.errors import InputError
-from layerwise.mixes import LayerSet, LayerViews, LayerWeights
+from layerwise.mixes import Mean
 from layerwise.model import Head
 from layerwise.parameters import Parameters
 from layerwise.search.choose import (
@@ -225,7 +225,7 @@ class LayerSearch(Parameters):
         if layer is None or is_last:
             baseline, gain = self.last_, self.report_.gain
         else:
-            baseline = self._scored(LayerSet.of(layer, pooling=self.last_.pooling))
+            baseline = self._scored(Mean.of(layer, pooling=self.last_.pooling))
             choices = [(choice.best, baseline, choice.test) for choice in self._choices or ()]
             gain = bootstrap_gain(self.problems_, choices, seed=self.seed, resamples=self.resamples)
         verdict = Verdict(
@@ -288,7 +288,7 @@ class LayerSearch(Parameters):
         """The score of the mix of `transform` on other pairs."""
         return self._use.on(self._make_problems(by_pooling(views_a), by_pooling(views_b), gold))
 
-    def unseen_scores(self, mixes: Sequence[LayerSet | LayerWeights | LayerViews]) -> Scores:
+    def unseen_scores(self, mixes: Sequence[Mean]) -> Scores:
         """Scores of any mixes on the test pairs of each split: (mixes, splits)"""
         scores = []
         for _, test in self.parts_:
@@ -316,7 +316,7 @@ class LayerSearch(Parameters):
         """Whether there are dev and test pairs; without labels there is nothing to report."""
         return self._has_labels and (self.dev is not None or self.parts is not None)
 
-    def _scored(self, mix: LayerSet) -> Choice:
+    def _scored(self, mix: Mean) -> Choice:
         """A mix with its mean scores on the dev pairs and on the test pairs of the splits."""
         dev = np.mean([Choice(mix, np.nan).on(pick(self.problems_, rows)) for rows, _ in self.parts_])
         return Choice(mix, float(dev), float(self.unseen_scores([mix]).mean()))

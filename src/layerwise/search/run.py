@@ -14,7 +14,7 @@ import numpy as np
 from layerwise.data import TaskRows, pairs_in_memory
 from layerwise.encoder import Array, LayerEncoder
 from layerwise.errors import InputError, ModelError
-from layerwise.mixes import LayerAttention, LayerJoin, LayerMix, LayerViews
+from layerwise.mixes import Mix
 from layerwise.model import LayerModel
 from layerwise.postprocess import ENCODER, LAYERS, FittedOn
 from layerwise.search.apart import rows_apart
@@ -294,7 +294,7 @@ def model_to_use(
 
 
 def chosen_model(
-    model: LayerModel, mix: LayerMix, chosen: str, *, keep_heads: bool = False, chosen_on: FittedOn | None = None
+    model: LayerModel, mix: Mix, chosen: str, *, keep_heads: bool = False, chosen_on: FittedOn | None = None
 ) -> LayerModel:
     """The model with another mix, the same prompts, similarity and normalisation, and its heads if `keep_heads`.
 
@@ -307,7 +307,7 @@ def chosen_model(
     return model.replaced(mix=mix, heads=heads, truncate_dim=None, chosen=chosen, fitted_on=fitted_on)
 
 
-def kept_model(model: LayerModel, mix: LayerMix, chosen: str) -> LayerModel:
+def kept_model(model: LayerModel, mix: Mix, chosen: str) -> LayerModel:
     """The model if a search keeps the baseline: unchanged if that is its mix already, else with this mix only."""
     return model.replaced(chosen=chosen) if model.mix == mix else chosen_model(model, mix, chosen)
 
@@ -324,7 +324,7 @@ def shared_sentences(pairs: TaskRows, search: LayerSearch) -> tuple[str, ...]:
 def model_notes(model: LayerModel, search: LayerSearch | ViewSearch) -> tuple[str, ...]:
     """Notes on differences between the searched embeddings and the model's, or in how they are compared."""
     notes = []
-    if isinstance(model.mix, LayerAttention | LayerJoin | LayerViews):
+    if not model.mix.is_plain:
         notes.append(f"sets of layers are searched, so the model's mix {model.mix} is left out")
     if model.heads and getattr(search, "head", None) is None:
         notes.append(f"the model's {len(model.heads)} head(s) after the mix are left out")

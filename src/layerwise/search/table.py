@@ -12,7 +12,7 @@ import numpy as np
 
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.files import atomic_file, check_writable
-from layerwise.mixes import LayerSet
+from layerwise.mixes import Mean
 from layerwise.search.problems import Scores
 from layerwise.search.spaces import Masks, highest_layers, layers_of, mask_of
 
@@ -33,9 +33,9 @@ class ScoredSet:
     score: float
 
     @property
-    def mix(self) -> LayerSet:
+    def mix(self) -> Mean:
         """The layer mix."""
-        return LayerSet.of(*self.layers, pooling=self.pooling)
+        return Mean.of(*self.layers, pooling=self.pooling)
 
 
 class ScoreTable(Sequence[ScoredSet]):

@@ -14,7 +14,7 @@ import numpy as np
 
 from layerwise.data import TaskRows
 from layerwise.errors import InputError
-from layerwise.mixes import LayerSet
+from layerwise.mixes import Mean
 from layerwise.model import LayerModel
 from layerwise.postprocess import LAYERS, FittedOn
 from layerwise.search.choose import Choice
@@ -75,8 +75,8 @@ class ClassSearchResult:
 
     searched: LayerModel
     rows: TaskRows
-    mix: LayerSet
-    last: LayerSet
+    mix: Mean
+    last: Mean
     space: Space | None
     report: TransferReport
     table: ScoreTable
@@ -180,7 +180,7 @@ def search_classes(
         search = TransferSearch(protocol=protocol, sets=stacked, splits=splits, progress=progress)
         search.fit(views[left], rows.labels, pair_views=None if right is None else views[right])
     mixes = {numbers: _unstack(numbers, layers, names) for numbers in stacked}
-    best, last = mixes[search.layers_], LayerSet.of(layers - 1, pooling=baseline)
+    best, last = mixes[search.layers_], Mean.of(layers - 1, pooling=baseline)
     chosen = [
         replace(split, layers=mixes[split.layers].layers, pooling=mixes[split.layers].pooling)
         for split in search.splits_
@@ -198,9 +198,9 @@ def _sets(space: Space | None, layers: int, protocol: TransferProtocol) -> list[
     return [layers_of(mask) for block in space.masks(layers, 4096) for mask in block]
 
 
-def _unstack(numbers: tuple[int, ...], layers: int, poolings: Sequence[str]) -> LayerSet:
+def _unstack(numbers: tuple[int, ...], layers: int, poolings: Sequence[str]) -> Mean:
     """Convert layers numbered over all poolings to a set of layers with its pooling."""
-    return LayerSet.of(*(number % layers for number in numbers), pooling=poolings[numbers[0] // layers])
+    return Mean.of(*(number % layers for number in numbers), pooling=poolings[numbers[0] // layers])
 
 
 def _protocol(rows: TaskRows, protocol: TransferProtocol) -> tuple[TransferProtocol, list[OuterSplit] | None]:
@@ -218,7 +218,7 @@ def _protocol(rows: TaskRows, protocol: TransferProtocol) -> tuple[TransferProto
     return replace(protocol, outer=1, inner=len(split.inner)), [split]
 
 
-def _table(scores: Mapping[LayerSet, float]) -> ScoreTable:
+def _table(scores: Mapping[Mean, float]) -> ScoreTable:
     by_pooling: dict[str, list[tuple[int, float]]] = {}
     for mix, score in scores.items():
         by_pooling.setdefault(mix.pooling, []).append((mask_of(mix.layers), score))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-from layerwise.mixes import LayerViews
 from layerwise.search.choose import Choice
 from layerwise.search.select import Gain
 
@@ -31,8 +30,8 @@ class Verdict:
         may_keep: Whether the space of the search allows the baseline; if not, the chosen set is used in any case.
         against_last: The gain of the recommended layers over the encoder's last layer, if that is not the baseline.
 
-    >>> from layerwise.mixes import LayerSet
-    >>> chosen, last = Choice(LayerSet.of(2, 6), 0.81, 0.795), Choice(LayerSet.of(6), 0.80, 0.802)
+    >>> from layerwise.mixes import Mean
+    >>> chosen, last = Choice(Mean.of(2, 6), 0.81, 0.795), Choice(Mean.of(6), 0.80, 0.802)
     >>> print(Verdict(chosen, last, Gain(-0.007, -0.032, 0.02, 0.6), 300))
     Keep the last layer. No combination is reliably better on your 300 pairs (best found −0.7, 95 % −3.2 to +2.0).
     """
@@ -111,7 +110,7 @@ def few_pairs_warning(choosing: int, unit: str, candidates: str, verdict: Verdic
 
 def name_layers(choice: Choice) -> str:
     """Such as "layers 2,6 @ mean", "layer 5 @ mean", "views(5 @ mean; 9 @ last in eol; unit)" or "19 views (…)"."""
-    if isinstance(choice.mix, LayerViews):
+    if not choice.mix.is_plain:
         return choice.mix.in_words
     return f"layer{'s' * (len(choice.layers) > 1)} {choice.mix}"
 

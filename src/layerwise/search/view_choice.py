@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerwise.mixes import LayerViews
+from layerwise.mixes import Mean
 from layerwise.search.metrics import Metric
 from layerwise.search.problems import Progress
 from layerwise.search.view_beam import PreparedResample, bagged_views, beam_search_views
 from layerwise.search.view_candidates import Candidates, CostLimits
 
-ScoredViews = tuple[float, LayerViews]
+ScoredViews = tuple[float, Mean]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 
 from layerwise.encoder import Array, by_prompt
 from layerwise.errors import InputError
-from layerwise.mixes import LayerSet
+from layerwise.mixes import Mean
 from layerwise.search.alike import negative_rows
 from layerwise.search.graded_pairs import GradedPairs
 from layerwise.search.metrics import FEWEST_PAIRS, METRICS, Metric, check_seed
@@ -64,7 +64,7 @@ class DropoutViews(TimedViews):
 
 
 def dropout_metric(
-    pairs: tuple[list[str], list[str], list[float]], encode: DropoutViews, last: LayerSet, device: str | torch.device
+    pairs: tuple[list[str], list[str], list[float]], encode: DropoutViews, last: Mean, device: str | torch.device
 ) -> Metric:
     """The separation of sets that are no worse than the last layer by alignment and uniformity; NaN for others."""
     guard = GradedPairs.of(*pairs, metric=METRICS["align-uniform"], encode=encode, device=device)

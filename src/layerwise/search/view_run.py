@@ -10,7 +10,6 @@ import numpy as np
 
 from layerwise.data import TaskRows
 from layerwise.encoder import Array, Prompt
-from layerwise.mixes import LayerViews
 from layerwise.model import LayerModel
 from layerwise.postprocess import LAYERS, FittedOn
 from layerwise.search.run import Watch, choice_facts, chosen_model, kept_model, model_notes, unwatched
@@ -52,7 +51,7 @@ class ViewResult:
         texts = self._choosing_texts()
         record = FittedOn.of(texts, source=self.rows.task.name, what=LAYERS)
         model = chosen_model(self.searched, verdict.use.mix, self.how, chosen_on=record)
-        if not isinstance(verdict.use.mix, LayerViews) or verdict.use.mix.components is None:
+        if verdict.use.mix.components is None:
             return model
         corpus = self.corpus if self.search.fitted_on_ == "corpus" else None
         centres = corpus or FittedOn.of(texts, source=self.rows.task.name)

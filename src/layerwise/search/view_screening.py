@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.encoder import by_prompt
-from layerwise.mixes import Less
+from layerwise.mixes import Remove as Less
 from layerwise.search.metrics import BatchMetric
 from layerwise.search.view_candidates import max_blocks
 from layerwise.search.view_encode import differing_views

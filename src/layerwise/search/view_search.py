@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from layerwise.encoder import parse_pooling
 from layerwise.errors import InputError
-from layerwise.mixes import LayerSet, LayerViews, Less, Scale
+from layerwise.mixes import Mean, Scale
+from layerwise.mixes import Remove as Less
 from layerwise.parameters import Parameters
 from layerwise.search.apart import near_copies, parts_apart
 from layerwise.search.choose import Choice
-from layerwise.search.graded_pairs import GradedPairs, ViewMix
+from layerwise.search.graded_pairs import GradedPairs
 from layerwise.search.metrics import Metric, UserMetric, as_metric
 from layerwise.search.problems import PairProblem, Progress, Rows, no_progress
 from layerwise.search.select import (
@@ -191,7 +192,7 @@ class ViewSearch(Parameters):
             raise InputError("No poolings to search; give one or more, such as 'mean' or 'last in eol'")
         self.parts_, self.left_out_ = self._splits()
         self._check_components()
-        self._fitted_on = list[tuple[LayerViews, Corpus | None]]()
+        self._fitted_on = list[tuple[Mean, Corpus | None]]()
         self._kept = list[list[str]]()
         self._choices = [self._choose(*part) for part in self.parts_]
         self.best_, self.last_ = self._mean_choices()
@@ -227,7 +228,7 @@ class ViewSearch(Parameters):
     def fitted_on_(self) -> FitOn | None:
         """The text on which the best set's means and components were fitted; None if nothing is removed."""
         mix = self.best_.mix
-        if not isinstance(mix, LayerViews) or mix.components is None:
+        if mix.components is None:
             return None
         return next("pairs" if corpus is None else "corpus" for best, corpus in self._fitted_on if best is mix)
 
@@ -259,11 +260,11 @@ class ViewSearch(Parameters):
         """The name of the metric."""
         return self._pairs.metric.name
 
-    def similarities(self, mix: ViewMix, rows: Rows) -> NDArray[np.float64]:
+    def similarities(self, mix: Mean, rows: Rows) -> NDArray[np.float64]:
         """The cosines of the pairs at `rows` by a mix: (rows,)"""
         return self._pairs.similarities(mix, rows)
 
-    def score(self, mix: ViewMix) -> float:
+    def score(self, mix: Mean) -> float:
         """The score of a mix on all pairs."""
         return self._pairs.score(mix, np.arange(len(self._pairs)))
 
@@ -288,7 +289,7 @@ class ViewSearch(Parameters):
             self.singles_, self.kept_, self._first = singles, kept, result
         self._fitted_on.append((best, result.corpus))
         self._kept.append(kept)
-        last = LayerSet.of(self.prices_.depth, pooling=self._baseline_pooling)
+        last = Mean.of(self.prices_.depth, pooling=self._baseline_pooling)
         similarities = np.zeros((2, len(self._pairs)))
         best_test = last_test = float("nan")
         if len(test):
@@ -437,7 +438,7 @@ class ViewSearch(Parameters):
         tests = [np.nan if choice.test is None else choice.test for choice in choices]
         return Choice(mix, float(np.mean([choice.dev for choice in choices])), float(np.mean(tests)))
 
-    def _best_of_all(self, mixes: Sequence[ViewMix]) -> ViewMix:
+    def _best_of_all(self, mixes: Sequence[Mean]) -> Mean:
         rows = np.unique(np.concatenate([dev for dev, _ in self.parts_]))
         return max(mixes, key=lambda mix: self._pairs.score(mix, rows))
 

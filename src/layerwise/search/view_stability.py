@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.errors import InputError
-from layerwise.mixes import LayerViews
+from layerwise.mixes import Mean
 from layerwise.search.pair_views import cosine_from_products
 from layerwise.search.view_beam import PreparedResample, greedy_sets
 from layerwise.search.view_candidates import Candidates, CostLimits, View
@@ -39,7 +39,7 @@ class ViewStability:
         return {"views": dict(self.views), "poolings": dict(self.poolings), "agreement": self.agreement}
 
 
-def view_stability(candidates: Candidates, best: LayerViews, search: SetSearch) -> ViewStability:
+def view_stability(candidates: Candidates, best: Mean, search: SetSearch) -> ViewStability:
     """Which views random halves of the choosing pairs choose.
 
     They choose among the best set's views and the best single ones; if the search has limits, only among views that
@@ -71,9 +71,9 @@ def view_stability(candidates: Candidates, best: LayerViews, search: SetSearch) 
     return ViewStability(_shares(views_of, len(sets)), _shares(poolings_of, len(sets)), agreement)
 
 
-def _allowed(candidates: Candidates, best: LayerViews, search: SetSearch) -> NDArray[np.bool_]:
+def _allowed(candidates: Candidates, best: Mean, search: SetSearch) -> NDArray[np.bool_]:
     """A mask of the views that halves may choose, which are those of the best set and the best single ones: (views,)"""
-    chosen = {(part.pooling, layer) for part in best.parts for layer in part.layers}
+    chosen = {(view.pooling, view.layer) for view in best.views}
     in_best = np.array([(view.pooling, view.layer) in chosen for view in candidates.names])
     allowed = np.ones(len(in_best), dtype=bool)
     if search.max_cost is not None or search.max_passes is not None:

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from layerwise.mixes import LayerSet, LayerViews
+from layerwise.mixes import Mean
 from layerwise.model import LayerModel
 from layerwise.postprocess import LAYERS, FittedOn
 from layerwise.search.alike import ALIKE, alike_and_unlike
-from layerwise.search.graded_pairs import ViewMix
 from layerwise.search.run import Watch, chosen_model, kept_model, model_notes, unwatched
 from layerwise.search.view_cost import prices_of
 from layerwise.search.view_dropout import DropoutViews, dropout_metric, two_passes
@@ -36,7 +35,7 @@ class Proposal:
     """The set that one criterion chose, and how well it separates similar from dissimilar pairs by each criterion."""
 
     criterion: str
-    mix: ViewMix
+    mix: Mean
     separations: Mapping[str, float]
 
     def gains(self, last: Mapping[str, float]) -> list[float]:
@@ -58,7 +57,7 @@ class ViewTextResult:
     searched: LayerModel
     texts: list[str]
     proposals: tuple[Proposal, ...]
-    last_mix: ViewMix
+    last_mix: Mean
     last: Mapping[str, float]
     seconds: dict[str, float]
     prompt: str
@@ -78,7 +77,7 @@ class ViewTextResult:
             return kept_model(self.searched, self.last_mix, f"kept by a search without labels: {self}")
         record = FittedOn.of(self.texts, source=f"text, by {', '.join(self.last)}", what=LAYERS)
         model = chosen_model(self.searched, agreed.mix, str(self), chosen_on=record)
-        if not isinstance(agreed.mix, LayerViews) or agreed.mix.components is None:
+        if agreed.mix.components is None:
             return model
         return model.replaced(fitted_on=(*model.fitted_on, record.named(CENTRES)))
 
@@ -149,7 +148,7 @@ def search_view_text(
             options |= {"against": False, "progress": progress}
             if criterion == DROPOUT:
                 pairs = two_passes(sample, seed=search.seed)
-                last_layer = LayerSet.of(model.encoder.depth, pooling=baseline)
+                last_layer = Mean.of(model.encoder.depth, pooling=baseline)
                 metric = dropout_metric(pairs, encode_twice, last_layer, search.device)
                 options |= {"metric": metric, "bags": 0}  # the guard of the metric holds for the best set only
                 searches[criterion] = ViewSearch(**options).fit(encode_twice, *pairs, prices=prices, own=baseline)
