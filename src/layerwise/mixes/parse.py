@@ -62,11 +62,14 @@ def parse_mix(text: str, *, pooling: str = "mean") -> Mix:
 
 
 def _single(text: str, pooling: str) -> Mix:
-    expression, at, named = (part.strip() for part in text.partition("@"))
+    before, *after = split_outside_quotes(text, "@")
+    expression, named = before.strip(), "@".join(after).strip()
     pooling = named or pooling
-    if at and not named:
+    if after and not named:
         raise MixError(f"{text!r}: no pooling after '@'; {_HELP}")
     if match := _CONCAT.fullmatch(expression):
+        if match[1].count(",") > _MAX_LAYERS:
+            raise MixError(f"no encoder has so many layers as {match[1][:20]}…; as in concat(1,12)")
         return Concat.of(*(_number(part, text) for part in match[1].split(",")), pooling=pooling)
     if match := _ATTENTION.fullmatch(expression):
         if named:

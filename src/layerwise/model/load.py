@@ -129,11 +129,16 @@ def _read_mix(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
     if not 1 <= int(config.get("depth", 0)) <= _MOST_LAYERS:
         raise ModelError(f"{place}: depth is {config.get('depth')}; expected 1 to {_MOST_LAYERS}")
     try:
-        needs_weights = mix.is_learned or mix.components is not None
-        resolved = mix.resolve(int(config["depth"])).with_weights(_tensors(place) if needs_weights else {})
+        has_weights = mix.is_learned or mix.components is not None or (place / "model.safetensors").is_file()
+        mix = mix.resolve(int(config["depth"])).with_weights(_tensors(place) if has_weights else {})
     except MixError as error:
         raise ModelError(f"{place}: the mix or its weights are damaged ({error}); save it again") from error
-    return replace(parts, mix=resolved)
+    width = config.get("word_embedding_dimension")
+    if mix.fitted is not None and mix.fitted.width != width:
+        raise ModelError(
+            f"{place}: its weights are for layers of {mix.fitted.width} numbers, but config says {width!r}"
+        )
+    return replace(parts, mix=mix)
 
 
 def _read_dense(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
