@@ -206,9 +206,7 @@ class LayerModel:
         """The length of an embedding, under the host library's name."""
         return self.width
 
-    def get_sentence_embedding_dimension(self) -> int:
-        """The length of an embedding, under the host library's former name."""
-        return self.width
+    get_sentence_embedding_dimension = get_embedding_dimension  # the host library's former name
 
     @overload
     def encode(self, inputs: str | Sequence[str], *, convert_to_tensor: Literal[True], **options: Any) -> Tensor: ...
