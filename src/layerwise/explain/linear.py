@@ -52,8 +52,7 @@ def places_of(mix: Mix, width: int) -> list[Place]:
     """The terms of the views of a resolved mix, for layers of this width; refuses a mix that is not linear."""
     if mix.terms is None:
         raise MixError(
-            f"{mix} cannot be explained exactly: it computes the weights of the layers from the layers themselves; "
-            f"name a set of layers, such as 'last' or '1,6'"
+            f"{mix} cannot be explained exactly: {mix.nonlinear}; name a set of layers, such as 'last' or '1,6'"
         )
     return [Place(view.pooling, view.layer, share, number * width) for view, share, number in mix.terms]
 

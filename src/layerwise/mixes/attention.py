@@ -106,6 +106,7 @@ class Attention(Mix):
     """
 
     is_learned = True
+    nonlinear = "attention computes the weights of the layers from the layers themselves"
     queries: str = "cls"
     values: str = "mean"
     last: str = ""

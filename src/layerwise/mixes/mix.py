@@ -52,12 +52,14 @@ class Mix(ABC):
     Attributes:
         reads_tokens: Whether it needs the tokens' states instead of views; see `combine_tokens`.
         is_learned: Whether training sets its weights.
+        nonlinear: If the embedding is no weighted sum of views, why.
         scale: "unit" if every view is normalised to length 1.
         centres: The means and components that were fitted to be removed from views.
     """
 
     reads_tokens: bool = False
     is_learned: bool = False
+    nonlinear: str = ""
     scale: Scale = "none"
     centres: "Centres | None" = None
 

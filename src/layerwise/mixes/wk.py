@@ -39,6 +39,7 @@ class SbertWk(Mix):
     """
 
     reads_tokens = True
+    nonlinear = "SBERT-WK computes the weights of layers and tokens from the states themselves"
     poolings = ("mean",)  # a token is as wide as a mean of tokens
     start: int = 4
     window: int = 2

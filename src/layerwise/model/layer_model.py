@@ -30,7 +30,6 @@ from layerwise.encoder import (
 )
 from layerwise.errors import InputError, MixError, ModelError
 from layerwise.mixes import Mix, parse_mix, without_last_token
-from layerwise.model.evaluation_record import EvaluationRecord
 from layerwise.model.head import AnyHead, check_widths, head_of
 from layerwise.model.load import load_parts
 from layerwise.model.parts import ModelParts
@@ -198,7 +197,7 @@ class LayerModel:
         return self.encoder.max_length
 
     @cached_property
-    def model_card_data(self) -> EvaluationRecord:
+    def model_card_data(self) -> "EvaluationRecord":
         """The object in which sentence-transformers' evaluators record their scores."""
         return EvaluationRecord(self)
 
@@ -352,7 +351,13 @@ class LayerModel:
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """One padded batch, (batch, tokens) twice, to embeddings (batch, width)."""
-        return self.apply_heads(self._mixed(tokens, mask).float())
+        if self.mix.reads_tokens:
+            token_mask = without_last_token(mask)
+            states = self.encoder.read_states(tokens, mask, self.mix.layers, token_mask)
+            mixed = self.mix.combine_tokens(states, token_mask)
+        else:
+            mixed = self.mix.combine(self.encoder.read(tokens, mask, self.mix.layers, self.mix.poolings))
+        return self.apply_heads(mixed.float())
 
     @torch.inference_mode()
     def embed_views(self, views: Mapping[str, Array]) -> Array:
@@ -375,13 +380,6 @@ class LayerModel:
             embeddings = head(embeddings)
         embeddings = F.normalize(embeddings, dim=-1) if self.normalize else embeddings
         return embeddings[:, : self.truncate_dim]
-
-    def _mixed(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        if self.mix.reads_tokens:
-            token_mask = without_last_token(mask)
-            states = self.encoder.read_states(tokens, mask, self.mix.layers, token_mask)
-            return self.mix.combine_tokens(states, token_mask)
-        return self.mix.combine(self.encoder.read(tokens, mask, self.mix.layers, self.mix.poolings))
 
     def similarity(self, left: NDArray[Any] | Tensor, right: NDArray[Any] | Tensor) -> Tensor:
         """Compute the similarity of all embeddings of `left` with all of `right`: (n, d), (m, d) -> (n, m)."""
@@ -447,6 +445,29 @@ class LayerModel:
 
     def __repr__(self) -> str:
         return f"LayerModel({self.encoder.name!r}, {str(self.mix)!r}, width={self.width})"
+
+
+class EvaluationRecord:
+    """The scores that evaluators reported, by evaluator, under the names that sentence-transformers' evaluators use."""
+
+    def __init__(self, model: LayerModel) -> None:
+        self._model = model
+        self.eval_results_dict: dict[Any, dict[str, Any]] = {}
+
+    @property
+    def base_model(self) -> str:
+        """A unique name, as sentence-transformers caches mined embeddings by it."""
+        return f"{self._model.encoder.name} {self._model.digest()}"
+
+    def set_evaluation_metrics(
+        self,
+        evaluator: Any,
+        metrics: dict[str, Any],
+        epoch: int = 0,  # noqa: ARG002 - the host's contract
+        step: int = 0,  # noqa: ARG002
+    ) -> None:
+        """Keep the scores of an evaluator."""
+        self.eval_results_dict[evaluator] = dict(metrics)
 
 
 def _prepared_mix(mix: Mix | str, encoder: LayerEncoder) -> Mix:
