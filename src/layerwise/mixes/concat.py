@@ -45,7 +45,7 @@ class Concat(Mix):
         for part in self.parts:
             if not part.is_plain:
                 raise MixError(f"{part} cannot be joined; a join takes sets, weights and concatenations of layers")
-        if not self.parts or (len(self.parts) == 1 and not _is_layer(self.parts[0])):
+        if not self.parts or (len(self.parts) == 1 and not self.parts[0].is_layer):
             raise MixError("A concatenation needs at least one layer, or two mixes")
         if len(set(self.parts)) < len(self.parts):
             raise MixError(f"A concatenation has a part twice: {self}")
@@ -87,13 +87,9 @@ class Concat(Mix):
 
     def _texts(self) -> Iterator[str]:
         """The parts' texts; adjacent single layers of a token pooling as `concat(1,12)`."""
-        for (pooling, is_layer), group in groupby(self.parts, key=lambda part: (part.pooling, _is_layer(part))):
+        for (pooling, is_layer), group in groupby(self.parts, key=lambda part: (part.pooling, part.is_layer)):
             parts = list(group)
             if is_layer and (len(parts) > 1 or len(self.parts) == 1):
                 yield f"concat({','.join(str(part.spans[0]) for part in parts)}) @ {pooling}"
             else:
                 yield from map(str, parts)
-
-
-def _is_layer(part: Mean) -> bool:
-    return len(part.spans) == 1 and part.spans[0].first == part.spans[0].last

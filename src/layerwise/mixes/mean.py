@@ -183,7 +183,12 @@ class Mean(Mix):
         """Whether sentence-transformers averages the same; it pools afterwards, which differs for the maximum."""
         if not self.is_plain or self.is_prompted:
             return False
-        return self.pooling in _NATIVE_POOLINGS or (self.pooling == "max" and len(self.layers) == 1)
+        return self.pooling in _NATIVE_POOLINGS or (self.pooling == "max" and self.is_layer)
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether it is of one layer, by one token pooling."""
+        return len(self.spans) == 1 and self.spans[0].first == self.spans[0].last
 
     @property
     def components(self) -> Remove:

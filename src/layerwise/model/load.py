@@ -94,7 +94,7 @@ def _check_order(folder: ModelFolder) -> None:
 
 def _exact(mix: Mix, written: str) -> Mix:
     """Return the mix of layerwise.json if the modules differ from it only by float32 rounding of the weights."""
-    if not mix.is_native or ":" not in written:
+    if not mix.is_native or ":" not in str(mix) or ":" not in written:
         return mix
     exact = parse_mix(written)
     if exact.terms is None or mix.terms is None or [v for v, *_ in exact.terms] != [v for v, *_ in mix.terms]:
