@@ -62,7 +62,7 @@ def _fitted(model, mix, less: int, text: Path):
         views = model.encoder.encode_layers(texts, pooling=pooling, layers=list(layers))
         fitted.append(fit_centres(torch.from_numpy(views).float(), less))
     means, directions = (torch.cat([getattr(one, part) for one in fitted]) for part in ("means", "directions"))
-    mix = mix.with_centres(Centres(means, directions))
+    mix = mix.with_fitted(Centres(means, directions))
     return model.replaced(mix=mix, fitted_on=(FittedOn.of(texts, source="wiki1m"),))
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from layerwise.errors import InputError
-from layerwise.mixes import LayerSet, parse_mix
+from layerwise.mixes import Mean, parse_mix
 from layerwise.search.view_search import ViewSearch
 from layerwise.search.view_text import search_view_text
 
@@ -431,7 +431,7 @@ class Bench:
     @property
     def last(self):
         """The last layer by the model's own pooling."""
-        return LayerSet.of(self.encoder.depth, pooling=self.own)
+        return Mean.of(self.encoder.depth, pooling=self.own)
 
     def sts(self, mix):
         """The average score of a mix on the seven sets."""
@@ -567,8 +567,8 @@ class Bench:
         depth, result = self.encoder.depth, {}
         for label, mix in {
             "last layer": self.last,
-            "middle layer": LayerSet.of(depth // 2, pooling=self.own),
-            "all layers": LayerSet.of(*range(depth + 1), pooling=self.own),
+            "middle layer": Mean.of(depth // 2, pooling=self.own),
+            "all layers": Mean.of(*range(depth + 1), pooling=self.own),
         }.items():
             result[label] = {"mix": str(mix), "sts": self.sts(mix)}
         for criterion in CRITERIA:

@@ -480,9 +480,9 @@ def _attack_modules(models: _Folders, odd: tuple) -> None:
     attention = {"mix": "attention(cls, mean)", "word_embedding_dimension": WIDTH, "depth": DEPTH}
     kinds: list[tuple[str, dict]] = []
     kinds += [("FlowTransform", flow | {key: value}) for key in flow for value in sizes]
-    kinds += [("LayerAttentionPooling", attention | {key: value}) for key in attention for value in sizes]
-    kinds += [("LayerMixPooling", {"mix": value, "word_embedding_dimension": WIDTH}) for value in (*odd, "0-999999999")]
-    kinds += [("LayerMixPooling", {"mix": "concat(" + "0," * 100_000 + "1)"})]
+    kinds += [("MixPooling", attention | {key: value}) for key in attention for value in sizes]
+    kinds += [("MixPooling", {"mix": value, "word_embedding_dimension": WIDTH}) for value in (*odd, "0-999999999")]
+    kinds += [("MixPooling", {"mix": "concat(" + "0," * 100_000 + "1)"})]
     kinds += [("WeightedLayerPooling", {"layer_start": value, "num_hidden_layers": 4}) for value in sizes]
     kinds += [("Pooling", {"pooling_mode": value}) for value in odd]
     for number, (kind, config) in enumerate(kinds):

@@ -15,7 +15,7 @@ from layerwise.doors import door
 if TYPE_CHECKING:
     from layerwise.encoder import LayerEncoder, ViewCache
     from layerwise.errors import LayerwiseError
-    from layerwise.mixes import LayerConcat, LayerMix, LayerSet, LayerWeights, parse_mix
+    from layerwise.mixes import Concat, Mean, Mix, View, parse_mix
     from layerwise.model import Head, LayerModel, LayerTransformer
     from layerwise.search import Search, Selection
     from layerwise.version import __version__

@@ -264,7 +264,6 @@ def test_our_parts_with_absurd_values_are_one_short_line(name, facts, folder):
     [
         ("FlowTransform", {"width": 10**9, "blocks": 1, "hidden": 8, "coupling": "affine"}),
         ("FlowTransform", {"width": WIDTH, "blocks": 10**9, "hidden": 8, "coupling": "affine"}),
-        ("LayerAttentionPooling", {"mix": "attention(cls, mean)", "word_embedding_dimension": 10**9, "depth": DEPTH}),
     ],
 )
 def test_a_network_larger_than_its_weights_is_refused_before_memory_is_taken(kind, config, folder):
@@ -272,10 +271,22 @@ def test_a_network_larger_than_its_weights_is_refused_before_memory_is_taken(kin
     (folder / "m" / "config.json").write_text(json.dumps(config))
     save_file({"x": torch.ones(2)}, folder / "m" / "model.safetensors")
     add_modules(folder, ("m", f"layerwise.model.modules.{kind}"))
-    if kind == "LayerAttentionPooling":
-        modules = json.loads((folder / "modules.json").read_text())
-        (folder / "modules.json").write_text(json.dumps([modules[0], modules[2]]))
     refused(folder, "its weights have at most 2")
+
+
+def test_a_mix_of_other_weights_is_refused(folder):
+    (folder / "m").mkdir()
+    config = {"mix": "attention(cls, mean)", "word_embedding_dimension": 10**9, "depth": DEPTH}
+    save_file({"x": torch.ones(2)}, folder / "m" / "model.safetensors")
+    add_modules(folder, ("m", "layerwise.model.modules.MixPooling"))
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([modules[0], modules[2]]))
+    for mix, message in (
+        ("attention(cls, mean)", "of key, query and value, not x"),
+        ("views(1 @ cls; less 9)", "not x"),
+    ):
+        (folder / "m" / "config.json").write_text(json.dumps(config | {"mix": mix}))
+        refused(folder, message)
 
 
 @pytest.mark.parametrize("shape", [(0, WIDTH), (4,), (4, WIDTH + 1)])

@@ -13,16 +13,7 @@ from layerwise.errors import InputError, LayerwiseError, MixError, ModelError
 from layerwise.explain import LINEAR_POOLINGS, check_linear, explain_pair, explain_pairs
 from layerwise.explain.words import words_of
 from layerwise.files import plain_json
-from layerwise.mixes import (
-    LayerAttention,
-    LayerConcat,
-    LayerJoin,
-    LayerSet,
-    LayerViews,
-    LayerWeights,
-    fit_centres,
-    parse_mix,
-)
+from layerwise.mixes import Attention, Concat, Mean, View, fit_centres, parse_mix
 from layerwise.model import FlowHead, Head, LayerModel
 from layerwise.postprocess import FlowNetwork, RemoveComponents
 from support.tiny import DEPTH, SENTENCES, WIDTH, save_decoder
@@ -39,39 +30,39 @@ def models(tiny_layers, tmp_path_factory):
 
 def sets(poolings):
     layers = st.sets(st.integers(0, DEPTH), min_size=1)
-    return st.builds(lambda chosen, name: LayerSet.of(*chosen, pooling=name), layers, st.sampled_from(poolings))
+    return st.builds(lambda chosen, name: Mean.of(*chosen, pooling=name), layers, st.sampled_from(poolings))
 
 
 def weights(poolings):
     numbers = st.floats(-1, 3).filter(lambda weight: abs(weight) > 0.1)
     layers = st.dictionaries(st.integers(0, DEPTH), numbers, min_size=1).filter(lambda w: sum(w.values()) > 0.2)
-    return st.builds(lambda by, name: LayerWeights.of(by, pooling=name), layers, st.sampled_from(poolings))
+    return st.builds(lambda by, name: Mean.weighted(by, pooling=name), layers, st.sampled_from(poolings))
 
 
 def concats(poolings):
     layers = st.lists(st.integers(0, DEPTH), min_size=1, max_size=3, unique=True).map(tuple)
-    return st.builds(lambda chosen, name: LayerConcat(chosen, pooling=name), layers, st.sampled_from(poolings))
+    return st.builds(lambda chosen, name: Concat.of(*chosen, pooling=name), layers, st.sampled_from(poolings))
 
 
 def joins(poolings):
-    parts = st.lists(sets(poolings) | weights(poolings) | concats(poolings), min_size=2, max_size=3, unique=True)
-    return parts.map(lambda mixes: LayerJoin(tuple(mixes)))
+    parts = st.lists(sets(poolings) | weights(poolings), min_size=2, max_size=3, unique=True)
+    return parts.map(lambda mixes: Concat(tuple(mixes)))
 
 
 @st.composite
 def views(draw, poolings):
     forms = st.tuples(st.sampled_from(poolings), st.sampled_from([None, 0, 2]))
     named = draw(st.lists(forms, min_size=1, max_size=3, unique=True))
-    parts, less = tuple(draw(sets([name])) for name, _ in named), tuple(one for _, one in named)
-    count = sum(len(part.layers) for part in parts)
-    numbers = st.lists(st.sampled_from([1.0, 2.0, 0.5, -0.25]), min_size=count, max_size=count)
-    counts = draw(st.just(()) | numbers.filter(lambda weights: max(weights) > 0).map(tuple))
-    mix = LayerViews(parts, draw(st.sampled_from(["none", "unit"])), less, counts)
+    layers = st.sets(st.integers(0, DEPTH), min_size=1)
+    chosen = [View(layer, *form) for form in named for layer in draw(layers)]
+    numbers = st.lists(st.sampled_from([1.0, 2.0, 0.5, -0.25]), min_size=len(chosen), max_size=len(chosen))
+    counts = draw(st.just([]) | numbers.filter(lambda weights: max(weights) > 0))
+    mix = Mean.of(*chosen, scale=draw(st.sampled_from(["none", "unit"])), weights=counts)
     if mix.components is None:
         return mix
-    random = np.random.default_rng(draw(st.integers(0, 5))).normal(size=(30, count, WIDTH))
-    of_views = [one for part, one in zip(parts, less, strict=True) for _ in part.layers]
-    return mix.with_centres(fit_centres(torch.from_numpy(random).float(), 2).partly(of_views))
+    random = np.random.default_rng(draw(st.integers(0, 5))).normal(size=(30, len(chosen), WIDTH))
+    centres = fit_centres(torch.from_numpy(random).float(), 2).partly([view.remove for view in mix.views])
+    return mix.with_fitted(centres.first(mix.components))
 
 
 def mixes(poolings):
@@ -129,7 +120,7 @@ def test_tokens_that_are_not_pooled_have_no_part(tiny_layers, name):
 
 def test_means_that_are_taken_away_are_taken_from_every_token(tiny_layers):
     centres = fit_centres(torch.from_numpy(tiny_layers.encoder.encode_layers(SENTENCES, layers=[2])), 1)
-    mix = parse_mix("views(2 @ mean; unit; less 1)").with_centres(centres)
+    mix = parse_mix("views(2 @ mean; unit; less 1)").with_fitted(centres)
     result = assert_explained(tiny_layers.with_mix(mix), SENTENCES[0], SENTENCES[1])
     assert result.views == ("2 @ mean",)
     assert "(bias)" not in result.left.words
@@ -245,7 +236,7 @@ def test_mixes_that_are_not_linear_are_refused_with_the_reason(tiny_layers, mix)
 
 
 def test_attention_is_refused(tiny_layers):
-    mix = LayerAttention("cls", "mean").fresh(WIDTH, seed=0)
+    mix = Attention("cls", "mean").fresh(WIDTH, seed=0)
     with pytest.raises(MixError, match=r"cannot be explained exactly: attention computes the weights .* name a set of"):
         explain_pair(tiny_layers.with_mix(mix), "a", "b")
 

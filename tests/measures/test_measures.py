@@ -35,7 +35,7 @@ from layerwise.measures import (
     spectrum,
     uniformity,
 )
-from layerwise.mixes import LayerAttention, parse_mix
+from layerwise.mixes import Attention, parse_mix
 from layerwise.model import LayerModel
 from layerwise.search import LayerSearch
 from support.attention import network_of
@@ -117,8 +117,8 @@ def test_views_are_read_from_the_cache_that_search_fills(tiny_layers, monkeypatc
 def test_own_embeddings_are_those_that_the_model_encodes(tiny_bert, mix):
     encoder = LayerEncoder(tiny_bert, device="cpu")
     parsed = parse_mix(mix)
-    if isinstance(parsed, LayerAttention):
-        parsed = parsed.with_network(network_of("softmax", 32).float())
+    if isinstance(parsed, Attention):
+        parsed = parsed.with_fitted(network_of("softmax", 32).float())
     model = LayerModel(encoder, parsed, normalize=True, prompts={"x": "who left "}, default_prompt_name="x")
     found = ModelOnPairs(model, some_pairs(8), cache=False)
     np.testing.assert_allclose(found.embeddings, model.encode(different(found)), atol=1e-5)
@@ -224,7 +224,7 @@ def test_token_matrices_are_the_tokens_cosines(material, states):
 @pytest.mark.parametrize("scores", ["softmax", "ratio"])
 def test_attention_weights_are_the_networks(tiny_bert, scores):
     network = network_of(scores, 32).float()
-    mix = LayerAttention("cls", "mean", last="cls", scores=scores).with_network(network)
+    mix = Attention("cls", "mean", last="cls", scores=scores).with_fitted(network)
     material = ModelOnPairs(LayerModel(LayerEncoder(tiny_bert, device="cpu"), mix), some_pairs(), cache=False)
     found = measure_attention(material, groups=3)
     queries, values = (torch.tensor(material.views[name]) for name in ("cls", "mean"))
@@ -245,7 +245,7 @@ def test_attention_weights_are_the_networks(tiny_bert, scores):
 
 
 def test_sentences_of_one_length_are_one_group(tiny_bert):
-    mix = LayerAttention("cls", "mean").with_network(network_of("softmax", 32).float())
+    mix = Attention("cls", "mean").with_fitted(network_of("softmax", 32).float())
     pairs = pairs_in_memory(["the river", "the door"], ["the clock", "an old"])
     material = ModelOnPairs(LayerModel(LayerEncoder(tiny_bert, device="cpu"), mix), pairs, cache=False)
     (group,) = measure_attention(material).groups

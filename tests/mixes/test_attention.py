@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from layerwise import Head, LayerEncoder, LayerModel, parse_mix
 from layerwise.errors import InputError, LayerwiseError, MixError, ModelError
 from layerwise.evaluate import LayerSubject, load_subject
-from layerwise.mixes import AttentionNetwork, LayerAttention
+from layerwise.mixes import Attention, AttentionNetwork
 from layerwise.model import is_native
 from layerwise.search import LayerSearch, chosen_model, model_notes
 from support.attention import network_of
@@ -121,7 +121,7 @@ def test_it_computes_in_float32_under_autocast_and_of_half_views():
 def test_first_weights_are_small_normal_ones_of_their_seed_alone():
     torch.manual_seed(1)
     before = torch.random.get_rng_state()
-    one, same, other = (LayerAttention().fresh(256, seed=seed).trained for seed in (1, 1, 2))
+    one, same, other = (Attention().fresh(256, seed=seed).fitted for seed in (1, 1, 2))
     assert torch.equal(torch.random.get_rng_state(), before), "the global generator is left alone"
     assert one.digest() == same.digest() != other.digest()
     values = torch.cat([parameter.detach().flatten() for parameter in one.parameters()])
@@ -145,11 +145,11 @@ def test_the_digest_tells_scores_and_weights_apart():
 @pytest.mark.parametrize("text", TEXTS)
 def test_an_attention_parses_and_prints(text):
     mix = parse_mix(text)
-    assert isinstance(mix, LayerAttention)
+    assert isinstance(mix, Attention)
     assert str(mix) == text
     assert parse_mix(text.replace(" ", "")) == parse_mix(f"  {text}", pooling="max") == mix
     assert hash(parse_mix(text)) == hash(mix)
-    assert eval(repr(mix), {"LayerAttention": parse_mix}) == mix  # noqa: S307
+    assert eval(repr(mix), {"Attention": parse_mix}) == mix  # noqa: S307
     assert mix.resolve(12).layers == tuple(range(13))
     assert mix.resolve(12) == mix.resolve(12).resolve(12) == parse_mix(str(mix.resolve(12))).resolve(12)
     assert mix.width(8) == (16 if "last" in text else 8)
@@ -184,22 +184,22 @@ def test_texts_that_are_no_attention_are_refused(text, message):
 
 def test_attentions_that_can_not_be_are_refused():
     with pytest.raises(MixError, match=r"does not know the last layer yet: call resolve\(depth\) first"):
-        _ = LayerAttention().layers
+        _ = Attention().layers
     with pytest.raises(MixError, match="is over the layers 0 to 12, but this encoder has 0 to 6"):
-        LayerAttention().resolve(12).resolve(6)
+        Attention().resolve(12).resolve(6)
     with pytest.raises(MixError, match="scores by ratio, but its network by softmax"):
-        LayerAttention(scores="ratio").with_network(AttentionNetwork(4))
+        Attention(scores="ratio").with_fitted(AttentionNetwork(4))
     with pytest.raises(InputError, match="Unknown attention scores 'hard'"):
         AttentionNetwork(4, scores="hard")
-    with pytest.raises(MixError, match=r"needs views by cls and mean, but these \(7, 5, 8\) are by one token pooling"):
-        LayerAttention().fresh(8, seed=1)(np.zeros((7, 5, 8), dtype=np.float32))
+    with pytest.raises(MixError, match=r"needs views by cls and mean, but these \(7, 1, 5, 8\) are by 1 token pooling"):
+        Attention().fresh(8, seed=1)(np.zeros((7, 5, 8), dtype=np.float32))
     with pytest.raises(TypeError, match="pooling"):
-        LayerAttention(pooling="cls")
+        Attention(pooling="cls")
 
 
 def test_views_of_one_pooling_are_enough_where_all_are_of_it():
     mix = parse_mix("attention(mean, mean, last=mean)").fresh(8, seed=1)
-    mix.trained.eval()
+    mix.fitted.eval()
     views = np.random.default_rng(1).normal(size=(3, 7, 5, 8)).astype(np.float32)
     found = mix(views)
     assert found.shape == (3, 7, 16)
@@ -214,7 +214,7 @@ def attentive(folder, text: str = TEXTS[3], **options) -> LayerModel:
     """A model with an attention that is far from even."""
     mix = parse_mix(text).fresh(WIDTH, seed=5)
     with torch.no_grad():
-        for parameter in mix.trained.parameters():
+        for parameter in mix.fitted.parameters():
             parameter.mul_(10)
     return LayerModel(folder, mix, **options)
 
@@ -222,7 +222,7 @@ def attentive(folder, text: str = TEXTS[3], **options) -> LayerModel:
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_model_equals_loops_over_its_views(text, tiny_bert):
     model = attentive(tiny_bert, text)
-    mix, network = model.mix, model.mix.trained
+    mix, network = model.mix, model.mix.fitted
     views = model.encoder.encode_layers(SENTENCES, ["cls", "mean", "max"])
     tensors = {name: torch.from_numpy(array) for name, array in views.items()}
     with torch.no_grad():
@@ -252,7 +252,7 @@ def test_a_saved_attention_gives_the_same_embeddings(text, architecture, tiny_fo
     model.save(tmp_path / "model")
     loaded = LayerModel.load(tmp_path / "model", device="cpu")
     assert loaded.mix == model.mix
-    assert loaded.mix.trained.digest() == model.mix.trained.digest()
+    assert loaded.mix.fitted.digest() == model.mix.fitted.digest()
     assert np.abs(loaded.encode(sentences) - expected).max() < 1e-6
     with pytest.raises(ValueError, match="trust_remote_code"):
         SentenceTransformer(str(tmp_path / "model"))
@@ -277,7 +277,7 @@ def test_a_half_precision_encoder_keeps_a_full_attention(tiny_bert, sentences, t
     heads = [Head(torch.randn(8, 2 * WIDTH, generator=torch.Generator().manual_seed(1)) / 8)]
     full = attentive(tiny_bert, heads=heads).encode(sentences)
     model = attentive(LayerEncoder(tiny_bert, dtype="bfloat16"), heads=heads)
-    assert model.mix.trained.key.weight.dtype == torch.float32
+    assert model.mix.fitted.key.weight.dtype == torch.float32
     model.save(tmp_path / "model")
     plain = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True, device="cpu")
     for found in (model.encode(sentences), plain.encode(sentences)):
@@ -287,9 +287,9 @@ def test_a_half_precision_encoder_keeps_a_full_attention(tiny_bert, sentences, t
 
 def test_a_model_puts_the_network_into_evaluation(tiny_bert, sentences):
     mix = parse_mix(TEXTS[2]).fresh(WIDTH, seed=1)
-    mix.trained.train()
+    mix.fitted.train()
     model = LayerModel(tiny_bert, mix)
-    assert not model.mix.trained.training
+    assert not model.mix.fitted.training
     assert np.array_equal(model.encode(sentences), model.encode(sentences))
 
 
@@ -306,18 +306,18 @@ def test_models_that_can_not_be_are_refused(tiny_bert):
     with pytest.raises(MixError, match=message):
         LayerSubject(LayerModel(tiny_bert), ["attention(cls, mean)"])
     with pytest.raises(MixError, match="has weights for layers of 8 numbers; this encoder's have 32"):
-        LayerModel(tiny_bert, LayerAttention().fresh(8, seed=1))
+        LayerModel(tiny_bert, Attention().fresh(8, seed=1))
 
 
 def test_damaged_folders_are_refused(tiny_bert, tmp_path):
     attentive(tiny_bert).save(tmp_path / "model")
-    inside = "1_LayerAttentionPooling"
+    inside = "1_MixPooling"
     config = json.loads((tmp_path / "model" / inside / "config.json").read_text())
     assert config == {"mix": TEXTS[3], "word_embedding_dimension": WIDTH, "depth": DEPTH}
     for number, (change, message) in enumerate(
         [
-            ({"mix": "1,2"}, "is no attention over layers; save it again"),
-            ({"word_embedding_dimension": 8}, "not an attention of this version"),
+            ({"mix": "1,2"}, "learns nothing from text, so it takes no weights"),
+            ({"word_embedding_dimension": 8}, f"its weights are for layers of {WIDTH} numbers, but config says 8"),
             ({"depth": DEPTH + 1}, f"is over the layers 0 to {DEPTH + 1}, but this encoder has 0 to {DEPTH}"),
             ({"depth": "deep"}, "holds a value of another kind"),
         ]
@@ -351,7 +351,7 @@ def test_an_attention_is_evaluated_by_its_own_embeddings(tiny_bert, tmp_path):
     assert np.abs(found - model.encode(SENTENCES)).max() < 1e-5
     assert variant.facts["mix_digest"] == model.mix_digest()
     with torch.no_grad():
-        model.mix.trained.value.weight[0, 0] += 1
+        model.mix.fitted.value.weight[0, 0] += 1
     assert LayerSubject(model).variants[0].facts["mix_digest"] != variant.facts["mix_digest"]
 
 
@@ -367,7 +367,7 @@ def test_a_run_of_embed_knows_other_weights(tiny_bert):
     before = model.digest()
     assert attentive(tiny_bert).digest() == before
     with torch.no_grad():
-        model.mix.trained.value.weight[0, 0] += 1
+        model.mix.fitted.value.weight[0, 0] += 1
     assert model.digest() != before
 
 

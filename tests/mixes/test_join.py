@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 from layerwise import Head, LayerEncoder, LayerModel, parse_mix
 from layerwise.errors import LayerwiseError, MixError
 from layerwise.evaluate import evaluate, load_subject, to_markdown
-from layerwise.mixes import LayerJoin, LayerSet
+from layerwise.mixes import Concat, Mean
 from layerwise.model import is_native
 from support.tiny import DEPTH, SENTENCES, WIDTH
 
@@ -23,13 +23,13 @@ TEXTS = [
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_join_parses_and_prints(text):
     mix = parse_mix(text)
-    assert isinstance(mix, LayerJoin)
+    assert isinstance(mix, Concat)
     assert str(mix) == text
     assert parse_mix(text.replace(" ", "")) == parse_mix(str(mix)) == mix
     assert hash(parse_mix(text)) == hash(mix)
-    assert eval(repr(mix), {"LayerJoin": parse_mix}) == mix  # noqa: S307
+    assert eval(repr(mix), {"Concat": parse_mix}) == mix  # noqa: S307
     assert parse_mix(str(mix.resolve(12))) == mix.resolve(12) == mix.resolve(12).resolve(12)
-    assert mix.width(8) == 8 * (len(mix.parts) + text.count("concat"))
+    assert mix.width(8) == 8 * len(mix.parts) == 8 * (1 + text.count("|") + text.count("concat"))
 
 
 def test_layers_are_the_union_and_poolings_come_once():
@@ -46,7 +46,7 @@ def test_layers_are_the_union_and_poolings_come_once():
         ("| last", "no mix before or after"),
         ("last | wk", r"wk\(start=4,window=2\) cannot be joined; a join takes sets, weights and concatenations"),
         ("attention(cls, mean) | last", r"attention\(cls, mean\) cannot be joined"),
-        ("last | last @ mean", "A join has a mix twice: last @ mean | last @ mean"),
+        ("last | last @ mean", r"A concatenation has a part twice: concat\(-1,-1\) @ mean"),
         ("last | first", "'first' is not a layer"),
         ("last @ cls | last @ men", "Unknown token pooling 'men'"),
     ],
@@ -57,11 +57,11 @@ def test_texts_that_are_no_join_are_refused(text, message):
 
 
 def test_joins_that_can_not_be_are_refused():
-    with pytest.raises(MixError, match="A join needs two mixes or more"):
-        LayerJoin((LayerSet.of(1),))
-    with pytest.raises(MixError, match=r"1 @ mean \| 2 @ mean cannot be joined"):
-        LayerJoin((parse_mix("1 | 2"), LayerSet.of(3)))
-    with pytest.raises(MixError, match=r"needs views by cls and mean, but these \(7, 1, 8\) are by one token pooling"):
+    with pytest.raises(MixError, match="needs at least one layer, or two mixes"):
+        Concat((Mean.of(1, 2),))
+    with pytest.raises(MixError, match=r"views\(1 @ mean; unit\) cannot be joined"):
+        Concat((Mean.of(1, scale="unit"), Mean.of(3)))
+    with pytest.raises(MixError, match=r"needs views by cls and mean, but these \(7, 1, 1, 8\) are by 1 token pooling"):
         parse_mix(TEXTS[0])(np.zeros((7, 5, 8)))
     with pytest.raises(MixError, match="counts from the last layer"):
         _ = parse_mix(TEXTS[0]).layers
@@ -84,7 +84,7 @@ def test_a_joins_embeddings_are_its_parts_side_by_side(text, tiny_bert, sentence
     assert np.abs(model.encode(sentences) - expected).max() < 1e-6
     views = encoder.encode_layers(sentences, model.mix.poolings, layers=model.mix.layers)
     both = np.stack([views[name] for name in model.mix.poolings], axis=1)
-    for combined in (model.mix.combine_poolings(both), model.mix.combine_poolings(torch.from_numpy(both))):
+    for combined in (model.mix.combine(both), model.mix.combine(torch.from_numpy(both))):
         assert np.abs(np.asarray(combined) - expected).max() < 1e-6
 
 

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise import LayerEncoder, LayerModel, parse_mix
 from layerwise.errors import MixError
-from layerwise.mixes import LayerWk, without_last_token
+from layerwise.mixes import SbertWk, without_last_token
 from layerwise.mixes.wk import wk
 from layerwise.model import is_native
 from support.tiny import DEPTH, WIDTH
@@ -148,11 +148,11 @@ def test_half_precision_states_work(tiny_bert, sentences):
 @pytest.mark.parametrize(
     ("text", "mix", "printed"),
     [
-        ("wk", LayerWk(), "wk(start=4,window=2)"),
-        ("wk()", LayerWk(), "wk(start=4,window=2)"),
-        ("wk( window = 3 , start=2)", LayerWk(2, 3), "wk(start=2,window=3)"),
-        ("wk(start=-9)", LayerWk(-9), "wk(start=-9,window=2)"),
-        ("wk(last=10)", LayerWk(last=10), "wk(start=4,window=2,last=10)"),
+        ("wk", SbertWk(), "wk(start=4,window=2)"),
+        ("wk()", SbertWk(), "wk(start=4,window=2)"),
+        ("wk( window = 3 , start=2)", SbertWk(2, 3), "wk(start=2,window=3)"),
+        ("wk(start=-9)", SbertWk(-9), "wk(start=-9,window=2)"),
+        ("wk(last=10)", SbertWk(last=10), "wk(start=4,window=2,last=10)"),
     ],
 )
 def test_wk_parses_and_prints(text, mix, printed):
@@ -194,10 +194,10 @@ def test_a_shallow_encoder_is_refused_with_a_start_that_fits(tiny_bert):
 
 def test_pooled_views_and_onnx_are_refused(tiny_bert, sentences):
     views = LayerEncoder(tiny_bert).encode_layers(sentences)
-    with pytest.raises(MixError, match=r"reads token states, but these are pooled views \(7, 4, 32\)"):
+    with pytest.raises(MixError, match=r"reads token states, but these are pooled views \(7, 1, 4, 32\)"):
         parse_mix(WK)(views)
     with pytest.raises(MixError, match="takes no pooling"):
-        LayerWk(pooling="cls")
+        SbertWk(pooling="cls")
     pytest.importorskip("onnxruntime")
     with pytest.raises(MixError, match=r"reads token states, which ONNX graphs don't give; use the torch backend"):
         LayerModel(LayerEncoder(tiny_bert, backend="onnx"), WK)

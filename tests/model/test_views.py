@@ -7,7 +7,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise.encoder import LayerEncoder
 from layerwise.errors import ModelError
-from layerwise.mixes import LayerViews, fit_centres, parse_mix
+from layerwise.mixes import fit_centres, parse_mix
 from layerwise.model import LayerModel
 from support.slow_cases import some_slow
 from support.tiny import SENTENCES, save_decoder
@@ -33,12 +33,11 @@ def encoders(tiny_bert, tmp_path_factory):
 
 def model_of(encoder, text):
     mix = parse_mix(text)
-    if isinstance(mix, LayerViews) and mix.components is not None:
+    if mix.components is not None:
         views = encoder.encode_layers(SENTENCES, list(mix.poolings))
-        stacked = [views[part.pooling][:, list(part.layers)] for part in mix.parts]
-        less = [of for part, of in zip(mix.parts, mix.less_of_parts, strict=True) for _ in part.layers]
-        fitted = fit_centres(torch.from_numpy(np.concatenate(stacked, axis=1)), mix.components)
-        mix = mix.with_centres(fitted.partly(less))
+        stacked = np.stack([views[view.pooling][:, view.layer] for view in mix.views], axis=1)
+        fitted = fit_centres(torch.from_numpy(stacked), mix.components)
+        mix = mix.with_fitted(fitted.partly([view.remove for view in mix.views]))
     return LayerModel(encoder, mix)
 
 
@@ -81,14 +80,14 @@ def test_a_pass_runs_no_higher_than_its_views_need(encoders, monkeypatch):
 
 def test_the_digest_tells_what_is_taken_away(encoders):
     model = model_of(encoders["bert"], MIXES[5])
-    other = model.replaced(mix=model.mix.with_centres(fit_centres(torch.randn(9, 2, 32), 0)))
+    other = model.replaced(mix=model.mix.with_fitted(fit_centres(torch.randn(9, 2, 32), 0)))
     assert model.digest() != other.digest()
     assert model.digest() == model_of(encoders["bert"], MIXES[5]).digest()
 
 
 def test_a_damaged_folder_is_refused(encoders, tmp_path):
     model_of(encoders["bert"], MIXES[4]).save(tmp_path / "saved")
-    (weights,) = (tmp_path / "saved").glob("*_LayerViewsPooling/model.safetensors")
+    (weights,) = (tmp_path / "saved").glob("*_MixPooling/model.safetensors")
     weights.unlink()
     with pytest.raises(ModelError, match=r"model\.safetensors: missing"):
         LayerModel.load(tmp_path / "saved", device="cpu")

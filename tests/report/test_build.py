@@ -33,7 +33,7 @@ from layerwise.measures import (
     reporting_rows,
     short_names,
 )
-from layerwise.mixes import LayerAttention, parse_mix
+from layerwise.mixes import Attention, parse_mix
 from layerwise.model import LayerModel
 from layerwise.plots import DARK, inline_svg
 from layerwise.postprocess import FittedOn
@@ -491,7 +491,7 @@ def test_a_report_says_what_it_can_without_grades(ungraded):
 
 
 def test_models_with_attention_get_their_section(found, tiny_bert):
-    mix = LayerAttention("cls", "mean").with_network(network_of("softmax", WIDTH).float())
+    mix = Attention("cls", "mean").with_fitted(network_of("softmax", WIDTH).float())
     model = LayerModel.load(tiny_bert, mix=mix, device="cpu")
     subject = ModelOnPairs(model, some_pairs(), cache=False)
     assert isinstance(measure_model(subject, "x").find(AttentionWeights), AttentionWeights)

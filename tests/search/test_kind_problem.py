@@ -9,7 +9,7 @@ from sklearn.metrics import average_precision_score, v_measure_score
 
 from layerwise.errors import InputError
 from layerwise.kinds import prepare
-from layerwise.mixes import LayerSet
+from layerwise.mixes import Mean
 from layerwise.model import LayerModel
 from layerwise.search import (
     Choice,
@@ -147,7 +147,7 @@ def test_an_interval_of_clusters_holds_the_chance_of_k_means():
 
 def test_a_gain_of_clusters_is_the_mean_of_its_random_starts():
     problem, whole = problem_of("clustering"), np.arange(COUNT)
-    low, last = (Choice(LayerSet.of(layer), np.nan) for layer in (0, LAYERS - 1))
+    low, last = (Choice(Mean.of(layer), np.nan) for layer in (0, LAYERS - 1))
     gain = bootstrap_gain({"mean": problem}, [(low, last, whole)], resamples=100)
     by_start = [problem.redrawn(one.weights(LAYERS), [whole] * 100)[:10, 0] for one in (low, last)]
     assert gain.mean == pytest.approx(float(np.mean(by_start[0] - by_start[1])))
@@ -263,7 +263,7 @@ def test_layer_weights_and_broken_views_are_refused():
 
 def test_the_layer_set_of_a_choice_is_what_was_scored():
     problem = problem_of("bitext")
-    mix = LayerSet.of(0, 2)
+    mix = Mean.of(0, 2)
     vectors = {role: np.asarray(mix(views)) for role, views in problem.views.items()}
     expected = problem.task.score(vectors).figures["f1"] / 100
     assert problem.scores(membership(np.array([0b101], dtype=np.uint64), LAYERS))[0] == expected

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import average_precision_score
 
-from layerwise import Head, LayerEncoder, LayerModel, LayerSearch, LayerSet, LayerWeights, parse_mix
+from layerwise import Head, LayerEncoder, LayerModel, LayerSearch, Mean, parse_mix
 from layerwise.errors import InputError, LayerwiseError, MixError
 from layerwise.search import (
     Choice,
@@ -205,9 +205,8 @@ def test_planted_weights_are_found():
     left, right, gold = planted_mix({1: 0.25, 4: 0.75}, pairs=200)
     sets, weights = (LayerSearch(dev=None, method=method).fit(left, right, gold) for method in ("auto", "weights"))
     mix = weights.best_.mix
-    assert isinstance(mix, LayerWeights)
-    assert sum(share for _, share in mix.weights) == pytest.approx(1)
-    shares = dict(mix.weights)
+    shares = dict(zip(mix.layers, mix.shares, strict=True))
+    assert sum(mix.shares) == pytest.approx(1)
     assert shares[1] == pytest.approx(0.25, abs=0.03)
     assert shares[4] == pytest.approx(0.75, abs=0.03)
     assert weights.best_.dev > 0.98 > sets.best_.dev + 0.02
@@ -310,7 +309,7 @@ def drawn_in(gains, gain, pairs):
 
 def test_the_gain_is_a_paired_bootstrap_of_the_jackknifes_variance():
     left, right, gold = graded_pairs(60, 3, seed=1)
-    best, last = (Choice(LayerSet.of(layer), 0.0) for layer in (0, 2))
+    best, last = (Choice(Mean.of(layer), 0.0) for layer in (0, 2))
     found = gain_of({"mean": problem_of(left, right, gold)}, best, last, np.arange(60), seed=3, resamples=150)
 
     def gain(rows):
@@ -328,9 +327,9 @@ def test_the_gain_is_a_paired_bootstrap_of_the_jackknifes_variance():
 
 def test_the_gain_of_several_splits_is_their_mean_on_common_draws():
     left, right, gold = graded_pairs(60, 3, seed=1)
-    problems, last = {"mean": problem_of(left, right, gold)}, Choice(LayerSet.of(2), 0.0)
+    problems, last = {"mean": problem_of(left, right, gold)}, Choice(Mean.of(2), 0.0)
     chosen, tests = (0, 1, 0), [rows for _, rows in random_splits(60, 0.5, 3, 5)]
-    choices = [(Choice(LayerSet.of(layer), 0.0), last, rows) for layer, rows in zip(chosen, tests, strict=True)]
+    choices = [(Choice(Mean.of(layer), 0.0), last, rows) for layer, rows in zip(chosen, tests, strict=True)]
     found = bootstrap_gain(problems, choices, seed=3, resamples=150)
 
     def score(layer, rows):
@@ -354,7 +353,7 @@ def test_scores_that_single_pairs_decide_keep_their_resamples(metric):
     """The jackknife does not hold for a threshold or a place in a list."""
     left, right, gold = graded_pairs(60, 3, seed=1)
     problem = problem_of(left, right, (gold > 2.5).astype(float), metric)
-    best, last = (Choice(LayerSet.of(layer), 0.0) for layer in (0, 2))
+    best, last = (Choice(Mean.of(layer), 0.0) for layer in (0, 2))
     found = gain_of({"mean": problem}, best, last, np.arange(60), seed=3, resamples=80)
     random = np.random.default_rng(3)
     scores = problem.redrawn(
@@ -379,7 +378,7 @@ def test_few_pairs_that_two_mixes_order_nearly_alike_do_not_widen_the_interval()
     widths, plain = [], []
     for start in range(0, 2000, 50):
         rows = np.arange(start, start + 50)
-        best, last = (Choice(LayerSet.of(layer), 0.0) for layer in (0, 1))
+        best, last = (Choice(Mean.of(layer), 0.0) for layer in (0, 1))
         found = gain_of({"mean": problem.pick(rows)}, best, last, np.arange(50), resamples=200)
         widths.append(found.high - found.low)
         resampled = problem.redrawn(np.eye(2), [random.choice(rows, 50) for _ in range(200)])
@@ -398,7 +397,7 @@ def test_the_interval_covers_a_planted_gain():
         angle = np.arccos(seen)
         return np.tile([1.0, 0.0], (pairs, 2, 1)), np.stack([np.cos(angle), np.sin(angle)], axis=-1), gold
 
-    best, last = (Choice(LayerSet.of(layer), 0.0) for layer in (0, 1))
+    best, last = (Choice(Mean.of(layer), 0.0) for layer in (0, 1))
 
     def gain(pairs, seed, resamples):
         problems = {"mean": problem_of(*draw(pairs, seed), "pearson")}
@@ -417,7 +416,7 @@ def test_the_interval_covers_a_planted_gain():
 
 def test_a_mix_gains_nothing_over_itself():
     left, right, gold = graded_pairs(50, 3)
-    same = Choice(LayerSet.of(2), 0.0)
+    same = Choice(Mean.of(2), 0.0)
     found = gain_of({"mean": problem_of(left, right, gold)}, same, same, np.arange(50), resamples=100)
     assert (found.mean, found.low, found.high, found.p_value) == (0, 0, 0, 1)
 
@@ -685,7 +684,7 @@ def test_a_table_is_a_sequence_from_best_to_worst():
     assert len(table) == 5
     assert [found.layers for found in table] == [(2,), (0, 1), (0,), (0, 2), (1,)]
     assert table[0] == table.best == ScoredSet((2,), "mean", 0.5)
-    assert table[0].mix == LayerSet.of(2)
+    assert table[0].mix == Mean.of(2)
     assert [found.layers for found in table[1:3]] == [(0, 1), (0,)]
     assert np.isnan(table[-1].score)
     assert ScoredSet((0, 1), "mean", 0.5) in table
@@ -819,7 +818,7 @@ def test_by_default_every_set_is_searched():
     assert search.best_.layers == search.table_[0].layers == max(expected, key=expected.get)
     assert search.best_.dev == pytest.approx(max(expected.values()), abs=1e-12)
     assert search.best_.pooling == "mean"
-    assert search.best_.mix == LayerSet.of(*search.best_.layers)
+    assert search.best_.mix == Mean.of(*search.best_.layers)
     assert search.last_.layers == (5,)
     assert search.last_.dev == pytest.approx(expected[5,], abs=1e-12)
     assert search.front_[-1].layers == search.best_.layers
@@ -1040,7 +1039,7 @@ def test_any_mixes_are_scored_on_the_pairs_that_were_kept_apart(options):
     left, right, gold = noise_pairs(120, 4)
     sides = {"mean": left, "cls": right}, {"mean": right, "cls": left}
     search = LayerSearch(**options).fit(*sides, gold)
-    mixes = [LayerSet.of(1), LayerSet.of(0, 3, pooling="cls"), LayerWeights.of({0: 0.25, 2: 0.75})]
+    mixes = [Mean.of(1), Mean.of(0, 3, pooling="cls"), Mean.weighted({0: 0.25, 2: 0.75})]
     expected = [
         [spearmanr(cosine(*(mix(side[mix.pooling][test]) for side in sides)), gold[test]).statistic]
         for mix in mixes
@@ -1050,7 +1049,7 @@ def test_any_mixes_are_scored_on_the_pairs_that_were_kept_apart(options):
     assert found == pytest.approx(np.array(expected).reshape(3, -1), abs=1e-9)
     assert search.unseen_scores([]).shape == (0, len(search.parts_))
     with pytest.raises(InputError, match="needs layer 9; the views end at 3"):
-        search.unseen_scores([LayerSet.of(9)])
+        search.unseen_scores([Mean.of(9)])
 
 
 def test_progress_counts_all_sets():

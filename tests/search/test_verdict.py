@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layerwise import LayerModel, LayerSearch, LayerSet, search_layers
+from layerwise import LayerModel, LayerSearch, Mean, search_layers
 from layerwise.data import demo_rows
 from layerwise.evaluate import evaluate
 from layerwise.postprocess import LAYERS
@@ -27,8 +27,8 @@ def pairs_of(good, pairs=200, layers=4, noise=0.5, seed=0):
 
 def make(mean=0.05, low=0.02, high=0.08, *, best=(2, 6), last=6, **options):
     return Verdict(
-        Choice(LayerSet.of(*best), 0.8, 0.75),
-        Choice(LayerSet.of(last), 0.7, 0.7),
+        Choice(Mean.of(*best), 0.8, 0.75),
+        Choice(Mean.of(last), 0.7, 0.7),
         Gain(mean, low, high, 0.01),
         300,
         **options,
@@ -48,7 +48,7 @@ def make(mean=0.05, low=0.02, high=0.08, *, best=(2, 6), last=6, **options):
 def test_a_gain_is_sure_by_its_interval_and_its_p_value(low, high, p_value, sure):
     gain = Gain(0.05, low, high, p_value)
     assert gain.is_sure == sure
-    verdict = Verdict(Choice(LayerSet.of(2), 0.8, 0.75), Choice(LayerSet.of(6), 0.7, 0.7), gain, 300)
+    verdict = Verdict(Choice(Mean.of(2), 0.8, 0.75), Choice(Mean.of(6), 0.7, 0.7), gain, 300)
     assert verdict.is_gain == (sure and low > 0)
 
 
@@ -141,7 +141,7 @@ def test_below_a_limit_the_gain_is_over_the_highest_layer_allowed(seed):
     search = LayerSearch(space=Space(highest=2)).fit(left, right, gold)
     verdict = search.verdict_
     assert verdict.use.layers == verdict.baseline.layers == (2,)
-    assert verdict.baseline.test == pytest.approx(search.unseen_scores([LayerSet.of(2)])[0, 0])
+    assert verdict.baseline.test == pytest.approx(search.unseen_scores([Mean.of(2)])[0, 0])
     assert verdict.gain.mean == pytest.approx(search.best_.test - verdict.baseline.test)
     assert search.report_.gain.mean == pytest.approx(search.best_.test - search.last_.test)
     assert verdict.gain.mean > search.report_.gain.mean
@@ -199,7 +199,7 @@ def test_a_kept_model_stays_as_it_is(tiny_bert):
     result = search_layers(tiny_bert, rows.left, rows.right, random.permutation(rows.labels))
     assert not result.verdict.is_gain
     assert result.model.parts == replace(result.searched.parts, chosen=result.model.chosen)
-    other = chosen_model(result.searched, LayerSet.of(1), "by hand")
+    other = chosen_model(result.searched, Mean.of(1), "by hand")
     again = search_layers(other, rows.left, rows.right, random.permutation(rows.labels))
-    assert again.model.mix == LayerSet.of(result.searched.encoder.depth)
+    assert again.model.mix == Mean.of(result.searched.encoder.depth)
     assert again.model.fitted_on == ()

@@ -7,7 +7,7 @@ from scipy.stats import spearmanr
 from layerwise.data import pairs_in_memory
 from layerwise.encoder import LayerEncoder
 from layerwise.errors import InputError
-from layerwise.mixes import LayerSet, LayerViews
+from layerwise.mixes import Mean
 from layerwise.model import LayerModel
 from layerwise.search import Prices, ViewSearch, search_views, view_poolings
 from layerwise.search.view_cost import prices_of
@@ -53,7 +53,7 @@ class Planted:
 
 
 def parts_of(mix):
-    return sorted((part.pooling, layer) for part in mix.parts for layer in part.layers)
+    return sorted((view.pooling, view.layer) for view in mix.views)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_scores_are_those_of_the_mix_itself(planted):
     _, test = search.parts_[0]
     mix = search.best_.mix
     views = planted([*planted.left, *planted.right], list(mix.poolings))
-    embeddings = mix.combine_poolings(np.stack([views[name][:, list(mix.layers)] for name in mix.poolings], axis=1))
+    embeddings = mix.combine(np.stack([views[name][:, list(mix.layers)] for name in mix.poolings], axis=1))
     left, right = embeddings[:PAIRS], embeddings[PAIRS:]
     cosines = (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
     assert search.best_.test == pytest.approx(spearmanr(cosines[test], planted.gold[test]).statistic, abs=1e-6)
@@ -113,7 +113,7 @@ def test_noise_keeps_the_last_layer():
         planted.gold = np.random.default_rng(seed + 100).random(PAIRS)
         search = planted.fit(resamples=300)
         kept += search.verdict_.use is search.last_
-        assert search.last_.mix == LayerSet.of(LAYERS - 1)
+        assert search.last_.mix == Mean.of(LAYERS - 1)
     assert kept >= 7
 
 
@@ -159,13 +159,13 @@ def test_more_components_than_texts_are_refused_before_any_text_is_encoded(corpu
 def test_what_all_texts_share_is_taken_away():
     planted = Planted(shift=200.0)
     plain, less = planted.fit(scale="unit"), planted.fit(scale="unit", less=(None, 0, 2))
-    assert less.best_.mix.less is not None
+    assert less.best_.mix.components is not None
     assert less.best_.test > plain.best_.test
     given = planted.fit(less=(0,), corpus=planted.left)
     assert given.best_.mix.fitted is not None
-    part = given.best_.mix.parts[0]
-    expected = planted(planted.left, [part.pooling])[part.pooling][:, list(part.layers)].mean(0)
-    assert np.allclose(given.best_.mix.fitted.means[: len(part.layers)].numpy(), expected, atol=1e-3)
+    view = given.best_.mix.views[0]
+    expected = planted(planted.left, [view.pooling])[view.pooling][:, view.layer].mean(0)
+    assert np.allclose(given.best_.mix.fitted.means[0].numpy(), expected, atol=1e-3)
     corpus = Corpus([*planted.left, planted.left[0]], planted, "cpu")
     assert len(corpus.texts) == PAIRS
     assert corpus.fit(["mean"], 1)["mean"] is corpus.fit(["mean", "mean in echo"], 1)["mean"]
@@ -411,7 +411,7 @@ def test_a_real_decoder_from_pairs_to_a_saved_model(tmp_path):
     assert found["protocol"]["seen_sentences"] == result.seen
     result.model.save(tmp_path / "best")
     again = LayerModel.load(tmp_path / "best", device="cpu")
-    assert isinstance(again.mix, LayerViews)
+    assert again.mix == result.model.mix
     assert np.allclose(again.encode(pairs.left[:5]), result.model.encode(pairs.left[:5]), atol=1e-5)
     (chosen, *_) = again.fitted_on
     assert chosen.what == "layers"

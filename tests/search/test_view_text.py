@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from layerwise.errors import InputError
-from layerwise.mixes import LayerSet, LayerViews
+from layerwise.mixes import Mean
 from layerwise.model import LayerModel
 from layerwise.search import ALIKE, CRITERIA, Proposal, ViewSearch, alike_and_unlike, alike_texts, search_view_text
 from layerwise.search.graded_pairs import GradedPairs
@@ -72,14 +72,14 @@ def test_unlike_pairs_are_of_other_rows(texts):
     ],
 )
 def test_a_set_is_agreed_on_where_none_has_it_worse_and_most_better(separations, agreed):
-    proposal = Proposal("deletion", LayerSet.of(1), dict(zip(LAST, separations, strict=True)))
+    proposal = Proposal("deletion", Mean.of(1), dict(zip(LAST, separations, strict=True)))
     assert proposal.is_agreed(LAST) == agreed
 
 
 def test_where_the_last_layer_keeps_nothing_apart_worse_is_worse_and_better_better():
     last = {"repetition": -0.1, "deletion": 0.0}
-    assert not Proposal("deletion", LayerSet.of(1), {"repetition": -3.0, "deletion": 0.0}).is_agreed(last)
-    assert Proposal("deletion", LayerSet.of(1), {"repetition": 0.4, "deletion": 0.3}).is_agreed(last)
+    assert not Proposal("deletion", Mean.of(1), {"repetition": -3.0, "deletion": 0.0}).is_agreed(last)
+    assert Proposal("deletion", Mean.of(1), {"repetition": 0.4, "deletion": 0.3}).is_agreed(last)
 
 
 def test_a_real_model_without_labels(tiny_bert, texts, tmp_path):
@@ -91,7 +91,7 @@ def test_a_real_model_without_labels(tiny_bert, texts, tmp_path):
         assert one.separations[one.criterion] >= result.last[one.criterion] - 1e-6
     chosen = result.model
     if result.agreed is None:
-        assert chosen.mix == LayerSet.of(model.encoder.depth)
+        assert chosen.mix == Mean.of(model.encoder.depth)
         assert str(result).startswith("Keep the last layer")
     else:
         assert chosen.mix == result.agreed.mix
@@ -103,7 +103,6 @@ def test_a_real_model_without_labels(tiny_bert, texts, tmp_path):
 def test_what_is_taken_away_is_recorded_with_the_model(tiny_bert, texts):
     result = search_view_text(LayerModel.load(tiny_bert), texts, ViewSearch(["mean"], less=(0,), bags=0))
     for one in result.proposals:
-        assert isinstance(one.mix, LayerViews)
         assert one.mix.fitted is not None
     if result.agreed is not None:
         assert {record.what for record in result.model.fitted_on} >= {"layers", "means of views"}

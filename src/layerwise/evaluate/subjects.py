@@ -12,7 +12,7 @@ import torch
 from layerwise.encoder import Array, tokenizer_fingerprint
 from layerwise.errors import InputError
 from layerwise.evaluate.subject import Subject, Variant
-from layerwise.mixes import LayerAttention, LayerMix, LayerWk, parse_mix
+from layerwise.mixes import Mix, parse_mix
 from layerwise.model import AnyHead, FlowHead, LayerModel
 from layerwise.postprocess import ENCODER, LAYERS, FittedOn
 
@@ -34,14 +34,14 @@ class LayerSubject(Subject):
     def __init__(
         self,
         model: LayerModel,
-        mixes: Sequence[LayerMix | str] | str = (),
+        mixes: Sequence[Mix | str] | str = (),
         *,
         cache: bool = True,
         show_progress_bar: bool = False,
     ) -> None:
         given_mixes = [mixes] if isinstance(mixes, str) else mixes
         parsed = [parse_mix(mix) if isinstance(mix, str) else mix for mix in given_mixes]
-        _check_different([mix for mix in parsed if isinstance(mix, LayerAttention)])
+        _check_different([mix for mix in parsed if mix.is_learned])
         resolved = dict.fromkeys(mix.resolve(model.encoder.depth) for mix in parsed)
         self.model = model
         self.cache = cache
@@ -165,15 +165,15 @@ def layer_mixes(depth: int, poolings: Sequence[str] = ("mean", "cls", "max")) ->
     return [f"{layer} @ {pooling}" for pooling in poolings for layer in range(depth + 1)]
 
 
-def _check_different(mixes: Sequence[LayerAttention]) -> None:
+def _check_different(mixes: Sequence[Mix]) -> None:
     """Raise for attentions with the same label but different weights."""
-    if len({str(mix) for mix in mixes}) < len({(str(mix), id(mix.network)) for mix in mixes}):
+    if len({str(mix) for mix in mixes}) < len({(str(mix), id(mix.fitted)) for mix in mixes}):
         raise InputError("several attentions of one text but of different weights: evaluate one model after the other")
 
 
 def _by_views(model: LayerModel) -> bool:
     """Whether a mix without weights needs the views of one token pooling only."""
-    return not isinstance(model.mix, LayerWk | LayerAttention) and len(model.mix.poolings) == 1
+    return not (model.mix.reads_tokens or model.mix.is_learned) and len(model.mix.poolings) == 1
 
 
 def _heads_in_words(model: LayerModel) -> str:

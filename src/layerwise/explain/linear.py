@@ -12,16 +12,7 @@ from numpy.typing import NDArray
 
 from layerwise.encoder import MASK, parse_pooling
 from layerwise.errors import InputError, MixError, ModelError
-from layerwise.mixes import (
-    LayerAttention,
-    LayerConcat,
-    LayerJoin,
-    LayerMix,
-    LayerSet,
-    LayerViews,
-    LayerWeights,
-    LayerWk,
-)
+from layerwise.mixes import Mix
 from layerwise.model import Head, LayerModel
 
 Exact = NDArray[np.float64]
@@ -57,32 +48,13 @@ def check_linear(model: LayerModel) -> None:
         raise InputError("Explanations read token states, which ONNX graphs don't give; use the torch backend")
 
 
-def places_of(mix: LayerMix, width: int, start: int = 0) -> list[Place]:
+def places_of(mix: Mix, width: int) -> list[Place]:
     """The terms of the views of a resolved mix, for layers of this width; refuses a mix that is not linear."""
-    if isinstance(mix, LayerSet):
-        return [Place(mix.pooling, layer, 1 / len(mix.layers), start) for layer in mix.layers]
-    if isinstance(mix, LayerWeights):
-        return [Place(mix.pooling, layer, weight, start) for layer, weight in mix.weights]
-    if isinstance(mix, LayerConcat):
-        return [Place(mix.pooling, layer, 1.0, start + number * width) for number, layer in enumerate(mix.layers)]
-    if isinstance(mix, LayerJoin):
-        places = []
-        for part in mix.parts:
-            places += places_of(part, width, start)
-            start += part.width(width)
-        return places
-    if isinstance(mix, LayerViews):
-        views = [(part.pooling, layer) for part in mix.parts for layer in part.layers]
-        return [Place(*view, share, start) for view, share in zip(views, mix.shares, strict=True)]
-    raise MixError(f"{mix} cannot be explained exactly: {_reason(mix)}; name a set of layers, such as 'last' or '1,6'")
-
-
-def _reason(mix: LayerMix) -> str:
-    if isinstance(mix, LayerAttention):
-        return "attention computes the weights of the layers from the layers themselves"
-    if isinstance(mix, LayerWk):
-        return "SBERT-WK computes the weights of layers and tokens from the states themselves"
-    return "it is no weighted sum of layers"
+    if mix.terms is None:
+        raise MixError(
+            f"{mix} cannot be explained exactly: {mix.nonlinear}; name a set of layers, such as 'last' or '1,6'"
+        )
+    return [Place(view.pooling, view.layer, share, number * width) for view, share, number in mix.terms]
 
 
 def apply_heads(model: LayerModel, vectors: Exact) -> tuple[Exact, Exact]:

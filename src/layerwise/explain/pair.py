@@ -14,7 +14,6 @@ from layerwise.errors import InputError, ModelError
 from layerwise.explain.linear import Exact, Place, apply_heads, check_linear, places_of
 from layerwise.explain.token_states import TokenStates, read_token_states
 from layerwise.explain.words import words_of
-from layerwise.mixes import LayerViews
 from layerwise.model import LayerModel
 
 BIAS = "(bias)"
@@ -25,7 +24,7 @@ CONTEXTUAL = (
     "not of the word alone."
 )
 _BATCH_SIZE = 16  # pairs that share a forward pass
-_TINY = 1e-12  # the minimum length that a view is divided by, as in LayerViews
+_TINY = 1e-12  # the minimum length that a view is divided by, as in Mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,11 +262,11 @@ def _terms(model: LayerModel, passes: dict[Prompt, TokenStates]) -> list[tuple[P
     for number, place in enumerate(places_of(mix, model.encoder.width)):
         token_states = by_pooling[place.pooling]
         states = token_states.states[place.layer]
-        if isinstance(mix, LayerViews) and mix.fitted is not None:
-            centres = mix.fitted.pick([number])
+        if mix.fitted is not None and mix.centres is not None:
+            centres = mix.centres.pick([number])
             states = centres.taken_from(torch.from_numpy(states).unsqueeze(1))[:, 0].numpy()
         weighted = token_states.weights[place.pooling][:, None] * states
-        if isinstance(mix, LayerViews) and mix.scale == "unit":
+        if mix.scale == "unit":
             weighted = weighted / max(float(np.linalg.norm(weighted.sum(0))), _TINY)
         terms.append((place, place.share * weighted))
     return terms

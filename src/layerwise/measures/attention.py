@@ -12,7 +12,7 @@ from layerwise.encoder import SentenceTokenizer
 from layerwise.errors import InputError, ModelError
 from layerwise.measures.measure import Figure, Measure, MeasureValue, Row, Values, one_each
 from layerwise.measures.model_on_pairs import ModelOnPairs
-from layerwise.mixes import LayerAttention
+from layerwise.mixes import Attention
 
 _BATCH = 2048  # sentences at once
 
@@ -67,7 +67,7 @@ def measure_attention(subject: ModelOnPairs, *, groups: int = 4) -> AttentionWei
     `groups` are quantiles of the sentences' lengths in tokens; fewer where many sentences have the same length.
     """
     mix = subject.model.mix
-    if not isinstance(mix, LayerAttention):
+    if not isinstance(mix, Attention):
         raise ModelError(
             f"{subject.name}: its mix {mix} has no attention over layers; train one with `layerwise train` and an "
             "attention(...) as the model's pooler"
@@ -82,13 +82,13 @@ def measure_attention(subject: ModelOnPairs, *, groups: int = 4) -> AttentionWei
 
 
 @torch.inference_mode()
-def _weights(subject: ModelOnPairs, mix: LayerAttention) -> NDArray[np.float64]:
+def _weights(subject: ModelOnPairs, mix: Attention) -> NDArray[np.float64]:
     """(texts, layers), some texts at a time"""
     device, batches = subject.model.encoder.device, []
     for start in range(0, len(subject.texts), _BATCH):
         rows = slice(start, start + _BATCH)
         queries, values = (torch.tensor(subject.pooled(name)[rows]).to(device) for name in (mix.queries, mix.values))
-        batches.append(mix.trained.weights(queries, values).mean(dim=1).double().cpu().numpy())
+        batches.append(mix.fitted.weights(queries, values).mean(dim=1).double().cpu().numpy())
     return np.concatenate(batches)
 
 
@@ -103,7 +103,7 @@ def _by_length(lengths: NDArray[np.int64], weights: NDArray[np.float64], groups:
 
 
 def _where_the_model_attends(subject: ModelOnPairs) -> dict[str, Any] | None:
-    return {} if isinstance(subject.model.mix, LayerAttention) else None
+    return {} if subject.model.mix.is_learned else None
 
 
 def _plot(values: Values[AttentionWeights], theme: "plots.Theme") -> "plots.Drawing":

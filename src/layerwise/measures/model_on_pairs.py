@@ -12,7 +12,6 @@ from layerwise.data import Rows, TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evaluate.subject import check_finite
-from layerwise.mixes import LayerWk
 from layerwise.model import LayerModel
 from layerwise.registry import check_known
 
@@ -85,7 +84,7 @@ class ModelOnPairs:
     @cached_property
     def views(self) -> dict[str, Array]:
         """The views by token pooling: (texts, layers, width) each, from one pass or from the cache"""
-        poolings = dict.fromkeys([*POOLINGS, *([] if isinstance(self.model.mix, LayerWk) else self.model.mix.poolings)])
+        poolings = dict.fromkeys([*POOLINGS, *self.model.mix.poolings])
         views = self.model.encoder.encode_layers(
             self.texts, list(poolings), cache=self.cache, show_progress_bar=self.show_progress_bar
         )
@@ -103,7 +102,7 @@ class ModelOnPairs:
     def embeddings(self) -> Array:
         """The model's embeddings, heads and normalisation included: (texts, width)"""
         model = self.model
-        if isinstance(model.mix, LayerWk):  # made of tokens, not of views
+        if model.mix.reads_tokens:  # made of tokens, not of views
             embeddings: Array = model.encode(self.texts, prompt="", show_progress_bar=self.show_progress_bar)
         else:
             embeddings = model.embed_views(self.views)

@@ -9,24 +9,24 @@ equations differ; both are implemented:
              unbounded for sums near 0, and may be negative.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from functools import cached_property
+from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerwise.digests import tensor_digest
 from layerwise.encoder import parse_pooling
 from layerwise.errors import MixError
-from layerwise.mixes.base import Mix, Views, several_poolings_needed
+from layerwise.mixes.mix import Fitted, Mix, View
 from layerwise.registry import check_known
 
 SCORES = ("softmax", "ratio")
 _INIT_STD = 0.02  # as in BERT
 
 
-class AttentionNetwork(nn.Module):
+class AttentionNetwork(Fitted):
     """Key, query and value projections of layer views, and the attention over them.
 
     It computes in the dtype of its weights, float32 by default, also under autocast.
@@ -44,7 +44,7 @@ class AttentionNetwork(nn.Module):
     def __init__(self, width: int, *, scores: str = "softmax", generator: torch.Generator | None = None) -> None:
         super().__init__()
         check_known(scores, SCORES, "attention scores")
-        self.width, self.scores = width, scores
+        self.width, self.scores, self.label = width, scores, f"{scores} {width}"
         generator = torch.Generator().manual_seed(0) if generator is None else generator
         self.key, self.query, self.value = (_linear(width, generator) for _ in range(3))
         self.activation: nn.Module = nn.RReLU() if scores == "softmax" else nn.Identity()
@@ -64,10 +64,6 @@ class AttentionNetwork(nn.Module):
         """
         with torch.autocast(values.device.type, enabled=False):
             return self._weights(queries, values)
-
-    def digest(self) -> str:
-        """A hash of the weights and options."""
-        return tensor_digest(self.state_dict(), label=f"{self.scores} {self.width}")
 
     def _weights(self, queries: Tensor, values: Tensor) -> Tensor:
         queries, keys = self._project(self.query, queries), self._project(self.key, values)
@@ -91,7 +87,7 @@ def _linear(width: int, generator: torch.Generator) -> nn.Linear:
 
 
 @dataclass(frozen=True, repr=False)
-class LayerAttention(Mix):
+class Attention(Mix):
     """All layers, weighted by a trained attention network.
 
     Table 2 of the paper: CLS_all is `attention(cls, cls)`, AVG_all `attention(mean, mean)`, their combination
@@ -105,53 +101,67 @@ class LayerAttention(Mix):
         depth: The encoder's last layer, which `resolve` sets.
         network: The weights, which are ignored when mixes are compared.
 
-    >>> LayerAttention("cls", "mean", last="cls")
-    LayerAttention('attention(cls, mean, last=cls)')
+    >>> Attention("cls", "mean", last="cls")
+    Attention('attention(cls, mean, last=cls)')
     """
 
+    is_learned = True
+    nonlinear = "attention computes the weights of the layers from the layers themselves"
     queries: str = "cls"
     values: str = "mean"
     last: str = ""
     scores: str = "softmax"
     depth: int | None = None
     network: AttentionNetwork | None = field(default=None, compare=False)
-    pooling: str = field(init=False, default="mean", compare=False)  # the first of `poolings`
 
     def __post_init__(self) -> None:
         for name in self.poolings:
             parse_pooling(name)  # refuses an unknown pooling
-        object.__setattr__(self, "pooling", self.queries)
         check_known(self.scores, SCORES, "attention scores")
         if self.network is not None and self.network.scores != self.scores:
             raise MixError(f"{self} scores by {self.scores}, but its network by {self.network.scores}")
 
-    def with_network(self, network: AttentionNetwork) -> Self:
-        """The same attention with these weights, which are not copied."""
-        return replace(self, network=network)
-
-    def fresh(self, width: int, *, seed: int) -> Self:
-        """The same attention with untrained weights, for layers of this width."""
-        generator = torch.Generator().manual_seed(seed)
-        return self.with_network(AttentionNetwork(width, scores=self.scores, generator=generator))
-
     @property
-    def trained(self) -> AttentionNetwork:
+    def fitted(self) -> AttentionNetwork:
         """The network with the weights; raises `MixError` without one."""
         if self.network is None:
             raise MixError(f"{self} has no weights: they come from training; see `layerwise train`")
         return self.network
 
-    @property
+    def with_fitted(self, fitted: Fitted) -> Self:
+        """The same attention with this network, which is not copied."""
+        if not isinstance(fitted, AttentionNetwork):
+            raise MixError(f"{self} takes an AttentionNetwork, not {type(fitted).__name__}")
+        return replace(self, network=fitted)
+
+    def with_weights(self, weights: Mapping[str, Tensor]) -> Self:
+        """The same attention with a network of these weights, which are copied."""
+        if set(weights) != {f"{name}.weight" for name in ("key", "query", "value")}:
+            raise MixError(f"{self} needs the weights of key, query and value, not {', '.join(weights) or 'nothing'}")
+        shapes = {tensor.shape for tensor in weights.values()}
+        width = len(next(iter(weights.values())))
+        if shapes != {(width, width)}:
+            raise MixError(f"{self} needs three square matrices of one size, not {sorted(map(tuple, shapes))}")
+        network = AttentionNetwork(width, scores=self.scores)
+        network.load_state_dict(dict(weights))
+        return self.with_fitted(network)
+
+    def fresh(self, width: int, *, seed: int) -> Self:
+        """The same attention with untrained weights, for layers of this width."""
+        generator = torch.Generator().manual_seed(seed)
+        return self.with_fitted(AttentionNetwork(width, scores=self.scores, generator=generator))
+
+    @cached_property
     def poolings(self) -> tuple[str, ...]:
         """The different token poolings, queries first."""
         return tuple(dict.fromkeys([self.queries, self.values] + [self.last] * bool(self.last)))
 
     @property
-    def layers(self) -> tuple[int, ...]:
-        """All layers."""
+    def views(self) -> tuple[View, ...]:
+        """All layers by every token pooling."""
         if self.depth is None:
             raise MixError(f"{self} does not know the last layer yet: call resolve(depth) first")
-        return tuple(range(self.depth + 1))
+        return tuple(View(layer, pooling) for pooling in self.poolings for layer in range(self.depth + 1))
 
     def resolve(self, depth: int) -> Self:
         """The same attention over the layers 0 to `depth`; refuses a different depth from before."""
@@ -159,38 +169,19 @@ class LayerAttention(Mix):
             raise MixError(f"{self} is over the layers 0 to {self.depth}, but this encoder has 0 to {depth}")
         return replace(self, depth=depth)
 
-    def combine(self, picked: Views) -> Views:
-        """With a single token pooling: (..., layers, width) -> (..., width)."""
-        if len(self.poolings) > 1:
-            raise several_poolings_needed(self, picked.shape)
-        flat = self.combine_poolings(picked.reshape(-1, 1, *picked.shape[-2:]))
-        return flat.reshape(*picked.shape[:-2], -1)
-
-    def combine_poolings(self, views: Views) -> Views:
-        """(batch, poolings, layers, width) -> (batch, width), or twice as wide with `last`."""
-        if isinstance(views, Tensor):
-            return self._attend(views)
-        with torch.no_grad():
-            tensor = torch.from_numpy(np.ascontiguousarray(views)).to(next(self.trained.parameters()).device)
-            attended: np.ndarray[Any, Any] = self._attend(tensor).cpu().numpy()
-        return attended
-
     def width(self, width: int) -> int:
         """A layer's width, or twice that with `last`."""
         return 2 * width if self.last else width
 
-    @property
-    def expression(self) -> str:
-        """Such as `attention(cls, mean, last=cls)`."""
-        options = [f"last={self.last}"] * bool(self.last) + [f"scores={self.scores}"] * (self.scores != "softmax")
-        return f"attention({', '.join([self.queries, self.values, *options])})"
+    def _combine(self, views: Tensor) -> Tensor:
+        flat = views.to(next(self.fitted.parameters()).device).reshape(-1, *views.shape[-3:])
+        queries, values = (flat[:, self.poolings.index(name)] for name in (self.queries, self.values))
+        attended: Tensor = self.fitted(queries, values)
+        if self.last:
+            last = flat[:, self.poolings.index(self.last), -1].to(attended.dtype)
+            attended = torch.cat([last, attended], dim=-1)
+        return attended.reshape(*views.shape[:-3], -1)
 
     def __str__(self) -> str:
-        return self.expression
-
-    def _attend(self, views: Tensor) -> Tensor:
-        queries, values = (views[:, self.poolings.index(name)] for name in (self.queries, self.values))
-        attended: Tensor = self.trained(queries, values)
-        if not self.last:
-            return attended
-        return torch.cat([views[:, self.poolings.index(self.last), -1].to(attended.dtype), attended], dim=-1)
+        options = [f"last={self.last}"] * bool(self.last) + [f"scores={self.scores}"] * (self.scores != "softmax")
+        return f"attention({', '.join([self.queries, self.values, *options])})"

@@ -17,17 +17,14 @@ followed by ` @ mean`, ` @ cls`, ` @ last` and so on for the token pooling, with
 """
 
 import re
-from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from layerwise.errors import MixError
-from layerwise.mixes.attention import LayerAttention
-from layerwise.mixes.concat import LayerConcat
-from layerwise.mixes.join import LayerJoin
-from layerwise.mixes.layer_set import NAMED, LayerSet, Span, is_backwards
-from layerwise.mixes.views import SCALES, LayerViews
-from layerwise.mixes.weights import LayerWeights
-from layerwise.mixes.wk import LayerWk
+from layerwise.mixes.attention import Attention
+from layerwise.mixes.concat import Concat
+from layerwise.mixes.mean import NAMED, Mean, Span
+from layerwise.mixes.mix import SCALES, Mix
+from layerwise.mixes.wk import SbertWk
 
 _LAST_K = re.compile(r"last-(\d+)")
 _CONCAT = re.compile(r"concat\((.*)\)")
@@ -35,8 +32,8 @@ _ATTENTION = re.compile(r"attention(?:\((.*)\))?")
 _ATTENDED = re.compile(r"[a-z][\w-]*(?:\s+in\s.+)?$", re.DOTALL)
 _ATTENTION_OPTION = re.compile(r"(last|scores)\s*=\s*(\w.*)", re.DOTALL)
 _VIEWS = re.compile(r"views\((.*)\)", re.DOTALL)
-_TIMES = re.compile(r"(?<!\d)([-+]?\d+(?:\.\d+)?)\s*\*\s*(\d+)")
-_LESS = re.compile(r"less\s+(mean|\d+)")
+_VIEW_OPTION = re.compile(rf"(?:{'|'.join(SCALES)})|less\s+(mean|\d+)")
+_TIMES = re.compile(r"(?<![\d.e])([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)\s*\*\s*(-?\d+)")
 _PART_LESS = re.compile(r"\s+less\s+(mean|\d+)$")
 _WK = re.compile(r"wk(?:\((.*)\))?")
 _WK_OPTION = re.compile(r"(start|window|last)\s*=\s*([-+]?\d+)")
@@ -48,13 +45,11 @@ _HELP = (
     "or 'concat(1,12)', followed by '@ mean', '@ cls', '@ last' or '@ last in eol'; several with '|' between them; "
     "'views(5,9 @ mean; 12 @ cls; unit)'; 'attention(cls, mean)'; or 'wk'"
 )
+_VIEWS_HELP = "views(5,9 @ mean; 12 @ cls; unit)"
 _ATTENTION_HELP = "as in attention(cls, mean) or attention(cls, mean, last=cls, scores=ratio)"
 
-_Single: TypeAlias = LayerSet | LayerWeights | LayerConcat | LayerAttention | LayerWk
-LayerMix: TypeAlias = _Single | LayerJoin | LayerViews
 
-
-def parse_mix(text: str, *, pooling: str = "mean") -> LayerMix:
+def parse_mix(text: str, *, pooling: str = "mean") -> Mix:
     """Parse a mix; `pooling` is the default if the text names none."""
     if match := _VIEWS.fullmatch(text.strip()):
         return _views(match[1], text, pooling)
@@ -63,22 +58,19 @@ def parse_mix(text: str, *, pooling: str = "mean") -> LayerMix:
         return _single(text, pooling)
     if not all(part.strip() for part in parts):
         raise MixError(f"{text!r}: no mix before or after a '|'; {_HELP}")
-    return LayerJoin(tuple(_single(part.strip(), pooling) for part in parts))  # type: ignore[misc] # LayerJoin refuses other types
+    return Concat.joined([_single(part.strip(), pooling) for part in parts])
 
 
-def _single(text: str, pooling: str) -> _Single:
-    expression, at, named = (part.strip() for part in text.partition("@"))
+def _single(text: str, pooling: str) -> Mix:
+    before, *after = split_outside_quotes(text, "@")
+    expression, named = before.strip(), "@".join(after).strip()
     pooling = named or pooling
-    if at and not named:
+    if after and not named:
         raise MixError(f"{text!r}: no pooling after '@'; {_HELP}")
-    if expression in NAMED:
-        return LayerSet(NAMED[expression], pooling=pooling)
-    if match := _LAST_K.fullmatch(expression):
-        if not int(match[1]):
-            raise MixError(f"{text!r}: last-k needs a k of 1 or more")
-        return LayerSet(((-int(match[1]), -1),), pooling=pooling)
     if match := _CONCAT.fullmatch(expression):
-        return LayerConcat(tuple(_number(part, text) for part in match[1].split(",")), pooling=pooling)
+        if match[1].count(",") > _MAX_LAYERS:
+            raise MixError(f"no encoder has so many layers as {match[1][:20]}…; as in concat(1,12)")
+        return Concat.of(*(_number(part, text) for part in match[1].split(",")), pooling=pooling)
     if match := _ATTENTION.fullmatch(expression):
         if named:
             raise MixError(f"{text!r}: an attention names its poolings itself; leave '@ {named}' out")
@@ -89,54 +81,59 @@ def _single(text: str, pooling: str) -> _Single:
         return _wk(match[1], text)
     parts = [part.strip() for part in expression.split(",")]
     if any(":" in part for part in parts):
-        return LayerWeights(tuple(_weight(part, text) for part in parts), pooling=pooling)
-    return LayerSet(tuple(_span(part, text) for part in parts), pooling=pooling)
+        return _weighted([_weight(part, text) for part in parts], pooling)
+    return Mean.of(*_layers(expression, text), pooling=pooling)
 
 
-def _views(inside: str, text: str, pooling: str) -> LayerViews:
+def _layers(expression: str, text: str) -> tuple[tuple[int, int], ...]:
+    """Parse a set of layers to (first, last) pairs."""
+    if expression in NAMED:
+        return NAMED[expression]
+    if match := _LAST_K.fullmatch(expression):
+        if not int(match[1]):
+            raise MixError(f"{text!r}: last-k needs a k of 1 or more")
+        return ((-int(match[1]), -1),)
+    return tuple(_range(part.strip(), text) for part in expression.split(","))
+
+
+def _weighted(weights: list[tuple[int, float]], pooling: str) -> Mean:
+    numbers = [layer for layer, _ in weights]
+    if len(set(numbers)) < len(numbers):
+        raise MixError(f"A layer has two weights: {numbers}")
+    return Mean.weighted(dict(weights), pooling=pooling)
+
+
+def _views(inside: str, text: str, pooling: str) -> Mean:
     parts = [part.strip() for part in split_outside_quotes(inside, ";")]
-    options: dict[str, Any] = {}
-    while parts and (option := _view_option(parts[-1])):
-        options |= option
+    scale: Any = "none"
+    less_all = None
+    while parts and (option := _VIEW_OPTION.fullmatch(parts[-1])):
+        scale, less_all = (option[0], less_all) if option[1] is None else (scale, option[1])
         parts.pop()
-    sets, weights, less = [], [], []
+    if not parts:
+        raise MixError(f"{text!r}: a mean of views needs at least one set of layers; as in {_VIEWS_HELP}")
+    spans, weights = list[Span](), list[float]()
+    is_weighted = any("*" in part.partition("@")[0] for part in parts)
     for part in parts:
-        option_match = _PART_LESS.search(part)
-        mix, set_weights = _weighted_set(part[: option_match.start()] if option_match else part, text, pooling)
-        sets.append(mix)
-        weights += set_weights
-        less.append(_components(option_match[1]) if option_match else None)
-    if any(count is not None for count in less):
-        if "less" in options:
+        less = _PART_LESS.search(part)
+        if less and less_all:
             raise MixError(f"{text!r}: 'less' is said both of a set and of all; write it once")
-        options["less"] = tuple(less)
-    return LayerViews(tuple(sets), weights=tuple(weights) if any(w != 1 for w in weights) else (), **options)
-
-
-def _weighted_set(part: str, text: str, pooling: str) -> tuple[LayerSet, list[float]]:
-    """A set of layers with weights: `3*26,-1*28,30 @ mean` gives layer 26 the weight 3 and layer 28 the weight -1."""
-    layers, at, named = part.partition("@")
-    weights = {int(layer): float(weight) for weight, layer in _TIMES.findall(layers)}
-    mix = _single(_TIMES.sub(r"\2", layers) + at + named, pooling)
-    if not isinstance(mix, LayerSet):
-        raise MixError(f"{text!r}: {mix} is no set of layers; as in views(5,9 @ mean; 12 @ cls; unit)")
-    if any(last - first > _MAX_LAYERS for first, last in mix.spans):
-        raise MixError(f"{text!r}: no encoder has so many layers; as in views(5,9 @ mean; 12 @ cls; unit)")
-    if not weights:
-        return mix, [] if any(first < 0 for first, _ in mix.spans) else [1.0] * len(mix.layers)
-    return mix, [weights.get(layer, 1.0) for layer in mix.layers]
-
-
-def _view_option(part: str) -> dict[str, Any]:
-    """Parse an option: `unit`, `less mean` or `less 8`; empty for a set of layers."""
-    if part in SCALES:
-        return {"scale": part}
-    match = _LESS.fullmatch(part)
-    return {} if match is None else {"less": _components(match[1])}
-
-
-def _components(word: str) -> int:
-    return 0 if word == "mean" else int(word)
+        layers, at, named = (part[: less.start()] if less else part).partition("@")
+        if ":" in layers or "(" in layers:
+            raise MixError(f"{text!r}: {layers.strip()} is no set of layers; as in {_VIEWS_HELP}")
+        pairs = _layers(_TIMES.sub(r"\2", layers).strip(), text)
+        if any(last - first > _MAX_LAYERS for first, last in pairs):
+            raise MixError(f"{text!r}: no encoder has so many layers; as in {_VIEWS_HELP}")
+        word = less[1] if less else less_all
+        remove = None if word is None else 0 if word == "mean" else int(word)
+        mean = Mean.of(*pairs, pooling=named.strip() if at else pooling, remove=remove)
+        if {(span.pooling, span.remove) for span in spans} & {(mean.pooling, remove)}:
+            raise MixError(f"A mean of views has a token pooling twice: {text}; write its layers as one set")
+        spans += mean.spans
+        if is_weighted:
+            by_layer = {int(layer): float(weight) for weight, layer in _TIMES.findall(layers)}
+            weights += [by_layer.get(view.layer, 1.0) for span in mean.spans for view in span.views]
+    return Mean(tuple(spans), tuple(weights), scale)
 
 
 def split_outside_quotes(text: str, separator: str) -> list[str]:
@@ -149,10 +146,10 @@ def split_outside_quotes(text: str, separator: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _span(part: str, text: str) -> Span:
+def _range(part: str, text: str) -> tuple[int, int]:
     if match := _RANGE.fullmatch(part):
         first, last = (int(number) for number in match.groups() if number is not None)
-        if is_backwards((first, last)):
+        if first > last and (first < 0) == (last < 0):
             raise MixError(f"{text!r}: the range {part} runs backwards")
         return first, last
     number = _number(part, text)
@@ -175,7 +172,7 @@ def _number(part: str, text: str) -> int:
     return int(part)
 
 
-def _attention(inside: str, text: str) -> LayerAttention:
+def _attention(inside: str, text: str) -> Attention:
     parts = [part.strip() for part in split_outside_quotes(inside, ",")]
     if len(parts) < 2 or not all(_ATTENDED.match(part) for part in parts[:2]):
         raise MixError(f"{text!r}: an attention needs two token poolings; {_ATTENTION_HELP}")
@@ -185,14 +182,14 @@ def _attention(inside: str, text: str) -> LayerAttention:
         if option is None or option[1] in options:
             raise MixError(f"{text!r}: {part!r} is no option of an attention, or comes twice; {_ATTENTION_HELP}")
         options[option[1]] = option[2]
-    return LayerAttention(parts[0], parts[1], **options)
+    return Attention(parts[0], parts[1], **options)
 
 
-def _wk(options: str | None, text: str) -> LayerWk:
+def _wk(options: str | None, text: str) -> SbertWk:
     values: dict[str, Any] = {}
     for part in options.split(",") if options and options.strip() else ():
         option = _WK_OPTION.fullmatch(part.strip())
         if option is None or option[1] in values:
             raise MixError(f"{text!r}: {part.strip()!r} is no option of wk, or comes twice; as in wk(start=4,window=2)")
         values[option[1]] = int(option[2])
-    return replace(LayerWk(), **values)
+    return SbertWk(**values)

@@ -20,13 +20,13 @@ from torch import Tensor
 
 from layerwise.encoder import resolve_layer
 from layerwise.errors import MixError
-from layerwise.mixes.base import Mix, Views
+from layerwise.mixes.mix import Array, Mix, View
 
 _JITTER = 1e-12  # added to squared lengths of 1; without it, equal layers have no Cholesky factor
 
 
 @dataclass(frozen=True, repr=False)
-class LayerWk(Mix):
+class SbertWk(Mix):
     """SBERT-WK over the layers `start` to `last`. It needs token states, not pooled views.
 
     Args:
@@ -34,27 +34,27 @@ class LayerWk(Mix):
         window: The number of neighbours on each side.
         last: The last layer.
 
-    >>> LayerWk().resolve(12)
-    LayerWk('wk(start=4,window=2,last=12)')
+    >>> SbertWk().resolve(12)
+    SbertWk('wk(start=4,window=2,last=12)')
     """
 
+    reads_tokens = True
+    nonlinear = "SBERT-WK computes the weights of layers and tokens from the states themselves"
+    poolings = ("mean",)  # a token is as wide as a mean of tokens
     start: int = 4
     window: int = 2
     last: int = -1
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.pooling != "mean":
-            raise MixError(f"wk weighs the tokens itself, so it takes no pooling; write it without '@ {self.pooling}'")
         if self.window < 1:
             raise MixError(f"{self}: the window must be 1 or more")
 
     @property
-    def layers(self) -> tuple[int, ...]:
-        """The layers from `start` to `last`."""
+    def views(self) -> tuple[View, ...]:
+        """The layers from `start` to `last`, whose tokens it reads."""
         if self.start < 0 or self.last < 0:
             raise MixError(f"{self} counts from the last layer: call resolve(depth) first")
-        return tuple(range(self.start, self.last + 1))
+        return tuple(map(View, range(self.start, self.last + 1)))
 
     def resolve(self, depth: int) -> Self:
         """The same in layer numbers from 0; raises `MixError` if there are too few layers."""
@@ -66,24 +66,22 @@ class LayerWk(Mix):
             raise MixError(f"{self} needs {needed} layers from {start} on, but the last is {last}; {advice}")
         return type(self)(start, self.window, last)
 
-    def combine(self, picked: Views) -> Views:
+    def combine(self, views: Array) -> Array:
         """Raise `MixError`, as pooled views have no tokens."""
         raise MixError(
-            f"{self} reads token states, but these are pooled views {tuple(picked.shape)}; use LayerModel(…, 'wk')"
+            f"{self} reads token states, but these are pooled views {tuple(views.shape)}; use LayerModel(…, 'wk')"
         )
+
+    def _combine(self, views: Tensor) -> Tensor:
+        return self.combine(views)
 
     def combine_tokens(self, states: Tensor, mask: Tensor) -> Tensor:
         """States (tokens, layers, width) of the tokens in `mask` (batch, max length) -> (batch, width)."""
         return wk(states, mask, window=self.window)
 
-    @property
-    def expression(self) -> str:
-        """Such as `wk(start=4,window=2)`."""
+    def __str__(self) -> str:
         last = "" if self.last == -1 else f",last={self.last}"
         return f"wk(start={self.start},window={self.window}{last})"
-
-    def __str__(self) -> str:
-        return self.expression
 
 
 def without_last_token(mask: Tensor) -> Tensor:

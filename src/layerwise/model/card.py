@@ -7,7 +7,6 @@ from typing import Any
 from huggingface_hub import ModelCard, ModelCardData
 
 from layerwise.errors import printable
-from layerwise.mixes import LayerAttention
 from layerwise.model.head import FlowHead
 from layerwise.model.parts import ModelParts
 from layerwise.model.sentence_transformer import is_native
@@ -85,9 +84,9 @@ def _summary(facts: CardFacts, parts: ModelParts) -> Iterator[tuple[str, str]]:
     yield "longest input", f"{facts.max_length} tokens; longer text is cut there"
     for record in parts.fitted_on:
         yield "fitted on", cell(f"{record.what}: {record}")
-    if isinstance(parts.mix, LayerAttention):
-        size = sum(parameter.numel() for parameter in parts.mix.trained.parameters())
-        yield "attention over layers", f"{size:,} weights; scores by {parts.mix.scores}"
+    if parts.mix.is_learned and parts.mix.fitted is not None:
+        size = sum(parameter.numel() for parameter in parts.mix.fitted.parameters())
+        yield "trained weights of the mix", f"{size:,}"
 
 
 def _may_be_hub_name(encoder: str) -> bool:

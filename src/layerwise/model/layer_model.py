@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, overload
@@ -28,17 +29,7 @@ from layerwise.encoder import (
     windows_of,
 )
 from layerwise.errors import InputError, MixError, ModelError
-from layerwise.mixes import (
-    AttentionNetwork,
-    Centres,
-    LayerAttention,
-    LayerMix,
-    LayerViews,
-    LayerWk,
-    parse_mix,
-    without_last_token,
-)
-from layerwise.model.evaluation_record import EvaluationRecord
+from layerwise.mixes import Mix, parse_mix, without_last_token
 from layerwise.model.head import AnyHead, check_widths, head_of
 from layerwise.model.load import load_parts
 from layerwise.model.parts import ModelParts
@@ -82,7 +73,7 @@ class LayerModel:
     def __init__(
         self,
         encoder: LayerEncoder | str | os.PathLike[str] = DEFAULT,
-        mix: LayerMix | str = "last",
+        mix: Mix | str = "last",
         *,
         heads: Sequence[AnyHead] = (),
         normalize: bool = False,
@@ -96,7 +87,7 @@ class LayerModel:
     ) -> None:
         check_known(similarity, _SIMILARITIES, "similarity")
         self.encoder = encoder if isinstance(encoder, LayerEncoder) else LayerEncoder(encoder)
-        self.mix: LayerMix = _prepared_mix(mix, self.encoder)
+        self.mix: Mix = _prepared_mix(mix, self.encoder)
         self.heads = tuple(head.to(self.encoder.device) for head in heads)
         self.normalize = normalize
         self.prompts = _NO_PROMPTS | dict(prompts or {})
@@ -115,7 +106,7 @@ class LayerModel:
         cls,
         name_or_folder: str | os.PathLike[str] = DEFAULT,
         *,
-        mix: LayerMix | str | None = None,
+        mix: Mix | str | None = None,
         **options: Any,
     ) -> Self:
         """Load a saved model, any sentence-transformers folder or name, or an encoder (mean of its last layer).
@@ -131,7 +122,7 @@ class LayerModel:
             parts = parts.with_mix(parse_mix(mix) if isinstance(mix, str) else mix)
         return cls(encoder, **parts.as_dict())
 
-    def with_mix(self, mix: LayerMix | str) -> Self:
+    def with_mix(self, mix: Mix | str) -> Self:
         """Return the model with another mix, without heads, normalisation and truncation."""
         parts = self.parts.with_mix(parse_mix(mix) if isinstance(mix, str) else mix)
         return type(self)(self.encoder, **parts.as_dict())
@@ -163,18 +154,8 @@ class LayerModel:
     @property
     def parts(self) -> ModelParts:
         """All parts except the encoder."""
-        return ModelParts(
-            mix=self.mix,
-            heads=self.heads,
-            normalize=self.normalize,
-            prompts=self.prompts,
-            default_prompt_name=self.default_prompt_name,
-            similarity=self.similarity_fn_name,
-            truncate_dim=self.truncate_dim,
-            chosen=self.chosen,
-            fitted_on=self.fitted_on,
-            training=self.training,
-        )
+        named = {part.name: getattr(self, part.name) for part in fields(ModelParts) if part.name != "similarity"}
+        return ModelParts(**named, similarity=self.similarity_fn_name)
 
     @property
     def width(self) -> int:
@@ -193,11 +174,7 @@ class LayerModel:
 
     def mix_digest(self) -> str:
         """Return a hash of the parts after the encoder: mix, heads, normalisation."""
-        fitted: AttentionNetwork | Centres | None = None
-        if isinstance(self.mix, LayerAttention):
-            fitted = self.mix.trained
-        elif isinstance(self.mix, LayerViews):
-            fitted = self.mix.fitted
+        fitted = self.mix.fitted
         heads = [
             tensor_digest(head.state_dict(), label=f"{type(head).__name__} {head.activation}") for head in self.heads
         ]
@@ -220,7 +197,7 @@ class LayerModel:
         return self.encoder.max_length
 
     @cached_property
-    def model_card_data(self) -> EvaluationRecord:
+    def model_card_data(self) -> "EvaluationRecord":
         """The object in which sentence-transformers' evaluators record their scores."""
         return EvaluationRecord(self)
 
@@ -228,76 +205,20 @@ class LayerModel:
         """The length of an embedding, under the host library's name."""
         return self.width
 
-    def get_sentence_embedding_dimension(self) -> int:
-        """The length of an embedding, under the host library's former name."""
-        return self.width
+    get_sentence_embedding_dimension = get_embedding_dimension  # the host library's former name
+
+    @overload
+    def encode(self, inputs: str | Sequence[str], *, convert_to_tensor: Literal[True], **options: Any) -> Tensor: ...
 
     @overload
     def encode(
-        self,
-        inputs: str | Sequence[str],
-        prompt_name: str | None = ...,
-        prompt: str | None = ...,
-        batch_size: int | None = ...,
-        show_progress_bar: bool | None = ...,
-        precision: Precision | None = ...,
-        convert_to_numpy: Literal[True] = ...,
-        convert_to_tensor: Literal[False] = ...,
-        normalize_embeddings: bool = ...,
-        truncate_dim: int | None = ...,
-        **others: Any,
+        self, inputs: str | Sequence[str], *, convert_to_numpy: Literal[False], **options: Any
+    ) -> Tensor | list[Tensor]: ...
+
+    @overload
+    def encode(
+        self, inputs: str | Sequence[str], prompt_name: str | None = ..., prompt: str | None = ..., **options: Any
     ) -> Embeddings: ...
-
-    @overload
-    def encode(
-        self,
-        inputs: str | Sequence[str],
-        prompt_name: str | None = ...,
-        prompt: str | None = ...,
-        batch_size: int | None = ...,
-        show_progress_bar: bool | None = ...,
-        precision: Precision | None = ...,
-        convert_to_numpy: bool = ...,
-        *,
-        convert_to_tensor: Literal[True],
-        normalize_embeddings: bool = ...,
-        truncate_dim: int | None = ...,
-        **others: Any,
-    ) -> Tensor: ...
-
-    @overload
-    def encode(
-        self,
-        inputs: str,
-        prompt_name: str | None = ...,
-        prompt: str | None = ...,
-        batch_size: int | None = ...,
-        show_progress_bar: bool | None = ...,
-        precision: Precision | None = ...,
-        *,
-        convert_to_numpy: Literal[False],
-        convert_to_tensor: bool = ...,
-        normalize_embeddings: bool = ...,
-        truncate_dim: int | None = ...,
-        **others: Any,
-    ) -> Tensor: ...
-
-    @overload
-    def encode(
-        self,
-        inputs: Sequence[str],
-        prompt_name: str | None = ...,
-        prompt: str | None = ...,
-        batch_size: int | None = ...,
-        show_progress_bar: bool | None = ...,
-        precision: Precision | None = ...,
-        *,
-        convert_to_numpy: Literal[False],
-        convert_to_tensor: Literal[False] = ...,
-        normalize_embeddings: bool = ...,
-        truncate_dim: int | None = ...,
-        **others: Any,
-    ) -> list[Tensor]: ...
 
     def encode(
         self,
@@ -409,7 +330,7 @@ class LayerModel:
         for window in windows:
             views = self._read_prompts(window)
             with torch.inference_mode():
-                mixed = self.mix.combine_poolings(torch.from_numpy(views).to(self.encoder.device))
+                mixed = self.mix.combine(torch.from_numpy(views).to(self.encoder.device))
                 embeddings = finish(self.apply_heads(mixed)).cpu().numpy()
             if on_tokens is not no_progress:
                 passes = by_prompt(self.mix.poolings)
@@ -430,7 +351,13 @@ class LayerModel:
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """One padded batch, (batch, tokens) twice, to embeddings (batch, width)."""
-        return self.apply_heads(self._mixed(tokens, mask).float())
+        if self.mix.reads_tokens:
+            token_mask = without_last_token(mask)
+            states = self.encoder.read_states(tokens, mask, self.mix.layers, token_mask)
+            mixed = self.mix.combine_tokens(states, token_mask)
+        else:
+            mixed = self.mix.combine(self.encoder.read(tokens, mask, self.mix.layers, self.mix.poolings))
+        return self.apply_heads(mixed.float())
 
     @torch.inference_mode()
     def embed_views(self, views: Mapping[str, Array]) -> Array:
@@ -442,7 +369,7 @@ class LayerModel:
         embeddings = np.empty((len(poolings[0]), self.width), dtype=np.float32)
         for start in range(0, len(embeddings), _ROWS):
             rows = slice(start, start + _ROWS)
-            mixed = self.mix.combine_poolings(np.stack([part[rows][:, layers] for part in poolings], axis=1))
+            mixed = self.mix.combine(np.stack([part[rows][:, layers] for part in poolings], axis=1))
             tensor = torch.from_numpy(np.ascontiguousarray(mixed)).to(self.encoder.device)
             embeddings[rows] = self.apply_heads(tensor).cpu().numpy()
         return embeddings
@@ -453,13 +380,6 @@ class LayerModel:
             embeddings = head(embeddings)
         embeddings = F.normalize(embeddings, dim=-1) if self.normalize else embeddings
         return embeddings[:, : self.truncate_dim]
-
-    def _mixed(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        if isinstance(self.mix, LayerWk):
-            token_mask = without_last_token(mask)
-            states = self.encoder.read_states(tokens, mask, self.mix.layers, token_mask)
-            return self.mix.combine_tokens(states, token_mask)
-        return self.mix.combine_poolings(self.encoder.read(tokens, mask, self.mix.layers, self.mix.poolings))
 
     def similarity(self, left: NDArray[Any] | Tensor, right: NDArray[Any] | Tensor) -> Tensor:
         """Compute the similarity of all embeddings of `left` with all of `right`: (n, d), (m, d) -> (n, m)."""
@@ -527,18 +447,41 @@ class LayerModel:
         return f"LayerModel({self.encoder.name!r}, {str(self.mix)!r}, width={self.width})"
 
 
-def _prepared_mix(mix: LayerMix | str, encoder: LayerEncoder) -> LayerMix:
-    """The mix in the encoder's layer numbers. An attention's weights are moved and set to evaluation in place."""
+class EvaluationRecord:
+    """The scores that evaluators reported, by evaluator, under the names that sentence-transformers' evaluators use."""
+
+    def __init__(self, model: LayerModel) -> None:
+        self._model = model
+        self.eval_results_dict: dict[Any, dict[str, Any]] = {}
+
+    @property
+    def base_model(self) -> str:
+        """A unique name, as sentence-transformers caches mined embeddings by it."""
+        return f"{self._model.encoder.name} {self._model.digest()}"
+
+    def set_evaluation_metrics(
+        self,
+        evaluator: Any,
+        metrics: dict[str, Any],
+        epoch: int = 0,  # noqa: ARG002 - the host's contract
+        step: int = 0,  # noqa: ARG002
+    ) -> None:
+        """Keep the scores of an evaluator."""
+        self.eval_results_dict[evaluator] = dict(metrics)
+
+
+def _prepared_mix(mix: Mix | str, encoder: LayerEncoder) -> Mix:
+    """The mix in the encoder's layer numbers. A network's weights are moved and set to evaluation in place."""
     resolved = (parse_mix(mix) if isinstance(mix, str) else mix).resolve(encoder.depth)
-    if isinstance(resolved, LayerWk) and encoder.backend == "onnx":
+    if resolved.reads_tokens and encoder.backend == "onnx":
         raise MixError(f"{resolved} reads token states, which ONNX graphs don't give; use the torch backend")
-    if isinstance(resolved, LayerAttention):
-        network = resolved.trained
-        if network.width != encoder.width:
+    if resolved.is_learned and resolved.fitted is not None:
+        if resolved.fitted.width != encoder.width:
             raise MixError(
-                f"{resolved} has weights for layers of {network.width} numbers; this encoder's have {encoder.width}"
+                f"{resolved} has weights for layers of {resolved.fitted.width} numbers; this encoder's have "
+                f"{encoder.width}"
             )
-        network.to(encoder.device).float().eval()
+        resolved.fitted.to(encoder.device).float().eval()
     return resolved
 
 

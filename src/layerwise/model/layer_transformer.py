@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from layerwise.encoder import DEFAULT, LayerEncoder, ViewCache, check_sentences
 from layerwise.errors import InputError
 from layerwise.extras import require
-from layerwise.mixes import LayerMix, LayerWk
+from layerwise.mixes import Mix
 from layerwise.model.layer_model import LayerModel
 
 require("sklearn", "LayerTransformer", "sklearn")
@@ -41,7 +41,7 @@ class LayerTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def __init__(
         self,
         model: LayerModel | LayerEncoder | str | os.PathLike[str] = DEFAULT,
-        mix: LayerMix | str | None = None,
+        mix: Mix | str | None = None,
         *,
         normalize: bool = False,
         cache: ViewCache | bool = False,
@@ -64,7 +64,7 @@ class LayerTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """The embeddings of texts, float32 (texts, width)."""
         check_is_fitted(self)
         model, texts = self.model_, _checked(X)
-        if not self.cache or isinstance(model.mix, LayerWk):
+        if not self.cache or model.mix.reads_tokens:
             return model.encode(texts, normalize_embeddings=self.normalize)
         prompt = model.prompt()
         views = model.encoder.encode_layers([prompt + text for text in texts], model.mix.poolings, cache=self.cache)

@@ -11,26 +11,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from layerwise.encoder import ModelFolder
-from layerwise.errors import LayerwiseError, ModelError
-from layerwise.mixes import (
-    AttentionNetwork,
-    Centres,
-    LayerAttention,
-    LayerMix,
-    LayerSet,
-    LayerViews,
-    LayerWeights,
-    parse_mix,
-)
+from layerwise.errors import LayerwiseError, MixError, ModelError
+from layerwise.mixes import Mean, Mix, parse_mix
 from layerwise.model.head import ACTIVATIONS, FlowHead, Head
 from layerwise.model.parts import ModelParts
 from layerwise.model.sentence_transformer import HOST_MODES
 from layerwise.postprocess import FlowNetwork, read_records
 
-_ORDER = re.compile(
-    r"((WeightedLayerPooling )?Pooling|LayerMixPooling|LayerAttentionPooling|LayerViewsPooling)"
-    r"( Dense| FlowTransform)*( Normalize)?"
-)
+_ORDER = re.compile(r"((WeightedLayerPooling )?Pooling|MixPooling)( Dense| FlowTransform)*( Normalize)?")
 _OLD_MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -39,8 +27,6 @@ _OLD_MODES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-
-
 _MOST_LAYERS = 1024
 
 
@@ -101,30 +87,26 @@ def _check_order(folder: ModelFolder) -> None:
     known = all(_kind(module) in _READERS for module in folder.modules[1:])
     if folder.modules and known and not _ORDER.fullmatch(kinds):
         raise ModelError(
-            f"{folder.root}: its modules come as {kinds or 'nothing'}; supported are [WeightedLayerPooling] Pooling, "
-            f"LayerMixPooling, LayerAttentionPooling or LayerViewsPooling, then any Dense or FlowTransform, then "
-            f"[Normalize]"
+            f"{folder.root}: its modules come as {kinds or 'nothing'}; supported are [WeightedLayerPooling] Pooling "
+            f"or MixPooling, then any Dense or FlowTransform, then [Normalize]"
         )
 
 
-def _exact(mix: LayerMix, written: str) -> LayerMix:
+def _exact(mix: Mix, written: str) -> Mix:
     """Return the mix of layerwise.json if the modules differ from it only by float32 rounding of the weights."""
-    if not isinstance(mix, LayerWeights) or ":" not in written:
+    if not mix.is_native or ":" not in str(mix) or ":" not in written:
         return mix
     exact = parse_mix(written)
-    if not isinstance(exact, LayerWeights) or (exact.layers, exact.pooling) != (mix.layers, mix.pooling):
+    if exact.terms is None or mix.terms is None or [v for v, *_ in exact.terms] != [v for v, *_ in mix.terms]:
         return mix
-    same = all(abs(a - b) < 1e-6 for (_, a), (_, b) in zip(mix.weights, exact.weights, strict=True))
+    same = all(abs(a - b) < 1e-6 for (_, a, _), (_, b, _) in zip(mix.terms, exact.terms, strict=True))
     return exact if same else mix
 
 
 def _read_layer_weights(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
     start = int(folder.read_json(path, "config.json").get("layer_start", 4))
     values = _tensors(folder.root / path)["layer_weights"].flatten().tolist()
-    weights = {start + number: value for number, value in enumerate(values) if value}
-    if len(set(weights.values())) == 1:
-        return replace(parts, mix=LayerSet.of(*weights))
-    return replace(parts, mix=LayerWeights.of(weights))
+    return replace(parts, mix=Mean.weighted({start + number: value for number, value in enumerate(values)}))
 
 
 def _read_pooling(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
@@ -136,49 +118,27 @@ def _read_pooling(parts: ModelParts, folder: ModelFolder, path: str) -> ModelPar
         raise ModelError(f"{folder.root / path}: pooling {'+'.join(modes)} is not one of {', '.join(sorted(names))}")
     if config.get("include_prompt") is False:
         raise ModelError(f"{folder.root / path}: pooling without the prompt's tokens is not supported")
-    return replace(parts, mix=replace(parts.mix, pooling=names[modes[0]]))
+    return replace(parts, mix=parts.mix.with_pooling(names[modes[0]]))
 
 
 def _read_mix(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
-    config = folder.read_json(path, "config.json")
+    place, config = folder.root / path, folder.read_json(path, "config.json")
     if "mix" not in config:
-        raise ModelError(f"{folder.root / path / 'config.json'}: no mix; the folder is incomplete, save it again")
-    return replace(parts, mix=parse_mix(str(config["mix"])))
-
-
-def _read_views(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
-    parts = _read_mix(parts, folder, path)
-    mix = parts.mix
-    if not isinstance(mix, LayerViews):
-        raise ModelError(f"{folder.root / path}: the mix {mix} is no mean of views; save it again")
-    if mix.components is None:
-        (only, *more) = mix.parts
-        plain = not more and mix.scale == "none" and "views(" not in str(folder.read_json("layerwise.json").get("mix"))
-        return replace(parts, mix=only if plain else mix)
-    tensors = _tensors(folder.root / path)
-    if set(tensors) != {"means", "directions"}:
-        raise ModelError(
-            f"{folder.root / path}: no means and components of views; the folder is damaged, save it again"
-        )
-    return replace(parts, mix=mix.with_centres(Centres(tensors["means"], tensors["directions"])))
-
-
-def _read_attention(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
-    config, tensors = folder.read_json(path, "config.json"), _tensors(folder.root / path)
-    mix = parse_mix(str(config.get("mix", "")))
-    if not isinstance(mix, LayerAttention):
-        raise ModelError(f"{folder.root / path}: the mix {mix} is no attention over layers; save it again")
-    _check_size(folder.root / path, config, tensors, ("word_embedding_dimension",))
+        raise ModelError(f"{place / 'config.json'}: no mix; the folder is incomplete, save it again")
+    mix = parse_mix(str(config["mix"]))
     if not 1 <= int(config.get("depth", 0)) <= _MOST_LAYERS:
-        raise ModelError(f"{folder.root / path}: depth is {config.get('depth')}; expected 1 to {_MOST_LAYERS}")
+        raise ModelError(f"{place}: depth is {config.get('depth')}; expected 1 to {_MOST_LAYERS}")
     try:
-        network = AttentionNetwork(int(config["word_embedding_dimension"]), scores=mix.scores)
-        network.load_state_dict(tensors)
-        resolved = mix.resolve(int(config["depth"]))
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(f"{folder.root / path}: not an attention of this version ({reason}); save it again") from error
-    return replace(parts, mix=resolved.with_network(network))
+        has_weights = mix.is_learned or mix.components is not None or (place / "model.safetensors").is_file()
+        mix = mix.resolve(int(config["depth"])).with_weights(_tensors(place) if has_weights else {})
+    except MixError as error:
+        raise ModelError(f"{place}: the mix or its weights are damaged ({error}); save it again") from error
+    width = config.get("word_embedding_dimension")
+    if mix.fitted is not None and mix.fitted.width != width:
+        raise ModelError(
+            f"{place}: its weights are for layers of {mix.fitted.width} numbers, but config says {width!r}"
+        )
+    return replace(parts, mix=mix)
 
 
 def _read_dense(parts: ModelParts, folder: ModelFolder, path: str) -> ModelParts:
@@ -234,9 +194,7 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
 _READERS: dict[str, Callable[[ModelParts, ModelFolder, str], ModelParts]] = {
     "WeightedLayerPooling": _read_layer_weights,
     "Pooling": _read_pooling,
-    "LayerMixPooling": _read_mix,
-    "LayerAttentionPooling": _read_attention,
-    "LayerViewsPooling": _read_views,
+    "MixPooling": _read_mix,
     "Dense": _read_dense,
     "FlowTransform": _read_flow,
     "Normalize": _read_normalize,

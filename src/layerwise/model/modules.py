@@ -1,12 +1,11 @@
 """Modules of sentence-transformers for mixes and heads that it does not provide.
 
-They need `layerwise` to be installed and `trust_remote_code=True`. Concatenations, joins, SBERT-WK and averages of
-several max-pooled layers (sentence-transformers averages tokens before pooling, which differs for the maximum) need
-one, attention over layers another, flows the third; means of views have their own, and where these are of prompts, a
-transformer that runs once for each.
+They need `layerwise` to be installed and `trust_remote_code=True`: a pooling for all mixes that are not native (also
+averages of several max-pooled layers: sentence-transformers averages tokens before pooling, which differs for the
+maximum), a transformer that runs once for each prompt of a mix, and flows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,56 +26,59 @@ from layerwise.encoder import (
     pooled_mask,
 )
 from layerwise.errors import ModelError
-from layerwise.mixes import (
-    AttentionNetwork,
-    Centres,
-    LayerAttention,
-    LayerViews,
-    LayerWk,
-    parse_mix,
-    without_last_token,
-)
+from layerwise.mixes import Mix, parse_mix, without_last_token
 from layerwise.postprocess import Coupling, FlowNetwork
 
 
-class LayerMixPooling(Module):
-    """Combines all hidden states to one embedding, by a mix in text form."""
+class MixPooling(Module):
+    """Combines all hidden states, or the views of a `PromptedTransformer`, to one embedding in float32.
 
-    config_keys: list[str] = ["mix", "word_embedding_dimension"]  # noqa: RUF012 - as the host declares it
+    Args:
+        mix: The text of the mix.
+        word_embedding_dimension: The width of a layer.
+        depth: The encoder's last layer.
+        weights: What the mix learnt: means and components of views, or an attention's matrices.
+    """
 
-    def __init__(self, mix: str, word_embedding_dimension: int) -> None:
+    config_keys: list[str] = ["mix", "word_embedding_dimension", "depth"]  # noqa: RUF012 - as the host declares it
+
+    def __init__(
+        self, mix: str, word_embedding_dimension: int, depth: int, *, weights: Mapping[str, Tensor] | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.mix = mix
-        self.word_embedding_dimension = word_embedding_dimension
-        self._mix = parse_mix(mix)
+        self.mix, self.word_embedding_dimension, self.depth = mix, word_embedding_dimension, depth
+        self._mix = parse_mix(mix).resolve(depth).with_weights(weights or {})
+        self.fitted = self._mix.fitted
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Pool every needed layer, then mix; SBERT-WK mixes the tokens' layers themselves."""
-        states: tuple[Tensor, ...] = features["all_layer_embeddings"]
-        features["sentence_embedding"] = self._mixed(states, features["attention_mask"]).to(states[-1].dtype)
+        mix = self._mix if self.fitted is None else self._mix.with_fitted(self.fitted)  # of this copy of several
+        if mix.reads_tokens:
+            token_mask = without_last_token(features["attention_mask"])
+            states = features["all_layer_embeddings"]
+            tokens = torch.stack([states[layer][token_mask] for layer in mix.layers], dim=1)
+            features["sentence_embedding"] = mix.combine_tokens(tokens, token_mask)
+        else:
+            features["sentence_embedding"] = mix.combine(_views(features, mix).float())
         return features
-
-    def _mixed(self, states: tuple[Tensor, ...], mask: Tensor) -> Tensor:
-        if isinstance(self._mix, LayerWk):
-            token_mask = without_last_token(mask)
-            tokens = torch.stack([states[layer][token_mask] for layer in self._mix.layers], dim=1)
-            return self._mix.combine_tokens(tokens, token_mask)
-        return self._mix.combine_poolings(_views(states, mask, self._mix.layers, self._mix.poolings))
 
     def get_embedding_dimension(self) -> int:
         """The width of an embedding."""
         return self._mix.width(self.word_embedding_dimension)
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Write the config; there are no weights."""
+        """Write the config, and what the mix learnt if anything."""
         self.save_config(output_path)
+        if self.fitted is not None:
+            _save_weights(self.fitted, output_path)
 
     @classmethod
     def load(  # type: ignore[override] # noqa: D102 - the host's contract
         cls, model_name_or_path: str, subfolder: str = "", **options: Any
     ) -> Self:
         place = _place(subfolder, options)
-        return cls(**cls.load_config(model_name_or_path, **place))
+        path = cls.load_file_path(model_name_or_path, "model.safetensors", **place)
+        return cls(**cls.load_config(model_name_or_path, **place), weights=load_file(path) if path else {})
 
 
 class PromptedTransformer(Transformer):
@@ -127,100 +129,7 @@ class PromptedTransformer(Transformer):
         return self.tokenizer
 
 
-class LayerViewsPooling(Module):
-    """Combines views of layers, from one pass per prompt, to one embedding in float32."""
-
-    config_keys: list[str] = ["mix", "word_embedding_dimension"]  # noqa: RUF012 - as the host declares it
-    means: Tensor
-    directions: Tensor
-
-    def __init__(self, mix: str, word_embedding_dimension: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.mix, self.word_embedding_dimension = mix, word_embedding_dimension
-        parsed = parse_mix(mix)
-        if not isinstance(parsed, LayerViews):
-            raise ModelError(f"The mix {mix} is no mean of views; the folder is damaged, save it again")
-        self._mix = parsed
-        views = sum(len(part.layers) for part in parsed.parts)
-        self.register_buffer("means", torch.zeros(views, word_embedding_dimension))
-        self.register_buffer("directions", torch.zeros(views, parsed.components or 0, word_embedding_dimension))
-
-    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Take away what is to be taken away, scale, average."""
-        mix = self._mix
-        if mix.components is not None:
-            mix = mix.with_centres(Centres(self.means, self.directions))
-        features["sentence_embedding"] = mix.combine_poolings(_views_of(features, mix).float())
-        return features
-
-    def get_embedding_dimension(self) -> int:
-        """The width of an embedding."""
-        return self.word_embedding_dimension
-
-    def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Write the config, and means and components if any."""
-        self.save_config(output_path)
-        if self._mix.components is not None:
-            _save_weights(self, output_path)
-
-    @classmethod
-    def load(  # type: ignore[override] # noqa: D102 - the host's contract
-        cls, model_name_or_path: str, subfolder: str = "", **options: Any
-    ) -> Self:
-        place = _place(subfolder, options)
-        module = cls(**cls.load_config(model_name_or_path, **place))
-        if module._mix.components is not None:
-            module.load_state_dict(_load_weights(cls, model_name_or_path, place))
-        return module
-
-
-class NetworkModule(Module):
-    """A module with one network, saved as its config and the network's weights."""
-
-    network: nn.Module
-
-    def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Write the config and the weights."""
-        self.save_config(output_path)
-        _save_weights(self.network, output_path)
-
-    @classmethod
-    def load(  # type: ignore[override] # noqa: D102 - the host's contract
-        cls, model_name_or_path: str, subfolder: str = "", **options: Any
-    ) -> Self:
-        place = _place(subfolder, options)
-        module = cls(**cls.load_config(model_name_or_path, **place))
-        module.network.load_state_dict(_load_weights(cls, model_name_or_path, place))
-        return module
-
-
-class LayerAttentionPooling(NetworkModule):
-    """Combines all hidden states to one embedding by trained attention, in the dtype of its weights."""
-
-    network: AttentionNetwork
-    config_keys: list[str] = ["mix", "word_embedding_dimension", "depth"]  # noqa: RUF012 - as the host declares it
-
-    def __init__(self, mix: str, word_embedding_dimension: int, depth: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.mix, self.word_embedding_dimension, self.depth = mix, word_embedding_dimension, depth
-        parsed = parse_mix(mix)
-        if not isinstance(parsed, LayerAttention):
-            raise ModelError(f"The mix {mix} is no attention over layers; the folder is damaged, save it again")
-        self._mix = parsed.resolve(depth)
-        self.network = AttentionNetwork(word_embedding_dimension, scores=parsed.scores)
-
-    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Pool every layer, then attend to them."""
-        mix = self._mix.with_network(self.network)  # of this copy, where the host runs several
-        features["sentence_embedding"] = mix.combine_poolings(_views_of(features, mix))
-        return features
-
-    def get_embedding_dimension(self) -> int:
-        """The width of an embedding."""
-        return self._mix.width(self.word_embedding_dimension)
-
-
-class FlowTransform(NetworkModule):
+class FlowTransform(Module):
     """Applies a fitted flow to the sentence embedding, in the dtype of its weights, which the host may change."""
 
     network: FlowNetwork
@@ -242,31 +151,37 @@ class FlowTransform(NetworkModule):
         """The width of an embedding."""
         return self.width
 
+    def save(self, output_path: str, *_: Any, **__: Any) -> None:
+        """Write the config and the weights."""
+        self.save_config(output_path)
+        _save_weights(self.network, output_path)
 
-def _views_of(features: dict[str, Any], mix: LayerViews | LayerAttention) -> Tensor:
-    """Return a mix's views from a `PromptedTransformer` or all hidden states: (batch, poolings, layers, width)."""
-    if "views" not in features:
-        return _views(features["all_layer_embeddings"], features["attention_mask"], mix.layers, mix.poolings)
+    @classmethod
+    def load(  # type: ignore[override] # noqa: D102 - the host's contract
+        cls, model_name_or_path: str, subfolder: str = "", **options: Any
+    ) -> Self:
+        place = _place(subfolder, options)
+        path = cls.load_file_path(model_name_or_path, "model.safetensors", **place)
+        if path is None:
+            raise ModelError(f"{model_name_or_path}: no model.safetensors in {subfolder}; the folder is incomplete")
+        flow = cls(**cls.load_config(model_name_or_path, **place))
+        flow.network.load_state_dict(load_file(path))
+        return flow
+
+
+def _views(features: dict[str, Any], mix: Mix) -> Tensor:
+    """A mix's views from a `PromptedTransformer` or all hidden states: (batch, poolings, layers, width)"""
     layers = list(mix.layers)
-    return torch.stack([features["views"][name][:, layers] for name in mix.poolings], dim=1)
-
-
-def _views(states: Sequence[Tensor], mask: Tensor, layers: Sequence[int], poolings: Sequence[str]) -> Tensor:
-    """Hidden states (batch, tokens, width) of every layer -> views (batch, poolings, layers, width)."""
-    by_pooling = [[POOLINGS[name](states[layer], mask) for layer in layers] for name in poolings]
-    return torch.stack([torch.stack(pooled, dim=1) for pooled in by_pooling], dim=1)
+    if "views" in features:
+        return torch.stack([features["views"][name][:, layers] for name in mix.poolings], dim=1)
+    states, mask = features["all_layer_embeddings"], features["attention_mask"]
+    by_pooling = [torch.stack([POOLINGS[name](states[layer], mask) for layer in layers], 1) for name in mix.poolings]
+    return torch.stack(by_pooling, dim=1)
 
 
 def _save_weights(network: nn.Module, folder: str) -> None:
     weights = {name: tensor.contiguous().cpu() for name, tensor in network.state_dict().items()}
     save_file(weights, Path(folder) / "model.safetensors")
-
-
-def _load_weights(kind: type[Module], folder: str, place: dict[str, Any]) -> dict[str, Tensor]:
-    path = kind.load_file_path(folder, "model.safetensors", **place)
-    if path is None:
-        raise ModelError(f"{folder}: no model.safetensors in {place['subfolder']}; the folder is incomplete")
-    return load_file(path)
 
 
 def _place(subfolder: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from layerwise.mixes import LayerMix, LayerSet
+from layerwise.mixes import Mean, Mix
 from layerwise.model.head import AnyHead
 from layerwise.postprocess import ENCODER, FittedOn
 
@@ -12,7 +12,7 @@ from layerwise.postprocess import ENCODER, FittedOn
 class ModelParts:
     """The arguments of `LayerModel` except the encoder. The default is the mean of the last layer."""
 
-    mix: LayerMix = field(default_factory=lambda: LayerSet.of(-1))
+    mix: Mix = field(default_factory=lambda: Mean.of(-1))
     heads: tuple[AnyHead, ...] = ()
     normalize: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class ModelParts:
         width = self.heads[-1].out_features if self.heads else self.mix.width(layer_width)
         return width if self.truncate_dim is None else self.truncate_dim
 
-    def with_mix(self, mix: LayerMix) -> Self:
+    def with_mix(self, mix: Mix) -> Self:
         """Return the parts with another mix, without heads and their records."""
         records = tuple(record for record in self.fitted_on if record.what == ENCODER)
         return replace(self, mix=mix, heads=(), normalize=False, truncate_dim=None, chosen="by hand", fitted_on=records)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.encoder import DTYPES, LayerEncoder, UntappedLayers, block_lists, keep_in_config, probe_inputs
-from layerwise.mixes import LayerAttention, LayerMix, LayerSet, LayerViews, LayerWeights
+from layerwise.mixes import Mix
 from layerwise.model.head import ACTIVATIONS, AnyHead, FlowHead, Head
 from layerwise.model.parts import ModelParts
 from layerwise.muted import quiet
@@ -32,9 +32,8 @@ def to_sentence_transformer(encoder: LayerEncoder, parts: ModelParts) -> tuple["
         prompted = list(parts.mix.poolings) if parts.mix.is_prompted else None
         needs_layers = type(pooling[0]).__name__ != "Pooling"
         transformer = _transformer(cut, encoder, needs_layers=needs_layers, prompted=prompted)
-        # Weights over layers are float32 and make everything after them so; plain pooling keeps the encoder's type.
-        weighted = type(pooling[0]).__name__ in ("WeightedLayerPooling", "LayerAttentionPooling", "LayerViewsPooling")
-        number_type = torch.float32 if weighted else DTYPES[encoder.dtype]
+        # Mixes of layers are float32 and make everything after them so; plain pooling keeps the encoder's type.
+        number_type = torch.float32 if needs_layers else DTYPES[encoder.dtype]
         heads = [_flow(head) if isinstance(head, FlowHead) else _dense(head).to(number_type) for head in parts.heads]
         model = SentenceTransformer(
             modules=[transformer, *pooling, *heads, *([Normalize()] if parts.normalize else [])],
@@ -47,13 +46,9 @@ def to_sentence_transformer(encoder: LayerEncoder, parts: ModelParts) -> tuple["
     return model, blocks
 
 
-def is_native(mix: LayerMix, heads: Sequence[AnyHead] = ()) -> bool:
-    """Whether plain sentence-transformers can compute a mix and its heads: it mixes tokens, then pools them."""
-    if not isinstance(mix, LayerSet | LayerWeights) or any(isinstance(head, FlowHead) for head in heads):
-        return False
-    if mix.is_prompted:
-        return False
-    return mix.pooling in ("mean", "cls", "last", "weighted-mean") or (mix.pooling == "max" and len(mix.layers) == 1)
+def is_native(mix: Mix, heads: Sequence[AnyHead] = ()) -> bool:
+    """Whether plain sentence-transformers can compute a mix and its heads."""
+    return mix.is_native and not any(isinstance(head, FlowHead) for head in heads)
 
 
 def cut_to_fit(model: nn.Module, layers: Sequence[int], depth: int) -> tuple[nn.Module, int]:
@@ -98,40 +93,25 @@ def _is_loadable(cut: nn.Module) -> bool:
     return shapes == expected
 
 
-def _mix_modules(mix: LayerMix, *, blocks: int, width: int) -> list[nn.Module]:
+def _mix_modules(mix: Mix, *, blocks: int, width: int) -> list[nn.Module]:
     """Return the modules from an encoder of `blocks` blocks to one embedding; `mix` is resolved."""
     from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 
-    if isinstance(mix, LayerAttention):
-        return [_attention(mix)]
-    if isinstance(mix, LayerSet) and mix.is_prompted:
-        mix = LayerViews((mix,))
-    if isinstance(mix, LayerViews):
-        return [_views_pooling(mix, width)]
-    if not is_native(mix):
-        from layerwise.model.modules import LayerMixPooling
+    if not mix.is_native or mix.terms is None:
+        from layerwise.model.modules import MixPooling
 
-        return [LayerMixPooling(str(mix), width)]
+        weights = {} if mix.fitted is None else {name: t.clone() for name, t in mix.fitted.state_dict().items()}
+        return [MixPooling(str(mix), width, blocks, weights=weights)]
     pooling = Pooling(width, pooling_mode=HOST_MODES[mix.pooling])
-    if isinstance(mix, LayerSet) and mix.layers == (blocks,):
+    if mix.layers == (blocks,):
         return [pooling]
-    weights = dict(mix.weights) if isinstance(mix, LayerWeights) else dict.fromkeys(mix.layers, 1.0)
-    lowest = min(mix.layers)
-    values = torch.tensor([weights.get(layer, 0.0) for layer in range(lowest, blocks + 1)])
+    shares = {view.layer: share for view, share, _ in mix.terms}
+    values = torch.tensor([shares.get(layer, 0.0) for layer in range(mix.layers[0], blocks + 1)])
+    values = values if len(set(shares.values())) > 1 else (values > 0).float()
     mixing = WeightedLayerPooling(
-        width, num_hidden_layers=blocks, layer_start=lowest, layer_weights=nn.Parameter(values)
+        width, num_hidden_layers=blocks, layer_start=mix.layers[0], layer_weights=nn.Parameter(values)
     )
     return [mixing, pooling]
-
-
-def _views_pooling(mix: LayerViews, width: int) -> nn.Module:
-    from layerwise.model.modules import LayerViewsPooling
-
-    pooling = LayerViewsPooling(str(mix), width)
-    if mix.fitted is not None:
-        pooling.means.copy_(mix.fitted.means)
-        pooling.directions.copy_(mix.fitted.directions)
-    return pooling
 
 
 def _transformer(model: Any, encoder: LayerEncoder, *, needs_layers: bool, prompted: list[str] | None) -> Any:
@@ -156,14 +136,6 @@ def _transformer(model: Any, encoder: LayerEncoder, *, needs_layers: bool, promp
         )
     transformer.max_seq_length = encoder.max_length
     return transformer
-
-
-def _attention(mix: LayerAttention) -> nn.Module:
-    from layerwise.model.modules import LayerAttentionPooling
-
-    pooling = LayerAttentionPooling(str(mix), mix.trained.width, mix.layers[-1])
-    pooling.network.load_state_dict(mix.trained.state_dict())
-    return pooling
 
 
 def _dense(head: Head) -> nn.Module:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from layerwise.errors import InputError
+from layerwise.mixes import fit_centres
 from layerwise.postprocess.base import Exact, Postprocess
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,11 @@ class Whitening(LinearPostprocess):
                 f"dimensions {dimensions} is not possible: the embeddings are {width} wide; give 1 to {width}"
             )
         mean = embeddings.mean(axis=0)
-        variances, directions = principal_directions(embeddings - mean)
+        centred = embeddings - mean
+        variances, directions = np.linalg.eigh(centred.T @ centred / rows)
+        variances, directions = np.maximum(variances[::-1], 0.0), directions[:, ::-1]
+        largest = directions[np.abs(directions).argmax(axis=0), np.arange(width)]
+        directions = directions * np.sign(largest)  # their sign is arbitrary; so that fits are reproducible
         rank = int((variances > _MIN_VARIANCE * max(variances[0], np.finfo(np.float64).tiny)).sum())
         if not rank:
             raise InputError(f"{rows} embeddings without any difference cannot be whitened; give more of them")
@@ -114,18 +119,6 @@ class RemoveComponents(LinearPostprocess):
             raise InputError(f"count {self.count} is not possible: the embeddings are {width} wide")
         if self.count >= rows:
             raise InputError(f"{rows} embeddings have less than {self.count} directions; give more of them")
-        mean = embeddings.mean(axis=0) if self.centre else np.zeros(width)
-        _, directions = principal_directions(embeddings - mean)
-        self.mean_, self.directions_ = mean, directions[:, : self.count]
+        centres = fit_centres(torch.from_numpy(embeddings).unsqueeze(1), self.count, centre=self.centre)
+        self.mean_, self.directions_ = centres.means[0].numpy(), centres.directions[0].numpy().T
         self.matrix_ = np.eye(width) - self.directions_ @ self.directions_.T
-
-
-def principal_directions(centred: Exact) -> tuple[Exact, Exact]:
-    """The variances (width,), in descending order, and their directions (width, width), as columns.
-
-    The sign of a direction is arbitrary; its largest component is made positive, so that fits are reproducible.
-    """
-    variances, directions = np.linalg.eigh(centred.T @ centred / len(centred))
-    directions = directions[:, ::-1]
-    signs = np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(directions.shape[1])])
-    return np.maximum(variances[::-1], 0.0), directions * signs

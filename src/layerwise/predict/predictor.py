@@ -24,7 +24,6 @@ from layerwise.encoder import (
     windows_of,
 )
 from layerwise.errors import InputError, ModelError
-from layerwise.mixes import LayerAttention
 from layerwise.model import LayerModel
 from layerwise.predict.heads import TaskHead
 from layerwise.predict.objective import TaskSetup
@@ -185,7 +184,7 @@ def _is_pair(row: Any) -> bool:
 
 def _modules(model: LayerModel) -> list[nn.Module]:
     """Return the modules between tokens and embeddings, including the network of an attention mix."""
-    networks = [model.mix.trained] if isinstance(model.mix, LayerAttention) else []
+    networks = [model.mix.fitted] if model.mix.is_learned and model.mix.fitted is not None else []
     return [model.encoder.model, *networks, *model.heads]
 
 

@@ -136,7 +136,7 @@ def _recommended(results: ModelResults, own_mix: str) -> dict[str, Any]:
     if str(mix) == own_mix:
         return {"recommended": own_mix}
     picked = np.stack([subject.pooled(pooling)[:, list(mix.layers)] for pooling in mix.poolings], axis=1)
-    cosines = cosine(*subject.sides(mix.combine_poolings(picked)))
+    cosines = cosine(*subject.sides(mix.combine(picked)))
     return {"recommended": str(mix), "recommended_similarities": cosines}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from layerwise.errors import InputError
 from layerwise.evidence import Rows
-from layerwise.mixes import LayerMix, parse_mix
+from layerwise.mixes import Mix, parse_mix
 from layerwise.search.metrics import FEWEST_PAIRS
 from layerwise.search.problems import Scores
 from layerwise.search.sets import SetScorer
@@ -106,7 +106,7 @@ def by_training_size(
     return lines
 
 
-def _choose(scorer: SetScorer, rows: Rows) -> LayerMix | None:
+def _choose(scorer: SetScorer, rows: Rows) -> Mix | None:
     """The choice of the pairs at `rows`; None if their labels are constant."""
     try:
         return scorer.choose(rows)[0]

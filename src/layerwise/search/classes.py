@@ -27,7 +27,7 @@ from layerwise.encoder import pick_device
 from layerwise.errors import InputError
 from layerwise.evidence import Fold, Rows, Splits, draw_folds, draw_nested_splits, fixed_splits, item_scores
 from layerwise.extras import require
-from layerwise.mixes import LayerMix, LayerSet
+from layerwise.mixes import Mean, Mix
 from layerwise.search.problems import Progress, Scores, no_progress
 from layerwise.search.scored import Redraw, Scored, Scorer, SplitChoice, Stability, chosen_views
 from layerwise.search.sources import Views
@@ -132,7 +132,7 @@ class ClassRows:
         """The number of layers."""
         return next(iter(self.views.values())).shape[1]
 
-    def features(self, mixes: Sequence[LayerMix]) -> Tensor:
+    def features(self, mixes: Sequence[Mix]) -> Tensor:
         """The features of each set: (sets, n, width), twice the width for pairs"""
         u = torch.stack([self.views[mix.pooling][:, list(mix.layers)].mean(1) for mix in mixes])
         if self.pair_views is None:
@@ -140,12 +140,12 @@ class ClassRows:
         v = torch.stack([self.pair_views[mix.pooling][:, list(mix.layers)].mean(1) for mix in mixes])
         return torch.cat([(u - v).abs(), u * v], -1)
 
-    def mixes(self, space: Space | None) -> list[LayerSet]:
+    def mixes(self, space: Space | None) -> list[Mean]:
         """The sets to choose from; of up to 4 layers (3 of large models) without a space."""
         space = space or Space(largest=4 if self.layers <= LARGE else 3)
         space.count(self.layers)
         masks = [mask for block in space.masks(self.layers, 4096) for mask in block]
-        return [LayerSet.of(*layers_of(mask), pooling=pooling) for pooling in self.views for mask in masks]
+        return [Mean.of(*layers_of(mask), pooling=pooling) for pooling in self.views for mask in masks]
 
 
 @dataclass(eq=False)
@@ -175,8 +175,8 @@ class ClassScorer(Scorer):
     def __post_init__(self) -> None:
         self.pooling = self.pooling if self.pooling in self.rows.views else next(iter(self.rows.views))
         self.mixes = self.rows.mixes(self.space)
-        self._last = LayerSet.of(self.rows.layers - 1, pooling=self.pooling)
-        self._correct: dict[tuple[int, LayerMix], NDArray[np.bool_]] = {}
+        self._last = Mean.of(self.rows.layers - 1, pooling=self.pooling)
+        self._correct: dict[tuple[int, Mix], NDArray[np.bool_]] = {}
         if not self.may_lack_classes:
             self._check_classes()
 
@@ -238,11 +238,11 @@ class ClassScorer(Scorer):
         pairs = [half for pair in pairwise(choices) for half in pair]
         return Stability.of(pairs, unit="splits") if pairs else None
 
-    def score(self, mix: LayerMix, rows: Rows) -> float:
+    def score(self, mix: Mix, rows: Rows) -> float:
         """Refuse: an accuracy needs rows to train on."""
         raise InputError(f"{mix} has accuracies by split only; {len(rows)} rows alone do not train a classifier")
 
-    def redraw(self, number: int, mixes: Sequence[LayerMix]) -> Redraw:
+    def redraw(self, number: int, mixes: Sequence[Mix]) -> Redraw:
         """A function from draws of reporting rows to the accuracies of mixes on them: draws -> (draws, mixes)"""
         self._classify([(number, mix) for mix in mixes])
         items = np.full((len(self), len(mixes)), np.nan)
@@ -250,7 +250,7 @@ class ClassScorer(Scorer):
             items[self.splits[number].test, column] = self._correct[number, mix]
         return item_scores(items)
 
-    def unseen_scores(self, mixes: Sequence[LayerMix]) -> Scores:
+    def unseen_scores(self, mixes: Sequence[Mix]) -> Scores:
         """Accuracies of any sets on the reporting rows of each split: (mixes, splits)"""
         jobs = [(number, mix) for mix in mixes for number in range(len(self.splits))]
         self._classify(jobs)
@@ -263,7 +263,7 @@ class ClassScorer(Scorer):
         trained, scored = (
             _masks([getattr(fold, part) for fold in folds], self.rows.labels) for part in ("train", "dev")
         )
-        sets: list[LayerMix] = [*self.mixes, self._last]
+        sets: list[Mix] = [*self.mixes, self._last]
         n, width = self.rows.features(sets[:1])[0].shape
         batch = sets_at_once(n, width, len(folds), len(self.rows.classes), self.rows.labels.device)
         options = {"c": self.protocol.C, "tolerance": self.protocol.tolerance, "epochs": self.protocol.epochs}
@@ -281,17 +281,17 @@ class ClassScorer(Scorer):
     def _prices(self) -> Prices:
         return Prices(self.rows.layers - 1)
 
-    def _scored(self, mix: LayerMix, number: int) -> Scored:
+    def _scored(self, mix: Mix, number: int) -> Scored:
         row = self.mixes.index(mix) if mix in self.mixes else -1
         scored = sum(len(fold.dev) for fold in self.splits.folds[number])
         return Scored(mix, int(self._counts[row, number]) / scored, float(self._correct[number, mix].mean()))
 
-    def _best_of(self, correct: NDArray[np.int64]) -> LayerSet:
+    def _best_of(self, correct: NDArray[np.int64]) -> Mean:
         """The set with the most correct answers; of equal ones the set of fewer layers, then of lower layers."""
         scored = zip(self.mixes, correct, strict=True)
         return min(scored, key=lambda item: (-item[1], len(item[0].layers), item[0].layers[-1], item[0].layers))[0]
 
-    def _classify(self, jobs: Iterable[tuple[int, LayerMix]]) -> None:
+    def _classify(self, jobs: Iterable[tuple[int, Mix]]) -> None:
         """Find which reporting rows of each split are classified correctly, by scikit-learn's SAGA on all cores."""
         require("evaluate", "the search for classification", "sklearn")
         from sklearn.exceptions import ConvergenceWarning
@@ -300,7 +300,7 @@ class ClassScorer(Scorer):
         missing = [job for job in dict.fromkeys(jobs) if job not in self._correct]
         labels, protocol = self.rows.labels.cpu().numpy(), self.protocol
 
-        def test(job: tuple[int, LayerMix]) -> None:
+        def test(job: tuple[int, Mix]) -> None:
             split, mix = self.splits[job[0]], job[1]
             trained = labels[split.dev]
             if len(set(trained)) == 1:

@@ -11,7 +11,7 @@ from torch import Tensor
 from layerwise.encoder import Array, by_prompt
 from layerwise.errors import InputError
 from layerwise.evidence import Rows
-from layerwise.mixes import LayerMix
+from layerwise.mixes import Mix
 from layerwise.search.metrics import Gold, Metric, check_gold
 from layerwise.texts import unique_texts
 
@@ -66,23 +66,23 @@ class GradedPairs:
         texts, (left, right) = unique_texts([self.left[n] for n in rows], [self.right[n] for n in rows])
         return texts, (left, right)
 
-    def similarities(self, mix: LayerMix, rows: Rows) -> NDArray[np.float64]:
+    def similarities(self, mix: Mix, rows: Rows) -> NDArray[np.float64]:
         """The cosines of the pairs at `rows` by a mix: (rows,)"""
         texts, (left, right) = self.texts(rows)
         unit = torch.nn.functional.normalize(self._embed(mix, texts).double(), dim=1)
         cosines: NDArray[np.float64] = (unit[left] * unit[right]).sum(1).cpu().numpy()
         return cosines
 
-    def score(self, mix: LayerMix, rows: Rows) -> float:
+    def score(self, mix: Mix, rows: Rows) -> float:
         """The score of a mix on the pairs at `rows`."""
         return float(self.metric(self.gold[rows])(torch.from_numpy(self.similarities(mix, rows)[None]))[0])
 
-    def _embed(self, mix: LayerMix, texts: list[str]) -> Tensor:
+    def _embed(self, mix: Mix, texts: list[str]) -> Tensor:
         batches = []
         for start in range(0, len(texts), _BATCH_SIZE):
             views = self.encode(texts[start : start + _BATCH_SIZE], list(mix.poolings))
             picked = [as_tensor(views[name], self.device)[:, list(mix.layers)] for name in mix.poolings]
-            batches.append(mix.combine_poolings(torch.stack(picked, dim=1)))
+            batches.append(mix.combine(torch.stack(picked, dim=1)))
         return torch.cat(batches)
 
 

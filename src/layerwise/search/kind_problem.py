@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.kinds import Divisible, Outcome, Redraw
-from layerwise.mixes import LayerSet
+from layerwise.mixes import Mean
 from layerwise.search.metrics import counts_of
 from layerwise.search.problems import RANDOM_STARTS, Progress, Rows, Scores, Weights, no_progress
 from layerwise.search.spaces import Masks, Space, membership
@@ -148,7 +148,7 @@ class KindProblem:
         layers = np.flatnonzero(row)
         if not np.isin(row[layers], 1).all():
             raise InputError(f"layer weights are searched for pairs with scores; {self.metric} takes sets of layers")
-        mix = LayerSet.of(*layers.tolist())
+        mix = Mean.of(*layers.tolist())
         vectors = {role: np.ascontiguousarray(mix(views), dtype=np.float32) for role, views in self.views.items()}
         if not self.normalize:
             return vectors

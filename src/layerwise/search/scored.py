@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.evidence import Rows, Split, Splits, halves_agreement
-from layerwise.mixes import LayerMix
+from layerwise.mixes import Mix
 from layerwise.search.view_cost import Cost
 
 Redraw = Callable[[Sequence[Rows]], NDArray[np.floating[Any]]]  # draws of units -> (draws, mixes)
@@ -24,7 +24,7 @@ class Scored:
     `by_split` holds what each split chose where the scores are means over several splits.
     """
 
-    mix: LayerMix
+    mix: Mix
     dev: float
     test: float | None = None
     cost: Cost | None = None
@@ -46,7 +46,7 @@ class Scored:
         return self.layers[-1] if self.cost is None else sum(self.cost.blocks)
 
     @classmethod
-    def mean(cls, mix: LayerMix, by_split: Sequence["Scored"], cost: Cost | None = None) -> "Scored":
+    def mean(cls, mix: Mix, by_split: Sequence["Scored"], cost: Cost | None = None) -> "Scored":
         """A mix with the mean scores of what each split chose."""
         tests = [np.nan if scored.test is None else scored.test for scored in by_split]
         test = None if all(scored.test is None for scored in by_split) else float(np.mean(tests))
@@ -96,7 +96,7 @@ class Stability:
         return cls(shares(lambda view: view.name), shares(lambda view: view.pooling), layers, agreed.agreement)
 
 
-def chosen_views(mix: LayerMix) -> list[ChosenView]:
+def chosen_views(mix: Mix) -> list[ChosenView]:
     """The views of a set of layers."""
     return [ChosenView(f"{layer} @ {mix.pooling}", mix.pooling, layer) for layer in mix.layers]
 
@@ -170,9 +170,9 @@ class Scorer(ABC):
         """What halves of the choosing units choose; None where that cannot be told."""
 
     @abstractmethod
-    def score(self, mix: LayerMix, rows: Rows) -> float:
+    def score(self, mix: Mix, rows: Rows) -> float:
         """The score of a mix on some units."""
 
     @abstractmethod
-    def redraw(self, number: int, mixes: Sequence[LayerMix]) -> Redraw:
+    def redraw(self, number: int, mixes: Sequence[Mix]) -> Redraw:
         """A function from draws of units to the scores of mixes on them, for a split: draws -> (draws, mixes)"""

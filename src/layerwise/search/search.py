@@ -14,7 +14,7 @@ from layerwise.data import RowSource, TaskRows, are_texts, tasks_of, text_of
 from layerwise.encoder import Prompt, named_prompt, parse_pooling, prompts_for
 from layerwise.errors import InputError, ModelError
 from layerwise.evidence import Splits, check_resamples, check_seed, draw_splits, fixed_splits, join_splits
-from layerwise.mixes import SCALES, LayerAttention, LayerJoin, LayerSet, LayerViews, Less
+from layerwise.mixes import SCALES, Mean, Remove
 from layerwise.model import LayerModel
 from layerwise.parameters import Parameters
 from layerwise.postprocess import FittedOn
@@ -118,7 +118,7 @@ class Search(Parameters):
     >>> noise, scores = random.normal(size=(200, 4, 8)), random.random(200)
     >>> noise[:, 2] *= scores[:, None]
     >>> Search().fit_views(left, left + noise, -scores).selection_.chosen.mix
-    LayerSet('2 @ mean')
+    Mean('2 @ mean')
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Search(Parameters):
         prompts: str | Sequence[str | Prompt] | None = None,
         poolings: str | Sequence[str] = (),
         scale: str | None = None,
-        remove: Sequence[Less] | None = None,
+        remove: Sequence[Remove] | None = None,
         fit_on: str | None = None,
         signed: bool = True,
         max_views: int = 8,
@@ -675,7 +675,7 @@ class Search(Parameters):
             sample = sample_of(texts, name)
             if name == DROPOUT:
                 pairs = two_passes(sample, seed=self.seed)
-                last = LayerSet.of(loaded.encoder.depth, pooling=baseline)
+                last = Mean.of(loaded.encoder.depth, pooling=baseline)
                 metric, changes = dropout_metric(pairs, twice, last, device), {"n_bootstraps": 0}
             else:
                 pairs, metric, changes = alike_and_unlike(name, sample, seed=self.seed), as_metric("separation"), {}
@@ -764,7 +764,7 @@ def check_weights(tasks: Sequence[SearchTask], weights: Sequence[float]) -> list
 def model_notes(model: LayerModel, *, keeps_heads: bool = False) -> tuple[str, ...]:
     """Notes on differences between the searched embeddings and the model's, or in how they are compared."""
     notes = []
-    if isinstance(model.mix, LayerAttention | LayerJoin | LayerViews):
+    if not model.mix.is_plain:
         notes.append(f"sets of layers are searched, so the model's mix {model.mix} is left out")
     if model.heads and not keeps_heads:
         notes.append(f"the model's {len(model.heads)} head(s) after the mix are left out")

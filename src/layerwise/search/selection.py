@@ -11,7 +11,7 @@ import numpy as np
 
 from layerwise.errors import InputError
 from layerwise.evidence import Gain, Rows, Verdict, few_units_warning, gain_in_words, name_mix, paired_gain
-from layerwise.mixes import LayerMix
+from layerwise.mixes import Mix
 from layerwise.model import LayerModel
 from layerwise.postprocess import ENCODER, LAYERS, FittedOn
 from layerwise.search.scored import Scored, Scorer, Stability
@@ -355,12 +355,12 @@ class Selection:
         return self.scorer.near_copies if self.has_evidence else 0
 
     @property
-    def _baselines(self) -> list[LayerMix]:
+    def _baselines(self) -> list[Mix]:
         if self.baseline is self.last:
             return [choice.last.mix for choice in self.choices]
         return [self.baseline.mix] * len(self.choices)
 
-    def _gain(self, mixes: Sequence[LayerMix], baselines: Sequence[LayerMix]) -> Gain:
+    def _gain(self, mixes: Sequence[Mix], baselines: Sequence[Mix]) -> Gain:
         """The gain of a mix of each split over another on the split's reporting units."""
         if not self.has_evidence:
             raise InputError(_NONE_REPORT)
@@ -377,7 +377,7 @@ class Selection:
 
 
 def _with_mix(
-    model: LayerModel, mix: LayerMix, chosen: str, *, keep_heads: bool = False, records: Sequence[FittedOn] = ()
+    model: LayerModel, mix: Mix, chosen: str, *, keep_heads: bool = False, records: Sequence[FittedOn] = ()
 ) -> LayerModel:
     """The model with another mix, the same prompts, similarity and normalisation, and its heads if `keep_heads`.
 

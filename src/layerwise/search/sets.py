@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from layerwise.errors import InputError
 from layerwise.evidence import Rows, Split, Splits, draw_halves
-from layerwise.mixes import LayerMix, LayerSet, LayerWeights
+from layerwise.mixes import Mean, Mix
 from layerwise.registry import check_known
 from layerwise.search.beam import beam_search
 from layerwise.search.problems import PairProblem, Progress, Scores, SetProblem, no_progress
@@ -122,7 +122,7 @@ class SetScorer(Scorer):
         layer = self.space.highest_single(self.layers)
         if layer in (None, self.layers - 1):
             return self.last
-        mix = LayerSet.of(layer, pooling=self.pooling)
+        mix = Mean.of(layer, pooling=self.pooling)
         return self._mean([self._scored(mix, split) for split in self.splits.parts], mix)
 
     @property
@@ -159,16 +159,16 @@ class SetScorer(Scorer):
         best = [None if np.isnan(row).all() else self.table.at(int(top[np.nanargmax(row)])) for row in scores]
         return Stability.of([one and chosen_views(one.mix) for one in best], unit=self.unit)
 
-    def score(self, mix: LayerMix, rows: Rows) -> float:
+    def score(self, mix: Mix, rows: Rows) -> float:
         """The score of a mix on some units, in float64."""
         problem = self._problem(mix).pick(rows)
         return float(problem.scores(weights_of(mix, problem.layers))[0])
 
-    def unseen_scores(self, mixes: Sequence[LayerMix]) -> Scores:
+    def unseen_scores(self, mixes: Sequence[Mix]) -> Scores:
         """Scores of any mixes on the reporting units of each split: (mixes, splits)"""
         return np.array([[self.score(mix, split.test) for split in self.splits.parts] for mix in mixes])
 
-    def redraw(self, number: int, mixes: Sequence[LayerMix]) -> Redraw:  # noqa: ARG002 - the same for all splits
+    def redraw(self, number: int, mixes: Sequence[Mix]) -> Redraw:  # noqa: ARG002 - the same for all splits
         """A function from draws of units to the scores of mixes on them: draws -> (draws, mixes)"""
 
         def scores(draws: Sequence[Rows]) -> Scores:
@@ -177,7 +177,7 @@ class SetScorer(Scorer):
 
         return scores
 
-    def choose(self, rows: Rows) -> tuple[LayerMix, float, ScoreTable]:
+    def choose(self, rows: Rows) -> tuple[Mix, float, ScoreTable]:
         """The best mix of some units with its score, and the table of their scores."""
         choosing = self._picked(rows)
         for problem in choosing.values():
@@ -191,7 +191,7 @@ class SetScorer(Scorer):
 
     @cached_property
     def _chosen(self) -> tuple[list[SplitChoice], ScoreTable]:
-        last = LayerSet.of(self.layers - 1, pooling=self.pooling or "mean")
+        last = Mean.of(self.layers - 1, pooling=self.pooling or "mean")
         choices, tables = [], []
         self._fronts: list[list[Scored]] = []
         for split in self.splits.parts:
@@ -230,7 +230,7 @@ class SetScorer(Scorer):
             parts[pooling] = masks, np.mean(scores, axis=0)
         return ScoreTable(parts)
 
-    def _weighted(self, problems: Problems, table: ScoreTable, pooling: str) -> tuple[LayerMix, float]:
+    def _weighted(self, problems: Problems, table: ScoreTable, pooling: str) -> tuple[Mix, float]:
         """Weights optimised from the best set of a pooling, with their score."""
         part = np.arange(len(table))[table.rows_of(pooling)]
         start = table.at(table.best_row(part))
@@ -239,7 +239,7 @@ class SetScorer(Scorer):
         result = search_weights(problems[pooling], membership(masks, self.layers), usable)
         return _weights_mix(result.weights, pooling), result.score
 
-    def _best_of_all(self) -> LayerMix:
+    def _best_of_all(self) -> Mix:
         if len(self.choices) == 1:
             return self.choices[0].best.mix
         if self.method != "weights":
@@ -249,19 +249,19 @@ class SetScorer(Scorer):
         weights = [weights_of(mix, self.layers) for mix in mixes if mix.pooling == pooling]
         return _weights_mix(np.concatenate(weights).mean(0), pooling)
 
-    def _mean(self, by_split: Sequence[Scored], mix: LayerMix) -> Scored:
+    def _mean(self, by_split: Sequence[Scored], mix: Mix) -> Scored:
         return Scored.mean(mix, by_split, Prices(self.layers - 1).of_mix(mix))
 
-    def _scored(self, mix: LayerMix, split: Split) -> Scored:
+    def _scored(self, mix: Mix, split: Split) -> Scored:
         return Scored(mix, self.score(mix, split.dev), self._on(mix, split.test))
 
-    def _on(self, mix: LayerMix, rows: Rows) -> float | None:
+    def _on(self, mix: Mix, rows: Rows) -> float | None:
         return self.score(mix, rows) if len(rows) else None
 
     def _picked(self, rows: Rows) -> dict[str, SetProblem]:
         return {pooling: problem.pick(rows) for pooling, problem in self.problems.items()}
 
-    def _problem(self, mix: LayerMix) -> SetProblem:
+    def _problem(self, mix: Mix) -> SetProblem:
         if mix.pooling not in self.problems:
             raise InputError(f"The mix {mix} needs {mix.pooling} views; these are {', '.join(self.problems)}")
         if mix.layers[-1] >= self.layers:
@@ -274,17 +274,13 @@ def scores_every_set(space: Space, method: str, layers: int) -> bool:
     return method == "exhaustive" or (method in ("auto", "weights") and space.count(layers) <= EXHAUSTIVE)
 
 
-def weights_of(mix: LayerMix, layers: int) -> NDArray[np.float64]:
+def weights_of(mix: Mean, layers: int) -> NDArray[np.float64]:
     """A mix as one row of weights: (1, layers)"""
     row = np.zeros((1, layers))
-    if isinstance(mix, LayerWeights):
-        for layer, weight in mix.weights:
-            row[0, layer] = weight
-    else:
-        row[0, list(mix.layers)] = 1
+    row[0, [view.layer for view in mix.views]] = mix.weights or 1
     return row
 
 
-def _weights_mix(weights: NDArray[np.float64], pooling: str) -> LayerWeights:
+def _weights_mix(weights: NDArray[np.float64], pooling: str) -> Mean:
     """A row of weights (layers,) as a mix of the layers with nonzero weights."""
-    return LayerWeights.of({layer: float(weight) for layer, weight in enumerate(weights) if weight}, pooling=pooling)
+    return Mean.weighted({layer: float(weight) for layer, weight in enumerate(weights) if weight}, pooling=pooling)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from layerwise.encoder import resolve_layer
 from layerwise.errors import MixError
-from layerwise.mixes import LayerSet, parse_mix
+from layerwise.mixes import parse_mix
 
 Masks = NDArray[np.uint64]
 _MAX_LAYERS = 63  # bits of a mask
@@ -227,12 +227,12 @@ def _parse_layers(term: str, text: str) -> tuple[int, ...]:
     if "@" in term:
         raise MixError(f"{text!r}: a space has no token pooling; {_HELP}")
     try:
-        mix = parse_mix(term)
+        layers = parse_mix(term).listed_layers
     except MixError as error:
         raise MixError(f"{text!r}: {term!r} is no space of layers; {_HELP}") from error
-    if not isinstance(mix, LayerSet) or any((first < 0) != (last < 0) for first, last in mix.spans):
+    if layers is None:
         raise MixError(f"{text!r}: {term!r} names no plain layers; {_HELP}")
-    return tuple(layer for first, last in mix.spans for layer in range(first, last + 1))
+    return layers
 
 
 def _listed(layers: tuple[int, ...]) -> str:

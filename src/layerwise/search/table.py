@@ -11,7 +11,7 @@ import numpy as np
 
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.files import atomic_file, check_writable
-from layerwise.mixes import LayerSet
+from layerwise.mixes import Mean
 from layerwise.search.problems import Rows, Scores
 from layerwise.search.scored import Scored
 from layerwise.search.spaces import Masks, highest_layers, layers_of, mask_of
@@ -78,7 +78,7 @@ class ScoreTable(Sequence[Scored]):
     def at(self, row: int) -> Scored:
         """The set at a row, in the order of the search."""
         pooling = self.poolings[int(np.searchsorted(self._offsets, row, side="right")) - 1]
-        return Scored(LayerSet.of(*layers_of(int(self.masks[row])), pooling=pooling), float(self.scores[row]))
+        return Scored(Mean.of(*layers_of(int(self.masks[row])), pooling=pooling), float(self.scores[row]))
 
     def score_of(self, layers: Sequence[int], pooling: str | None = None) -> float:
         """The score of one set."""

@@ -19,7 +19,7 @@ import torch
 from layerwise.encoder import Array, LayerEncoder, by_prompt
 from layerwise.errors import InputError
 from layerwise.evidence import Rows, Split, Splits, check_seed
-from layerwise.mixes import LayerMix, LayerSet
+from layerwise.mixes import Mean, Mix
 from layerwise.search.alike import ALIKE, negative_rows
 from layerwise.search.encode import CachedViews
 from layerwise.search.graded_pairs import GradedPairs
@@ -57,7 +57,7 @@ class Proposal:
     """The set that one criterion chose, and how well it separates similar from dissimilar pairs by each criterion."""
 
     criterion: str
-    mix: LayerMix
+    mix: Mix
     separations: Mapping[str, float]
 
     def gains(self, last: Mapping[str, float]) -> list[float]:
@@ -246,7 +246,7 @@ class DropoutViews(CachedViews):
 
 
 def dropout_metric(
-    pairs: tuple[list[str], list[str], list[float]], encode: DropoutViews, last: LayerSet, device: str | torch.device
+    pairs: tuple[list[str], list[str], list[float]], encode: DropoutViews, last: Mean, device: str | torch.device
 ) -> Metric:
     """The separation of sets that are no worse than the last layer by alignment and uniformity; NaN for others."""
     guard = GradedPairs.of(*pairs, metric=METRICS["align-uniform"], encode=encode, device=device)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.encoder import Prompt, parse_pooling
-from layerwise.mixes import Centres, LayerSet, LayerViews, Less, Scale
+from layerwise.mixes import Centres, Mean, Remove, Scale
+from layerwise.mixes import View as MixView
 from layerwise.search.metrics import BatchMetric, Gold
 from layerwise.search.pair_views import PairViews
 from layerwise.search.scored import ChosenView
@@ -27,7 +27,7 @@ class View(NamedTuple):
 
     pooling: str
     layer: int
-    less: Less
+    less: Remove
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Candidates:
         vectors: Tensor,
         pairs: tuple[NDArray[np.intp], NDArray[np.intp]],
         *,
-        less: Sequence[Less],
+        less: Sequence[Remove],
         centres: Centres | None,
         scale: Scale,
         gold: Gold,
@@ -95,21 +95,17 @@ class Candidates:
             net[positive] = net.get(positive, 0) + (count if positive == place else -count)
         return {place: count for place, count in sorted(net.items()) if count}
 
-    def mix(self, counts: Mapping[int, int]) -> LayerViews:
+    def mix(self, counts: Mapping[int, int]) -> Mean:
         """The mean of views weighted by their counts; sorted, so that the views of a pooling are adjacent."""
         chosen = sorted(counts)
         views = [self.names[place] for place in chosen]
-        sets = [
-            (form, [view.layer for view in group]) for form, group in groupby(views, key=lambda v: (v.pooling, v.less))
-        ]
-        parts = tuple(LayerSet.of(*layers, pooling=pooling) for (pooling, _), layers in sets)
         weights = tuple(float(counts[place]) for place in chosen) if len(set(counts.values())) > 1 else ()
-        mix = LayerViews(parts, self.scale, tuple(less for (_, less), _ in sets), weights)
+        mix = Mean.of(*(MixView(v.layer, v.pooling, v.less) for v in views), scale=self.scale, weights=weights)
         if self.centres is None or mix.components is None:
             return mix
         of_views = self.centres.pick([place % len(self.centres.means) for place in chosen])
         centres = of_views.partly([view.less for view in views])
-        return mix.with_centres(Centres(centres.means.cpu(), centres.directions.cpu()))
+        return mix.with_fitted(Centres(centres.means.cpu(), centres.directions.cpu()))
 
     def chosen_view(self, place: int) -> ChosenView:
         """A view with its name, a minus sign for a negative weight, and "less 8" for a form."""

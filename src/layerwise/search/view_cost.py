@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from layerwise.encoder import PLAIN, LayerEncoder, Prompt, by_prompt, parse_pooling
-from layerwise.mixes import LayerMix
+from layerwise.mixes import Mix
 
 _MAX_TEXTS = 200  # whose tokens are counted
 
@@ -69,7 +69,7 @@ class Prices:
         tokens = tuple(self.tokens.get(prompt, 1.0) for prompt in blocks)
         return Cost(self.depth, tuple(blocks.values()), tokens, self.tokens.get(PLAIN, 1.0))
 
-    def of_mix(self, mix: LayerMix) -> Cost:
+    def of_mix(self, mix: Mix) -> Cost:
         """The cost of a mix."""
         return self.of(mix.resolve(self.depth).needs)
 

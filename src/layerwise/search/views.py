@@ -17,7 +17,7 @@ from torch import Tensor
 from layerwise.encoder import by_prompt
 from layerwise.errors import InputError
 from layerwise.evidence import Rows, Split, Splits, draw_halves, near_copies
-from layerwise.mixes import LayerMix, LayerSet, LayerViews, Less, Scale
+from layerwise.mixes import Mean, Mix, Remove, Scale
 from layerwise.search.graded_pairs import GradedPairs, Sides, differing_views, views_by_pooling
 from layerwise.search.metrics import BatchMetric
 from layerwise.search.pair_views import cosine_from_products
@@ -46,7 +46,7 @@ class ViewOptions:
 
     poolings: tuple[str, ...] = ("mean",)
     scale: Scale = "unit"
-    remove: tuple[Less, ...] = (None,)
+    remove: tuple[Remove, ...] = (None,)
     fit_on: str = "corpus"
     signed: bool = True
     max_views: int = 8
@@ -68,7 +68,7 @@ class ViewOptions:
             raise InputError("No poolings to search; give one or more, such as 'mean' or 'last in eol'")
 
     @property
-    def components(self) -> Less:
+    def components(self) -> Remove:
         """The maximum number of components that are removed; None if nothing is removed."""
         return max((less for less in self.remove if less is not None), default=None)
 
@@ -86,7 +86,7 @@ class _Found:
     """A split's best views with their score, the corpus of their centres (None: the choosing sentences), candidates."""
 
     score: float
-    mix: LayerViews
+    mix: Mean
     corpus: Corpus | None
     candidates: Candidates
 
@@ -125,7 +125,7 @@ class ViewScorer(Scorer):
                 check_components(self.options.components, fewest, "The choosing pairs")
             else:
                 check_components(self.options.components, len(corpus.texts), "The corpus")
-        self._similarities: dict[tuple[int, LayerMix], NDArray[np.float64]] = {}
+        self._similarities: dict[tuple[int, Mix], NDArray[np.float64]] = {}
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -149,7 +149,7 @@ class ViewScorer(Scorer):
     def table(self) -> list[Scored]:
         """Every single view of the screening of the first split, best first."""
         rows = [
-            self._scored(LayerSet.of(layer, pooling=pooling), float(score))
+            self._scored(Mean.of(layer, pooling=pooling), float(score))
             for pooling, scores in self.singles.items()
             for layer, score in enumerate(scores)
             if not np.isnan(score)
@@ -226,11 +226,11 @@ class ViewScorer(Scorer):
         )
         return Stability.of([[candidates.chosen_view(view) for view in views] for views in sets])
 
-    def score(self, mix: LayerMix, rows: Rows | None = None) -> float:
+    def score(self, mix: Mix, rows: Rows | None = None) -> float:
         """The score of a mix on the pairs at `rows`, on all pairs without them."""
         return self.pairs.score(mix, np.arange(len(self.pairs)) if rows is None else rows)
 
-    def redraw(self, number: int, mixes: Sequence[LayerMix]) -> Redraw:
+    def redraw(self, number: int, mixes: Sequence[Mix]) -> Redraw:
         """A function from draws of reporting pairs to the scores of mixes on them: draws -> (draws, mixes)"""
         table = np.zeros((len(mixes), len(self.pairs)))
         test = self.splits[number].test
@@ -258,7 +258,7 @@ class ViewScorer(Scorer):
         return choices, singles
 
     def _split_choice(self, number: int, split: Split, found: _Found) -> SplitChoice:
-        last = LayerSet.of(self.prices.depth, pooling=self.pooling)
+        last = Mean.of(self.prices.depth, pooling=self.pooling)
         tests: list[float | None] = [None, None]
         if len(split.test):
             cosines = np.stack([self._cosines(number, mix) for mix in (found.mix, last)])
@@ -266,7 +266,7 @@ class ViewScorer(Scorer):
         best = Scored(found.mix, found.score, tests[0])
         return SplitChoice(best, Scored(last, self.pairs.score(last, split.dev), tests[1]), split)
 
-    def _cosines(self, number: int, mix: LayerMix) -> NDArray[np.float64]:
+    def _cosines(self, number: int, mix: Mix) -> NDArray[np.float64]:
         """The cosines of a split's reporting pairs; equal texts of mixes have the same centres within a split."""
         if (number, mix) not in self._similarities:
             self._similarities[number, mix] = self.pairs.similarities(mix, self.splits[number].test)
@@ -322,12 +322,12 @@ class ViewScorer(Scorer):
                 ),
             )
 
-    def _best_within(self, candidates: Candidates, max_cost: float | None) -> tuple[float, LayerViews] | None:
+    def _best_within(self, candidates: Candidates, max_cost: float | None) -> tuple[float, Mean] | None:
         """The best set over all forms of the views within a cost, with its score; None if the limits allow no set."""
         results = [self._best_of(subset, max_cost) for subset in candidates.by_form_and_all()]
         return max(filter(None, results), key=lambda result: result[0], default=None)
 
-    def _best_of(self, candidates: Candidates, max_cost: float | None) -> tuple[float, LayerViews] | None:
+    def _best_of(self, candidates: Candidates, max_cost: float | None) -> tuple[float, Mean] | None:
         """The best set of all beam searches, with weights by the resamples of the pairs that select each view."""
         limits = CostLimits(candidates, max_cost, self.options.max_passes, self.prices.depth)
         scores: dict[tuple[int, ...], float] = {}
@@ -386,7 +386,7 @@ class ViewScorer(Scorer):
     def _stable_candidates(self, candidates: Candidates) -> NDArray[np.bool_]:
         """A mask of the views that halves may choose: those of the best set, and the best single ones: (views,)"""
         best = self._found[0].mix
-        chosen = {(part.pooling, layer) for part in best.parts for layer in part.layers}
+        chosen = {(view.pooling, view.layer) for view in best.views}
         in_best = np.array([(view.pooling, view.layer) in chosen for view in candidates.names])
         allowed = np.ones(len(in_best), dtype=bool)
         if self.options.max_cost is not None or self.options.max_passes is not None:
@@ -406,14 +406,14 @@ class ViewScorer(Scorer):
             mix = max((scored.mix for scored in by_split), key=lambda one: self.pairs.score(one, rows))
         return Scored.mean(mix, by_split, self.prices.of_mix(mix))
 
-    def _scored(self, mix: LayerMix, dev: float) -> Scored:
+    def _scored(self, mix: Mix, dev: float) -> Scored:
         return Scored(mix, dev, cost=self.prices.of_mix(mix))
 
-    def _on(self, mix: LayerMix, rows: Rows) -> float | None:
+    def _on(self, mix: Mix, rows: Rows) -> float | None:
         return self.pairs.score(mix, rows) if len(rows) else None
 
 
-def _score_single_views(views: Tensor, pairs: Sides, metric: BatchMetric, remove: Sequence[Less]) -> Scores:
+def _score_single_views(views: Tensor, pairs: Sides, metric: BatchMetric, remove: Sequence[Remove]) -> Scores:
     """The score of every layer of a pooling, unchanged or centred, as `remove` allows: (layers,)
 
     NaN for a layer that is the same for all texts. Components are not removed, which would cost too much here.

@@ -6,7 +6,6 @@ import numpy as np
 from torch import Tensor
 
 from layerwise.encoder import Array, LayerEncoder
-from layerwise.mixes import LayerWk
 from layerwise.serve.jobs import Piece, embedded
 
 Needs = tuple[list[int], list[str]]  # layers and token poolings
@@ -43,7 +42,7 @@ class BatchPlan:
     def forward(self, tokens: Tensor, mask: Tensor, places: Tensor | None = None) -> list[Tensor]:
         """Return the embeddings of each group of rows; for a mix of several prompts, its views of this prompt."""
         job = self.members[0][0].job
-        if isinstance(job.model.mix, LayerWk):
+        if job.model.mix.reads_tokens:
             return [job.model.forward(tokens, mask)]
         views = self._encoder.read(tokens, mask, self._layers, self._poolings, places).float()
         return [self._values(views, group) for group in self.groups]

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from layerwise.encoder import Array, Prompt, Tokens, by_prompt
 from layerwise.errors import ModelError
-from layerwise.mixes import LayerWk
 from layerwise.model import LayerModel
 
 
@@ -120,7 +119,7 @@ class Share:
     @property
     def group(self) -> tuple[Prompt, LayerModel | None]:
         """What can share a batch: texts within one prompt; SBERT-WK reads token states and is not shared."""
-        model = self.job.model if isinstance(self.job.model.mix, LayerWk) else None
+        model = self.job.model if self.job.model.mix.reads_tokens else None
         return self.text_pass.prompt, model
 
     @property
@@ -165,4 +164,4 @@ class Piece:
 
 def embedded(model: LayerModel, views: Tensor) -> Tensor:
     """(n, poolings, layers, width) -> (n, width of the model)"""
-    return model.apply_heads(model.mix.combine_poolings(views))
+    return model.apply_heads(model.mix.combine(views))

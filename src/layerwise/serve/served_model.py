@@ -18,8 +18,8 @@ from layerwise.encoder import (
     check_sentences,
     parse_pooling,
 )
-from layerwise.errors import LayerwiseError, MixError
-from layerwise.mixes import LayerConcat, LayerJoin, LayerMix, LayerViews, LayerWk, parse_mix
+from layerwise.errors import LayerwiseError
+from layerwise.mixes import Concat, Mix, parse_mix
 from layerwise.model import LayerModel
 from layerwise.predict import Predictor
 from layerwise.serve.api_errors import ApiError
@@ -119,19 +119,15 @@ class ServedModel:
             raise ApiError(422, "prompts are read in float; this server runs int8", param=param)
         return MixedModel.of(model)
 
-    def _mix(self, options: Options) -> LayerMix:
+    def _mix(self, options: Options) -> Mix:
         pooling = options.pooling
         if pooling is not None:
             parse_pooling(pooling)
         if options.every_layer:
-            layers = tuple(range(self.encoder.depth + 1))
-            return LayerConcat(layers, pooling=pooling or self.model.mix.pooling)
+            return Concat.of(*range(self.encoder.depth + 1), pooling=pooling or self.model.mix.pooling)
         if options.layers is not None:
             return parse_mix(options.layers, pooling=pooling or "mean")
-        default = self.model.mix
-        if isinstance(default, LayerJoin | LayerViews | LayerWk) or len(default.poolings) > 1:
-            raise MixError(f"the mix of {self.name} is {default}, which has poolings of its own; give layers too")
-        return parse_mix(default.expression, pooling=str(pooling))
+        return self.model.mix.with_pooling(str(pooling))
 
     def _tokens(self, prompt: Prompt, texts: list[str], options: Options, max_length: int | None) -> Tokens:
         tokenizer = self._tokenizer(prompt, max_length)

@@ -11,7 +11,7 @@ from layerwise.encoder import PLAIN, SentenceTokenizer
 from layerwise.errors import InputError, LayerwiseError
 from layerwise.evaluate import evaluate
 from layerwise.measures import alignment, layer_similarity, token_similarity, uniformity
-from layerwise.mixes import LayerSet, parse_mix
+from layerwise.mixes import Mean, parse_mix
 from layerwise.model import LayerModel
 from layerwise.objectives import info_nce, squared_distance
 from layerwise.train import ContrastiveJob, Corpus, DevSettings, read_corpus, train
@@ -57,7 +57,7 @@ def run(folder, tmp_path):
 
 
 def batch_of(encoder, corpus, *, copies=1, rows=8, seed=0, pooler=None):
-    tokenizer = training_tokenizer(encoder, prompt_of(pooler or LayerSet.of(-1)), max_length=16)
+    tokenizer = training_tokenizer(encoder, prompt_of(pooler or Mean.of(-1)), max_length=16)
     return next(iter(Batches(corpus, tokenizer, batch_size=rows, copies=copies, pad_id=0, seed=seed)))
 
 
@@ -557,7 +557,7 @@ def test_saved_and_loaded_again_it_gives_the_same_embeddings(run, tmp_path, mode
         views = student.encoder.read(
             batch["input_ids"], batch["attention_mask"], student.pooler.layers, student.pooler.poolings
         )
-        pooled = student.pooler.combine_poolings(views).detach()
+        pooled = student.pooler.combine(views).detach()
         short = [row for row, number in enumerate(batch["rows"]) if len(SENTENCES[number].split()) < 12]
         torch.testing.assert_close(pooled[short], expected[batch["rows"][short]], rtol=1e-4, atol=1e-5)
 

@@ -24,7 +24,7 @@ class Zero(BaseStudent):
 
     def encode(self, tokens, mask):
         views = self.encoder.read(tokens, mask, self.pooler.layers, self.pooler.poolings)
-        return {"embeddings": self.pooler.combine_poolings(views)}
+        return {"embeddings": self.pooler.combine(views)}
 
     def loss(self, encoded, batch):
         loss = encoded["all"]["embeddings"].square().mean()

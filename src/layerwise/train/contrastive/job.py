@@ -11,7 +11,7 @@ from layerwise.data import Task, data_folder, find_tasks
 from layerwise.encoder import Array, LayerEncoder
 from layerwise.errors import InputError
 from layerwise.evaluate import Evaluation
-from layerwise.mixes import LayerAttention, LayerMix, parse_mix
+from layerwise.mixes import Mix, parse_mix
 from layerwise.model import LayerModel
 from layerwise.objectives import rank, world_size
 from layerwise.train.contrastive.batches import AnyTokenizer, Batches, EndlessBatches
@@ -194,7 +194,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
             raise InputError(f"[model] blocks {blocks!r} are searched in text that is held; leave stream out")
         settings, texts = self.recipe.model, sample_evenly(self.corpus.columns[0], SEARCHED_TEXTS)
         mix = parse_mix(settings.inference or settings.pooler)
-        mix = parse_mix("last @ mean") if isinstance(mix, LayerAttention) else mix
+        mix = parse_mix("last @ mean") if mix.is_learned else mix
         teachers, frozen = self._teachers(encoder), self.recipe.frozen
         source = " and ".join(model["name"] for model in self.taught_by) or "the whole encoder"
         targets = teachers_vectors(teachers, frozen.weights, texts) if frozen and teachers else None
@@ -261,9 +261,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         texts = corpus.columns[settings.column]
         return FrozenViews.of(encoder, texts, settings, max_length=self.recipe.data.max_length)
 
-    def _batches(
-        self, encoder: LayerEncoder, pooler: LayerMix, seed: int, *, for_copy: bool
-    ) -> Batches | EndlessBatches:
+    def _batches(self, encoder: LayerEncoder, pooler: Mix, seed: int, *, for_copy: bool) -> Batches | EndlessBatches:
         recipe, corpus = self.recipe, self.corpus
         if corpus.rows is not None and corpus.rows < recipe.train.batch_size:
             log.warning(
@@ -287,7 +285,7 @@ class ContrastiveJob(Job[Recipe, Student, LayerModel]):
         )
         return EndlessBatches(batches) if isinstance(corpus, StreamedCorpus) else batches
 
-    def _tokenizer(self, encoder: LayerEncoder, pooler: LayerMix) -> AnyTokenizer:
+    def _tokenizer(self, encoder: LayerEncoder, pooler: Mix) -> AnyTokenizer:
         first, *second = prompts_of(self.recipe, pooler)
         length = self.recipe.data.max_length
         if not second:

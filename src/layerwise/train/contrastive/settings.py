@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from layerwise.errors import InputError
-from layerwise.mixes import LayerAttention, parse_mix
+from layerwise.mixes import parse_mix
 from layerwise.settings import Settings
 from layerwise.train.contrastive.blocks import check_blocks
 from layerwise.train.contrastive.prompted import second_prompt_of
@@ -104,7 +104,7 @@ class ModelSettings(BaseModelSettings):
             check_blocks(self.blocks)
         if self.inference:
             check_trainable(self.inference)
-            if isinstance(parse_mix(self.inference), LayerAttention):
+            if parse_mix(self.inference).is_learned:
                 raise InputError(
                     "inference must be a mix without parameters; to keep an attention pooler, leave it out"
                 )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from layerwise.encoder import LayerEncoder, Prompt, dropout_rate
 from layerwise.errors import InputError
-from layerwise.mixes import LayerMix, Mix, parse_mix
+from layerwise.mixes import Mix, parse_mix
 from layerwise.model import Head, LayerModel
 from layerwise.objectives import gather_rows
 from layerwise.train.contrastive.decoders import add_lora
@@ -36,7 +36,7 @@ class Student(BaseStudent):
     def __init__(
         self,
         encoder: LayerEncoder,
-        pooler: LayerMix,
+        pooler: Mix,
         head: nn.Module,
         terms: Mapping[str, Term],
         weights: Mapping[str, float],
@@ -74,7 +74,7 @@ class Student(BaseStudent):
                 tokens, mask, self.layers, self.poolings, None if places is None else places[:, :3]
             )
         with torch.autocast(views.device.type, enabled=False):
-            embeddings = self.head(self.pooler.combine_poolings(self._pooler_views(views)))
+            embeddings = self.head(self.pooler.combine(self._pooler_views(views)))
         encoded = {"embeddings": embeddings, "views": views}
         return {name: encoded[name] for name in self.encoded_names}
 

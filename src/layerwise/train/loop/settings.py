@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from layerwise.errors import InputError
-from layerwise.mixes import LayerWk, parse_mix
+from layerwise.mixes import parse_mix
 from layerwise.settings import Settings
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -47,7 +47,7 @@ class BaseModelSettings(Settings):
 
 def check_trainable(mix: str) -> None:
     """Raise for a mix that cannot be trained."""
-    if isinstance(parse_mix(mix), LayerWk):
+    if parse_mix(mix).reads_tokens:
         raise InputError(f"{mix!r} cannot be trained: WK has no parameters; choose another mix")
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from layerwise.encoder import LayerEncoder, plain_dropout
 from layerwise.errors import InputError, MixError
-from layerwise.mixes import LayerAttention, LayerMix, parse_mix
+from layerwise.mixes import Mix, parse_mix
 from layerwise.model import Head
 from layerwise.train.loop.settings import BaseModelSettings
 
@@ -67,14 +67,14 @@ class BaseStudent(nn.Module):
 
     encoded_names: Sequence[str] = ("embeddings",)
 
-    def __init__(self, encoder: LayerEncoder, pooler: LayerMix, head: nn.Module) -> None:
+    def __init__(self, encoder: LayerEncoder, pooler: Mix, head: nn.Module) -> None:
         super().__init__()
         if encoder.backend != "torch":
             raise InputError("Training needs the torch backend, not ONNX")
         self._encoder = (encoder,)  # in a tuple, as its model is a submodule already: `backbone`
         self.backbone = encoder.model
         self.pooler = pooler
-        self.attention = pooler.network if isinstance(pooler, LayerAttention) else None
+        self.attention = pooler.fitted if pooler.is_learned else None
         self.head = head
         self.encode_pass: Callable[[EncoderPass], Encoded] = self.run_pass  # or a faster implementation
         self._parameters_list: list[nn.Parameter] = []
@@ -128,7 +128,7 @@ class BaseStudent(nn.Module):
 class NewLayers(NamedTuple):
     """Pooler and head for an encoder, with new weights; the head maps `in_features` to `width`."""
 
-    pooler: LayerMix
+    pooler: Mix
     head: nn.Module
     in_features: int
     width: int
@@ -144,15 +144,15 @@ def new_layers(settings: BaseModelSettings, encoder: LayerEncoder, *, seed: int)
     return NewLayers(pooler, head, in_features, width)
 
 
-def new_pooler(mix: str, encoder: LayerEncoder, *, seed: int) -> LayerMix:
+def new_pooler(mix: str, encoder: LayerEncoder, *, seed: int) -> Mix:
     """Parse a mix and resolve it for an encoder; attention gets a new network."""
     try:
-        pooler: LayerMix = parse_mix(mix).resolve(encoder.depth)
+        pooler: Mix = parse_mix(mix).resolve(encoder.depth)
     except MixError as error:
         raise MixError(f"[model] pooler {mix!r} of {encoder.name}: {error}") from error
-    if isinstance(pooler, LayerAttention):
-        pooler = pooler.fresh(encoder.width, seed=seed)
-        pooler.trained.to(encoder.device)
+    pooler = pooler.fresh(encoder.width, seed=seed)
+    if pooler.is_learned and pooler.fitted is not None:
+        pooler.fitted.to(encoder.device)
     return pooler
 
 

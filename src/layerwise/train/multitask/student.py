@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from layerwise.encoder import LayerEncoder, dropout_rate
 from layerwise.errors import InputError
-from layerwise.mixes import LayerMix
+from layerwise.mixes import Mix
 from layerwise.model import Head, LayerModel
 from layerwise.objectives import gather_rows
 from layerwise.predict import Predictor, TaskHead, TaskSetup, task_head
@@ -45,7 +45,7 @@ class MultitaskStudent(BaseStudent):
     def __init__(
         self,
         encoder: LayerEncoder,
-        pooler: LayerMix,
+        pooler: Mix,
         head: nn.Module,
         heads: Mapping[str, TaskHead],
         losses: Mapping[str, str],
@@ -94,7 +94,7 @@ class MultitaskStudent(BaseStudent):
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen_encoder):
             views = self.encoder.read(tokens, mask, self.pooler.layers, self.pooler.poolings, places)
         with torch.autocast(views.device.type, enabled=False):
-            return {"embeddings": self.head(self.pooler.combine_poolings(views.float()))}
+            return {"embeddings": self.head(self.pooler.combine(views.float()))}
 
     def loss(self, encoded: Mapping[str, Encoded], batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the weighted sum of the tasks' losses; its parts are TASK and TASK_contrast."""

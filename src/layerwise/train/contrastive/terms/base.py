@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from layerwise.encoder import LayerEncoder, resolve_layer
 from layerwise.errors import InputError
-from layerwise.mixes import LayerMix
+from layerwise.mixes import Mix
 from layerwise.objectives import gather_rows
 from layerwise.registry import Registry
 from layerwise.settings import Settings
@@ -73,7 +73,7 @@ class TermContext:
     in_features: int
     seed: int
     teacher_width: int = 0
-    pooler: LayerMix | None = None
+    pooler: Mix | None = None
     head: nn.Module | None = None
     denoiser: Denoiser | None = None
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from layerwise.encoder import LayerEncoder, layer_reader, read_views
 from layerwise.errors import InputError
-from layerwise.mixes import LayerAttention
+from layerwise.mixes import Mix
 from layerwise.objectives import empty_places, enqueue, gather_rows, info_nce, momentum_update, nt_xent, world_size
 from layerwise.train.contrastive.terms.base import TERMS, Step, Term, TermContext, TermSettings
 from layerwise.train.loop.graphs import GraphedForward
@@ -115,8 +115,8 @@ class MomentumQueue(nn.Module):
         self.pooler = deepcopy(context.pooler)
         self._trained = _trained_modules(context.encoder, context.pooler, context.head)
         self.copies = nn.ModuleList(map(deepcopy, self._trained[:-1]))  # the encoder and the attention network, if any
-        if isinstance(self.pooler, LayerAttention):
-            self.pooler = self.pooler.with_network(self.copies[-1])  # type: ignore[arg-type]
+        if self.pooler.is_learned:
+            self.pooler = self.pooler.with_fitted(self.copies[-1])  # type: ignore[arg-type]
         self.head = deepcopy(context.head)
         self.requires_grad_(False).train(False)
         self.reader = layer_reader(self.copies[0])
@@ -160,13 +160,13 @@ class MomentumQueue(nn.Module):
         else:
             views = read_views(self.reader, tokens, mask, self.layers, self.poolings, places)
         with torch.autocast(views.device.type, enabled=False):
-            embeddings: Tensor = self.head(self.pooler.combine_poolings(views))
+            embeddings: Tensor = self.head(self.pooler.combine(views))
         return embeddings
 
 
-def _trained_modules(encoder: LayerEncoder, pooler: object, head: nn.Module) -> tuple[nn.Module, ...]:
+def _trained_modules(encoder: LayerEncoder, pooler: Mix, head: nn.Module) -> tuple[nn.Module, ...]:
     """Return the encoder, the pooler's network if any, and the head; in a tuple, so that they are not submodules."""
-    network = [pooler.trained] if isinstance(pooler, LayerAttention) else []
+    network = [pooler.fitted] if pooler.is_learned and pooler.fitted is not None else []
     return (encoder.model, *network, head)
 
 
