@@ -61,7 +61,7 @@ def search(
     metric: Annotated[
         str | None,
         typer.Option(
-            help="spearman, pearson; average-precision, accuracy (labels 0, 1); mrr@10, recall@5, ndcg@10; else "
+            help="spearman, pearson; cosine_ap, cosine_accuracy (labels 0, 1); mrr@10, recall@5, ndcg@10; else "
             "the task's, or spearman."
         ),
     ] = None,

@@ -6,7 +6,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from layerwise.data.former import check_current
 from layerwise.data.tasks import GROUPS, Task
 from layerwise.errors import InputError
 from layerwise.registry import Registry, check_known, unknown
@@ -100,10 +99,6 @@ def _parse_task(table: Mapping[str, Any], defaults: Any, file: str, number: int)
     values = _with_defaults(table, defaults, f"{file}: [[task]] number {number}")
     if not values.get("name"):
         raise InputError(f"{file}: [[task]] number {number}: name is missing; give name = ...")
-    try:
-        check_current(values)
-    except InputError as error:
-        raise InputError(f"{file}: {Task.labelled(values)} {error}") from None
     return parse_settings(Task, values, file=file)
 
 

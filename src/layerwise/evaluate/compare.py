@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise.data import redraw_of
 from layerwise.errors import InputError
-from layerwise.evaluate.problems import redraw_of
 from layerwise.evaluate.results import Run, TaskResult
-from layerwise.kinds import Redraw
-from layerwise.search import Gain, check_seed, redraw_spearman, summarise
+from layerwise.metrics import Redraw, redraw_spearman
+from layerwise.search import Gain, check_seed, summarise
 
 Numbers = NDArray[np.floating[Any]]
 NO_ROWS = "no scores of single rows for this protocol"

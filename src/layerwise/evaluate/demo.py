@@ -7,7 +7,7 @@ import numpy as np
 
 from layerwise.data import TaskRows, demo_rows
 from layerwise.encoder import Array, prompt_library
-from layerwise.evaluate.sts import Vectors, spearman
+from layerwise.metrics import Numbers, cosine, spearman
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
 from layerwise.search import (
@@ -84,10 +84,10 @@ def _prompted(model: LayerModel, rows: TaskRows) -> tuple[list[str], list[str]]:
     return [prompt + text for text in rows.left], [prompt + text for text in rows.right]
 
 
-def _score(layers: str, pooling: str, sides: Sides, gold: Vectors, depth: int) -> MixScore:
+def _score(layers: str, pooling: str, sides: Sides, gold: Numbers, depth: int) -> MixScore:
     mix = parse_mix(layers, pooling=pooling)
     left, right = (np.asarray(mix(side[pooling])) for side in sides)
-    return MixScore(layers, pooling, str(mix.resolve(depth)), spearman(left, right, gold))
+    return MixScore(layers, pooling, str(mix.resolve(depth)), spearman(cosine(left, right), gold))
 
 
 def _usable(depth: int) -> list[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from layerwise.search.joint_problem import JointProblem
     from layerwise.search.kind_problem import KindProblem
     from layerwise.search.layer_search import LayerSearch, make_problems
-    from layerwise.search.metrics import as_metric, check_gold, check_seed, redraw_pearson, redraw_spearman
+    from layerwise.search.metrics import as_metric, check_gold, check_seed
     from layerwise.search.prepared_task import SearchTask, is_searched_by_grams
     from layerwise.search.request import as_retrieval, check_request, only_head
     from layerwise.search.retrieval import RetrievalMetric

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from layerwise.errors import InputError
+from layerwise.metrics import Numbers
 from layerwise.postprocess import FittedOn
-from layerwise.search.metrics import FEWEST_PAIRS, Numbers
+from layerwise.search.metrics import FEWEST_PAIRS
 from layerwise.search.problems import Rows
 from layerwise.search.select import Part
 

@@ -63,7 +63,7 @@ class LayerSearch(Parameters):
     """Searches combinations of layers by their scores on sentence pairs.
 
     Args:
-        metric: "spearman" (the default), "pearson", "average-precision", "accuracy" (labels 0 and 1), "mrr@10",
+        metric: "spearman" (the default), "pearson", "cosine_ap", "cosine_accuracy" (labels 0 and 1), "mrr@10",
             "recall@5", "ndcg@10" or any other cut-off (queries and candidates), or a function of (similarities,
             scores), which several threads may call at once. Without labels "guarded-separation" (the default then),
             "separation" or "align-uniform".

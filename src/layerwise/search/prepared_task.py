@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from layerwise.data import KINDS, TaskRows
 from layerwise.errors import InputError
-from layerwise.kinds import Clustering, Divisible, prepare
+from layerwise.kinds import Clustering, prepare
+from layerwise.kinds import Problem as KindOfProblem
 from layerwise.model import LayerModel
 from layerwise.registry import check_known
 from layerwise.search.kind_problem import KindProblem
@@ -25,7 +26,7 @@ from layerwise.search.run import encode_sides, texts_of_pairs, texts_of_queries
 from layerwise.search.select import Part, random_splits
 from layerwise.search.task_search import rows_to_search
 
-_EXACT = {"cosine_ap": "average-precision"}  # metrics of pairs with a fast form for all sets at once
+_EXACT = ("cosine_ap",)  # metrics of pairs with a fast form for all sets at once
 _BY_QUERY = ("reranking", "retrieval")
 
 
@@ -42,7 +43,7 @@ class SearchTask:
 
     rows: TaskRows
     parts: list[Part] | None
-    problem: Divisible | None
+    problem: KindOfProblem | None
     units: int
 
     @classmethod
@@ -93,10 +94,10 @@ class SearchTask:
         for role in roles:
             rows.of_role(role)
         tested = [rows.splits[role] for role in roles]
-        train = {"train": rows.splits["train"]} if task.kind == "fewshot" and "train" in rows.splits else {}
+        train = {"train": rows.splits["train"]} if task.declaration.drawn_from_train and "train" in rows.splits else {}
         joined = _limited(replace(rows, splits=train | {"test": np.concatenate(tested)}), limit, seed)
         problem = prepare(joined)
-        if task.metric.partition("@")[0] not in problem.redraws:
+        if problem.redraw is None:
             raise InputError(
                 f"task {task.name!r}: {task.metric} cannot be resampled, so layers are not searched by it; give "
                 f"another metric: {', '.join(name for name in KINDS[task.kind].metrics if name != task.metric)}"
@@ -154,7 +155,7 @@ class SearchTask:
             prompts = [model.prompt(role) for role in (("query", "document") if retrieval else (None, None))]
             sides = [[prompt + text for text in side] for prompt, side in zip(prompts, (left, right), strict=True)]
             views = encode_sides(model.encoder, sides[0], sides[1], poolings, show_progress_bar=bar)
-            return make_problems(*views, gold, _EXACT.get(metric, metric), device=device)
+            return make_problems(*views, gold, metric, device=device)
         by_role = {
             role: model.encoder.encode_layers(
                 [model.prompt(role or None) + text for text in texts], list(poolings), cache=True, show_progress_bar=bar
@@ -205,7 +206,7 @@ def _limited(rows: TaskRows, limit: int | None, seed: int) -> TaskRows:
     )
 
 
-def _declared(rows: TaskRows, tested: Sequence[NDArray[np.intp]], problem: Divisible) -> Part:
+def _declared(rows: TaskRows, tested: Sequence[NDArray[np.intp]], problem: KindOfProblem) -> Part:
     """The declared split, as the first (dev) and the last units (test) of a problem of both."""
     counts = [len(prepare(replace(rows, splits=rows.splits | {"test": part}))) for part in tested]
     if sum(counts) != len(problem):
@@ -217,5 +218,5 @@ def _declared(rows: TaskRows, tested: Sequence[NDArray[np.intp]], problem: Divis
     return np.arange(*ends[:2]), np.arange(*ends[1:])
 
 
-def _texts_of_units(problem: Divisible, units: Rows) -> list[str]:
+def _texts_of_units(problem: KindOfProblem, units: Rows) -> list[str]:
     return problem.pick(np.unique(units)).unit_texts()

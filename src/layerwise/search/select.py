@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from layerwise.errors import InputError
+from layerwise.metrics import Numbers
 from layerwise.search.choose import BEAM_WIDTH, Choice, Problems, best_of, last_layer, make_table, pick
-from layerwise.search.metrics import FEWEST_PAIRS, Numbers, check_seed
+from layerwise.search.metrics import FEWEST_PAIRS, check_seed
 from layerwise.search.problems import RANDOM_STARTS, PairProblem, Progress, Rows, Scores, no_progress
 from layerwise.search.spaces import Space, membership
 from layerwise.search.table import ScoredSet, ScoreTable
