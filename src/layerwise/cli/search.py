@@ -1,9 +1,10 @@
 """`layerwise search MODEL PAIRS`: the best combination of the encoder's layers, with what it is worth."""
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -287,8 +288,7 @@ def _read(
     data: str | None,
 ) -> "list[TaskRows]":
     """The rows of a plain file of pairs, or of each task of a task file."""
-    from layerwise.data import find_tasks, guess_format, load_task, read_pairs
-    from layerwise.search import RetrievalMetric
+    from layerwise.data import file_task, find_tasks, guess_format, load_task, read_pairs, read_task
 
     if where is not None and "=" not in where:
         raise InputError(f"--where {where!r} is not COLUMN=VALUE")
@@ -300,22 +300,21 @@ def _read(
         return [load_task(task, data) for task in find_tasks([path], data=data)]
     if split is not None:
         raise InputError(f"{path}: --split is for tasks; take rows of a file by a column: --where split={split}")
-    retrieval = no_labels is None and RetrievalMetric.parse(metric or "")
-    graded = None if no_labels else score or (None if retrieval else "score")
     if not no_labels and (input_format or guess_format(path)) == "text":
         raise InputError(f"{path}: a text file has no pairs; give CSV, TSV, JSONL or Parquet, or --no-labels all")
     column, _, value = (where or "").partition("=")
+    only = (column, value) if where else None
+    options: dict[str, Any] = dict(reading)
     try:
-        rows = read_pairs(
-            path,
-            (left, right) if no_labels in (None, "pairs") else (left, left),
-            graded,
-            where=(column, value) if where else None,
-            **reading,
-            kind="retrieval" if retrieval else "sts",
-        )
+        if no_labels is None:
+            named = {"left": left, "right": right} if (left, right) != ("sentence1", "sentence2") else {}
+            task = file_task(path, name="pairs", **named, score=score, where=only, metric=metric, **options)
+            rows = replace(read_task(task, path, empty=None, **options), origin=Path(path).name)
+        else:
+            rows = read_pairs(path, (left, right if no_labels == "pairs" else left), None, where=only, **options)
     except MissingColumnError as error:
-        raise InputError(f"{error}; name the columns by --left, --right and --score") from error
+        remedy = "" if no_labels is None else "; name the columns by --left, --right and --score"
+        raise InputError(f"{error}{remedy}") from error
     return [rows]
 
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from layerwise.data.known_rows import KnownRows, RowFacts
     from layerwise.data.labels import as_number, label_name, listed
     from layerwise.data.locate import data_folder, fetched_folder, find_file, load_task, obtain
-    from layerwise.data.pairs import demo_rows, is_pair_file, load_pairs, pairs_in_memory, read_pairs
+    from layerwise.data.pairs import demo_rows, load_pairs, pairs_in_memory, read_pairs
+    from layerwise.data.plain_files import file_task, is_pair_file
     from layerwise.data.rows import (
         STDIN,
         Row,

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from layerwise.data import KnownRows, Task, find_tasks
+from layerwise.data import KnownRows, Task, find_tasks, repeated
 from layerwise.errors import InputError
 from layerwise.evaluate.results import Evaluation, Run, TaskResult
 from layerwise.evaluate.store import ResultStore
@@ -52,7 +52,10 @@ def evaluate(
         store = None
     results: dict[str, dict[str, TaskResult]] = {variant.label: {} for variant in subject.variants}
     memory = store.rows if store else None
-    read = [KnownRows.find(task, data, memory) for task in _resolved(tasks)]  # all, before anything is encoded
+    resolved = _resolved(tasks)
+    if name := repeated([task.name for task in resolved]):
+        raise InputError(f"two tasks are called {name!r}; rename one of them")
+    read = [KnownRows.find(task, data, memory) for task in resolved]  # all, before anything is encoded
     if when_read:
         when_read()
     for rows in read:
