@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from layerwise import LayerEncoder, LayerModel, parse_mix
-from layerwise.evaluate import spearman
+from layerwise.metrics import cosine, spearman
 from layerwise.postprocess import FittedOn, Flow, Postprocess, RemoveComponents, Whitening
 from lc import SETS, read_set
 from measure import RESULTS, shared_folder, write_result
@@ -54,7 +54,7 @@ class TestSet:
     def score(self, vectors: Vectors) -> float:
         """Spearman x 100 over all pairs."""
         pairs = len(self.gold)
-        return 100 * spearman(vectors[:pairs], vectors[pairs:], self.gold)
+        return 100 * spearman(cosine(vectors[:pairs], vectors[pairs:]), self.gold)
 
 
 @dataclass(frozen=True)

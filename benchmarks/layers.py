@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from layerwise import LayerEncoder, LayerSearch
-from layerwise.evaluate import spearman
+from layerwise.metrics import cosine, spearman
 from layerwise.plots import MarkedMix, layer_curves_by_model, save_figure
 from layerwise.search import ViewsOf, bootstrap_gain, encode_sides, make_problems
 from measure import RESULTS, model_folder, shared_folder, write_result
@@ -48,7 +48,7 @@ def by_layer(sides: ViewsOf, gold: np.ndarray) -> dict[str, list[float | None]]:
     found: dict[str, list[float | None]] = {}
     for pooling in POOLINGS:
         left, right = (side[pooling] for side in sides)
-        scores = [spearman(left[:, layer], right[:, layer], gold) for layer in range(left.shape[1])]
+        scores = [spearman(cosine(left[:, layer], right[:, layer]), gold) for layer in range(left.shape[1])]
         found[pooling] = [None if np.isnan(score) else hundredfold(score) for score in scores]
     return found
 

@@ -21,8 +21,8 @@ from layers import encoders
 from layerwise import LayerModel
 from layerwise.data import TaskRows, find_tasks, load_task
 from layerwise.evaluate import LayerSubject, TaskResult, evaluate
-from layerwise.evaluate.scoring import sides
-from layerwise.evaluate.sts import DEV_PAIRS, SPLITS, search_splits
+from layerwise.evaluate.lc import DEV_PAIRS, SPLITS, search_splits
+from layerwise.kinds import Protocol, prepare
 from layerwise.postprocess import FittedOn, Whitening
 from measure import RESULTS, model_folder, shared_folder, write_result
 
@@ -47,7 +47,7 @@ def fixed(model: LayerModel, tasks: list, data: str) -> dict[str, dict[str, Any]
 def combined(subject: LayerSubject, rows: TaskRows) -> dict[str, Any]:
     """The best layers of 350 pairs, on the others, five times."""
     views = subject.views(rows.texts, ("mean",))["mean"]
-    left, right = sides(rows, views)
+    left, right = prepare(rows, Protocol("lc")).sides({"": views})
     outcome = search_splits({"mean": left}, {"mean": right}, np.asarray(rows.labels), seeds=(0,))
     return {"score": outcome.figures["spearman"], "sd": outcome.sd["spearman"], **outcome.details}
 

@@ -15,7 +15,8 @@ from typing import Any
 from layers import encoders
 from layerwise import LayerModel
 from layerwise.data import find_tasks, load_task
-from layerwise.evaluate import LayerSubject, SearchSetting, score_retrieval, search_task
+from layerwise.evaluate import LayerSubject, SearchSetting
+from layerwise.kinds import prepare, score_retrieval
 from measure import RESULTS, shared_folder, write_result
 
 PROBES = (1, 16, 64)
@@ -24,15 +25,15 @@ PROBES = (1, 16, 64)
 def measure(model: LayerModel) -> dict[str, Any]:
     """One encoder's own way to embed."""
     rows = load_task(find_tasks(["quora"])[0], str(shared_folder() / "data"))
-    task, subject = search_task(rows), LayerSubject(model, show_progress_bar=sys.stderr.isatty())
-    vectors = next(subject.embed(task.texts, "", subject.variants))
+    problem, subject = prepare(rows), LayerSubject(model, show_progress_bar=sys.stderr.isatty())
+    vectors = next(subject.embed(problem.passages, "", subject.variants))
     found: dict[str, Any] = {"mix": str(model.mix), "width": vectors.shape[1]}
     for probes in PROBES:
         outcome = score_retrieval(
-            vectors[task.queries],
-            vectors[task.corpus],
-            task.relevant,
-            own=task.own,
+            vectors[problem.queries],
+            vectors,
+            problem.relevant,
+            own=problem.queries,
             setting=SearchSetting(probes=probes),
         )
         exact = {name: value for name, value in outcome.figures.items() if not name.startswith("ivf_")}

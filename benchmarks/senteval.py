@@ -29,7 +29,7 @@ from layerwise import LayerEncoder
 from layerwise.classify import GRIDS, ClassResult, evaluate_classes, pair_features
 from layerwise.classify.plan import Plan, kfold_plan, split_plan
 from layerwise.data import known_tasks, load_task
-from layerwise.evaluate.scoring import sides
+from layerwise.kinds import prepare
 from measure import RESULTS, machine, shared_folder
 
 NAMES = ("cr", "trec", "mrpc", "sst5", "subj", "mpqa", "mr", "sst2")
@@ -42,7 +42,7 @@ def read_task(name: str, options: argparse.Namespace) -> Task:
     rows = load_task(known_tasks()[name], options.data or shared_folder() / "data")
     encoder = LayerEncoder(options.model) if options.model else LayerEncoder()
     vectors = np.array(encoder.encode_layers(rows.texts, cache=True)[:, -1])
-    left, right = sides(rows, vectors)
+    left, right = prepare(rows).sides({"": vectors})
     features = left if right is None else pair_features(left, right)
     _, labels = np.unique(rows.labels, return_inverse=True)
     return features, labels, rows.splits if rows.task.splits else None

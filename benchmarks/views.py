@@ -481,7 +481,7 @@ class Bench:
     def by_quora(self, pairs):
         """The set that some of Quora's pairs choose."""
         views = self.read(pairs, self.all)
-        return self.search(views, pairs, self.all, dev=None, metric="average-precision").best_.mix
+        return self.search(views, pairs, self.all, dev=None, metric="cosine_ap").best_.mix
 
     def embed(self, mix, texts):
         """Vectors of length 1; an empty text is a full stop, as in `load_task`."""
@@ -528,7 +528,7 @@ class Bench:
 
     def of_quora(self, mix, rows):
         """How well pairs of questions tell duplicates, and how well a question finds its duplicates among all."""
-        from layerwise.kinds.rankings import ranked_scores
+        from layerwise.metrics import ranked_scores
         from layerwise.search.metrics import as_metric
 
         questions = sorted({self.quora[side][n] for side in ("left", "right") for n in rows})
@@ -536,7 +536,7 @@ class Bench:
         vectors = torch.from_numpy(self.embed(mix, questions)).to(self.device)
         left, right = ([place[self.quora[side][n]] for n in rows] for side in ("left", "right"))
         cosines = (vectors[left] * vectors[right]).sum(1).double().cpu()
-        score = as_metric("average-precision")(np.array(self.quora["gold"])[rows], torch.device("cpu"))
+        score = as_metric("cosine_ap")(np.array(self.quora["gold"])[rows], torch.device("cpu"))
         duplicates = {}
         for one, other, gold in zip(left, right, np.array(self.quora["gold"])[rows], strict=True):
             if gold and one != other:

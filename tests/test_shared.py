@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from layerwise import LayerEncoder, LayerModel, ViewCache
-from layerwise.evaluate import spearman
+from layerwise.metrics import cosine, spearman
 
 pytestmark = pytest.mark.shared
 
@@ -45,7 +45,7 @@ def test_every_layer_scores_what_other_code_measured(encoder, stsb, tmp_path):
     views = encoder.encode_layers(stsb["sentence1"] + stsb["sentence2"], cache=ViewCache(tmp_path))
     pairs, gold = len(stsb["score"]), np.array(stsb["score"])
     assert pairs == 1379
-    scores = [100 * spearman(views[:pairs, layer], views[pairs:, layer], gold) for layer in range(13)]
+    scores = [100 * spearman(cosine(views[:pairs, layer], views[pairs:, layer]), gold) for layer in range(13)]
     assert np.abs(np.array(scores) - BY_LAYER).max() < 0.06
     again = encoder.encode_layers(stsb["sentence1"] + stsb["sentence2"], cache=ViewCache(tmp_path))
     assert isinstance(again, np.memmap)

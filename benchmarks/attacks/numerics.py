@@ -285,8 +285,8 @@ def searches(random: np.random.Generator, _folder: Path) -> Tally:
         kind = ("plain", "constant", "equal", "nan", "zero", "inf")[trial % 6]
         with np.errstate(all="ignore"):
             _spoil(kind, left, right, bad)
-        metric = str(random.choice(["spearman", "pearson", "average-precision", "accuracy"]))
-        gold = (gold > np.median(gold)).astype(float) if metric in ("average-precision", "accuracy") and pairs else gold
+        metric = str(random.choice(["spearman", "pearson", "cosine_ap", "cosine_accuracy"]))
+        gold = (gold > np.median(gold)).astype(float) if metric in ("cosine_ap", "cosine_accuracy") and pairs else gold
         with _attempt(tally, f"{pairs} pairs, {layers} layers, {kind}, {metric}"), _quiet():
             search = LayerSearch(metric=metric, resamples=50, dev=None if trial % 2 else 0.5).fit(left, right, gold)
             best = search.best_

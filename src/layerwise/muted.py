@@ -1,8 +1,9 @@
-"""Silences transformers, loggers whose warnings the caller handles, and progress bars in pipes."""
+"""Silences transformers, scikit-learn, loggers whose warnings the caller handles, and progress bars in pipes."""
 
 import io
 import logging
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 
@@ -42,4 +43,14 @@ def no_bars_in_pipes() -> Iterator[None]:
         yield
         return
     with redirect_stderr(io.StringIO()):
+        yield
+
+
+@contextmanager
+def no_convergence_warnings() -> Iterator[None]:
+    """Ignore scikit-learn's ConvergenceWarning: of settings that are mteb's, or a layer that is the same for all."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
         yield

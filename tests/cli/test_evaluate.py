@@ -151,7 +151,7 @@ def test_files_in_every_format(tiny_bert, mine):
 def test_a_second_run_takes_what_is_stored_and_fresh_does_not(tiny_bert, mine, monkeypatch):
     found = call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml")
     scored = []
-    monkeypatch.setattr("layerwise.evaluate.problems.problem_of", lambda *given: scored.append(given) or 1 / 0)
+    monkeypatch.setattr("layerwise.evaluate.subject.problem_of", lambda *given: scored.append(given) or 1 / 0)
     assert call_json("evaluate", tiny_bert, "--tasks", mine / "my.toml") == found
     with pytest.raises(ZeroDivisionError):
         call("evaluate", tiny_bert, "--tasks", mine / "my.toml", "--fresh")
@@ -235,11 +235,11 @@ def test_stopped_by_hand_it_says_how_to_go_on(tiny_bert, mine, monkeypatch, capf
 
     asked = ("evaluate", tiny_bert, "--tasks", mine / "my.toml")
     with monkeypatch.context() as patch:
-        patch.setattr("layerwise.evaluate.problems.problem_of", stop)
+        patch.setattr("layerwise.evaluate.subject.problem_of", stop)
         code, output, error = run_main(patch, capfd, *asked)
     assert (code, output, error) == (130, "", "error: interrupted; there was no result yet\n")
     call(*asked, "--layers", "1")
-    monkeypatch.setattr("layerwise.evaluate.problems.problem_of", stop)
+    monkeypatch.setattr("layerwise.evaluate.subject.problem_of", stop)
     code, output, error = run_main(monkeypatch, capfd, *asked, "--layers", "1", "--layers", "2")
     assert (code, output) == (130, "")
     assert error == "error: interrupted; results so far are stored: run the same command again to resume\n"

@@ -54,6 +54,21 @@ def test_figures_of_three_kinds_and_the_stored_second_run(tiny_bert, mine, monke
     assert all(line["gain"]["mean"] == 0 for line in compared["tasks"].values())
 
 
+def test_a_plain_file_needs_no_task_file(tiny_bert, mine, monkeypatch, capfd):
+    made = call_json("evaluate", tiny_bert, mine / "answers.csv")
+    assert set(made["tasks"]["answers"]) == {"map", "mrr", "ndcg@10"}
+    ended = run_main(monkeypatch, capfd, "evaluate", tiny_bert, mine / "answers.csv", "--tasks", mine / "tasks.toml")
+    assert_one_line(*ended, "two tasks are called 'answers'; rename one of them")
+    rows = [{"a": WORDS[n], "b": WORDS[-n], "grade": n} for n in range(12)]
+    write(mine / "graded.csv", rows)
+    named = ("--left", "a", "--right", "b", "--score", "grade")
+    assert set(call_json("evaluate", tiny_bert, mine / "graded.csv", *named)["tasks"]["graded"]) >= {"spearman"}
+    ended = run_main(monkeypatch, capfd, "evaluate", tiny_bert, mine / "graded.csv")
+    assert_one_line(*ended, "graded.csv: no column 'sentence1'; it has 'a', 'b', 'grade'; name the columns by --left")
+    ended = run_main(monkeypatch, capfd, "evaluate", tiny_bert, *named)
+    assert_one_line(*ended, "--left, --right and --score name the columns of a file; give the file, or leave them out")
+
+
 def test_the_matrix_of_tasks_by_layers(tiny_bert, mine):
     options = ("--tasks", mine / "tasks.toml", "--every-layer", "--pooling", "mean")
     made = call_json("evaluate", tiny_bert, *options, "-o", mine / "map.svg", "-o", mine / "map.md")

@@ -177,20 +177,17 @@ def test_the_embeddings_are_scored_on_test_tasks(tiny_bert, data, tmp_path):
     assert not list((tmp_path / "untested").glob("checkpoint-*"))
 
 
-def test_a_run_of_an_earlier_version_resumes(tiny_bert, data, tmp_path, capsys, monkeypatch):
-    """Its recipe has the former format of tasks: one line says so. Without it, the settings are not compared."""
+def test_a_run_without_its_settings_resumes(tiny_bert, data, tmp_path, capsys, monkeypatch):
+    """A recipe that cannot be read is one line; without it, the settings are not compared."""
     train_mine(data, tiny_bert, tmp_path / "run", "--keep-checkpoints")
     whole = json.loads((tmp_path / "run" / "result.json").read_text())
     (tmp_path / "run" / "result.json").unlink()
-    (tmp_path / "run" / "run.json").rename(tmp_path / "run" / "begun.json")
-    former = (
-        '[[task]]\nname = "mood"\nkind = "classification"\nfile = "mood.csv"\ncolumns = ["text"]\nmax_length = 16\n'
-    )
-    (tmp_path / "run" / "recipe.toml").write_text(former)
+    (tmp_path / "run" / "run.json").unlink()
+    (tmp_path / "run" / "recipe.toml").write_text('[[task]]\nname = "mood"\nfile = "mood.csv"\nkind = "pairs"\n')
     shutil.rmtree(tmp_path / "run" / "checkpoint-4")
     given = ["multitask", data / "mine.toml", "--model", tiny_bert, "--data", data, "-o", tmp_path / "run", "--resume"]
     error = refused(capsys, monkeypatch, *given)
-    assert 'recipe.toml: task \'mood\': columns = ["text"] is now written columns = { left = "text" }' in error
+    assert "recipe.toml: task 'mood': " in error
     assert error.endswith("correct it, or remove it to resume without comparing the settings")
     (tmp_path / "run" / "recipe.toml").unlink()
     run(*given, "--device", "cpu")

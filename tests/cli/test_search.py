@@ -182,9 +182,9 @@ def test_the_same_seed_gives_the_same_and_people_are_told_the_same(tiny_bert, pa
 # Metrics, spaces, methods
 
 
-@pytest.mark.parametrize("metric", ["pearson", "average-precision", "accuracy", "mrr@10", "recall@2"])
+@pytest.mark.parametrize("metric", ["pearson", "cosine_ap", "cosine_accuracy", "mrr@10", "recall@2"])
 def test_every_kind_of_metric(made, tiny_bert, pairs, metric):
-    is_retrieval, has_labels = "@" in metric, metric in ("average-precision", "accuracy")
+    is_retrieval, has_labels = "@" in metric, metric in ("cosine_ap", "cosine_accuracy")
     labels = ("--score", "label") if has_labels else ()
     said = call_json("search", tiny_bert, pairs, "--metric", metric, *labels, "--layers", "up to 2")
     assert said["protocol"]["metric"] == metric

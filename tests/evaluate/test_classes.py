@@ -13,8 +13,9 @@ from sklearn.metrics import f1_score
 from layerwise.classify import SentEvalProtocol, evaluate_classes, pair_features
 from layerwise.data import Task, TaskRows, load_task
 from layerwise.errors import InputError
-from layerwise.evaluate import LayerSubject, Protocol, evaluate, kind_of, scoring
-from layerwise.evaluate.scoring import score_classes, score_task, sides, split_accuracies
+from layerwise.evaluate import LayerSubject, Protocol, evaluate
+from layerwise.evaluate.subject import problem_of
+from layerwise.kinds import Outcome, prepare, problem_class
 from layerwise.search import TransferProtocol, draw_splits
 from support.tiny import WORDS
 
@@ -50,6 +51,16 @@ def some_rows(splits=(), *, pairs: bool = False, seed: int = 0) -> tuple[TaskRow
     for text, label in zip(left, rows.labels, strict=True):
         vectors[own[text], 0] += 1.5 * (label == "1")
     return rows, vectors
+
+
+def score_task(rows: TaskRows, vectors: np.ndarray, protocol: Protocol) -> Outcome:
+    """The outcome of the vectors of `rows.texts`."""
+    return problem_of(rows, protocol).score({"": vectors})
+
+
+def sides(rows: TaskRows, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """The vectors of left and right texts."""
+    return prepare(rows).sides({"": vectors})
 
 
 def test_sides_are_the_texts_of_each_row():
@@ -96,7 +107,7 @@ def test_what_is_not_random_is_done_once(monkeypatch, splits, name, times):
         asked.append((protocol.classifier, protocol.seed, given is None))
         return evaluate_classes(features, labels, SentEvalProtocol(), given)
 
-    monkeypatch.setattr(scoring, "evaluate_classes", spy)
+    monkeypatch.setattr("layerwise.classify.evaluate_classes", spy, raising=False)
     rows, vectors = some_rows(splits)
     found = score_task(rows, vectors, Protocol(name))
     classifier = "mlp" if name == "senteval-mlp" else "logistic"
@@ -151,11 +162,13 @@ def test_labels_seen_in_test_only_are_errors_and_logged(caplog):
 def test_seeds_decide_where_something_is_random(splits, random):
     rows, vectors = some_rows(splits)
     protocols = [Protocol(seeds=(1,)), Protocol(seeds=(2, 3))]
-    one, other = (kind_of(rows.task).settings(rows.task, protocol) for protocol in protocols)
+    one, other = (problem_class(rows.task).settings(rows.task, protocol) for protocol in protocols)
     assert (one != other) == ("seeds" in one) == random
     found = [score_task(rows, vectors, protocol) for protocol in protocols]
     assert (found[0].figures != found[1].figures) == random
-    assert all("seeds" in kind_of(rows.task).settings(rows.task, Protocol(name)) for name in ("senteval-mlp", "lc"))
+    assert all(
+        "seeds" in problem_class(rows.task).settings(rows.task, Protocol(name)) for name in ("senteval-mlp", "lc")
+    )
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -178,32 +191,20 @@ def test_lc_is_a_plain_loop_of_scikit_learn(pairs):
     assert len(found.items) == 0
 
 
-def test_each_kind_has_its_scorer(monkeypatch):
-    rows, vectors = some_rows()
-    monkeypatch.setattr("layerwise.evaluate.scoring.split_accuracies", lambda *_: "lc")
-    monkeypatch.setattr("layerwise.evaluate.scoring.score_classes", lambda *_: "senteval")
-    assert [score_task(rows, vectors, Protocol(name)) for name in ("senteval", "senteval-mlp", "lc")] == [
-        "senteval",
-        "senteval",
-        "lc",
-    ]
-    assert score_classes is not split_accuracies
-
-
 def test_what_decides_a_score_and_which_rows_it_is_of():
     protocol = Protocol("senteval", split="dev", seeds=(1,))
     pairs, classed, search = (
         Task(name="rows", kind=kind, file="rows") for kind in ("sts", "classification", "retrieval")
     )
-    assert kind_of(pairs).settings(pairs, protocol) == {"protocol": "sts", "split": "dev"}
-    assert kind_of(classed).settings(classed, protocol) == {"protocol": "senteval", "seeds": [1]}
-    assert kind_of(pairs).settings(pairs, Protocol("lc")) == {"protocol": "lc", "seeds": [0]}
-    assert kind_of(search).settings(search, Protocol("lc")) == kind_of(search).settings(search, protocol)
+    assert problem_class(pairs).settings(pairs, protocol) == {"protocol": "sts", "split": "dev"}
+    assert problem_class(classed).settings(classed, protocol) == {"protocol": "senteval", "seeds": [1]}
+    assert problem_class(pairs).settings(pairs, Protocol("lc")) == {"protocol": "lc", "seeds": [0]}
+    assert problem_class(search).settings(search, Protocol("lc")) == problem_class(search).settings(search, protocol)
     rows, _ = some_rows(("train", "dev", "test"))
     with pytest.raises(InputError, match="--split dev is for STS; task 'classes' is scored on its test rows"):
-        kind_of(rows.task).scored(rows.task, rows.splits, protocol)  # dev rows choose, they are not scored
-    assert kind_of(rows.task).scored(rows.task, rows.splits, Protocol()) == "test"
-    assert kind_of(rows.task).scored(rows.task, rows.splits, Protocol("lc")) is None
+        problem_class(rows.task).scored(rows.task, rows.splits, protocol)  # dev rows choose, they are not scored
+    assert problem_class(rows.task).scored(rows.task, rows.splits, Protocol()) == "test"
+    assert problem_class(rows.task).scored(rows.task, rows.splits, Protocol("lc")) is None
 
 
 @pytest.mark.parametrize(
@@ -288,7 +289,7 @@ def test_f1_is_of_the_second_of_the_declared_classes(labels):
     assert found.figures["f1"] == pytest.approx(
         100 * f1_score(tested, predicted, pos_label=labels[1] if labels else "1")
     )
-    assert kind_of(task).headline(task, Protocol()) == "f1"
+    assert problem_class(task).headline(task, Protocol()) == "f1"
 
 
 def test_f1_needs_two_classes_and_a_protocol_that_gives_it(tmp_path, tiny_layers):

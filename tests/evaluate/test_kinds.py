@@ -13,18 +13,20 @@ from layerwise.evaluate import (
     TaskEvaluator,
     compare_runs,
     evaluate,
-    kind_of,
     layer_mixes,
 )
-from layerwise.evaluate.kinds import EVALUATED
-from layerwise.evaluate.problems import REDRAWS
+from layerwise.kinds import Problem, problem_class
 from support.tiny import DEPTH
 
 MTEB = ("bitext", "clustering", "fewshot", "pair-classification", "reranking", "retrieval")
 
 
-def test_every_kind_has_a_declaration_and_a_way_to_be_evaluated():
-    assert set(EVALUATED) == set(REDRAWS) == set(KINDS)
+def test_every_declaration_names_a_problem_and_metrics_that_are_computed():
+    for kind in map(KINDS.__getitem__, KINDS):
+        assert issubclass(kind.problem_class, Problem)
+        assert KINDS[kind.name] is kind
+        assert kind.redraw(next(iter(kind.metrics))) is not None  # the headline has intervals
+        assert set(kind.required) <= set(kind.columns)
     assert set(MTEB) < set(KINDS)
 
 
@@ -65,7 +67,7 @@ def test_the_metric_decides_what_is_stored(kind_tasks, tiny_layers, tmp_path):
     assert store.hits == 0
     assert 100 * result.items.mean() == pytest.approx(result.figures["mrr"])
     shots = [
-        kind_of(one).settings(one, Protocol())
+        problem_class(one).settings(one, Protocol())
         for one in (kind_tasks["fewshot"], kind_tasks["fewshot"].replaced(shots=3))
     ]
     assert shots[0] != shots[1]

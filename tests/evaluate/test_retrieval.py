@@ -17,10 +17,9 @@ from layerwise.evaluate import (
     Protocol,
     SearchSetting,
     evaluate,
-    score_retrieval,
-    search_task,
 )
-from layerwise.kinds import ranked_scores
+from layerwise.kinds import prepare, score_retrieval
+from layerwise.metrics import ranked_scores
 from layerwise.model import LayerModel
 from layerwise.search import as_retrieval
 from support.commands import call_json
@@ -165,22 +164,20 @@ ASKED = Task(name="asked", kind="retrieval", file="rows")
 
 
 def test_duplicates_are_found_both_ways_and_never_oneself():
-    found = search_task(rows_of(TWINS, [("a", "b", 1.0), ("b", "c", 1.0), ("d", "a", 0.0), ("e", "e", 1.0)]))
-    assert found.texts == ["a", "b", "d", "e", "c"]
-    assert [found.texts[row] for row in found.corpus] == found.texts
-    asked = [found.texts[row] for row in found.queries]
-    assert asked == ["a", "b", "c"]  # d has no duplicate, e only itself
-    places = {text: place for place, text in enumerate(found.texts)}
-    assert [set(own) for own in found.relevant] == [{places["b"]}, {places["a"], places["c"]}, {places["b"]}]
-    assert found.own.tolist() == [places[text] for text in asked]
+    found = prepare(rows_of(TWINS, [("a", "b", 1.0), ("b", "c", 1.0), ("d", "a", 0.0), ("e", "e", 1.0)]))
+    assert found.texts == {"": ["a", "b", "d", "e", "c"]}
+    assert [found.passages[row] for row in found.queries] == ["a", "b", "c"]  # d has no duplicate, e only itself
+    assert [set(own) for own in found.relevant] == [{1}, {0, 4}, {1}]
+    assert found.unit_texts() == found.pick(np.arange(3)).unit_texts() == ["a", "b", "c"]
+    assert found.pick(np.array([2])).unit_texts() == ["c", "b"]
 
 
 def test_queries_search_passages_alone():
-    found = search_task(rows_of(ASKED, [("q1", "p1"), ("q2", "p2"), ("q1", "p3"), ("p1", "p2")]))
-    assert [found.texts[row] for row in found.queries] == ["q1", "q2", "p1"]
-    assert [found.texts[row] for row in found.corpus] == ["p1", "p2", "p3"]
+    found = prepare(rows_of(ASKED, [("q1", "p1"), ("q2", "p2"), ("q1", "p3"), ("p1", "p2")]))
+    assert found.texts == {"query": ["q1", "q2", "p1"], "document": ["p1", "p2", "p3"]}
     assert found.relevant == [{0: 1.0, 2: 1.0}, {1: 1.0}, {1: 1.0}]
-    assert found.own.tolist() == [-1, -1, -1]
+    assert found.queries.tolist() == [0, 1, 2]
+    assert len(found.pick(np.array([1]))) == 1
 
 
 def test_the_search_of_layers_and_the_evaluation_agree_on_what_is_relevant():
@@ -195,16 +192,15 @@ def test_the_search_of_layers_and_the_evaluation_agree_on_what_is_relevant():
     )
     queries, candidates, relevant = as_retrieval(rows)
     assert (queries, candidates, relevant) == (["q1"], ["a", "b", "c"], [{0: 3.0, 1: 2.0}])  # the last grade holds
-    task = search_task(rows)
-    assert [task.texts[row] for row in task.queries] == queries
-    assert [task.texts[row] for row in task.corpus] == candidates
-    assert task.relevant == relevant
+    problem = prepare(rows)
+    assert problem.texts == {"query": queries, "document": candidates}
+    assert problem.relevant == relevant
     assert as_retrieval(rows_of(ASKED, [("q", "a")])) == (["q"], ["a"], [{0: 1.0}])
 
 
 def test_a_task_without_relevant_rows_says_so():
     with pytest.raises(InputError, match=r"task 'twins' has no row with a label above 0; a query needs a relevant"):
-        search_task(rows_of(TWINS, [("a", "b", 0.0)]))
+        prepare(rows_of(TWINS, [("a", "b", 0.0)]))
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 
 from layerwise.data import Task, find_tasks, load_task
 from layerwise.encoder.folders import embedded_folder
-from layerwise.evaluate import Evaluation, LayerSubject, Protocol, ResultStore, correlations, evaluate, layer_mixes
+from layerwise.evaluate import Evaluation, LayerSubject, Protocol, ResultStore, evaluate, layer_mixes
+from layerwise.metrics import correlations
 from layerwise.model import LayerModel
 
 pytestmark = [pytest.mark.shared, pytest.mark.timeout(3600)]
@@ -109,7 +110,7 @@ def test_every_layer_is_there_from_the_same_pass(sets):
 
 def test_a_second_run_reads_nothing_and_scores_nothing(sets, monkeypatch):
     before = sets.read
-    monkeypatch.setattr("layerwise.evaluate.problems.problem_of", lambda *_: pytest.fail("scored again"))
+    monkeypatch.setattr("layerwise.evaluate.subject.problem_of", lambda *_: pytest.fail("scored again"))
     again = evaluate(LayerSubject(sets.model, layer_mixes(12)), sets.tasks, data=sets.data, store=sets.store)
     assert sets.read == before
     for one, other in zip(sets.found, again, strict=True):
@@ -119,7 +120,7 @@ def test_a_second_run_reads_nothing_and_scores_nothing(sets, monkeypatch):
 @pytest.mark.slow  # made-up subsets are in test_evaluate_store; stsb has none
 @pytest.mark.parametrize("evaluated", [ALL], indirect=True, ids=["all"])
 def test_averages_over_subsets_are_stored_too(sets, monkeypatch):
-    monkeypatch.setattr("layerwise.evaluate.problems.problem_of", lambda *_: pytest.fail("scored again"))
+    monkeypatch.setattr("layerwise.evaluate.subject.problem_of", lambda *_: pytest.fail("scored again"))
     weighted = Protocol(aggregation="wmean")
     subject = LayerSubject(sets.model, ["last"])
     found = evaluate(subject, find_tasks(["sts13"]), data=sets.data, store=sets.store, protocol=weighted)

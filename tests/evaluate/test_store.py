@@ -345,7 +345,7 @@ def test_views_are_read_once_for_all_mixes_and_never_again(store, tiny_bert, pai
     assert sum(passed) == texts
     evaluate(LayerSubject(model, ["last-2", "0,1 @ max"]), [pairs_task], store=store)
     assert sum(passed) == texts  # other mixes, the same views
-    monkeypatch.setattr("layerwise.evaluate.problems.problem_of", lambda *_: pytest.fail("scored again"))
+    monkeypatch.setattr("layerwise.evaluate.subject.problem_of", lambda *_: pytest.fail("scored again"))
     evaluate(LayerSubject(model, mixes), [pairs_task], store=store)
     assert sum(passed) == texts
 

@@ -10,11 +10,13 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 
 from layerwise.data import load_task
 from layerwise.errors import InputError
-from layerwise.evaluate import HostSubject, LayerSubject, Protocol, correlations, evaluate, score_sts
-from layerwise.evaluate.sts import score_splits
-from layerwise.evaluate.subject import check_finite
+from layerwise.evaluate import HostSubject, LayerSubject, Protocol, evaluate
+from layerwise.evaluate.subject import check_finite, problem_of
+from layerwise.kinds import score_sts
+from layerwise.metrics import correlations
 from layerwise.model import LayerModel
 from layerwise.search import random_splits
+from support.kind_rows import rows_of
 
 
 def cosines(left: np.ndarray, right: np.ndarray) -> list[float]:
@@ -27,6 +29,13 @@ def some_pairs(seed: int, pairs: int = 60) -> tuple[np.ndarray, np.ndarray, np.n
     left, right = random.normal(size=(2, pairs, 5))
     gold = random.integers(0, 6, pairs).astype(float)  # many ties
     return left, right, gold, [("a", "b", "b", "c", "c", "c")[row % 6] for row in range(pairs)]
+
+
+def score_splits(left, right, gold, seeds):
+    """The outcome of these vectors by the protocol "lc"."""
+    texts = [[f"{side} {row}" for row in range(len(gold))] for side in ("left", "right")]
+    problem = problem_of(rows_of("sts", *texts, gold), Protocol("lc", seeds=seeds))
+    return problem.score({"": np.concatenate([left, right])})
 
 
 @settings(max_examples=25, deadline=None)
@@ -122,7 +131,7 @@ def test_nan_embeddings_are_one_line_that_names_the_text(pairs_task):
 
 def test_lc_protocol_is_the_mean_over_the_pairs_that_report():
     left, right, gold, _ = some_pairs(5, 400)
-    found = score_splits(left, right, gold, seeds=(3, 4))
+    found = score_splits(left, right, gold, (3, 4))
     similar, expected = np.array(cosines(left, right)), []
     for seed in (3, 4):
         for dev, test in random_splits(400, 350, 5, seed):
@@ -136,7 +145,7 @@ def test_lc_protocol_is_the_mean_over_the_pairs_that_report():
 def test_lc_protocol_says_when_there_are_too_few_pairs():
     left, right, gold, _ = some_pairs(5, 300)
     with pytest.raises(InputError, match="350"):
-        score_splits(left, right, gold, seeds=(0,))
+        score_splits(left, right, gold, (0,))
 
 
 def test_correlations_of_rounding_noise_are_nan():

@@ -8,7 +8,8 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics import v_measure_score
 
 from layerwise.errors import InputError
-from layerwise.kinds import prepare, redraw_v_measure
+from layerwise.kinds import prepare
+from layerwise.metrics import redraw_v_measure
 from support.kind_rows import random_vectors, rows_of, score
 
 TEXTS = [f"text {n % 50}" for n in range(60)]

@@ -65,7 +65,7 @@ def test_f1_is_scikit_learns(rows):
     gold, predicted = np.array(rows).T
     figures = _figures(gold, predicted)
     for average in ("macro", "weighted"):
-        expected = f1_score(gold, predicted, average=average, zero_division=0)
+        expected = 100 * f1_score(gold, predicted, average=average, zero_division=0)
         assert figures[f"f1_{average}"] == pytest.approx(expected, abs=1e-12)
 
 

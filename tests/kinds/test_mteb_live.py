@@ -10,8 +10,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics.pairwise import paired_cosine_distances
 
 from layerwise.data import TaskRows, find_tasks, load_task
-from layerwise.evaluate import Protocol
-from layerwise.evaluate.problems import problem_of
+from layerwise.kinds import Protocol, prepare
 from support.kind_rows import ToyEncoder, rows_of, score
 from support.mteb_tasks import as_mteb, import_mteb, mteb_scores, mteb_task
 from support.slow_cases import most_slow, some_slow
@@ -83,7 +82,7 @@ def both(
     rows: TaskRows, vectors: Mapping[str, np.ndarray], *, similarity: str = "cosine"
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Our figures by mteb's names, and mteb's."""
-    ours = as_mteb(rows.task.kind, score(problem_of(rows, Protocol()), vectors).figures)
+    ours = as_mteb(rows.task.kind, score(prepare(rows, Protocol()), vectors).figures)
     theirs = mteb_scores(fixed_encoder(vectors, similarity), mteb_task(rows))[rows.task.name]
     return ours, {name: theirs[name] for name in ours}
 

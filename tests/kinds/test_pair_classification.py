@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
 from layerwise.errors import InputError
-from layerwise.kinds import prepare, redraw_average_precision
-from layerwise.kinds.pair_classification import threshold_scores
+from layerwise.kinds import prepare
+from layerwise.metrics import redraw_average_precision, threshold_scores
 from support.kind_rows import random_vectors, rows_of, score
 
 SIMILARITIES = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from layerwise.errors import InputError
 from layerwise.kinds import prepare
-from layerwise.kinds.rankings import average_precision
+from layerwise.metrics import average_precision
 from support.kind_rows import random_vectors, rows_of, score
 
 

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerwise import LayerEncoder, LayerModel, ViewCache
 from layerwise.errors import ModelError
-from layerwise.evaluate import spearman
+from layerwise.metrics import cosine, spearman
 from layerwise.model import FlowHead, Head, head_of, is_native
 from layerwise.postprocess import ENCODER, FittedOn, Flow, RemoveComponents, Whitening
 from support.tiny import WIDTH, WORDS
@@ -179,7 +179,7 @@ def test_whitening_and_a_flow_raise_the_real_encoders_correlation(shared, tmp_pa
     views = encoder.encode_layers(first + second, ("mean",), cache=ViewCache(tmp_path))["mean"][:, -1]
     left, right, gold = views[:250], views[500:750], np.array(pairs["score"][:250])
     others = np.concatenate([views[250:500], views[750:]])
-    plain = spearman(left, right, gold)
+    plain = spearman(cosine(left, right), gold)
     for fitted in (Whitening(128), RemoveComponents(3), Flow(epochs=8, batch_size=64)):
         fitted.fit(others)
-        assert spearman(fitted.transform(left), fitted.transform(right), gold) > plain + 0.03, fitted.name
+        assert spearman(cosine(fitted.transform(left), fitted.transform(right)), gold) > plain + 0.03, fitted.name

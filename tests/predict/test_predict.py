@@ -400,63 +400,6 @@ def test_classes_are_called_by_the_names_that_the_task_gives(data, tiny_bert, tm
     assert {row["predicted_label"] for row in rows} <= {"different", "alike"}
 
 
-FORMER = [
-    {"name": "mood", "kind": "classification", "columns": ["text"], "head": "mlp"},
-    {"name": "same", "kind": "pairs", "columns": ["a", "b"], "head": "linear"},
-    {
-        "name": "near",
-        "kind": "similarity",
-        "columns": ["a", "b"],
-        "label": "score",
-        "metric": "pearson",
-        "head": "cosine",
-    },
-]
-FORMER_DEFAULTS = {
-    "label": "label",
-    "labels": [],
-    "label_names": [],
-    "scale": [0.0, 5.0],
-    "features": "difference-sum",
-    "loss": "",
-    "dropout": 0.1,
-    "weight": 1.0,
-    "metric": "accuracy",
-    "splits": {"train": ["train"], "dev": ["dev"]},
-    "split_column": "split",
-    "supervised": True,
-    "contrast": 0.0,
-    "contrast_temperature": 0.05,
-    "contrast_dropout": None,
-    "max_length": 16,
-    "limit": None,
-}
-
-
-@pytest.mark.parametrize("missing", [(), ("label_names",)])  # classes had no names at first
-def test_a_model_of_the_former_format_is_loaded(saved, predictor, tmp_path, missing):
-    import shutil
-
-    old = shutil.copytree(saved, tmp_path / "old")
-    labels = {"mood": ["bad", "good"], "same": ["0", "1"], "near": []}
-    tasks = []
-    for own in FORMER:
-        settings = {key: value for key, value in FORMER_DEFAULTS.items() if key not in missing}
-        settings |= {"file": f"{own['name']}.csv", **own}
-        tasks.append({"labels": labels[own["name"]], "settings": settings})
-    (old / "tasks.json").write_text(json.dumps({"format": 1, "tasks": tasks}))
-    loaded = Predictor.load(old, device="cpu")
-    for name, inputs in (("mood", SENTENCES), ("same", PAIRS), ("near", PAIRS)):
-        one, other = loaded.predict(name, inputs), predictor.predict(name, inputs)
-        assert (one.labels, one.classes) == (other.labels, other.classes)
-        assert np.array_equal(one.probabilities, other.probabilities)
-        assert np.array_equal(one.numbers, other.numbers)
-        assert loaded.setup(name).objective.replaced(head="") == predictor.setup(name).objective.replaced(head="")
-    assert loaded.setup("near").task.metric == "pearson"
-    loaded.save(tmp_path / "new")
-    assert json.loads((tmp_path / "new" / "tasks.json").read_text())["format"] == 2
-
-
 @pytest.mark.parametrize(
     ("rows", "options", "said"),
     [

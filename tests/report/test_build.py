@@ -13,7 +13,7 @@ from scipy.stats import rankdata, spearmanr
 from layerwise.data import pairs_in_memory
 from layerwise.encoder import named_prompt
 from layerwise.errors import InputError, MixError
-from layerwise.evaluate import cosine, gain_on_pairs
+from layerwise.evaluate import gain_on_pairs
 from layerwise.explain import check_linear, explain_pair
 from layerwise.measures import (
     MEASURES,
@@ -33,6 +33,7 @@ from layerwise.measures import (
     reporting_rows,
     short_names,
 )
+from layerwise.metrics import cosine
 from layerwise.mixes import Attention, parse_mix
 from layerwise.model import LayerModel
 from layerwise.plots import DARK, inline_svg

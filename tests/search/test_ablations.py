@@ -182,7 +182,7 @@ def test_training_sizes_with_rare_labels():
     """Some draws of few pairs hold no positive one; they can't choose, but that must not end the ablation."""
     left, right, gold = made_up(pairs=200)
     labels = (gold > 4.5).astype(int)
-    search = LayerSearch(metric="average-precision", dev=100).fit(left, right, labels)
+    search = LayerSearch(metric="cosine_ap", dev=100).fit(left, right, labels)
     found = by_training_size(search)
     assert [size for size, _, _ in found][:3] == [100, 50, 25]
     assert all(np.isfinite(chosen.mean) for _, chosen, _ in found)

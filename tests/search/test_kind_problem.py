@@ -169,7 +169,7 @@ def test_cosine_ap_has_an_exact_form():
     task = SearchTask.of(rows, metric="cosine_ap")
     assert task.is_exact
     left, right = views_of(TEXTS), views_of(OTHERS, seed=5)
-    exact = make_problems({"mean": left}, {"mean": right}, rows.labels, "average-precision")["mean"]
+    exact = make_problems({"mean": left}, {"mean": right}, rows.labels, "cosine_ap")["mean"]
     views = {"": np.concatenate([left, right])[[[*TEXTS, *OTHERS].index(text) for text in task.problem.texts[""]]]}
     real = KindProblem(task.problem, views, "cosine_ap")
     masks, scores = exact.scan(Space())

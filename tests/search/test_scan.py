@@ -22,7 +22,7 @@ from layerwise.search.sorting import sort_carrying
 from layerwise.search.sources import PairGrams, lower_bits
 from layerwise.search.spaces import mask_of, membership
 
-GRADED, LABELLED = ["spearman", "pearson"], ["average-precision", "accuracy"]
+GRADED, LABELLED = ["spearman", "pearson"], ["cosine_ap", "cosine_accuracy"]
 
 
 def cosine(left, right):
@@ -37,7 +37,7 @@ def naive_score(metric, similarities, gold):
         if np.ptp(similarities) == 0:
             return np.nan
         return (spearmanr if metric == "spearman" else pearsonr)(similarities, gold).statistic
-    if metric == "average-precision":
+    if metric == "cosine_ap":
         return average_precision_score(gold, similarities)
     return max(((similarities >= limit) == gold).mean() for limit in [*similarities, np.inf])
 
@@ -167,7 +167,7 @@ def test_only_the_sets_that_know_nothing_have_no_score():
     assert [chosen for chosen, score in found.items() if np.isnan(score)] == [(0,)]
 
 
-@pytest.mark.parametrize("metric", ["spearman", "average-precision"])
+@pytest.mark.parametrize("metric", ["spearman", "cosine_ap"])
 def test_more_pairs_than_a_block_holds(metric, monkeypatch):
     monkeypatch.setattr("layerwise.search.sources._CPU_BLOCK", 2**17)
     left, right, grades, labels = random_pairs(6001, 5, width=4)

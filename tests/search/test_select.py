@@ -188,11 +188,11 @@ def test_beams_of_several_splits_give_one_choice(method):
 # Continuous weights
 
 
-@pytest.mark.parametrize("metric", ["spearman", "pearson", "average-precision", "accuracy"])
+@pytest.mark.parametrize("metric", ["spearman", "pearson", "cosine_ap", "cosine_accuracy"])
 def test_weights_are_never_worse_than_their_starts(metric, monkeypatch):
     monkeypatch.setattr("layerwise.search.weights._STEPS", 60)
     left, right, gold = graded_pairs(60, 4)
-    problem = problem_of(left, right, gold > 3 if metric in ("average-precision", "accuracy") else gold, metric)
+    problem = problem_of(left, right, gold > 3 if metric in ("cosine_ap", "cosine_accuracy") else gold, metric)
     starts = np.concatenate([np.eye(4), np.ones((1, 4)), [[0.5, 0.2, 0.2, 0.1]]])
     found = search_weights(problem, starts)
     assert found.score >= problem.scores(starts).max() - 1e-12
@@ -280,11 +280,11 @@ def test_redrawn_correlations_are_scipys_on_the_drawn_pairs(data):
 
 
 @pytest.mark.parametrize("rows", [3, 17])  # by counts, and one after the other
-@pytest.mark.parametrize("metric", ["spearman", "pearson", "average-precision", "accuracy"])
+@pytest.mark.parametrize("metric", ["spearman", "pearson", "cosine_ap", "cosine_accuracy"])
 def test_redrawn_scores_are_those_of_the_drawn_pairs(metric, rows):
     left, right, gold = graded_pairs(40, 5)
     right[::4] = left[::4]
-    gold = (gold > 2.5).astype(float) if metric in ("average-precision", "accuracy") else gold
+    gold = (gold > 2.5).astype(float) if metric in ("cosine_ap", "cosine_accuracy") else gold
     random = np.random.default_rng(0)
     draws = [random.integers(40, size=40) for _ in range(5)] + [np.arange(20), np.full(9, 3)]
     weights = membership(np.arange(1, rows + 1, dtype=np.uint64), 5)
@@ -348,7 +348,7 @@ def test_the_gain_of_several_splits_is_their_mean_on_common_draws():
     )
 
 
-@pytest.mark.parametrize("metric", ["average-precision", "accuracy"])
+@pytest.mark.parametrize("metric", ["cosine_ap", "cosine_accuracy"])
 def test_scores_that_single_pairs_decide_keep_their_resamples(metric):
     """The jackknife does not hold for a threshold or a place in a list."""
     left, right, gold = graded_pairs(60, 3, seed=1)
@@ -638,9 +638,9 @@ def test_only_complementary_halves_are_compared():
     left, right, _ = noise_pairs(60, 4, seed=1)
     labels = np.zeros(60)
     labels[:2] = 1
-    search = LayerSearch(dev=None, metric="average-precision").fit(left, right, labels)
+    search = LayerSearch(dev=None, metric="cosine_ap").fit(left, right, labels)
     sets = [found.layers for found in search.table_]
-    problem = problem_of(left, right, labels, "average-precision")
+    problem = problem_of(left, right, labels, "cosine_ap")
     weights = membership(np.array([mask_of(layers) for layers in sets], dtype=np.uint64), 4)
     random, shared = np.random.default_rng(0), []
     for _ in range(20):
@@ -903,14 +903,14 @@ def test_a_users_function_chooses():
     assert called.report_.gain.low <= called.report_.gain.mean <= called.report_.gain.high
 
 
-@pytest.mark.parametrize("metric", ["average-precision", "accuracy"])
+@pytest.mark.parametrize("metric", ["cosine_ap", "cosine_accuracy"])
 def test_labelled_pairs(metric):
     left, right, gold = graded_pairs(110, 3)
     labels = (gold > 2.5).astype(int)
     search = LayerSearch(dev=None, metric=metric, resamples=20).fit(left, right, labels)
     chosen = list(search.best_.layers)
     similarities = cosine(left[:, chosen].mean(1), right[:, chosen].mean(1))
-    if metric == "average-precision":
+    if metric == "cosine_ap":
         expected = average_precision_score(labels, similarities)
     else:
         expected = max(((similarities >= limit) == labels).mean() for limit in [*similarities, np.inf])
@@ -924,7 +924,7 @@ def test_rare_labels_that_a_split_misses_are_explained_by_the_labels():
     labels = np.zeros(120)
     labels[0] = 1
     with pytest.raises(InputError, match=r"(?i)label|score 0|constant|positive"):
-        LayerSearch(metric="average-precision", dev=20, splits=5).fit(left, right, labels)
+        LayerSearch(metric="cosine_ap", dev=20, splits=5).fit(left, right, labels)
 
 
 def test_a_head_is_searched_behind_every_set():
@@ -964,7 +964,7 @@ BAD = {
     "metric": (lambda a, b, g: (a, b, g), {"metric": "spearmann"}, "Unknown metric .* Did you mean 'spearman'"),
     "no metric": (lambda a, b, g: (a, b, g), {"metric": 7}, "A metric is a name .* or a function, not 7"),
     "method": (lambda a, b, g: (a, b, g), {"method": "magic"}, "Unknown method 'magic'. Known: auto, exhaustive, beam"),
-    "grades": (lambda a, b, g: (a, b, g + 2), {"metric": "accuracy"}, "accuracy needs labels 0 and 1"),
+    "grades": (lambda a, b, g: (a, b, g + 2), {"metric": "cosine_accuracy"}, "cosine_accuracy needs labels 0 and 1"),
     "space": (lambda a, b, g: (a, b, g), {"space": "some"}, "'some' is no space of layers"),
     "empty space": (lambda a, b, g: (a, b, g), {"space": "at least 4"}, "No set of layers 0 to 2 fits the space"),
     "equal": (lambda a, b, g: (a, a, g), {}, "No set has a score: all pairs are equally similar"),

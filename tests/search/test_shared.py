@@ -126,7 +126,7 @@ def test_identical_sentences_are_ties_for_labels_too(encoded, samples, encoder):
     other = right["mean"].copy()
     if encoded == "twice":
         other[same] = encoder.encode_layers([str(text) for text in texts[1][same]])
-    table = LayerSearch(dev=None, metric="average-precision", space="up to 2").fit(left["mean"], other, labels).table_
+    table = LayerSearch(dev=None, metric="cosine_ap", space="up to 2").fit(left["mean"], other, labels).table_
     similarities = np.round(all_cosines(left["mean"], right["mean"], table.masks), 12)
     expected = [average_precision_score(labels, row) for row in similarities]
     assert np.abs(table.scores - expected).max() < 1e-9

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layerwise.data import OBJECTIVE_KEYS, Task
+from layerwise.data import Task
 from layerwise.predict import TaskObjective, TaskSetup
 from layerwise.train import (
     MixingSettings,
@@ -53,7 +53,7 @@ KINDS = {
 
 def setup(**given) -> TaskSetup:
     """A task and its objective from the keys of both."""
-    objective = {key: given.pop(key) for key in OBJECTIVE_KEYS if key in given}
+    objective = {key: given.pop(key) for key in TaskObjective.model_fields if key != "task" and key in given}
     given = {"splits": {"train": "train", "dev": "dev"}, **given}
     return TaskSetup(Task(**given), TaskObjective(task=given["name"], **objective))
 

@@ -29,6 +29,16 @@ if TYPE_CHECKING:
 @loads_model
 def evaluate(
     model: Model,
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PAIRS]...",
+            help="CSV, TSV, JSONL or Parquet, whose columns say the kind of task; or tasks, as --tasks.",
+        ),
+    ] = None,
+    left: Annotated[str | None, typer.Option(help="The column of a file's first sentence.")] = None,
+    right: Annotated[str | None, typer.Option(help="The column of a file's second sentence.")] = None,
+    score: Annotated[str | None, typer.Option(help="The column of a file's score.")] = None,
     suite: Annotated[
         str | None,
         typer.Option(
@@ -70,7 +80,7 @@ def evaluate(
     loading: Loading,
 ) -> None:
     """Evaluate a model on STS, transfer, clustering, retrieval or your own tasks; the same command resumes."""
-    from layerwise.data import find_tasks
+    from layerwise.data import file_task, find_tasks, is_pair_file
 
     started = time.perf_counter()
     mixes = [mix for mix in layers or () if mix.strip() != EACH]
@@ -78,7 +88,12 @@ def evaluate(
     names = [name.strip() for text in tasks or () for name in text.split(",") if name.strip()]
     if tasks and not names:
         raise InputError("--tasks names no task; leave it out for the suite sts, or see `layerwise data list`")
-    named = {task.name for task in find_tasks(names)}
+    files = [name for name in sources or () if is_pair_file(name)]
+    if not files and any((left, right, score)):
+        raise InputError("--left, --right and --score name the columns of a file; give the file, or leave them out")
+    names = [name for name in sources or () if name not in files] + names
+    mine = [file_task(path, left=left, right=right, score=score) for path in files]
+    named = {task.name for task in [*mine, *find_tasks(names)]}
     _check_out(out or [], every_layer=every_layer)
     from layerwise.evaluate import Matrix, Protocol, ResultStore
     from layerwise.evaluate import evaluate as run
@@ -91,8 +106,8 @@ def evaluate(
     choice = {"layers": mixes, "every_layer": every_layer, "poolings": token_poolings, **loading}
     lazy = _Wanted(model, choice, store.memory)
     lazy.check()
-    suites = suite.split(",") if suite else () if names else ("sts",)
-    chosen = _available(find_tasks(names, suites), named, data)
+    suites = suite.split(",") if suite else () if named else ("sts",)
+    chosen = _available([*mine, *find_tasks(names, suites)], named, data)
     subject = lazy.subject
     total = len(chosen) * len(subject.variants)
     watch = _Watch(total)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,8 +55,7 @@ def search_progress() -> Iterator[None]:
 
 def read_rows(source: str, options: SearchOptions) -> "list[TaskRows]":
     """The rows of a plain file of pairs, or of each task of a task file."""
-    from layerwise.data import find_tasks, guess_format, load_task, read_pairs
-    from layerwise.search import RetrievalMetric
+    from layerwise.data import file_task, find_tasks, guess_format, load_task, read_pairs, read_task
 
     named = (options.left, options.right, options.score, options.where)
     is_file = Path(source).suffix != ".toml" and bool(
@@ -72,25 +72,29 @@ def read_rows(source: str, options: SearchOptions) -> "list[TaskRows]":
             f"{source}: --split is for tasks; take rows of a file by a column: --where split={options.split}"
         )
     no_labels = options.no_labels
-    retrieval = no_labels is None and RetrievalMetric.parse(options.metric or "")
-    graded = None if no_labels else options.score or (None if retrieval else "score")
     if not no_labels and (options.input_format or guess_format(source)) == "text":
         raise InputError(f"{source}: a text file has no pairs; give CSV, TSV, JSONL or Parquet, or --no-labels all")
     column, _, value = (options.where or "").partition("=")
-    sides = (options.left, options.right if no_labels in (None, "pairs") else options.left)
+    where = (column, value) if options.where else None
+    sides = (options.left, options.right)
     try:
-        return [
-            read_pairs(
-                source,
-                sides,
-                graded,
-                where=(column, value) if options.where else None,
-                **options.reading,
-                kind="retrieval" if retrieval else "sts",
-            )
-        ]
+        if no_labels is not None:
+            columns = sides if no_labels == "pairs" else (options.left, options.left)
+            return [read_pairs(source, columns, None, where=where, **options.reading)]
+        columns_by = {} if sides == ("sentence1", "sentence2") else {"left": options.left, "right": options.right}
+        task = file_task(
+            source,
+            name="pairs",
+            score=options.score,
+            where=where,
+            metric=options.metric,
+            **columns_by,
+            **options.reading,
+        )
+        return [replace(read_task(task, source, empty=None, **options.reading), origin=Path(source).name)]
     except MissingColumnError as error:
-        raise InputError(f"{error}; name the columns by --left, --right and --score") from error
+        remedy = "; name the columns by --left, --right and --score" if no_labels else ""
+        raise InputError(f"{error}{remedy}") from error
 
 
 def _report(selection: "Selection", options: SearchOptions) -> None:

@@ -6,7 +6,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from layerwise.data.former import check_current
+from layerwise.data.plain_files import file_task
+from layerwise.data.rows import guess_format
 from layerwise.data.tasks import GROUPS, Task
 from layerwise.errors import InputError
 from layerwise.registry import Registry, check_known, unknown
@@ -59,11 +60,11 @@ def parse_tasks(
 
 
 def find_tasks(names: Iterable[str] = (), suites: Iterable[str] = (), *, data: str | None = None) -> list[Task]:
-    """Tasks by name ("STS-B" is "stsb"), by task file (`*.toml`) and by suite, each once, in this order."""
+    """Tasks by name ("STS-B" is "stsb"), task file (`*.toml`), plain file and suite, each once, in this order."""
     known = known_tasks()
     tasks: dict[str, Task] = {}
     for name in names:
-        for task in read_task_file(name, data=data) if name.endswith(".toml") else [_find_task(name, known)]:
+        for task in _named_tasks(name, known, data):
             if tasks.get(task.name, task) != task:
                 raise InputError(f"two tasks are called {task.name!r}; rename one of them")
             tasks[task.name] = task
@@ -77,6 +78,12 @@ def find_tasks(names: Iterable[str] = (), suites: Iterable[str] = (), *, data: s
 def known_tasks() -> dict[str, Task]:
     """Return all tasks by name, in the order of declaration."""
     return {task.name: task for task in _package_tasks()} | {name: TASKS[name] for name in TASKS}
+
+
+def _named_tasks(name: str, known: Mapping[str, Task], data: str | None) -> list[Task]:
+    if name.endswith(".toml"):
+        return read_task_file(name, data=data)
+    return [file_task(name) if guess_format(name) else _find_task(name, known)]
 
 
 def _find_task(name: str, known: Mapping[str, Task]) -> Task:
@@ -100,10 +107,6 @@ def _parse_task(table: Mapping[str, Any], defaults: Any, file: str, number: int)
     values = _with_defaults(table, defaults, f"{file}: [[task]] number {number}")
     if not values.get("name"):
         raise InputError(f"{file}: [[task]] number {number}: name is missing; give name = ...")
-    try:
-        check_current(values)
-    except InputError as error:
-        raise InputError(f"{file}: {Task.labelled(values)} {error}") from None
     return parse_settings(Task, values, file=file)
 
 

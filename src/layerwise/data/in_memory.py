@@ -7,7 +7,8 @@ from typing import Any
 from layerwise.data.catalog import find_tasks
 from layerwise.data.locate import load_task
 from layerwise.data.pairs import is_pair_file, pairs_in_memory, read_pairs
-from layerwise.data.task_rows import TaskRows
+from layerwise.data.plain_files import file_task
+from layerwise.data.task_rows import TaskRows, read_task
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError
 
@@ -33,7 +34,7 @@ def tasks_of(data: Any, *, scored: bool = True) -> list[TaskRows]:
     if isinstance(data, str | os.PathLike):
         name = os.fspath(data)
         if is_pair_file(name):
-            return [read_pairs(name, _TEXTS, _LABELS[0] if scored else None)]
+            return [read_task(file_task(name), name, empty=None) if scored else read_pairs(name, _TEXTS, None)]
         return [load_task(task, None) for task in find_tasks([name])]
     if (
         isinstance(data, list | tuple)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from layerwise.data.catalog import find_tasks
 from layerwise.data.demo import demo_pairs
 from layerwise.data.locate import load_task
+from layerwise.data.plain_files import is_pair_file
 from layerwise.data.rows import guess_format
 from layerwise.data.task_rows import TaskRows, read_task
 from layerwise.data.tasks import Task
@@ -109,11 +110,6 @@ def load_pairs(
     if option is not None:
         raise InputError(f"{name}: is a task, which declares its file; --{option} is for files")
     return _from_task(name, split, data)
-
-
-def is_pair_file(name: str) -> bool:
-    """Whether a name is of a plain file rather than of a task or a task file."""
-    return Path(name).suffix != ".toml" and (Path(name).is_file() or bool(guess_format(name)))
 
 
 def _from_file(path: str, columns: tuple[str, str], score: str | None, reading: Mapping[str, Any]) -> TaskRows:

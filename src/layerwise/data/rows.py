@@ -124,9 +124,14 @@ def guess_format(path: str) -> str:
     return _SUFFIXES.get(Path(path).suffix.lower(), "text" if path == STDIN else "")
 
 
-def column_names(path: str) -> tuple[str, ...]:
-    """The columns of a file by its header, its first object or its schema; a text file has one, `text`."""
-    source = RowSource.of(path, ())
+def column_names(path: str, **reading: str | None) -> tuple[str, ...]:
+    """The columns of a file by its header, its first object or its schema; a text file has one, `text`.
+
+    Args:
+        path: The file.
+        reading: Its format, encoding and delimiter, as for `RowSource.of`.
+    """
+    source = RowSource.of(path, (), **reading)
     if source.format == "text":
         return ("text",)
     if source.format == "parquet":
@@ -310,13 +315,13 @@ def _places(source: RowSource, header: Sequence[str], at: int | None = None) -> 
     for column in source.columns:
         if column not in header:
             location = source.name if at is None else f"{source.name}:{at}"
-            raise MissingColumnError(f"{location}: no column {column!r}; it has {_shown_header(source, header)}")
+            raise MissingColumnError(f"{location}: no column {column!r}; it has {shown_header(source, header)}")
         if list(header).count(column) > 1:
             raise InputError(f"{source.name}: the column {column!r} comes twice; rename one of them")
     return [list(header).index(column) for column in source.columns]
 
 
-def _shown_header(source: RowSource, header: Sequence[str]) -> str:
+def shown_header(source: RowSource, header: Sequence[str]) -> str:
     """A file's columns, for errors; a single one with separators in it shows that the format is another."""
     shown = ", ".join(map(repr, header))
     marks = ";|\t," if source.format in ("csv", "tsv") and len(header) == 1 else ""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from layerwise.data.labels import as_number, is_missing, label_name, listed, look_alikes
 from layerwise.data.rows import Row, RowSource, text_of, written_text_of
-from layerwise.data.tasks import KINDS, Task
+from layerwise.data.tasks import Task
 from layerwise.data.text_files import id_of, path_beside, read_texts
 from layerwise.errors import InputError, MissingColumnError
 from layerwise.texts import has_lone_surrogate, unique_texts
@@ -322,7 +322,7 @@ class _Reader:
             raise self.source.fail(
                 row.place, f"{column} {shown} is not a number; every row needs one: correct it, or remove the row"
             )
-        if KINDS[self.task.kind].binary and number not in (0, 1) and not hidden:
+        if self.task.declaration.binary and number not in (0, 1) and not hidden:
             raise self.source.fail(row.place, f"{column} {number:g} is neither 0 nor 1; mark a pair as 1, others as 0")
         if self.task.scale is not None and not hidden:
             check_scale(number, self.task.scale, self.source.fail, row.place, column)

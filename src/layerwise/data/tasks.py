@@ -5,14 +5,14 @@ One declaration serves every command: `evaluate` and `search` score by it, `mult
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from layerwise.data.kinds import KINDS, Kind
 from layerwise.data.labels import label_name
 from layerwise.errors import InputError
-from layerwise.registry import Registry, check_known
+from layerwise.registry import check_known
 from layerwise.settings import Settings
 
 MTEB_LIKE = ("clustering", "reranking", "pairs", "bitext", "fewshot", "retrieval", "relatedness")
@@ -20,70 +20,6 @@ SUITES = ("sts", "transfer", "probing", "multilingual", *MTEB_LIKE)
 GROUPS = {"all": SUITES, "mteb-like": MTEB_LIKE}  # suites of suites
 ROLES = ("train", "dev", "test")
 FIELDS = ("left", "right", "label", "subset", "split", "left_id", "right_id")
-
-
-@dataclass(frozen=True)
-class TaskKind:
-    """The common properties of a kind of task.
-
-    Args:
-        columns: What a row holds ("left", "right", "label") -> its column, unless a task names another.
-        required: The places that must have a column.
-        metrics: The headline figures to choose from; the first is the default.
-        classes: Whether labels are classes; otherwise they are numbers.
-        binary: Whether labels are 0 and 1.
-    """
-
-    columns: Mapping[str, str]
-    required: tuple[str, ...]
-    metrics: tuple[str, ...]
-    classes: bool = False
-    binary: bool = False
-
-
-def _texts_with_classes(*metrics: str) -> TaskKind:
-    columns = {"left": "text", "label": "label"}
-    return TaskKind(columns, required=tuple(columns), metrics=metrics, classes=True)
-
-
-KINDS: Registry[TaskKind] = Registry("kind")
-KINDS.register("sts")(
-    TaskKind(
-        columns={"left": "sentence1", "right": "sentence2", "label": "score"},
-        required=("left", "right"),
-        metrics=("spearman", "pearson"),
-    )
-)
-KINDS.register("classification")(_texts_with_classes("accuracy", "f1"))
-KINDS.register("retrieval")(
-    TaskKind(
-        columns={"left": "query", "right": "passage"},
-        required=("left", "right"),
-        metrics=("mrr@10", "ndcg@10", "recall@10"),
-    )
-)
-KINDS.register("reranking")(
-    TaskKind(
-        columns={"left": "query", "right": "text", "label": "label"},
-        required=("left", "right", "label"),
-        metrics=("map", "mrr", "ndcg@10"),
-    )
-)
-KINDS.register("clustering")(_texts_with_classes("v_measure", "v_measure_sampled"))
-KINDS.register("fewshot")(_texts_with_classes("accuracy", "f1_macro"))
-KINDS.register("pair-classification")(
-    TaskKind(
-        columns={"left": "sentence1", "right": "sentence2", "label": "label"},
-        required=("left", "right", "label"),
-        metrics=("max_ap", "cosine_ap", "dot_ap", "euclidean_ap", "manhattan_ap"),
-        binary=True,
-    )
-)
-KINDS.register("bitext")(
-    TaskKind(
-        columns={"left": "sentence1", "right": "sentence2"}, required=("left", "right"), metrics=("f1", "accuracy")
-    )
-)
 
 
 class Source(Settings):
@@ -209,7 +145,7 @@ class Task(Settings):
         if isinstance(kind, str) and kind in KINDS and isinstance(columns, Mapping):
             defaults = dict.fromkeys(FIELDS, "") | {"split": "split" if splits else ""}
             completed["columns"] = {**defaults, **KINDS[kind].columns, **columns}
-            completed["metric"] = completed.get("metric") or KINDS[kind].metrics[0]
+            completed["metric"] = completed.get("metric") or next(iter(KINDS[kind].metrics))
         labels = completed.get("labels")
         if isinstance(labels, list | tuple):
             completed["labels"] = [label_name(name) if isinstance(name, str | float | int) else name for name in labels]
@@ -221,7 +157,7 @@ class Task(Settings):
             raise InputError("a name must not be empty or hold a slash, a comma or a space; rename it")
         if not self.file:
             raise InputError("file must not be empty; give the file of its rows")
-        kind = KINDS[self.kind]
+        kind = self.declaration
         check_known(self.metric, kind.metrics, f"metric of {self.kind}")
         for key, names, known in (("columns", self.columns, FIELDS), ("splits", self.splits, ROLES)):
             for name in names:
@@ -241,7 +177,7 @@ class Task(Settings):
         return self
 
     def _check_labels(self) -> None:
-        if (self.labels or self.label_names) and not KINDS[self.kind].classes:
+        if (self.labels or self.label_names) and not self.has_classes:
             raise InputError(f"labels and label_names are for classes; {self.kind} has none")
         if not all(self.labels):
             raise InputError("labels: an empty name and nan stand for no label; name the classes only")
@@ -258,7 +194,7 @@ class Task(Settings):
             )
         if self.labels:
             self.check_classes(len(self.labels))
-        if self.scale is not None and self.kind != "sts":
+        if self.scale is not None and not self.declaration.graded:
             raise InputError(f"scale is for sts; {self.kind} has no scores")
         if self.scale is not None and not self.scale[0] < self.scale[1]:
             raise InputError(f"scale is {list(self.scale)}; expected the lowest and the highest score")
@@ -274,9 +210,14 @@ class Task(Settings):
         return bool(self.columns["right"])
 
     @property
+    def declaration(self) -> Kind:
+        """The declaration of its kind."""
+        return KINDS[self.kind]
+
+    @property
     def has_classes(self) -> bool:
         """Whether labels are classes; otherwise they are numbers."""
-        return KINDS[self.kind].classes
+        return self.declaration.classes
 
     @property
     def text_columns(self) -> tuple[str, ...]:

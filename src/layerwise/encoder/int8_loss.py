@@ -1,7 +1,6 @@
 """What an int8 graph loses against the float graph, on the sentences and graded pairs of the package."""
 
 import csv
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -13,6 +12,7 @@ import numpy as np
 from layerwise.encoder.arrays import Array
 from layerwise.errors import InputError
 from layerwise.files import read_json
+from layerwise.metrics import spearman
 
 Encode = Callable[[Sequence[str]], Array]  # texts to views (texts, layers, width)
 
@@ -66,8 +66,6 @@ def calibration_pairs() -> tuple[list[str], list[str], list[float]]:
 
 def measure_loss(encode_float: Encode, encode_int8: Encode) -> Int8Loss:
     """Compare two graphs on the sentences of the package."""
-    from scipy.stats import spearmanr
-
     left, right, gold = calibration_pairs()
     corpus = (resources.files("layerwise.data") / "demo_corpus.txt").read_text(encoding="utf-8").splitlines()
     texts = [*left, *right, *corpus]
@@ -75,9 +73,7 @@ def measure_loss(encode_float: Encode, encode_int8: Encode) -> Int8Loss:
     points = []
     for array in views:
         similarity = _cosine(array[: len(left)], array[len(left) : len(left) + len(right)])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # layer 0 of the first token is constant: NaN
-            points.append([100 * float(spearmanr(layer, gold).statistic) for layer in similarity.T])
+        points.append([100 * spearman(layer, np.asarray(gold)) for layer in similarity.T])  # NaN: layer 0 by cls
     return Int8Loss(
         cosine=_cosine(*views).mean(0).tolist(),
         points_float=points[0],

@@ -12,11 +12,9 @@ if TYPE_CHECKING:
     from layerwise.evaluate.bridges import MtebEncoder, TaskEvaluator
     from layerwise.evaluate.compare import NO_ROWS, Comparison, compare_runs, gain_on_pairs
     from layerwise.evaluate.demo import DEMO_POOLINGS, DemoScores, score_demo_pairs, search_demo_views
-    from layerwise.evaluate.kinds import Kind, kind_of
     from layerwise.evaluate.load import SearchedSubject, as_subject, check_layers, load_subject
     from layerwise.evaluate.matrix import Matrix, tables, to_markdown
     from layerwise.evaluate.mteb_results import load_evaluation, read_mteb_folder
-    from layerwise.evaluate.protocol import PROTOCOLS, Protocol, SearchSetting
     from layerwise.evaluate.ranking import Ranked, Ranking, rank_runs
     from layerwise.evaluate.remembered import Memory
     from layerwise.evaluate.results import (
@@ -30,12 +28,11 @@ if TYPE_CHECKING:
         table,
         to_csv,
     )
-    from layerwise.evaluate.retrieval import faiss_module, score_retrieval, search_task
     from layerwise.evaluate.store import ResultStore
-    from layerwise.evaluate.sts import correlations, cosine, flat, score_sts, spearman
     from layerwise.evaluate.subject import Subject, Variant
     from layerwise.evaluate.subjects import HostSubject, LayerSubject, layer_mixes
     from layerwise.evaluate.suite import evaluate, versions
     from layerwise.kinds.problem import Outcome, over_seeds
+    from layerwise.kinds.protocol import PROTOCOLS, Protocol, SearchSetting
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

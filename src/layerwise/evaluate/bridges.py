@@ -11,10 +11,9 @@ from sentence_transformers.evaluation import SentenceEvaluator
 
 from layerwise.data import Task, find_tasks, load_task
 from layerwise.encoder import Array
-from layerwise.evaluate.kinds import kind_of
-from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.subjects import HostSubject, LayerSubject
 from layerwise.extras import require
+from layerwise.kinds import Protocol, problem_class
 from layerwise.model import LayerModel
 
 
@@ -110,7 +109,7 @@ class TaskEvaluator(SentenceEvaluator):  # type: ignore[misc]
         self.name = name or self.task.name
         self.rows = load_task(self.task, data)
         self.greater_is_better = True
-        self.primary_metric = f"{self.name}_{kind_of(self.task).headline(self.task, self.protocol)}"
+        self.primary_metric = f"{self.name}_{problem_class(self.task).headline(self.task, self.protocol)}"
 
     @property
     def description(self) -> str:

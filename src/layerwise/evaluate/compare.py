@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerwise.data import redraw_of
 from layerwise.errors import InputError
-from layerwise.evaluate.problems import redraw_of
 from layerwise.evaluate.results import Run, TaskResult
 from layerwise.evidence import Gain, check_resamples, check_seed, row_counts, summarise
-from layerwise.kinds import Redraw
-from layerwise.search import redraw_spearman
+from layerwise.metrics import Redraw, redraw_spearman
 
 Numbers = NDArray[np.floating[Any]]
 NO_ROWS = "no scores of single rows for this protocol"

@@ -7,7 +7,7 @@ import numpy as np
 
 from layerwise.data import demo_rows
 from layerwise.encoder import Array
-from layerwise.evaluate.sts import Vectors, spearman
+from layerwise.metrics import Numbers, cosine, spearman
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
 from layerwise.search import CachedViews, Search, Selection
@@ -71,10 +71,10 @@ def search_demo_views(decoder: LayerModel) -> Selection:
     return Search(prompts=_PROMPTS).fit(decoder, demo_rows()).selection_
 
 
-def _score(layers: str, pooling: str, sides: Sides, gold: Vectors, depth: int) -> MixScore:
+def _score(layers: str, pooling: str, sides: Sides, gold: Numbers, depth: int) -> MixScore:
     mix = parse_mix(layers, pooling=pooling)
     left, right = (np.asarray(mix(side[pooling])) for side in sides)
-    return MixScore(layers, pooling, str(mix.resolve(depth)), spearman(left, right, gold))
+    return MixScore(layers, pooling, str(mix.resolve(depth)), spearman(cosine(left, right), gold))
 
 
 def _usable(depth: int) -> list[str]:

@@ -7,23 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from layerwise.data import TaskRows
 from layerwise.encoder import Array, ModelFolder, find_model, parse_pooling
 from layerwise.errors import InputError, ModelError, UnsafeModelError
-from layerwise.evaluate.kinds import kind_of
-from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.remembered import Memory
-from layerwise.evaluate.scoring import sides
-from layerwise.evaluate.sts import search_splits
-from layerwise.evaluate.subject import Subject, Variant
+from layerwise.evaluate.subject import Subject, Variant, problem_of
 from layerwise.evaluate.subjects import HostSubject, LayerSubject, layer_mixes
-from layerwise.kinds import Outcome
+from layerwise.kinds import Outcome, Protocol, problem_class
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
 from layerwise.postprocess import FittedOn
-from layerwise.search import LARGE, TransferProtocol, TransferSearch
 
 log = logging.getLogger(__name__)
 
@@ -203,37 +196,11 @@ class SearchedSubject(Subject):
 
     def outcomes(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
         """The outcome of a search, on rows that had no part in it."""
-        if protocol.name != "lc" or not kind_of(rows.task).searchable:
+        if protocol.name != "lc" or not problem_class(rows.task).splits_at_random:
             raise InputError(
                 f"layers cannot be searched for task {rows.task.name!r} under the protocol {protocol.name!r}: "
                 f"use --protocol lc with STS or classification, or choose a mix with `layerwise search` first"
             )
-        if rows.task.kind == "classification" and len(self.poolings) > 1:
-            raise InputError(f"layers for classes are searched by one token pooling, not by {', '.join(self.poolings)}")
-        score = _search_pairs if rows.task.kind == "sts" else _search_classes
-        views = self._layers.views(rows.texts, self.poolings if rows.task.kind == "sts" else self.poolings[:1])
+        problem = problem_of(rows, protocol)
         for _ in variants:
-            yield score(rows, views, protocol)
-
-
-def _search_pairs(rows: TaskRows, views: dict[str, Array], protocol: Protocol) -> Outcome:
-    pair_views = {pooling: sides(rows, layers) for pooling, layers in views.items()}
-    left = {pooling: first for pooling, (first, _) in pair_views.items()}
-    right = {pooling: second for pooling, (_, second) in pair_views.items() if second is not None}
-    return search_splits(left, right, np.asarray(rows.labels, dtype=np.float64), seeds=protocol.seeds)
-
-
-def _search_classes(rows: TaskRows, views: dict[str, Array], protocol: Protocol) -> Outcome:
-    (layers,) = views.values()
-    left, right = sides(rows, layers)
-    accuracies, chosen = [], []
-    for seed in protocol.seeds:
-        largest = 4 if left.shape[1] <= LARGE else 3
-        search = TransferSearch(protocol=TransferProtocol(seed=seed, largest=largest))
-        splits = search.fit(left, rows.labels, pair_views=right).report_.splits
-        accuracies += [100 * split.test for split in splits]
-        chosen += [list(split.layers) for split in splits]
-    sd = float(np.std(accuracies, ddof=1))
-    return Outcome(
-        {"accuracy": float(np.mean(accuracies))}, items=np.empty(0), sd={"accuracy": sd}, details={"chosen": chosen}
-    )
+            yield problem.search(self._layers.views, self.poolings)

@@ -16,9 +16,8 @@ from layerwise.data import TaskRows
 from layerwise.digests import file_sha256, json_digest
 from layerwise.encoder import Array, ModelFolder, find_model
 from layerwise.errors import InputError
-from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.subject import Subject, Variant
-from layerwise.kinds import Outcome
+from layerwise.kinds import Outcome, Protocol
 from layerwise.postprocess import ENCODER, FittedOn, read_records
 from layerwise.version import __version__
 

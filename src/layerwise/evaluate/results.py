@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from layerwise.errors import InputError
 from layerwise.files import read_json, write_json
-from layerwise.kinds import Figures
+from layerwise.metrics import Figures
 
 _FORMAT = 1
 _DIGITS = 9  # of the scores of single rows in a file
@@ -52,7 +52,7 @@ class TaskResult:
         """Build from the result of `as_dict`."""
         figures, sd = _numbers(facts["figures"]), _numbers(facts.get("sd", {}))
         figures[facts["metric"]]  # a result must have its headline
-        items, grades = facts.get("items", ()), facts.get("grades", facts.get("gold", ()))  # of earlier files
+        items, grades = facts.get("items", ()), facts.get("grades", ())
         if not isinstance(facts["stamp"], dict) or len(grades) not in (0, len(items)):
             raise ValueError("its stamp or its rows are damaged")
         return cls(

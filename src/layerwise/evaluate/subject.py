@@ -14,8 +14,7 @@ import numpy as np
 from layerwise.data import TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
-from layerwise.evaluate.protocol import Protocol
-from layerwise.kinds import Outcome
+from layerwise.kinds import Outcome, Protocol, RowProblem, prepare
 from layerwise.muted import muted
 from layerwise.postprocess import FittedOn
 
@@ -75,16 +74,24 @@ class Subject(ABC):
 
     def outcomes(self, rows: TaskRows, protocol: Protocol, variants: Sequence[Variant]) -> Iterator[Outcome]:
         """Compute the outcome of a task by each variant, from one pass over its texts."""
-        from layerwise.evaluate.problems import problem_of  # imports torch, which stored results do not need
-
         problem = problem_of(rows, protocol)
         embedded = zip(*(self.embed(texts, role, variants) for role, texts in problem.texts.items()), strict=True)
         for number, (variant, vectors) in enumerate(zip(variants, embedded, strict=True)):
             for texts, by_variant in zip(problem.texts.values(), vectors, strict=True):
                 check_finite(by_variant, texts, f"{rows.task.name}, {self.name} by {variant.label}")
-            with muted("layerwise.evaluate.scoring") if number else nullcontext():  # warn of rows once
+            with muted("layerwise.kinds.classification") if number else nullcontext():  # warn of rows once
                 outcome = problem.score(dict(zip(problem.texts, vectors, strict=True)))
             yield outcome
+
+
+def problem_of(rows: TaskRows, protocol: Protocol) -> Any:
+    """The texts to embed and the score of their vectors: a `Problem`, or by "lc" its `RandomSplits`."""
+    problem = prepare(rows, protocol)
+    if protocol.name == "lc" and isinstance(problem, RowProblem) and problem.splits_at_random:
+        from layerwise.evaluate.lc import RandomSplits  # imports the search, which nothing else needs
+
+        return RandomSplits(problem, protocol.seeds)
+    return problem
 
 
 def check_finite(vectors: Array, texts: Sequence[str], label: str) -> None:

@@ -8,14 +8,12 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from layerwise.data import KnownRows, Task, find_tasks
+from layerwise.data import KnownRows, Task, find_tasks, repeated
 from layerwise.errors import InputError
-from layerwise.evaluate.kinds import kind_of
-from layerwise.evaluate.protocol import Protocol
 from layerwise.evaluate.results import Evaluation, Run, TaskResult
 from layerwise.evaluate.store import ResultStore
 from layerwise.evaluate.subject import Subject, Variant
-from layerwise.kinds import Outcome
+from layerwise.kinds import Outcome, Protocol, problem_class
 from layerwise.postprocess import FittedOn
 from layerwise.version import __version__
 
@@ -54,7 +52,10 @@ def evaluate(
         store = None
     results: dict[str, dict[str, TaskResult]] = {variant.label: {} for variant in subject.variants}
     memory = store.rows if store else None
-    read = [KnownRows.find(task, data, memory) for task in _resolved(tasks)]  # all, before anything is encoded
+    resolved = _resolved(tasks)
+    if name := repeated([task.name for task in resolved]):
+        raise InputError(f"two tasks are called {name!r}; rename one of them")
+    read = [KnownRows.find(task, data, memory) for task in resolved]  # all, before anything is encoded
     if when_read:
         when_read()
     for rows in read:
@@ -117,7 +118,8 @@ def _evaluate_task(
             missing.append(variant)
         else:
             stamp = stamps.of(variant) | {"versions": stored.stamp.get("versions")}
-            yield variant, replace(stored, suite=task.suite, metric=kind_of(task).headline(task, protocol), stamp=stamp)
+            headline = problem_class(task).headline(task, protocol)
+            yield variant, replace(stored, suite=task.suite, metric=headline, stamp=stamp)
     if not missing:
         return
     for variant, outcome in zip(missing, subject.outcomes(rows.rows, protocol, missing), strict=True):
@@ -136,7 +138,7 @@ def _key(facts: dict[str, Any], variant: Variant, rows: KnownRows, protocol: Pro
         "behind": variant.facts,
         "rows": rows.facts.digest,
         "task": [task.name, task.kind, task.duplicates, rows.facts.subsets],
-        **kind_of(task).settings(task, protocol),
+        **problem_class(task).settings(task, protocol),
     }
 
 
@@ -144,7 +146,7 @@ def _result(outcome: Outcome, stamp: dict[str, Any], task: Task, protocol: Proto
     return TaskResult(
         task.name,
         task.suite,
-        kind_of(task).headline(task, protocol),
+        problem_class(task).headline(task, protocol),
         outcome.figures,
         stamp,
         outcome.sd,
@@ -159,12 +161,12 @@ class _Stamps:
 
     def __init__(self, subject: Subject, facts: dict[str, Any], rows: KnownRows, protocol: Protocol) -> None:
         self._subject, self._facts, self._rows, self._protocol = subject, facts, rows, protocol
-        self._role = kind_of(rows.task).scored(rows.task, rows.facts.splits, protocol)
+        self._role = problem_class(rows.task).scored(rows.task, rows.facts.splits, protocol)
         self._seen: dict[tuple[FittedOn, ...], float | None] = {(): None}  # by records: the share of tested texts
 
     def of(self, variant: Variant) -> dict[str, Any]:
         """The stamp of a variant's result."""
-        task, known, kind = self._rows.task, self._rows.facts, kind_of(self._rows.task)
+        task, known, kind = self._rows.task, self._rows.facts, problem_class(self._rows.task)
         counts = known.splits if task.splits else {"all": known.rows}
         return {
             "task": task.name,

@@ -7,8 +7,8 @@ task's metric.
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,39 +17,26 @@ from layerwise.data import TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.extras import require
-from layerwise.kinds.problem import Codes, Numbers, Outcome, Redraw, Units
-from layerwise.kinds.sklearn_warnings import no_convergence_warnings
+from layerwise.kinds.problem import Outcome, RowProblem, Units
+from layerwise.kinds.protocol import Protocol
+from layerwise.metrics.numbers import Codes, Numbers
+from layerwise.muted import no_convergence_warnings
 
 SEED = 42  # mteb's
 _BATCH, _SAMPLED_BATCH = 500, 512
 _SAMPLE_SHARE, _DRAWS, _DRAW_SIZE = 0.04, 10, 16_384
 
 
-def redraw_v_measure(clusters: Numbers, classes: Numbers, counts: Numbers) -> Numbers:
-    """V-measure of fixed clusters on resamples: (rows,), (rows,), (draws, rows) -> (draws,)"""
-    columns, rows = int(clusters.max()) + 1, int(classes.max()) + 1
-    cells = classes.astype(np.intp) * columns + clusters.astype(np.intp)
-    tables = (np.bincount(cells, weights=draw, minlength=rows * columns).astype(np.float64) for draw in counts)
-    return np.array([_v_measure(table.reshape(rows, columns)) for table in tables])
-
-
 @dataclass(frozen=True, eq=False)
-class Clustering:
-    """Rows as indices of the texts, their classes as numbers, and the rows of each set."""
+class Clustering(RowProblem):
+    """Rows with their classes as numbers, and the rows of each set."""
 
-    unit: ClassVar[str] = "rows"
-    redraws: ClassVar[Mapping[str, Redraw]] = {"v_measure": redraw_v_measure}
-
-    texts: dict[str, list[str]]
-    rows: NDArray[np.intp]
-    classes: Codes
-    sets: list[NDArray[np.intp]]
-    sampled: bool
+    sets: list[NDArray[np.intp]] = field(default_factory=list)
     seed: int = SEED
 
     @classmethod
-    def of(cls, rows: TaskRows) -> "Clustering":
-        """The problem of the test rows; subsets are clustered separately."""
+    def of(cls, rows: TaskRows, protocol: Protocol) -> Self:  # noqa: ARG003 - as Problem
+        """Build from the test rows; subsets are clustered separately."""
         require("evaluate", "clustering", "sklearn")
         tested = rows.of_role("test")
         _, classes = np.unique(np.asarray(tested.labels), return_inverse=True)
@@ -59,26 +46,18 @@ class Clustering:
             if len(np.unique(classes[members])) < 2:
                 subset = f" of subset {str(subsets[members[0]])!r}" if len(sets) > 1 else ""
                 raise InputError(f"task {rows.task.name!r}: all rows{subset} have one class; clusters need 2 or more")
-        left, _ = tested.positions()
-        return cls({"": tested.texts}, left, classes, sets, rows.task.metric == "v_measure_sampled")
+        return replace(cls._of(tested, sets=sets), labels=classes)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def pick(self, units: Units) -> "Clustering":
+    def pick(self, units: Units) -> Self:
         """Select rows, which keep their sets."""
         places = np.full(len(self), -1)
         places[units] = np.arange(len(units))
         sets = [places[members][places[members] >= 0] for members in self.sets]
-        if any(len(np.unique(self.classes[units[members]])) < 2 for members in sets):
+        if any(len(np.unique(self.labels[units[members]])) < 2 for members in sets):
             raise InputError(f"{len(units)} of {len(self)} rows have one class; clusters need 2: give more rows")
-        return replace(self, rows=self.rows[units], classes=self.classes[units], sets=sets)
+        return replace(super().pick(units), sets=sets)
 
-    def unit_texts(self) -> list[str]:
-        """The texts of the rows."""
-        return [self.texts[""][place] for place in np.unique(self.rows)]
-
-    def reseeded(self, count: int) -> list["Clustering"]:
+    def reseeded(self, count: int) -> list[Self]:
         """The same with other random starts."""
         return [self, *(replace(self, seed=self.seed + number) for number in range(1, count))]
 
@@ -86,20 +65,21 @@ class Clustering:
         """The mean V-measure × 100 of the sets, and the sampled one if it is the metric."""
         from sklearn.metrics import v_measure_score
 
-        embeddings = vectors[""][self.rows]
-        clusters = [_k_means(embeddings[members], self.classes[members], self.seed) for members in self.sets]
-        scores = [v_measure_score(self.classes[rows], labels) for rows, labels in zip(self.sets, clusters, strict=True)]
+        embeddings = vectors[""][self.left]
+        clusters = [_k_means(embeddings[members], self.labels[members], self.seed) for members in self.sets]
+        scores = [v_measure_score(self.labels[rows], labels) for rows, labels in zip(self.sets, clusters, strict=True)]
         figures, sd = {"v_measure": 100 * float(np.mean(scores))}, {}
-        details: dict[str, Any] = {"classes": int(self.classes.max()) + 1}
+        details: dict[str, Any] = {"classes": int(self.labels.max()) + 1}
         if len(self.sets) > 1:
             details["v_measure_by_set"] = [100 * float(score) for score in scores]
-        if self.sampled:
-            draws = 100 * sampled_v_measures(embeddings, self.classes)
+        sampled = self.task.metric == "v_measure_sampled"
+        if sampled:
+            draws = 100 * sampled_v_measures(embeddings, self.labels)
             figures["v_measure_sampled"] = float(draws.mean())
             sd = {"v_measure_sampled": float(draws.std(ddof=1))}
-        if self.sampled or len(self.sets) > 1:  # the metric is not the V-measure of one clustering
+        if sampled or len(self.sets) > 1:  # the metric is not the V-measure of one clustering
             return Outcome(figures, items=np.empty(0), sd=sd, details=details)
-        return Outcome(figures, clusters[0].astype(np.float64), self.classes.astype(np.float64), sd, details)
+        return Outcome(figures, clusters[0].astype(np.float64), self.labels.astype(np.float64), sd, details)
 
 
 def _k_means(embeddings: Array, classes: Codes, seed: int) -> Codes:
@@ -129,16 +109,3 @@ def sampled_v_measures(embeddings: Array, classes: Codes) -> Numbers:
         with no_convergence_warnings():
             scores.append(v_measure_score(labels[rows], model.fit_predict(vectors[rows])))
     return np.array(scores)
-
-
-def _v_measure(table: Numbers) -> float:
-    """The harmonic mean of homogeneity and completeness of a table of classes by clusters."""
-    shares = table / table.sum()
-    joint, classes, clusters = (_entropy(part) for part in (shares, shares.sum(1), shares.sum(0)))
-    mutual = classes + clusters - joint
-    return float(2 * mutual / (classes + clusters)) if classes + clusters > 0 else 1.0
-
-
-def _entropy(shares: Numbers) -> float:
-    nonzero = shares[shares > 0]
-    return float(-(nonzero * np.log(nonzero)).sum())

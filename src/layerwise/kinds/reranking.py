@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.data import TaskRows
+from layerwise.data import Task, TaskRows
 from layerwise.encoder import Array
 from layerwise.errors import InputError
-from layerwise.kinds.problem import Outcome, Redraw, Units, redraw_mean
-from layerwise.kinds.rankings import Hits, average_precision, id_places, ndcg, order_by, reciprocal_rank, unit
+from layerwise.kinds.problem import Outcome, Problem, Units, unit_vectors
+from layerwise.kinds.protocol import Protocol
+from layerwise.metrics import average_precision, id_places, ndcg, order_by, reciprocal_rank
+from layerwise.metrics.rankings import Hits
 from layerwise.texts import unique_texts
 
 
@@ -26,19 +28,16 @@ class Candidates:
 
 
 @dataclass(frozen=True, eq=False)
-class Reranking:
+class Reranking(Problem):
     """Queries with their candidates; `left_out` queries without relevant or without other candidates are dropped."""
 
-    unit: ClassVar[str] = "queries"
-    redraws: ClassVar[Mapping[str, Redraw]] = dict.fromkeys(("map", "mrr", "ndcg"), redraw_mean)
-
+    task: Task
     texts: dict[str, list[str]]
     queries: list[Candidates]
     left_out: int
-    metric: str
 
     @classmethod
-    def of(cls, rows: TaskRows) -> "Reranking":
+    def of(cls, rows: TaskRows, protocol: Protocol) -> Self:  # noqa: ARG003 - as Problem
         """The problem of the test rows; rows with the same query id, or query without ids, are its candidates."""
         tested = rows.of_role("test")
         queries, (query_rows,) = unique_texts(tested.left)
@@ -56,14 +55,14 @@ class Reranking:
             raise InputError(
                 f"task {rows.task.name!r}: no query has both relevant candidates (label above 0) and others; add some"
             )
-        return cls({"query": queries, "document": documents}, usable, len(lists) - len(usable), rows.task.metric)
+        return cls(rows.task, {"query": queries, "document": documents}, usable, len(lists) - len(usable))
 
     def __len__(self) -> int:
         return len(self.queries)
 
-    def pick(self, units: Units) -> "Reranking":
+    def pick(self, units: Units) -> Self:
         """Select queries with their candidates."""
-        return replace(self, queries=[self.queries[unit] for unit in units], left_out=0)
+        return replace(self, queries=[self.queries[row] for row in units], left_out=0)
 
     def unit_texts(self) -> list[str]:
         """The queries and their candidates."""
@@ -71,13 +70,9 @@ class Reranking:
         passages = np.unique(np.concatenate([query.passages for query in self.queries]))
         return [self.texts["query"][place] for place in queries] + [self.texts["document"][place] for place in passages]
 
-    def reseeded(self, count: int) -> list["Reranking"]:  # noqa: ARG002 - as Divisible
-        """Return only itself, as nothing is random."""
-        return [self]
-
     def score(self, vectors: Mapping[str, Array]) -> Outcome:
         """MAP, MRR and NDCG@10 × 100."""
-        queries, passages = unit(vectors["query"]), unit(vectors["document"])
+        queries, passages = unit_vectors(vectors["query"]), unit_vectors(vectors["document"])
         longest = max(len(query.grades) for query in self.queries)
         grades = np.zeros((len(self.queries), longest))
         for row, query in enumerate(self.queries):
@@ -93,4 +88,4 @@ class Reranking:
         }
         figures = {name: 100 * float(values.mean()) for name, values in by_query.items()}
         details = {"queries": len(self.queries), "left_out": self.left_out}
-        return Outcome(figures, items=by_query[self.metric], details=details)
+        return Outcome(figures, items=by_query[self.task.metric], details=details)

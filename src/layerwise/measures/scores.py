@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from layerwise import plots
 from layerwise.errors import InputError
-from layerwise.evaluate import correlations, cosine
 from layerwise.measures.chosen import ChosenLayers, reporting_rows
 from layerwise.measures.measure import (
     Figure,
@@ -21,6 +20,7 @@ from layerwise.measures.measure import (
 )
 from layerwise.measures.model_on_pairs import POOLINGS, ModelOnPairs, memoized
 from layerwise.measures.similarities import cosines_by_layer
+from layerwise.metrics import correlations, cosine
 from layerwise.mixes import parse_mix
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layerwise.evaluate import cosine
 from layerwise.measures.measure import Measure, MeasureValue, Row
 from layerwise.measures.model_on_pairs import ModelOnPairs
+from layerwise.metrics import cosine
 
 
 @dataclass(frozen=True, eq=False)

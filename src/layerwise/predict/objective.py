@@ -7,14 +7,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from layerwise.data import Task
+from layerwise.data import KINDS, Task
 from layerwise.errors import InputError
 from layerwise.registry import check_known
 from layerwise.settings import Settings
 
 FEATURES = ("concat", "difference-sum", "all")
-HEADS = {"classification": ("linear", "mlp"), "sts": ("cosine", "linear", "mlp")}
-LOSSES = {"classification": ("cross-entropy", "binary"), "sts": ("mse",)}
 SCALE = (0.0, 5.0)
 _NAME = re.compile(r"[A-Za-z0-9_-]+")  # it names a module, a file and a key of the results
 
@@ -79,12 +77,13 @@ class TaskSetup:
         task, objective = self.task, self.objective
         if not _NAME.fullmatch(task.name):
             raise InputError(f"task {task.name!r}: a trained task's name has letters, digits, - and _ only; rename it")
-        if task.kind not in HEADS:
-            trainable = " and ".join(HEADS)
+        kind = task.declaration
+        if not kind.heads:
+            trainable = " and ".join(name for name in KINDS if KINDS[name].heads)
             raise InputError(f"task {task.name!r}: a {task.kind} task cannot be trained; {trainable} tasks can")
         try:
-            check_known(self.head, HEADS[task.kind], f"head of {task.kind}")
-            check_known(objective.loss or LOSSES[task.kind][0], LOSSES[task.kind], f"loss of {task.kind}")
+            check_known(self.head, kind.heads, f"head of {task.kind}")
+            check_known(objective.loss or kind.losses[0], kind.losses, f"loss of {task.kind}")
         except InputError as error:
             raise InputError(f"objective of task {task.name!r}: {error}") from None
         if task.labels:
@@ -98,7 +97,7 @@ class TaskSetup:
     @property
     def head(self) -> str:
         """The head by its name."""
-        return self.objective.head or HEADS[self.task.kind][0]
+        return self.objective.head or self.task.declaration.heads[0]
 
     @property
     def scale(self) -> tuple[float, float]:
@@ -116,7 +115,7 @@ class TaskSetup:
         if self.objective.loss:
             return self.objective.loss
         if not self.task.has_classes:
-            return "mse"
+            return self.task.declaration.losses[0]
         return "binary" if self.task.is_pair and classes == 2 else "cross-entropy"
 
     def outputs_for(self, classes: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from layerwise.data import OBJECTIVE_KEYS, Task
+from layerwise.data import Task
 from layerwise.errors import InputError, LayerwiseError, ModelError
 from layerwise.files import read_json, write_json
 from layerwise.model import cell
@@ -17,7 +17,6 @@ from layerwise.predict.objective import TaskObjective, TaskSetup
 TASKS = "tasks.json"
 _FORMAT = 2
 _REMEDY = "the file lists the tasks of a saved model; save the model again, or train it again"
-_FORMER_KINDS = {"pairs": "classification", "similarity": "sts"}
 
 Heads = Mapping[str, TaskHead]
 Labels = Mapping[str, tuple[str, ...]]
@@ -67,9 +66,9 @@ def read_tasks(folder: Path, width: int) -> tuple[dict[str, TaskHead], dict[str,
         raise ModelError(f"{folder}: no {TASKS}, so it has no tasks to predict; train one with `layerwise multitask`")
     try:
         facts = read_json(path, remedy=_REMEDY)
-        if facts["format"] not in (1, _FORMAT):
-            raise InputError(f"its format is {facts['format']}, this version reads up to {_FORMAT}; update layerwise")
-        tasks = [_read(folder, _former(task) if facts["format"] == 1 else task, width) for task in facts["tasks"]]
+        if facts["format"] != _FORMAT:
+            raise InputError(f"its format is {facts['format']}, this version reads {_FORMAT}; update layerwise")
+        tasks = [_read(folder, task, width) for task in facts["tasks"]]
         names = [head.setup.name for head, _ in tasks]
         if len(set(names)) < len(names):
             raise ValueError(f"two tasks have one name: {', '.join(names)}")
@@ -113,22 +112,3 @@ def _labels(labels: Any, setup: TaskSetup) -> tuple[str, ...]:
     elif labels:
         raise ValueError(f"labels {labels!r} of task {setup.name!r}, which predicts numbers")
     return tuple(labels)
-
-
-def _former(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a task of format 1, with declaration and objective in one table, to format 2."""
-    settings = task["settings"]
-    if not isinstance(settings, dict):
-        raise ValueError(f"settings is {settings!r}; expected a table")
-    values = {key: value for key, value in settings.items() if value is not None}
-    kind = _FORMER_KINDS.get(values["kind"], values["kind"])
-    columns = dict(zip(("left", "right"), values["columns"], strict=False))
-    columns |= {"label": values.get("label", "label"), "split": values.get("split_column", "split")}
-    keys = ("name", "file", "metric", "splits", *(("scale",) if kind == "sts" else ("labels", "label_names")))
-    declaration = {key: values[key] for key in keys if key in values}
-    objective = {key: values[key] for key in OBJECTIVE_KEYS if key in values}
-    return {
-        "labels": task["labels"],
-        "task": declaration | {"kind": kind, "columns": columns},
-        "objective": {"task": values["name"], **objective},
-    }

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from layerwise.evaluate import cosine
 from layerwise.measures import (
     SECTIONS,
     ChosenLayers,
@@ -19,6 +18,7 @@ from layerwise.measures import (
     all_measures,
 )
 from layerwise.measures import Figure as MeasureFigure
+from layerwise.metrics import cosine
 from layerwise.plots import inline_svg, theme_css
 from layerwise.report.answer import answer, headline
 from layerwise.report.data import ModelResults, ReportData

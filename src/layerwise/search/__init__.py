@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from layerwise.search.encode import CachedViews, view_poolings
     from layerwise.search.inputs import SearchTask, as_retrieval, make_problems
     from layerwise.search.kind_problem import KindProblem
-    from layerwise.search.metrics import as_metric, check_gold, redraw_pearson, redraw_spearman
+    from layerwise.search.metrics import as_metric, check_gold
     from layerwise.search.retrieval import RetrievalMetric
     from layerwise.search.scored import Scored, Scorer, Stability
     from layerwise.search.search import Search, without_scores

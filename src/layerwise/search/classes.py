@@ -175,7 +175,7 @@ class ClassScorer(Scorer):
     def __post_init__(self) -> None:
         self.pooling = self.pooling if self.pooling in self.rows.views else next(iter(self.rows.views))
         self.mixes = self.rows.mixes(self.space)
-        self._last = Mean.of(self.rows.layers - 1, pooling=self.pooling)
+        self.last_mix = Mean.of(self.rows.layers - 1, pooling=self.pooling)
         self._correct: dict[tuple[int, Mix], NDArray[np.bool_]] = {}
         if not self.may_lack_classes:
             self._check_classes()
@@ -192,9 +192,9 @@ class ClassScorer(Scorer):
     def choices(self) -> list[SplitChoice]:
         """What the folds of each split choose, with accuracies on its reporting rows."""
         chosen = [self._best_of(self._counts[:-1, number]) for number in range(len(self.splits))]
-        self._classify([(number, mix) for number, best in enumerate(chosen) for mix in (best, self._last)])
+        self._classify([(number, mix) for number, best in enumerate(chosen) for mix in (best, self.last_mix)])
         return [
-            SplitChoice(self._scored(best, number), self._scored(self._last, number), split)
+            SplitChoice(self._scored(best, number), self._scored(self.last_mix, number), split)
             for number, (best, split) in enumerate(zip(chosen, self.splits, strict=True))
         ]
 
@@ -219,7 +219,7 @@ class ClassScorer(Scorer):
     @cached_property
     def last(self) -> Scored:
         """The last layer."""
-        return Scored.mean(self._last, [choice.last for choice in self.choices], self._prices.of_mix(self._last))
+        return Scored.mean(self.last_mix, [choice.last for choice in self.choices], self._prices.of_mix(self.last_mix))
 
     @property
     def may_keep(self) -> bool:
@@ -228,7 +228,7 @@ class ClassScorer(Scorer):
 
     @property
     def front(self) -> list[Scored]:
-        """The best sets by highest layer, with the accuracies of the folds only: no other set is trained on the rest."""
+        """The best sets by highest layer, with accuracies of the folds only: no other set is trained on the rest."""
         return [Scored(row.mix, row.dev, cost=self._prices.of_mix(row.mix)) for row in self.table.front()]
 
     @property
@@ -260,10 +260,8 @@ class ClassScorer(Scorer):
     def _counts(self) -> NDArray[np.int64]:
         """The correct answers over the folds of each set, and of the last layer: (sets + 1, splits)"""
         folds = [fold for folds in self.splits.folds for fold in folds]
-        trained, scored = (
-            _masks([getattr(fold, part) for fold in folds], self.rows.labels) for part in ("train", "dev")
-        )
-        sets: list[Mix] = [*self.mixes, self._last]
+XX
+        sets: list[Mix] = [*self.mixes, self.last_mix]
         n, width = self.rows.features(sets[:1])[0].shape
         batch = sets_at_once(n, width, len(folds), len(self.rows.classes), self.rows.labels.device)
         options = {"c": self.protocol.C, "tolerance": self.protocol.tolerance, "epochs": self.protocol.epochs}

@@ -15,7 +15,7 @@ from layerwise.data import KINDS, TaskRows, relevant_passages
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.evidence import Rows, Split, Splits, draw_splits, fixed_splits
-from layerwise.kinds import Clustering, Divisible, prepare
+from layerwise.kinds import Clustering, Problem, prepare
 from layerwise.model import Head, LayerModel
 from layerwise.registry import check_known
 from layerwise.search.encode import CachedViews
@@ -26,7 +26,7 @@ from layerwise.search.problems import PairProblem, SetProblem
 from layerwise.search.retrieval import RetrievalMetric, RetrievalProblem
 from layerwise.search.sources import PairGrams, PairSource, Views
 
-_EXACT = {"cosine_ap": "average-precision"}  # metrics of pairs with a fast form for all sets at once
+_EXACT = ("cosine_ap",)  # metrics of pairs with a fast form for all sets at once
 _BY_QUERY = ("reranking", "retrieval")
 Sides = tuple[dict[str, Array], dict[str, Array]]
 
@@ -46,7 +46,7 @@ class SearchTask:
     rows: TaskRows
     metric: AnyMetric
     parts: list[Split] | None
-    problem: Divisible | None
+    problem: Problem | None
     units: int
 
     @classmethod
@@ -105,10 +105,10 @@ class SearchTask:
         for one in roles:
             rows.of_role(one)
         tested = [rows.splits[one] for one in roles]
-        train = {"train": rows.splits["train"]} if task.kind == "fewshot" and "train" in rows.splits else {}
+        train = {"train": rows.splits["train"]} if task.declaration.drawn_from_train and "train" in rows.splits else {}
         joined = _limited(replace(rows, splits=train | {"test": np.concatenate(tested)}), limit, seed)
         problem = prepare(joined)
-        if task.metric.partition("@")[0] not in problem.redraws:
+        if problem.redraw is None:
             raise InputError(
                 f"task {task.name!r}: {task.metric} cannot be resampled, so layers are not searched by it; give "
                 f"another metric: {', '.join(name for name in KINDS[task.kind].metrics if name != task.metric)}"
@@ -194,8 +194,7 @@ class SearchTask:
             left, right, gold = as_retrieval(pairs) if self.is_retrieval else (pairs.left, pairs.right, pairs.labels)
             sides = zip(self.prompts(model), (left, right), strict=True)
             prompted = [[prompt + text for text in side] for prompt, side in sides]
-            metric = _EXACT.get(self.metric, self.metric) if isinstance(self.metric, str) else self.metric
-            return make_problems(*encode.sides(*prompted, poolings), gold, metric, head=head, device=device)
+            return make_problems(*encode.sides(*prompted, poolings), gold, self.metric, head=head, device=device)
         by_role = {
             role: encode([model.prompt(role or None) + text for text in texts], list(poolings))
             for role, texts in self.problem.texts.items()
@@ -323,7 +322,7 @@ def _limited(rows: TaskRows, limit: int | None, seed: int) -> TaskRows:
     )
 
 
-def _declared(rows: TaskRows, tested: Sequence[NDArray[np.intp]], problem: Divisible) -> Split:
+def _declared(rows: TaskRows, tested: Sequence[NDArray[np.intp]], problem: Problem) -> Split:
     """The declared split, as the first (dev) and the last units (test) of a problem of both."""
     counts = [len(prepare(replace(rows, splits=rows.splits | {"test": part}))) for part in tested]
     if sum(counts) != len(problem):

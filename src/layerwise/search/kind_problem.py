@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from layerwise.encoder import Array
 from layerwise.errors import InputError
-from layerwise.kinds import Divisible, Outcome, Redraw
+from layerwise.kinds import Outcome, Problem
+from layerwise.metrics import Redraw
 from layerwise.mixes import Mean
 from layerwise.search.metrics import counts_of
 from layerwise.search.problems import RANDOM_STARTS, Progress, Rows, Scores, Weights, no_progress
@@ -38,7 +39,7 @@ class KindProblem:
 
     scans_fast: ClassVar[bool] = False
 
-    task: Divisible
+    task: Problem
     views: Mapping[str, Array]
     metric: str
     normalize: bool = False
@@ -115,11 +116,12 @@ class KindProblem:
     @property
     def redraw(self) -> Redraw:
         """The function that computes the metric on resamples."""
-        name = self.metric.partition("@")[0]
-        if name not in self.task.redraws:
-            known = ", ".join(self.task.redraws)
+        declaration = self.task.task.declaration
+        redraw = declaration.redraw(self.metric)
+        if redraw is None:
+            known = ", ".join(name for name, known in declaration.metrics.items() if known)
             raise InputError(f"{self.metric} cannot be resampled, so layers are not searched by it; take {known}")
-        return self.task.redraws[name]
+        return redraw
 
     def _resampled(self, outcome: Outcome, draws: Sequence[Rows], size: int) -> Scores:
         chunk_size = max(1, _CHUNK_ELEMENTS // size)

@@ -15,17 +15,14 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from layerwise.errors import InputError
+from layerwise.metrics import EQUAL, Numbers, Redraw, average_ranks, redraw_pearson, redraw_spearman
 from layerwise.registry import Registry, unknown
 from layerwise.search.sorting import Sorted, Ties, numbers_of_ties, sort_carrying, sum_of_ties
 
 Gold = NDArray[np.floating[Any]]
 BatchMetric = Callable[[Tensor], Tensor]
 UserMetric = Callable[[NDArray[np.float64], Gold], float]
-Numbers = NDArray[np.floating[Any]]
-Redraw = Callable[[Numbers, Numbers, Numbers], Numbers]
 FEWEST_PAIRS = 5
-_TOLERANCE = 1e-12  # similarities that differ by less are equal
-_DIGITS = 12  # similarities that agree in this many digits are equal
 
 
 @dataclass(frozen=True)
@@ -160,9 +157,7 @@ def pearson(gold: Gold, device: torch.device) -> BatchMetric:
     def score(similarities: Tensor) -> Tensor:
         deviations = similarities - similarities.mean(1, keepdim=True)
         lengths = deviations.norm(dim=1)
-        return torch.where(
-            lengths > _TOLERANCE * similarities.shape[1] ** 0.5, deviations @ centred / lengths, torch.nan
-        )
+        return torch.where(lengths > EQUAL * similarities.shape[1] ** 0.5, deviations @ centred / lengths, torch.nan)
 
     return score
 
@@ -206,7 +201,7 @@ def separation(gold: Gold, device: torch.device) -> BatchMetric:
     def score(similarities: Tensor) -> Tensor:
         close, far = similarities[:, positive], similarities[:, other]
         spread = ((close.var(1) + far.var(1)) / 2).sqrt()
-        return torch.where(spread > _TOLERANCE, (close.mean(1) - far.mean(1)) / spread, torch.nan)
+        return torch.where(spread > EQUAL, (close.mean(1) - far.mean(1)) / spread, torch.nan)
 
     return score
 
@@ -242,64 +237,16 @@ def _prepare_function(function: UserMetric) -> Callable[[Gold, torch.device], Ba
     return prepare
 
 
-# Resamples of the same pairs, without drawing or sorting them again: a resample is given by the count of each pair.
-# Ranks then follow from one order of the pairs and cumulative sums of the counts, so that thousands of resamples cost a
-# few passes over an array.
-
-
 def counts_of(draws: Sequence[NDArray[np.integer[Any]]], pairs: int) -> Numbers:
     """The count of each pair in each resample: (draws, pairs)"""
     return np.stack([np.bincount(draw, minlength=pairs) for draw in draws]).astype(np.float64)
 
 
-def redraw_spearman(similarities: Numbers, gold: Numbers, counts: Numbers) -> Numbers:
-    """Spearman's correlation on resamples: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
-    counts = np.ascontiguousarray(counts.T)  # a pair's counts are contiguous: pairs are sorted, not resamples
-    ranks = (average_ranks(np.round(similarities, _DIGITS), counts), average_ranks(gold, counts))
-    return _correlation(*ranks, counts)
-
-
-def redraw_pearson(similarities: Numbers, gold: Numbers, counts: Numbers) -> Numbers:
-    """Pearson's correlation on resamples: (pairs,), (pairs,), (draws, pairs) -> (draws,)"""
-    return _correlation(similarities[:, None], gold[:, None], np.ascontiguousarray(counts.T))
-
-
-def average_ranks(values: Numbers, counts: Numbers) -> Numbers:
-    """The rank of each pair in each resample, ties by their average: (pairs,), (pairs, draws) -> (pairs, draws)"""
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    begins = np.r_[True, ordered[1:] != ordered[:-1]]
-    sizes = counts[order] if begins.all() else np.add.reduceat(counts[order], np.flatnonzero(begins), axis=0)
-    ends = np.cumsum(sizes, axis=0)
-    ranks = np.empty_like(counts)
-    ranks[order] = (ends - (sizes - 1) / 2)[np.cumsum(begins) - 1]
-    return ranks
-
-
-def _correlation(left: Numbers, right: Numbers, counts: Numbers) -> Numbers:
-    """Pearson's correlation weighted by counts (pairs, draws); NaN for a resample that is constant or empty."""
-    total = counts.sum(axis=0)
-    nonzero = np.maximum(total, 1)  # a resample may have none of these pairs
-    a, b = (values - _sum_products(values, counts) / nonzero for values in (left, right))
-    weighted = a * counts
-    product, a_squares, b_squares = _sum_products(weighted, b), _sum_products(weighted, a), _sum_products(b * counts, b)
-    constant = (a_squares <= 1e-20 * total) | (b_squares <= 1e-20 * total)
-    variances = np.where(constant, 1.0, a_squares * b_squares)
-    correlations: Numbers = np.where(constant, np.nan, product / np.sqrt(variances))
-    return correlations
-
-
-def _sum_products(left: Numbers, right: Numbers) -> Numbers:
-    """Sum products over pairs: (pairs, draws or 1), (pairs, draws) -> (draws,)"""
-    sums: Numbers = np.einsum("ij,ij->j", np.broadcast_to(left, right.shape), right)
-    return sums
-
-
 for _metric in (
     Metric("spearman", spearman, redraw=redraw_spearman, prepare_counted=counted_spearman, smooth=True),
     Metric("pearson", pearson, redraw=redraw_pearson, smooth=True),
-    Metric("average-precision", average_precision, binary=True),
-    Metric("accuracy", best_accuracy, binary=True),
+    Metric("cosine_ap", average_precision, binary=True),
+    Metric("cosine_accuracy", best_accuracy, binary=True),
     Metric("separation", separation, binary=True),
     Metric("align-uniform", align_uniform, binary=True),
 ):

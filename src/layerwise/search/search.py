@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -817,9 +818,7 @@ def _texts_of_all(tasks: Sequence[SearchTask]) -> Callable[[Any], list[str]]:
     starts = np.cumsum([0, *(task.units for task in tasks)])
 
     def texts_of(units: Any) -> list[str]:
-        parts = [
-            units[(units >= start) & (units < end)] - start for start, end in zip(starts, starts[1:], strict=False)
-        ]
+        parts = [units[(units >= start) & (units < end)] - start for start, end in pairwise(starts)]
         return [text for task, part in zip(tasks, parts, strict=True) for text in task.texts_of(part)]
 
     return texts_of

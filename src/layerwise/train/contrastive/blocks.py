@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from layerwise.encoder import Array, LayerEncoder, even_blocks
 from layerwise.errors import InputError
+from layerwise.metrics import spearman
 
 Embed = Callable[[LayerEncoder], Array]
 _LIST = re.compile(r"\d+(-\d+)?(\s*,\s*\d+(-\d+)?)*")
@@ -74,8 +74,8 @@ def search_blocks(encoder: LayerEncoder, count: int, *, embed: Embed, teacher: A
 
 def agreement(embeddings: Array, expected: Array) -> float:
     """Return Spearman's correlation of the cosines of all pairs (n, d) with the expected ones; -1 if constant."""
-    cosines = pair_cosines(embeddings)
-    return -1.0 if np.ptp(cosines) == 0 else float(spearmanr(cosines, expected).statistic)
+    score = spearman(pair_cosines(embeddings), expected)
+    return -1.0 if np.isnan(score) else score
 
 
 def pair_cosines(embeddings: Array) -> Array:

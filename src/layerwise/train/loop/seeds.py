@@ -27,7 +27,7 @@ from layerwise.train.loop.run import Trained, train
 from layerwise.train.loop.scoring import score_facts
 
 MODEL, RECIPE, RESULT, RESULTS, EVALUATION = "model", "recipe.toml", "result.json", "results.json", "evaluation.json"
-RUN, RUN_BEFORE = "run.json", "begun.json"  # the latter is that of earlier versions
+RUN = "run.json"
 OnSeedStep = Callable[[int, int, int, dict[str, float]], object]
 _HIGHEST = 2**31 - 1  # accepted by every generator, plus a few above
 
@@ -183,14 +183,13 @@ class _SeedRun:
             )
 
     def _read_run(self) -> dict[str, Any]:
-        """Read the run.json of this seed; empty for a run of an earlier version without one."""
-        for name in (RUN, RUN_BEFORE):
-            if (self.folder / name).is_file():
-                return read_json(
-                    self.folder / name,
-                    remedy="it holds the seed and the digest of the rows that this training was started with; remove "
-                    "it to resume without checking them, or give another folder",
-                )
+        """Read the run.json of this seed; empty without one."""
+        if (self.folder / RUN).is_file():
+            return read_json(
+                self.folder / RUN,
+                remedy="it holds the seed and the digest of the rows that this training was started with; remove "
+                "it to resume without checking them, or give another folder",
+            )
         return {}
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.encoder import LayerEncoder
-from layerwise.evaluate import cosine
+from layerwise.metrics import cosine
 from layerwise.model import LayerModel
 from layerwise.muted import muted
 from layerwise.train.multitask.metrics import task_metric

@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+from sklearn.metrics import confusion_matrix
 
 from layerwise.errors import InputError
+from layerwise.metrics import accuracy, f1_of, pearson, spearman
 from layerwise.predict import predicted_classes
 from layerwise.registry import check_known
 
 Numbers = NDArray[Any]
 _CORRELATIONS = ("pearson", "spearman")
-_ROUNDING = 1e-6  # relative, of float32: outputs that differ by less count as equal
 
 
 def task_metric(kind: str, targets: Numbers, outputs: Numbers) -> float:
@@ -71,32 +70,9 @@ def _from_zero_to_one(metric: str, score: float) -> float:
     return (score + 1) / 2 if metric in _CORRELATIONS else score
 
 
-def _accuracy(targets: Numbers, outputs: Numbers) -> float:
-    return float(accuracy_score(targets, predicted_classes(outputs)))
-
-
-def _f1(targets: Numbers, outputs: Numbers) -> float:
-    return float(f1_score(targets == 1, predicted_classes(outputs) == 1, zero_division=0))
-
-
-def _pearson(targets: Numbers, outputs: Numbers) -> float:
-    return nan if _is_constant(targets, outputs) else float(pearsonr(targets, outputs.astype(np.float64)).statistic)
-
-
-def _spearman(targets: Numbers, outputs: Numbers) -> float:
-    return nan if _is_constant(targets, outputs) else float(spearmanr(targets, outputs).statistic)
-
-
-def _is_constant(targets: Numbers, outputs: Numbers) -> bool:
-    """Whether the correlation is undefined; rounding errors must not be ranked."""
-    if not np.isfinite(outputs).all():
-        return True
-    return bool(np.ptp(targets) == 0 or np.ptp(outputs) <= _ROUNDING * np.abs(outputs).max())
-
-
 _METRICS: dict[str, Callable[[Numbers, Numbers], float]] = {
-    "accuracy": _accuracy,
-    "f1": _f1,
-    "pearson": _pearson,
-    "spearman": _spearman,
+    "accuracy": lambda targets, outputs: accuracy(targets, predicted_classes(outputs)),
+    "f1": lambda targets, outputs: f1_of(targets == 1, predicted_classes(outputs) == 1),
+    "pearson": lambda targets, outputs: pearson(outputs, targets),
+    "spearman": lambda targets, outputs: spearman(outputs, targets),
 }

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from layerwise.data import ROLES
+from layerwise.data import ROLES, Task
 from layerwise.errors import InputError
 from layerwise.registry import check_known
 
@@ -74,3 +74,15 @@ class Protocol:
     def facts(self) -> dict[str, Any]:
         """For the stamp."""
         return asdict(self) | {"seeds": list(self.seeds)}
+
+    def is_random(self, task: Task) -> bool:
+        """Whether seeds matter to classes: nothing is random in a regression whose setting is chosen on dev rows."""
+        return self.name != "senteval" or "dev" not in task.splits
+
+    def check_mixable(self, task: Task) -> None:
+        """Raise for a task whose splits must not be mixed."""
+        if not task.mixable:
+            raise InputError(
+                f"task {task.name!r} cannot be split at random, as the protocol {self.name!r} does: {task.note}; "
+                f"leave it out, or use another protocol"
+            )

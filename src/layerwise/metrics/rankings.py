@@ -9,15 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from layerwise.encoder import Array
+from layerwise.metrics.numbers import Numbers
 
-Numbers = NDArray[np.floating[Any]]
 Hits = NDArray[np.integer[Any]]
 Relevant = Sequence[Mapping[int, float]]
+
+
+def without_depth(metric: str) -> str:
+    """The metric without its cut-off: mrr@10 is mrr."""
+    return metric.partition("@")[0]
 
 
 def grades_of(hits: Hits, relevant: Relevant) -> Numbers:
@@ -73,12 +75,6 @@ def ndcg(grades: Numbers, relevant: Relevant, depth: int) -> Numbers:
 
 def _ideal_gain(grades: list[float], depth: int) -> float:
     return sum(grade / math.log2(rank + 2) for rank, grade in enumerate(sorted(grades, reverse=True)[:depth]))
-
-
-def unit(vectors: Array) -> Tensor:
-    """Normalise rows to length 1, in float32."""
-    rows = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
-    return torch.nn.functional.normalize(rows, p=2, dim=1)
 
 
 def order_by(similarities: Numbers, ids: Hits) -> Hits:

@@ -1,57 +1,74 @@
-"""Search in a corpus by FAISS, exact and by inverted lists (IVF): quality, time and memory."""
+"""Search in the passages of a task's rows by FAISS, exact and by inverted lists (IVF): quality, time and memory."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerwise.data import TaskRows, relevant_passages
+from layerwise.encoder import Array
 from layerwise.errors import InputError
-from layerwise.evaluate.protocol import SearchSetting
-from layerwise.evaluate.sts import Vectors
 from layerwise.extras import require
-from layerwise.kinds import Figures, Outcome, ranked_scores
+from layerwise.kinds.problem import Outcome
+from layerwise.kinds.protocol import Protocol, SearchSetting
+from layerwise.kinds.retrieval import Retrieval, judged
+from layerwise.metrics import Figures, Numbers, ranked_scores, without_depth
 
 Hits = NDArray[np.int64]
 _TIMED = 500  # queries that are searched one by one, for the time of one
 
 
-@dataclass(frozen=True)
-class SearchTask:
-    """Queries and corpus as positions among `texts`; `own` is a query's position in the corpus, -1 if it has none."""
+@dataclass(frozen=True, eq=False)
+class PassageSearch(Retrieval):
+    """Search among the right texts of all rows; of duplicates, where every text is a passage, among all texts.
 
-    texts: list[str]
-    queries: NDArray[np.intp]
-    corpus: NDArray[np.intp]
-    relevant: list[Mapping[int, float]]
-    own: NDArray[np.intp]
-
-
-def search_task(rows: TaskRows) -> SearchTask:
-    """Return the queries, the corpus and the relevant passages of a retrieval task.
-
-    Of duplicates, every text that has one is a query among all texts; otherwise left texts are queries and right texts
-    the corpus. Where a task has splits, queries are texts of its test rows; the corpus and the relevance are of all.
+    Queries and passages have roles; duplicates, whose queries are passages too, have none.
     """
-    texts = {text: number for number, text in enumerate(rows.texts)}
-    corpus_texts = list(texts) if rows.task.duplicates else list(dict.fromkeys(rows.right))
-    positions = {text: position for position, text in enumerate(corpus_texts)}
-    queries = _queries(rows)
-    graded = relevant_passages(_graded(rows), positions)
-    relevant = {query: passages for query, passages in graded.items() if query in queries}
-    if not relevant:
-        raise InputError(f"task {rows.task.name!r} has no row with a label above 0; a query needs a relevant passage")
-    own_positions = [positions[query] if rows.task.duplicates else -1 for query in relevant]
-    return SearchTask(
-        list(texts),
-        np.array([texts[query] for query in relevant]),
-        np.array([texts[text] for text in corpus_texts]),
-        list(relevant.values()),
-        np.array(own_positions),
-    )
+
+    setting: SearchSetting
+
+    @classmethod
+    def of(cls, rows: TaskRows, protocol: Protocol) -> Self:
+        """Build from all rows: queries are texts of test rows; the passages and the relevance are of all rows.
+
+        Of duplicates, every text that has one is a query.
+        """
+        task, tested = rows.task, rows.of_role("test")
+        passages = rows.texts if task.duplicates else list(dict.fromkeys(rows.right))
+        places = {text: place for place, text in enumerate(passages)}
+        queries = {*tested.left, *(tested.right if task.duplicates else ())}
+        graded = relevant_passages(_graded(rows), places)
+        relevant = judged(task, {query: of_query for query, of_query in graded.items() if query in queries})
+        texts = {"": passages} if task.duplicates else {"query": list(relevant), "document": passages}
+        own = np.array([places[query] for query in relevant]) if task.duplicates else np.arange(len(relevant))
+        return cls(task, texts, own, list(relevant.values()), protocol.search)
+
+    def unit_texts(self) -> list[str]:
+        """The queries and their relevant passages."""
+        queries, passages = next(iter(self.texts.values())), self.passages
+        of_queries = [queries[place] for place in np.unique(self.queries)]
+        relevant = sorted({place for graded in self.relevant for place in graded})
+        return list(dict.fromkeys([*of_queries, *(passages[place] for place in relevant)]))
+
+    @property
+    def passages(self) -> list[str]:
+        """The texts that are searched."""
+        return self.texts["" if self.task.duplicates else "document"]
+
+    def score(self, vectors: Mapping[str, Array]) -> Outcome:
+        """MRR, recall and NDCG × 100 of exact and IVF search, and what a search takes."""
+        passages = vectors["" if self.task.duplicates else "document"]
+        return score_retrieval(
+            (passages if self.task.duplicates else vectors["query"])[self.queries],
+            passages,
+            self.relevant,
+            own=self.queries if self.task.duplicates else None,
+            setting=self.setting,
+            metric=without_depth(self.task.metric),
+        )
 
 
 def _graded(rows: TaskRows) -> Iterator[tuple[str, str, float]]:
@@ -65,14 +82,9 @@ def _graded(rows: TaskRows) -> Iterator[tuple[str, str, float]]:
             yield right, left, grade
 
 
-def _queries(rows: TaskRows) -> set[str]:
-    tested = rows.of_role("test")
-    return {*tested.left, *(tested.right if rows.task.duplicates else ())}
-
-
 def score_retrieval(
-    queries: Vectors,
-    corpus: Vectors,
+    queries: Numbers,
+    corpus: Numbers,
     relevant: Sequence[Mapping[int, float]],
     *,
     own: NDArray[np.intp] | None = None,
@@ -91,7 +103,7 @@ def score_retrieval(
     places = np.full(len(queries), -1) if own is None else own
     vectors, units = _unit(corpus), _unit(queries)
     figures: Figures = {}
-    items: Vectors = np.empty(0)
+    items: Numbers = np.empty(0)
     for prefix, index in (("", _exact(vectors)), ("ivf_", _inverted(vectors, setting))):
         hits = _search(index, units, places, setting.depth)
         by_query = ranked_scores(hits, relevant, setting.depth)
@@ -112,7 +124,7 @@ def faiss_module() -> Any:
     return faiss
 
 
-def _unit(vectors: Vectors) -> NDArray[np.float32]:
+def _unit(vectors: Numbers) -> NDArray[np.float32]:
     rows = np.ascontiguousarray(vectors, dtype=np.float32)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     units: NDArray[np.float32] = rows / np.maximum(lengths, np.finfo(np.float32).tiny)
