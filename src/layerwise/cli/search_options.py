@@ -21,7 +21,7 @@ _INPUT, _WHAT, _SELECTION, _OUTPUT = "Input", "What to search", "Selection", "Ou
 
 
 def _option(help: str, panel: str, *names: str, flag: bool = False) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, **({"metavar": ""} if flag else {}))
+    return typer.Option(*names, help=help, rich_help_panel=panel, metavar="" if flag else None)
 
 
 class SearchOptions(Settings):
@@ -200,7 +200,7 @@ class SearchOptions(Settings):
         return [name.strip() for name in self.pooling.split(",")] if self.pooling else []
 
     @property
-    def reading(self) -> dict[str, str | None]:
+    def reading(self) -> dict[str, Any]:
         """How files are read."""
         return {"format": self.input_format, "encoding": self.encoding, "delimiter": self.delimiter}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from layerwise.data.catalog import find_tasks
 from layerwise.data.locate import load_task
-from layerwise.data.pairs import is_pair_file, pairs_in_memory, read_pairs
-from layerwise.data.plain_files import file_task
+from layerwise.data.pairs import pairs_in_memory, read_pairs
+from layerwise.data.plain_files import file_task, is_pair_file
 from layerwise.data.task_rows import TaskRows, read_task
 from layerwise.data.tasks import Task
 from layerwise.errors import InputError

@@ -14,7 +14,7 @@ from layerwise.evidence import draw_splits
 from layerwise.kinds import Outcome, RowProblem
 from layerwise.kinds.problem import mean_and_sd
 from layerwise.metrics import Figures, Numbers, correlations, cosine
-from layerwise.search import Search
+from layerwise.search import ClassProtocol, ClassRows, ClassScorer, Search
 
 DEV_PAIRS, SPLITS = 350, 5
 Views = Mapping[str, Array]  # by token pooling: (texts, layers + 1, width)

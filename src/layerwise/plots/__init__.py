@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from layerwise.plots.ranking import means_with_ties
     from layerwise.plots.save import inline_svg, save_figure
     from layerwise.plots.search import (
+        gain_and_front,
         layer_negatives,
         layers_chosen,
         score_by_pairs,

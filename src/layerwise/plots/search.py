@@ -187,3 +187,40 @@ def _ticks(places: Numbers, max_ticks: int) -> list[float]:
     """At most `max_ticks` of the places, including the last if possible."""
     ordered = np.unique(places)
     return [float(ordered[place]) for place in layer_ticks(len(ordered), max_ticks)]
+
+
+def gain_and_front(
+    *,
+    gain: tuple[float, float, float] | None,
+    costs: Sequence[float],
+    scores: Sequence[float],
+    last: tuple[float, float],
+    cost: str = "blocks",
+    title: str = "",
+    theme: Theme = LIGHT,
+) -> Drawing:
+    """The gain over the last layer with its interval, and the best score within a cost, of a search.
+
+    Args:
+        gain: The gain × 100 and the ends of its interval; None without labels, which leaves the first panel out.
+        costs: The costs of the front's points.
+        scores: Their scores × 100.
+        last: The cost and the score × 100 of the last layer.
+        cost: What costs are counted in.
+        title: The title of the figure.
+        theme: The colours.
+    """
+    places, values = check_numbers("costs", list(costs)), check_numbers("scores", list(scores))
+    check_length("scores", values, len(places), "costs")
+    drawing, panel = new_panel(theme, title=title, x=cost, y=SCORE)
+    panel.plot(places, values, color=theme.colour(0), marker="o", linewidth=LINE, label="best within the cost")
+    panel.plot(*last, color=theme.colour(1), marker="s", linestyle="", label="last layer")
+    words = f"the best set within each cost of {len(places)}, and the last layer"
+    if gain is not None:
+        mean, low, high = gain
+        label = f"gain on unseen units {mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+        spread = [[mean - low], [high - mean]]
+        panel.errorbar([last[0]], [last[1] + mean], yerr=spread, color=theme.colour(2), capsize=4, fmt="d", label=label)
+        words += f"; {label}"
+    panel.legend(frameon=False, fontsize=SMALL, labelcolor=theme.ink)
+    return finish(drawing, words)

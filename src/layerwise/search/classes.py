@@ -79,8 +79,9 @@ class ClassProtocol:
 
     def splits(self, rows: int, *, size: float = 1.0, texts: Sequence[Sequence[str]] | None = None) -> Splits:
         """Random splits with their folds; `size` is the share of the choosing rows that is used."""
-        shares = {"test": self.test, "inner": self.inner, "dev": self.dev}
-        return draw_nested_splits(rows, self.outer, self.seed, size=size, texts=texts, **shares)
+        return draw_nested_splits(
+            rows, self.outer, self.seed, test=self.test, inner=self.inner, dev=self.dev, size=size, texts=texts
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +122,11 @@ class ClassRows:
             raise InputError(f"{len(labels)} rows of {len(classes)} class: a classification needs 2 classes or more")
         target = pick_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         left = {name: _to_device(np.asarray(array), "views", target) for name, array in views.items()}
-        right = pair_views and {name: _to_device(np.asarray(a), "pair_views", target) for name, a in pair_views.items()}
+        right = (
+            None
+            if pair_views is None
+            else {name: _to_device(np.asarray(a), "pair_views", target) for name, a in pair_views.items()}
+        )
         return cls(left, right, torch.as_tensor(codes, device=target), classes)
 
     def __len__(self) -> int:
@@ -173,9 +178,9 @@ class ClassScorer(Scorer):
     unit: str = field(default="rows", init=False)
 
     def __post_init__(self) -> None:
-        self.pooling = self.pooling if self.pooling in self.rows.views else next(iter(self.rows.views))
+        pooling = self.pooling if self.pooling in self.rows.views else next(iter(self.rows.views))
         self.mixes = self.rows.mixes(self.space)
-        self.last_mix = Mean.of(self.rows.layers - 1, pooling=self.pooling)
+        self.last_mix = Mean.of(self.rows.layers - 1, pooling=pooling or "mean")
         self._correct: dict[tuple[int, Mix], NDArray[np.bool_]] = {}
         if not self.may_lack_classes:
             self._check_classes()
@@ -260,17 +265,21 @@ class ClassScorer(Scorer):
     def _counts(self) -> NDArray[np.int64]:
         """The correct answers over the folds of each set, and of the last layer: (sets + 1, splits)"""
         folds = [fold for folds in self.splits.folds for fold in folds]
-XX
+        trained, scored = (
+            _masks([getattr(fold, part) for fold in folds], self.rows.labels) for part in ("train", "dev")
+        )
         sets: list[Mix] = [*self.mixes, self.last_mix]
         n, width = self.rows.features(sets[:1])[0].shape
         batch = sets_at_once(n, width, len(folds), len(self.rows.classes), self.rows.labels.device)
-        options = {"c": self.protocol.C, "tolerance": self.protocol.tolerance, "epochs": self.protocol.epochs}
+        protocol = self.protocol
         counts = []
         for start in range(0, len(sets), batch):
             features = self.rows.features(sets[start : start + batch])
-            fits = fit_like_saga(features, self.rows.labels, trained, **options)
+            fits = fit_like_saga(
+                features, self.rows.labels, trained, c=protocol.C, tolerance=protocol.tolerance, epochs=protocol.epochs
+            )
             right = [((fits[i].predict(one) == self.rows.labels) & scored).sum(-1) for i, one in enumerate(features)]
-            by_split = torch.stack(right).split([len(part) for part in self.splits.folds], dim=1)
+            by_split = torch.split(torch.stack(right), [len(part) for part in self.splits.folds], dim=1)
             counts.append(torch.stack([part.sum(-1) for part in by_split], dim=1).cpu().numpy())
             self.progress(max(0, min(batch, len(self.mixes) - start)))
         return np.concatenate(counts)

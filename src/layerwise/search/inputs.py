@@ -138,7 +138,7 @@ class SearchTask:
         return self.problem.unit if self.problem is not None else "queries" if self.is_retrieval else "pairs"
 
     @property
-    def unit_texts(self) -> list[Sequence[str]] | None:
+    def unit_texts(self) -> Sequence[Sequence[str]] | None:
         """The sentences of each unit, which choose or report together; None where they cannot be told apart.
 
         Those of a query are itself and, where the candidates are the rows' passages, its relevant ones: other
@@ -194,7 +194,8 @@ class SearchTask:
             left, right, gold = as_retrieval(pairs) if self.is_retrieval else (pairs.left, pairs.right, pairs.labels)
             sides = zip(self.prompts(model), (left, right), strict=True)
             prompted = [[prompt + text for text in side] for prompt, side in sides]
-            return make_problems(*encode.sides(*prompted, poolings), gold, self.metric, head=head, device=device)
+            first, second = encode.sides(prompted[0], prompted[1], poolings)
+            return make_problems(first, second, gold, self.metric, head=head, device=device)
         by_role = {
             role: encode([model.prompt(role or None) + text for text in texts], list(poolings))
             for role, texts in self.problem.texts.items()

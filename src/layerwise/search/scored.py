@@ -108,23 +108,41 @@ class Scorer(ABC):
         metric: The name of the scores.
         unit: The unit of what is split, such as "pairs".
         splits: Which units choose and which report.
-        may_keep: Whether the baseline is among what may be chosen.
-        smooth: Whether no single unit changes a score much, so that the jackknife is valid.
-        starts: The number of random seeds over which a score is averaged; 1 where none matters.
-        singles: The score of every layer of each pooling alone, if it was screened.
-        fitted_on: "pairs" or "corpus", on which means and components were fitted; None if nothing is removed.
-        near_copies: The number of reporting units with a sentence that is nearly a choosing one.
     """
 
     metric: str
     unit: str
     splits: Splits
-    may_keep: bool = True
-    smooth: bool = True
-    starts: int = 1
-    singles: Mapping[str, NDArray[np.float64]] | None = None
-    fitted_on: str | None = None
-    near_copies: int = 0
+
+    @property
+    def may_keep(self) -> bool:
+        """Whether the baseline is among what may be chosen."""
+        return True
+
+    @property
+    def smooth(self) -> bool:
+        """Whether no single unit changes a score much, so that the jackknife is valid."""
+        return True
+
+    @property
+    def starts(self) -> int:
+        """The number of random seeds over which a score is averaged; 1 where none matters."""
+        return 1
+
+    @property
+    def singles(self) -> Mapping[str, NDArray[np.float64]] | None:
+        """The score of every layer of each pooling alone, if it was screened; NaN where all texts are alike."""
+        return None
+
+    @property
+    def fitted_on(self) -> str | None:
+        """The text on which means and components were fitted, "pairs" or "corpus"; None if nothing is removed."""
+        return None
+
+    @property
+    def near_copies(self) -> int:
+        """The number of reporting units with a sentence that is nearly a choosing one."""
+        return 0
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -677,13 +677,14 @@ class Search(Parameters):
             if name == DROPOUT:
                 pairs = two_passes(sample, seed=self.seed)
                 last = Mean.of(loaded.encoder.depth, pooling=baseline)
-                metric, changes = dropout_metric(pairs, twice, last, device), {"n_bootstraps": 0}
+                metric = dropout_metric(pairs, twice, last, device)  # its guard holds for the best set only
             else:
-                pairs, metric, changes = alike_and_unlike(name, sample, seed=self.seed), as_metric("separation"), {}
+                pairs, metric = alike_and_unlike(name, sample, seed=self.seed), as_metric("separation")
             encoder = twice if name == DROPOUT else encode
             graded = GradedPairs.of(*pairs, metric=metric, encode=encoder, device=device)
             splits = no_splits(len(graded))
-            scorers[name] = self._view_scorer(loaded, graded, splits, signed=False, **changes)
+            n_bootstraps = 0 if name == DROPOUT else self.n_bootstraps
+            scorers[name] = self._view_scorer(loaded, graded, splits, signed=False, n_bootstraps=n_bootstraps)
         last_mix = next(iter(scorers.values())).last.mix
         proposals = tuple(
             Proposal(name, scorer.best.mix, {other: one.score(scorer.best.mix) for other, one in scorers.items()})
@@ -788,7 +789,7 @@ def _task_facts(
     unseen = np.stack([single.unseen_scores(list(mixes.values())).mean(1) for single in singles], axis=1)
     regrets = np.diagonal(unseen)[None, :] - unseen  # negative where another choice is better on unseen units
     return TasksFacts(
-        tasks=[
+        tasks=tuple(
             TaskFacts(
                 task=task.name,
                 metric=single.metric,
@@ -798,8 +799,8 @@ def _task_facts(
                 reporting=len(single.splits[0].test),
             )
             for task, share, single in zip(tasks, shares, singles, strict=True)
-        ],
-        choices=[
+        ),
+        choices=tuple(
             TaskChoiceFacts(
                 name=name,
                 mix=str(mix),
@@ -809,7 +810,7 @@ def _task_facts(
                 mean_regret=float(regrets[row] @ shares),
             )
             for row, (name, mix) in enumerate(mixes.items())
-        ],
+        ),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from layerwise.errors import InputError
 from layerwise.evidence import Gain, Rows, Verdict, few_units_warning, gain_in_words, name_mix, paired_gain
+from layerwise.extras import require
 from layerwise.mixes import Mix
 from layerwise.model import LayerModel
 from layerwise.postprocess import ENCODER, LAYERS, FittedOn
@@ -18,9 +19,12 @@ from layerwise.search.scored import Scored, Scorer, Stability
 from layerwise.search.selection_facts import (
     CheaperFacts,
     CriteriaFacts,
+    GainFacts,
     ProtocolFacts,
     ScoredFacts,
     SelectionFacts,
+    SplitFacts,
+    StabilityFacts,
     TasksFacts,
     VerdictFacts,
 )
@@ -265,10 +269,20 @@ class Selection:
         return pd.DataFrame(rows)
 
     def plot(self) -> "Figure":
-        """A figure: the gain with its interval, and quality against cost."""
-        from layerwise.plots import selection_figure
+        """A matplotlib figure: quality against cost, and the gain over the last layer with its interval."""
+        require("report", "Selection.plot", "matplotlib")
+        from layerwise.plots import gain_and_front
 
-        return selection_figure(self.facts)
+        points = [(scored.blocks, scored.dev if scored.test is None else scored.test) for scored in self.front]
+        last = self.last.dev if self.last.test is None else self.last.test
+        gain = None if self.gain is None else (100 * self.gain.mean, 100 * self.gain.low, 100 * self.gain.high)
+        return gain_and_front(
+            gain=gain,
+            costs=[blocks for blocks, _ in points],
+            scores=[100 * score for _, score in points],
+            last=(self.last.blocks, 100 * last),
+            title=f"{self.metric} x 100 by blocks that run",
+        )
 
     @cached_property
     def facts(self) -> SelectionFacts:
@@ -279,22 +293,27 @@ class Selection:
             chosen=ScoredFacts.of(self.chosen),
             baseline=ScoredFacts.of(self.baseline),
             last=ScoredFacts.of(self.last),
-            gain=None if self.gain is None else vars(self.gain),
+            gain=None if self.gain is None else GainFacts(**vars(self.gain)),
             candidates=self.candidates,
-            front=[ScoredFacts.of(point) for point in self.front] if self.has_evidence else [],
+            front=tuple(ScoredFacts.of(point) for point in self.front) if self.has_evidence else (),
             cheaper=None if self.cheaper is None else CheaperFacts.of(self.cheaper.scored, self.cheaper.against),
-            stability=None if stability is None else vars(stability),
+            stability=None if stability is None else StabilityFacts.model_validate(vars(stability)),
             singles=None
             if (singles := self.scorer.singles) is None
             else {n: tuple(s.tolist()) for n, s in singles.items()},
             criteria=None if self.criteria is None else CriteriaFacts.of(self.criteria),
             tasks=self.tasks,
             unlabelled=None if self.unlabelled is None else ScoredFacts.of(self.unlabelled),
-            splits=[
-                {"mix": str(choice.best.mix), "dev": choice.best.dev, "test": choice.best.test}
-                | {"last_dev": choice.last.dev, "last_test": choice.last.test}
+            splits=tuple(
+                SplitFacts(
+                    mix=str(choice.best.mix),
+                    dev=choice.best.dev,
+                    test=choice.best.test,
+                    last_dev=choice.last.dev,
+                    last_test=choice.last.test,
+                )
                 for choice in self.choices
-            ],
+            ),
             protocol=ProtocolFacts(
                 metric=self.metric,
                 unit=self.unit,
@@ -310,7 +329,7 @@ class Selection:
             ),
             prompts=self.searched.prompts,
             seconds=self.seconds,
-            warnings=self.warnings,
+            warnings=tuple(self.warnings),
         )
 
     def model_dump_json(self, *, indent: int | None = None) -> str:

@@ -67,7 +67,7 @@ class ScoredFacts(Facts):
     @classmethod
     def of(cls, scored: Scored) -> Self:
         """From a scored mix."""
-        cost = None if scored.cost is None else CostFacts(**scored.cost.as_dict())
+        cost = None if scored.cost is None else CostFacts.model_validate(scored.cost.as_dict())
         return cls(
             mix=str(scored.mix),
             layers=scored.layers,

@@ -62,8 +62,8 @@ class SetScorer(Scorer):
         check_known(self.method, METHODS, "method")
         first = next(iter(self.problems.values()))
         self.layers = first.layers
-        if self.pooling not in self.problems:
-            self.pooling = "mean" if "mean" in self.problems else next(iter(self.problems))
+        default = "mean" if "mean" in self.problems else next(iter(self.problems))
+        self._pooling = self.pooling if self.pooling in self.problems else default
         self._one_by_one = not first.scans_fast
         if self.method == "weights" and self._one_by_one:
             raise InputError("layer weights are searched for pairs with scores or labels; take another method")
@@ -92,7 +92,7 @@ class SetScorer(Scorer):
         return self.space.count(self.layers) * len(self.problems) * len(self.splits)
 
     @property
-    def smooth(self) -> bool:  # type: ignore[override] # by the problems
+    def smooth(self) -> bool:
         """Whether the metric is one of pairs that no single pair changes much."""
         return all(isinstance(problem, PairProblem) and problem.metric.smooth for problem in self.problems.values())
 
@@ -122,7 +122,7 @@ class SetScorer(Scorer):
         layer = self.space.highest_single(self.layers)
         if layer in (None, self.layers - 1):
             return self.last
-        mix = Mean.of(layer, pooling=self.pooling)
+        mix = Mean.of(layer, pooling=self._pooling or "mean")
         return self._mean([self._scored(mix, split) for split in self.splits.parts], mix)
 
     @property
@@ -157,7 +157,7 @@ class SetScorer(Scorer):
             if len(places):
                 scores[:, places] = problem.redrawn(membership(self.table.masks[top[places]], self.layers), halves)
         best = [None if np.isnan(row).all() else self.table.at(int(top[np.nanargmax(row)])) for row in scores]
-        return Stability.of([one and chosen_views(one.mix) for one in best], unit=self.unit)
+        return Stability.of([None if one is None else chosen_views(one.mix) for one in best], unit=self.unit)
 
     def score(self, mix: Mix, rows: Rows) -> float:
         """The score of a mix on some units, in float64."""
@@ -191,7 +191,7 @@ class SetScorer(Scorer):
 
     @cached_property
     def _chosen(self) -> tuple[list[SplitChoice], ScoreTable]:
-        last = Mean.of(self.layers - 1, pooling=self.pooling or "mean")
+        last = Mean.of(self.layers - 1, pooling=self._pooling or "mean")
         choices, tables = [], []
         self._fronts: list[list[Scored]] = []
         for split in self.splits.parts:
@@ -274,10 +274,13 @@ def scores_every_set(space: Space, method: str, layers: int) -> bool:
     return method == "exhaustive" or (method in ("auto", "weights") and space.count(layers) <= EXHAUSTIVE)
 
 
-def weights_of(mix: Mean, layers: int) -> NDArray[np.float64]:
+def weights_of(mix: Mix, layers: int) -> NDArray[np.float64]:
     """A mix as one row of weights: (1, layers)"""
     row = np.zeros((1, layers))
-    row[0, [view.layer for view in mix.views]] = mix.weights or 1
+    if mix.terms is None:
+        raise InputError(f"{mix} is no weighted sum of layers: {mix.nonlinear}")
+    for view, weight, _ in mix.terms:
+        row[0, view.layer] = weight
     return row
 
 

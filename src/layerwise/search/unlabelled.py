@@ -18,13 +18,13 @@ import torch
 
 from layerwise.encoder import Array, LayerEncoder, by_prompt
 from layerwise.errors import InputError
-from layerwise.evidence import Rows, Split, Splits, check_seed
+from layerwise.evidence import Split, Splits, check_seed
 from layerwise.mixes import Mean, Mix
 from layerwise.search.alike import ALIKE, negative_rows
 from layerwise.search.encode import CachedViews
 from layerwise.search.graded_pairs import GradedPairs
 from layerwise.search.metrics import FEWEST_PAIRS, METRICS, BatchMetric, Gold, Metric
-from layerwise.search.problems import PairProblem, Progress, Scores, Weights, no_progress, scan
+from layerwise.search.problems import PairProblem, Progress, Rows, Scores, Weights, no_progress, scan
 from layerwise.search.sources import Views
 from layerwise.search.spaces import Masks, Space
 from layerwise.texts import unique_texts

@@ -185,7 +185,7 @@ class ViewScorer(Scorer):
             return None
         return next("pairs" if found.corpus is None else "corpus" for found in self._found if found.mix is mix)
 
-    @cached_property
+    @property
     def near_copies(self) -> int:
         """The number of reporting pairs with a sentence that is nearly a choosing one."""
         return near_copies(self.splits, self.pairs.unit_texts)
