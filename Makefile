@@ -4,11 +4,11 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 EXTRAS ?= all,dev,bench,docs
 
-.PHONY: setup demo test unit-test test-all lint docs bench bench-quality bench-multitask attack dist format clean
+.PHONY: setup demo test unit-test test-slowest test-all check changed-tests chromium lint docs bench bench-quality bench-multitask attack dist format clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make setup | demo | test | test-all | lint | docs | bench | bench-quality | bench-multitask | attack | dist | format | clean"
+	@echo "make setup | demo | test | test-slowest | test-all | check | lint | docs | bench | bench-quality | bench-multitask | attack | dist | format | clean"
 
 setup: $(INSTALLED)
 
@@ -35,10 +35,29 @@ test: $(INSTALLED)
 	$(MAKE) --no-print-directory -j2 lint unit-test
 
 unit-test: export PYTHONDONTWRITEBYTECODE =  # the many processes of the tests need not compile everything anew
-unit-test: $(INSTALLED)
+unit-test: $(INSTALLED) chromium
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test-all: lint
+# the browser of the pages' tests, where it can be had: as root, from Debian; elsewhere pytest's summary says what is missing
+chromium:
+	@[ -n "$$LAYERWISE_BROWSER" ] || \
+	    command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	    ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
+	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } || \
+	    echo "chromium could not be installed: tests in a browser do not run" >&2
+
+# the 30 slowest tests, by what each took when it last ran here, and what they are for
+test-slowest: $(INSTALLED)
+	@$(BIN)/python tests/support/durations.py
+
+# before a commit: the linters, and the tests that are near to what changed (tests/support/changed.py)
+check: $(INSTALLED)
+	$(MAKE) --no-print-directory -j2 lint changed-tests
+
+changed-tests: $(INSTALLED)
+	$(BIN)/python tests/support/changed.py
+
+test-all: lint chromium
 	$(BIN)/python -m pytest -m '' --hypothesis-profile=thorough
 
 bench: $(INSTALLED)

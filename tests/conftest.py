@@ -18,6 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import pytest
 from hypothesis import settings
 
+from support.durations import KEY, add_durations
 from support.forks import Forks, Server
 from support.report_page import HOW_TO_GET, OPTIONS, find_browser
 
@@ -95,6 +96,17 @@ def pytest_collection_finish():
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)  # a model alone is thousands of objects
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Keep what each test took, and say which part was not run for want of a browser."""
+    reports = [report for of_outcome in terminalreporter.stats.values() for report in of_outcome]
+    if hasattr(config, "cache"):
+        config.cache.set(KEY, add_durations(config.cache.get(KEY, {}), reports))
+    skipped = terminalreporter.stats.get("skipped", [])
+    without = {report.nodeid for report in skipped if HOW_TO_GET in str(report.longrepr)}
+    if without:
+        terminalreporter.write_line(f"{len(without)} tests of pages in a browser were not run: {HOW_TO_GET}")
 
 
 @pytest.fixture(scope="session", autouse=True)
