@@ -44,6 +44,7 @@ def coverage_of(report: Path) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
+    """Read two runs and write what they took and covered."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("--before", "--after"):
         parser.add_argument(name, nargs=2, type=Path, required=True, metavar=("LOG", "COVERAGE"))

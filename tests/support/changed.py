@@ -45,7 +45,7 @@ def changed_files(root: Path) -> list[str] | None:
             return None
         return None if done.returncode else done.stdout
 
-    base = git("merge-base", "HEAD", "main") or "HEAD"
+    base = git("merge-base", "HEAD", "origin/main") or git("merge-base", "HEAD", "main") or "HEAD"
     differing = git("diff", "--name-only", "-z", "--relative", base.strip())
     untracked = git("ls-files", "--others", "--exclude-standard", "-z")
     if differing is None or untracked is None:
