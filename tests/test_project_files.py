@@ -119,6 +119,17 @@ def test_the_changelog_begins_with_this_version():
     assert "### In short" in first, "what a user reads first"
 
 
+# Set-up
+
+
+def test_the_demo_installs_only_what_it_needs_and_says_what_it_waits_for():
+    done = subprocess.run(["make", "-n", "-B", "demo"], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert ".[demo]" in done.stdout
+    assert not re.search(r"\[[^\]]*(dev|docs|bench|all)", done.stdout), "tools of the tests, docs or benchmarks"
+    assert [line for line in done.stdout.splitlines() if line.startswith('echo "set-up: torch')]
+    assert done.stdout.splitlines()[-1] == ".venv/bin/layerwise demo --out demo-output"
+
+
 # Packages
 
 

@@ -22,7 +22,7 @@ from layerwise.search import (
 )
 
 DEMO_POOLINGS = ("mean", "cls", "max")
-_PROMPTS = ("situation", "echo")  # of a decoder's demonstration: two of the library, for it takes minutes otherwise
+_PROMPTS = ("eol",)  # of a decoder's demonstration: a short one, and every second pair, for it takes minutes otherwise
 _NAMED = ("last-2", "last-4", "first-last", "0+last", "all", "concat(1,-1)")
 Sides = tuple[dict[str, Array], dict[str, Array]]
 
@@ -74,9 +74,12 @@ def score_demo_pairs(model: LayerModel) -> DemoScores:
 
 
 def search_demo_views(decoder: LayerModel, *, show_progress_bar: bool = False) -> ViewResult:
-    """The views of a decoder on the demonstration pairs: some choose, others report."""
+    """The views of a decoder on every second demonstration pair: some choose, others report."""
     poolings = view_poolings(decoder, [], [prompt_library()[name] for name in _PROMPTS])
-    return search_views(decoder, demo_rows(), ViewSearch(poolings), show_progress_bar=show_progress_bar)
+    rows = demo_rows()
+    return search_views(
+        decoder, rows.pick(np.arange(0, len(rows.labels), 2)), ViewSearch(poolings), show_progress_bar=show_progress_bar
+    )
 
 
 def _prompted(model: LayerModel, rows: TaskRows) -> tuple[list[str], list[str]]:
