@@ -3,7 +3,9 @@
 import gc
 import os
 import platform
+from collections.abc import Iterator
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 gc.disable()  # until all is imported and collected: it would look through millions of objects, none of which go
@@ -11,17 +13,17 @@ gc.disable()  # until all is imported and collected: it would look through milli
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports the hub's client: no test reaches for it
 os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # tiny weights are read before threads for them have begun
 os.environ.pop("LAYERWISE_DATA", None)  # each training would compare its text with every evaluation task there
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: two threads spend their time waiting, at these sizes
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers share two cores, and so do the processes they start
+for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # before NumPy and torch; tests' processes have them, too
+    os.environ.setdefault(threads, "1")  # two threads spend their time waiting, at these sizes
 
 import pytest
 from hypothesis import settings
 
+from support.durations import KEY, add_durations
 from support.forks import Forks, Server
 from support.report_page import HOW_TO_GET, OPTIONS, find_browser
 
-settings.register_profile("layerwise", deadline=None, max_examples=25)  # no test fails because the machine is slow
+settings.register_profile("layerwise", deadline=None, max_examples=10)  # no test fails because the machine is slow
 settings.register_profile("thorough", deadline=None, max_examples=200)  # make test-all
 settings.load_profile("layerwise")
 
@@ -35,7 +37,7 @@ def pytest_configure(config):
     import torch
     import typer.main
 
-    torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # two workers share two cores
+    torch.set_num_threads(1)  # a training of a tiny model takes ten times as long with two, on cores that are shared
     if platform.machine() in ("aarch64", "arm64"):
         torch.backends.mkldnn.enabled = False  # it begins a product in 0.7 ms there, and a tiny one takes a twentieth
     typer.main.get_command = cache(typer.main.get_command)  # made of all commands at each call, in 17 ms
@@ -95,6 +97,17 @@ def pytest_collection_finish():
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)  # a model alone is thousands of objects
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Keep what each test took, and say which part was not run for want of a browser."""
+    reports = [report for of_outcome in terminalreporter.stats.values() for report in of_outcome]
+    if hasattr(config, "cache"):
+        config.cache.set(KEY, add_durations(config.cache.get(KEY, {}), reports))
+    skipped = terminalreporter.stats.get("skipped", [])
+    without = {report.nodeid for report in skipped if HOW_TO_GET in str(report.longrepr)}
+    if without:
+        terminalreporter.write_line(f"{len(without)} tests of pages in a browser were not run: {HOW_TO_GET}")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -204,11 +217,19 @@ def pairs_task(tmp_path_factory):
     return Task(name="pairs", kind="sts", file=str(file), columns={"subset": "subset"}, splits=splits)
 
 
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory) -> Iterator[Path]:
+    """A folder for each test's cache; it is not made, since most tests never write into it."""
+    root = tmp_path_factory.mktemp("caches")
+    return (root / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch) -> Path:
+def own_cache(caches, monkeypatch) -> Path:
     """No test reads or leaves anything in the user's cache."""
-    monkeypatch.setenv("LAYERWISE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+    folder = next(caches)
+    monkeypatch.setenv("LAYERWISE_CACHE", str(folder))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ def test_versions_are_those_installed(everywhere_unwritable):
     assert WEIGHTS_SHA256[:12] in checks["default model", "all-MiniLM-L6-v2"]["value"]
     assert checks["default model", "all-MiniLM-L6-v2"]["bytes"] > 90_000_000
     extras = {name for group, name in checks if group == "extras"}
-    assert extras == set(PROJECT["optional-dependencies"]) - {"all", "dev", "bench"}
+    assert extras == set(PROJECT["optional-dependencies"]) - {"all", "demo", "dev", "bench"}
 
 
 def test_folders_that_cannot_be_written_are_broken(everywhere_unwritable):

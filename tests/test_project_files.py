@@ -7,6 +7,7 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from shutil import which
 
 import pytest
 import yaml
@@ -118,24 +119,37 @@ def test_the_changelog_begins_with_this_version():
     assert "### In short" in first, "what a user reads first"
 
 
+# Set-up
+
+
+def test_the_demo_installs_only_what_it_needs_and_says_what_it_waits_for():
+    done = subprocess.run(["make", "-n", "-B", "demo"], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert ".[demo]" in done.stdout
+    assert not re.search(r"\[[^\]]*(dev|docs|bench|all)", done.stdout), "tools of the tests, docs or benchmarks"
+    assert [line for line in done.stdout.splitlines() if line.startswith('echo "set-up: torch')]
+    assert done.stdout.splitlines()[-1] == ".venv/bin/layerwise demo --out demo-output"
+
+
 # Packages
+
+
+def files_of_the_project() -> list[str]:
+    """What git has or would add; without git, what is there beside hidden, built and measured files."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False) if which("git") else None
+    if files is not None and not files.returncode:
+        return [name for name in files.stdout.split("\0") if name]
+    tops = [path for path in ROOT.iterdir() if not path.name.startswith(".") and path.name not in ("build", "dist")]
+    inside = [path for top in tops for path in ([top] if top.is_file() else top.rglob("*"))]
+    return [path.relative_to(ROOT).as_posix() for path in inside if path.is_file() and "__pycache__" not in path.parts]
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory) -> Path:
-    """A wheel and a source distribution, built from a copy of what git has, by the declared backend."""
+    """A wheel and a source distribution, built from a copy of the project's files, by the declared backend."""
     folder = tmp_path_factory.mktemp("packages")
     copy = folder / "source"
-    files = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if files.returncode:
-        pytest.skip("not a git checkout, which says what belongs to the project")
-    for name in filter(None, files.stdout.split("\0")):
+    for name in files_of_the_project():
         if (ROOT / name).is_file() and not name.startswith("benchmarks/results"):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_bytes((ROOT / name).read_bytes())

@@ -34,7 +34,7 @@ _MODULES = {
     "sentence-transformers": "sentence_transformers",
     "tomli-w": "tomli_w",
 }
-_NOT_FOR_USERS = ("all", "bench", "dev")  # `all` is the others
+_NOT_FOR_USERS = ("all", "bench", "demo", "dev")  # `all` and `demo` are others together
 _LITTLE_SPACE = 1 << 30  # bytes
 
 

@@ -1,8 +1,6 @@
 """`layerwise data`: lists, fetches and checks, says the same to people and programs, and loses nothing on the way."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -185,17 +183,3 @@ def test_the_real_data_is_what_the_catalogue_says(shared):
     checks = call_json("check", "--suite", "sts", "--suite", "multilingual", "--data", shared / "data")
     assert {check["state"] for check in checks.values()} == {"ok"}
     assert checks["stsb"]["digest"] == known_tasks()["stsb"].digest
-
-
-def test_help_imports_nothing_heavy():
-    heavy = "{'torch', 'transformers', 'datasets', 'numpy', 'pyarrow', 'scipy'}"
-    code = f"""
-import sys
-from layerwise.cli.app import app
-for arguments in (["-h"], ["list", "-h"], ["fetch", "-h"], ["check", "-h"]):
-    app(["data", *arguments], standalone_mode=False)
-print("heavy:", sorted({heavy} & set(sys.modules)))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "heavy: []"
-    assert all(word in done.stdout for word in ("list", "fetch", "check", "--suite", "--to", "--data"))

@@ -22,7 +22,7 @@ from layerwise.data import (
 from layerwise.data.catalog import TASKS
 from layerwise.data.published import READERS
 from layerwise.errors import InputError
-from support.slow_cases import some_slow
+from support.slow_cases import most_slow
 
 OWN = list(known_tasks().values())
 
@@ -64,12 +64,12 @@ def test_tasks_that_share_a_file_share_its_source():
         assert len(set(parts)) == len(parts)
 
 
-LARGE = {"sst2", "quora", "clinc150", "word_content", "bigram_shift", "past_present", "subj_number", "obj_number"}
-LARGE |= {"coordination_inversion", "stackoverflow"}  # a quarter of a second or more; others of their kinds are read
+CHECKED = sorted((task for task in OWN if task.digest), key=lambda task: -sum(task.rows.values()))
+SMALLEST_OF_KIND = {task.kind: task.name for task in CHECKED}.values()
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("name", some_slow([task.name for task in OWN if task.digest], slow=LARGE))
+@pytest.mark.parametrize("name", most_slow([task.name for task in CHECKED], now=SMALLEST_OF_KIND))
 def test_counts_and_digests_are_those_of_the_real_data(shared, name):
     task = known_tasks()[name]
     rows = load_task(task, shared / "data")

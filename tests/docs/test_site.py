@@ -25,6 +25,7 @@ from layerwise.cli.app import app
 from layerwise.data import KINDS, Source, Task, TextFile
 from layerwise.train import TERMS
 from support.report_page import fits, opened
+from support.slow_cases import covering
 
 SCREENS = {"desktop": {"width": 1280}, "phone": {"width": 375, "height": 812, "phone": True, "scheme": "dark"}}
 
@@ -160,9 +161,9 @@ def test_every_public_name_is_in_the_reference(room):
         assert name.startswith("_") or f".{name}\n" in page or f"[`{name}`]" in page
 
 
-@pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize(
-    "page", ["index", "start/ten-minutes", "tutorials/fewer-blocks", "kinds", "background/bert-lc"]
+    ("page", "screen"),
+    covering(["index", "start/ten-minutes", "tutorials/fewer-blocks", "kinds", "background/bert-lc"], SCREENS),
 )
 def test_a_page_fits_desktop_and_phone(site, browser, page, screen):
     with opened(browser, site[0] / f"{page}.html", **SCREENS[screen]) as (tab, log):

@@ -66,7 +66,7 @@ def data_lines(figure: Drawing) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("name", "theme"),
     [(name, LIGHT) for name in (*FIGURES, *EXTREMES)]
-    + most_slow(((name, DARK) for name in FIGURES), now=[(name, DARK) for name in [*FIGURES][::4]]),
+    + most_slow(((name, DARK) for name in FIGURES), now=[(name, DARK) for name in [*FIGURES][::9]]),
     ids=lambda value: getattr(value, "name", value),
 )
 def test_figures_are_drawn_without_a_warning_in_the_themes_colours(name, theme):

@@ -94,7 +94,7 @@ def killed_at(step, then=lambda *_: None):
     return on_step
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("interrupted", some_slow([False, True], slow=[False]))
 def test_early_stopping_stops_also_after_a_break(run, data, monkeypatch, tmp_path, interrupted):
     script = Scripted(monkeypatch, {2: 0.5, 4: 0.4, 6: 0.3, 8: 0.2})
     what = recipe(steps=8, dev={"task": "stsb", "every": 2, "patience": 2})

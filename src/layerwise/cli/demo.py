@@ -37,6 +37,7 @@ def demo(
     The model that was chosen, the files that it was tried on and a report are left in a folder. The decoder, SmolLM2,
     is shown where its package is installed.
     """
+    _say_wait("Loading PyTorch and the encoder (5 s, the first time 20 s) ...")
     from layerwise.evaluate import score_demo_pairs
     from layerwise.model import LayerModel
 
@@ -45,19 +46,30 @@ def demo(
     best = scores.selection.model()
     best.save(out / "model", overwrite=True)
     _leave_files(out)
+    if not as_json:
+        _show_layers(scores)
+        _show_choice(scores, out)
     answers = _search(LayerModel.load(out / "model", device=device), out)
+    if not as_json:
+        _show_answers(answers)
+    _say_wait("Reading the layers of SmolLM2 (5 s, the first time 30 s) ...")
+    views = _decoder_views(device)
+    if not as_json:
+        _show_decoder(views)
+    if not no_report:
+        _say_wait("Writing the report (10 s) ...")
+    report = None if no_report else _write_report(loaded, model, out)
     if as_json:
-        views = _decoder_views(device)
         decoder = {"note": views} if isinstance(views, str) else views.facts.model_dump(mode="json")
-        report = None if no_report else _write_report(loaded, model, out)
         outputs = {"saved": str(out / "model"), "report": str(report) if isinstance(report, Path) else None}
         print_json(scores.as_dict() | outputs | {"answers": answers, "decoder": decoder})
-        return
-    _show_layers(scores)
-    _show_choice(scores, out)
-    _show_answers(answers)
-    _show_decoder(_decoder_views(device))
-    _show_files(out, None if no_report else _write_report(loaded, model, out))
+    else:
+        _show_files(out, report)
+
+
+def _say_wait(what: str) -> None:
+    """Say what takes seconds, beside the output."""
+    print(what, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _decoder_views(device: str | None) -> "Selection | str":
