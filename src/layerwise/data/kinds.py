@@ -156,5 +156,9 @@ for _kind in (
 
 
 def redraw_of(kind: str, metric: str) -> Redraw | None:
-    """The function that computes a headline figure on resamples; None if there is none, or the kind is unknown."""
-    return KINDS[kind].redraw(metric) if kind in KINDS else None
+    """The function that computes a headline figure on resamples; None if there is none.
+
+    Of a result without a kind, made by hand, the metric says it.
+    """
+    kinds = [KINDS[name] for name in ([kind] if kind in KINDS else KINDS)]
+    return next((redraw for known in kinds if (redraw := known.redraw(metric))), None)
