@@ -55,7 +55,7 @@ def _convert(weights: Path, folder: Path) -> None:
     """Dequantise the weights and save model and tokenizer in transformers' format."""
     from safetensors.torch import save_file
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, PreTrainedTokenizerFast
+    from transformers.models.llama import LlamaConfig, PreTrainedTokenizerFast
 
     file = GgufFile(weights)
     facts = {name.removeprefix("llama."): value for name, value in file.facts.items()}
