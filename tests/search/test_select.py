@@ -17,6 +17,7 @@ from sklearn.metrics import average_precision_score
 
 from layerwise import Head, LayerEncoder, LayerModel, LayerSearch, Mean, parse_mix
 from layerwise.errors import InputError, LayerwiseError, MixError
+from layerwise.metrics import redraw_pearson, redraw_spearman
 from layerwise.search import (
     Choice,
     ScoredSet,
@@ -27,8 +28,6 @@ from layerwise.search import (
     halves,
     layers_of,
     random_splits,
-    redraw_pearson,
-    redraw_spearman,
 )
 from layerwise.search.beam import beam_search
 from layerwise.search.metrics import METRICS, counts_of
