@@ -292,6 +292,8 @@ class Search(Parameters):
         check_known(self.method, METHODS, "method")
         check_seed(self.seed)
         _ = self._space
+        if self.beam_width is not None and self.beam_width < 1:
+            raise InputError(f"beam_width {self.beam_width} is not possible; give at least 1")
         for name in self._names():
             if name != "all":
                 parse_pooling(name)
@@ -313,10 +315,7 @@ class Search(Parameters):
     def _check_views(self) -> None:
         asked = next((name for name in _VIEW_PARAMETERS if getattr(self, name) is not None), f"criterion {ALL}")
         check_known(self.scale or "unit", SCALES, "scale")
-        for name in ("max_cost", "max_passes"):
-            limit = getattr(self, name)
-            if limit is not None and not limit > 0:
-                raise InputError(f"{name} {limit} is not possible; give more than 0")
+        self._options_of_views()
         self._refuse(
             f"is for sets of layers; leave it out with {asked}",
             method=None if self.method == "auto" else self.method,
@@ -391,7 +390,7 @@ class Search(Parameters):
             unit,
             space=self._space,
             method=self.method,
-            beam_width=self.beam_width or BEAM_WIDTH,
+            beam_width=BEAM_WIDTH if self.beam_width is None else self.beam_width,
             pooling=pooling,
             seed=self.seed,
         )
@@ -588,14 +587,18 @@ class Search(Parameters):
         elif self.prompts is not None:
             names = [self.prompts] if isinstance(self.prompts, str) else self.prompts
             prompts = [named_prompt(one) if isinstance(one, str) else one for one in names]
+        poolings = (str(parse_pooling(name)) for name in view_poolings(model, self._names(), prompts))
+        return replace(self._options_of_views(), poolings=tuple(dict.fromkeys(poolings)))
+
+    def _options_of_views(self) -> ViewOptions:
+        """The options of a search of views without the poolings, which depend on the model."""
         return ViewOptions(
-            poolings=tuple(dict.fromkeys(str(parse_pooling(n)) for n in view_poolings(model, self._names(), prompts))),
             scale=self.scale or "unit",  # type: ignore[arg-type] # checked
             remove=tuple(dict.fromkeys((None,) if self.remove is None else self.remove)),
             fit_on=self.fit_on or "corpus",
             signed=self.signed,
             max_views=self.max_views,
-            beam_width=self.beam_width or 8,
+            beam_width=8 if self.beam_width is None else self.beam_width,
             n_bootstraps=self.n_bootstraps,
             n_prompts=self.n_prompts,
             screen_pairs=self.screen_pairs,

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerwise.encoder import Prompt, parse_pooling
-from layerwise.mixes import Centres, Mean, Remove, Scale
-from layerwise.mixes import View as MixView
+from layerwise.mixes import Centres, Mean, Remove, Scale, View
 from layerwise.search.metrics import BatchMetric, Gold
 from layerwise.search.pair_views import PairViews
 from layerwise.search.scored import ChosenView
@@ -22,19 +20,11 @@ _INFINITY = float("inf")
 _N_PROMPTS = 8  # that are also searched one by one if cost is limited but several prompts are allowed
 
 
-class View(NamedTuple):
-    """A layer by a token pooling, with its form: unchanged (None), or without its mean and `less` components."""
-
-    pooling: str
-    layer: int
-    less: Remove
-
-
 @dataclass(frozen=True)
 class Candidates:
     """The views that the full search may select, grouped by form, with their vectors for the choosing pairs.
 
-    `centres` are the means and components of each layer, in the order of the views of one form. A view whose negative
+    A form is what is removed from a layer. `centres` are the means and components of each layer, in the order of the views of one form. A view whose negative
     is a candidate too is named twice; the second one is the negative.
     """
 
@@ -48,29 +38,29 @@ class Candidates:
     @classmethod
     def of(
         cls,
-        layers: Sequence[tuple[str, int]],
+        layers: Sequence[View],
         vectors: Tensor,
         pairs: tuple[NDArray[np.intp], NDArray[np.intp]],
         *,
-        less: Sequence[Remove],
+        remove: Sequence[Remove],
         centres: Centres | None,
         scale: Scale,
         gold: Gold,
         metric: BatchMetric,
-        against: bool = False,
+        signed: bool = False,
     ) -> "Candidates":
-        """Every layer (of a pooling) in each form of `less`, from the vectors (texts, layers, width) of the pairs.
+        """Every layer in each form of `remove`, from the vectors (texts, layers, width) of the pairs.
 
-        With `against`, the negatives of unchanged layers are candidates too.
+        If `signed`, the negatives of unchanged layers are candidates too.
         """
         forms, names, columns = list[Tensor](), list[View](), list[NDArray[np.intp]]()
-        for number, count in enumerate(less):
+        for number, count in enumerate(remove):
             form = vectors if count is None or centres is None else centres.first(count).taken_from(vectors)
             forms.append(torch.nn.functional.normalize(form, dim=-1) if scale == "unit" else form)
             positive = np.arange(len(layers)) + number * len(layers)
-            signed = [positive, ~positive] if against and count is None else [positive]
-            columns += signed
-            names += [View(*name, count) for _ in signed for name in layers]
+            with_negative = [positive, ~positive] if signed and count is None else [positive]
+            columns += with_negative
+            names += [replace(view, remove=count) for view in layers] * len(with_negative)
         all_vectors, (left, right) = torch.cat(forms, dim=1) if len(forms) > 1 else forms[0], pairs
         has_negatives = len(columns) > len(forms)
         views = PairViews(all_vectors[left], all_vectors[right], np.concatenate(columns) if has_negatives else None)
@@ -78,9 +68,9 @@ class Candidates:
 
     def by_form_and_all(self) -> Iterator["Candidates"]:
         """The candidates of each form, if there are several forms, then all candidates."""
-        less = [view.less for view in self.names]
-        for form in dict.fromkeys(less) if len(set(less)) > 1 else ():
-            places = slice(less.index(form), less.index(form) + less.count(form))
+        forms = [view.remove for view in self.names]
+        for form in dict.fromkeys(forms) if len(set(forms)) > 1 else ():
+            places = slice(forms.index(form), forms.index(form) + forms.count(form))
             yield replace(self, names=self.names[places], views=self.views.pick(places))
         yield self
 
@@ -100,18 +90,18 @@ class Candidates:
         chosen = sorted(counts)
         views = [self.names[place] for place in chosen]
         weights = tuple(float(counts[place]) for place in chosen) if len(set(counts.values())) > 1 else ()
-        mix = Mean.of(*(MixView(v.layer, v.pooling, v.less) for v in views), scale=self.scale, weights=weights)
+        mix = Mean.of(*views, scale=self.scale, weights=weights)
         if self.centres is None or mix.components is None:
             return mix
         of_views = self.centres.pick([place % len(self.centres.means) for place in chosen])
-        centres = of_views.partly([view.less for view in views])
+        centres = of_views.partly([view.remove for view in views])
         return mix.with_fitted(Centres(centres.means.cpu(), centres.directions.cpu()))
 
     def chosen_view(self, place: int) -> ChosenView:
         """A view with its name, a minus sign for a negative weight, and "less 8" for a form."""
         view, columns = self.names[place], self.views.columns
         sign = "-" if columns is not None and columns[place] < 0 else ""
-        form = "" if view.less is None else f" less {view.less or 'mean'}"
+        form = "" if view.remove is None else f" less {view.remove or 'mean'}"
         return ChosenView(f"{sign}{view.layer} @ {view.pooling}{form}", view.pooling, view.layer)
 
     @cached_property

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from layerwise.errors import InputError
-from layerwise.mixes import Centres, fit_centres
+from layerwise.mixes import Centres, View, fit_centres
 from layerwise.registry import check_known
 from layerwise.search.graded_pairs import Encode, views_by_pooling
 from layerwise.texts import unique_texts
@@ -45,9 +45,9 @@ def texts_to_fit(corpus: Corpus | None, fit_on: str) -> tuple[Corpus | None, ...
 
 
 def centres_of(
-    names: Sequence[tuple[str, int]], vectors: Tensor, corpus: Corpus | None, n_components: int | None
+    views: Sequence[View], vectors: Tensor, corpus: Corpus | None, n_components: int | None
 ) -> Centres | None:
-    """The mean and components of every layer (of a pooling), fitted on the corpus or else on the vectors.
+    """The mean and components of every view, fitted on the corpus or else on the vectors.
 
     None if nothing is removed.
     """
@@ -55,7 +55,7 @@ def centres_of(
         return None
     if corpus is None:
         return fit_centres(vectors, n_components)
-    layers = {name: [layer for _, layer in group] for name, group in groupby(names, key=lambda name: name[0])}
+    layers = {name: [view.layer for view in group] for name, group in groupby(views, key=lambda view: view.pooling)}
     fitted = [centres.pick(layers[name]) for name, centres in corpus.fit(list(layers), n_components).items()]
     return Centres(torch.cat([c.means for c in fitted]), torch.cat([c.directions for c in fitted]))
 

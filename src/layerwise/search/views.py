@@ -17,7 +17,7 @@ from torch import Tensor
 from layerwise.encoder import by_prompt
 from layerwise.errors import InputError
 from layerwise.evidence import Rows, Split, Splits, draw_halves, near_copies
-from layerwise.mixes import Mean, Mix, Remove, Scale
+from layerwise.mixes import Mean, Mix, Remove, Scale, View
 from layerwise.search.graded_pairs import GradedPairs, Sides, differing_views, views_by_pooling
 from layerwise.search.metrics import BatchMetric
 from layerwise.search.pair_views import cosine_from_products
@@ -34,10 +34,7 @@ _FRONT_COSTS = (1 / 6, 1 / 2, 1, 2)  # limits in passes, beside one block, of th
 _POOLINGS_PER_PROMPT = 2  # in the full search
 _HALVES = 10  # pairs of complementary halves
 _MAX_CANDIDATES = 64  # best single views by all choosing pairs among which halves choose, beside the best set's
-_MINIMUM = {
-    **{"n_prompts": 1, "max_views": 1, "beam_width": 1, "n_bootstraps": 0},
-    **{"screen_pairs": 2, "max_cost": 0, "max_passes": 1},
-}
+_MINIMUM = {"n_prompts": 1, "max_views": 1, "beam_width": 1, "n_bootstraps": 0, "screen_pairs": 2, "max_passes": 1}
 
 
 @dataclass(frozen=True)
@@ -62,6 +59,8 @@ class ViewOptions:
             value = getattr(self, name)
             if value is not None and not value >= minimum:  # true of NaN too
                 raise InputError(f"{name} {value} is not possible; give at least {minimum}")
+        if self.max_cost is not None and not self.max_cost > 0:
+            raise InputError(f"max_cost {self.max_cost} is not possible; give more than 0")
         if not self.remove or any(count is not None and count < 0 for count in self.remove):
             raise InputError(f"remove {list(self.remove)} is not possible; give None, 0 or a number of components")
         if not self.poolings:
@@ -70,7 +69,7 @@ class ViewOptions:
     @property
     def components(self) -> Remove:
         """The maximum number of components that are removed; None if nothing is removed."""
-        return max((less for less in self.remove if less is not None), default=None)
+        return max((count for count in self.remove if count is not None), default=None)
 
     def check_width(self, width: int) -> None:
         """Refuse more components than views of this width have, before texts are encoded."""
@@ -83,12 +82,15 @@ class ViewOptions:
 
 @dataclass(frozen=True)
 class _Found:
-    """A split's best views with their score, the corpus of their centres (None: the choosing sentences), candidates."""
+    """A split's best views with their score.
+
+    `corpus` is that of their centres (None: the choosing sentences), `kept` the poolings that passed the screening.
+    """
 
     score: float
     mix: Mean
     corpus: Corpus | None
-    candidates: Candidates
+    kept: list[str]
 
 
 @dataclass(eq=False)
@@ -126,6 +128,7 @@ class ViewScorer(Scorer):
             else:
                 check_components(self.options.components, len(corpus.texts), "The corpus")
         self._similarities: dict[tuple[int, Mix], NDArray[np.float64]] = {}
+        self._first: Candidates | None = None
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -140,10 +143,10 @@ class ViewScorer(Scorer):
         """Whether no single pair changes the metric much."""
         return self.pairs.metric.smooth
 
-    @property
+    @cached_property
     def choices(self) -> list[SplitChoice]:
         """What each split chooses."""
-        return self._chosen[0]
+        return [self._split_choice(number, found) for number, found in enumerate(self._found)]
 
     @property
     def table(self) -> list[Scored]:
@@ -167,15 +170,15 @@ class ViewScorer(Scorer):
         last = [choice.last for choice in self.choices]
         return Scored.mean(last[0].mix, last, self.prices.of_mix(last[0].mix))
 
-    @property
+    @cached_property
     def singles(self) -> Mapping[str, Scores]:
         """The score of every layer of each pooling in the first split's screening; NaN where all texts are alike."""
-        return self._chosen[1][0]
+        return self._screen(self.splits[0].dev)
 
     @property
     def kept(self) -> list[str]:
         """The poolings that passed the screening of the first split."""
-        return self._kept[0]
+        return self._found[0].kept
 
     @property
     def fitted_on(self) -> str | None:
@@ -194,7 +197,7 @@ class ViewScorer(Scorer):
     def front(self) -> list[Scored]:
         """The best sets by cost; each split chooses its own set within a cost, the best of which is shown."""
         points = []
-        for choices in zip(*map(self._choices_by_cost, range(len(self.splits.parts))), strict=True):
+        for choices in zip(*map(self._choices_by_cost, range(len(self.splits))), strict=True):
             allowed = [choice for choice in choices if choice is not None]
             if len(allowed) == len(choices):
                 points.append(self._mean(allowed))
@@ -211,7 +214,7 @@ class ViewScorer(Scorer):
         They choose among the best set's views and the best single ones; if costs are limited, only among views that
         need no passes or blocks beyond the best set's.
         """
-        candidates, metric = self._found[0].candidates, self.pairs.metric
+        candidates, metric = self._candidates_of(0), self.pairs.metric
         halves, groups = list[PreparedResample](), self.splits.groups[self.splits[0].dev]
         drawn = draw_halves(len(candidates.gold), _HALVES, self.seed, groups=groups)
         for pair in zip(drawn[::2], drawn[1::2], strict=True):
@@ -240,25 +243,19 @@ class ViewScorer(Scorer):
         return lambda draws: problem.redrawn(np.eye(len(mixes)), draws)
 
     @cached_property
-    def _chosen(self) -> tuple[list[SplitChoice], list[dict[str, Scores]]]:
-        self._found, self._kept = list[_Found](), list[list[str]]()
-        choices, singles = [], []
-        for number, split in enumerate(self.splits.parts):
+    def _found(self) -> list[_Found]:
+        """The best views of each split."""
+        found = []
+        for number, split in enumerate(self.splits):
             if np.ptp(self.pairs.gold[split.dev]) == 0:
                 raise InputError("The choosing pairs all have the same score, which says nothing about layers")
-            screened = self._screen(split.dev)
-            kept = _best_prompts(screened, self.options.n_prompts, max_cost=self.options.max_cost)
-            found = self._search(split.dev, kept)
-            if found is None:
-                raise InputError("No view that may be taken tells the choosing pairs apart; allow more cost or prompts")
-            self._found.append(found)
-            self._kept.append(kept)
-            singles.append(screened)
-            choices.append(self._split_choice(number, split, found))
-        return choices, singles
+            singles = self._screen(split.dev) if number else self.singles
+            kept = _best_prompts(singles, self.options.n_prompts, max_cost=self.options.max_cost)
+            found.append(self._search(number, kept))
+        return found
 
-    def _split_choice(self, number: int, split: Split, found: _Found) -> SplitChoice:
-        last = Mean.of(self.prices.depth, pooling=self.pooling)
+    def _split_choice(self, number: int, found: _Found) -> SplitChoice:
+        split, last = self.splits[number], Mean.of(self.prices.depth, pooling=self.pooling)
         tests: list[float | None] = [None, None]
         if len(split.test):
             cosines = np.stack([self._cosines(number, mix) for mix in (found.mix, last)])
@@ -286,14 +283,26 @@ class ViewScorer(Scorer):
             self.progress(len(singles[name]))
         return singles
 
-    def _search(self, dev: Rows, poolings: Sequence[str]) -> _Found | None:
-        """The best views of the poolings over all corpora; None if no view may be selected."""
-        found = [
-            _Found(*scored, corpus, candidates)
-            for corpus, candidates in self._candidates(dev, poolings)
-            if (scored := self._best_within(candidates, self.options.max_cost)) is not None
-        ]
-        return max(found, key=lambda one: one.score, default=None)
+    def _search(self, number: int, kept: list[str]) -> _Found:
+        """The best views of the poolings over all corpora."""
+        best: _Found | None = None
+        for corpus, candidates in self._candidates(self.splits[number].dev, kept):
+            scored = self._best_within(candidates, self.options.max_cost)
+            if scored is not None and (best is None or scored[0] > best.score):
+                best = _Found(*scored, corpus, kept)
+                if number == 0:  # those of all splits would take too much memory
+                    self._first = candidates
+        if best is None:
+            raise InputError("No view that may be taken tells the choosing pairs apart; allow more cost or prompts")
+        return best
+
+    def _candidates_of(self, number: int) -> Candidates:
+        """The views among which a split found its best set; those of other splits than the first are encoded again."""
+        found = self._found[number]
+        if number == 0 and self._first is not None:
+            return self._first
+        by_corpus = self._candidates(self.splits[number].dev, found.kept)
+        return next(candidates for corpus, candidates in by_corpus if corpus is found.corpus)
 
     def _candidates(self, dev: Rows, poolings: Sequence[str]) -> Iterator[tuple[Corpus | None, Candidates]]:
         """The views of the poolings that differ between texts, once for each corpus that may be fitted on."""
@@ -301,24 +310,24 @@ class ViewScorer(Scorer):
         gold, options = self.pairs.gold[dev], self.options
         views = dict(views_by_pooling(self.pairs.encode, texts, poolings, self.pairs.device))
         vectors = torch.cat(list(views.values()), dim=1)
-        names = [(name, layer) for name in views for layer in range(self.prices.depth + 1)]
+        layers = [View(layer, name) for name in views for layer in range(self.prices.depth + 1)]
         differing = differing_views(vectors).tolist()
         if not differing:
             return
-        names, vectors = [names[view] for view in differing], vectors[:, differing]
+        layers, vectors = [layers[place] for place in differing], vectors[:, differing]
         for corpus in self._corpora if options.components is not None else (None,):
             yield (
                 corpus,
                 Candidates.of(
-                    names,
+                    layers,
                     vectors,
                     sides,
-                    less=list(dict.fromkeys(options.remove)),
-                    centres=centres_of(names, vectors, corpus, options.components),
+                    remove=list(dict.fromkeys(options.remove)),
+                    centres=centres_of(layers, vectors, corpus, options.components),
                     scale=options.scale,
                     gold=gold,
                     metric=self.pairs.metric(gold, self.pairs.device),
-                    against=options.signed,
+                    signed=options.signed,
                 ),
             )
 
@@ -371,16 +380,12 @@ class ViewScorer(Scorer):
 
     def _choices_by_cost(self, number: int) -> list[Scored | None]:
         """A split's best set within each cost of the front, None where no view is allowed, then its best set of all."""
-        split, found = self.splits[number], self._found[number]
-        candidates = found.candidates
-        if number:  # encoded again, because the candidates of all splits would take too much memory
-            by_corpus = self._candidates(split.dev, self._kept[number])
-            candidates = next(candidates for corpus, candidates in by_corpus if corpus is found.corpus)
+        test, candidates = self.splits[number].test, self._candidates_of(number)
         most = _INFINITY if self.options.max_cost is None else self.options.max_cost
         choices = list[Scored | None]()
         for max_cost in (cost for cost in sorted({1 / self.prices.depth, *_FRONT_COSTS}) if cost < most):
             scored = self._best_within(candidates, max_cost)
-            choices.append(scored and Scored(scored[1], scored[0], self._on(scored[1], split.test)))
+            choices.append(scored and Scored(scored[1], scored[0], self._on(scored[1], test)))
         return [*choices, self.choices[number].best]
 
     def _stable_candidates(self, candidates: Candidates) -> NDArray[np.bool_]:
