@@ -80,7 +80,7 @@ LONG = (  # files of eight seconds or more: they begin first, or one worker woul
     "search/test_model.py",
     "cli/test_app.py",
     "serve/test_process.py",
-    "search/test_transfer.py",
+    "search/test_classes.py",
     "mixes/test_attention.py",
 )
 

@@ -1,6 +1,9 @@
 """SentEval's protocol as plain scikit-learn loops, and rows whose classes can be told."""
 
+import warnings
+
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
@@ -52,3 +55,11 @@ def planted(rows: int = 300, classes: int = 2, width: int = 12, noise: float = 1
     labels = random.integers(classes, size=rows)
     centres = random.normal(size=(classes, width)) / 2
     return (centres[labels] + noise * random.normal(size=(rows, width))).astype(np.float32), labels
+
+
+def saga(features, labels, *, seed=0, **options):
+    """BERT-LC's regression by scikit-learn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the protocol stops after 200 epochs
+        settings = {"solver": "saga", "C": 10, "tol": 0.01, "max_iter": 200, "random_state": seed} | options
+        return LogisticRegression(**settings).fit(features, labels)

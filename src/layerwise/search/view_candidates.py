@@ -24,8 +24,8 @@ _N_PROMPTS = 8  # that are also searched one by one if cost is limited but sever
 class Candidates:
     """The views that the full search may select, grouped by form, with their vectors for the choosing pairs.
 
-    A form is what is removed from a layer. `centres` are the means and components of each layer, in the order of the views of one form. A view whose negative
-    is a candidate too is named twice; the second one is the negative.
+    A form is what is removed from a layer; `centres` are the means and components of each layer, in the order of the
+    views of one form. A view whose negative is a candidate too is named twice; the second one is the negative.
     """
 
     names: Sequence[View]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from layerwise.encoder import by_prompt
 from layerwise.errors import InputError
-from layerwise.evidence import Rows, Split, Splits, draw_halves, near_copies
+from layerwise.evidence import Rows, Splits, draw_halves, near_copies
 from layerwise.mixes import Mean, Mix, Remove, Scale, View
 from layerwise.search.graded_pairs import GradedPairs, Sides, differing_views, views_by_pooling
 from layerwise.search.metrics import BatchMetric
