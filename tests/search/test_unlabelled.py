@@ -1,159 +1,165 @@
-"""Choosing without labels: dropout passes, pairs that are alike and unlike, their measures, and the guard."""
+"""Choosing without labels: pairs that are alike and unlike, what they measure, the guard, and who must agree."""
 
-import logging
+import json
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import transformers as hf
 
-from layerwise import LayerEncoder, LayerSearch
-from layerwise.encoder import dropout_rate
-from layerwise.encoder.dropout import dropout_on
 from layerwise.errors import InputError, LayerwiseError, ModelError
-from layerwise.search import Space, dropout_passes, layers_of
+from layerwise.mixes import Mean
+from layerwise.model import LayerModel
+from layerwise.search import ALIKE, HITS, KNOWN_CRITERIA, Criteria, Proposal, Search, Space, as_metric, layers_of
+from layerwise.search.alike import alike_and_unlike as pairs_of_text
+from layerwise.search.graded_pairs import GradedPairs
 from layerwise.search.metrics import METRICS
 from layerwise.search.problems import PairProblem
 from layerwise.search.sources import PairGrams
 from layerwise.search.spaces import membership
-from layerwise.search.unlabelled import GuardedProblem, without_labels
-from support.tiny import ARCHITECTURES, DEPTH, SENTENCES, VOCABULARY, WIDTH, tiny_tokenizer
+from layerwise.search.unlabelled import (
+    CRITERIA,
+    DropoutViews,
+    GuardedProblem,
+    dropout_passes,
+    guarded_separation,
+    hit_rate,
+    sample_of,
+    two_passes,
+    without_labels,
+)
+from support.text_pairs import some_pairs
+from support.tiny import DEPTH, SENTENCES, save_decoder
 
-WITH_DROPOUT = [name for name in ARCHITECTURES if name not in ("albert", "modernbert")]  # by their configs' defaults
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+MODELS = (
+    "views-all-MiniLM-L6-v2",
+    "views-dev-wiki-mlm-12x384",
+    "views-all-mpnet-base-v2",
+    "views-dev-SmolLM2-135M-Instruct",
+    "views-dev-trained-mask",
+    "views-dev-trained-nli",
+)
+LAST = {"deletion": 4.0, "neighbours": 1.0, "repetition": 5.0}
 
 
 @pytest.fixture(scope="module")
-def encoder(tiny_bert) -> LayerEncoder:
-    return LayerEncoder(tiny_bert, device="cpu")
+def texts():
+    pairs = some_pairs(40)
+    return [*pairs.left, *pairs.right]
 
 
-@pytest.fixture(scope="module")
-def without_dropout(tmp_path_factory) -> LayerEncoder:
-    folder = tmp_path_factory.mktemp("without-dropout")
-    sizes = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-    rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    hf.BertModel(hf.BertConfig(vocab_size=len(VOCABULARY), **sizes, **rates)).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return LayerEncoder(folder, device="cpu")
+# How often a choice without labels was better
 
 
-# Dropout passes
+def measured(name):
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", WITH_DROPOUT)
-def test_passes_differ_by_seed_and_only_by_seed(tiny_folders, name):
-    encoder = LayerEncoder(tiny_folders[name], device="cpu")
-    plain = encoder.encode_layers(SENTENCES)
-    one, again, other = (encoder.encode_layers(SENTENCES, dropout_seed=seed) for seed in (1, 1, 2))
-    assert one.shape == plain.shape
-    assert np.array_equal(one, again)
-    for layer in range(DEPTH + 1):
-        assert np.abs(one[:, layer] - other[:, layer]).max() > 1e-3, layer
-        assert np.abs(one[:, layer] - plain[:, layer]).max() > 1e-3, layer
-    assert np.array_equal(encoder.encode_layers(SENTENCES), plain), "dropout is off again"
+def hits(gains):
+    """Choices, better ones, worse ones and the most points lost; a difference below 0.05 points is none."""
+    return len(gains), sum(x > 0.05 for x in gains), sum(x < -0.05 for x in gains), round(max(0.0, -min(gains)), 1)
 
 
-def test_a_pass_is_what_the_model_gives_in_train_mode(encoder):
-    """One sentence, so that the random numbers are drawn in the same order."""
-    found = encoder.encode_layers(SENTENCES[:1], dropout_seed=7)
-    tokens = encoder.tokenizer(SENTENCES[:1], return_tensors="pt")
-    encoder.model.train()
-    try:
-        with torch.random.fork_rng(devices=[]), torch.inference_mode():
-            torch.manual_seed(7)
-            states = encoder.model(**tokens, output_hidden_states=True).hidden_states
-    finally:
-        encoder.model.eval()
-    assert np.abs(found[0] - torch.stack(states)[:, 0].mean(1).numpy()).max() < 1e-5
+@pytest.mark.parametrize("criterion", ["repetition", "deletion", "neighbours", "dropout"])
+def test_the_hit_rate_of_a_criterion_is_the_measured_one(criterion):
+    gains = []
+    for rows in (measured(name)["unlabelled"] for name in MODELS):
+        chosen = [rows.get(f"{criterion}, {what}") for what in ("layers", "views")]
+        gains += [100 * (row["sts"] - rows["last layer"]["sts"]) for row in chosen if row]
+    assert HITS[criterion] == hits(gains)
 
 
-def test_all_poolings_come_from_the_same_pass(encoder):
-    both = encoder.encode_layers(SENTENCES, ["mean", "cls"], dropout_seed=1)
-    assert np.array_equal(both["mean"], encoder.encode_layers(SENTENCES, "mean", dropout_seed=1))
-    assert np.array_equal(both["cls"], encoder.encode_layers(SENTENCES, "cls", dropout_seed=1))
+def test_the_hit_rate_of_all_criteria_is_the_measured_one():
+    rows = [measured(name)["unlabelled"] for name in MODELS]
+    gains = [100 * (row["agreement"]["sts"] - row["last layer"]["sts"]) for row in rows if "agreement" in row]
+    decoder = measured("views-rule-SmolLM2-135M-Instruct")["given"]
+    rule, last = (np.mean([part["test"] for part in decoder[name].values()]) for name in ("given", "last layer"))
+    gains.append(100 * (rule - last))
+    assert HITS["all"] == hits(gains)
+    assert sorted(round(gain, 1) for gain in gains if gain > 0.05) == [5.4, 23.7]
 
 
-def test_dropout_passes_take_each_sentence_once(encoder):
-    one, other = dropout_passes(encoder, [*SENTENCES, *SENTENCES[:3]], ["mean", "max"])
-    for side in (one, other):
-        assert {name: array.shape for name, array in side.items()} == dict.fromkeys(("mean", "max"), (7, 5, WIDTH))
-    assert not np.array_equal(one["mean"], other["mean"])
-    again, _ = dropout_passes(encoder, SENTENCES, ["mean", "max"])
-    assert np.array_equal(again["max"], one["max"])
+def test_hit_rates_in_words():
+    assert hit_rate("deletion") == (
+        "Of 12 choices by deletion that were scored afterwards, 6 were better than the last layer and 4 worse, by 4.5 "
+        "points at most"
+    )
+    assert hit_rate("all").endswith("2 were better than the last layer and none worse")
+    assert hit_rate("pairs") == "How often choices by pairs are better was not measured"
+    assert hit_rate("") == ""
 
 
-def test_the_random_state_and_the_mode_are_left_alone(encoder):
-    torch.manual_seed(123)
-    before, modes = torch.get_rng_state(), [module.training for module in encoder.model.modules()]
-    encoder.encode_layers(SENTENCES, dropout_seed=1)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert [module.training for module in encoder.model.modules()] == modes == [False] * len(modes)
+@pytest.mark.parametrize("criterion", KNOWN_CRITERIA)
+def test_a_verdict_without_labels_says_that_no_score_stands_behind_it(tiny_layers, texts, criterion):
+    search = Search(criterion=criterion, n_bootstraps=0, max_views=2, beam_width=2)
+    rows = list(zip(texts[:40], texts[40:], strict=True)) if criterion == "pairs" else texts
+    selection = search.fit(tiny_layers, rows).selection_
+    said = str(search.verdict_)
+    assert "No score stands behind this: nothing was graded." in said
+    assert hit_rate(criterion) in said
+    assert said.startswith("Keep the last layer") == (selection.model().mix == Mean.of(DEPTH))
+    assert selection.gain is None
+    facts = selection.facts
+    assert (facts.verdict.has_evidence, facts.verdict.reliable_gain, facts.gain, facts.front) == (
+        False,
+        False,
+        None,
+        (),
+    )
+    assert facts.protocol.reporting == 0
+    assert said in selection.how
+    assert f"by {criterion}" in selection.records[0].source
 
 
-def test_the_random_state_and_the_mode_are_put_back_after_an_exception(encoder, monkeypatch):
-    plain = encoder.encode_layers(SENTENCES)
-    torch.manual_seed(123)
-    before, seen = torch.get_rng_state(), []
-
-    def fail(*_arguments):
-        seen.append(encoder.model.training)
-        torch.rand(3)
-        raise ValueError("in the midst of it")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(encoder, "read", fail)
-        with pytest.raises(ValueError, match="in the midst of it"):
-            encoder.encode_layers(SENTENCES, dropout_seed=1)
-    assert seen == [True]
-    assert torch.equal(torch.get_rng_state(), before)
-    assert not any(module.training for module in encoder.model.modules())
-    assert np.array_equal(encoder.encode_layers(SENTENCES), plain)
+# Pairs that are alike and unlike, from text
 
 
-def test_modules_go_back_to_their_own_modes():
-    model = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Dropout(0.25)).eval()
-    model[1].train()
-
-    def stop():
-        with dropout_on(model, 0):
-            assert model[0].training
-            raise ValueError("stop")
-
-    with pytest.raises(ValueError, match="stop"):
-        stop()
-    assert [module.training for module in model.modules()] == [False, False, True]
-    assert dropout_rate(model) == 0.5
+def test_changed_words_are_those_of_the_text(texts):
+    for text, longer in zip(*ALIKE["repetition"](texts, np.random.default_rng(0)), strict=True):
+        words = longer.split()
+        assert [word for n, word in enumerate(words) if not n or words[n - 1] != word] == _without_doubles(text)
+        assert len(words) > len(text.split())
+    for text, shorter in zip(*ALIKE["deletion"](texts, np.random.default_rng(0)), strict=True):
+        rest = iter(text.split())
+        assert all(word in rest for word in shorter.split())  # a subsequence
+        assert 0 < len(shorter.split()) < len(text.split())
 
 
-def test_dropout_views_are_not_cached(encoder, own_cache):
-    plain = encoder.encode_layers(SENTENCES, cache=True)
-    entries = sorted(own_cache.rglob("*"))
-    dropped = encoder.encode_layers(SENTENCES, cache=True, dropout_seed=1)
-    assert sorted(own_cache.rglob("*")) == entries
-    assert not np.array_equal(dropped, plain)
+def _without_doubles(text):
+    words = text.split()
+    return [word for n, word in enumerate(words) if not n or words[n - 1] != word]
 
 
-def test_an_encoder_without_dropout_is_refused(without_dropout):
-    with pytest.raises(ModelError, match=r"BertModel has no dropout: two passes would be equal; give pairs of text"):
-        dropout_passes(without_dropout, SENTENCES, ["mean"])
-    assert not without_dropout.model.training
-    assert without_dropout.encode_layers(SENTENCES).shape == (7, 3, WIDTH)
+def test_one_word_cannot_be_changed_and_neighbours_follow_each_other():
+    random = np.random.default_rng(0)
+    assert ALIKE["deletion"](["one", "two words"], random)[0] == ["two words"]
+    assert ALIKE["neighbours"](["a", "b", "c"], random) == (["a", "b"], ["b", "c"])
 
 
-@pytest.mark.parametrize("name", ["albert", "modernbert"])
-def test_so_are_architectures_without_dropout_by_default(tiny_folders, name):
-    with pytest.raises(ModelError, match="has no dropout"):
-        LayerEncoder(tiny_folders[name], device="cpu").encode_layers(SENTENCES, dropout_seed=0)
+def test_a_sample_is_spread_evenly_but_neighbours_stay_together():
+    lines = [f"line {n}" for n in range(2000)]
+    assert sample_of(lines, "neighbours") == lines[:601]
+    spread = sample_of(lines, "deletion")
+    assert (len(spread), spread[0], spread[-1]) == (600, "line 0", "line 1999")
+    assert sample_of(lines[:10], "deletion") == lines[:10]
 
 
-def test_onnx_has_no_dropout(tiny_bert):
-    encoder = LayerEncoder(tiny_bert, device="cpu", backend="onnx")
-    with pytest.raises(InputError, match="Dropout runs with the torch backend only, not with ONNX"):
-        dropout_passes(encoder, SENTENCES, ["mean"])
+def test_unlike_pairs_are_of_other_rows(texts):
+    left, right, labels = pairs_of_text("deletion", texts, seed=3)
+    size = int(sum(labels))
+    assert labels == [1.0] * size + [0.0] * 5 * size
+    of = dict(zip(left[:size], right[:size], strict=True))
+    assert not any(of[one] == other for one, other in zip(left[size:], right[size:], strict=True))
+    assert pairs_of_text("deletion", texts, seed=3) == (left, right, labels)
+    with pytest.raises(InputError, match="1 sentences make 1 pairs by repetition, too few"):
+        pairs_of_text("repetition", ["two words"])
+    with pytest.raises(InputError, match="Unknown criterion 'magic'"):
+        pairs_of_text("magic", texts)
 
 
-# Pairs that are alike and unlike
+# Pairs that are alike and unlike, of views
 
 
 def numbered(size):
@@ -215,7 +221,7 @@ def naive_align_uniform(a, b, labels):
     return -(squared[labels == 1].mean() + np.log(np.exp(-2 * squared[labels == 0]).mean()))
 
 
-def two_passes(size=30, layers=4, width=6, seed=0):
+def noisy_sides(size=30, layers=4, width=6, seed=0):
     random = np.random.default_rng(seed)
     views = random.normal(size=(size, layers, width))
     noise = np.resize([0.5, 0.9, 0.3, 0.6], layers)[:, None]
@@ -223,7 +229,7 @@ def two_passes(size=30, layers=4, width=6, seed=0):
 
 
 def alike_and_unlike(seed=0):
-    left, right = two_passes(seed=seed)
+    left, right = noisy_sides(seed=seed)
     left, right, labels = without_labels({"mean": left}, {"mean": right}, seed=seed)
     return left["mean"], right["mean"], labels
 
@@ -319,8 +325,8 @@ def test_separation_and_guard_share_their_gram_matrices(guarded, monkeypatch):
         assert some.guard.gold is some.separation.gold
     made, of = [], PairGrams.of
     monkeypatch.setattr(PairGrams, "of", lambda *views, **options: made.append(of(*views, **options)) or made[-1])
-    left, right = two_passes()
-    LayerSearch(dev=None).fit({"mean": left, "cls": left}, {"mean": right, "cls": right})
+    left, right = noisy_sides()
+    Search().fit_views({"mean": left, "cls": left}, {"mean": right, "cls": right})
     assert len(made) == 2, "once for each token pooling"
 
 
@@ -351,62 +357,61 @@ def meaningless_first_layer(size=60, width=64, seed=0):
 
 def test_the_guard_keeps_a_meaningless_layer_from_being_chosen():
     left, right = meaningless_first_layer()
-    unguarded = LayerSearch(dev=None, metric="separation").fit(left, right)
-    assert unguarded.best_.layers == (0,)
-    guarded = LayerSearch(dev=None).fit(left, right)
-    assert 0 not in guarded.best_.layers
-    assert np.isnan(guarded.table_.score_of((0,)))
-    by_uniformity = LayerSearch(dev=None, metric="align-uniform").fit(left, right)
-    assert 0 not in by_uniformity.best_.layers
+    unguarded = Search(metric="separation").fit_views(left, right).selection_
+    assert unguarded.chosen.layers == (0,)
+    guarded = Search().fit_views(left, right).selection_
+    assert 0 not in guarded.chosen.layers
+    assert np.isnan(guarded.table.score_of((0,)))
+    by_uniformity = Search(metric="align-uniform").fit_views(left, right).selection_
+    assert 0 not in by_uniformity.chosen.layers
 
 
 def test_the_guard_lets_the_best_separation_through_where_it_is_no_worse():
-    left, right = two_passes(60, seed=2)
+    left, right = noisy_sides(60, seed=2)
     for side in (left, right):
         side[:, 3] += 2  # a last layer that is worse in both
     guarded, unguarded = (
-        LayerSearch(dev=None).fit(left, right),
-        LayerSearch(dev=None, metric="separation").fit(left, right),
+        Search().fit_views(left, right).selection_,
+        Search(metric="separation").fit_views(left, right).selection_,
     )
-    assert guarded.best_ == unguarded.best_
-    assert guarded.best_.dev > guarded.last_.dev
+    assert guarded.chosen == unguarded.chosen
+    assert guarded.chosen.dev > guarded.last.dev
 
 
-# LayerSearch without scores
+# A search without scores
 
 
 def test_a_search_without_scores():
-    left, right = two_passes(60, seed=3)
-    search = LayerSearch(dev=None, resamples=50).fit(left, right)
-    assert search.metric_name_ == "guarded-separation"
+    left, right = noisy_sides(60, seed=3)
+    selection = Search().fit_views(left, right).selection_
+    assert selection.metric == "guarded-separation"
     a, b, labels = without_labels({"mean": left}, {"mean": right}, seed=0)
     expected = naive_guarded(a["mean"], b["mean"], labels, np.arange(360))
-    assert {found.layers: found.score for found in search.table_} == pytest.approx(expected, rel=1e-6, nan_ok=True)
-    assert search.best_.layers == max((c for c in SETS if not np.isnan(expected[c])), key=expected.get)
-    assert search.best_.dev == pytest.approx(expected[search.best_.layers], rel=1e-6)
-    assert search.last_.dev == pytest.approx(expected[(3,)], rel=1e-6)
-    assert search.best_.test is None
-    assert {found.layers for found in search.front_} <= {c for c in SETS if not np.isnan(expected[c])}
-    assert 0 <= search.stability_.agreement <= 1
-    with pytest.raises(InputError, match="none are left to report: give dev"):
-        _ = search.report_
-    assert search.transform(left).shape == (60, 6)
+    assert {row.layers: row.dev for row in selection.table} == pytest.approx(expected, rel=1e-6, nan_ok=True)
+    assert selection.chosen.layers == max((c for c in SETS if not np.isnan(expected[c])), key=expected.get)
+    assert selection.chosen.dev == pytest.approx(expected[selection.chosen.layers], rel=1e-6)
+    assert selection.last.dev == pytest.approx(expected[(3,)], rel=1e-6)
+    assert selection.chosen.test is None
+    assert {row.layers for row in selection.front} <= {c for c in SETS if not np.isnan(expected[c])}
+    assert 0 <= selection.stability.agreement <= 1
+    assert selection.gain is None
 
 
 def test_a_search_without_scores_over_poolings():
-    bad, good = two_passes(60, seed=4), two_passes(60, seed=4)
+    bad, good = noisy_sides(60, seed=4), noisy_sides(60, seed=4)
     bad[1] = bad[1][::-1]
-    search = LayerSearch(dev=None).fit({"mean": bad[0], "max": good[0]}, {"mean": bad[1], "max": good[1]})
-    assert search.best_.pooling == "max"
-    assert search.best_.layers == LayerSearch(dev=None).fit(*good).best_.layers
-    assert len(search.table_) == 30
+    selection = Search().fit_views({"mean": bad[0], "max": good[0]}, {"mean": bad[1], "max": good[1]}).selection_
+    assert selection.chosen.pooling == "max"
+    assert selection.chosen.layers == Search().fit_views(*good).selection_.chosen.layers
+    assert len(selection.table) == 30
 
 
-def test_a_search_without_scores_by_dropout(encoder):
-    passes = dropout_passes(encoder, SENTENCES, ["mean", "max"])
-    one, other = (LayerSearch(dev=None, seed=3).fit(*passes) for _ in range(2))
-    assert one.best_ == other.best_
-    assert one.best_.dev >= one.last_.dev
+def test_a_search_by_dropout_is_one_of_its_two_passes(tiny_layers):
+    passes = dropout_passes(tiny_layers.encoder, SENTENCES, ["mean", "max"])
+    expected = Search(seed=3).fit_views(*passes).selection_
+    selection = Search(criterion="dropout", poolings=["mean", "max"], seed=3).fit(tiny_layers, SENTENCES).selection_
+    assert selection.chosen.mix == expected.chosen.mix
+    assert selection.chosen.dev == expected.chosen.dev >= selection.last.dev
 
 
 BAD = {
@@ -422,21 +427,124 @@ BAD = {
 @pytest.mark.parametrize(("change", "arguments", "message"), BAD.values(), ids=BAD)
 def test_bad_input_is_refused(change, arguments, message):
     with pytest.raises(LayerwiseError, match=message):
-        LayerSearch(**arguments).fit(*change(*two_passes()))
+        Search(**arguments).fit_views(*change(*noisy_sides()))
 
 
 def test_a_space_in_which_the_guard_refuses_all_says_so():
     """The pairs are not equally similar there: the sets are worse than the last layer."""
     left, right = meaningless_first_layer()
-    with pytest.raises(InputError, match=r"(?i)last layer|guard|uniform"):
-        LayerSearch(dev=None, space="0").fit(left, right)
+    with pytest.raises(InputError, match="as good as the last layer by alignment and uniformity"):
+        Search(space="0").fit_views(left, right)
 
 
-@pytest.mark.parametrize("size", [30, 99, 100, 150])
-def test_only_what_was_given_counts_as_pairs_that_choose(size, caplog):
+@pytest.mark.parametrize("size", [99, 100])
+def test_only_what_was_given_counts_as_pairs_that_choose(size):
     """Five unlike pairs are drawn for each alike one; nobody gave them."""
-    with caplog.at_level(logging.WARNING, logger="layerwise"):
-        search = LayerSearch(dev=None).fit(*two_passes(size))
-    told = [f"{size} pairs choose among 15 sets"] * (size < 100)
-    assert [message.split(":")[0] for message in caplog.messages] == told
-    assert [warning.split(":")[0] for warning in [search.few_pairs_] if warning] == told
+    selection = Search().fit_views(*noisy_sides(size)).selection_
+    assert selection.n_choosing == selection.labelled == size
+    expected = [f"{size} pairs choose among 15 sets"] * (size < 100)
+    assert [warning.split(":")[0] for warning in selection.warnings] == expected
+
+
+# Criteria that must agree
+
+
+@pytest.mark.parametrize(
+    ("separations", "agreed"),
+    [
+        ((4.1, 1.1, 5.1), True),
+        ((4.1, 1.1, 5.0), True),
+        ((4.1, 1.0, 5.0), False),  # better by one of three only
+        ((4.9, 1.9, 4.9), False),  # worse by one
+        ((4.0, 1.0, 5.0), False),
+    ],
+)
+def test_a_set_is_agreed_on_where_none_has_it_worse_and_most_better(separations, agreed):
+    proposal = Proposal("deletion", Mean.of(1), dict(zip(LAST, separations, strict=True)))
+    assert proposal.is_agreed(LAST) == agreed
+
+
+def test_where_the_last_layer_keeps_nothing_apart_worse_is_worse_and_better_better():
+    last = {"repetition": -0.1, "deletion": 0.0}
+    assert not Proposal("deletion", Mean.of(1), {"repetition": -3.0, "deletion": 0.0}).is_agreed(last)
+    assert Proposal("deletion", Mean.of(1), {"repetition": 0.4, "deletion": 0.3}).is_agreed(last)
+
+
+def test_of_several_agreed_proposals_the_best_mean_gain_is_taken():
+    proposals = [
+        Proposal("deletion", Mean.of(1), {"deletion": 4.4, "neighbours": 1.1, "repetition": 5.0}),
+        Proposal("neighbours", Mean.of(2), {"deletion": 4.4, "neighbours": 1.3, "repetition": 5.0}),
+        Proposal("repetition", Mean.of(3), {"deletion": 3.0, "neighbours": 2.0, "repetition": 9.0}),
+    ]
+    assert Criteria("all", tuple(proposals), LAST).agreed is proposals[1]
+    assert Criteria("all", tuple(proposals[2:]), LAST).agreed is None
+
+
+def test_a_real_model_by_all_criteria(tiny_layers, texts, tmp_path):
+    search = Search(criterion="all", poolings="all", prompts="means", max_views=3, n_bootstraps=0)
+    selection = search.fit(tiny_layers, texts).selection_
+    criteria = selection.criteria
+    assert [one.criterion for one in criteria.proposals] == list(CRITERIA) == ["deletion", "neighbours", "repetition"]
+    for one in criteria.proposals:  # each criterion's own choice is best by itself
+        assert one.separations[one.criterion] >= criteria.last[one.criterion] - 1e-6
+    chosen = selection.model()
+    if criteria.agreed is None:
+        assert chosen.mix == Mean.of(DEPTH)
+    else:
+        assert chosen.mix == criteria.agreed.mix == selection.chosen.mix
+        assert chosen.fitted_on[-1].seen(texts).all()
+    chosen.save(tmp_path / "chosen")
+    assert np.allclose(LayerModel.load(tmp_path / "chosen").encode(texts[:3]), chosen.encode(texts[:3]), atol=1e-6)
+
+
+def test_what_is_removed_is_recorded_with_the_model(tiny_layers, texts):
+    selection = Search(criterion="repetition", remove=(0,), n_bootstraps=0).fit(tiny_layers, texts).selection_
+    assert selection.chosen.mix.fitted is not None
+    assert {record.what for record in selection.records} == {"layers", "means of views"}
+
+
+# Views by dropout
+
+
+def test_dropout_gives_each_text_two_passes(tiny_layers, texts):
+    encode = DropoutViews(tiny_layers.encoder)
+    left, right, labels = two_passes(texts[:8] * 2, seed=1)
+    size = int(sum(labels))
+    assert size == len({*texts[:8]})
+    assert [text.split(" ", 1)[1] for text in left[:size]] == [text.split(" ", 1)[1] for text in right[:size]]
+    assert not {*zip(left[size:], right[size:], strict=True)} & {*zip(left[:size], right[:size], strict=True)}
+    inputs = [*left[:size], *right[:size]]
+    views = encode(inputs, ["mean", "mask in means"])
+    by_encoder = encode.encoder.encode_layers(texts[:8], "mask in means", dropout_seed=1)
+    assert np.array_equal(views["mask in means"][:size], by_encoder)
+    assert np.abs(views["mask in means"][:size, 4] - views["mask in means"][size:, 4]).max() > 1e-3
+    assert np.array_equal(encode(inputs, ["mask in means"])["mask in means"], views["mask in means"])
+
+
+def test_dropout_chooses_views_no_worse_than_the_last_layer(tiny_layers, texts):
+    search = Search(criterion="dropout", poolings=["mean", "cls"], prompts="means", max_views=3, beam_width=2)
+    selection = search.fit(tiny_layers, texts).selection_
+    (chosen,) = selection.criteria.proposals
+    assert chosen.separations["dropout"] >= selection.criteria.last["dropout"]
+    encode, pairs = DropoutViews(tiny_layers.encoder), two_passes(texts, seed=0)
+    guard = GradedPairs.of(*pairs, metric=as_metric("align-uniform"), encode=encode)
+    rows = np.arange(len(guard))
+    assert guard.score(chosen.mix, rows) >= guard.score(selection.last.mix, rows) - 1e-5
+    separation = GradedPairs.of(*pairs, metric=as_metric("separation"), encode=encode)
+    assert separation.score(chosen.mix, rows) == pytest.approx(chosen.separations["dropout"], rel=1e-4)
+
+
+def test_a_set_below_the_guard_has_no_score():
+    labels, similarities = np.array([1.0, 1.0, 0.0, 0.0]), torch.tensor([[0.9, 0.8, 0.1, 0.3], [0.9, 0.8, 0.7, 0.6]])
+    guard = as_metric("align-uniform")(labels)(similarities)
+    assert guard[0] > guard[1]
+    first, second = guarded_separation(float(guard.mean()))(labels)(similarities).tolist()
+    assert first == pytest.approx(float(as_metric("separation")(labels)(similarities)[0]))
+    assert np.isnan(second)
+
+
+@pytest.mark.parametrize("prompts", [None, "eol"])
+def test_a_decoder_without_dropout_is_refused(texts, tmp_path, prompts):
+    decoder = LayerModel.load(save_decoder("llama", tmp_path / "llama"), device="cpu")
+    with pytest.raises(ModelError, match="LlamaModel has no dropout: two passes would be equal"):
+        Search(criterion="dropout", prompts=prompts).fit(decoder, texts)

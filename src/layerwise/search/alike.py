@@ -64,17 +64,6 @@ def negative_rows(size: int, random: np.random.Generator) -> tuple[NDArray[np.in
     return first, (first + random.integers(2, size - 1, len(first))) % size
 
 
-def alike_texts(
-    criterion: str, left: Sequence[str], right: Sequence[str], *, seed: int = 0
-) -> tuple[list[str], list[str] | None]:
-    """Similar pairs of `left` by a criterion; for "pairs" `left` and `right` themselves, for "dropout" `left` only."""
-    if criterion == "dropout":
-        return list(left), None
-    if criterion == "pairs":
-        return list(left), list(right)
-    return ALIKE[criterion](left, np.random.default_rng(seed))
-
-
 def _changed(
     texts: Sequence[str], random: np.random.Generator, change: Callable[[list[str], list[bool]], list[str]]
 ) -> Pairs:
