@@ -153,11 +153,6 @@ def test_resamples_of_one_grade_choose_nothing():
     assert planted.fit(parts=HALVES).chosen.mix.poolings
 
 
-def test_the_same_seed_gives_the_same_selection(planted, selection):
-    again = planted.fit()
-    assert again.facts.model_dump(exclude={"seconds"}) == selection.facts.model_dump(exclude={"seconds"})
-
-
 # Choosing pairs apart from those that report
 
 

@@ -92,7 +92,7 @@ def hit_rate(criterion: str) -> str:
     if criterion not in HITS:
         return f"How often choices by {criterion} are better was not measured" if criterion else ""
     choices, better, worse, most = HITS[criterion]
-    named = "all criteria that agree" if criterion == ALL else criterion
+    named = "the rule of all criteria" if criterion == ALL else criterion
     lost = f"{worse} worse, by {most} points at most" if worse else "none worse"
     scored = f"Of {choices} choices by {named} that were scored afterwards"
     return f"{scored}, {better} were better than the last layer and {lost}"
