@@ -430,7 +430,7 @@ ATTACKS = [
         "classification searches of no to 40 rows, one class, constant and NaN views",
         "a number, or one line that says what is missing",
         classes,
-        test="tests/search/test_transfer.py",
+        test="tests/search/test_classes.py",
     ),
     Attack(
         "copies",
