@@ -341,7 +341,7 @@ def test_the_choosing_pairs_decide_which_text_is_fitted_on():
     planted.rows |= {text: 2 * PAIRS + row for row, text in enumerate(far)}
 
     def fit(**options):
-        selection = planted.fit(**{"remove": (0, 2), "splits": 2} | options)
+        selection = planted.fit(**{"remove": (0, 2), "splits": 2, "max_views": 3, "beam_width": 2} | options)
         return selection.chosen, selection.scorer.fitted_on
 
     pairs, either, corpus = fit(), fit(corpus=far, fit_on="either"), fit(corpus=far)
@@ -553,7 +553,7 @@ def test_a_real_decoder_from_pairs_to_a_saved_model(tmp_path):
     views = encoder.encode_layers([*pairs.left, *pairs.right], "last in eol")[:, 2]
     left, right = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (views[:60], views[60:]))
     graded = pairs_in_memory(pairs.left, pairs.right, (left * right).sum(1).tolist())
-    search = Search(prompts=["eol", "twice"], remove=(None, 0), n_bootstraps=4, n_resamples=200)
+    search = Search(prompts=["eol", "twice"], remove=(None, 0), max_views=3, beam_width=2, n_bootstraps=4)
     selection = search.fit(model, graded, corpus=pairs.left).selection_
     assert set(selection.scorer.singles) == {"mean", "last in eol", "mean in eol", "mean in twice"}
     assert selection.verdict.is_gain
@@ -574,7 +574,7 @@ def test_a_real_decoder_from_pairs_to_a_saved_model(tmp_path):
 
 def test_a_real_encoder_by_all_poolings(tiny_bert):
     model = LayerModel.load(tiny_bert, device="cpu")
-    search = Search(prompts="means", poolings="all", max_passes=1, n_bootstraps=0, max_views=2, n_resamples=50)
+    search = Search(prompts="means", poolings="all", max_passes=1, n_bootstraps=0, max_views=2, beam_width=2)
     selection = search.fit(model, some_pairs(60)).selection_
     assert {"mean", "cls", "max", "mask in means"} <= selection.scorer.singles.keys()
     assert len(selection.chosen.cost.blocks) == 1

@@ -121,12 +121,8 @@ class ClassRows:
         if len(classes) < 2:
             raise InputError(f"{len(labels)} rows of {len(classes)} class: a classification needs 2 classes or more")
         target = pick_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        left = {name: _to_device(np.asarray(array), "views", target) for name, array in views.items()}
-        right = (
-            None
-            if pair_views is None
-            else {name: _to_device(np.asarray(a), "pair_views", target) for name, a in pair_views.items()}
-        )
+        left = _to_device(views, "views", target)
+        right = None if pair_views is None else _to_device(pair_views, "pair_views", target)
         return cls(left, right, torch.as_tensor(codes, device=target), classes)
 
     def __len__(self) -> int:
@@ -139,10 +135,13 @@ class ClassRows:
 
     def features(self, mixes: Sequence[Mix]) -> Tensor:
         """The features of each set: (sets, n, width), twice the width for pairs"""
-        u = torch.stack([self.views[mix.pooling][:, list(mix.layers)].mean(1) for mix in mixes])
+
+        def means(views: Mapping[str, Tensor]) -> Tensor:
+            return torch.stack([views[mix.pooling][:, list(mix.layers)].mean(1) for mix in mixes])
+
         if self.pair_views is None:
-            return u
-        v = torch.stack([self.pair_views[mix.pooling][:, list(mix.layers)].mean(1) for mix in mixes])
+            return means(self.views)
+        u, v = means(self.views), means(self.pair_views)
         return torch.cat([(u - v).abs(), u * v], -1)
 
     def mixes(self, space: Space | None) -> list[Mean]:
@@ -376,13 +375,17 @@ def training_size_ablation(
     }
 
 
-def _to_device(views: NDArray[Any], name: str, device: torch.device) -> Tensor:
-    """Move views to the device as float32; refuses rows that are not finite."""
-    finite = np.isfinite(views).all((1, 2))
-    if not finite.all():
-        row = int(np.flatnonzero(~finite)[0])
-        raise InputError(f"row {row} of {name} has NaN or infinite numbers; leave it out or encode it again")
-    return torch.as_tensor(np.array(views, dtype=np.float32), device=device)
+def _to_device(views: Mapping[str, Views], name: str, device: torch.device) -> dict[str, Tensor]:
+    """Move views of token poolings to the device as float32; refuses rows that are not finite."""
+    moved = {}
+    for pooling, of_pooling in views.items():
+        array = np.array(of_pooling, dtype=np.float32)
+        finite = np.isfinite(array).all((1, 2))
+        if not finite.all():
+            row = int(np.flatnonzero(~finite)[0])
+            raise InputError(f"row {row} of {name} has NaN or infinite numbers; leave it out or encode it again")
+        moved[pooling] = torch.as_tensor(array, device=device)
+    return moved
 
 
 def _masks(parts: Sequence[Rows], labels: Tensor) -> Tensor:
