@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, rankdata, spearmanr
 from sklearn.metrics import average_precision_score
 
-from layerwise import Head, LayerSearch
+from layerwise import Head, Search
 from layerwise.errors import InputError, LayerwiseError, MixError
 from layerwise.search import Space, as_metric, layers_of, sources
 from layerwise.search.forms import Halves, scatter_bits, symmetric, triangle, weighted
@@ -424,7 +424,7 @@ def test_an_error_in_the_users_function_reaches_the_user():
 
     threads = torch.get_num_threads()
     with pytest.raises(ZeroDivisionError, match="in the user's metric"):
-        LayerSearch(dev=None, metric=broken).fit(left, right, grades)
+        Search(dev="all", metric=broken).fit_views(left, right, grades)
     assert torch.get_num_threads() == threads
 
 
