@@ -58,7 +58,7 @@ def test_of_equally_good_sets_fewer_then_lower_layers_win(scores, best):
 
 
 def test_poolings_are_ranked_together():
-    mixes = ["0 @ cls", "0-1 @ mean", "1 @ cls", "1 @ mean", "0 @ mean"]
+    mixes = ["0 @ cls", "0,1 @ mean", "1 @ cls", "1 @ mean", "0 @ mean"]
     assert [str(scored.mix) for scored in TWO_POOLINGS] == mixes
     assert TWO_POOLINGS.score_of([1]) == 0.2
     assert TWO_POOLINGS.score_of((1,), "cls") == 0.25
