@@ -10,6 +10,7 @@ from layerwise import Search
 from layerwise.errors import InputError
 from layerwise.search import by_size, by_training_size, fixed_mixes, random_sets, without_each
 
+
 def scorer_of(left, right, gold, **options):
     return Search(n_resamples=20, **options).fit_views(left, right, gold).selection_.scorer
 

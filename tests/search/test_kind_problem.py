@@ -8,9 +8,9 @@ import pytest
 from sklearn.metrics import average_precision_score, v_measure_score
 
 from layerwise.errors import InputError
+from layerwise.evidence import draw_splits
 from layerwise.kinds import prepare
 from layerwise.mixes import Mean
-from layerwise.evidence import draw_splits
 from layerwise.search import KindProblem, Search, SearchTask, SetScorer, Space, make_problems
 from layerwise.search.joint_problem import JointProblem
 from layerwise.search.sets import weights_of

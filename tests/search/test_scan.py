@@ -429,7 +429,10 @@ def test_an_error_in_the_users_function_reaches_the_user():
 
 
 def test_a_metric_that_is_none():
-    with pytest.raises(LayerwiseError, match=r"Unknown metric 'spearmen'. Did you mean 'spearman'\? Known: align-uniform, cosine_accuracy"):
+    with pytest.raises(
+        LayerwiseError,
+        match=r"Unknown metric 'spearmen'. Did you mean 'spearman'\? Known: align-uniform, cosine_accuracy",
+    ):
         as_metric("spearmen")
     with pytest.raises(InputError, match=r"A metric is a name .*spearman.* or a function, not 3"):
         as_metric(3)

@@ -126,7 +126,9 @@ def test_identical_sentences_are_ties_for_labels_too(encoded, samples, encoder):
     other = right["mean"].copy()
     if encoded == "twice":
         other[same] = encoder.encode_layers([str(text) for text in texts[1][same]])
-    table = Search(dev="all", metric="cosine_ap", space="up to 2").fit_views(left["mean"], other, labels).selection_.table
+    table = (
+        Search(dev="all", metric="cosine_ap", space="up to 2").fit_views(left["mean"], other, labels).selection_.table
+    )
     similarities = np.round(all_cosines(left["mean"], right["mean"], table.masks), 12)
     expected = [average_precision_score(labels, row) for row in similarities]
     assert np.abs(table.scores - expected).max() < 1e-9
@@ -134,7 +136,9 @@ def test_identical_sentences_are_ties_for_labels_too(encoded, samples, encoder):
 
 def test_the_first_token_of_layer_0_is_the_same_in_every_sentence(samples):
     _, (left, right), gold = samples["stsb"]
-    table = Search(dev="all", space="up to 2").fit_views({"cls": left["cls"]}, {"cls": right["cls"]}, gold).selection_.table
+    table = (
+        Search(dev="all", space="up to 2").fit_views({"cls": left["cls"]}, {"cls": right["cls"]}, gold).selection_.table
+    )
     assert np.isnan(table.score_of((0,)))
     assert table[-1].layers == (0,)
     assert np.isnan(table.scores).sum() == 1

@@ -77,8 +77,8 @@ class Search(Parameters):
         method: "exhaustive", "beam" or "greedy" search of sets; "auto" is exhaustive for at most 2^26 sets; "weights"
             optimises continuous layer weights from the best set.
         metric: "spearman", "pearson", "cosine_ap", "cosine_accuracy" (labels 0 and 1), "mrr@10", "recall@5", "ndcg@10"
-            or any other cut-off, or a function of (similarities, scores), which several threads may call at once. By default
-            the task's, for pairs "spearman".
+            or any other cut-off, or a function of (similarities, scores), which several threads may call at once. By
+            default the task's, for pairs "spearman".
         prompts: Prompts of the views: "auto" for all that suit the model, or names or `Prompt`s.
         poolings: Token poolings, such as "mean" or "last in eol"; those of the model's mix by default, and for views
             "all" for those that suit the model. A set of layers has one of them.
@@ -254,7 +254,7 @@ class Search(Parameters):
         self._check_arrays(method=method, metric=metric, dev=self.dev, parts=self.parts)
         pairs = None if pair_views is None else by_pooling(pair_views)
         rows = ClassRows.of(by_pooling(views), labels, pairs, self.device)
-        protocol = ClassProtocol(outer=10 if self.splits is None else self.splits, seed=self.seed)
+        protocol = ClassProtocol(outer=self.splits or 10, seed=self.seed)
         splits = protocol.splits(len(rows), texts=texts)
         return self._fit_class_rows(rows, splits, protocol, Searched(), pooling=None)
 
@@ -294,7 +294,6 @@ class Search(Parameters):
         self.__dict__.pop("selection_", None)
         check_known(self.method, METHODS, "method")
         check_seed(self.seed)
-        check_resamples(self.n_resamples)
         _ = self._space
         for name in self._names():
             if name != "all":
@@ -305,6 +304,9 @@ class Search(Parameters):
             raise InputError(f"dev is {self.dev!r}; give a number of units, a share below 1, or all")
         if not isinstance(self.dev, str) and self.dev is not None and not self.dev > 0:
             raise InputError(f"dev {self.dev} is not possible: some must choose; give a number, or a share below 1")
+        if self.splits is not None and self.splits < 1:
+            raise InputError(f"{self.splits} splits are not possible; 1 or more are")
+        check_resamples(self.n_resamples)
         if self.parts is not None:
             self._refuse("is for random splits; leave it out with parts", dev=self.dev, splits=self.splits)
         if self.criterion is not None:
@@ -380,12 +382,8 @@ class Search(Parameters):
         elif self.dev == "all":
             splits = no_splits(units)
         else:
-            splits = draw_splits(units, self._dev, self._n_splits, self.seed, texts=texts, unit=unit)
+            splits = draw_splits(units, self._dev, self.splits or 1, self.seed, texts=texts, unit=unit)
         return self._fit_sets(problems, splits, metric, unit, Searched(space=str(self._space)))
-
-    @property
-    def _n_splits(self) -> int:
-        return 1 if self.splits is None else self.splits
 
     @property
     def _dev(self) -> int | float:
@@ -473,7 +471,7 @@ class Search(Parameters):
             return fixed_splits(self.parts, texts=task.unit_texts, units=task.units, unit=task.unit)
         if self.dev == "all":
             return no_splits(task.units)
-        return task.splits(self._dev, self._n_splits, self.seed)
+        return task.splits(self._dev, self.splits or 1, self.seed)
 
     def _fit_tasks(self, model: Model, tasks: Sequence[TaskRows]) -> Self:
         """One set of layers for several tasks: the best by the weighted mean of their metrics."""
@@ -535,7 +533,7 @@ class Search(Parameters):
             limit=self.limit,
             head=self.head or None,
         )
-        protocol = ClassProtocol(outer=10 if self.splits is None else self.splits, seed=self.seed)
+        protocol = ClassProtocol(outer=self.splits or 10, seed=self.seed)
         splits = task_splits(rows, protocol)
         loaded, start = self._load(model), time.perf_counter()
         encode = CachedViews(loaded.encoder, loaded.prompt(), show_progress_bar=is_watched())
