@@ -148,7 +148,7 @@ class KindProblem:
     def _embed(self, row: Weights) -> dict[str, Array]:
         """The embeddings of all texts by a set of layers, as a model computes them, by role: (texts, width)"""
         layers = np.flatnonzero(row)
-        if np.ptp(row[layers]) > 1e-9:
+        if np.ptp(row[layers]):
             raise InputError(f"layer weights are searched for pairs with scores; {self.metric} takes sets of layers")
         mix = Mean.of(*layers.tolist())
         vectors = {role: np.ascontiguousarray(mix(views), dtype=np.float32) for role, views in self.views.items()}
