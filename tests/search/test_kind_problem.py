@@ -16,7 +16,7 @@ from layerwise.search.joint_problem import JointProblem
 from layerwise.search.sets import weights_of
 from layerwise.search.spaces import layers_of, membership
 from support.kind_rows import rows_of
-from support.slow_cases import covering
+from support.slow_cases import covering, some_slow
 
 LAYERS, WIDTH, COUNT = 4, 6, 60
 TEXTS = [f"text {n}" for n in range(COUNT)]
@@ -147,7 +147,7 @@ def test_a_gain_of_clusters_is_the_mean_of_its_random_starts():
     assert selection.gain.low <= selection.gain.mean <= selection.gain.high
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_slow(KINDS, slow=("fewshot",)))
 def test_the_planted_layer_is_found_by_every_method(kind):
     problem = problem_of(kind)
     for method in ("greedy",) if kind == "fewshot" else ("exhaustive", "beam", "greedy"):  # it takes seconds a method

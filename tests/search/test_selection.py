@@ -47,8 +47,8 @@ def test_noise_keeps_the_last_layer():
 
 
 def test_false_recommendations_are_rare():
-    wrong = [select(*noise_pairs(100, 3, seed=seed), n_resamples=60).verdict.is_gain for seed in range(40)]
-    assert sum(wrong) <= 3
+    wrong = [select(*noise_pairs(100, 3, seed=seed), n_resamples=60).verdict.is_gain for seed in range(30)]
+    assert sum(wrong) <= 2
 
 
 def test_a_last_layer_that_is_the_best_gains_nothing_over_itself():
