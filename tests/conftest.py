@@ -67,7 +67,7 @@ LONG = (  # files of eight seconds or more: they begin first, or one worker woul
     "cli/test_report.py",
     "cli/test_analyze.py",
     "cli/test_search_views.py",
-    "search/test_select.py",
+    "search/test_sets.py",
     "train/contrastive/test_decoders.py",
     "encoder/test_numbers.py",
     "cli/test_multitask.py",

@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from layerwise import LayerSet
+from layerwise import Mean
 from layerwise.evidence import Gain, Verdict, few_units_warning, name_mix, points
 from layerwise.mixes import parse_mix
-from layerwise.search import Choice
+from layerwise.search import Scored
 
 
 def make(mean=0.05, low=0.02, high=0.08, *, best=(2, 6), last=6, **options):
-    chosen, baseline = Choice(LayerSet.of(*best), 0.8, 0.75), Choice(LayerSet.of(last), 0.7, 0.7)
+    chosen, baseline = Scored(Mean.of(*best), 0.8, 0.75), Scored(Mean.of(last), 0.7, 0.7)
     return Verdict(chosen, baseline, Gain(mean, low, high, 0.01), 300, **options)
 
 
 def unlabelled(best=(2, 6), **options):
-    chosen, baseline = Choice(LayerSet.of(*best), 0.8), Choice(LayerSet.of(6), 0.7)
+    chosen, baseline = Scored(Mean.of(*best), 0.8), Scored(Mean.of(6), 0.7)
     return Verdict(chosen, baseline, None, 300, "pairs", **options)
 
 
@@ -59,7 +59,7 @@ def test_a_space_without_the_last_layer_keeps_the_highest_that_it_has():
 
 
 def test_a_baseline_without_a_score_is_not_kept():
-    chosen, baseline = Choice(LayerSet.of(2), 0.8, 0.75), Choice(LayerSet.of(6), 0.7, np.nan)
+    chosen, baseline = Scored(Mean.of(2), 0.8, 0.75), Scored(Mean.of(6), 0.7, np.nan)
     verdict = Verdict(chosen, baseline, Gain(*[np.nan] * 4), 300)
     assert verdict.use is chosen
     assert str(verdict) == (
@@ -113,3 +113,13 @@ def test_names_of_mixes(text, name):
 
 def test_points_have_a_sign():
     assert (points(-0.007), points(0.05)) == ("−0.7", "+5.0")
+
+
+@pytest.mark.parametrize(("best", "advice"), [((2, 6), "Use layers 2,6 @ mean,"), ((6,), "Keep the last layer: it is")])
+def test_where_all_graded_units_choose_none_report(best, advice):
+    verdict = unlabelled(best, is_graded=True)
+    assert verdict.use is verdict.chosen
+    assert str(verdict) == (
+        f"{advice} the best on your 300 pairs. All of them chose, so that none report what it gains: score it on "
+        f"others, or give dev."
+    )

@@ -8,23 +8,15 @@ import pytest
 from sklearn.metrics import average_precision_score, v_measure_score
 
 from layerwise.errors import InputError
+from layerwise.evidence import draw_splits
 from layerwise.kinds import prepare
 from layerwise.mixes import Mean
-from layerwise.model import LayerModel
-from layerwise.search import (
-    Choice,
-    JointProblem,
-    KindProblem,
-    LayerSearch,
-    SearchTask,
-    Space,
-    bootstrap_gain,
-    make_problems,
-    search_task,
-)
+from layerwise.search import KindProblem, Search, SearchTask, SetScorer, Space, make_problems
+from layerwise.search.joint_problem import JointProblem
+from layerwise.search.sets import weights_of
 from layerwise.search.spaces import layers_of, membership
 from support.kind_rows import rows_of
-from support.slow_cases import covering
+from support.slow_cases import covering, some_slow
 
 LAYERS, WIDTH, COUNT = 4, 6, 60
 TEXTS = [f"text {n}" for n in range(COUNT)]
@@ -146,28 +138,32 @@ def test_an_interval_of_clusters_holds_the_chance_of_k_means():
 
 
 def test_a_gain_of_clusters_is_the_mean_of_its_random_starts():
-    problem, whole = problem_of("clustering"), np.arange(COUNT)
-    low, last = (Choice(Mean.of(layer), np.nan) for layer in (0, LAYERS - 1))
-    gain = bootstrap_gain({"mean": problem}, [(low, last, whole)], resamples=100)
-    by_start = [problem.redrawn(one.weights(LAYERS), [whole] * 100)[:10, 0] for one in (low, last)]
-    assert gain.mean == pytest.approx(float(np.mean(by_start[0] - by_start[1])))
-    assert gain.low <= gain.mean <= gain.high
+    problem, parts = problem_of("clustering"), [(np.arange(30), np.arange(30, COUNT))]
+    search = Search(parts=parts, space="up to 2", n_resamples=100)
+    selection = search.fit_problems({"mean": problem}, metric="v_measure", unit="rows").selection_
+    weights = [weights_of(scored.mix, LAYERS) for scored in (selection.chosen, selection.last)]
+    best, last = (problem.redrawn(row, [parts[0][1]] * 100)[:10, 0] for row in weights)
+    assert selection.gain.mean == pytest.approx(float(np.mean(best - last)))
+    assert selection.gain.low <= selection.gain.mean <= selection.gain.high
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_slow(KINDS, slow=("fewshot",)))
 def test_the_planted_layer_is_found_by_every_method(kind):
+    problem = problem_of(kind)
     for method in ("greedy",) if kind == "fewshot" else ("exhaustive", "beam", "greedy"):  # it takes seconds a method
-        search = LayerSearch(method=method, beam_width=2, resamples=50)
-        search.fit_problems({"mean": problem_of(kind)}, metric="any", unit="rows")
-        assert 2 in search.best_.layers, method
-        assert search.verdict_.chosen.test == pytest.approx(search.unseen_scores([search.best_.mix]).mean())
-        assert search.report_.gain.mean == pytest.approx(search.best_.test - search.last_.test)
+        scorer = SetScorer(
+            {"mean": problem}, draw_splits(len(problem), 0.5, 1, 0), "any", "rows", method=method, beam_width=2
+        )
+        selection = Search(n_resamples=20).fit_scorer(scorer).selection_
+        assert 2 in selection.chosen.layers, method
+        assert selection.chosen.test == pytest.approx(scorer.unseen_scores([selection.chosen.mix]).mean())
+        if kind != "clustering":  # whose gain is the mean over random starts
+            assert selection.gain.mean == pytest.approx(selection.chosen.test - selection.last.test)
 
 
 def test_cosine_ap_has_an_exact_form():
     rows = rows_by_kind()["pair-classification"]
     task = SearchTask.of(rows, metric="cosine_ap")
-    assert task.is_exact
     left, right = views_of(TEXTS), views_of(OTHERS, seed=5)
     exact = make_problems({"mean": left}, {"mean": right}, rows.labels, "cosine_ap")["mean"]
     views = {"": np.concatenate([left, right])[[[*TEXTS, *OTHERS].index(text) for text in task.problem.texts[""]]]}
@@ -206,7 +202,7 @@ def test_dev_rows_choose_and_test_rows_report():
     assert set(task.texts_of(test)) >= set(TEXTS[36:])
     assert not set(task.texts_of(test)) & set(TEXTS[20:36])
     assert SearchTask.of(rows, fixed=False).parts is None
-    assert SearchTask.of(rows, split="test").units == 24
+    assert SearchTask.of(rows, role="test").units == 24
     assert SearchTask.of(rows, limit=12).units == 12
 
 
@@ -227,9 +223,8 @@ def test_a_limit_counts_queries_that_say_something():
             {},
             "has 2 sets that are clustered apart",
         ),
-        (lambda: rows_of("classification", TEXTS, labels=list(map(str, LABELS))), {}, 'kind = "fewshot"'),
         (lambda: rows_by_kind()["bitext"], {"limit": 1}, "a limit of 1 is not possible"),
-        (lambda: rows_by_kind()["bitext"], {"split": "dev"}, None),
+        (lambda: rows_by_kind()["bitext"], {"role": "dev"}, None),
         (
             lambda: rows_of(
                 "reranking", ["q"] * 8, TEXTS[:8], [0, 1] * 4, splits={"dev": range(4), "test": range(4, 8)}
@@ -267,12 +262,18 @@ def test_the_layer_set_of_a_choice_is_what_was_scored():
     vectors = {role: np.asarray(mix(views)) for role, views in problem.views.items()}
     expected = problem.task.score(vectors).figures["f1"] / 100
     assert problem.scores(membership(np.array([0b101], dtype=np.uint64), LAYERS))[0] == expected
+    assert problem.scores(weights_of(mix, LAYERS))[0] == expected
 
 
-def test_a_search_of_a_task_leaves_its_options_as_they_are(tiny_bert):
-    options = LayerSearch(dev=0.5, resamples=50)
-    before = options.get_params()
-    model = LayerModel.load(tiny_bert, device="cpu")
-    result = search_task(model, SearchTask.of(rows_by_kind()["clustering"]), search=options)
-    assert result.search.method in ("beam", "exhaustive"), "clustering scores sets one by one"
-    assert options.get_params() == before
+@pytest.mark.parametrize("kind", ["clustering", "reranking", "bitext"])
+def test_a_model_is_searched_for_a_task_by_its_own_metric(kind, tiny_layers):
+    rows = rows_by_kind()[kind]
+    selection = Search(space="exactly 2; 1-3", n_resamples=20).fit(tiny_layers, rows).selection_
+    task = SearchTask.of(rows)
+    assert (selection.metric, selection.unit, selection.units) == (rows.task.metric, task.unit, len(task.problem))
+    test = selection.splits[0].test
+    part = task.problem.pick(np.unique(test))
+    model = tiny_layers.replaced(mix=selection.chosen.mix)
+    vectors = {role: model.encode(texts, prompt_name=role or None) for role, texts in part.texts.items()}
+    expected = part.score(vectors).figures[rows.task.metric] / 100
+    assert selection.chosen.test == pytest.approx(expected, abs=2e-3)

@@ -5,13 +5,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.metrics import ndcg_score
 
-from layerwise import Head, LayerSearch
+from layerwise import Head, Search
 from layerwise.errors import InputError, LayerwiseError
-from layerwise.search import RetrievalMetric, Space, layers_of, retrieval
+from layerwise.search import RetrievalMetric, Space, layers_of, make_problems, retrieval
 from layerwise.search.retrieval import RetrievalProblem, read_relevance
 from layerwise.search.spaces import membership
 
@@ -103,7 +104,6 @@ def test_no_information_leaves_candidates_in_their_order():
 
 
 @given(st.integers(0, 10**6), st.sampled_from(METRICS))
-@settings(max_examples=25, deadline=None)
 def test_scale_and_order_of_queries_change_no_score(seed, metric):
     queries, candidates, relevance = random_search(queries=6, candidates=12, layers=3, seed=seed % 50)
     random = np.random.default_rng(seed)
@@ -273,35 +273,44 @@ def test_names_of_retrieval_metrics():
         RetrievalMetric.parse("mrr@0")
 
 
-@pytest.mark.parametrize("metric", ["mrr", "map@10"])
-def test_an_unknown_metric_names_those_of_retrieval_too(metric):
-    queries, candidates, relevance = random_search()
-    with pytest.raises(LayerwiseError, match="mrr@10"):
-        LayerSearch(dev=None, metric=metric).fit(queries, candidates, relevance)
+@pytest.mark.parametrize("metric", ["mrr", "map@10", "spearman"])
+def test_queries_are_ranked_by_metrics_of_retrieval_only(metric):
+    with pytest.raises(LayerwiseError, match=f"queries are ranked by mrr@10.* not by {metric}"):
+        Search(metric=metric).fit_queries(*random_search())
 
 
-def test_layer_search_over_queries_and_candidates():
+def test_a_search_over_queries_and_passages():
     queries, candidates, relevance = random_search(queries=120, candidates=130, layers=3, width=12)
-    search = LayerSearch(dev=None, metric="ndcg@10", resamples=200).fit(queries, candidates, relevance)
+    search = Search(metric="ndcg@10", n_resamples=100)
+    alone = clone(search).set_params(dev="all").fit_queries(queries, candidates, relevance).selection_
     expected = brute_force(queries, candidates, relevance, "ndcg@10")
-    assert search.best_.layers == max(expected, key=expected.get)
-    assert search.best_.dev == pytest.approx(max(expected.values()), abs=1e-12)
-    assert search.last_.dev == pytest.approx(expected[2,], abs=1e-12)
-    assert search.score(queries, candidates, relevance) == pytest.approx(search.best_.dev, abs=1e-12)
-    search = LayerSearch(metric="ndcg@10", resamples=200).fit(queries, candidates, relevance)
-    report = search.report_
-    assert "queries" in str(search.verdict_)
-    assert report.dev_pairs == report.test_pairs == 60
-    assert report.gain.low <= report.gain.mean <= report.gain.high
-    assert search.transform(queries).shape == (120, 12)
+    assert alone.chosen.layers == max(expected, key=expected.get)
+    assert alone.chosen.dev == pytest.approx(max(expected.values()), abs=1e-12)
+    assert alone.last.dev == pytest.approx(expected[2,], abs=1e-12)
+    selection = search.fit_queries(queries, candidates, relevance).selection_
+    assert (selection.n_choosing, selection.n_reporting, selection.unit) == (60, 60, "queries")
+    assert "queries" in str(selection.verdict)
+    test, layers = selection.splits[0].test, list(selection.chosen.layers)
+    similarities = cosines(queries[test][:, layers].mean(1), candidates[:, layers].mean(1))
+    by_query = [naive_query("ndcg@10", row, relevance[n]) for row, n in zip(similarities, test, strict=True)]
+    assert selection.chosen.test == pytest.approx(np.mean(by_query))
+    assert selection.gain.low <= selection.gain.mean <= selection.gain.high
+    assert selection.gain.mean == pytest.approx(selection.chosen.test - selection.last.test)
+
+
+def test_a_query_that_is_asked_twice_is_on_one_side():
+    queries, candidates, relevance = random_search(queries=40)
+    texts = [(f"query {number // 2}",) for number in range(40)]
+    dev, test = Search(n_resamples=20).fit_queries(queries, candidates, relevance, texts=texts).selection_.splits[0]
+    assert not set(dev // 2) & set(test // 2)
 
 
 def test_retrieval_takes_neither_heads_nor_weights():
     queries, candidates, relevance = random_search()
-    with pytest.raises(LayerwiseError, match="A head is searched with pair metrics, not with retrieval"):
-        LayerSearch(metric="mrr@10", head=Head(torch.eye(5))).fit(queries, candidates, relevance)
+    with pytest.raises(LayerwiseError, match="A head is searched with pair metrics, not with mrr@10"):
+        make_problems({"mean": queries}, {"mean": candidates}, relevance, "mrr@10", head=Head(torch.eye(5)))
     with pytest.raises(InputError, match="not retrieval; search for a set"):
-        LayerSearch(dev=None, metric="mrr@10", method="weights").fit(queries, candidates, relevance)
+        Search(dev="all", method="weights").fit_queries(queries, candidates, relevance)
 
 
 def test_views_as_half_precision_tensors():

@@ -6,12 +6,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import pearsonr, rankdata, spearmanr
 from sklearn.metrics import average_precision_score
 
-from layerwise import Head, LayerSearch
+from layerwise import Head, Search
 from layerwise.errors import InputError, LayerwiseError, MixError
 from layerwise.search import Space, as_metric, layers_of, sources
 from layerwise.search.forms import Halves, scatter_bits, symmetric, triangle, weighted
@@ -108,7 +108,7 @@ def with_a_layer_without_information(left, right):
 
 
 @contextmanager
-def settings_of(block=2**17, uppers=64, threads=2):
+def scan_settings(block=2**17, uppers=64, threads=2):
     """The blocks and threads of a scan."""
     before = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
@@ -158,13 +158,9 @@ def test_equal_similarities_have_no_correlation(metric):
     left, _, grades, _ = random_pairs(23, 3)
     for right in (left, 3 * left, -left, np.zeros_like(left)):
         assert np.isnan(list(scanned(left, right, grades, metric).values())).all()
-
-
-def test_only_the_sets_that_know_nothing_have_no_score():
-    left, right, grades, _ = random_pairs(31, 3)
+    _, right, *_ = random_pairs(23, 3)
     with_a_layer_without_information(left, right)
-    found = scanned(left, right, grades, "spearman")
-    assert [chosen for chosen, score in found.items() if np.isnan(score)] == [(0,)]
+    assert [chosen for chosen, score in scanned(left, right, grades, metric).items() if np.isnan(score)] == [(0,)]
 
 
 @pytest.mark.parametrize("metric", ["spearman", "cosine_ap"])
@@ -224,7 +220,7 @@ def test_spaces_are_scanned_whole_and_nothing_else(space, block):
     left, right, grades, _ = random_pairs(29, 7, seed=3)
     everything = scanned(left, right, grades, "spearman")
     expected = {layers_of(int(mask)) for masks in space.masks(7, 50) for mask in masks}
-    with settings_of(block=block, uppers=3):
+    with scan_settings(block=block, uppers=3):
         found = scanned(left, right, grades, "spearman", space)
     assert_same(found, {chosen: everything[chosen] for chosen in expected})
     assert len(found) == space.count(7)
@@ -256,7 +252,6 @@ def test_a_small_space_of_many_layers_costs_no_walk_through_all_sets():
 
 
 @given(st.integers(0, 10**6), st.sampled_from(GRADED + LABELLED))
-@settings(max_examples=25, deadline=None)
 def test_the_order_of_pairs_changes_no_score(seed, metric):
     left, right, grades, labels = random_pairs(17, 3, seed=seed % 100)
     with_identical_sentences(left, right)
@@ -283,7 +278,6 @@ def test_a_resample_scores_as_its_pairs_again_and_again(pairs, levels, seed, met
 
 
 @given(st.floats(1e-30, 1e30), st.integers(0, 100), st.sampled_from(GRADED + LABELLED))
-@settings(max_examples=25, deadline=None)
 def test_scaling_the_views_changes_no_score(scale, seed, metric):
     left, right, grades, labels = random_pairs(17, 3, seed=seed)
     with_identical_sentences(left, right)
@@ -302,7 +296,6 @@ def test_a_layer_of_short_vectors_is_no_zero_vector(scale):
 
 
 @given(st.integers(1, 8), st.integers(0, 8), st.integers(1, 5), st.integers(0, 10**6), st.randoms())
-@settings(max_examples=60, deadline=None)
 def test_halves_are_the_forms_of_all_sets(layers, lower, items, seed, shuffle):
     numbers = list(range(layers))
     shuffle.shuffle(numbers)
@@ -323,12 +316,11 @@ def test_halves_are_the_forms_of_all_sets(layers, lower, items, seed, shuffle):
 
 
 @given(st.integers(1, 2**12), st.integers(1, 9), st.integers(1, 4), st.integers(0, 100))
-@settings(max_examples=25, deadline=None)
 def test_blocks_and_threads_change_no_score(block, uppers, threads, seed):
     left, right, grades, _ = random_pairs(13, 6, seed=seed)
     with_identical_sentences(left, right)
     expected = scanned(left, right, grades, "spearman")
-    with settings_of(block, uppers, threads):
+    with scan_settings(block, uppers, threads):
         assert_same(scanned(left, right, grades, "spearman"), expected, 1e-12)
         assert torch.get_num_threads() == threads
 
@@ -338,7 +330,7 @@ def test_the_order_of_a_scan_does_not_depend_on_threads():
     problem = PairProblem(PairGrams.of(left, right), grades, METRICS["spearman"])
     scans = []
     for threads in (1, 2, 4):
-        with settings_of(block=2**8, uppers=2, threads=threads):
+        with scan_settings(block=2**8, uppers=2, threads=threads):
             scans.append(problem.scan(Space()))
     for masks, scores in scans[1:]:
         assert np.array_equal(masks, scans[0][0])
@@ -348,7 +340,7 @@ def test_the_order_of_a_scan_does_not_depend_on_threads():
 def test_progress_counts_every_set_once():
     left, right, grades, _ = random_pairs(13, 8)
     done = []
-    with settings_of(block=2**8, uppers=2):
+    with scan_settings(block=2**8, uppers=2):
         PairProblem(PairGrams.of(left, right), grades, METRICS["spearman"]).scan(Space(largest=3), progress=done.append)
     assert sum(done) == Space(largest=3).count(8)
     assert len(done) > 1
@@ -359,7 +351,6 @@ def test_progress_counts_every_set_once():
     st.lists(st.integers(-3, 3), min_size=5, max_size=40),
     st.sampled_from(GRADED + LABELLED),
 )
-@settings(max_examples=100, deadline=None)
 def test_metrics_of_similarities_full_of_ties(similarities, gold, metric):
     size = min(len(similarities), len(gold))
     values, gold = np.array(similarities[:size]) / 4, np.array(gold[:size], dtype=float)
@@ -424,15 +415,13 @@ def test_an_error_in_the_users_function_reaches_the_user():
 
     threads = torch.get_num_threads()
     with pytest.raises(ZeroDivisionError, match="in the user's metric"):
-        LayerSearch(dev=None, metric=broken).fit(left, right, grades)
+        Search(dev="all", metric=broken).fit_views(left, right, grades)
     assert torch.get_num_threads() == threads
 
 
-def test_a_metric_that_is_none():
-    with pytest.raises(LayerwiseError, match=r"Unknown metric 'spearmen'. Did you mean 'spearman'\? Known: accuracy"):
+def test_an_unknown_metric_lists_those_that_are_known():
+    with pytest.raises(LayerwiseError, match=r"Known: align-uniform, .*; for retrieval mrr@10"):
         as_metric("spearmen")
-    with pytest.raises(InputError, match=r"A metric is a name .*spearman.* or a function, not 3"):
-        as_metric(3)
 
 
 def test_average_ranks_of_grades_are_kept():
@@ -464,22 +453,17 @@ def test_a_head_behind_every_set(activation, bias):
         assert np.abs(pairs.similarities(weights)[0].numpy() - cosine(*mixed)).max() < 1e-11
 
 
-def test_a_head_is_the_same_in_blocks_of_any_size(monkeypatch):
-    left, right, grades, _ = random_pairs(30, 4, width=6)
-    pairs = HeadPairs.of(left, right, Head(torch.eye(6)[:3]))
-    whole = PairProblem(pairs, grades, METRICS["spearman"]).scan(Space())
-    monkeypatch.setattr("layerwise.search.heads._BLOCK", {"cpu": 200, "cuda": 200})
-    again = PairProblem(pairs, grades, METRICS["spearman"]).scan(Space())
-    assert np.array_equal(whole[0], again[0])
-    assert np.allclose(whole[1], again[1], atol=1e-12)
-
-
-def test_a_head_on_some_pairs():
+def test_a_head_in_blocks_of_any_size_and_on_some_pairs(monkeypatch):
     left, right, grades, _ = random_pairs(30, 4, width=6)
     head, rows = Head(torch.eye(6)[:3], torch.ones(3)), np.array([4, 9, 2, 17, 28, 6])
-    picked = PairProblem(HeadPairs.of(left, right, head), grades, METRICS["spearman"]).pick(rows)
+    whole = PairProblem(HeadPairs.of(left, right, head), grades, METRICS["spearman"])
     alone = PairProblem(HeadPairs.of(left[rows], right[rows], head), grades[rows], METRICS["spearman"])
-    assert np.allclose(picked.scan(Space())[1], alone.scan(Space())[1], atol=1e-12)
+    assert np.allclose(whole.pick(rows).scan(Space())[1], alone.scan(Space())[1], atol=1e-12)
+    masks, scores = whole.scan(Space())
+    monkeypatch.setattr("layerwise.search.heads._BLOCK", {"cpu": 200, "cuda": 200})
+    again = whole.scan(Space())
+    assert np.array_equal(masks, again[0])
+    assert np.allclose(scores, again[1], atol=1e-12)
 
 
 def test_a_linear_head_without_bias_changes_nothing_when_it_is_a_rotation():
@@ -491,14 +475,10 @@ def test_a_linear_head_without_bias_changes_nothing_when_it_is_a_rotation():
     assert sorted(scores) == pytest.approx(sorted(plain), abs=1e-5)
 
 
-def test_a_head_of_another_width_is_refused():
+def test_views_that_a_head_cannot_take_are_refused():
     left, right, _, _ = random_pairs(10, 3, width=6)
     with pytest.raises(InputError, match="The head takes 4 numbers, but the views have 6"):
         HeadPairs.of(left, right, Head(torch.eye(4)))
-
-
-def test_a_head_refuses_views_that_are_no_numbers():
-    left, right, _, _ = random_pairs(10, 3, width=6)
     right[4, 1, 2] = np.inf
     with pytest.raises(InputError, match="NaN or infinite"):
         HeadPairs.of(left, right, Head(torch.eye(6)))

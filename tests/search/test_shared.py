@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import rankdata, spearmanr
 from sklearn.metrics import average_precision_score
 
-from layerwise import LayerEncoder, LayerSearch
+from layerwise import LayerEncoder, Search
 from layerwise.search import layers_of
 from layerwise.search.spaces import membership
 
@@ -48,8 +48,8 @@ def searched(samples):
     """Name -> the search over all sets, and all cosines by plain means of the vectors."""
     found = {}
     for name, (_, (left, right), gold) in samples.items():
-        search = LayerSearch(dev=None, resamples=100).fit(left["mean"], right["mean"], gold)
-        found[name] = search, all_cosines(left["mean"], right["mean"], search.table_.masks)
+        selection = Search(dev="all").fit_views(left["mean"], right["mean"], gold).selection_
+        found[name] = selection, all_cosines(left["mean"], right["mean"], selection.table.masks)
     return found
 
 
@@ -76,8 +76,8 @@ def rank_correlations(similarities, gold):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_set_scores_what_plain_scipy_says(name, samples, searched):
     texts, _, gold = samples[name]
-    search, similarities = searched[name]
-    scores = search.table_.scores
+    selection, similarities = searched[name]
+    scores = selection.table.scores
     assert len(scores) == 8191
     assert len(set(gold)) < len(gold)  # tied grades
     assert ((texts[0] == texts[1]).sum() > 10) == (name == "sts12")
@@ -88,21 +88,21 @@ def test_every_set_scores_what_plain_scipy_says(name, samples, searched):
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_set_is_exact_where_rounding_parts_no_equals(name, samples, searched):
-    search, similarities = searched[name]
+    selection, similarities = searched[name]
     scores = rank_correlations(np.round(similarities, 12), samples[name][2])
-    assert np.abs(scores - search.table_.scores).max() < 1e-9
+    assert np.abs(scores - selection.table.scores).max() < 1e-9
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_best_set_rescored_is_scipys_best(name, samples, searched):
     _, (left, right), gold = samples[name]
-    search, similarities = searched[name]
+    selection, similarities = searched[name]
     scores = rank_correlations(np.round(similarities, 12), gold)
-    assert search.best_.layers == layers_of(int(search.table_.masks[scores.argmax()]))
-    a, b = (search.transform(side["mean"].astype(np.float64)) for side in (left, right))
+    assert selection.chosen.layers == layers_of(int(selection.table.masks[scores.argmax()]))
+    a, b = (selection.chosen.mix(side["mean"].astype(np.float64)) for side in (left, right))
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-    assert search.best_.dev == pytest.approx(spearmanr(np.round(cosines, 12), gold).statistic, abs=1e-9)
-    assert search.best_.dev > search.last_.dev
+    assert selection.chosen.dev == pytest.approx(spearmanr(np.round(cosines, 12), gold).statistic, abs=1e-9)
+    assert selection.chosen.dev > selection.last.dev
 
 
 def test_a_sentence_encoded_twice_is_as_similar_as_a_sentence_encoded_once(samples, searched, encoder):
@@ -111,11 +111,11 @@ def test_a_sentence_encoded_twice_is_as_similar_as_a_sentence_encoded_once(sampl
     same = np.flatnonzero(texts[0] == texts[1])
     again = right["mean"].copy()
     again[same] = encoder.encode_layers([str(text) for text in texts[1][same]])
-    found = LayerSearch(dev=None).fit(left["mean"], again, gold).table_
-    search, _ = searched["sts12"]
-    assert np.array_equal(found.masks, search.table_.masks)
+    found = Search(dev="all").fit_views(left["mean"], again, gold).selection_.table
+    selection, _ = searched["sts12"]
+    assert np.array_equal(found.masks, selection.table.masks)
     assert np.abs(1 - all_cosines(left["mean"][same], again[same], found.masks)).max() < 1e-12
-    assert np.abs(found.scores - search.table_.scores).max() < 1e-9
+    assert np.abs(found.scores - selection.table.scores).max() < 1e-9
 
 
 @pytest.mark.parametrize("encoded", ["once", "twice"])
@@ -126,7 +126,9 @@ def test_identical_sentences_are_ties_for_labels_too(encoded, samples, encoder):
     other = right["mean"].copy()
     if encoded == "twice":
         other[same] = encoder.encode_layers([str(text) for text in texts[1][same]])
-    table = LayerSearch(dev=None, metric="cosine_ap", space="up to 2").fit(left["mean"], other, labels).table_
+    table = (
+        Search(dev="all", metric="cosine_ap", space="up to 2").fit_views(left["mean"], other, labels).selection_.table
+    )
     similarities = np.round(all_cosines(left["mean"], right["mean"], table.masks), 12)
     expected = [average_precision_score(labels, row) for row in similarities]
     assert np.abs(table.scores - expected).max() < 1e-9
@@ -134,7 +136,9 @@ def test_identical_sentences_are_ties_for_labels_too(encoded, samples, encoder):
 
 def test_the_first_token_of_layer_0_is_the_same_in_every_sentence(samples):
     _, (left, right), gold = samples["stsb"]
-    table = LayerSearch(dev=None, space="up to 2").fit({"cls": left["cls"]}, {"cls": right["cls"]}, gold).table_
+    table = (
+        Search(dev="all", space="up to 2").fit_views({"cls": left["cls"]}, {"cls": right["cls"]}, gold).selection_.table
+    )
     assert np.isnan(table.score_of((0,)))
     assert table[-1].layers == (0,)
     assert np.isnan(table.scores).sum() == 1
@@ -145,11 +149,11 @@ def test_the_papers_protocol_on_the_whole_of_stsb(shared, encoder):
     table = read_pairs(shared, "stsb")
     views = encoder.encode_layers(table["sentence1"] + table["sentence2"])
     pairs = len(table["score"])
-    search = LayerSearch(dev=350, splits=5).fit(views[:pairs], views[pairs:], table["score"])
-    assert search.report_.dev_pairs == 350
-    assert search.report_.test_pairs == 1029
-    assert 51 < 100 * search.best_.test < 53
-    assert 44 < 100 * search.last_.test < 45
-    assert search.best_.dev > search.best_.test  # what chose looks better than it is
-    assert 0 < search.report_.gain.low < search.report_.gain.mean < search.report_.gain.high
-    assert search.report_.gain.p_value < 0.01
+    search = Search(dev=350, splits=5).fit_views(views[:pairs], views[pairs:], table["score"])
+    selection = search.selection_
+    assert (selection.n_choosing, selection.n_reporting) == (350, 1029)
+    assert 51 < 100 * selection.chosen.test < 53
+    assert 44 < 100 * selection.last.test < 45
+    assert selection.chosen.dev > selection.chosen.test  # what chose looks better than it is
+    assert 0 < selection.gain.low < selection.gain.mean < selection.gain.high
+    assert selection.gain.p_value < 0.01

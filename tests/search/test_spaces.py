@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.errors import MixError
@@ -63,7 +63,6 @@ def spaces(draw):
 
 
 @given(spaces(), st.integers(1, 20))
-@settings(max_examples=250, deadline=None)
 def test_any_combination_of_settings_gives_the_subsets_that_fit(drawn, rows):
     layers, space = drawn
     expected = naive(space, layers)
@@ -79,7 +78,6 @@ def test_any_combination_of_settings_gives_the_subsets_that_fit(drawn, rows):
 
 
 @given(spaces())
-@settings(max_examples=100, deadline=None)
 def test_allowed_masks_of_the_free_layers_are_the_sets_of_the_space(drawn):
     layers, space = drawn
     expected = naive(space, layers)
@@ -138,6 +136,7 @@ def test_sizes_of_spaces_worked_out_by_hand(space, layers, count):
         ("0-3,12", Space(only=(0, 1, 2, 3, 12))),
         ("-3..-2", Space(only=(-3, -2))),
         ("last-2", Space(only=(-2, -1))),
+        ("UP-TO-4", Space(largest=4)),
         ("Up To 4; Without 0", Space(largest=4, exclude=(0,))),
         ("at least 2; up to 4; contiguous", Space(smallest=2, largest=4, contiguous=True)),
         (" exactly 2 ;with 1;0-6 ", Space(smallest=2, largest=2, include=(1,), only=tuple(range(7)))),
@@ -151,11 +150,6 @@ def test_text_of_a_space_is_read(text, space):
 def test_a_highest_layer_goes_with_the_text():
     assert Space.parse("up to 2", highest=6) == Space(largest=2, highest=6)
     assert Space.parse("all", highest=6).count(13) == 127
-
-
-@pytest.mark.parametrize("text", ["UP-TO-4", "Up-To-4"])
-def test_capital_letters_make_no_difference(text):
-    assert Space.parse(text) == Space(largest=4)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +179,7 @@ def test_every_condition_that_is_joined_holds(text, layers, expected):
         ("up to 4;", ""),
         ("5-2", "5-2"),
         ("with 0..-1", "0..-1"),
-        ("1:0.5,2:0.5", "1:0.5,2:0.5"),
+        ("1:0.3,2:0.7", "1:0.3,2:0.7"),
         ("concat(1,2)", r"concat\(1,2\)"),
         ("without all", "all"),
     ],
@@ -207,12 +201,9 @@ def test_a_pooling_in_the_text_of_a_space_is_not_silently_dropped():
 def test_sizes_that_no_set_has_are_refused_when_the_space_is_made(settings_):
     with pytest.raises(MixError, match="No set has"):
         Space(**settings_)
-
-
-@pytest.mark.parametrize("text", ["up to 0", "at least 4; up to 3", "exactly 0"])
-def test_sizes_that_no_set_has_are_refused_in_text_too(text):
-    with pytest.raises(MixError, match="No set has"):
-        Space.parse(text)
+    for text in ("up to 0", "at least 4; up to 3", "exactly 0"):
+        with pytest.raises(MixError, match="No set has"):
+            Space.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -260,10 +251,18 @@ def test_a_space_prints_its_conditions(space, shown):
 
 
 @given(st.lists(st.sets(st.integers(0, 62), min_size=1), min_size=1, max_size=20))
-@settings(max_examples=100, deadline=None)
 def test_masks_hold_their_layers(sets):
     masks = np.array([mask_of(chosen) for chosen in sets], dtype=np.uint64)
     assert [layers_of(int(mask)) for mask in masks] == [tuple(sorted(chosen)) for chosen in sets]
     assert highest_layers(masks).tolist() == [max(chosen) for chosen in sets]
     expected = [[float(layer in chosen) for layer in range(63)] for chosen in sets]
     assert membership(masks, 63).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("space", "layer"),
+    [("all", 4), ("up to 2", 4), ("without 4", 3), ("0-2", 2), ("with 1", 1), ("with 1,2", None), ("exactly 2", None)],
+)
+def test_the_highest_single_layer_of_a_space(space, layer):
+    assert Space.parse(space).highest_single(5) == layer
+    assert Space.parse("all", highest=2).highest_single(5) == 2

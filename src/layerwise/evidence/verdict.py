@@ -58,6 +58,7 @@ class Verdict(Generic[S]):
         criterion: The names of the criteria without labels by which the mix was chosen.
         is_agreed: Whether these criteria agree on the chosen mix; otherwise the baseline is kept.
         hit_rate: How often choices by these criteria were better where labels exist, in words.
+        is_graded: Whether the units that chose are graded, although none report.
     """
 
     chosen: S
@@ -71,6 +72,7 @@ class Verdict(Generic[S]):
     criterion: str = ""
     is_agreed: bool = True
     hit_rate: str = ""
+    is_graded: bool = False
 
     @property
     def has_evidence(self) -> bool:
@@ -111,7 +113,10 @@ class Verdict(Generic[S]):
         return f"Verdict({str(self)!r})"
 
     def __str__(self) -> str:
-        advice = self._without_labels if self.gain is None else self._by_gain(self.gain)
+        if self.gain is not None:
+            advice = self._by_gain(self.gain)
+        else:
+            advice = self._by_all_units if self.is_graded else self._without_labels
         if self.against_last is None:
             return advice
         return f"{advice} Against the last layer of the whole model: {gain_in_words(self.against_last)}."
@@ -135,6 +140,15 @@ class Verdict(Generic[S]):
         return (
             f"Use {name}, the best that the search may choose, although not reliably better than "
             f"{baseline} on your {self.units:,} {self.unit} ({interval})."
+        )
+
+    @property
+    def _by_all_units(self) -> str:
+        is_kept = self.chosen.mix == self.baseline.mix
+        advice = f"Keep {self._baseline_name}: it is" if is_kept else f"Use {name_mix(self.chosen.mix)},"
+        return (
+            f"{advice} the best on your {self.units:,} {self.unit}. All of them chose, so that none report what it "
+            f"gains: score it on others, or give dev."
         )
 
     @property

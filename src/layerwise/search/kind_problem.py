@@ -77,7 +77,7 @@ class KindProblem:
         return np.concatenate(masks), np.concatenate(scores)
 
     def scores(self, weights: Weights) -> Scores:
-        """Scores of sets given as rows of 0 and 1: (rows, layers) -> (rows,)"""
+        """Scores of sets, given as rows of 0 and one other weight: (rows, layers) -> (rows,)"""
         return np.array([self._outcome(row).figures[self.metric] / _PERCENT for row in np.asarray(weights)])
 
     def pick(self, rows: Rows) -> "KindProblem":
@@ -148,7 +148,7 @@ class KindProblem:
     def _embed(self, row: Weights) -> dict[str, Array]:
         """The embeddings of all texts by a set of layers, as a model computes them, by role: (texts, width)"""
         layers = np.flatnonzero(row)
-        if not np.isin(row[layers], 1).all():
+        if np.ptp(row[layers]):
             raise InputError(f"layer weights are searched for pairs with scores; {self.metric} takes sets of layers")
         mix = Mean.of(*layers.tolist())
         vectors = {role: np.ascontiguousarray(mix(views), dtype=np.float32) for role, views in self.views.items()}

@@ -76,9 +76,9 @@ class Search(Parameters):
         space: The sets of layers to choose from, a `Space` or its text such as "up to 4; without 0"; all by default.
         method: "exhaustive", "beam" or "greedy" search of sets; "auto" is exhaustive for at most 2^26 sets; "weights"
             optimises continuous layer weights from the best set.
-        metric: "spearman", "pearson", "cosine_ap", "accuracy" (labels 0 and 1), "mrr@10", "recall@5", "ndcg@10" or any
-            other cut-off, or a function of (similarities, scores), which several threads may call at once. By default
-            the task's, for pairs "spearman".
+        metric: "spearman", "pearson", "cosine_ap", "cosine_accuracy" (labels 0 and 1), "mrr@10", "recall@5", "ndcg@10"
+            or any other cut-off, or a function of (similarities, scores), which several threads may call at once. By
+            default the task's, for pairs "spearman".
         prompts: Prompts of the views: "auto" for all that suit the model, or names or `Prompt`s.
         poolings: Token poolings, such as "mean" or "last in eol"; those of the model's mix by default, and for views
             "all" for those that suit the model. A set of layers has one of them.
@@ -217,11 +217,13 @@ class Search(Parameters):
         different rows as dissimilar, and nothing reports. Pairs that share one of `texts`, the sentences of each pair,
         choose or report together.
         """
-        self._check()
+        self._check_arrays()
         first, second = by_pooling(left), by_pooling(right)
         if scores is None:
             return self._fit_guarded(first, second, Searched(space=str(self._space)), "")
         metric = self.metric or "spearman"
+        if isinstance(metric, str) and RetrievalMetric.parse(metric):
+            raise InputError(f"{metric} ranks passages of queries, not pairs; call fit_queries")
         problems = make_problems(first, second, scores, metric, device=self._device())
         return self._fit_problems(problems, _metric_name(metric), "pairs", texts)
 
@@ -232,7 +234,7 @@ class Search(Parameters):
 
         `relevant` has for each query the index of its passage, a list of indices, or a mapping from them to grades.
         """
-        self._check()
+        self._check_arrays()
         metric = self.metric or "ndcg@10"
         if not isinstance(metric, str) or RetrievalMetric.parse(metric) is None:
             raise InputError(f"queries are ranked by mrr@10, recall@5, ndcg@10 or another cut-off, not by {metric}")
@@ -247,7 +249,9 @@ class Search(Parameters):
 
         With the views of the second sentences of pairs u, v, the features of a pair are [|u - v|; u * v].
         """
-        self._check()
+        method = None if self.method == "auto" else self.method
+        metric = None if self.metric == "accuracy" else self.metric
+        self._check_arrays(method=method, metric=metric, dev=self.dev, parts=self.parts)
         pairs = None if pair_views is None else by_pooling(pair_views)
         rows = ClassRows.of(by_pooling(views), labels, pairs, self.device)
         protocol = ClassProtocol(outer=self.splits or 10, seed=self.seed)
@@ -256,12 +260,11 @@ class Search(Parameters):
 
     def fit_problems(self, problems: Mapping[str, SetProblem], *, metric: str, unit: str) -> Self:
         """Search prepared problems, one for each token pooling: anything that scores sets of layers."""
-        self._check()
+        self._check_arrays()
         return self._fit_problems(problems, metric, unit, None)
 
     def fit_scorer(self, scorer: Scorer, searched: Searched | None = None, **options: Any) -> Self:
         """Select by a scorer; `options` are as for `Selection`."""
-        check_resamples(self.n_resamples)
         searched = searched or Searched()
         selection = Selection(scorer, searched, seed=self.seed, n_resamples=self.n_resamples, **options)
         if "search" not in selection.seconds:
@@ -300,9 +303,14 @@ class Search(Parameters):
         if "all" in self._names() and not (self._searches_views or self.criterion == ALL):
             raise InputError("poolings all is for a search of views; give prompts or a scale too, or name poolings")
         if isinstance(self.dev, str) and self.dev != "all":
-            raise InputError(f"dev is {self.dev!r}; give a number of {'units'}, a share below 1, or all")
+            raise InputError(f"dev is {self.dev!r}; give a number of units, a share below 1, or all")
         if not isinstance(self.dev, str) and self.dev is not None and not self.dev > 0:
             raise InputError(f"dev {self.dev} is not possible: some must choose; give a number, or a share below 1")
+        if self.splits is not None and self.splits < 1:
+            raise InputError(f"{self.splits} splits are not possible; 1 or more are")
+        check_resamples(self.n_resamples)
+        if self.parts is not None:
+            self._refuse("is for random splits; leave it out with parts", dev=self.dev, splits=self.splits)
         if self.criterion is not None:
             check_known(self.criterion, KNOWN_CRITERIA, "criterion")
             self._refuse(
@@ -311,6 +319,19 @@ class Search(Parameters):
             )  # fmt: skip
         if self._searches_views or self.criterion == ALL:
             self._check_views()
+
+    def _check_arrays(self, **unused: object) -> None:
+        """Refuse what views without their model cannot have."""
+        self._check()
+        names = (*_VIEW_PARAMETERS, "criterion", "role", "limit")
+        self._refuse(
+            "is for the texts of a model; call fit, or leave it out",
+            **{name: getattr(self, name) for name in names},
+            poolings=self.poolings or None,
+            head=self.head or None,
+            weights=self.weights if len(self.weights) else None,
+        )
+        self._refuse("is for pairs; leave it out of a search for classes", **unused)
 
     def _check_views(self) -> None:
         asked = next((name for name in _VIEW_PARAMETERS if getattr(self, name) is not None), f"criterion {ALL}")
@@ -506,6 +527,9 @@ class Search(Parameters):
             f"is for pairs, but task {name!r} has classes; leave it out",
             method=method,
             dev=self.dev,
+            parts=self.parts,
+            role=self.role,
+            limit=self.limit,
             head=self.head or None,
         )
         protocol = ClassProtocol(outer=self.splits or 10, seed=self.seed)

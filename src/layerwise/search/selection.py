@@ -153,6 +153,7 @@ class Selection:
         options: dict[str, Any] = {"is_last": is_last, "may_keep": self.may_keep}
         if not self.has_evidence:
             options |= {"criterion": self._criterion, "hit_rate": hit_rate(self._criterion)}
+            options["is_graded"] = self.criteria is None
             is_last_best = self.chosen.mix == self.baseline.mix
             options |= {"is_agreed": is_last_best or self.criteria is None or self.criteria.agreed is not None}
         verdict = Verdict(self.chosen, self.baseline, self.gain, self.labelled, self.unit, **options)
@@ -229,7 +230,7 @@ class Selection:
     @property
     def how(self) -> str:
         """How the mix was chosen, for the model card."""
-        if not self.has_evidence:
+        if self.criteria is not None:
             return f"without labels, by {self._criterion}: the best of {self.candidates}. {self.verdict}"
         splits = f"{len(self.splits)} split{'s' * (len(self.splits) != 1)}"
         units = f"{self.n_choosing:,} {self.unit} ({splits})"
