@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from layerwise.cli.app import app, main
-from layerwise.cli.schemas import SCHEMAS, schema_of
+from layerwise.cli.schemas import COMMANDS, schema_of
 
 COMMAND = [sys.executable, "-m", "layerwise"]
 
@@ -36,7 +36,7 @@ def call_json(*arguments):
 def check_schema(value, *arguments) -> None:
     """Fail where a command's output is not what `layerwise schema` promises."""
     words = [str(word) for word in arguments]
-    name = next(name for name in (" ".join(words[:2]), words[0]) if name in SCHEMAS)
+    name = next(name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS)
     validator(name).validate(value)
 
 

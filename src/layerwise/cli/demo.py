@@ -65,7 +65,7 @@ def demo(
 def run_demo(model: str, out: Path, device: str | None, *, no_report: bool, as_json: bool) -> None:
     """Run the four steps, and print each as it is ready."""
     _say_wait("Loading PyTorch and the encoder (5 s, the first time 20 s) ...")
-    from layerwise.evaluate import score_demo_pairs
+    from layerwise.evaluate import DemoFacts, score_demo_pairs
     from layerwise.model import LayerModel
 
     loaded = LayerModel.load(model, device=device)
@@ -87,9 +87,9 @@ def run_demo(model: str, out: Path, device: str | None, *, no_report: bool, as_j
         _say_wait("Writing the report (10 s) ...")
     report = None if no_report else _write_report(loaded, model, out)
     if as_json:
-        decoder = {"note": views} if isinstance(views, str) else views.facts.model_dump(mode="json")
-        outputs = {"saved": str(out / "model"), "report": str(report) if isinstance(report, Path) else None}
-        print_json(scores.as_dict() | outputs | {"answers": answers, "decoder": decoder})
+        path = str(report) if isinstance(report, Path) else None
+        facts = DemoFacts.of(scores, decoder=views, answers=answers, saved=str(out / "model"), report=path)
+        print_json(facts.model_dump(mode="json"))
     else:
         _show_files(out, report)
 

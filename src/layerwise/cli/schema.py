@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from layerwise.cli.schemas import SCHEMAS, schema_of
+from layerwise.cli.schemas import COMMANDS, schema_of
 from layerwise.cli.screen import print_json, print_line
 from layerwise.registry import check_known
 
@@ -16,9 +16,9 @@ def schema(
 ) -> None:
     """Print the JSON schema (draft 2020-12) of a command's --json."""
     if not command:
-        for known in sorted(SCHEMAS):
+        for known in COMMANDS:
             print_line(known)
         return
     name = " ".join(command)
-    check_known(name, SCHEMAS, "command with --json")
+    check_known(name, COMMANDS, "command with --json")
     print_json(schema_of(name))

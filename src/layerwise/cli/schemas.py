@@ -1,10 +1,10 @@
 """The JSON schema of every command's `--json` (draft 2020-12). Tests validate the output of real commands by them.
 
 An object has exactly the fields written here, so that a field cannot appear, vanish or change its type unnoticed;
-those after `maybe` are optional. Numbers that do not exist, such as a correlation of constants, are null.
+those after `maybe` are optional. The schemas of searches are generated from the models that they print. Numbers that do not exist, such as a correlation of constants, are null.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 Schema: TypeAlias = dict[str, Any]
@@ -49,98 +49,10 @@ def _numbers(*names: str) -> dict[str, Schema]:
 
 
 _LAYERS = _list(_COUNT)
-_WARNINGS = _list(_TEXT)
-_SECONDS = _by_name(_NUMBER)
-_PROMPTS = _list(_TEXT_OR_NONE)
 _FITTED_ON = _object({**_texts("what", "source"), **_counts("sentences", "different"), "digest": _TEXT_OR_NONE})
 
-# search
-_VERDICT = _object({**_texts("use", "text"), "keep_last_layer": _FLAG, "reliable_gain": _FLAG})
-_CHOICE_FIELDS = {"layers": _LAYERS, "pooling": _TEXT, "mix": _TEXT, **_numbers("dev", "test")}
-_CHOICE = _object(_CHOICE_FIELDS)
-_COST = _object({**_counts("forward_passes", "blocks"), **_numbers("tokens", "passes", "work")})
-_COSTED = _object({**_CHOICE_FIELDS, "cost": _COST})
 _GAIN = _object(_numbers("mean", "low", "high", "p_value"))
-_SAVED = {"saved": _TEXT_OR_NONE}
-_CHOSEN = {"verdict": _VERDICT, "best": _CHOICE, "last": _CHOICE, "seconds": _SECONDS, "prompts": _PROMPTS}
-_RUN = {"subsets": _COUNT, **_SAVED}
-_SPLITS = _list({"type": "object"})
-_LAYER_SEARCH = {
-    **_CHOSEN,
-    **_RUN,
-    "gain": _GAIN,
-    "front": _list(_CHOICE),
-    "cheaper": _any_of(_object({"mix": _TEXT, "blocks": _COUNT, "against": _GAIN}), {"type": "null"}),
-    "stability": _object({"layers": _by_name(_NUMBER), "poolings": _by_name(_NUMBER), "agreement": _NUMBER}),
-    "unlabelled": _any_of(_CHOICE, _object({"note": _TEXT_OR_NONE})),
-    "protocol": _object(
-        {**_texts("metric", "space", "unit"), **_counts("dev_pairs", "test_pairs", "splits"), "seed": _COUNT}
-    ),
-    "head": _FLAG,
-    "splits": _SPLITS,
-    "warnings": _WARNINGS,
-}
-_SEPARATED = _object({"layers": _LAYERS, **_texts("pooling", "mix"), "separation": _NUMBER})
-_WITHOUT_LABELS = {
-    **_RUN,
-    "best": _SEPARATED,
-    "last": _SEPARATED,
-    "seconds": _SECONDS,
-    "prompts": _PROMPTS,
-    "head": _FLAG,
-    "warnings": _WARNINGS,
-}
-_CLASSES = {
-    **_CHOSEN,
-    **_RUN,
-    "gain": _object(_numbers("mean", "sd", "low", "high")),
-    "protocol": _object({"metric": _TEXT, **_counts("splits", "inner", "seed")}),
-    "splits": _SPLITS,
-}
-_JOINT = {
-    **_CHOSEN,
-    **_RUN,
-    "gain": _GAIN,
-    "tasks": _list(_object({**_texts("task", "metric", "unit"), "weight": _NUMBER, **_counts("choose", "report")})),
-    "choices": _by_name(
-        _object(
-            {
-                "layers": _LAYERS,
-                **_texts("mix", "pooling"),
-                "unseen": _list(_NUMBER),
-                "regrets": _list(_NUMBER),
-                **_numbers("mean", "mean_regret"),
-            }
-        )
-    ),
-    "protocol": _object({"space": _TEXT, **_counts("splits", "seed")}),
-    "warnings": _WARNINGS,
-}
-_VIEWS = {
-    **_CHOSEN,
-    **_SAVED,
-    "best": _object({**_CHOICE_FIELDS, "cost": _COST, "fitted_on": _TEXT_OR_NONE}),
-    "gain": _GAIN,
-    "views": _COUNT,
-    "singles": _by_name(_list(_NUMBER)),
-    "kept": _ANYTHING,
-    "front": _list(_COSTED),
-    "stability": _object({"views": _by_name(_NUMBER), "poolings": _by_name(_NUMBER), "agreement": _NUMBER}),
-    "protocol": {"type": "object"},
-    "splits": _SPLITS,
-    "warnings": _WARNINGS,
-}
-_SEPARATIONS = {"mix": _TEXT, "separation": _by_name(_NUMBER)}
-_VIEWS_OF_TEXT = {
-    **_SAVED,
-    "use": _TEXT,
-    "agreed": _TEXT_OR_NONE,
-    "proposals": _list(_object({**_SEPARATIONS, "criterion": _TEXT, "agreed": _FLAG})),
-    "last": _object(_SEPARATIONS),
-    "seconds": _SECONDS,
-    "prompts": _PROMPTS,
-    "warnings": _WARNINGS,
-}
+_ROWS = _list({"type": "object"})
 
 # evaluate, compare
 _EVALUATED = {
@@ -182,7 +94,7 @@ _COMPARISON = _object(
 
 # train, multitask
 _SPREAD = _any_of(_object(_numbers("mean", "sd")), {"type": "null"})
-_TRAINED = {"recipe": _TEXT, "seeds": _LAYERS, "seconds": _SPREAD, "models": _list(_TEXT), "results": _SPLITS}
+_TRAINED = {"recipe": _TEXT, "seeds": _LAYERS, "seconds": _SPREAD, "models": _list(_TEXT), "results": _ROWS}
 _SCORES = {"scores": _by_name(_SPREAD), "averages": _by_name(_SPREAD)}
 
 # recipes
@@ -206,7 +118,7 @@ _CHECK = _object(
     | {"bytes": {"type": ["integer", "null"]}}
 )
 
-SCHEMAS: dict[str, Schema] = {
+_WRITTEN: dict[str, Schema] = {
     "info": _object(
         {
             **_texts("name", "architecture", "mix", "layers_read_by", "device", "dtype"),
@@ -220,9 +132,6 @@ SCHEMAS: dict[str, Schema] = {
             "training": {"type": "object"},
             "prompts": _by_name(_TEXT),
         }
-    ),
-    "search": _any_of(
-        *map(_object, (_LAYER_SEARCH, _WITHOUT_LABELS, _CLASSES, _JOINT, _VIEWS, _VIEWS_OF_TEXT)),
     ),
     "embed": _any_of(
         _object(
@@ -298,17 +207,6 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "predict": _object({"out": _TEXT, "rows": _COUNT, "counts": _by_name(_COUNT)}),
     "recipes": _any_of(_list(_SUMMARY), {"type": "object", "required": ["name"]}),
-    "demo": _object(
-        {
-            **_LAYER_SEARCH,
-            "encoder": _TEXT,
-            "scores": _list({"type": "object"}),
-            "saved": _TEXT,
-            "report": _TEXT_OR_NONE,
-            "answers": _by_name(_list(_object({"text": _TEXT, "score": _NUMBER}))),
-            "decoder": {"type": "object"},
-        }
-    ),
     "doctor": _object(
         {**_texts("version", "python", "platform"), "healthy": _FLAG, "checks": _list(_CHECK)},
     ),
@@ -329,6 +227,23 @@ SCHEMAS: dict[str, Schema] = {
 }
 
 
+def _search() -> Schema:
+    from layerwise.search import SelectionFacts  # takes seconds
+
+    return SelectionFacts.model_json_schema(mode="serialization")
+
+
+def _demo() -> Schema:
+    from layerwise.evaluate import DemoFacts
+
+    return DemoFacts.model_json_schema(mode="serialization")
+
+
+_GENERATED: dict[str, Callable[[], Schema]] = {"search": _search, "demo": _demo}
+COMMANDS = tuple(sorted((*_WRITTEN, *_GENERATED)))  # those with --json
+
+
 def schema_of(command: str) -> Schema:
     """The whole schema of a command, such as "search" or "index build"."""
-    return {"$schema": DIALECT, "title": f"layerwise {command} --json", **SCHEMAS[command]}
+    schema = _GENERATED[command]() if command in _GENERATED else _WRITTEN[command]
+    return {"$schema": DIALECT, **schema, "title": f"layerwise {command} --json"}

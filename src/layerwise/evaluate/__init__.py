@@ -11,7 +11,7 @@ from layerwise.doors import door
 if TYPE_CHECKING:
     from layerwise.evaluate.bridges import MtebEncoder, TaskEvaluator
     from layerwise.evaluate.compare import NO_ROWS, Comparison, compare_runs, gain_on_pairs
-    from layerwise.evaluate.demo import DEMO_POOLINGS, DemoScores, score_demo_pairs, search_demo_views
+    from layerwise.evaluate.demo import DEMO_POOLINGS, DemoFacts, DemoScores, score_demo_pairs, search_demo_views
     from layerwise.evaluate.load import SearchedSubject, as_subject, check_layers, load_subject
     from layerwise.evaluate.matrix import Matrix, tables, to_markdown
     from layerwise.evaluate.mteb_results import load_evaluation, read_mteb_folder

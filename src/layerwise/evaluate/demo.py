@@ -1,7 +1,8 @@
 """The demonstration pairs: every layer and named mix of an encoder on them, and the verdict of a search."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from layerwise.encoder import Array
 from layerwise.metrics import Numbers, cosine, spearman
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
-from layerwise.search import CachedViews, Search, Selection
+from layerwise.search import CachedViews, Facts, Search, Selection, SelectionFacts
 
 DEMO_POOLINGS = ("mean", "cls", "max")
 _PROMPTS = ("eol",)  # of a decoder's demonstration: a short one, and every second pair, for it takes minutes otherwise
@@ -43,10 +44,45 @@ class DemoScores:
             rows.setdefault(score.layers, {})[score.pooling] = score.score
         return rows
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        scores = [asdict(score) for score in self.scores]
-        return {"encoder": self.encoder, "scores": scores} | self.selection.facts.model_dump(mode="json")
+
+class AnswerFacts(Facts):
+    """A passage, and its cosine with the question that it answers."""
+
+    text: str
+    score: float
+
+
+class NoDecoderFacts(Facts):
+    """Why no decoder was searched."""
+
+    note: str
+
+
+class DemoFacts(SelectionFacts):
+    """What `layerwise demo --json` prints: the search of the encoder's layers, and what else it shows."""
+
+    encoder: str
+    scores: tuple[MixScore, ...]
+    report: str | None
+    answers: dict[str, tuple[AnswerFacts, ...]]
+    decoder: SelectionFacts | NoDecoderFacts
+
+    @classmethod
+    def of(
+        cls,
+        scores: DemoScores,
+        *,
+        decoder: Selection | str,
+        answers: Mapping[str, Sequence[Mapping[str, Any]]],
+        saved: str,
+        report: str | None,
+    ) -> Self:
+        """From the scores, a decoder's selection (or why there is none), answers and what was written."""
+        shown = NoDecoderFacts(note=decoder) if isinstance(decoder, str) else decoder.facts
+        found = dict(scores.selection.facts) | {"saved": saved, "report": report}
+        return cls.model_validate(
+            found | {"encoder": scores.encoder, "scores": scores.scores, "answers": answers, "decoder": shown}
+        )
 
 
 def score_demo_pairs(model: LayerModel) -> DemoScores:

@@ -21,7 +21,7 @@ Number = Annotated[float | None, BeforeValidator(_not_nan)]  # None where a scor
 class Facts(BaseModel):
     """Plain values that do not change."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
 
 
 class VerdictFacts(Facts):
