@@ -100,7 +100,7 @@ def test_every_room_has_a_door_that_opens(room):
 def test_the_root_shows_its_public_names():
     import layerwise
 
-    assert {"LayerEncoder", "LayerModel", "LayerSearch", "LayerTransformer", "parse_mix"} <= set(dir(layerwise))
+    assert {"LayerEncoder", "LayerModel", "LayerTransformer", "Search", "parse_mix"} <= set(dir(layerwise))
     assert dir(layerwise) == sorted(layerwise.__all__)
     for name in layerwise.__all__:
         assert getattr(layerwise, name) is not None

@@ -22,7 +22,7 @@ from layerwise.encoder import LayerEncoder
 from layerwise.files import atomic_file
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
-from layerwise.search import LayerSearch, encode_sides
+from layerwise.search import Search
 from layerwise.version import __version__
 from support.commands import COMMAND, assert_one_line, call, call_json, check_schema, run_main, strict_json
 from support.tiny import SENTENCES, WIDTH
@@ -441,33 +441,32 @@ def test_demo_gives_json_that_every_program_reads(demo):
 def test_demo_scores_every_layer_and_mix(demo):
     said = json.loads(demo[1])
     assert said["encoder"] == "all-MiniLM-L6-v2"
-    assert said["protocol"]["dev_pairs"] + said["protocol"]["test_pairs"] >= 240
+    assert said["protocol"]["choosing"] + said["protocol"]["reporting"] >= 240
     assert len(said["scores"]) == (7 + 6) * 3, "seven layers and six mixes, three poolings each"
     assert {"layers", "pooling", "mix", "score"} == set(said["scores"][0])
     last = next(s for s in said["scores"] if (s["layers"], s["pooling"]) == ("6", "mean"))
     assert last["score"] == pytest.approx(said["last"]["test"], abs=1e-4), "a layer has one score"
-    assert said["best"]["dev"] >= said["last"]["dev"] > 0.3, "the default model agrees with people"
+    assert said["chosen"]["dev"] >= said["last"]["dev"] > 0.3, "the default model agrees with people"
 
 
 @pytest.mark.slow  # of the embedded model; test_demo_story has a tiny one
 def test_demo_is_the_search_of_the_library_and_of_the_command(demo, monkeypatch):
     said, rows = json.loads(demo[1]), demo_rows()
     monkeypatch.setenv("LAYERWISE_CACHE", str(demo[0].parent / "cache"))
-    sides = encode_sides(LayerEncoder(), rows.left, rows.right, ("mean", "cls", "max"))
-    search = LayerSearch().fit(*sides, rows.labels)
-    assert said["subsets"] == len(search.table_) == 3 * 127
+    selection = Search(poolings=("mean", "cls", "max")).fit(LayerModel.load("default"), rows).selection_
+    assert said["candidates"] == selection.candidates == f"{3 * 127} sets"
     protocol = said["protocol"]
-    assert (protocol["dev_pairs"], protocol["test_pairs"], protocol["splits"]) == (140, 140, 1)
-    assert (said["best"]["mix"], said["best"]["pooling"]) == (str(search.best_.mix), search.best_.pooling)
-    for name, choice in (("best", search.best_), ("last", search.last_)):
+    assert (protocol["choosing"], protocol["reporting"], protocol["splits"]) == (140, 140, 1)
+    for name, choice in (("chosen", selection.chosen), ("last", selection.last)):
+        assert said[name]["mix"] == str(choice.mix)
         assert (said[name]["dev"], said[name]["test"]) == pytest.approx((choice.dev, choice.test), abs=1e-4)
-    assert said["gain"]["mean"] == pytest.approx(said["best"]["test"] - said["last"]["test"], abs=1e-9)
-    assert said["verdict"]["text"] == str(search.verdict_)
-    assert said["warnings"] == search.warnings_
+    assert said["gain"]["mean"] == pytest.approx(said["chosen"]["test"] - said["last"]["test"], abs=1e-9)
+    assert said["verdict"]["text"] == str(selection.verdict)
+    assert said["warnings"] == selection.warnings
     named = [score for score in said["scores"] if "concat" not in score["layers"] and score["score"] is not None]
     mixes = [parse_mix(score["mix"]) for score in named]
     assert len(mixes) == 35, "all but three concatenations and layer 0's first token, which is always the same"
-    assert [score["score"] for score in named] == pytest.approx(search.unseen_scores(mixes).mean(1), abs=1e-4)
+    assert [score["score"] for score in named] == pytest.approx(selection.scorer.unseen_scores(mixes).mean(1), abs=1e-4)
 
 
 @pytest.mark.slow  # of the embedded model; test_demo_story has a tiny one
@@ -498,8 +497,8 @@ def test_demo_embeds_and_searches_the_corpus(demo):
 def test_demo_again_tells_people_the_same(demo):
     said = json.loads(demo[1])
     told = " ".join(demo[2].split())
-    assert f"choose {said['best']['mix']} among 381 sets of layers" in told
-    best, last = (100 * said[name]["test"] for name in ("best", "last"))
+    assert f"choose {said['chosen']['mix']} among 381 sets of layers" in told
+    best, last = (100 * said[name]["test"] for name in ("chosen", "last"))
     assert f"has {best:.1f} on the pairs of step 1, the last layer {last:.1f}." in told
     assert said["verdict"]["text"] in told
     assert all(f"Note: {warning}." in told for warning in said["warnings"])

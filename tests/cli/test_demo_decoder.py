@@ -15,7 +15,7 @@ def test_a_decoders_views_are_shown_with_their_cost(tiny_bert, own_cache, tmp_pa
     save_decoder("llama", own_cache / "models" / smollm.NAME)
     found = call_json("demo", tiny_bert, "-o", tmp_path / "out", "--no-report", "--device", "cpu")["decoder"]
     assert set(found["singles"]) == {"mean", "last in eol", "mean in eol"}
-    assert found["best"]["cost"]["forward_passes"] >= 1
+    assert found["chosen"]["cost"]["forward_passes"] >= 1
     said = call("demo", tiny_bert, "-o", tmp_path / "out", "--no-report", "--device", "cpu")
     assert "Step 4 of 4: a language model that was not made for embeddings." in said
     assert f"{smollm.NAME}: Spearman x 100 on " in said

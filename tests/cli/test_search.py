@@ -4,9 +4,9 @@ The grades of the made-up pairs are the cosines of layers 1 and 3's mean in a ti
 """
 
 import csv
-import itertools
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from layerwise import LayerEncoder, LayerModel, LayerSearch, parse_mix
+from layerwise import LayerEncoder, LayerModel, Search, parse_mix
 from layerwise.errors import ModelError
-from layerwise.search import TransferProtocol, TransferSearch, dropout_passes
-from layerwise.search.transfer_protocol import OuterSplit
+from layerwise.evidence import Fold, fixed_splits
+from layerwise.search import ClassProtocol, ClassRows, ClassScorer, Space
+from layerwise.search.unlabelled import dropout_passes
 from support.commands import assert_one_line, call, call_json, run_main
 from support.pair_files import PAIRS, made_up_sentences, write
 
@@ -29,8 +30,8 @@ POOLINGS = ("mean", "cls", "max")
 @pytest.fixture
 def few_resamples(monkeypatch):
     """Of the bootstrap, by the command and in the test alike; test_search_kinds takes as many as usual."""
-    defaults = LayerSearch.__init__.__kwdefaults__
-    monkeypatch.setattr(LayerSearch.__init__, "__kwdefaults__", defaults | {"resamples": 100})
+    defaults = Search.__init__.__kwdefaults__
+    monkeypatch.setattr(Search.__init__, "__kwdefaults__", defaults | {"n_resamples": 100})
 
 
 def unit(vectors):
@@ -71,23 +72,28 @@ def pairs(made, tmp_path):
 
 
 def assert_agrees(said, search):
-    """The JSON against LayerSearch on the same views."""
-    for name, choice in (("best", search.best_), ("last", search.last_)):
+    """The JSON against a search of the same views."""
+    found = search.selection_
+    for name, choice in (("chosen", found.chosen), ("last", found.last)):
         assert said[name]["layers"] == list(choice.layers)
         assert said[name]["pooling"] == choice.pooling
         assert said[name]["mix"] == str(choice.mix)
         assert (said[name]["dev"], said[name]["test"]) == pytest.approx((choice.dev, choice.test), abs=1e-5)
-    gain = search.report_.gain
+    gain = found.gain
     expected = {"mean": gain.mean, "low": gain.low, "high": gain.high, "p_value": gain.p_value}
     assert said["gain"] == pytest.approx(expected, abs=1e-3)
-    assert said["subsets"] == len(search.table_)
-    assert [front["layers"] for front in said["front"]] == [list(found.layers) for found in search.front_]
+    assert said["candidates"] == found.candidates
+    assert [front["layers"] for front in said["front"]] == [list(scored.layers) for scored in found.front]
 
 
 def direct(made, gold=None, poolings=("mean",), **arguments):
-    """LayerSearch on the views of the same sentences."""
+    """A search of the views of the same sentences."""
     sides = [{name: side[name] for name in poolings} for side in made.views]
-    return LayerSearch(**{"dev": 0.5, **arguments}).fit(*sides, made.gold if gold is None else gold)
+    texts = list(zip(made.left, made.right, strict=True))
+    search = Search(**{"dev": 0.5, **arguments})
+    if "@" in arguments.get("metric", ""):
+        return search.fit_queries(*sides, gold, texts=texts)
+    return search.fit_views(*sides, made.gold if gold is None else gold, texts=texts)
 
 
 # What it finds, from every format
@@ -104,48 +110,52 @@ def test_every_format_leads_to_the_planted_layers(made, tmp_path, tiny_bert, end
     path, table = write(tmp_path / f"pairs.{ending}", other + renamed + other), tmp_path / f"table.{ending}"
     columns = ("--left", "a", "--right", "b", "--score", "grade", "--where", "part=test")
     said = call_json("search", tiny_bert, path, *columns, "--table", table)
-    assert said["best"]["layers"] == [1, 3]
-    assert said["best"]["test"] == pytest.approx(1, abs=1e-3)
+    assert said["chosen"]["layers"] == [1, 3]
+    assert said["chosen"]["test"] == pytest.approx(1, abs=1e-3)
     search = direct(made)
     assert_agrees(said, search)
     rows = read_table(table)
-    assert len(rows) == said["subsets"] == 31
+    assert said["candidates"] == "31 sets"
+    assert len(rows) == 31
     assert rows[0][:2] == ((1, 3), "mean")
     assert [row[2] for row in rows] == sorted((row[2] for row in rows), reverse=True)
-    expected = {found.layers: found.score for found in search.table_}
+    expected = {found.layers: found.dev for found in search.selection_.table}
     assert {layers: score for layers, _, score in rows} == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_json_holds_what_programs_ask_for(made, tiny_bert, pairs):
     said = call_json("search", tiny_bert, pairs, "--pooling", "mean,cls,max", "--dev", 25, "--splits", 2, "--seed", 3)
     numbers = [
-        *(said[name][key] for name, key in (("best", "dev"), ("best", "test"), ("last", "dev"), ("last", "test"))),
+        *(said[name][key] for name, key in (("chosen", "dev"), ("chosen", "test"), ("last", "dev"), ("last", "test"))),
         *(said["gain"][key] for key in ("mean", "low", "high", "p_value")),
         *(said["seconds"][key] for key in ("views", "search")),
     ]
     assert all(type(number) is float for number in numbers)
-    assert [type(layer) for layer in said["best"]["layers"]] == [int, int]
-    assert said["best"]["pooling"] == "mean"
-    assert type(said["subsets"]) is int
-    assert said["subsets"] == 93
+    assert [type(layer) for layer in said["chosen"]["layers"]] == [int, int]
+    assert said["chosen"]["pooling"] == "mean"
+    assert said["candidates"] == "93 sets"
     assert said["gain"]["low"] <= said["gain"]["mean"] <= said["gain"]["high"]
     assert 0 < said["gain"]["p_value"] <= 1
-    assert said["gain"]["mean"] == pytest.approx(said["best"]["test"] - said["last"]["test"], abs=1e-9)
+    assert said["gain"]["mean"] == pytest.approx(said["chosen"]["test"] - said["last"]["test"], abs=1e-9)
     assert min(said["seconds"].values()) > 0
     assert said["protocol"] == {
         "metric": "spearman",
         "space": "all sets",
         "unit": "pairs",
-        "dev_pairs": 25,
-        "test_pairs": 35,
+        "choosing": 25,
+        "reporting": 35,
+        "left_out": 0,
+        "near_copies": 0,
+        "seen_sentences": 0,
         "splits": 2,
         "seed": 3,
+        "options": {"method": "auto", "head": False},
     }
-    assert [split["layers"] for split in said["splits"]] == [[1, 3], [1, 3]]
+    assert [split["mix"] for split in said["splits"]] == ["1,3 @ mean", "1,3 @ mean"]
     assert said["stability"]["layers"].keys() == set("01234")
     assert sum(said["stability"]["poolings"].values()) == pytest.approx(1)
     assert 0 <= said["stability"]["agreement"] <= 1
-    assert said["unlabelled"] == {"note": "not asked for"}
+    assert said["unlabelled"] is None
     assert any("25 pairs choose among 93 sets" in warning for warning in said["warnings"])
     assert said["saved"] is None
     assert_agrees(said, direct(made, poolings=POOLINGS, dev=25, splits=2, seed=3))
@@ -156,12 +166,12 @@ def test_the_same_seed_gives_the_same_and_people_are_told_the_same(tiny_bert, pa
     first, again = (call_json("search", tiny_bert, pairs, *options, "--seed", 5) for _ in range(2))
     other = call_json("search", tiny_bert, pairs, *options, "--seed", 6)
     assert {**first, "seconds": 0} == {**again, "seconds": 0}
-    assert (first["protocol"]["dev_pairs"], first["protocol"]["test_pairs"]) == (24, 36)
+    assert (first["protocol"]["choosing"], first["protocol"]["reporting"]) == (24, 36)
     assert first["last"]["test"] != other["last"]["test"], "other splits"
 
     told = call("search", tiny_bert, pairs, *options, "--seed", 5)
     flat = " ".join(told.split())
-    best, last = first["best"], first["last"]
+    best, last = first["chosen"], first["last"]
     assert "10 sets of layers, spearman x 100; 24 pairs choose, 36 others report, means of 2 splits" in flat
     assert f"best found {best['mix']} {100 * best['dev']:.1f} {100 * best['test']:.1f}" in flat
     assert f"last layer {last['mix']} {100 * last['dev']:.1f} {100 * last['test']:.1f}" in flat
@@ -204,8 +214,9 @@ def test_retrieval_by_graded_rows(made, tiny_bert, tmp_path):
     said = call_json("search", tiny_bert, path, "--metric", "ndcg@5", *columns, "--dev", 10)
     queries, passages = made.views[0]["mean"][:20], made.views[1]["mean"][:20]
     grades = [{n: 2.0, (n + 1) % 20: 1.0} for n in range(20)]
-    assert_agrees(said, LayerSearch(metric="ndcg@5", dev=10).fit(queries, passages, grades))
-    assert said["protocol"]["test_pairs"] == 10
+    texts = [(made.left[n], *(made.right[(n + step) % 20] for step in (0, 1))) for n in range(20)]
+    assert_agrees(said, Search(metric="ndcg@5", dev=10).fit_queries(queries, passages, grades, texts=texts))
+    assert said["protocol"]["reporting"] == 10
 
 
 SPACES = {
@@ -240,8 +251,8 @@ def read_sets(path):
 def test_every_method(made, tiny_bert, pairs, monkeypatch, method):
     monkeypatch.setattr("layerwise.search.weights._STEPS", 40)
     said = call_json("search", tiny_bert, pairs, "--method", method)
-    assert set(said["best"]["layers"]) >= {1, 3}
-    assert said["best"]["dev"] > 0.97
+    assert set(said["chosen"]["layers"]) >= {1, 3}
+    assert said["chosen"]["dev"] > 0.97
     if method != "weights":
         assert_agrees(said, direct(made, method=method))
 
@@ -249,8 +260,8 @@ def test_every_method(made, tiny_bert, pairs, monkeypatch, method):
 def test_a_space_without_the_last_layer_is_searched_whatever_is_chosen_without_labels(made, tiny_folders, pairs):
     """No set of layer 0 passes the guard of the choice without labels, which is only shown for comparison."""
     said = call_json("search", tiny_folders["mpnet"], pairs, "--layers", "0")
-    assert said["best"]["layers"] == [0]
-    assert said["unlabelled"].keys() == {"note"}
+    assert said["chosen"]["layers"] == [0]
+    assert said["unlabelled"] is None
 
 
 def test_few_different_sentences_in_enough_pairs(made, tiny_bert, tmp_path):
@@ -260,22 +271,22 @@ def test_few_different_sentences_in_enough_pairs(made, tiny_bert, tmp_path):
         {"sentence1": a, "sentence2": b, "score": n % 5} for n, (a, b) in enumerate((a, b) for a in few for b in few)
     ]
     said = call_json("search", tiny_bert, write(tmp_path / "few.csv", rows), "--compare-unlabelled")
-    assert said["protocol"]["dev_pairs"] == 8
-    assert "too few" in said["unlabelled"]["note"]
+    assert said["protocol"]["choosing"] == 8
+    assert said["unlabelled"] is None
+    assert any("nothing is chosen without labels: " in warning and "too few" in warning for warning in said["warnings"])
 
 
 def test_an_encoder_without_dropout_says_why_nothing_was_chosen_without_labels(tiny_folders, pairs):
     said = call_json("search", tiny_folders["modernbert"], pairs, "--compare-unlabelled")
-    assert said["unlabelled"] == {
-        "note": "ModernBertModel has no dropout: two passes would be equal; give pairs of text instead"
-    }
+    why = "ModernBertModel has no dropout: two passes would be equal; give pairs of text instead"
+    assert f"nothing is chosen without labels: {why}" in said["warnings"]
     assert "chosen without labels" not in call("search", tiny_folders["modernbert"], pairs)
 
 
 def test_onnx_chooses_the_same(made, tiny_bert, pairs):
     said = call_json("search", tiny_bert, pairs, "--backend", "onnx", "--compare-unlabelled")
-    assert said["best"]["layers"] == [1, 3]
-    assert "not with ONNX" in said["unlabelled"]["note"]
+    assert said["chosen"]["layers"] == [1, 3]
+    assert any("not with ONNX" in warning for warning in said["warnings"])
 
 
 # What it saves
@@ -314,7 +325,7 @@ def test_the_saved_model_gives_the_chosen_mixes_embeddings(made, tiny_bert, pair
 def test_the_model_card_says_how_the_layers_were_chosen(tiny_bert, pairs, tmp_path):
     said = call_json("search", tiny_bert, pairs, "--save", tmp_path / "model", "--splits", 2, "--dev", 20)
     card = (tmp_path / "model" / "README.md").read_text()
-    chosen = f"the best of 31 sets by spearman on 20 pairs (2 random split(s)). {said['verdict']['text']}"
+    chosen = f"the best of 31 sets by spearman on 20 pairs (2 splits). {said['verdict']['text']}"
     assert f"| how it was chosen | {chosen} |" in card
     assert "| blocks kept | 3 of 4 |" in card
     assert call_json("info", tmp_path / "model")["mix_chosen"] == chosen
@@ -342,24 +353,29 @@ def test_overwrite_replaces_a_folder_and_nothing_else_does(monkeypatch, capfd, t
 
 
 def assert_unlabelled(said, search, *, pairs=PAIRS, saved=None):
-    """All that the JSON says, against LayerSearch on the same views."""
-    for name, choice in (("best", search.best_), ("last", search.last_)):
-        layers = {"layers": list(choice.layers), "pooling": choice.pooling, "mix": str(choice.mix)}
-        assert said[name] == layers | {"separation": pytest.approx(choice.dev, rel=1e-4)}
+    """All that the JSON says, against a search of the same views."""
+    found = search.selection_
+    for name, choice in (("chosen", found.chosen), ("last", found.last)):
+        layers = (list(choice.layers), choice.pooling, str(choice.mix))
+        assert (said[name]["layers"], said[name]["pooling"], said[name]["mix"]) == layers
+        assert said[name]["dev"] == pytest.approx(choice.dev, rel=1e-4)
+        assert said[name]["test"] is None
     assert said["last"]["mix"] == "4 @ mean"
     assert said["seconds"].keys() == {"views", "search"}
     assert min(said["seconds"].values()) > 0
-    few = f"{pairs} pairs choose among {len(search.table_)} sets: with fewer than 100, which of the good ones "
+    few = f"{pairs} pairs choose among {found.candidates}: with fewer than 100, which of the good ones "
     assert [warning[: len(few)] for warning in said["warnings"]] == [few]
-    assert (said["subsets"], said["saved"]) == (len(search.table_), saved)
-    assert (said["prompts"], said["head"]) == (["", ""], False)
-    assert len(said) == 8
+    assert (said["candidates"], said["saved"], said["prompts"]) == (found.candidates, saved, ["", ""])
+    assert (said["gain"], said["cheaper"], said["tasks"]) == (None, None, None)
+    assert said["verdict"]["has_evidence"] is False
+    proposal = said["criteria"]["proposals"][0]
+    assert (proposal["mix"], said["criteria"]["name"]) == (said["chosen"]["mix"], proposal["criterion"])
 
 
 def test_without_labels_by_dropout(made, tiny_bert, pairs, tmp_path):
     rows = [{"sentence1": row["sentence1"]} for row in made.rows]
     said = call_json("search", tiny_bert, write(tmp_path / "a.csv", rows), "--no-labels", "dropout", "--seed", 2)
-    expected = LayerSearch(dev=None, seed=2).fit(*dropout_passes(made.encoder, made.left, ["mean"]))
+    expected = Search(seed=2).fit_views(*dropout_passes(made.encoder, made.left, ["mean"]))
     assert_unlabelled(said, expected)
 
 
@@ -369,16 +385,17 @@ def test_without_labels_by_pairs(made, tiny_bert, tmp_path):
     options = ("--no-labels", "pairs", "--left", "title", "--right", "body", "--pooling", "mean,max")
     said = call_json("search", tiny_bert, path, *options, "--save", out, "--table", table)
     sides = [{name: side[name] for name in ("mean", "max")} for side in made.views]
-    expected = LayerSearch(dev=None).fit(*sides)
+    expected = Search().fit_views(*sides)
     assert_unlabelled(said, expected, saved=str(out))
-    assert str(LayerModel.load(out).mix) == said["best"]["mix"]
+    assert str(LayerModel.load(out).mix) == said["chosen"]["mix"]
     chosen = "without labels, by pairs: the best of 62 sets in telling alike from unlike sentences"
     assert f"| how it was chosen | {chosen} |" in (out / "README.md").read_text()
     assert pq.read_table(table).num_rows == 62
     told = " ".join(call("search", tiny_bert, path, *options, "--save", tmp_path / "other").split())
-    assert f"Saved the model of {said['best']['mix']} in " in told
+    assert f"Saved the model of {said['chosen']['mix']} in " in told
     assert f"Note: {said['warnings'][0]}." in told
-    assert f"Chosen without labels among 62 sets: {said['best']['mix']} (separation " in told
+    assert said["verdict"]["text"] in told
+    assert f"chosen by pairs {said['chosen']['mix']} " in told
 
 
 def test_without_labels_by_neighbouring_lines(made, tiny_bert, tmp_path):
@@ -386,7 +403,7 @@ def test_without_labels_by_neighbouring_lines(made, tiny_bert, tmp_path):
     path.write_text("\n".join(made.left))
     said = call_json("search", tiny_bert, path, "--no-labels", "neighbours")
     views = made.views[0]["mean"]
-    assert_unlabelled(said, LayerSearch(dev=None).fit(views[:-1], views[1:]), pairs=PAIRS - 1)
+    assert_unlabelled(said, Search().fit_views(views[:-1], views[1:]), pairs=PAIRS - 1)
 
 
 def test_without_labels_only_the_rows_of_a_split(made, tiny_bert, tmp_path):
@@ -396,7 +413,7 @@ def test_without_labels_only_the_rows_of_a_split(made, tiny_bert, tmp_path):
     (tmp_path / "mine.toml").write_text(f'[[task]]\nname = "mine"\nkind = "sts"\nfile = "pairs.csv"\n{splits}\n')
     said = call_json("search", tiny_bert, tmp_path / "mine.toml", "--no-labels", "pairs", "--split", "dev")
     views = [side["mean"][:20] for side in made.views]
-    assert_unlabelled(said, LayerSearch(dev=None).fit(*views), pairs=20)
+    assert_unlabelled(said, Search().fit_views(*views), pairs=20)
 
 
 @pytest.mark.parametrize("words", [("--layers", "0-7"), ("--max-layer", "5")])
@@ -570,9 +587,9 @@ def test_a_real_encoder_on_real_pairs(shared, tmp_path):
     pq.write_table(table.slice(0, 50), path)
     model = shared / "models" / "wiki-mlm-12x384"
     said = call_json("search", model, path, "--where", "split=dev")
-    assert said["subsets"] == 8191
-    assert said["best"]["dev"] >= said["last"]["dev"]
-    assert said["gain"]["mean"] == pytest.approx(said["best"]["test"] - said["last"]["test"], abs=1e-9)
+    assert said["candidates"] == "8,191 sets"
+    assert said["chosen"]["dev"] >= said["last"]["dev"]
+    assert said["gain"]["mean"] == pytest.approx(said["chosen"]["test"] - said["last"]["test"], abs=1e-9)
     last = said["verdict"]["use"] == said["last"]["mix"]
     assert last == (said["gain"]["low"] <= 0)
 
@@ -592,7 +609,7 @@ def test_a_task_of_graded_pairs_is_its_file(made, tiny_bert, tmp_path, pairs):
     assert by_task["protocol"]["metric"] == "pearson"
     assert_agrees(by_task, direct(made, metric="pearson"))
     assert_agrees(by_file, direct(made))
-    assert call_json("search", tiny_bert, task, "--metric", "spearman")["best"] == by_file["best"]
+    assert call_json("search", tiny_bert, task, "--metric", "spearman")["chosen"] == by_file["chosen"]
 
 
 def test_the_dev_rows_of_a_task_choose_and_its_test_rows_report(made, tiny_bert, tmp_path):
@@ -603,12 +620,13 @@ def test_the_dev_rows_of_a_task_choose_and_its_test_rows_report(made, tiny_bert,
     said = call_json("search", tiny_bert, task, "--save", out)
     order = np.r_[25:60, 0:20]
     sides = [{"mean": side["mean"][order]} for side in made.views]
-    fixed = LayerSearch(parts=[(np.arange(35), np.arange(35, 55))]).fit(*sides, made.gold[order])
+    texts = [(made.left[n], made.right[n]) for n in order]
+    fixed = Search(parts=[(np.arange(35), np.arange(35, 55))]).fit_views(*sides, made.gold[order], texts=texts)
     assert_agrees(said, fixed)
-    assert (said["protocol"]["dev_pairs"], said["protocol"]["test_pairs"]) == (35, 20)
+    assert (said["protocol"]["choosing"], said["protocol"]["reporting"]) == (35, 20)
     assert "on 35 pairs (the task's dev split)" in (out / "README.md").read_text()
     random = call_json("search", tiny_bert, task, "--dev", 30, "--splits", 2)
-    assert (random["protocol"]["dev_pairs"], random["protocol"]["splits"]) == (30, 2)
+    assert (random["protocol"]["choosing"], random["protocol"]["splits"]) == (30, 2)
 
 
 def test_a_task_of_queries_and_passages(made, tiny_bert, tmp_path):
@@ -618,7 +636,7 @@ def test_a_task_of_queries_and_passages(made, tiny_bert, tmp_path):
     options = ("--left", "query", "--right", "passage", "--metric", "mrr@10")
     plain = call_json("search", tiny_bert, same, *options)
     assert said["protocol"] == plain["protocol"]
-    assert said["best"] == plain["best"]
+    assert said["chosen"] == plain["chosen"]
     assert said["protocol"]["metric"] == "mrr@10"
 
 
@@ -637,15 +655,15 @@ def test_a_task_of_classes(made, tiny_bert, tmp_path):
     task, table, out = task_file(tmp_path, text, rows), tmp_path / "table.csv", tmp_path / "model"
     said = call_json("search", tiny_bert, task, "--layers", "up to 2", "--table", table, "--save", out)
     views = made.encoder.encode_layers([row["text"] for row in rows], "mean")
-    split = OuterSplit(np.arange(45, 60), np.arange(45), ((np.arange(30), np.arange(30, 45)),))
-    labels = [str(row["label"]) for row in rows]
-    sets = [layers for size in (1, 2) for layers in itertools.combinations(range(5), size)]
-    protocol = TransferProtocol(outer=1, inner=1)
-    search = TransferSearch(protocol=protocol, sets=sets, splits=[split]).fit(views, labels)
-    assert said["best"]["layers"] == list(search.layers_)
-    assert said["best"]["test"] == pytest.approx(search.report_.mean)
-    assert said["last"]["test"] == pytest.approx(search.report_.last_mean)
-    assert (said["subsets"], said["protocol"]["splits"]) == (15, 1)
+    texts = [(row["text"],) for row in rows]
+    splits = fixed_splits([(np.arange(45), np.arange(45, 60))], texts=texts, units=60, unit="rows")
+    splits = replace(splits, folds=((Fold(np.arange(30), np.arange(30, 45)),),))
+    prepared = ClassRows.of({"mean": views}, [str(row["label"]) for row in rows])
+    scorer = ClassScorer(prepared, splits, ClassProtocol(outer=1, inner=1), Space.parse("up to 2"))
+    for name, scored in (("chosen", scorer.best), ("last", scorer.last)):
+        assert said[name]["layers"] == list(scored.layers)
+        assert said[name]["test"] == pytest.approx(scored.test)
+    assert (said["candidates"], said["protocol"]["splits"]) == ("15 sets", 1)
     assert len(read_table(table)) == 15
     assert said["gain"]["low"] <= 0 <= said["gain"]["high"], "15 rows tell little"
     assert said["verdict"]["keep_last_layer"] is True
@@ -665,12 +683,12 @@ def test_classes_choose_among_token_poolings(made, tiny_bert, tmp_path):
     singles = ("--layers", "exactly 1")
     alone = {name: call_json("search", tiny_bert, task, *singles, "--pooling", name) for name in ("mean", "cls")}
     said = call_json("search", tiny_bert, task, *singles, "--pooling", "cls,mean")
-    assert said["subsets"] == sum(one["subsets"] for one in alone.values())
-    assert said["best"]["dev"] == max(one["best"]["dev"] for one in alone.values())
-    assert said["best"]["mix"] in {one["best"]["mix"] for one in alone.values()}
-    assert said["best"]["test"] == alone[said["best"]["pooling"]]["best"]["test"]
+    assert said["candidates"] == f"{sum(int(one['candidates'].split()[0]) for one in alone.values())} sets"
+    assert said["chosen"]["dev"] == max(one["chosen"]["dev"] for one in alone.values())
+    assert said["chosen"]["mix"] in {one["chosen"]["mix"] for one in alone.values()}
+    assert said["chosen"]["test"] == alone[said["chosen"]["pooling"]]["chosen"]["test"]
     assert said["last"] == alone["mean"]["last"], "the last layer is that of the model's own pooling"
-    assert said["splits"][0]["pooling"] == said["best"]["pooling"]
+    assert said["splits"][0]["mix"] == said["chosen"]["mix"]
 
 
 @pytest.mark.parametrize(

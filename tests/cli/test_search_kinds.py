@@ -47,22 +47,23 @@ def test_a_kind_by_its_metric_and_the_model_that_is_saved(tiny_bert, folder, tmp
     table, out = tmp_path / "table.csv", tmp_path / "model"
     space = ("--layers", "exactly 1") if name == "classes" else ()
     said = call_json("search", tiny_bert, folder / f"{name}.toml", *space, "--table", table, "--save", out)
-    assert said["subsets"] == (DEPTH + 1 if space else 2 ** (DEPTH + 1) - 1)
+    sets = DEPTH + 1 if space else 2 ** (DEPTH + 1) - 1
+    assert said["candidates"] == f"{sets} sets"
     assert said["protocol"]["unit"] == {"answers": "queries", "library": "queries"}.get(
         name, "pairs" if name in ("same", "mined") else "rows"
     )
-    assert said["protocol"]["dev_pairs"] == {"topics": 45, "answers": 10, "library": 10, "classes": 30}.get(name, 20)
+    assert said["protocol"]["choosing"] == {"topics": 45, "answers": 10, "library": 10, "classes": 30}.get(name, 20)
     assert said["gain"]["low"] <= said["gain"]["high"]
     loaded = LayerModel.load(out)
     assert str(loaded.mix) == said["verdict"]["use"]
-    assert (loaded.mix.layers == (DEPTH,)) == (not said["verdict"]["reliable_gain"] or said["best"] == said["last"])
-    assert len(table.read_text().splitlines()) == said["subsets"] + 1
+    assert (loaded.mix.layers == (DEPTH,)) == (not said["verdict"]["reliable_gain"] or said["chosen"] == said["last"])
+    assert len(table.read_text().splitlines()) == sets + 1
 
 
 def test_the_unseen_score_is_that_of_evaluate(tiny_bert, folder):
     """Test rows report where there are dev rows too: the score is what `evaluate` gives of the same layers."""
     said = call_json("search", tiny_bert, folder / "classes.toml", "--layers", "up to 2")
-    for choice in ("best", "last"):
+    for choice in ("chosen", "last"):
         scored = call_json("evaluate", tiny_bert, "--tasks", folder / "classes.toml", "--layers", said[choice]["mix"])
         assert said[choice]["test"] == pytest.approx(scored["tasks"]["classes"]["accuracy"] / 100)
 
@@ -71,26 +72,27 @@ def test_several_tasks_get_one_set(tiny_bert, folder, tmp_path):
     tasks = [folder / f"{name}.toml" for name in ("graded", "topics", "mined")]
     out, space = tmp_path / "model", ("--layers", "up to 2")
     said = call_json("search", tiny_bert, *tasks, "--weights", "2,1,1", *space, "--save", out)
-    assert [task["weight"] for task in said["tasks"]] == [0.5, 0.25, 0.25]
-    assert list(said["choices"]) == ["graded", "topics", "mined", "all tasks", "last layer"]
+    assert [task["weight"] for task in said["tasks"]["tasks"]] == [0.5, 0.25, 0.25]
+    choices = {choice["name"]: choice for choice in said["tasks"]["choices"]}
+    assert list(choices) == ["graded", "topics", "mined", "all tasks", "last layer"]
     for number, name in enumerate(("graded", "topics", "mined")):
-        assert said["choices"][name]["regrets"][number] == 0
+        assert choices[name]["regrets"][number] == 0
         alone = call_json("search", tiny_bert, tasks[number], *space)
-        assert said["choices"][name]["layers"] == alone["best"]["layers"]
-        assert said["choices"][name]["unseen"][number] == pytest.approx(alone["best"]["test"])
-    for choice in said["choices"].values():
-        own = [said["choices"][name]["unseen"][number] for number, name in enumerate(("graded", "topics", "mined"))]
+        assert choices[name]["mix"] == alone["chosen"]["mix"]
+        assert choices[name]["unseen"][number] == pytest.approx(alone["chosen"]["test"])
+    for choice in choices.values():
+        own = [choices[name]["unseen"][number] for number, name in enumerate(("graded", "topics", "mined"))]
         assert choice["regrets"] == pytest.approx(np.array(own) - choice["unseen"])
         assert choice["mean"] == pytest.approx(np.dot([0.5, 0.25, 0.25], choice["unseen"]))
-    joint = said["choices"]["all tasks"]
-    assert said["best"]["test"] == pytest.approx(joint["mean"])
+    joint = choices["all tasks"]
+    assert said["chosen"]["test"] == pytest.approx(joint["mean"])
     assert said["gain"]["low"] <= said["gain"]["mean"] <= said["gain"]["high"]  # clusters of ten starts; scores, of one
     assert str(LayerModel.load(out).mix) == said["verdict"]["use"]
     told = call("search", tiny_bert, *tasks, "--weights", "2,1,1", *space)
     assert "Regret: what a choice loses against the task's own" in told
     assert "graded: spearman, weight 0.50; 20 pairs choose, 20 others report." in told
     nothing_random = call_json("search", tiny_bert, tasks[0], tasks[2], *space)
-    difference = nothing_random["best"]["test"] - nothing_random["last"]["test"]
+    difference = nothing_random["chosen"]["test"] - nothing_random["last"]["test"]
     assert nothing_random["gain"]["mean"] == pytest.approx(difference)
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from layerwise.data import read_pairs
-from layerwise.encoder import LayerEncoder, prompt_library
+from layerwise.encoder import LayerEncoder
 from layerwise.model import LayerModel
-from layerwise.search import ViewSearch, search_views, view_poolings
+from layerwise.search import Search
 from support.commands import assert_one_line, call, call_json, run_main
 from support.pair_files import write
 from support.text_pairs import some_pairs
@@ -54,26 +54,26 @@ def test_the_best_views_are_found_priced_and_saved(llama, pairs, tmp_path):
         "--device",
         "cpu",
     )
-    assert "2 @ last in eol" in found["best"]["mix"]
+    assert "2 @ last in eol" in found["chosen"]["mix"]
     assert found["verdict"]["reliable_gain"]
-    assert found["best"]["cost"]["passes"] <= 2
+    assert found["chosen"]["cost"]["passes"] <= 2
     assert found["stability"]["views"]["2 @ last in eol"] > 0.5
     assert set(found["singles"]) == {"mean", "last in eol", "mean in eol", "mean in twice"}
-    assert (
-        found["protocol"]["dev_pairs"] + found["protocol"]["test_pairs"] + found["protocol"]["left_out_pairs"] == PAIRS
-    )
+    protocol = found["protocol"]
+    assert protocol["choosing"] + protocol["reporting"] + protocol["left_out"] == PAIRS
     model = LayerModel.load(tmp_path / "best", device="cpu")
     assert str(model.mix) == found["verdict"]["use"]
 
 
 def test_the_command_is_the_library(llama, pairs):
-    found = call_json("search", llama, pairs, "--prompts", "eol", "--less", "none,mean", "--seed", 2, "--device", "cpu")
+    found = call_json(
+        "search", llama, pairs, "--prompts", "eol", "--remove", "none,mean", "--seed", 2, "--device", "cpu"
+    )
     model = LayerModel.load(llama, device="cpu")
-    poolings = view_poolings(model, [], [prompt_library()["eol"]])
     rows = read_pairs(str(pairs), ("sentence1", "sentence2"), "score")
-    result = search_views(model, rows, ViewSearch(poolings, less=(None, 0), look=100, seed=2))
-    assert found["best"]["mix"] == str(result.search.best_.mix)
-    assert found["best"]["test"] == pytest.approx(result.search.best_.test)
+    selection = Search(prompts=["eol"], remove=(None, 0), screen_pairs=100, seed=2).fit(model, rows).selection_
+    assert found["chosen"]["mix"] == str(selection.chosen.mix)
+    assert found["chosen"]["test"] == pytest.approx(selection.chosen.test)
 
 
 def test_people_are_told_the_verdict_the_cost_and_the_best_views_alone(llama, pairs):
@@ -93,12 +93,12 @@ def test_prompts_of_a_file_and_a_corpus(tiny_bert, pairs, tmp_path):
     prompts, corpus = tmp_path / "mine.txt", tmp_path / "corpus.txt"
     prompts.write_text("the river {text}\n{text} is {mask}\n")
     corpus.write_text("\n".join(["the old river", "who left", "prices fell", "the door was open"] * 3))
-    options = ["--prompts", prompts, "--less", "mean,2", "--corpus", corpus, "--max-cost", 2, "--device", "cpu"]
+    options = ["--prompts", prompts, "--remove", "mean,2", "--corpus", corpus, "--max-cost", 2, "--device", "cpu"]
     found = call_json("search", tiny_bert, pairs, *options)
     assert 'mask in "{text} is {mask}"' in found["singles"]
-    assert found["protocol"]["less"] == [0, 2]
-    assert found["best"]["cost"]["passes"] <= 2
-    assert found["best"]["fitted_on"] == "corpus"
+    assert found["protocol"]["options"]["remove"] == [0, 2]
+    assert found["chosen"]["cost"]["passes"] <= 2
+    assert found["protocol"]["options"]["fit_on"] == "corpus"
     told = call("search", tiny_bert, pairs, *options, "--fit-on", "either")
     assert re.search(r"was fitted on (corpus\.txt|the choosing pairs): by that text they chose better", told)
 
@@ -115,20 +115,24 @@ def test_mistakes_are_one_line_each(llama, tiny_bert, pairs, tmp_path, monkeypat
         (tiny_bert, ["--prompts", "chat-word"], ["has no chat template"]),
         (llama, ["--prompts", tmp_path / "none.toml"], ["none.toml", "no such file"]),
         (llama, ["--scale", "one"], ["Unknown scale 'one'"]),
-        (llama, ["--less", "three"], ["'three' is neither none, mean nor a number"]),
-        (llama, ["--less", "mean,9999"], ["less 9999", "at most 31"]),
-        (llama, ["--corpus", pairs], ["give --less too"]),
-        (llama, ["--less", "mean", "--corpus", tmp_path / "no.txt"], ["no.txt", "no such file"]),
-        (llama, ["--less", "mean", "--fit-on", "either"], ["--fit-on either needs a text; give --corpus too"]),
-        (llama, ["--fit-on", "pairs"], ["--fit-on pairs says what --less is fitted on; give --less too"]),
-        (llama, ["--less", "mean", "--corpus", pairs, "--fit-on", "pairs"], ["--fit-on pairs has no use for --corpus"]),
-        (llama, ["--less", "mean", "--corpus", pairs, "--fit-on", "both"], ["Unknown --fit-on 'both'"]),
+        (llama, ["--remove", "three"], ["'three' is neither none, mean nor a number"]),
+        (llama, ["--remove", "mean,9999"], ["remove 9999", "at most 31"]),
+        (llama, ["--corpus", pairs], ["give --remove too"]),
+        (llama, ["--remove", "mean", "--corpus", tmp_path / "no.txt"], ["no.txt", "no such file"]),
+        (llama, ["--remove", "mean", "--fit-on", "either"], ["--fit-on either needs a text; give --corpus too"]),
+        (llama, ["--fit-on", "pairs"], ["--fit-on pairs says what --remove is fitted on; give --remove too"]),
+        (
+            llama,
+            ["--remove", "mean", "--corpus", pairs, "--fit-on", "pairs"],
+            ["--fit-on pairs has no use for --corpus"],
+        ),
+        (llama, ["--remove", "mean", "--corpus", pairs, "--fit-on", "both"], ["Unknown --fit-on 'both'"]),
         (llama, ["--prompts", "eol", "--max-cost", "0"], ["--max-cost 0.0 is not possible"]),
         (llama, ["--prompts", "eol", "--method", "beam"], ["--method is for sets of layers"]),
         (llama, ["--prompts", "eol", "--max-layer", "2"], ["--max-layer is for sets of layers"]),
         (llama, ["--prompts", "eol", "--compare-unlabelled"], ["--compare-unlabelled is for sets of layers"]),
         (llama, ["--prompts", "eol", "--max-cost", "nan"], ["--max-cost nan is not possible"]),
-        (llama, ["--less", "²"], ["'²' is neither none, mean nor a number"]),
+        (llama, ["--remove", "²"], ["'²' is neither none, mean nor a number"]),
         (llama, ["--max-cost", "1", "--max-layer", "2"], ["--max-layer is for sets", "leave it out with --max-cost"]),
         (llama, ["--prompts", "eol", "--pooling", "maen"], ["Unknown token pooling 'maen'"]),
     ):

@@ -37,7 +37,7 @@ from layerwise.measures import (
 )
 from layerwise.mixes import Attention, parse_mix
 from layerwise.model import LayerModel
-from layerwise.search import LayerSearch
+from layerwise.search import Search
 from support.attention import network_of
 from support.text_pairs import PAIRS, some_pairs
 from support.tiny import DEPTH
@@ -348,11 +348,13 @@ def test_a_search_finds_the_layers_that_made_the_grades(chosen):
 def test_what_is_chosen_equals_a_search_of_the_same_pairs(chosen):
     material, found = chosen
     left, right = ({"mean": side} for side in material.sides(material.views["mean"]))
-    search = LayerSearch(dev=0.5, splits=3, seed=4).fit(left, right, material.pairs.gold)
-    assert found.gain.mean == pytest.approx(100 * search.report_.gain.mean)
-    assert found.last.test == pytest.approx(100 * search.last_.test)
-    assert tuple(found.shares) == search.stability_.shares
-    assert [score.mix for score in found.front] == [str(choice.mix) for choice in search.front_]
+    texts = list(zip(material.pairs.left, material.pairs.right, strict=True))
+    search = Search(dev=0.5, splits=3, seed=4).fit_views(left, right, material.pairs.gold, texts=texts)
+    selection = search.selection_
+    assert found.gain.mean == pytest.approx(100 * selection.gain.mean)
+    assert found.last.test == pytest.approx(100 * selection.last.test)
+    assert tuple(found.shares) == tuple(selection.stability.layers.values())
+    assert [score.mix for score in found.front] == [str(choice.mix) for choice in selection.front]
     rows = found.rows()
     assert {len(row) for row in rows} == {7}
     assert next(row for row in rows if row["what"] == "without layer 3")["chosen by halves"] == 1

@@ -13,6 +13,7 @@ from scipy.stats import rankdata, spearmanr
 from layerwise.data import pairs_in_memory
 from layerwise.encoder import named_prompt
 from layerwise.errors import InputError, MixError
+from layerwise.evidence import Gain, Verdict
 from layerwise.evaluate import gain_on_pairs
 from layerwise.explain import check_linear, explain_pair
 from layerwise.measures import (
@@ -52,7 +53,7 @@ from layerwise.report.build import layer_table, pair_explorer, section, sections
 from layerwise.report.page import explorer_data, page_html
 from layerwise.report.pair_words import explained_pairs
 from layerwise.report.smoothing import smoothing_answer
-from layerwise.search import Choice, Gain, Verdict
+from layerwise.search import Scored
 from layerwise.train import load_recipe
 from support.attention import network_of
 from support.sample_page import some_page
@@ -108,7 +109,7 @@ def with_value(results, name, value):
 
 def with_choice(found, best, gain, *, last="4 @ mean", front=(), shares=(0, 1, 0, 0.5, 0)):
     """`found` with a made-up search: the last layer has 44.12, the best 44.12 and the gain."""
-    both = Choice(parse_mix(best), 0.5, 0.4412 + gain.mean / 100), Choice(parse_mix(last), 0.4, 0.4412)
+    both = Scored(parse_mix(best), 0.5, 0.4412 + gain.mean / 100), Scored(parse_mix(last), 0.4, 0.4412)
     small = Gain(gain.mean / 100, gain.low / 100, gain.high / 100, gain.p_value)
     verdict = Verdict(*both, small, 300)
     chosen = replace(
@@ -408,8 +409,8 @@ def test_views_have_a_section_of_their_own_after_the_search(found):
     assert list(drawn) == ["search", "views", "space"]
     (figure,) = drawn["views"].figures
     assert drawn["views"].text == str(views.verdict)
-    assert str(views.search.best_.mix) in figure.note
-    for name, scores in views.search.singles_.items():
+    assert str(views.chosen.mix) in figure.note
+    for name, scores in views.scorer.singles.items():
         value = f"{100 * scores[2]:.4g}".replace("-", "−")
         assert scores[2] == -1 or f"{name}, layer 2: {value}" in figure.svg
 

@@ -85,7 +85,7 @@ def test_a_decoder_learns_its_own_searched_views(tmp_path, monkeypatch):
     pairs = write_csv(tmp_path / "pairs.csv", ["left", "right"], score=lambda row: row % 5)
     (tmp_path / "dev.toml").write_text(pairs_task(pairs))
     suggestion, _ = suggested(tmp_path, "corpus.txt", llama, dev="dev.toml")
-    assert f"layerwise search {llama} dev.toml --less mean --corpus corpus.txt" in suggestion.reasons[1]
+    assert f"layerwise search {llama} dev.toml --remove mean --corpus corpus.txt" in suggestion.reasons[1]
     triples = write_csv(tmp_path / "triples.csv", ["anchor", "positive", "negative"])
     suggestion, recipe = suggested(tmp_path, triples, llama)
     assert (suggestion.extends, recipe.model.pooler) == ("small-sup", "last @ last in eol")

@@ -39,6 +39,8 @@ def search(options: SearchOptions, *, loading: Loading) -> None:
         check_free(options.save, options.overwrite)
     asked = options.search()
     rows = [rows for source in options.sources for rows in read_rows(source, options)]
+    if options.no_labels is None:
+        options.check_tasks(rows)
     with search_progress():
         selection = asked.fit(lambda: LayerModel.load(options.model, **loading), rows, corpus=options.corpus).selection_
         if options.compare_unlabelled:

@@ -1,10 +1,12 @@
 """The options of `layerwise search`, and the rules that hold between them."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
-from pydantic import model_validator
+from pydantic import ConfigDict, model_validator
 
 from layerwise.cli.inputs import check_file
 from layerwise.cli.options import AsJson, DataFolder, Delimiter, Encoding, InputFormat, Model
@@ -13,6 +15,7 @@ from layerwise.registry import check_known
 from layerwise.settings import Settings
 
 if TYPE_CHECKING:
+    from layerwise.data import TaskRows
     from layerwise.search import Search
 
 _SCREENED = 100  # choosing pairs that screen every view
@@ -24,8 +27,15 @@ def _option(help: str, panel: str, *names: str, flag: bool = False) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, metavar="" if flag else None)
 
 
+def _typed(name: str) -> str:
+    """An option as a user types it."""
+    return f"--{name.replace('_', '-')}"
+
+
 class SearchOptions(Settings):
     """The options; `search()` is the library's search that they ask for."""
+
+    model_config = ConfigDict(allow_inf_nan=True)  # refused below, by the option's name
 
     model: Model
     sources: Annotated[
@@ -150,6 +160,11 @@ class SearchOptions(Settings):
                 raise InputError(
                     "--corpus is for graded pairs; without labels the text itself is what --remove is fitted on"
                 )
+            if self.method == "weights":
+                raise InputError("--method weights needs pairs with scores or labels; leave it out with --no-labels")
+        self._check_numbers()
+        if self.head and "@" in (self.metric or ""):
+            raise InputError(f"--head is for metrics of pairs, not for {self.metric}; leave it out")
         if self.where is not None and "=" not in self.where:
             raise InputError(f"--where {self.where!r} is not COLUMN=VALUE")
         if self.corpus is not None and self.remove is None:
@@ -158,16 +173,59 @@ class SearchOptions(Settings):
             )
         self._check_fit_on()
         if self.searches_views:
-            for name in ("table", "compare_unlabelled"):
-                if getattr(self, name):
-                    raise InputError(
-                        f"--{name.replace('_', '-')} is for sets of layers; leave it out with {self.views_by}"
-                    )
+            self._check_views()
         elif "all" in self.poolings:
             raise InputError(
                 "--pooling all is for a search of views; add --prompts auto or --scale unit, or name poolings"
             )
         return self
+
+    def _check_numbers(self) -> None:
+        if self.dev is not None and not 0 < self.dev < math.inf:
+            raise InputError(f"--dev {self.dev:g} is not possible: some must choose; give a number, or a share below 1")
+        if self.splits is not None and self.splits < 1:
+            raise InputError(f"--splits {self.splits} is not possible; give 1 or more")
+        if self.seed < 0:
+            raise InputError(f"--seed {self.seed} is negative; give 0 or more")
+        for name in ("max_cost", "max_passes"):
+            limit = getattr(self, name)
+            if limit is not None and not limit > 0:
+                raise InputError(f"{_typed(name)} {limit:g} is not possible; give more than 0")
+
+    def _check_views(self) -> None:
+        """Refuse options that are for sets of layers only."""
+        for name in ("layers", "max_layer", "method", "head", "table", "compare_unlabelled"):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise InputError(f"{_typed(name)} is for sets of layers; leave it out with {self.views_by}")
+        check_known(self.scale or "unit", ("none", "unit"), "--scale")
+        if self.no_labels == "pairs":
+            raise InputError(
+                "--no-labels pairs is for sets of layers; choose views by neighbours, repetition, deletion, dropout or "
+                "all"
+            )
+        if "@" in (self.metric or ""):
+            raise InputError(f"{self.views_by} is for graded pairs, not for {self.metric}; leave one of them out")
+
+    def check_tasks(self, tasks: "Sequence[TaskRows]") -> None:
+        """Refuse options that the kind or number of tasks excludes; files are tasks of graded pairs or queries."""
+        if len(tasks) > 1:
+            for name, is_given in (
+                ("--metric", self.metric is not None),
+                (self.views_by, self.views_by),
+                ("--head", self.head),
+            ):
+                if is_given:
+                    raise InputError(f"{name} is for one task, not for several; leave it out")
+        elif self.weights is not None:
+            raise InputError("--weights is for several tasks; leave it out with one")
+        for rows in tasks:
+            name, kind = rows.task.name, rows.task.kind
+            if kind != "sts" and self.views_by:
+                raise InputError(f"{self.views_by} is for graded pairs, but task {name!r} is of {kind}; leave it out")
+            if kind == "classification":
+                given = {"dev": self.dev, "head": self.head or None, "method": self.method.replace("auto", "") or None}
+                if option := next((option for option, value in given.items() if value is not None), None):
+                    raise InputError(f"{_typed(option)} is for pairs, but task {name!r} has classes; leave it out")
 
     def _check_fit_on(self) -> None:
         if self.fit_on is None:
@@ -186,7 +244,7 @@ class SearchOptions(Settings):
     def views_by(self) -> str:
         """The first option that asks for views; empty if none does."""
         named = ("prompts", "scale", "remove", "corpus", "fit_on", "max_cost", "max_passes")
-        asked = next((f"--{name.replace('_', '-')}" for name in named if getattr(self, name) is not None), "")
+        asked = next((_typed(name) for name in named if getattr(self, name) is not None), "")
         return asked or ("--no-labels all" if self.no_labels == "all" else "")
 
     @property

@@ -11,7 +11,7 @@ from layerwise.encoder import Array
 from layerwise.metrics import Numbers, cosine, spearman
 from layerwise.mixes import parse_mix
 from layerwise.model import LayerModel
-from layerwise.search import CachedViews, Facts, Search, Selection, SelectionFacts
+from layerwise.search import CachedViews, Facts, Number, Search, Selection, SelectionFacts
 
 DEMO_POOLINGS = ("mean", "cls", "max")
 _PROMPTS = ("eol",)  # of a decoder's demonstration: a short one, and every second pair, for it takes minutes otherwise
@@ -19,14 +19,13 @@ _NAMED = ("last-2", "last-4", "first-last", "0+last", "all", "concat(1,-1)")
 Sides = tuple[dict[str, Array], dict[str, Array]]
 
 
-@dataclass(frozen=True)
-class MixScore:
+class MixScore(Facts):
     """A mix, its layers as they were named, and its correlation on the pairs that report."""
 
     layers: str
     pooling: str
     mix: str
-    score: float
+    score: Number
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,9 @@ class DemoScores:
     scores: tuple[MixScore, ...]
     selection: Selection
 
-    def table(self) -> dict[str, dict[str, float]]:
+    def table(self) -> dict[str, dict[str, float | None]]:
         """Layers -> pooling -> score."""
-        rows: dict[str, dict[str, float]] = {}
+        rows: dict[str, dict[str, float | None]] = {}
         for score in self.scores:
             rows.setdefault(score.layers, {})[score.pooling] = score.score
         return rows
@@ -111,7 +110,8 @@ def search_demo_views(decoder: LayerModel) -> Selection:
 def _score(layers: str, pooling: str, sides: Sides, gold: Numbers, depth: int) -> MixScore:
     mix = parse_mix(layers, pooling=pooling)
     left, right = (np.asarray(mix(side[pooling])) for side in sides)
-    return MixScore(layers, pooling, str(mix.resolve(depth)), spearman(cosine(left, right), gold))
+    score = spearman(cosine(left, right), gold)
+    return MixScore(layers=layers, pooling=pooling, mix=str(mix.resolve(depth)), score=score)
 
 
 def _usable(depth: int) -> list[str]:

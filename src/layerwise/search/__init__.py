@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from layerwise.search.scored import Scored, Scorer, Stability
     from layerwise.search.search import Search, without_scores
     from layerwise.search.selection import Cheaper, Searched, Selection
-    from layerwise.search.selection_facts import Facts, SelectionFacts
+    from layerwise.search.selection_facts import Facts, Number, SelectionFacts
     from layerwise.search.sets import METHODS, SetScorer
     from layerwise.search.spaces import Space, layers_of
     from layerwise.search.table import ScoreTable, check_table_path

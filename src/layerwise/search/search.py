@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -317,6 +318,8 @@ class Search(Parameters):
                 f"is for scored data; leave it out with criterion {self.criterion}",
                 metric=self.metric, dev=self.dev, splits=self.splits, parts=self.parts,
             )  # fmt: skip
+            if self.method == "weights":
+                raise InputError("Layer weights need pairs with scores or labels; take another method")
         if self._searches_views or self.criterion == ALL:
             self._check_views()
 
@@ -450,13 +453,10 @@ class Search(Parameters):
 
     def _prepared(self, rows: TaskRows) -> SearchTask:
         fixed = self.dev is None and self.splits is None
-        try:
+        with _naming(rows):
             return SearchTask.of(
                 rows, metric=self.metric, role=self.role, fixed=fixed, limit=self.limit, seed=self.seed
             )
-        except InputError as error:
-            named = str(error).startswith((f"task {rows.task.name!r}", f"{rows.source}:"))
-            raise error if named else InputError(f"{rows.source}: {error}") from error
 
     def _refuse_for_kind(self, rows: TaskRows) -> None:
         if is_searched_by_grams(rows):
@@ -470,7 +470,8 @@ class Search(Parameters):
             return fixed_splits(self.parts, texts=task.unit_texts, units=task.units, unit=task.unit)
         if self.dev == "all":
             return no_splits(task.units)
-        return task.splits(self._dev, self.splits or 1, self.seed)
+        with _naming(task.rows):
+            return task.splits(self._dev, self.splits or 1, self.seed)
 
     def _fit_tasks(self, model: Model, tasks: Sequence[TaskRows]) -> Self:
         """One set of layers for several tasks: the best by the weighted mean of their metrics."""
@@ -850,6 +851,16 @@ def _texts_of_all(tasks: Sequence[SearchTask]) -> Callable[[Any], list[str]]:
         return [text for task, part in zip(tasks, parts, strict=True) for text in task.texts_of(part)]
 
     return texts_of
+
+
+@contextmanager
+def _naming(rows: TaskRows) -> Iterator[None]:
+    """Let errors about rows begin with the name of their file or task."""
+    try:
+        yield
+    except InputError as error:
+        named = str(error).startswith((f"task {rows.task.name!r}", f"{rows.source}:"))
+        raise error if named else InputError(f"{rows.source}: {error}") from error
 
 
 def _metric_name(metric: AnyMetric) -> str:

@@ -109,7 +109,7 @@ def _distil_own_views(
     suggestion.extends = "smollm-distil"
     what = f"{shlex.quote(corpus)} --no-labels all"
     if dev:
-        what = f"{shlex.quote(dev)} --less mean --corpus {shlex.quote(corpus)}"
+        what = f"{shlex.quote(dev)} --remove mean --corpus {shlex.quote(corpus)}"
     elif guess_format(corpus) != "text":
         what += f" --left {shlex.quote(columns.texts[0])}"
     search = f"layerwise search {shlex.quote(model)} {what} --prompts auto --save {_SEARCHED}"
