@@ -13,8 +13,8 @@ from scipy.stats import rankdata, spearmanr
 from layerwise.data import pairs_in_memory
 from layerwise.encoder import named_prompt
 from layerwise.errors import InputError, MixError
-from layerwise.evidence import Gain, Verdict
 from layerwise.evaluate import gain_on_pairs
+from layerwise.evidence import Gain, Verdict
 from layerwise.explain import check_linear, explain_pair
 from layerwise.measures import (
     MEASURES,

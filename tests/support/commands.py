@@ -62,7 +62,7 @@ def assert_one_line(code: object, output: str, error: str, *parts: str) -> None:
     assert error.startswith("error: ")
     assert "Traceback" not in error
     for part in parts:
-        assert part in error
+        assert part in error, error
 
 
 def refused(capsys, monkeypatch, *arguments) -> str:

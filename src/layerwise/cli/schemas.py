@@ -1,7 +1,8 @@
 """The JSON schema of every command's `--json` (draft 2020-12). Tests validate the output of real commands by them.
 
 An object has exactly the fields written here, so that a field cannot appear, vanish or change its type unnoticed;
-those after `maybe` are optional. The schemas of searches are generated from the models that they print. Numbers that do not exist, such as a correlation of constants, are null.
+those after `maybe` are optional. The schemas of searches are generated from the models that they print. Numbers that
+do not exist, such as a correlation of constants, are null.
 """
 
 from collections.abc import Callable, Mapping

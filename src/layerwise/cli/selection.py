@@ -23,6 +23,7 @@ def show_selection(selection: "Selection") -> None:
         _show_scores(selection)
     print_line(f"{selection.verdict}\n" if selection.has_evidence else f"{selection.verdict}")
     if selection.has_evidence:
+        _show_fitted(selection)
         _show_costs(selection)
         _show_stability(facts)
         _show_singles(facts)
@@ -53,10 +54,10 @@ def _show_scores(selection: "Selection") -> None:
 
 def _show_costs(selection: "Selection") -> None:
     front = selection.front
-    several = any(scored.cost is not None and len(scored.cost.blocks) > 1 for scored in front)
+    of_views = selection.facts.singles is not None
     heads: Sequence[str] = ("blocks", "best set that needs no more", "dev", "unseen")
     rows: list[tuple[str, ...]] = [(str(one.blocks), _text(one), points(one.dev), points(one.test)) for one in front]
-    if several:
+    if of_views:
         heads = ("passes", "work", *heads)
         costs = [one.cost for one in front]
         rows = [
@@ -69,6 +70,16 @@ def _show_costs(selection: "Selection") -> None:
         cheaper = selection.cheaper
         found = f"As good, within a point, with fewer blocks: {cheaper}."
         print_line(found if cheaper else "No set with fewer blocks is surely within a point.")
+
+
+def _show_fitted(selection: "Selection") -> None:
+    """Of two texts that means and components could be fitted on, the one that was better."""
+    fitted_on = selection.facts.fitted_on
+    if fitted_on is None or selection.facts.protocol.options.get("fit_on") != "either":
+        return
+    corpus = selection.searched.corpus
+    source = corpus.source if fitted_on == "corpus" and corpus else "the choosing pairs"
+    print_line(f"Means and components were fitted on {source}: by that text they chose better.")
 
 
 def _show_stability(facts: "SelectionFacts") -> None:

@@ -302,6 +302,7 @@ class Selection:
             singles=None
             if (singles := self.scorer.singles) is None
             else {n: tuple(s.tolist()) for n, s in singles.items()},
+            fitted_on=self.scorer.fitted_on,
             criteria=None if self.criteria is None else CriteriaFacts.of(self.criteria),
             tasks=self.tasks,
             unlabelled=None if self.unlabelled is None else ScoredFacts.of(self.unlabelled),

@@ -202,6 +202,7 @@ class SelectionFacts(Facts):
     cheaper: CheaperFacts | None
     stability: StabilityFacts | None
     singles: dict[str, tuple[Number, ...]] | None
+    fitted_on: str | None
     criteria: CriteriaFacts | None
     tasks: TasksFacts | None
     unlabelled: ScoredFacts | None
