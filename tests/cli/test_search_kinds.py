@@ -16,8 +16,8 @@ KINDS = {
     "library": 'kind = "retrieval"\nfile = "judged.csv"\ncorpus = { file = "books.csv" }\nmetric = "ndcg@10"',
     "classes": 'kind = "fewshot"\nfile = "topics.csv"\nsplits = { train = "train", dev = "dev", test = "test" }',
     "same": 'kind = "pair-classification"\nfile = "pairs.csv"',
-    "mined": 'kind = "bitext"\nfile = "pairs.csv"',
-    "graded": 'kind = "sts"\nfile = "pairs.csv"',
+    "mined": 'kind = "bitext"\nfile = "mined.csv"',
+    "graded": 'kind = "sts"\nfile = "graded.csv"',
 }
 
 
@@ -36,6 +36,10 @@ def folder(tmp_path_factory):
         {"sentence1": texts[n], "sentence2": texts[-n - 1], "label": n % 2, "score": n % 7 + n / 90} for n in range(40)
     ]
     write(path / "pairs.csv", pairs)
+    for name in ("mined", "graded"):  # of other texts: rows that share a sentence with another task's are left out
+        sides = [[" ".join(random.choice(WORDS, 6)) for _ in pairs] for _ in range(2)]
+        others = [row | {"sentence1": a, "sentence2": b} for row, a, b in zip(pairs, *sides, strict=True)]
+        write(path / f"{name}.csv", others)
     for name, text in KINDS.items():
         (path / f"{name}.toml").write_text(f'[[task]]\nname = "{name}"\n{text}\n')
     return path
@@ -99,16 +103,16 @@ def test_several_tasks_get_one_set(tiny_bert, folder, tmp_path):
 @pytest.mark.parametrize(
     ("tasks", "options", "message"),
     [
-        (("topics",), ("--head",), "--head: is for pairs"),
-        (("topics",), ("--prompts", "auto"), "--prompts and the like: is for pairs"),
+        (("topics",), ("--head",), "--head is for graded pairs, but task 'topics' is of clustering"),
+        (("topics",), ("--prompts", "auto"), "--prompts is for graded pairs, but task 'topics' is of clustering"),
         (("topics",), ("--metric", "v_measure_sampled"), "v_measure_sampled cannot be resampled"),
-        (("topics",), ("--weights", "1"), "1 task; layers for several tasks need 2 or more"),
+        (("topics",), ("--weights", "1"), "--weights is for several tasks; give 2 or more"),
         (("topics", "same"), ("--weights", "1,2,3"), "3 weights for 2 tasks (topics, same)"),
         (("topics", "same"), ("--weights", "1,x"), "--weights '1,x': give numbers with commas between"),
         (("topics", "same"), ("--weights", "1,0"), "they must be above 0"),
         (("topics", "topics"), (), "task 'topics' is given twice"),
         (("topics", "same"), ("--metric", "map"), "--metric is for one task"),
-        (("answers",), ("--limit", "6"), "6 pairs, 3 of which choose, are too few"),
+        (("answers",), ("--limit", "6"), "answers: 6 queries, 3 of which choose, are too few"),
         (("topics",), ("--layers", "9"), "layer 9"),
     ],
 )

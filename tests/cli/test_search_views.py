@@ -116,7 +116,7 @@ def test_mistakes_are_one_line_each(llama, tiny_bert, pairs, tmp_path, monkeypat
         (llama, ["--prompts", "means"], ["has no mask token"]),
         (tiny_bert, ["--prompts", "chat-word"], ["has no chat template"]),
         (llama, ["--prompts", tmp_path / "none.toml"], ["none.toml", "no such file"]),
-        (llama, ["--scale", "one"], ["Unknown scale 'one'"]),
+        (llama, ["--scale", "one"], ["Unknown --scale 'one'"]),
         (llama, ["--remove", "three"], ["'three' is neither none, mean nor a number"]),
         (llama, ["--remove", "mean,9999"], ["remove 9999", "at most 31"]),
         (llama, ["--corpus", pairs], ["give --remove too"]),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import typer
 from pydantic import ConfigDict, model_validator
@@ -36,6 +36,7 @@ class SearchOptions(Settings):
     """The options; `search()` is the library's search that they ask for."""
 
     model_config = ConfigDict(allow_inf_nan=True)  # refused below, by the option's name
+    label: ClassVar[str] = ""
 
     model: Model
     sources: Annotated[
@@ -111,7 +112,7 @@ class SearchOptions(Settings):
     metric: Annotated[
         str | None,
         _option(
-            "spearman, pearson; cosine_ap, accuracy (labels 0, 1); mrr@10, recall@5, ndcg@10; else the task's, or "
+            "spearman, pearson; cosine_ap, cosine_accuracy (labels 0, 1); mrr@10, recall@5, ndcg@10; else the task's, or "
             "spearman.",
             _SELECTION,
         ),
@@ -217,11 +218,13 @@ class SearchOptions(Settings):
                 if is_given:
                     raise InputError(f"{name} is for one task, not for several; leave it out")
         elif self.weights is not None:
-            raise InputError("--weights is for several tasks; leave it out with one")
+            raise InputError("--weights is for several tasks; give 2 or more, or leave it out")
         for rows in tasks:
             name, kind = rows.task.name, rows.task.kind
             if kind != "sts" and self.views_by:
                 raise InputError(f"{self.views_by} is for graded pairs, but task {name!r} is of {kind}; leave it out")
+            if kind not in ("sts", "classification") and self.head:
+                raise InputError(f"--head is for graded pairs, but task {name!r} is of {kind}; leave it out")
             if kind == "classification":
                 given = {"dev": self.dev, "head": self.head or None, "method": self.method.replace("auto", "") or None}
                 if option := next((option for option, value in given.items() if value is not None), None):

@@ -17,7 +17,7 @@ from layerwise.encoder import Prompt, named_prompt, parse_pooling, prompts_for
 from layerwise.errors import InputError, ModelError
 from layerwise.evidence import Splits, check_resamples, check_seed, draw_splits, fixed_splits, join_splits
 from layerwise.mixes import SCALES, Mean, Remove
-from layerwise.model import LayerModel
+from layerwise.model import Head, LayerModel
 from layerwise.parameters import Parameters
 from layerwise.postprocess import FittedOn
 from layerwise.progress import is_watched, watch
@@ -663,6 +663,7 @@ class Search(Parameters):
         if self._searches_views or criterion == ALL:
             return self._fit_text_views(model, left, source, criterion)
         loaded, start = self._load(model), time.perf_counter()
+        head = only_head(loaded) if self.head else None
         names, bar = self._names() or list(loaded.mix.poolings), is_watched()
         encode = CachedViews(loaded.encoder, loaded.prompt(), show_progress_bar=bar)
         if criterion == DROPOUT:
@@ -673,18 +674,25 @@ class Search(Parameters):
             first, second = (left, right) if criterion == PAIRS else ALIKE[criterion](left, drawn)
             views = encode.sides(first, second, names)
         searched = self._text_searched(loaded, source, unique_texts(left, right)[0], str(self._space), criterion)
-        searched = replace(searched, seconds={"views": time.perf_counter() - start}, started=start)
-        return self._fit_guarded(*views, searched, criterion)
+        searched = replace(
+            searched, seconds={"views": time.perf_counter() - start}, started=start, keep_heads=self.head
+        )
+        return self._fit_guarded(*views, searched, criterion, head)
 
     def _fit_guarded(
-        self, left: Mapping[str, Views], right: Mapping[str, Views], searched: Searched, criterion: str
+        self,
+        left: Mapping[str, Views],
+        right: Mapping[str, Views],
+        searched: Searched,
+        criterion: str,
+        head: Head | None = None,
     ) -> Self:
         """Choose sets that separate similar from dissimilar pairs."""
         similar = len(next(iter(left.values())))
         metric = self.metric or GUARDED
         sides = without_labels(left, right, seed=self.seed)
         named = "separation" if metric == GUARDED else metric
-        problems = make_problems(*sides, named, device=self._device(searched.model))
+        problems = make_problems(*sides, named, head=head, device=self._device(searched.model))
         if metric == GUARDED:
             problems = {name: GuardedProblem(one) for name, one in problems.items() if isinstance(one, PairProblem)}
         scorer = self._set_scorer(problems, no_splits(len(sides[2])), _metric_name(metric), "pairs", None)
@@ -729,7 +737,7 @@ class Search(Parameters):
     def _text_searched(
         self, model: LayerModel, source: str, texts: Sequence[str], space: str, criterion: str
     ) -> Searched:
-        options = self._view_facts() if space == "views" else {"method": self.method}
+        options = self._view_facts() if space == "views" else {"method": self.method, "head": self.head}
         return Searched(
             model=model,
             source=f"{source}, by {criterion}",
@@ -737,7 +745,7 @@ class Search(Parameters):
             space=space,
             options=options,
             prompts=(model.prompt(),) * 2,
-            notes=model_notes(model),
+            notes=model_notes(model, keeps_heads=self.head),
         )
 
     def _load(self, model: Model) -> LayerModel:
