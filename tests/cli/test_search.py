@@ -562,13 +562,6 @@ def test_without_dropout_there_are_no_dropout_passes(monkeypatch, capfd, tiny_fo
     assert_refused(monkeypatch, capfd, tiny_folders["modernbert"], "{csv} --no-labels dropout", places, parts)
 
 
-def test_sentences_that_are_all_the_same(monkeypatch, capfd, tiny_bert, made, places):
-    rows = [row | {"sentence1": "a door", "sentence2": "a river"} for row in made.rows]
-    write(places["tmp"] / "same.csv", rows)
-    parts = ("No set has a score: all pairs are equally similar in every layer",)
-    assert_refused(monkeypatch, capfd, tiny_bert, "{tmp}/same.csv", places, parts)
-
-
 @pytest.mark.slow
 def test_the_same_in_a_process_of_its_own(tiny_bert, places, forks):
     done = forks.run("layerwise", "search", tiny_bert, places["tmp"] / "constant.csv", "--json")

@@ -129,7 +129,7 @@ def test_mistakes_are_one_line_each(llama, tiny_bert, pairs, tmp_path, monkeypat
             ["--fit-on pairs has no use for --corpus"],
         ),
         (llama, ["--remove", "mean", "--corpus", pairs, "--fit-on", "both"], ["Unknown --fit-on 'both'"]),
-        (llama, ["--prompts", "eol", "--max-cost", "0"], ["--max-cost 0.0 is not possible"]),
+        (llama, ["--prompts", "eol", "--max-cost", "0"], ["--max-cost 0 is not possible"]),
         (llama, ["--prompts", "eol", "--method", "beam"], ["--method is for sets of layers"]),
         (llama, ["--prompts", "eol", "--max-layer", "2"], ["--max-layer is for sets of layers"]),
         (llama, ["--prompts", "eol", "--compare-unlabelled"], ["--compare-unlabelled is for sets of layers"]),

@@ -112,8 +112,8 @@ class SearchOptions(Settings):
     metric: Annotated[
         str | None,
         _option(
-            "spearman, pearson; cosine_ap, cosine_accuracy (labels 0, 1); mrr@10, recall@5, ndcg@10; else the task's, or "
-            "spearman.",
+            "spearman, pearson; cosine_ap, cosine_accuracy (labels 0, 1); mrr@10, recall@5, ndcg@10; else the "
+            "task's, or spearman.",
             _SELECTION,
         ),
     ] = None
