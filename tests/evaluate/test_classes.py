@@ -16,7 +16,7 @@ from layerwise.errors import InputError
 from layerwise.evaluate import LayerSubject, Protocol, evaluate
 from layerwise.evaluate.subject import problem_of
 from layerwise.kinds import Outcome, prepare, problem_class
-from layerwise.search import TransferProtocol, draw_splits
+from layerwise.search import ClassProtocol
 from support.tiny import WORDS
 
 ROWS = 150
@@ -179,11 +179,11 @@ def test_lc_is_a_plain_loop_of_scikit_learn(pairs):
     features = left if right is None else np.concatenate([np.abs(left - right), left * right], axis=1)
     labels, expected = np.asarray(rows.labels), []
     for seed in (0, 7):
-        for split in draw_splits(ROWS, TransferProtocol(seed=seed, inner=1)):
+        for split in ClassProtocol(seed=seed, inner=1).splits(ROWS):
             assert len(split.test) == 23  # 15 %, rounded up
             model = LogisticRegression(C=10, solver="saga", tol=0.01, max_iter=200, random_state=seed)
             expected.append(
-                model.fit(features[split.rest], labels[split.rest]).score(features[split.test], labels[split.test])
+                model.fit(features[split.dev], labels[split.dev]).score(features[split.test], labels[split.test])
             )
     assert len(expected) == 20
     assert found.figures["accuracy"] == pytest.approx(100 * np.mean(expected), abs=0.5)

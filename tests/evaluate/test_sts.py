@@ -12,10 +12,10 @@ from layerwise.data import load_task
 from layerwise.errors import InputError
 from layerwise.evaluate import HostSubject, LayerSubject, Protocol, evaluate
 from layerwise.evaluate.subject import check_finite, problem_of
+from layerwise.evidence import draw_splits
 from layerwise.kinds import score_sts
 from layerwise.metrics import correlations
 from layerwise.model import LayerModel
-from layerwise.search import random_splits
 from support.kind_rows import rows_of
 
 
@@ -134,7 +134,7 @@ def test_lc_protocol_is_the_mean_over_the_pairs_that_report():
     found = score_splits(left, right, gold, (3, 4))
     similar, expected = np.array(cosines(left, right)), []
     for seed in (3, 4):
-        for dev, test in random_splits(400, 350, 5, seed):
+        for dev, test in draw_splits(400, 350, 5, seed):
             assert sorted([*dev, *test]) == list(range(400))
             expected.append(100 * spearmanr(similar[test], gold[test])[0])
     assert found.figures["spearman"] == pytest.approx(np.mean(expected))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerwise.checksums import read_checked_json, write_checked_json
+from layerwise.cli.loading import check_model
 from layerwise.cli.options import AsJson, Device, Model
 from layerwise.cli.screen import print_json, print_line, print_table
 from layerwise.cli.search import search_progress
@@ -48,6 +49,7 @@ def demo(
     The model that was chosen, the files that it was tried on and a report are left in a folder. The decoder, SmolLM2,
     is shown where its package is installed. A second call prints the output of the first where nothing has changed.
     """
+    check_model(model)
     stamp = _stamp(model, device, no_report)
     if not (fresh or as_json) and (known := _remembered(out, stamp)):
         print(known["output"], end="")  # noqa: T201
