@@ -25,6 +25,7 @@ def test_four_steps_are_told_in_order_each_with_what_it_shows(told):
 def test_the_files_are_left_for_looking_at(told):
     folder, output = told
     assert sorted(path.name for path in folder.iterdir()) == [
+        ".demo.json",
         "corpus",
         "corpus.txt",
         "model",

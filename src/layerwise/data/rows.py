@@ -188,9 +188,13 @@ def arrow_schema(source: RowSource) -> Any:
 
 
 def _schema(path: str) -> Any:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.read_schema(readable(path))
+    try:
+        return pq.read_schema(readable(path))
+    except pa.ArrowException as error:
+        raise InputError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}") from error
 
 
 _stored_schema = lru_cache(maxsize=8)(_schema)
