@@ -15,8 +15,8 @@ from typing import Any
 from layers import encoders
 from layerwise import LayerModel
 from layerwise.data import find_tasks, load_task
-from layerwise.evaluate import LayerSubject, SearchSetting
-from layerwise.kinds import prepare, score_retrieval
+from layerwise.evaluate import LayerSubject
+from layerwise.kinds import SearchSetting, prepare, score_retrieval
 from measure import RESULTS, shared_folder, write_result
 
 PROBES = (1, 16, 64)

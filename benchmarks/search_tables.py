@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from layerwise.encoder import prompt_library
-from layerwise.search import Gain
+from layerwise.evidence import Gain
 
 RESULTS = Path(__file__).parent / "results"
 _SMOL_LIMITED = "views-few-SmolLM2-135M-Instruct"  # few pairs, and sets within some cost
@@ -223,7 +223,7 @@ def chosen_once_table() -> str:
         "\n\nSpearman × 100, average of the seven STS sets, all their pairs. The 306 pairs of STS-B dev that share no "
         "sentence with these sets select once among all prompts and poolings. One run each: only the 30 resamples of "
         "those pairs are random. Negative weights were allowed in the second row only. The trained model is the row "
-        "*mask of a prompt, SimCSE* of [train](train.md#from-the-mask-of-a-prompt), seed 0. "
+        "*mask of a prompt, SimCSE* of [train](../train.md#from-the-mask-of-a-prompt), seed 0. "
         f"(`benchmarks/views.py` on an H200, raw results: {', '.join(f'`{file}.json`' for file in _CHOSEN)}.)\n"
     )
 

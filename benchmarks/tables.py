@@ -255,7 +255,7 @@ def lc_summary() -> str:
         f"{found['protocol']['dev']} pairs select, the others are for testing; mean ± standard deviation of "
         f"{found['protocol']['splits']} splits (`benchmarks/lc.py`). The guard of the selection without labels was "
         f"added after that selection had failed for all-mpnet-base-v2 on two of these sets "
-        f"([search](../search.md#without-labels))."
+        f"([search](search.md#gains-on-the-seven-sts-sets))."
     )
     return "\n".join(lines) + f"\n\n{note}\n"
 
@@ -315,22 +315,22 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "paper-sscl": (["docs/background/sscl.md"], sscl_table),
     "paper-layer-att-pooler": (["docs/background/layer-att-pooler.md"], layer_att_pooler_table),
     "paper-minbert": (["docs/background/minbert.md"], minbert_table),
-    "search-results": (["docs/search.md"], search_table),
-    "verdict-results": (["docs/search.md"], verdict_table),
+    "search-results": (["docs/benchmarks/search.md"], search_table),
+    "verdict-results": (["docs/benchmarks/search.md"], verdict_table),
     "serve-speed": (["docs/serving.md"], serve_table),
     "serve-load": (["docs/serving.md"], serve_load_table),
     "serve-gpu": (["docs/serving.md"], serve_gpu_table),
-    "views-results": (["docs/views.md"], views_table),
-    "views-models": (["docs/views.md"], models_table),
-    "views-prompts": (["docs/views.md"], prompts_list),
-    "views-once": (["docs/views.md"], chosen_once_table),
-    "views-few": (["docs/views.md"], few_pairs_table),
-    "views-cost": (["docs/views.md"], cost_table),
-    "views-classes": (["docs/views.md"], class_poolings_table),
-    "views-elsewhere": (["docs/views.md"], elsewhere_table),
-    "views-unlabelled": (["docs/views.md"], unlabelled_views_table),
-    "lc-results": (["docs/search.md"], lc_table),
-    "transfer-results": (["docs/search.md"], transfer_table),
+    "views-results": (["docs/benchmarks/views.md"], views_table),
+    "views-models": (["docs/benchmarks/views.md"], models_table),
+    "views-prompts": (["docs/search.md"], prompts_list),
+    "views-once": (["docs/benchmarks/views.md"], chosen_once_table),
+    "views-few": (["docs/benchmarks/views.md"], few_pairs_table),
+    "views-cost": (["docs/benchmarks/views.md"], cost_table),
+    "views-classes": (["docs/benchmarks/views.md"], class_poolings_table),
+    "views-elsewhere": (["docs/benchmarks/views.md"], elsewhere_table),
+    "views-unlabelled": (["docs/benchmarks/views.md"], unlabelled_views_table),
+    "lc-results": (["docs/benchmarks/search.md"], lc_table),
+    "transfer-results": (["docs/benchmarks/search.md"], transfer_table),
     "quality-results": (["docs/benchmarks/README.md"], quality_table),
     "senteval-results": (["docs/evaluate.md"], senteval_table),
     "suites-results": (["docs/evaluate.md"], suites_table),

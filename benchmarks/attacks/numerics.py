@@ -423,7 +423,7 @@ ATTACKS = [
         "no to 30 pairs, ties, constant, zero, NaN and infinite layers",
         "the score is SciPy's, a constant layer never wins, the rest is refused in one line",
         searches,
-        test="tests/search/test_estimators.py",
+        test="tests/search/test_sets.py",
     ),
     Attack(
         "classes",

@@ -133,14 +133,13 @@ HOW_TO = {
     "docs/mixes.md": HowTo(),
     "docs/multitask.md": HowTo(tables=("my-tasks.toml",)),
     "docs/running.md": HowTo(),
-    "docs/search.md": HowTo(),
+    "docs/search.md": HowTo(tables=("mine.toml",)),
     "docs/serving.md": HowTo(),
     "docs/start/install.md": HowTo(),
     "docs/train.md": HowTo(
         before=("train extended.toml --model MODEL --dev none --no-test",),
         tables=("extended.toml", "my-recipe.toml", "my-dev.toml"),
     ),
-    "docs/views.md": HowTo(tables=("mine.toml",)),
 }
 QUICK = {f"docs/{name}.md" for name in ("benchmarks/run", "cache", "embed", "explain", "mixes", "running")}
 PLACES = {"INPUT": "corpus.txt", "OUT": "vectors"}

@@ -15,10 +15,9 @@ from layerwise.evaluate import (
     HostSubject,
     LayerSubject,
     Protocol,
-    SearchSetting,
     evaluate,
 )
-from layerwise.kinds import prepare, score_retrieval
+from layerwise.kinds import SearchSetting, prepare, score_retrieval
 from layerwise.metrics import ranked_scores
 from layerwise.model import LayerModel
 from layerwise.search import as_retrieval

@@ -15,12 +15,12 @@ from layerwise.evaluate import (
     Protocol,
     ResultStore,
     SearchedSubject,
-    SearchSetting,
     Subject,
     Variant,
     evaluate,
     layer_mixes,
 )
+from layerwise.kinds import SearchSetting
 from layerwise.model import LayerModel
 from support.tiny import WORDS, tiny_model, tiny_tokenizer
 

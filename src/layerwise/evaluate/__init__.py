@@ -33,6 +33,6 @@ if TYPE_CHECKING:
     from layerwise.evaluate.subjects import HostSubject, LayerSubject, layer_mixes
     from layerwise.evaluate.suite import evaluate, versions
     from layerwise.kinds.problem import Outcome, over_seeds
-    from layerwise.kinds.protocol import PROTOCOLS, Protocol, SearchSetting
+    from layerwise.kinds.protocol import PROTOCOLS, Protocol
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)
