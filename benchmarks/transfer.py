@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from layerwise.search.transfer import TransferTask, fold_masks
 
 from layerwise.classify import logistic
 from layerwise.search import TransferProtocol, TransferReport, TransferSearch, draw_splits
 from layerwise.search import training_size_ablation as cut_training
-from layerwise.search.transfer import TransferTask, fold_masks
 from measure import RESULTS, shared_folder
 
 NAMES = {

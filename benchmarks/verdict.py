@@ -22,14 +22,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
 from layerwise.search.choose import Choice
+from layerwise.search.select import SPREAD, choose_by_splits, make_report, random_splits
+from layerwise.search.verdict import Verdict
+
 from layerwise.search.metrics import as_metric
 from layerwise.search.problems import PairProblem
-from layerwise.search.select import SPREAD, choose_by_splits, make_report, random_splits
 from layerwise.search.sources import PairGrams
 from layerwise.search.spaces import Space
-from layerwise.search.verdict import Verdict
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "benchmarks" / "results" / "verdict.json"

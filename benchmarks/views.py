@@ -23,11 +23,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from layerwise.search.view_search import ViewSearch
+from layerwise.search.view_text import search_view_text
 
 from layerwise.errors import InputError
 from layerwise.mixes import Mean, parse_mix
-from layerwise.search.view_search import ViewSearch
-from layerwise.search.view_text import search_view_text
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -124,9 +124,10 @@ def apart(facts: dict) -> dict:
     `near_copies` differ from a choosing sentence in case, spaces or punctuation only and do report; `fitted_on` and
     `chosen_on` count the sentences of the sets that text A, text B and STS-B dev contain, by the same comparison.
     """
-    from layerwise.postprocess import FittedOn
     from layerwise.search.apart import near_copies, rows_apart
     from layerwise.search.select import random_splits
+
+    from layerwise.postprocess import FittedOn
 
     sets = {}
     for name, rows in facts["sets"].items():

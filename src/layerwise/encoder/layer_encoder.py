@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Self, overload
@@ -97,6 +97,7 @@ class LayerEncoder:
         self._sentences = SentenceTokenizer(self.tokenizer, max_length=self.max_length)
         self._prompted: dict[Prompt, PromptTokenizer] = {}
         self._loaded_depth: int | None = None
+        self._fingerprint: tuple[str, str] | None = None
         self._onnx = self._onnx_reader() if self.backend == "onnx" else None
 
     @property
@@ -136,7 +137,7 @@ class LayerEncoder:
         shorter = object.__new__(type(self))
         vars(shorter).update({name: value for name, value in vars(self).items() if name != "reader"})
         shorter.model = model_with_blocks(self.model, self.reader.blocks, kept)
-        shorter._loaded_depth = self.loaded_depth
+        shorter._loaded_depth, shorter._fingerprint = self.loaded_depth, None
         return shorter
 
     @property
@@ -293,7 +294,16 @@ class LayerEncoder:
 
     def fingerprint(self) -> tuple[str, str]:
         """Hashes of the weights as they are now and of the tokenizer."""
-        return model_fingerprint(self.model), tokenizer_fingerprint(self.tokenizer)
+        return self._fingerprint or (model_fingerprint(self.model), tokenizer_fingerprint(self.tokenizer))
+
+    @contextmanager
+    def known_as(self, fingerprint: tuple[str, str]) -> Iterator[None]:
+        """Take a fingerprint as it is while this lasts: hashing the weights takes longer than encoding few texts."""
+        before, self._fingerprint = self._fingerprint, fingerprint
+        try:
+            yield
+        finally:
+            self._fingerprint = before
 
     @property
     def arithmetic(self) -> str:

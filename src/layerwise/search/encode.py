@@ -13,6 +13,8 @@ _ALL_POOLINGS = ("mean", "last", "weighted-mean", "mean-but-first", "max")
 class CachedViews:
     """Encodes texts with the model's prompt before them, using the cache, and measures the time.
 
+    The weights are hashed once, by the first call: they must not change while this is used.
+
     Args:
         encoder: Who encodes.
         prompt: The prefix of every text.
@@ -24,11 +26,14 @@ class CachedViews:
         self.prompt = prompt
         self.show_progress_bar = show_progress_bar
         self.seconds = 0.0
+        self._fingerprint: tuple[str, str] | None = None
 
     def __call__(self, texts: list[str], poolings: list[str]) -> dict[str, Array]:
         """Encode texts: a mapping of each pooling to its views (texts, layers, width)."""
         start = time.perf_counter()
-        views = self._encode(texts, poolings)
+        self._fingerprint = self._fingerprint or self.encoder.fingerprint()
+        with self.encoder.known_as(self._fingerprint):
+            views = self._encode(texts, poolings)
         self.seconds += time.perf_counter() - start
         return views
 
