@@ -5,7 +5,7 @@
     python benchmarks/search.py --part cost [--repeats 3]        # against pairs, layers and width; docs/search-cost.svg
     python benchmarks/search.py --part ... --small               # a trial on made-up views; written to --out or nowhere
 
-Ours is `LayerSearch().fit(...)` from views to the best set, Gram matrices included. The methods are in `lc_methods.py`.
+Ours is `Search(dev="all").fit_views(...)` from views to the best set, Gram matrices included. The methods are in `lc_methods.py`.
 """
 
 import argparse
@@ -63,16 +63,17 @@ def sick_views(pairs: int) -> Data:
 
 def ours(left: np.ndarray, right: np.ndarray, gold: np.ndarray, device: str = "cpu") -> Any:
     """Our search, from views to the best set."""
-    from layerwise import LayerSearch
+    from layerwise import Search
 
-    return LayerSearch(device=device).fit(left, right, gold)
+    return Search(dev="all", device=device).fit_views(left, right, gold).selection_
 
 
-def our_scores(search: Any) -> dict[lc.LayerTuple, float]:
+def our_scores(selection: Any) -> dict[lc.LayerTuple, float]:
     """Set -> score."""
     from layerwise.search import layers_of
 
-    return {layers_of(int(mask)): float(s) for mask, s in zip(search.table_.masks, search.table_.scores, strict=True)}
+    table = selection.table
+    return {layers_of(int(mask)): float(s) for mask, s in zip(table.masks, table.scores, strict=True)}
 
 
 def methods(options: argparse.Namespace) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def methods(options: argparse.Namespace) -> dict[str, Any]:
         "largest_difference_in_float64": {"pairs": len(few[2]), **agree},
     }
     search = ours(*data)
-    expected, best = our_scores(search), search.best_
+    expected, best = our_scores(search), search.chosen
     taken: dict[str, list[float]] = {"ours": [], **{name: [] for name in (*calls, *sampled)}}
     details: dict[str, dict[str, Any]] = {"ours": {"best": best.layers, "score_of_best": best.dev}}
     for _ in range(options.repeats):
@@ -148,12 +149,12 @@ def search_once(options: argparse.Namespace) -> None:
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
         print(f"  {seconds[-1]:.2f} s", file=sys.stderr, flush=True)
-    result = {"sets": len(search.table_), "seconds": seconds, "best": search.best_.layers}
+    result = {"sets": len(search.table), "seconds": seconds, "best": search.chosen.layers}
     result |= {"peak_resident_bytes": peak_memory(), "resident_before_the_search": before}
     if cuda:
         result |= {"gpu": torch.cuda.get_device_name(), "peak_gpu_bytes": torch.cuda.max_memory_allocated()}
-    rows = [search.table_.at(int(row)) for row in np.random.default_rng(0).choice(len(search.table_), 64)]
-    scores = {search.best_.layers: search.best_.dev} | {row.layers: row.score for row in rows}
+    rows = [search.table.at(int(row)) for row in np.random.default_rng(0).choice(len(search.table), 64)]
+    scores = {search.chosen.layers: search.chosen.dev} | {row.layers: row.dev for row in rows}
     pooled = lc.layers_first(*data[:2]).double()
     again = lc.evaluate(((chosen, pooled[list(chosen)].mean(0)) for chosen in scores), data[2], decimals=12)
     difference = again.largest_difference(scores)

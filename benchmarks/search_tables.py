@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from layerwise.encoder import prompt_library
-from layerwise.search import Gain
+from layerwise.evidence import Gain
 
 RESULTS = Path(__file__).parent / "results"
 _SMOL_LIMITED = "views-few-SmolLM2-135M-Instruct"  # few pairs, and sets within some cost

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _SEARCH_25 = """
 import json, time
 import numpy as np
-from layerwise import LayerSearch
+import layerwise
 
 random = np.random.default_rng(0)
 shared = random.normal(size=(350, 1, 64))
@@ -38,12 +38,17 @@ left, right = (shared + random.normal(size=(350, 25, 64)) * np.linspace(2, 1, 25
 gold = random.random(350)
 right[:, 12] = left[:, 12] * gold[:, None] + right[:, 12] * (1 - gold[:, None])
 began = time.perf_counter()
-search = LayerSearch(space="up to 6").fit(left, right, gold)
-str(search.verdict_)
+if hasattr(layerwise, "Search"):
+    found = layerwise.Search(space="up to 6").fit_views(left, right, gold).selection_
+    best, last, table, verdict = found.chosen, found.last, found.table, found.verdict
+else:  # before the one estimator
+    found = layerwise.LayerSearch(space="up to 6").fit(left, right, gold)
+    best, last, table, verdict = found.best_, found.last_, found.table_, found.verdict_
+str(verdict)
 seconds = time.perf_counter() - began
 choices = {name: [*choice.layers, choice.dev, choice.test] for name, choice in
-           (("best", search.best_), ("last", search.last_))}
-print(json.dumps({"seconds": seconds, "sets": len(search.table_), **choices}))
+           (("best", best), ("last", last))}
+print(json.dumps({"seconds": seconds, "sets": len(table), **choices}))
 """
 Part = Callable[[Version, int], tuple[float, Numbers]]
 
@@ -57,7 +62,7 @@ def search_13_layers(version: Version, _rows: int) -> tuple[float, Numbers]:
 
 
 def search_25_layers(version: Version, _rows: int) -> tuple[float, Numbers]:
-    """`LayerSearch` on made-up views of 350 pairs: all sets of up to six of 25 layers."""
+    """A search of made-up views of 350 pairs: all sets of up to six of 25 layers."""
     command = [sys.executable, "-c", _SEARCH_25]
     printed = subprocess.run(command, env=version.environment, text=True, capture_output=True, check=True).stdout
     result = json.loads(printed.splitlines()[-1])
@@ -85,7 +90,7 @@ def evaluate(version: Version, _rows: int) -> tuple[float, Numbers]:
 
 PARTS: dict[str, Part] = {
     "`search`, 13 layers": search_13_layers,
-    "`LayerSearch`, 25 layers": search_25_layers,
+    "search of views, 25 layers": search_25_layers,
     "`embed`": embed,
     "`evaluate`": evaluate,
 }

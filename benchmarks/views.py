@@ -25,9 +25,13 @@ import numpy as np
 import torch
 
 from layerwise.errors import InputError
+from layerwise.evidence import draw_splits
 from layerwise.mixes import Mean, parse_mix
-from layerwise.search.view_search import ViewSearch
-from layerwise.search.view_text import search_view_text
+from layerwise.search import Search, ViewScorer
+from layerwise.search.graded_pairs import GradedPairs
+from layerwise.search.metrics import as_metric
+from layerwise.search.unlabelled import no_splits
+from layerwise.search.views import ViewOptions
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
