@@ -5,7 +5,8 @@
     python benchmarks/search.py --part cost [--repeats 3]        # against pairs, layers and width; docs/search-cost.svg
     python benchmarks/search.py --part ... --small               # a trial on made-up views; written to --out or nowhere
 
-Ours is `Search(dev="all").fit_views(...)` from views to the best set, Gram matrices included. The methods are in `lc_methods.py`.
+Ours is `Search(dev="all").fit_views(...)` from views to the best set, Gram matrices included; the methods are in
+`lc_methods.py`.
 """
 
 import argparse

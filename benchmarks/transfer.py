@@ -120,7 +120,8 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
 
 def compare(name: str, rows: ClassRows, folds: list, few: list, options: argparse.Namespace) -> dict[str, Any]:
     """A few folds by scikit-learn and by us; the time of a GPU is that of many sets with all folds, as in a search."""
-    many = [*SETS, *(Mean.of(b, a) for a in range(13) for b in range(a))][: GPU_SETS if rows.labels.is_cuda else len(SETS)]
+    together = GPU_SETS if rows.labels.is_cuda else len(SETS)
+    many = [*SETS, *(Mean.of(b, a) for a in range(13) for b in range(a))][:together]
     by_scikit_learn(rows, few[:1], 0)  # start the processes
     ours = by_us(logistic.fit_like_saga, rows, few, SETS)
     times: dict[str, list[float]] = {"saga": [], "ours": []}

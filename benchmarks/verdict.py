@@ -1,7 +1,7 @@
 """Is the verdict of a search honest? Hundreds of draws of a population, whose truth is known from the rest of it.
 
-    python benchmarks/verdict.py views FOLDER [--models default]   # what the draws need of each population, encoded once
-    python benchmarks/verdict.py draws FOLDER [--only stsb,sst2] [--draws 200]      # searches of draws of them
+    python benchmarks/verdict.py views FOLDER [--models default]               # encode each population, once
+    python benchmarks/verdict.py draws FOLDER [--only stsb,sst2] [--draws 200]  # searches of draws of them
 
 A population is thousands of pairs, queries or rows of one of the kinds in `POPULATIONS`. Some are drawn and searched as
 `layerwise search` does; sentences that repeat go together, as they do there. The true gain of what a split chose is its
