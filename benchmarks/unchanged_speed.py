@@ -9,6 +9,7 @@ are chosen layers, their scores and embeddings; intervals are not, whose computa
 """
 
 import argparse
+import csv
 import json
 import os
 import statistics
@@ -17,6 +18,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -24,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from measure import machine, write_result
-from unchanged import TOLERANCE, Numbers, Version, flattened, gap_of, make_inputs, wiki_mlm, write
+from unchanged import TOLERANCE, Numbers, Version, flattened, gap_of, make_inputs, wiki_mlm, write, write_csv
 
 ROOT = Path(__file__).resolve().parents[1]
 _SEARCH_25 = """
@@ -55,10 +57,15 @@ Part = Callable[[Version, int], tuple[float, Numbers]]
 
 def search_13_layers(version: Version, _rows: int) -> tuple[float, Numbers]:
     """`layerwise search` of 300 pairs by a model of 12 blocks: all sets of its layers."""
+    pairs = version.folder("pairs.csv")
+    pairs_apart(version.home / "inputs" / "pairs.csv", pairs)
     began = time.perf_counter()
-    result = version.json("search", wiki_mlm(), "inputs/pairs.csv")
+    result = version.json("search", wiki_mlm(), str(pairs))
     seconds = time.perf_counter() - began
-    return seconds, flattened({name: result[name] for name in ("best", "last", "subsets", "stability")}, "search")
+    best = result["chosen"] if "chosen" in result else result["best"]
+    choices = {"best": best, "last": result["last"]}
+    scores = {name: {key: of[key] for key in ("mix", "dev", "test")} for name, of in choices.items()}
+    return seconds, flattened(scores, "search")
 
 
 def search_25_layers(version: Version, _rows: int) -> tuple[float, Numbers]:
@@ -96,6 +103,14 @@ PARTS: dict[str, Part] = {
 }
 
 
+def pairs_apart(source: Path, out: Path) -> None:
+    """The pairs that share no sentence with another: older versions split the others in another way."""
+    with source.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    counts = Counter(row[side] for row in rows for side in ("sentence1", "sentence2"))
+    write_csv(out, [row for row in rows if counts[row["sentence1"]] == counts[row["sentence2"]] == 1])
+
+
 def unpack(commit: str, folder: Path) -> Path:
     """The source folder of a commit."""
     archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=True).stdout
@@ -125,6 +140,7 @@ def main() -> None:
     parser.add_argument("commit", help="the older version, such as a47edf2^")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, default=6000, help="that are embedded")
+    parser.add_argument("--only", default=";".join(PARTS), help="of the parts, with semicolons")
     parser.add_argument("--out", type=Path, help="another file than the one of benchmarks/results")
     given = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -137,7 +153,7 @@ def main() -> None:
         make_inputs(folder / "inputs")
         for src in sources.values():
             check_source(Version(src, folder, folder / "none"))
-        for part, run in PARTS.items():
+        for part, run in [(part, PARTS[part]) for part in given.only.split(";")]:
             taken: dict[str, list[float]] = {label: [] for label in sources}
             numbers: dict[str, Numbers] = {}
             for repeat in range(given.repeats):

@@ -299,6 +299,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=["default"])
     parser.add_argument("--out", type=Path, default=RESULTS / "verdict.json")
     parser.add_argument("--only", default=",".join(POPULATIONS))
+    parser.add_argument("--splits", help="such as 5, of those of each population; all without it")
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--resamples", type=int, default=RESAMPLES)
     parser.add_argument("--shuffled", action="store_true", help="with the pairs' scores shuffled: nothing to be found")
@@ -315,7 +316,8 @@ def main() -> None:
         if task not in options.only.split(",") or (options.shuffled and of.kind not in ("pairs", "groups")):
             continue
         population = load(path, of, options.shuffled)
-        for size, splits in [(size, splits) for size in of.sizes for splits in of.splits]:
+        wanted = set(map(int, options.splits.split(","))) if options.splits else set(of.splits)
+        for size, splits in [(size, splits) for size in of.sizes for splits in of.splits if splits in wanted]:
             about = {"kind": of.kind, "model": model, "task": task, "metric": of.metric, "size": size}
             about |= {"shuffled": options.shuffled, "splits": splits}
             row = about | simulate(population, size, splits, options.draws, options.resamples)

@@ -138,6 +138,14 @@ def test_few_groups_are_widened_to_students_t():
     assert (gain.low, gain.high) == pytest.approx((interval.low, interval.high), abs=0.03)
 
 
+def test_the_groups_of_several_splits_count_together():
+    items, groups = items_of(40, seed=2), np.repeat(np.arange(8), 5)
+    halves = [np.arange(20), np.arange(20, 40)]
+    gain = paired_gain(item_scores(items), halves, size=40, groups=groups)
+    single = paired_gain(item_scores(items), [np.arange(40)], size=40, groups=groups)
+    assert width(gain) == pytest.approx(SPREAD * width(single), rel=0.15)
+
+
 def test_a_single_group_that_reports_says_nothing():
     groups = [0] * 20 + [*range(1, 21)]
     gain = paired_gain(item_scores(items_of(40, 5.0)), [np.arange(20)], size=40, groups=groups, resamples=200)

@@ -134,10 +134,13 @@ def _jackknife_scale(redrawn: Numbers, left_out: Numbers) -> float:
 
 
 def _widening(tests: Sequence[Rows], redraws: Redraws) -> float:
-    """The factor on the spread of resamples of whole groups, of which few report; 1 for resamples of units."""
+    """The factor on the spread of resamples of whole groups, of which few report; 1 for resamples of units.
+
+    It counts the groups that report in any split: a group that only chooses in one split reports in another.
+    """
     if redraws.groups is None:
         return 1.0
-    count = min(len(np.unique(redraws.groups[test])) for test in tests)
+    count = len(np.unique(redraws.groups[np.concatenate(tests)]))
     if count < 2:
         return float("nan")  # nothing is known of other groups
     return float(np.sqrt(count / (count - 1)) * stdtrit(count - 1, _QUANTILES[1]) / ndtri(_QUANTILES[1]))
