@@ -109,8 +109,8 @@ def verdict_kinds_table() -> str:
     """How honest the verdict is for every kind of unit, with draws whose truth is the rest of a population."""
     rows = json.loads((RESULTS / "verdict.json").read_text(encoding="utf-8"))["kinds"]
     lines = [
-        "| drawn from | metric | units drawn | splits | interval covers the truth | recommended | false | missed | gain "
-        "of what is used | gain of always taking the best found (worse than the last layer in) |",
+        "| drawn from | metric | units drawn | splits | interval covers the truth | recommended | false | missed | "
+        "gain of what is used | gain of always taking the best found (worse than the last layer in) |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda row: list(_DRAWN).index(row["task"])):
