@@ -28,7 +28,17 @@ from numpy.typing import NDArray
 from layerwise.evidence import connected_groups, draw_splits
 from layerwise.evidence.gain import SPREAD
 from layerwise.mixes import Mix
-from layerwise.search import RetrievalMetric, Search, Selection, SetScorer, Space, as_metric
+from layerwise.search import (
+    ClassProtocol,
+    ClassRows,
+    ClassScorer,
+    RetrievalMetric,
+    Search,
+    Selection,
+    SetScorer,
+    Space,
+    as_metric,
+)
 from layerwise.search.problems import PairProblem, SetProblem
 from layerwise.search.retrieval import RetrievalProblem
 from layerwise.search.sets import weights_of
@@ -38,6 +48,7 @@ from measure import RESULTS, shared_folder
 
 DRAWS, RESAMPLES = 200, 1000
 SPREADS = (1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5)
+WIDTH = 96  # first numbers of the views of rows of classes: hundreds of searches by regressions in minutes
 LARGEST_GROUP = 12  # pairs that share sentences, of the populations of whole groups
 Rows = NDArray[np.intp]
 
@@ -57,7 +68,7 @@ class Of:
 POPULATIONS = {
     "stsb": Of("pairs", "sts/stsb", "spearman", (100, 300), most=3000),
     "sick groups": Of("groups", "sts/sick", "spearman", (100, 300)),
-    "sst2": Of("classes", "transfer/sst2_sentences", "accuracy", (200,), (1, 10), most=2500),
+    "sst2": Of("classes", "transfer/sst2_sentences", "accuracy", (200,), most=2500),
     "quora paraphrases": Of("queries", "train/quora_paraphrase_pairs", "ndcg@10", (100, 300), most=1500),
 }
 
@@ -114,9 +125,11 @@ class Classes:
         return random.permutation(len(self))[:size]
 
     def search(self, rows: Rows, splits: int, seed: int, resamples: int) -> Selection:
-        """Search the drawn rows by nested folds."""
-        search = Search(space="up to 2", splits=splits, seed=seed, n_resamples=resamples, device="cpu")
-        return search.fit_classes(self.views[rows], self.labels[rows]).selection_
+        """Search the drawn rows by nested folds, three a split, for the best of a few sets."""
+        drawn = ClassRows.of({"mean": self.views[rows]}, self.labels[rows], device="cpu")
+        protocol = ClassProtocol(outer=splits, inner=3, seed=seed)
+        scorer = ClassScorer(drawn, protocol.splits(len(drawn)), protocol, Space.parse("up to 2; 4-6"))
+        return Search(n_resamples=resamples).fit_scorer(scorer).selection_
 
     def truth(self, rows: Rows, trained: Rows, mixes: list[Mix]) -> NDArray[np.float64]:
         """Accuracies on the rows that were not drawn, of regressions on some of the drawn rows."""
@@ -225,7 +238,7 @@ def load(path: Path, of: Of, shuffled: bool) -> Sets | Classes:
     """A population from what `make_views` wrote."""
     saved = np.load(path)
     if of.kind == "classes":
-        return Classes(saved["views"], saved["labels"])
+        return Classes(saved["views"][:, :, :WIDTH], saved["labels"])
     texts = list(zip(saved["lefts"].tolist(), saved["rights"].tolist(), strict=True))
     if of.kind == "queries":
         return Sets(Tabled(int(saved["layers"]), saved["scored"]), of, texts, None)

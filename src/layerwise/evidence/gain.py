@@ -7,7 +7,7 @@ in docs/search.md:
   samples: if their variance is larger than the jackknife's, it is scaled down to it.
 - Resamples hold the choices fixed, but test units of one split are dev units of others, so that the mean of several
   splits varies more than its resamples: they are scaled up by `SPREAD`.
-- Resamples of few units, or of few groups of them, are too narrow: they are widened to Student's t of their number.
+- Resamples of few groups are too narrow: they are widened to Student's t of the number of groups.
 """
 
 from collections.abc import Callable, Sequence
@@ -134,15 +134,10 @@ def _jackknife_scale(redrawn: Numbers, left_out: Numbers) -> float:
 
 
 def _widening(tests: Sequence[Rows], redraws: Redraws) -> float:
-    """The factor from the spread of resamples of few units, or of few whole groups, to Student's t.
-
-    It counts those that report in any split: one that only chooses in one split reports in another. Units of several
-    splits are not widened: `SPREAD` does that.
-    """
-    if redraws.groups is None and len(tests) > 1:
+    """The factor on the spread of resamples of whole groups, of which few report; 1 for resamples of units."""
+    if redraws.groups is None:
         return 1.0
-    reporting = np.unique(np.concatenate(tests))
-    count = len(reporting) if redraws.groups is None else len(np.unique(redraws.groups[reporting]))
+    count = min(len(np.unique(redraws.groups[test])) for test in tests)
     if count < 2:
-        return float("nan")  # nothing is known of others
+        return float("nan")  # nothing is known of other groups
     return float(np.sqrt(count / (count - 1)) * stdtrit(count - 1, _QUANTILES[1]) / ndtri(_QUANTILES[1]))
