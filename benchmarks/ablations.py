@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from layers import encoders
-from layerwise import LayerEncoder, LayerSearch
-from layerwise.search import Ablation, by_size_and_without, random_sets
+from layerwise import LayerEncoder
+from layerwise.search import Ablation, Search, by_size_and_without, random_sets
 from lc import DEV, SETS, SPLITS, read_set
 from measure import write_result
 
@@ -28,15 +28,15 @@ def measure_set(encoder: LayerEncoder, pairs: dict[str, list]) -> dict[str, Any]
     """The ablations of one encoder on one set."""
     gold = np.array(pairs["score"])
     views = encoder.encode_layers(pairs["sentence1"] + pairs["sentence2"], cache=True)
-    search = LayerSearch(dev=DEV, splits=SPLITS).fit(views[: len(gold)], views[len(gold) :], gold)
-    sizes, without = by_size_and_without(search)
-    splits = search.report_.splits
+    search = Search(dev=DEV, splits=SPLITS).fit_views(views[: len(gold)], views[len(gold) :], gold)
+    selection = search.selection_
+    sizes, without = by_size_and_without(selection.scorer)
     return {
         "pairs": len(gold),
-        "sets": len(search.table_),
-        "last": spread([100 * split.last_test for split in splits]),
-        "best": spread([100 * split.test for split in splits]),
-        "random": as_dict(random_sets(search, count=DRAWS)),
+        "sets": len(selection.table),
+        "last": spread([100 * choice.last.test for choice in selection.choices]),
+        "best": spread([100 * choice.best.test for choice in selection.choices]),
+        "random": as_dict(random_sets(selection.scorer, count=DRAWS)),
         "sizes": [as_dict(line) for line in sizes],
         "without": [as_dict(line) for line in without],
     }

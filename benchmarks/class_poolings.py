@@ -9,7 +9,6 @@ results/class_poolings.json.
 
 import argparse
 import json
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 
 from layerwise import LayerModel
 from layerwise.data import TaskRows, find_tasks, load_task
-from layerwise.search import Space, search_classes
+from layerwise.search import Search
 from measure import RESULTS, machine, shared_folder, write_result
 
 POOLINGS = ("mean", "cls", "max", "last", "weighted-mean", "mean-but-first")
@@ -49,16 +48,16 @@ def measure(model: LayerModel, task: str, most: int) -> dict[str, Any]:
     rows = limited(load_task(find_tasks([task])[0]), most)
     measured = {}
     for label, poolings in {"mean": ("mean",), "every pooling": POOLINGS}.items():
-        result = search_classes(model, rows, poolings, quiet, space=Space.parse("up to 2"))
-        verdict, report = result.verdict, result.report
+        selection = Search(space="up to 2", poolings=poolings).fit(model, rows).selection_
+        gain = selection.gain
         measured[label] = {
-            "mix": str(result.mix),
-            "last": 100 * report.last_mean,
-            "test": 100 * report.mean,
-            "gain": [100 * value for value in (report.interval.mean, report.interval.low, report.interval.high)],
-            "reliable": verdict.is_gain,
-            "sets": len(result.table),
-            "seconds": round(sum(result.seconds.values()), 1),
+            "mix": str(selection.chosen.mix),
+            "last": 100 * selection.last.test,
+            "test": 100 * selection.chosen.test,
+            "gain": [100 * value for value in (gain.mean, gain.low, gain.high)],
+            "reliable": selection.verdict.is_gain,
+            "sets": len(selection.table),
+            "seconds": round(sum(selection.seconds.values()), 1),
         }
     return measured
 
@@ -70,12 +69,6 @@ def limited(rows: TaskRows, most: int) -> TaskRows:
     ends = np.cumsum([0, *map(len, kept.values())])
     splits = {role: np.arange(*ends[place : place + 2]) for place, role in enumerate(kept)}
     return replace(rows.pick(np.concatenate(list(kept.values()))), splits=splits)
-
-
-@contextmanager
-def quiet(_what: str, _total: int | None):
-    """No progress."""
-    yield lambda _done: None
 
 
 if __name__ == "__main__":

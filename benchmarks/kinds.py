@@ -18,8 +18,10 @@ import numpy as np
 
 from layerwise import LayerModel
 from layerwise.data import find_tasks, load_task
+from layerwise.evidence import paired_gain
+from layerwise.mixes import Mean
 from layerwise.plots import save_figure, view_scores
-from layerwise.search import Choice, LayerSearch, SearchTask, bootstrap_gain, search_task
+from layerwise.search import Search
 from measure import RESULTS, machine, write_result
 
 CHOOSER = "stsb"
@@ -65,33 +67,36 @@ def main() -> None:
 def measure(model: LayerModel, name: str, limit: int, measured: dict[str, Any]) -> dict[str, Any]:
     """One task: every layer, and the choices on rows that did not choose."""
     (declared,) = find_tasks([name])
-    task = SearchTask.of(load_task(declared), split="test", limit=limit)
     pooling, *_ = model.mix.poolings
-    result = search_task(model, task, [pooling], LayerSearch())
-    search, problem = result.search, result.search.problems_[pooling]
+    search = Search(role="test", limit=limit, poolings=pooling)
+    selection = search.fit(model, load_task(declared)).selection_
+    scorer = selection.scorer
+    problem = scorer.problems[pooling]
     if name == CHOOSER:
-        measured["sts_set"] = list(search.best_.layers)
-    sts = Choice(type(search.last_.mix).of(*measured["sts_set"], pooling=pooling), np.nan)
-    ((_, test),) = search.parts_
-    gain = bootstrap_gain(search.problems_, [(sts, search.last_, test)], seed=0)
+        measured["sts_set"] = list(selection.chosen.layers)
+    sts = Mean.of(*measured["sts_set"], pooling=pooling)
+    redraw = scorer.redraw(0, [sts, selection.last.mix])
+    gain = paired_gain(
+        redraw, selection.splits, size=selection.units, smooth=scorer.smooth, starts=scorer.starts
+    )  # fmt: skip
     return {
         "kind": declared.kind,
         "suite": declared.suite,
         "metric": declared.metric,
-        "unit": task.unit,
-        "choose": len(search.parts_[0][0]),
-        "report": len(test),
-        "sets": len(search.table_),
+        "unit": selection.unit,
+        "choose": selection.n_choosing,
+        "report": selection.n_reporting,
+        "sets": len(selection.table),
         "layers": problem.scores(np.eye(problem.layers)).tolist(),
-        "best_single": int(max(range(problem.layers), key=lambda layer: search.table_.score_of([layer]))),
-        "last": search.last_.test,
-        "own_set": list(search.best_.layers),
-        "own": search.best_.test,
-        "own_gain": vars(search.report_.gain),
-        "sts_set": float(search.unseen_scores([sts.mix])[0, 0]),
+        "best_single": int(max(range(problem.layers), key=lambda layer: selection.table.score_of([layer]))),
+        "last": selection.last.test,
+        "own_set": list(selection.chosen.layers),
+        "own": selection.chosen.test,
+        "own_gain": vars(selection.gain),
+        "sts_set": float(scorer.unseen_scores([sts])[0, 0]),
         "sts_gain": vars(gain),
-        "verdict": str(result.verdict),
-        "reliable": result.verdict.is_gain,
+        "verdict": str(selection.verdict),
+        "reliable": selection.verdict.is_gain,
     }
 
 

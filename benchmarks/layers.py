@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from layerwise import LayerEncoder, LayerSearch
+from layerwise import LayerEncoder
 from layerwise.metrics import cosine, spearman
 from layerwise.plots import MarkedMix, layer_curves_by_model, save_figure
-from layerwise.search import ViewsOf, bootstrap_gain, encode_sides, make_problems
+from layerwise.search import CachedViews, Search
 from measure import RESULTS, model_folder, shared_folder, write_result
 
 POOLINGS = ("mean", "cls", "max")
 NAME = "layers_stsb"
+Sides = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]  # the views of both, by pooling
 FIGURE = Path(__file__).parents[1] / "docs" / "layers.svg"
 
 
@@ -35,15 +36,16 @@ def encoders() -> dict[str, Path | str]:
     }
 
 
-def read(encoder: LayerEncoder, split: str) -> tuple[ViewsOf, np.ndarray]:
+def read(encoder: LayerEncoder, split: str) -> tuple[Sides, np.ndarray]:
     """The views of either side of a split's pairs, and the grades."""
     table = pq.read_table(shared_folder() / "data" / "sts" / "stsb.parquet", filters=[("split", "=", split)])
     pairs = table.to_pydict()
-    sides = encode_sides(encoder, pairs["sentence1"], pairs["sentence2"], POOLINGS, show_progress_bar=True)
+    encode = CachedViews(encoder, show_progress_bar=True)
+    sides = encode.sides(pairs["sentence1"], pairs["sentence2"], POOLINGS)
     return sides, np.array(pairs["score"])
 
 
-def by_layer(sides: ViewsOf, gold: np.ndarray) -> dict[str, list[float | None]]:
+def by_layer(sides: Sides, gold: np.ndarray) -> dict[str, list[float | None]]:
     """Pooling -> the score of each layer (None where all similarities are equal)."""
     found: dict[str, list[float | None]] = {}
     for pooling in POOLINGS:
@@ -53,19 +55,23 @@ def by_layer(sides: ViewsOf, gold: np.ndarray) -> dict[str, list[float | None]]:
     return found
 
 
-def best_mix(dev: ViewsOf, dev_gold: np.ndarray, test: ViewsOf, test_gold: np.ndarray) -> dict[str, Any]:
+def best_mix(dev: Sides, dev_gold: np.ndarray, test: Sides, test_gold: np.ndarray) -> dict[str, Any]:
     """The set that the dev pairs choose, on the test pairs, against the last layer's mean."""
-    search = LayerSearch().fit(*dev, dev_gold)
-    problems = make_problems(*test, test_gold, search.metric_name_)
-    best, last = search.best_, search.last_
-    gain = bootstrap_gain(problems, [(best, last, np.arange(len(test_gold)))])
+    rows = np.arange(len(dev_gold) + len(test_gold))
+    left, right = (
+        {pooling: np.concatenate([first[pooling], second[pooling]]) for pooling in POOLINGS}
+        for first, second in zip(dev, test, strict=True)
+    )
+    search = Search(parts=[(rows[: len(dev_gold)], rows[len(dev_gold) :])])
+    selection = search.fit_views(left, right, np.concatenate([dev_gold, test_gold])).selection_
+    best, last, gain = selection.chosen, selection.last, selection.gain
     return {
         "mix": str(best.mix),
         "layers": list(best.layers),
         "pooling": best.pooling,
         "dev": hundredfold(best.dev),
-        "test": hundredfold(best.on(problems)),
-        "last": {"mix": str(last.mix), "test": hundredfold(last.on(problems))},
+        "test": hundredfold(best.test),
+        "last": {"mix": str(last.mix), "test": hundredfold(last.test)},
         "gain": {"mean": hundredfold(gain.mean), "low": hundredfold(gain.low), "high": hundredfold(gain.high)},
     }
 

@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from layers import encoders
-from layerwise import LayerEncoder, LayerSearch
-from layerwise.search import dropout_passes, fixed_mixes
+from layerwise import LayerEncoder
+from layerwise.search import Search, Selection, fixed_mixes
+from layerwise.search.unlabelled import dropout_passes
 from measure import RESULTS, machine, shared_folder, write_result
 
 SETS = {"sts12": None, "sts13": None, "sts14": None, "sts15": None, "sts16": None, "stsb": "test", "sick": "test"}
@@ -38,34 +39,35 @@ def measure_set(encoder: LayerEncoder, pairs: dict[str, list], known: dict[str, 
     gold, texts = np.array(pairs["score"]), pairs["sentence1"] + pairs["sentence2"]
     views = encoder.encode_layers(texts, cache=True)
     left, right = views[: len(gold)], views[len(gold) :]
-    search = LayerSearch(dev=DEV, splits=SPLITS, space=None if known is None else "exactly 1").fit(left, right, gold)
+    search = Search(dev=DEV, splits=SPLITS, space="all" if known is None else "exactly 1")
+    selection = search.fit_views(left, right, gold).selection_
     if known is not None:
-        return known | {"unlabelled": unlabelled(encoder, texts, search)}
-    whole = LayerSearch().fit(left, right, gold)
-    report = search.report_
-    fixed = {line.name: 100 * line.mean for line in fixed_mixes(search, ("last", "last-4", "all"))}
+        return known | {"unlabelled": unlabelled(encoder, texts, selection)}
+    whole = Search(dev="all").fit_views(left, right, gold).selection_
+    choices = selection.choices
+    fixed = {line.name: 100 * line.mean for line in fixed_mixes(selection.scorer, ("last", "last-4", "all"))}
     return {
         "pairs": len(gold),
-        "lc": {"test": [100 * split.test for split in report.splits], "layers": [s.layers for s in report.splits]},
-        "last": {"test": [100 * split.last_test for split in report.splits], "all_pairs": 100 * whole.last_.dev},
+        "lc": {"test": [100 * one.best.test for one in choices], "layers": [one.best.layers for one in choices]},
+        "last": {"test": [100 * one.last.test for one in choices], "all_pairs": 100 * whole.last.dev},
         "fixed": fixed,
-        "gain": {name: value if name == "p_value" else 100 * value for name, value in vars(report.gain).items()},
-        "agreement": search.stability_.agreement,
-        "shares": search.stability_.shares,
-        "all_pairs_choose": {"layers": whole.best_.layers, "score": 100 * whole.best_.dev},
-        "unlabelled": unlabelled(encoder, texts, search),
+        "gain": {name: value if name == "p_value" else 100 * value for name, value in vars(selection.gain).items()},
+        "agreement": selection.stability.agreement,
+        "shares": selection.stability.layers,
+        "all_pairs_choose": {"layers": whole.chosen.layers, "score": 100 * whole.chosen.dev},
+        "unlabelled": unlabelled(encoder, texts, selection),
     }
 
 
-def unlabelled(encoder: LayerEncoder, texts: list[str], search: LayerSearch) -> dict[str, Any]:
+def unlabelled(encoder: LayerEncoder, texts: list[str], selection: Selection) -> dict[str, Any]:
     """The choices without labels, scored on every split's test pairs."""
     different = list(dict.fromkeys(texts))
     order = np.random.default_rng(0).permutation(len(different))[:SENTENCES]
     passes = dropout_passes(encoder, [different[place] for place in order], ["mean"])
     found = {}
     for metric in ("guarded-separation", "separation", "align-uniform"):
-        choice = LayerSearch(metric=metric).fit(*passes).best_
-        (tests,) = 100 * search.unseen_scores([choice.mix])
+        choice = Search(metric=metric).fit_views(*passes).selection_.chosen
+        (tests,) = 100 * selection.scorer.unseen_scores([choice.mix])
         found[metric] = {"layers": choice.layers, "test": tests.tolist()}
     return found
 

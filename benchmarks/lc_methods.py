@@ -116,10 +116,10 @@ def method_2(pooled: Tensor) -> Pooled:
         yield chosen, total.div_(len(chosen))
 
 
-def method_2_plain(pooled: Tensor) -> Pooled:
+def method_2_plain(pooled: Tensor, sets: Iterable[LayerTuple] | None = None) -> Pooled:
     """Method 2 as one writes it down: the mean of the layers of D from views (2, pairs, layers, width)"""
     views = pooled.permute(1, 2, 0, 3).contiguous()
-    for chosen in all_sets(len(pooled)):
+    for chosen in all_sets(len(pooled)) if sets is None else sets:
         yield chosen, views[:, :, list(chosen)].mean(2)
 
 

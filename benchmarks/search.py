@@ -1,11 +1,13 @@
 """Searching every set of layers: ours against the paper's Methods 1 to 4, the largest search, and what it costs.
 
     python benchmarks/search.py --part methods [--repeats 1]     # 13 layers x 768 x 1,000 SICK pairs, real views
+    python benchmarks/search.py --part methods --quick --sample 1024   # Method 2 alone, on made-up views; a minute
     python benchmarks/search.py --part large [--device cuda --out FILE]   # 2^25 - 1 sets on 350 pairs, made-up views
     python benchmarks/search.py --part cost [--repeats 3]        # against pairs, layers and width; docs/search-cost.svg
     python benchmarks/search.py --part ... --small               # a trial on made-up views; written to --out or nowhere
 
-Ours is `LayerSearch().fit(...)` from views to the best set, Gram matrices included. The methods are in `lc_methods.py`.
+Ours is `Search(dev="all").fit_views(...)` from views to the best set, Gram matrices included; the methods are in
+`lc_methods.py`.
 """
 
 import argparse
@@ -63,24 +65,26 @@ def sick_views(pairs: int) -> Data:
 
 def ours(left: np.ndarray, right: np.ndarray, gold: np.ndarray, device: str = "cpu") -> Any:
     """Our search, from views to the best set."""
-    from layerwise import LayerSearch
+    from layerwise import Search
 
-    return LayerSearch(device=device).fit(left, right, gold)
+    return Search(dev="all", device=device).fit_views(left, right, gold).selection_
 
 
-def our_scores(search: Any) -> dict[lc.LayerTuple, float]:
+def our_scores(selection: Any) -> dict[lc.LayerTuple, float]:
     """Set -> score."""
     from layerwise.search import layers_of
 
-    return {layers_of(int(mask)): float(s) for mask, s in zip(search.table_.masks, search.table_.scores, strict=True)}
+    table = selection.table
+    return {layers_of(int(mask)): float(s) for mask, s in zip(table.masks, table.scores, strict=True)}
 
 
 def methods(options: argparse.Namespace) -> dict[str, Any]:
     """The paper's methods and ours on the same views in one run."""
-    data = made_up_views(*options.sizes) if options.small else sick_views(options.pairs)
+    is_made_up = options.small or options.quick
+    data = made_up_views(*options.sizes) if is_made_up else sick_views(options.pairs)
     pairs, layers, width = data[0].shape
     pooled, few = lc.layers_first(*data[:2]), [part[:CHECKED_PAIRS] for part in data]
-    agree = lc.agreement(pooled[:, :, :CHECKED_PAIRS], few[2], our_scores(ours(*few)))
+    agree = {} if options.quick else lc.agreement(pooled[:, :, :CHECKED_PAIRS], few[2], our_scores(ours(*few)))
     sets = lc.sample_sets(layers, options.sample)
     entries = sorted({lc.memory_entries(pooled, size, options.memory_gib) for size in (3,)})
     calls = {f"method 4, maxMem {count}": partial(lc.method_4, pooled, count) for count in entries}
@@ -91,16 +95,18 @@ def methods(options: argparse.Namespace) -> dict[str, Any]:
         "method 2, one sentence at a time": partial(lc.method_2_each, pooled, sets),
         "method 1": partial(lc.method_1, lc.made_up_tokens(pooled, TOKENS), sets),
     }
+    if options.quick:
+        calls, sampled = {}, {"method 2": partial(lc.method_2_plain, pooled, sets)}
     result: dict[str, Any] = {
         "what": f"all {2**layers - 1} sets, Spearman, {layers} layers x {width} x {pairs} pairs, float32 views",
-        "views": "made up" if options.small else f"{MODEL}, mean of tokens, random SICK pairs",
+        "views": "made up" if is_made_up else f"{MODEL}, mean of tokens, random SICK pairs",
         "method_1_tokens": f"made up, {TOKENS} a sentence; their means are the views",
         "scaled_up_from_a_sample_of_sets": {name: len(sets) for name in sampled},
         "threads": torch.get_num_threads(),
         "largest_difference_in_float64": {"pairs": len(few[2]), **agree},
     }
     search = ours(*data)
-    expected, best = our_scores(search), search.best_
+    expected, best = our_scores(search), search.chosen
     taken: dict[str, list[float]] = {"ours": [], **{name: [] for name in (*calls, *sampled)}}
     details: dict[str, dict[str, Any]] = {"ours": {"best": best.layers, "score_of_best": best.dev}}
     for _ in range(options.repeats):
@@ -125,7 +131,8 @@ def methods(options: argparse.Namespace) -> dict[str, Any]:
         note = f"best {','.join(map(str, details[name]['best']))}" + " of a sample, scaled up" * (name in sampled)
         parts = (f"{part} {s:.2f}" for part, s in details[name].get("split_of_seconds", {}).items())
         print(f"{name:33}{middle[name]:9.2f} s{ratio:8.1f}x  {note}  {' '.join(parts)}")
-    fastest = {f"method {n}": min(ratios[name] for name in calls if name.startswith(f"method {n}")) for n in (4, 3)}
+    by_method = {f"method {n}": [ratios[name] for name in calls if name.startswith(f"method {n}")] for n in (4, 3)}
+    fastest = {name: min(found) for name, found in by_method.items() if found}
     return result | {"seconds": taken, "medians": middle, "ratios_to_ours": ratios, "fastest": fastest, "runs": details}
 
 
@@ -148,12 +155,12 @@ def search_once(options: argparse.Namespace) -> None:
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
         print(f"  {seconds[-1]:.2f} s", file=sys.stderr, flush=True)
-    result = {"sets": len(search.table_), "seconds": seconds, "best": search.best_.layers}
+    result = {"sets": len(search.table), "seconds": seconds, "best": search.chosen.layers}
     result |= {"peak_resident_bytes": peak_memory(), "resident_before_the_search": before}
     if cuda:
         result |= {"gpu": torch.cuda.get_device_name(), "peak_gpu_bytes": torch.cuda.max_memory_allocated()}
-    rows = [search.table_.at(int(row)) for row in np.random.default_rng(0).choice(len(search.table_), 64)]
-    scores = {search.best_.layers: search.best_.dev} | {row.layers: row.score for row in rows}
+    rows = [search.table.at(int(row)) for row in np.random.default_rng(0).choice(len(search.table), 64)]
+    scores = {search.chosen.layers: search.chosen.dev} | {row.layers: row.dev for row in rows}
     pooled = lc.layers_first(*data[:2]).double()
     again = lc.evaluate(((chosen, pooled[list(chosen)].mean(0)) for chosen in scores), data[2], decimals=12)
     difference = again.largest_difference(scores)
@@ -263,6 +270,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", help="of the large search")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--quick", action="store_true", help="of the methods, Method 2 on a sample of the sets")
     parser.add_argument("--small", action="store_true", help="a trial")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -279,7 +287,7 @@ def main() -> None:
     if load > 0.5:
         print(f"load {load:.1f}: others use this machine; ratios come out wrong, mostly in our favour", file=sys.stderr)
     result = {"load_before": load} | {"methods": methods, "large": large, "cost": cost}[options.part](options)
-    place = "" if options.part != "large" else "_cpu" if options.device == "cpu" else "_gpu"
+    place = "_quick" * options.quick if options.part != "large" else "_cpu" if options.device == "cpu" else "_gpu"
     save(f"search_{options.part}{place}", result, options)
 
 

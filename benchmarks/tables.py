@@ -40,6 +40,7 @@ from search_tables import (
     models_table,
     prompts_list,
     unlabelled_views_table,
+    verdict_kinds_table,
     verdict_table,
     views_table,
 )
@@ -317,6 +318,7 @@ TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "paper-minbert": (["docs/background/minbert.md"], minbert_table),
     "search-results": (["docs/benchmarks/search.md"], search_table),
     "verdict-results": (["docs/benchmarks/search.md"], verdict_table),
+    "verdict-kinds": (["docs/benchmarks/search.md"], verdict_kinds_table),
     "serve-speed": (["docs/serving.md"], serve_table),
     "serve-load": (["docs/serving.md"], serve_load_table),
     "serve-gpu": (["docs/serving.md"], serve_gpu_table),

@@ -16,6 +16,7 @@ import os
 import platform
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -23,11 +24,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from layerwise.search.transfer import TransferTask, fold_masks
 
 from layerwise.classify import logistic
-from layerwise.search import TransferProtocol, TransferReport, TransferSearch, draw_splits
-from layerwise.search import training_size_ablation as cut_training
+from layerwise.evidence import Fold
+from layerwise.mixes import Mean
+from layerwise.search import ClassProtocol, ClassRows, ClassScorer, Search, Selection, Space, training_size_ablation
 from measure import RESULTS, shared_folder
 
 NAMES = {
@@ -35,7 +36,7 @@ NAMES = {
     "search": ("mr", "cr", "subj", "trec", "mrpc"),
     "sizes": ("mr", "subj", "trec"),
 }
-SETS = ((12,), (0,), (2, 5, 9, 12))  # compared fold by fold
+SETS = (Mean.of(12), Mean.of(0), Mean.of(2, 5, 9, 12))  # compared fold by fold
 GPU_SETS = 64  # solved together there, as the search does
 Task = tuple[np.ndarray, np.ndarray | None, np.ndarray]  # views, views of second sentences, labels
 
@@ -68,7 +69,7 @@ def seconds(call: Callable[[], Any], device: str) -> tuple[float, Any]:
     return time.perf_counter() - began, result
 
 
-def saga_score(features: np.ndarray, labels: np.ndarray, fold: tuple[np.ndarray, np.ndarray], seed: int) -> float:
+def saga_score(features: np.ndarray, labels: np.ndarray, fold: Fold, seed: int) -> float:
     """One regression as the paper has it."""
     import warnings
 
@@ -79,7 +80,7 @@ def saga_score(features: np.ndarray, labels: np.ndarray, fold: tuple[np.ndarray,
     return float(model.fit(features[fold[0]], labels[fold[0]]).score(features[fold[1]], labels[fold[1]]))
 
 
-def by_scikit_learn(rows: TransferTask, folds: list, seed: int) -> np.ndarray:
+def by_scikit_learn(rows: ClassRows, folds: list, seed: int) -> np.ndarray:
     """Accuracies of the compared sets, a process for each core: (sets, folds)"""
     from joblib import Parallel, delayed
 
@@ -88,9 +89,12 @@ def by_scikit_learn(rows: TransferTask, folds: list, seed: int) -> np.ndarray:
     return np.reshape(Parallel(n_jobs=os.cpu_count())(jobs), (len(SETS), len(folds)))
 
 
-def by_us(solve: Callable[..., Any], rows: TransferTask, folds: list, sets: Sequence[tuple[int, ...]]) -> np.ndarray:
+def by_us(solve: Callable[..., Any], rows: ClassRows, folds: list, sets: Sequence[Mean]) -> np.ndarray:
     """Accuracies of some sets by a batched solver, as the search gets them: (sets, folds)"""
-    trained, scored = (fold_masks([fold[part] for fold in folds], rows.labels) for part in (0, 1))
+    masks = np.zeros((2, len(folds), len(rows)), dtype=np.bool_)
+    for number, fold in enumerate(folds):
+        masks[0, number, fold.train] = masks[1, number, fold.dev] = True
+    trained, scored = torch.as_tensor(masks, device=rows.labels.device)
     width = rows.features(sets[:1]).shape[-1]
     together = logistic.sets_at_once(len(rows.labels), width, len(folds), len(rows.classes), rows.labels.device)
     found = []
@@ -107,16 +111,17 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     found = {}
     for name in options.names:
         views, second, labels = read_task(name, options)
-        rows = TransferTask.of(views, second, labels, options.device)
-        folds = [fold for split in draw_splits(len(labels), TransferProtocol()) for fold in split.inner]
+        rows = class_rows(views, second, labels, options)
+        folds = [fold for folds in ClassProtocol().splits(len(labels)).folds for fold in folds]
         few = folds[:: len(folds) // options.folds][: options.folds]
         found[name] = compare(name, rows, folds if rows.labels.is_cuda else few, few, options)
     return found
 
 
-def compare(name: str, rows: TransferTask, folds: list, few: list, options: argparse.Namespace) -> dict[str, Any]:
+def compare(name: str, rows: ClassRows, folds: list, few: list, options: argparse.Namespace) -> dict[str, Any]:
     """A few folds by scikit-learn and by us; the time of a GPU is that of many sets with all folds, as in a search."""
-    many = [*SETS, *((a, b) for a in range(13) for b in range(a))][: GPU_SETS if rows.labels.is_cuda else len(SETS)]
+    together = GPU_SETS if rows.labels.is_cuda else len(SETS)
+    many = [*SETS, *(Mean.of(b, a) for a in range(13) for b in range(a))][:together]
     by_scikit_learn(rows, few[:1], 0)  # start the processes
     ours = by_us(logistic.fit_like_saga, rows, few, SETS)
     times: dict[str, list[float]] = {"saga": [], "ours": []}
@@ -135,7 +140,7 @@ def compare(name: str, rows: TransferTask, folds: list, few: list, options: argp
     return {
         "rows": len(rows.labels),
         "folds_compared": len(few),
-        "sets_compared": SETS,
+        "sets_compared": [mix.layers for mix in SETS],
         "ours_together": [len(many), len(folds)],
         "seconds_a_regression": times | {"optimum": optimum_time / optimum.size},
         "ratio": float(np.median(np.array(times["saga"]) / times["ours"])),
@@ -173,25 +178,36 @@ def apart(scores: np.ndarray, reference: np.ndarray) -> float:
     return round(float(100 * abs(scores - reference).mean()), 3)
 
 
+def class_rows(
+    views: np.ndarray, second: np.ndarray | None, labels: np.ndarray, options: argparse.Namespace
+) -> ClassRows:
+    """The rows on the device that searches."""
+    return ClassRows.of({"mean": views}, labels, None if second is None else {"mean": second}, options.device)
+
+
+def selected(scorer: ClassScorer) -> Selection:
+    """What a scorer chooses; it is computed here."""
+    return Search().fit_scorer(scorer).selection_
+
+
 def search(options: argparse.Namespace) -> dict[str, Any]:
     """The whole protocol."""
     found = {}
     for name in options.names:
         reading, task = seconds(lambda name=name: read_task(name, options), options.device)
-        run = TransferSearch(
-            device=options.device, protocol=TransferProtocol(largest=options.largest), progress=counter(name)
-        )
-        taken, _ = seconds(lambda run=run, task=task: run.fit(task[0], task[2], pair_views=task[1]), options.device)
-        best = sorted(run.table_.items(), key=lambda item: -item[1])
-        found[name] = run.report_.as_dict() | {
+        rows, protocol = class_rows(*task, options), ClassProtocol()
+        space = Space(largest=options.largest)
+        scorer = ClassScorer(rows, protocol.splits(len(rows)), protocol, space, progress=counter(name))
+        taken, selection = seconds(lambda scorer=scorer: selected(scorer), options.device)
+        found[name] = figures_of(selection, protocol) | {
             "views_seconds": reading,
             "search_seconds": taken,
-            "all": len(task[2]),
-            "layers": run.layers_,
-            "sets": len(run.table_),
-            "table": [{"layers": layers, "dev": dev} for layers, dev in best],
+            "all": len(rows),
+            "layers": selection.chosen.layers,
+            "sets": len(selection.table),
+            "table": [{"layers": scored.layers, "dev": scored.dev} for scored in selection.table],
         }
-        print(row(name, run.report_, taken), flush=True)
+        print(row(name, found[name], taken), flush=True)
     return found
 
 
@@ -199,18 +215,49 @@ def sizes(options: argparse.Namespace) -> dict[str, Any]:
     """The paper's figure 1."""
     found = {}
     for name in options.names:
-        task = read_task(name, options)
-        protocol = TransferProtocol(largest=options.largest)
-        taken, reports = seconds(
-            lambda name=name, task=task, protocol=protocol: cut_training(
-                task[0], task[2], pair_views=task[1], protocol=protocol, device=options.device, progress=counter(name)
-            ),
-            options.device,
+        rows, protocol = class_rows(*read_task(name, options), options), ClassProtocol()
+        scorers = training_size_ablation(rows, protocol=protocol, space=Space(largest=options.largest))
+        for scorer in scorers.values():
+            scorer.progress = counter(name)
+        taken, selections = seconds(
+            lambda scorers=scorers: {size: selected(scorer) for size, scorer in scorers.items()}, options.device
         )
-        found[name] = {"seconds": taken, "sizes": {str(size): report.as_dict() for size, report in reports.items()}}
+        reports = {str(size): figures_of(selection, protocol) for size, selection in selections.items()}
+        found[name] = {"seconds": taken, "sizes": reports}
         for report in reports.values():
-            print(row(f"{name} {report.rows}", report, taken), flush=True)
+            print(row(f"{name} {report['rows']}", report, taken), flush=True)
     return found
+
+
+def figures_of(selection: Selection, protocol: ClassProtocol) -> dict[str, Any]:
+    """Accuracies with their standard deviation over the splits, the gain, and what every split chose."""
+    test = np.array([[one.best.test, one.last.test, one.best.test - one.last.test] for one in selection.choices])
+    means, sds = test.mean(0), test.std(0, ddof=1) if len(test) > 1 else np.zeros(3)
+    (mean, last, gain), (sd, last_sd, gain_sd) = means.tolist(), sds.tolist()
+    chosen = Counter(layer for one in selection.choices for layer in one.best.layers)
+    return {
+        "mean": mean,
+        "sd": sd,
+        "last_mean": last,
+        "last_sd": last_sd,
+        "gain": gain,
+        "gain_sd": gain_sd,
+        "interval": vars(selection.gain),
+        "error_reduction": gain / (1 - last) if last < 1 else 0.0,
+        "times_chosen": dict(sorted(chosen.items())),
+        "rows": selection.n_choosing,
+        "splits": [
+            {
+                "layers": one.best.layers,
+                "dev": one.best.dev,
+                "test": one.best.test,
+                "last_dev": one.last.dev,
+                "last_test": one.last.test,
+            }
+            for one in selection.choices
+        ],
+        "protocol": vars(protocol),
+    }
 
 
 def counter(name: str) -> Callable[[int], None]:
@@ -226,11 +273,11 @@ def counter(name: str) -> Callable[[int], None]:
     return count
 
 
-def row(name: str, report: TransferReport, taken: float) -> str:
+def row(name: str, report: dict[str, Any], taken: float) -> str:
     """A line of the table."""
-    figures = ((report.last_mean, report.last_sd), (report.mean, report.sd), (report.gain, report.gain_sd))
-    last, chosen, gain = (f"{100 * mean:5.2f} ± {100 * sd:4.2f}" for mean, sd in figures)
-    fewer = f"{100 * report.error_reduction:5.2f} % fewer errors"
+    columns = (("last_mean", "last_sd"), ("mean", "sd"), ("gain", "gain_sd"))
+    last, chosen, gain = (f"{100 * report[mean]:5.2f} ± {100 * report[sd]:4.2f}" for mean, sd in columns)
+    fewer = f"{100 * report['error_reduction']:5.2f} % fewer errors"
     return f"{name:12} last {last}   LC {chosen}   gain {gain}   {fewer}   {taken:6.1f} s"
 
 

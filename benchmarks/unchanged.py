@@ -1,17 +1,14 @@
 """The same numbers before and after a refactoring: record each version, then compare the two records.
 
-    python benchmarks/unchanged.py record before.json --src ../base/src --keep KEPT   # the version before
-    python benchmarks/unchanged.py record after.json --load KEPT                      # the version of this checkout
+    python benchmarks/unchanged.py record before.json --src ../base/src --inputs FOLDER   # the version before
+    python benchmarks/unchanged.py record after.json --inputs FOLDER                      # this checkout
     python benchmarks/unchanged.py compare before.json after.json --out benchmarks/results/unchanged.json
 
-`record` uses the command line and the names of the package's root only, so that it runs on both versions; `--src` names
-the source of the version to record. `--keep` writes models, stopped runs, evaluations and half-written shards of that
-version into a folder, `--load` reads them with another version. `--only sts,search` records some sections anew and
-keeps the others of an existing record. `compare` exits with 1 where a number differs by more than the tolerance, is
-missing, or is new. Artefacts of the version before that are refused with one line are listed and allowed.
-
+`record` uses the command line and, of both versions, the estimators of a search; `--src` names the source of the
+version to record. `--only sts,search` records some sections anew and keeps the others of an existing record. `compare`
+exits with 1 where a number differs by more than the tolerance, is missing, or is new, unless `ON_PURPOSE` says why.
 Models and data come from the folder ../shared (or $LAYERWISE_SHARED); all other inputs are made here, once, in
-KEPT/inputs. A full record takes about half an hour on two cores.
+FOLDER/inputs. A full record takes about half an hour on two cores.
 """
 
 import argparse
@@ -20,14 +17,13 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,66 +37,19 @@ Value = float | str | list[float | None]
 Numbers = dict[str, Value]
 
 TOLERANCE = 1e-5  # of a number, relative to its size where that is above 1
-REFUSED = "refused: "  # before the one line by which a version refuses what another version wrote
 NAMES = (" / mix", " / pooling")  # texts that decide a number; others are words, which may change
+ON_PURPOSE = {  # number -> the rule that changed since 315b7e6
+    "search / weights / split 2 / mix": "a mix of one layer is written without its weight",
+    "search / classes / interval": "intervals of classes follow the rule of all others: the spread of several splits",
+}
 UNTIMED = ("seconds", "runtime", "per_second")  # what differs from run to run
-SENTENCES = [
-    "the old clock",
-    "rain.",
-    "who left the door open?",
-    "prices fell after the rain",
-    "an old river an old door",
-]
 _VOCABULARY = (
     "the river rose after three days of rain she repaired old clock in kitchen and it has kept perfect time ever since "
     "that day march who left door open prices fell nobody was surprised by someone an"
 )
 WORDS = sorted(_VOCABULARY.split())
 
-# --- the recipe of several tasks, in the format of each version -------------------------------------------------------
-
-MULTITASK_BEFORE = """
-name = "three"
-[model]
-pooler = "last @ mean"
-[mixing]
-weights = "{weights}"
-[[task]]
-name = "mood"
-kind = "classification"
-file = "mood.csv"
-columns = ["text"]
-head = "mlp"
-contrast = 0.1
-max_length = 16
-weight = {mood_weight}
-[[task]]
-name = "same"
-kind = "pairs"
-file = "same.csv"
-columns = ["a", "b"]
-max_length = 16
-splits = {{train = ["train"], dev = "dev", test = "test"}}
-[[task]]
-name = "near"
-kind = "similarity"
-file = "near.csv"
-columns = ["a", "b"]
-label = "score"
-head = "cosine"
-max_length = 16
-[train]
-batch_size = 8
-steps = {steps}
-learning_rate = 1e-3
-precision = "float32"
-[dev]
-every = {every}
-log_every = 1
-"""
-
-# The same in the format of one declaration a task, with what training adds in [[objective]] tables.
-MULTITASK_AFTER = """
+MULTITASK = """
 name = "three"
 [model]
 pooler = "last @ mean"
@@ -336,47 +285,122 @@ def record_transfer(version: Version) -> Numbers:
 
 
 def record_search(version: Version) -> Numbers:
-    """Searches on 300 pairs: by splits, by poolings, by other methods and metrics, without labels, in Python."""
-    ways: dict[str, tuple[str, ...]] = {
-        "three splits": ("--dev", "150", "--splits", "3"),
-        "two poolings": ("--pooling", "mean,cls", "--layers", "up to 3"),
-        "weights": ("--method", "weights", "--seed", "1"),
-        "beam": ("--method", "beam", "--metric", "pearson"),
-        "retrieval": ("--metric", "mrr@10"),
-        "dropout": ("--no-labels", "dropout"),
-    }
-    numbers: Numbers = {}
-    for name, model in (("all-MiniLM-L6-v2", "default"), ("wiki-mlm-12x384", wiki_mlm())):
-        for way, options in ways.items():
-            if model == "default" or way in ("three splits", "dropout"):
-                result = version.json("search", model, "inputs/pairs.csv", *options)
-                counted = {key: value for key, value in result.items() if key not in ("warnings", "saved", "prompts")}
-                numbers |= flattened(counted, f"search / {name} / {way}")
-    return numbers | search_in_python(version)
-
-
-def search_in_python(version: Version) -> Numbers:
-    """`LayerSearch` on views of `LayerEncoder`: every pair chooses, and nothing is labelled."""
-    from layerwise import LayerEncoder, LayerSearch
+    """Searches of both estimators on the same views and splits: layers, queries, without labels, views, classes."""
+    import layerwise
 
     with (version.home / "inputs" / "pairs.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    encoder = LayerEncoder()
-    left, right = (encoder.encode_layers([row[side] for row in rows]) for side in ("sentence1", "sentence2"))
-    labelled = LayerSearch().fit(left, right, [float(row["score"]) for row in rows])
-    unlabelled = LayerSearch().fit(left, right)
-    place = "search / all-MiniLM-L6-v2 / in Python"
-    return {
-        f"{place} / views": summed(left) + summed(right),
-        f"{place} / best": str(labelled.best_.mix),
-        f"{place} / dev": float(labelled.best_.dev),
-        f"{place} / top ten": [float(row.score) for row in labelled.table_[:10]],
-        f"{place} / gain": [float(getattr(labelled.report_.gain, name)) for name in ("mean", "low", "high", "p_value")],
-        f"{place} / stability": [float(share) for share in labelled.stability_.values()],
-        f"{place} / agreement": float(labelled.stability_.agreement),
-        f"{place} / chosen without labels": str(unlabelled.best_.mix),
-        f"{place} / separation": float(unlabelled.best_.dev),
-    }
+    encoder = layerwise.LayerEncoder()
+    texts = [[row[side] for row in rows] for side in ("sentence1", "sentence2")]
+    left, right = (encoder.encode_layers(side, ["mean", "cls"]) for side in texts)
+    gold = [float(row["score"]) for row in rows]
+    counts = Counter(texts[0] + texts[1])
+    single = [n for n, both in enumerate(zip(*texts, strict=True)) if max(counts[text] for text in both) == 1]
+    pairs = [[column[n] for n in single] for column in (*texts, gold)]  # that share no sentence: both split them alike
+    columns = pq.read_table(shared_folder() / "data" / "transfer" / "sst2_sentences.parquet").to_pydict()
+    classes = encoder.encode_layers(columns["text"][:300]), columns["label"][:300]
+    order = np.random.default_rng(0).permutation(len(gold))
+    parts = [(np.sort(np.roll(order, shift)[:150]), np.sort(np.roll(order, shift)[150:])) for shift in (0, 70, 140)]
+    searches = searches_of_today if hasattr(layerwise, "Search") else searches_before
+    found = searches(encoder, left, right, gold, pairs, classes, parts)
+    views = {"search / views": summed(left["mean"]) + summed(right["mean"])}
+    return views | {f"search / {way} / {name}": value for way, of in found.items() for name, value in of.items()}
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "layers": {},
+    "pearson": {"metric": "pearson"},
+    "up to 3": {"space": "up to 3"},
+    "beam": {"method": "beam"},
+    "weights": {"method": "weights"},
+}
+VIEWS = ["mean", "cls", "max", 'mean in "The sentence {text} means"']
+
+
+def searches_of_today(
+    encoder: Any, left: Any, right: Any, gold: Any, pairs: Any, classes: Any, parts: Any
+) -> dict[str, Numbers]:
+    """By `Search`."""
+    from layerwise.encoder import parse_pooling
+    from layerwise.evidence import draw_splits
+    from layerwise.search import ClassProtocol, Search, ViewScorer, as_metric, prices_of
+    from layerwise.search.classes import ClassRows, ClassScorer
+    from layerwise.search.graded_pairs import GradedPairs
+    from layerwise.search.spaces import Space
+    from layerwise.search.views import ViewOptions
+
+    def numbers(selection: Any) -> Numbers:
+        found: Numbers = {"chosen / mix": str(selection.chosen.mix), "dev": selection.chosen.dev}
+        found |= {"last dev": selection.last.dev, "top ten": [row.dev for row in selection.table[:10]]}
+        if selection.gain is not None:
+            found |= {"test": selection.chosen.test, "last test": selection.last.test, "gain": selection.gain.mean}
+            found |= {"interval": [selection.gain.low, selection.gain.high, selection.gain.p_value]}
+            found |= {f"split {n} / mix": str(one.best.mix) for n, one in enumerate(selection.choices)}
+        return found
+
+    ways = {way: Search(parts=parts, **options).fit_views(left, right, gold) for way, options in WAYS.items()}
+    ways["queries"] = Search(parts=parts, metric="mrr@10").fit_queries(left, right, list(range(len(gold))))
+    ways["without labels"] = Search().fit_views(left["mean"], right["mean"])
+    names = [str(parse_pooling(name)) for name in VIEWS]
+    graded = GradedPairs.of(*pairs, metric=as_metric("spearman"), encode=encoder.encode_layers)
+    splits = draw_splits(len(graded), 0.5, 1, 0, texts=graded.unit_texts)
+    prices = prices_of(encoder, names, pairs[0])
+    scorer = ViewScorer(graded, splits, ViewOptions(tuple(names), n_bootstraps=5), prices)
+    ways["views"] = Search().fit_scorer(scorer)
+    protocol = ClassProtocol(outer=2, inner=3)
+    rows = ClassRows.of({"mean": classes[0]}, classes[1], device="cpu")
+    scorer = ClassScorer(rows, protocol.splits(len(rows)), protocol, Space(largest=2))
+    ways["classes"] = Search().fit_scorer(scorer)
+    return {way: numbers(search.selection_) for way, search in ways.items()}
+
+
+def searches_before(
+    encoder: Any, left: Any, right: Any, gold: Any, pairs: Any, classes: Any, parts: Any
+) -> dict[str, Numbers]:
+    """By the three estimators of commit 315b7e6."""
+    from layerwise.search.view_search import ViewSearch
+
+    from layerwise import LayerSearch
+    from layerwise.encoder import parse_pooling
+    from layerwise.search import TransferProtocol, TransferSearch, prices_of
+
+    def numbers(search: Any, table: list[float], mixes: list[Any], *, labels: bool = True) -> Numbers:
+        found: Numbers = {"chosen / mix": str(search.best_.mix), "dev": search.best_.dev}
+        found |= {"last dev": search.last_.dev, "top ten": table}
+        if labels:
+            gain = search.report_.gain
+            found |= {"test": search.best_.test, "last test": search.last_.test, "gain": gain.mean}
+            found |= {"interval": [gain.low, gain.high, gain.p_value]}
+            found |= {f"split {n} / mix": str(mix) for n, mix in enumerate(mixes)}
+        return found
+
+    def layers(search: Any, *, labels: bool = True) -> Numbers:
+        mixes = [split.mix for split in search.report_.splits] if labels else []
+        return numbers(search, [row.score for row in search.table_[:10]], mixes, labels=labels)
+
+    ways = {way: layers(LayerSearch(parts=parts, **options).fit(left, right, gold)) for way, options in WAYS.items()}
+    queries = LayerSearch(parts=parts, metric="mrr@10").fit(left, right, list(range(len(gold))))
+    ways["queries"] = layers(queries)
+    ways["without labels"] = layers(LayerSearch().fit(left["mean"], right["mean"]), labels=False)
+    names = [str(parse_pooling(name)) for name in VIEWS]
+    views = ViewSearch(names, bags=5, dev=0.5, splits=1, seed=0)
+    views.fit(encoder.encode_layers, *pairs, prices=prices_of(encoder, names, pairs[0]), own="mean")
+    singles = sorted((score for scores in views.singles_.values() for score in scores if score == score), reverse=True)
+    ways["views"] = numbers(views, [float(score) for score in singles[:10]], [views.best_.mix])
+    protocol = TransferProtocol(outer=2, inner=3, largest=2)
+    transfer = TransferSearch(protocol=protocol, device="cpu").fit(*classes)
+    report = transfer.report_
+    ways["classes"] = {
+        "chosen / mix": f"{','.join(map(str, transfer.layers_))} @ mean",
+        "dev": float(np.mean([split.dev for split in report.splits])),
+        "last dev": float(np.mean([split.last_dev for split in report.splits])),
+        "top ten": sorted(transfer.table_.values(), reverse=True)[:10],
+        "test": report.mean,
+        "last test": report.last_mean,
+        "gain": report.gain,
+        "interval": [report.interval.low, report.interval.high, report.interval.p_value],
+    } | {f"split {n} / mix": f"{','.join(map(str, s.layers))} @ mean" for n, s in enumerate(report.splits)}
+    return ways
 
 
 def record_measures(version: Version) -> Numbers:
@@ -445,222 +469,13 @@ def record_multitask(version: Version) -> Numbers:
     return numbers
 
 
-def multitask_recipe(version: Version, **fields: Any) -> str:
-    """A file of the recipe in the format that this version reads, in the folder of its tasks."""
-    text = MULTITASK_BEFORE if reads_recipe_of_before(version) else MULTITASK_AFTER
-    path = Path("inputs", "tasks", f"{fields['weights']}-{fields['steps']}-{version.src.parent.name}.toml")
-    (version.home / path).write_text(filled(text, **fields), encoding="utf-8")
+def multitask_recipe(version: Version, *, weights: str, steps: int, every: int) -> str:
+    """A file of the recipe in the folder of its tasks; a task's weight is read only where weights are given."""
+    given = 0.5 if weights == "given" else 1.0
+    path = Path("inputs", "tasks", f"{weights}-{steps}-{version.src.parent.name}.toml")
+    text = MULTITASK.format(weights=weights, steps=steps, every=every, mood_weight=given)
+    (version.home / path).write_text(text, encoding="utf-8")
     return str(path)
-
-
-def filled(text: str, *, weights: str, steps: int, every: int) -> str:
-    """The recipe's text with these settings; a task's weight is read only where weights are given."""
-    return text.format(weights=weights, steps=steps, every=every, mood_weight=0.5 if weights == "given" else 1.0)
-
-
-def reads_recipe_of_before(version: Version) -> bool:
-    """Whether a version reads the format of before, or refuses it with one line, which is shown."""
-    answer = version.folder("format-of-multitask-recipes")
-    if not answer.is_file():
-        path = Path("inputs", "tasks", "format.toml")
-        (version.home / path).write_text(filled(MULTITASK_BEFORE, weights="equal", steps=1, every=1), encoding="utf-8")
-        out = str(version.folder("format-of-multitask-recipes-run"))
-        try:
-            version.run("multitask", str(path), "--model", "inputs/tiny", "--device", "cpu", "--out", out)
-        except CommandError as error:
-            if error.refusal is None or not MULTITASK_AFTER:
-                raise
-            print(f"  the recipe of before: {error.refusal}")
-            answer.write_text("after", encoding="utf-8")
-        else:
-            answer.write_text("before", encoding="utf-8")
-    return answer.read_text(encoding="utf-8") == "before"
-
-
-# --- what the version before wrote ------------------------------------------------------------------------------------
-
-MIXES = {
-    "set": "1,3 @ mean",
-    "set by max": "1,3 @ max",
-    "weights": "1:0.25,4:0.75",
-    "concat": "concat(1,4) @ cls",
-    "join": "last @ cls | 1,2 @ mean",
-    "wk": "wk(start=1,window=2)",
-}
-FITTED = {"whitening": ("--dimensions", "16"), "components": ("--components", "2"), "flow": ("--epochs", "1")}
-TRAINED = {"attention": "small-lap-unsup", "head": "small-sup"}  # kinds of model that a training makes
-STOPPED = {"steps": 40, "every": 5}  # of the runs that are stopped at their second checkpoint
-SHARDS = ("embed", "inputs/tiny", "inputs/rows.txt", "--mix", "1,3", "--shard-rows", "64", "--device", "cpu")
-
-
-def keep(version: Version, kept: Path) -> None:
-    """Write artefacts of this version: models with their embeddings, stopped runs, evaluations, half of the shards."""
-    for name in ("models", "runs", "evaluations", "shards"):
-        shutil.rmtree(kept / name, ignore_errors=True)
-        (kept / name).mkdir(parents=True)
-    keep_models(version, kept / "models")
-    for label, mix in (("last", "last"), ("mix", "1,3")):
-        where = ("--data", "inputs/data", "--tasks", "stsb", "--layers", mix)
-        version.run("evaluate", "inputs/tiny", *where, "--out", str(kept / "evaluations" / f"{label}.json"))
-    recipe = multitask_recipe(version, weights="equal", **STOPPED)
-    commands = {
-        "train": ("train", *train_arguments("small-sg-opt", **STOPPED)),
-        "multitask": ("multitask", recipe, "--model", "inputs/tiny", "--device", "cpu"),
-    }
-    for name, command in commands.items():
-        version.run(*command, "--out", str(kept / "runs" / f"{name}-whole"))
-        stopped = kept / "runs" / f"{name}-stopped"
-        stop(version, (*command, "--out", str(stopped)), stopped, "checkpoint-*/trainer_state.json", count=2)
-    version.run(*SHARDS, "--out", str(kept / "shards" / "whole.npy"))
-    stop(version, (*SHARDS, "--out", str(kept / "shards" / "half")), kept / "shards" / "half", "part-*", count=3)
-
-
-def keep_models(version: Version, folder: Path) -> None:
-    """A model of every kind, each with its embeddings of five sentences."""
-    from layerwise import LayerModel
-
-    tiny = version.home / "inputs" / "tiny"
-    for name, mix in MIXES.items():
-        LayerModel(tiny, mix, normalize=name == "weights").save(folder / name)
-    for name, options in FITTED.items():
-        version.run("fit", "inputs/tiny", "inputs/rows.txt", "--with", name, *options, "--out", str(folder / name))
-    for name, recipe in TRAINED.items():
-        out = version.folder("kept", name)
-        version.run("train", *train_arguments(recipe, steps=3, every=3), "--out", str(out))
-        shutil.copytree(out / "model", folder / name)
-    out = version.folder("kept", "multitask")
-    recipe = multitask_recipe(version, weights="equal", steps=3, every=3)
-    version.run("multitask", recipe, "--model", "inputs/tiny", "--device", "cpu", "--out", str(out))
-    shutil.copytree(out / "model", folder / "multitask")
-    for model in sorted(path for path in folder.iterdir() if path.is_dir()):
-        np.save(folder / f"{model.name}.npy", LayerModel.load(model, device="cpu").encode(SENTENCES))
-
-
-def stop(version: Version, command: Sequence[str], folder: Path, pattern: str, *, count: int) -> None:
-    """Kill a command as soon as it has written so many files."""
-    process = version.start(*command)
-    while process.poll() is None and len(list(folder.glob(pattern))) < count:
-        time.sleep(0.002)
-    if process.poll() is not None:
-        sys.exit(f"layerwise {' '.join(command)} ended before it was stopped: {process.communicate()[1][-500:]}")
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    print(f"  stopped layerwise {' '.join(command[:2])} in {folder.name}", flush=True)
-
-
-def record_kept(version: Version, kept: Path) -> Numbers:
-    """What a version makes of the artefacts: numbers, or the line by which it refuses one."""
-    numbers: Numbers = {}
-    for model in sorted(path for path in (kept / "models").iterdir() if path.is_dir()):
-        place = f"kept / model / {model.name}"
-        numbers |= attempted(f"{place} / LayerModel", partial(vector_gap, layer_model_vectors, model))
-        numbers |= attempted(f"{place} / SentenceTransformer", partial(vector_gap, st_vectors, model))
-    for task in ("mood", "same", "near"):
-        numbers |= attempted(f"kept / predict / {task}", partial(predicted, version, kept, task))
-    for name in ("train", "multitask"):
-        numbers |= attempted(f"kept / resumed {name}", partial(resumed, version, kept, name))
-    numbers |= attempted("kept / compare", partial(compared, version, kept))
-    numbers |= attempted("kept / embed resumed", partial(embedded, version, kept))
-    numbers |= attempted("kept / curve of a training", partial(curve, version, kept))
-    return numbers
-
-
-def attempted(name: str, call: Callable[[], Value | Numbers]) -> Numbers:
-    """What a call gives, under its name; a refusal is its one line, another failure its last one."""
-    from layerwise import LayerwiseError
-
-    try:
-        value = call()
-    except CommandError as error:
-        value = f"{REFUSED}{error.refusal}" if error.refusal else f"failed: {error}"
-    except LayerwiseError as error:
-        value = f"{REFUSED}{error}" if "\n" not in str(error) else f"failed: {error}"
-    except Exception as error:  # noqa: BLE001 - any other failure is what this looks for
-        value = f"failed: {type(error).__name__}: {error}"
-    return {f"{name} / {key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
-
-
-def vector_gap(vectors: Callable[[Path], Any], model: Path) -> float:
-    """Embeddings of a saved model against those that are stored beside it."""
-    return difference(vectors(model), np.load(model.with_name(f"{model.name}.npy")))
-
-
-def difference(after: Any, before: Any) -> float:
-    """The largest difference of any number; shapes must agree."""
-    if after.shape != before.shape:
-        raise ValueError(f"shape {after.shape} instead of {before.shape}")
-    return float(np.abs(after - before).max())
-
-
-def layer_model_vectors(folder: Path) -> Any:
-    """By our own class."""
-    from layerwise import LayerModel
-
-    return LayerModel.load(folder, device="cpu").encode(SENTENCES)
-
-
-def st_vectors(folder: Path) -> Any:
-    """By the host library, which imports our modules by the names that are written in the folder."""
-    from sentence_transformers import SentenceTransformer
-
-    return SentenceTransformer(str(folder), device="cpu", trust_remote_code=True).encode(SENTENCES)
-
-
-def predicted(version: Version, kept: Path, task: str) -> Numbers:
-    """Probabilities, or numbers, by a saved model of several tasks."""
-    out = version.folder("predicted", f"{task}.csv")
-    out.unlink(missing_ok=True)
-    source = f"inputs/tasks/{task}.csv"
-    version.run("predict", str(kept / "models" / "multitask"), source, "--task", task, "--out", str(out))
-    with out.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    given = {"text", "a", "b", "label", "score", "split"}
-    return {
-        f"column {place}": [float(row[name]) for row in rows]
-        for place, name in enumerate(name for name in rows[0] if name not in given)
-        if is_number(rows[0][name])
-    }
-
-
-def resumed(version: Version, kept: Path, name: str) -> Numbers:
-    """The losses of a stopped run that this version finishes, and its model against that of the whole run."""
-    copy = version.folder("resumed", name)
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(kept / "runs" / f"{name}-stopped", copy)
-    if name == "train":
-        command = ("train", *train_arguments("small-sg-opt", **STOPPED))
-    else:
-        recipe = multitask_recipe(version, weights="equal", **STOPPED)
-        command = ("multitask", recipe, "--model", "inputs/tiny", "--device", "cpu")
-    version.run(*command, "--resume", "--out", str(copy))
-    whole = layer_model_vectors(kept / "runs" / f"{name}-whole" / "model")
-    return by_step(copy, "") | {"model": difference(layer_model_vectors(copy / "model"), whole)}
-
-
-def compared(version: Version, kept: Path) -> Numbers:
-    """Two evaluations of before, one against the other."""
-    files = (str(kept / "evaluations" / "last.json"), str(kept / "evaluations" / "mix.json"))
-    return flattened(version.json("compare", *files)["tasks"], "")
-
-
-def embedded(version: Version, kept: Path) -> Numbers:
-    """The shards of a stopped run, completed, against those of a whole run, and how many rows were not made again."""
-    copy = version.folder("shards")
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(kept / "shards" / "half", copy)
-    result = version.json(*SHARDS, "--out", str(copy))
-    table = pq.read_table(copy)
-    vectors = np.stack(table.column("embedding").to_numpy())[np.argsort(table.column("row").to_numpy())]
-    whole = np.load(kept / "shards" / "whole.npy")
-    return {"rows of before": float(result["resumed"]), "difference": difference(vectors, whole)}
-
-
-def curve(version: Version, kept: Path) -> Numbers:
-    """The figures by step that `analyze` reads from a finished run."""
-    tables = version.json("analyze", "--train", str(kept / "runs" / "train-whole"))["measures"]
-    rows = next(iter(tables.values()))["rows"]
-    columns = [[value for value in column if is_number(value)] for column in zip(*map(dict.values, rows), strict=True)]
-    return {f"column {place}": [float(value) for value in column] for place, column in enumerate(columns) if column}
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -727,7 +542,7 @@ SECTIONS: dict[str, Callable[[Version], Numbers]] = {
 }
 
 
-def record(out: Path, src: Path, *, kept: Path | None, making: bool, only: Iterable[str]) -> None:
+def record(out: Path, src: Path, *, inputs: Path | None, only: Iterable[str]) -> None:
     """Record the version in `src`, section by section; each is written as soon as it is there."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     sys.path.insert(0, str(src))
@@ -738,55 +553,48 @@ def record(out: Path, src: Path, *, kept: Path | None, making: bool, only: Itera
     before = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
     numbers: Numbers = before.get("numbers", {})
     with tempfile.TemporaryDirectory(prefix="layerwise-unchanged-") as scratch:
-        version = Version(src, (kept or Path(scratch)).resolve(), Path(scratch))
+        version = Version(src, (inputs or Path(scratch)).resolve(), Path(scratch))
         make_inputs(version.home / "inputs")
-        if kept and making and "kept" in only:
-            keep(version, kept)
         for name in only:
             print(name, flush=True)
-            section = record_kept(version, kept) if kept and name == "kept" else SECTIONS[name](version)
+            section = SECTIONS[name](version)
             numbers = {key: value for key, value in numbers.items() if key.split(" / ")[0] != name} | section
             write(out, {"machine": machine(), "version": layerwise.__version__, "numbers": numbers})
     print(f"recorded {len(numbers)} numbers in {out}")
 
 
 def compare(before: Path, after: Path, out: Path | None) -> int:
-    """Print number by number, and count what differs."""
+    """Print number by number, and count what differs but was not changed on purpose."""
     records = [json.loads(path.read_text(encoding="utf-8")) for path in (before, after)]
     one, other = (record["numbers"] for record in records)
-    refused = [name for name, value in other.items() if name.startswith("kept / ") and is_refusal(value)]
-    rows = {name: row(name, one.get(name), other.get(name), refused) for name in dict.fromkeys([*one, *other])}
+    rows = {name: row(name, one.get(name), other.get(name)) for name in dict.fromkeys([*one, *other])}
     width = max(map(len, rows))
     print(f"{'number':{width}}  {'before':>24}  {'after':>24}  difference")
     for name, entry in rows.items():
         gap = entry["difference"]
         told = f"{gap:.3g}" if isinstance(gap, float) else gap
-        print(f"{name:{width}}  {shown(entry['before']):>24}  {shown(entry['after']):>24}  {told}")
+        print(f"{name:{width}}  {shown(entry['before']):>24}  {shown(entry['after']):>24}  {told}  {entry['state']}")
     different = [name for name, entry in rows.items() if entry["state"] == "different"]
-    numeric = [entry["difference"] for entry in rows.values() if isinstance(entry["difference"], float)]
-    summary = {"numbers": len(rows), "different": different, "refused": refused, "largest": max(numeric, default=0.0)}
+    changed = {name: entry["state"] for name, entry in rows.items() if entry["state"] in ON_PURPOSE.values()}
+    same = [entry["difference"] for entry in rows.values() if entry["state"] == "same"]
+    summary = {"numbers": len(rows), "different": different, "on_purpose": changed, "largest": max(same, default=0.0)}
     print(f"\n{len(rows)} numbers, tolerance {TOLERANCE:g} relative to numbers above 1: {len(different)} differ,")
-    print(f"largest difference {summary['largest']:.3g}, {len(refused)} artefacts refused with one line")
-    for name in refused:
-        print(f"  {name}: {rows[name]['after']}")
+    print(f"{len(changed)} were changed on purpose, largest difference of the others {summary['largest']:.3g}")
     if out is not None:
         write(out, {"machine": records[1]["machine"], "tolerance": TOLERANCE, **summary, "rows": rows})
     return 1 if different else 0
 
 
-def row(name: str, before: Value | None, after: Value | None, refused: Sequence[str]) -> dict[str, Any]:
-    """One line of the table: both values, their difference, and what it means; a refusal stands for all below it."""
+def row(name: str, before: Value | None, after: Value | None) -> dict[str, Any]:
+    """One line of the table: both values, their difference, and what it means."""
     gap = gap_of(before, after)
-    if any(f"{name} / ".startswith(f"{place} / ") for place in refused):
-        state = "refused"
-    else:
-        state = "same" if isinstance(gap, float) and gap <= TOLERANCE else "different"
-    return {"before": before, "after": after, "difference": gap, "state": state}
-
-
-def is_refusal(value: Value | None) -> bool:
-    """Whether a value is the line by which an artefact was refused, with a remedy behind its semicolon."""
-    return isinstance(value, str) and value.startswith(REFUSED) and "; " in value
+    is_same = isinstance(gap, float) and gap <= TOLERANCE
+    return {
+        "before": before,
+        "after": after,
+        "difference": gap,
+        "state": "same" if is_same else ON_PURPOSE.get(name, "different"),
+    }
 
 
 def gap_of(before: Value | None, after: Value | None) -> float | str:
@@ -841,10 +649,8 @@ def main() -> None:
     recording = commands.add_parser("record", help="record the numbers of one version")
     recording.add_argument("out", type=Path)
     recording.add_argument("--src", type=Path, default=Path(__file__).resolve().parents[1] / "src")
-    where = recording.add_mutually_exclusive_group()
-    where.add_argument("--keep", type=Path, help="write artefacts of this version here, and load them")
-    where.add_argument("--load", type=Path, help="load the artefacts that another version wrote here")
-    recording.add_argument("--only", default="", help=f"of {', '.join(SECTIONS)}, kept; separated by commas")
+    recording.add_argument("--inputs", type=Path, help="make the inputs here, or take those that are there")
+    recording.add_argument("--only", default=",".join(SECTIONS), help=f"of {', '.join(SECTIONS)}; separated by commas")
     comparing = commands.add_parser("compare", help="compare two records")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
@@ -852,12 +658,10 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "compare":
         sys.exit(compare(given.before, given.after, given.out))
-    kept = given.keep or given.load
-    only = given.only.split(",") if given.only else [*SECTIONS, *(["kept"] if kept else [])]
-    unknown = [name for name in only if name not in (*SECTIONS, "kept")]
-    if unknown or ("kept" in only and kept is None):
-        parser.error(f"unknown section {unknown[0]}" if unknown else "the section kept needs --keep or --load")
-    record(given.out, given.src.resolve(), kept=kept and kept.resolve(), making=bool(given.keep), only=only)
+    only = given.only.split(",")
+    if unknown := [name for name in only if name not in SECTIONS]:
+        parser.error(f"unknown section {unknown[0]}; known: {', '.join(SECTIONS)}")
+    record(given.out, given.src.resolve(), inputs=given.inputs and given.inputs.resolve(), only=only)
 
 
 if __name__ == "__main__":

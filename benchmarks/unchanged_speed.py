@@ -9,6 +9,7 @@ are chosen layers, their scores and embeddings; intervals are not, whose computa
 """
 
 import argparse
+import csv
 import json
 import os
 import statistics
@@ -17,6 +18,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -24,13 +26,13 @@ from pathlib import Path
 import numpy as np
 
 from measure import machine, write_result
-from unchanged import TOLERANCE, Numbers, Version, flattened, gap_of, make_inputs, wiki_mlm, write
+from unchanged import TOLERANCE, Numbers, Version, flattened, gap_of, make_inputs, wiki_mlm, write, write_csv
 
 ROOT = Path(__file__).resolve().parents[1]
 _SEARCH_25 = """
 import json, time
 import numpy as np
-from layerwise import LayerSearch
+import layerwise
 
 random = np.random.default_rng(0)
 shared = random.normal(size=(350, 1, 64))
@@ -38,26 +40,36 @@ left, right = (shared + random.normal(size=(350, 25, 64)) * np.linspace(2, 1, 25
 gold = random.random(350)
 right[:, 12] = left[:, 12] * gold[:, None] + right[:, 12] * (1 - gold[:, None])
 began = time.perf_counter()
-search = LayerSearch(space="up to 6").fit(left, right, gold)
-str(search.verdict_)
+if hasattr(layerwise, "Search"):
+    found = layerwise.Search(space="up to 6").fit_views(left, right, gold).selection_
+    best, last, table, verdict = found.chosen, found.last, found.table, found.verdict
+else:  # before the one estimator
+    found = layerwise.LayerSearch(space="up to 6").fit(left, right, gold)
+    best, last, table, verdict = found.best_, found.last_, found.table_, found.verdict_
+str(verdict)
 seconds = time.perf_counter() - began
 choices = {name: [*choice.layers, choice.dev, choice.test] for name, choice in
-           (("best", search.best_), ("last", search.last_))}
-print(json.dumps({"seconds": seconds, "sets": len(search.table_), **choices}))
+           (("best", best), ("last", last))}
+print(json.dumps({"seconds": seconds, "sets": len(table), **choices}))
 """
 Part = Callable[[Version, int], tuple[float, Numbers]]
 
 
 def search_13_layers(version: Version, _rows: int) -> tuple[float, Numbers]:
     """`layerwise search` of 300 pairs by a model of 12 blocks: all sets of its layers."""
+    pairs = version.folder("pairs.csv")
+    pairs_apart(version.home / "inputs" / "pairs.csv", pairs)
     began = time.perf_counter()
-    result = version.json("search", wiki_mlm(), "inputs/pairs.csv")
+    result = version.json("search", wiki_mlm(), str(pairs))
     seconds = time.perf_counter() - began
-    return seconds, flattened({name: result[name] for name in ("best", "last", "subsets", "stability")}, "search")
+    best = result["chosen"] if "chosen" in result else result["best"]
+    choices = {"best": best, "last": result["last"]}
+    scores = {name: {key: of[key] for key in ("mix", "dev", "test")} for name, of in choices.items()}
+    return seconds, flattened(scores, "search")
 
 
 def search_25_layers(version: Version, _rows: int) -> tuple[float, Numbers]:
-    """`LayerSearch` on made-up views of 350 pairs: all sets of up to six of 25 layers."""
+    """A search of made-up views of 350 pairs: all sets of up to six of 25 layers."""
     command = [sys.executable, "-c", _SEARCH_25]
     printed = subprocess.run(command, env=version.environment, text=True, capture_output=True, check=True).stdout
     result = json.loads(printed.splitlines()[-1])
@@ -85,10 +97,18 @@ def evaluate(version: Version, _rows: int) -> tuple[float, Numbers]:
 
 PARTS: dict[str, Part] = {
     "`search`, 13 layers": search_13_layers,
-    "`LayerSearch`, 25 layers": search_25_layers,
+    "search of views, 25 layers": search_25_layers,
     "`embed`": embed,
     "`evaluate`": evaluate,
 }
+
+
+def pairs_apart(source: Path, out: Path) -> None:
+    """The pairs that share no sentence with another: older versions split the others in another way."""
+    with source.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    counts = Counter(row[side] for row in rows for side in ("sentence1", "sentence2"))
+    write_csv(out, [row for row in rows if counts[row["sentence1"]] == counts[row["sentence2"]] == 1])
 
 
 def unpack(commit: str, folder: Path) -> Path:
@@ -120,6 +140,7 @@ def main() -> None:
     parser.add_argument("commit", help="the older version, such as a47edf2^")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, default=6000, help="that are embedded")
+    parser.add_argument("--only", default=";".join(PARTS), help="of the parts, with semicolons")
     parser.add_argument("--out", type=Path, help="another file than the one of benchmarks/results")
     given = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -132,7 +153,7 @@ def main() -> None:
         make_inputs(folder / "inputs")
         for src in sources.values():
             check_source(Version(src, folder, folder / "none"))
-        for part, run in PARTS.items():
+        for part, run in [(part, PARTS[part]) for part in given.only.split(";")]:
             taken: dict[str, list[float]] = {label: [] for label in sources}
             numbers: dict[str, Numbers] = {}
             for repeat in range(given.repeats):

@@ -64,24 +64,27 @@ def our_greedy(left: np.ndarray, right: np.ndarray, gold: np.ndarray) -> tuple[i
 
 
 def whole_search(left: np.ndarray, right: np.ndarray, gold: np.ndarray) -> object:
-    """`ViewSearch` with all that it does, half of the pairs being added to report."""
-    from layerwise.search import Prices, ViewSearch
+    """A search of views with all that it does; every pair chooses."""
+    from layerwise.encoder import parse_pooling
+    from layerwise.search import Prices, Search, ViewScorer, as_metric
+    from layerwise.search.graded_pairs import GradedPairs
+    from layerwise.search.unlabelled import no_splits
+    from layerwise.search.views import ViewOptions
 
     texts = [*(f"a{n}" for n in range(PAIRS)), *(f"b{n}" for n in range(PAIRS))]
     place = {text: number for number, text in enumerate(texts)}
-    names = [f'mean in "{"x" * n} {{text}}"' for n in range(1, POOLINGS + 1)]
+    names = [str(parse_pooling(f'mean in "{"x" * n} {{text}}"')) for n in range(1, POOLINGS + 1)]
+    known = [*names, "mean"]  # the last layer that it is compared with
     views = np.concatenate([left, right]).reshape(2 * PAIRS, POOLINGS, LAYERS, WIDTH)
+    views = np.concatenate([views, views[:, :1]], axis=1)
 
     def encode(some: list[str], poolings: list[str]) -> dict[str, np.ndarray]:
         rows = [place[text] for text in some]
-        return {name: views[rows, list(known).index(name)] for name in poolings}
+        return {name: views[rows, known.index(name)] for name in poolings}
 
-    search = ViewSearch(names, dev=None)
-    from layerwise.encoder import parse_pooling
-
-    known = {str(parse_pooling(name)): None for name in names} | {"mean": None}
-    views = np.concatenate([views, views[:, :1]], axis=1)  # the last layer that it is compared with
-    return search.fit(encode, texts[:PAIRS], texts[PAIRS:], gold, prices=Prices(LAYERS - 1))
+    pairs = GradedPairs.of(texts[:PAIRS], texts[PAIRS:], gold, metric=as_metric("spearman"), encode=encode)
+    scorer = ViewScorer(pairs, no_splits(PAIRS), ViewOptions(tuple(names)), Prices(LAYERS - 1))
+    return Search().fit_scorer(scorer).selection_
 
 
 def main() -> None:

@@ -7,10 +7,11 @@
     python benchmarks/views.py apart FOLDER                # counts what choosing and reporting sentences share
 
 The seven STS sets (test parts, Spearman over all pairs of a set); 350 pairs of each choose, its others report, five
-random splits; a reporting pair that shares a sentence with a choosing one is left out, one whose sentence differs in
-case, spaces or punctuation only is counted. Text A is the sentences of STS-B dev that are in none of the seven sets;
-text B is captions, questions, NLI and Wikipedia sentences, none of the seven sets; "choosing" is the sentences of the
-pairs that choose. `stsb-dev` chooses on the pairs of STS-B dev that share no sentence with the seven sets, once.
+random splits, in which pairs that share a sentence stay together; a reporting pair whose sentence differs from a
+choosing one in case, spaces or punctuation only is counted. Text A is the sentences of STS-B dev that are in none of
+the seven sets; text B is captions, questions, NLI and Wikipedia sentences, none of the seven sets; "choosing" is the
+sentences of the pairs that choose. `stsb-dev` chooses on the pairs of STS-B dev that share no sentence with the seven
+sets, once.
 """
 
 import argparse
@@ -23,11 +24,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from layerwise.search.view_search import ViewSearch
-from layerwise.search.view_text import search_view_text
 
 from layerwise.errors import InputError
+from layerwise.evidence import draw_splits, near_copies
 from layerwise.mixes import Mean, parse_mix
+from layerwise.search import Search, ViewScorer
+from layerwise.search.graded_pairs import GradedPairs
+from layerwise.search.metrics import as_metric
+from layerwise.search.unlabelled import no_splits
+from layerwise.search.views import ViewOptions
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -124,19 +129,16 @@ def apart(facts: dict) -> dict:
     `near_copies` differ from a choosing sentence in case, spaces or punctuation only and do report; `fitted_on` and
     `chosen_on` count the sentences of the sets that text A, text B and STS-B dev contain, by the same comparison.
     """
-    from layerwise.search.apart import near_copies, rows_apart
-    from layerwise.search.select import random_splits
-
     from layerwise.postprocess import FittedOn
 
     sets = {}
     for name, rows in facts["sets"].items():
         left, right = rows["left"], rows["right"]
-        splits = random_splits(len(rows["gold"]), DEV, SPLITS, seed=0)
+        texts = list(zip(left, right, strict=True))
+        splits = draw_splits(len(rows["gold"]), DEV, SPLITS, seed=0, texts=texts)
         reporting = sum(len(test) for _, test in splits)
-        clean = sum(len(rows_apart(left, right, dev, test)) for dev, test in splits)
-        copies = near_copies(splits, left, right)
-        sets[name] = {"reporting": clean, "left_out": reporting - clean, "near_copies": copies}
+        copies = near_copies(splits, texts)
+        sets[name] = {"reporting": reporting, "left_out": splits.left_out, "near_copies": copies}
     tested = list({text for rows in facts["sets"].values() for text in (*rows["left"], *rows["right"])})
     dev = [*facts["dev"]["left"], *facts["dev"]["right"]]
     seen = {
@@ -367,18 +369,20 @@ class Bench:
         """The views of pairs."""
         return Remembered(self.encoder, poolings, self.device).read([*rows["left"], *rows["right"]])
 
-    def search(self, views, rows, poolings, *, less=(None,), corpus="", **options):
-        """A fitted search."""
-        given = {"dev": DEV, "less": less, "fit_on": "either" if corpus == EITHER else "corpus", **options}
+    def search(
+        self, views, rows, poolings, *, less=(None,), corpus="", dev=DEV, splits=SPLITS, metric="spearman", **options
+    ):
+        """What a search of views selects; without `dev` all pairs choose."""
+        fit_on = "either" if corpus == EITHER else "corpus"
         text = self.corpus("A" if corpus == EITHER else corpus)
-        return self.unfitted(poolings, **given).fit(
-            views, rows["left"], rows["right"], rows["gold"], prices=self.prices, own=self.own, corpus=text
+        metric = as_metric(metric)
+        pairs = GradedPairs.of(
+            rows["left"], rows["right"], rows["gold"], metric=metric, encode=views, device=self.device
         )
-
-    def unfitted(self, poolings, **options):
-        """A search."""
-        given = {"splits": SPLITS, "seed": 0, "resamples": RESAMPLES, "bags": BAGS, **options}
-        return ViewSearch(poolings, device=self.device, **given)
+        given = ViewOptions(tuple(poolings), remove=less, fit_on=fit_on, **{"n_bootstraps": BAGS, **options})
+        parts = draw_splits(len(pairs), dev, splits, 0, texts=pairs.unit_texts) if dev else no_splits(len(pairs))
+        scorer = ViewScorer(pairs, parts, given, self.prices, self.own, text)
+        return Search(n_resamples=RESAMPLES).fit_scorer(scorer).selection_
 
     def part_rows(self, name, rows, views, result):
         """Every row and column of the table."""
@@ -413,7 +417,7 @@ class Bench:
         for label, (cost, passes) in (limits | {"two passes": (2.0, 2)}).items():
             limited = {"max_cost": cost, "max_passes": passes, "splits": FEWER_SPLITS}
             search = self.search(views, rows, self.all, **limited)
-            result.setdefault(label, {})[name] = facts_of(search) | {"cost": search.cost_.as_dict()}
+            result.setdefault(label, {})[name] = facts_of(search) | {"cost": vars(search.chosen.cost)}
             yield
 
     @cached_property
@@ -422,12 +426,12 @@ class Bench:
         chosen, views = {}, self.read(self.dev, self.all)
         for column, (less, corpus) in self.columns.items():
             options = {"less": less, "corpus": corpus, "max_passes": self.passes}
-            chosen[column] = self.search(views, self.dev, self.all, dev=None, **options).best_
+            chosen[column] = self.search(views, self.dev, self.all, dev=None, **options).chosen
         return chosen
 
     def whole(self, views, rows):
         """A fitted search, which scores any mix on all pairs of a set."""
-        return self.search(views, rows, [self.own], splits=1, dev=10, bags=0)
+        return self.search(views, rows, [self.own], splits=1, dev=10, n_bootstraps=0).scorer
 
     @property
     def last(self):
@@ -482,7 +486,7 @@ class Bench:
     def by_quora(self, pairs):
         """The set that some of Quora's pairs choose."""
         views = self.read(pairs, self.all)
-        return self.search(views, pairs, self.all, dev=None, metric="cosine_ap").best_.mix
+        return self.search(views, pairs, self.all, dev=None, metric="cosine_ap").chosen.mix
 
     def embed(self, mix, texts):
         """Vectors of length 1; an empty text is a full stop, as in `load_task`."""
@@ -493,7 +497,7 @@ class Bench:
 
         The last layer of every pooling comes first; the best of them are searched in all layers.
         """
-        from layerwise.search import TransferProtocol, TransferSearch
+        from layerwise.search import ClassProtocol, ClassRows, ClassScorer, Space
 
         task = self.transfer[name]
         rows = [n for n, split in enumerate(task["split"]) if split == "train"]
@@ -502,27 +506,27 @@ class Bench:
         read = Remembered(self.encoder, self.all, self.device).read(text for texts in columns for text in texts)
         labels = [task["label"][n] for n in rows]
 
-        def scored(views, sets):
-            """A search among sets of (pooling, layer), by their numbers in `views`."""
+        def scored(views, space):
+            """The accuracies of sets of (pooling, layer), best first: of the lists in `views`, as layers of a model."""
             sides = []
             for texts in columns:
-                of_texts = read(texts, dict.fromkeys(pooling for pooling, _ in views))
-                side = torch.stack([torch.nn.functional.normalize(of_texts[p][:, n], dim=-1) for p, n in views], 1)
-                sides.append(side.cpu().numpy())
-            search = TransferSearch(protocol=TransferProtocol(outer=1, inner=3), sets=sets, device=self.device)
-            return search.fit(sides[0], labels, pair_views=sides[1] if len(sides) > 1 else None)
+                of_texts = read(texts, dict.fromkeys(pooling for each in views.values() for pooling, _ in each))
+                unit = {name: torch.nn.functional.normalize(part, dim=-1) for name, part in of_texts.items()}
+                stacked = {name: torch.stack([unit[p][:, n] for p, n in each], 1) for name, each in views.items()}
+                sides.append({name: side.cpu().numpy() for name, side in stacked.items()})
+            task = ClassRows.of(sides[0], labels, sides[1] if len(sides) > 1 else None, self.device)
+            protocol = ClassProtocol(outer=1, inner=3)
+            return ClassScorer(task, protocol.splits(len(task)), protocol, space).table
 
-        depth = self.encoder.depth
-        last = [(pooling, depth) for pooling in self.all]
-        accuracies = scored(last, [(n,) for n in range(len(last))]).table_
-        order = sorted(range(len(last)), key=lambda n: -accuracies[n,])
-        views = [(self.all[n], layer) for n in order[:CLASS_POOLINGS] for layer in range(depth + 1)]
-        chosen = ()
-        for _ in range(2):
-            sets = [(*chosen, n) for n in range(len(views)) if n not in chosen] + [chosen] * bool(chosen)
-            chosen = scored(views, sets).layers_
+        depth, single = self.encoder.depth, Space.exactly(1)
+        last = scored({name: [(name, self.encoder.depth)] for name in self.all}, single)
+        layers = {row.pooling: [(row.pooling, n) for n in range(depth + 1)] for row in last[:CLASS_POOLINGS]}
+        best = scored(layers, single)[0]
+        first = (best.pooling, *best.layers)
+        pair = scored({name: [first, *each] for name, each in layers.items()}, Space(2, 2, include=(0,)))[0]
+        second = layers[pair.pooling][pair.layers[1] - 1]  # the first again, if no other helps
         of = {}
-        for pooling, layer in (views[n] for n in chosen):
+        for pooling, layer in dict.fromkeys([first, second]):
             of.setdefault(pooling, []).append(str(layer))
         parts = [f"{','.join(layers)} @ {pooling}" for pooling, layers in of.items()]
         return parse_mix(f"views({'; '.join(parts)}; unit)")
@@ -576,7 +580,8 @@ class Bench:
             texts = self.following if criterion == "neighbours" else self.text
             for label, poolings in {"layers": [self.own], "views": self.all}.items():
                 with suppress(InputError):  # many models have no dropout
-                    (proposal,), last = self.unlabelled(texts, poolings, [criterion])
+                    found = self.unlabelled(texts, poolings, criterion)
+                    (proposal,), last = found.proposals, found.last
                     cell = {"mix": str(proposal.mix), "separation": proposal.separations[criterion]}
                     cell |= {"sts": self.sts(proposal.mix), "last separation": last[criterion]}
                     result[f"{criterion}, {label}"] = cell
@@ -584,38 +589,37 @@ class Bench:
         result["agreement"] = self.agreement()
         yield result
 
-    def unlabelled(self, texts, poolings, criteria):
-        """What each criterion proposes, and the last layer's separation by each, as the command finds them."""
-        found = search_view_text(self.model, texts, self.unfitted(poolings), criteria=criteria)
-        return found.proposals, found.last
+    def unlabelled(self, texts, poolings, criterion):
+        """What a criterion, or all of them, propose, and the last layer's separation by each, as the command finds."""
+        search = Search(poolings=list(poolings), scale="unit", criterion=criterion, n_bootstraps=BAGS)
+        return search.fit(self.model, texts).selection_.criteria
 
     def agreement(self):
         """The rule of `--no-labels all` on one text: a set that no criterion has worse, or the last layer."""
-        found = search_view_text(self.model, self.following, self.unfitted(self.all))
+        found = self.unlabelled(self.following, self.all, "all")
         mix = found.agreed.mix if found.agreed else self.last
         separations = {proposal.criterion: dict(proposal.separations) for proposal in found.proposals}
         chosen = {"mix": str(mix), "criterion": found.agreed and found.agreed.criterion, "sts": self.sts(mix)}
         return chosen | {"separations": separations, "last separations": dict(found.last)}
 
 
-def facts_of(search, *, gain=False):
+def facts_of(selection, *, gain=False):
     """A search's scores, choices and counts."""
-    splits = [choice.result for choice, _ in search._choices]
     facts = {
-        "test": search.best_.test,
-        "dev": search.best_.dev,
-        "last": search.last_.test,
-        "tests": [split.test for split in splits],
-        "lasts": [split.last_test for split in splits],
-        "mixes": [split.mix for split in splits],
-        "reporting": [len(test) for _, test in search.parts_],
-        "left_out": search.left_out_,
-        "near_copies": search.near_copies_,
+        "test": selection.chosen.test,
+        "dev": selection.chosen.dev,
+        "last": selection.last.test,
+        "tests": [choice.best.test for choice in selection.choices],
+        "lasts": [choice.last.test for choice in selection.choices],
+        "mixes": [str(choice.best.mix) for choice in selection.choices],
+        "reporting": [len(test) for _, test in selection.splits],
+        "left_out": selection.splits.left_out,
+        "near_copies": selection.scorer.near_copies,
     }
     if gain:
-        facts["gain"] = vars(search.report_.gain)
-        facts["keeps_last"] = not search.verdict_.is_gain
-        facts["used"] = search.verdict_.use.test
+        facts["gain"] = vars(selection.gain)
+        facts["keeps_last"] = not selection.verdict.is_gain
+        facts["used"] = selection.verdict.use.test
     return facts
 
 

@@ -23,9 +23,8 @@ from attack import Attack, Tally
 from scipy.stats import rankdata, spearmanr
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from layerwise import LayerEncoder, LayerModel, LayerSearch
+from layerwise import LayerEncoder, LayerModel, Search
 from layerwise.errors import LayerwiseError
-from layerwise.search import TransferProtocol, TransferSearch
 from support.tiny import ARCHITECTURES, SENTENCES, VOCABULARY, WORDS, tiny_model, tiny_tokenizer
 
 _SAME = 1e-4
@@ -288,21 +287,21 @@ def searches(random: np.random.Generator, _folder: Path) -> Tally:
         metric = str(random.choice(["spearman", "pearson", "cosine_ap", "cosine_accuracy"]))
         gold = (gold > np.median(gold)).astype(float) if metric in ("cosine_ap", "cosine_accuracy") and pairs else gold
         with _attempt(tally, f"{pairs} pairs, {layers} layers, {kind}, {metric}"), _quiet():
-            search = LayerSearch(metric=metric, resamples=50, dev=None if trial % 2 else 0.5).fit(left, right, gold)
-            best = search.best_
+            search = Search(metric=metric, n_resamples=50, dev="all" if trial % 2 else 0.5)
+            selection = search.fit_views(left, right, gold).selection_
+            best = selection.chosen
             alone = kind == "constant" and best.layers == (bad,) and layers > 1 and metric in ("spearman", "pearson")
             tally.check(not alone, f"{kind} layer {bad} of {layers} won by {metric}")
             tally.check(bool(np.isfinite(best.dev)), f"{kind}: {best.mix} won with {best.dev} by {metric}")
             if metric == "spearman" and trial % 2:
                 tally.check(_as_scipy(left, right, gold, best), f"{kind}: {best.mix}: not SciPy's correlation")
-            repr(search.table_), str(search.verdict_ if not trial % 2 else ""), search.warnings_
+            repr(selection.table), str(selection.verdict if not trial % 2 else ""), selection.warnings
     return tally
 
 
 def classes(random: np.random.Generator, _folder: Path) -> Tally:
     """One class, classes of one row, constant views, NaN."""
     tally = Tally()
-    protocol = TransferProtocol(outer=2, inner=2, largest=2)
     for rows in (0, 1, 2, 3, 5, 8, 12, 40):
         for kinds in (1, 2, 4):
             for spoil in ("plain", "constant", "nan"):
@@ -310,8 +309,8 @@ def classes(random: np.random.Generator, _folder: Path) -> Tally:
                 _spoil(spoil, views, views, 1)
                 labels = np.arange(rows) % kinds
                 with _attempt(tally, f"{rows} rows of {kinds} classes, {spoil}"), _quiet():
-                    search = TransferSearch(protocol=protocol, device="cpu").fit(views, labels)
-                    tally.check(bool(np.isfinite(search.report_.gain)), f"{rows} rows, {kinds} classes: NaN")
+                    search = Search(space="up to 2", splits=2, device="cpu").fit_classes(views, labels)
+                    tally.check(bool(np.isfinite(search.selection_.gain.mean)), f"{rows} rows, {kinds} classes: NaN")
     return tally
 
 
