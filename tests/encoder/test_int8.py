@@ -1,6 +1,5 @@
 """int8 graphs stay near the float ones, are made once with their loss, and never mix with float views."""
 
-import itertools
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from layerwise.encoder.int8_steps import FULL, REDUCED
 from layerwise.errors import InputError, MixError, ModelError
 from support.commands import COMMAND, refused
 from support.commands import call as run
+from support.pair_files import made_up_sentences, write
 from support.tiny import DEPTH, SENTENCES
 
 onnx = pytest.importorskip("onnx")
@@ -110,9 +110,8 @@ def test_the_loss_is_logged_again_at_every_use(tiny_bert, graph, tmp_path, caplo
     assert "on 280 pairs (-1.25)" in caplog.text
     caplog.clear()
     (tmp_path / "texts.txt").write_text("\n".join(SENTENCES) + "\n")
-    pairs = enumerate(itertools.product(SENTENCES, SENTENCES))
-    rows = [f'"{left}","{right}",{number % 6}' for number, (left, right) in pairs]
-    (tmp_path / "pairs.csv").write_text("\n".join(["sentence1,sentence2,score", *rows]) + "\n")
+    pairs = enumerate(zip(*made_up_sentences(), strict=True))
+    write(tmp_path / "pairs.csv", [{"sentence1": a, "sentence2": b, "score": n % 6} for n, (a, b) in pairs])
     (tmp_path / "task.toml").write_text('[[task]]\nname = "own"\nkind = "sts"\nfile = "pairs.csv"\n')
     for command in (  # the search reads the views that the evaluation has cached
         ("embed", tiny_bert, tmp_path / "texts.txt", "-o", tmp_path / "out", "--mix", f"0-{DEPTH}"),

@@ -15,8 +15,9 @@ from layerwise.errors import InputError, LayerwiseError, MixError, ModelError
 from layerwise.evaluate import LayerSubject, load_subject
 from layerwise.mixes import Attention, AttentionNetwork
 from layerwise.model import is_native
-from layerwise.search import LayerSearch, chosen_model, model_notes
+from layerwise.search import Search
 from support.attention import network_of
+from support.pair_files import made_up_sentences
 from support.slow_cases import covering
 from support.tiny import DEPTH, SENTENCES, WIDTH
 
@@ -373,9 +374,10 @@ def test_a_run_of_embed_knows_other_weights(tiny_bert):
 
 def test_a_search_says_that_the_attention_takes_no_part(tiny_bert):
     model = attentive(tiny_bert, training={"seed": 3})
-    (note,) = model_notes(model, LayerSearch(dev=None))
-    assert note == f"sets of layers are searched, so the model's mix {TEXTS[3]} is left out"
-    assert chosen_model(model, parse_mix("1,2"), "by a test").width == WIDTH
+    rows = [(left, right, number % 6) for number, (left, right) in enumerate(zip(*made_up_sentences(), strict=True))]
+    selection = Search(space="1-2").fit(model, rows).selection_
+    assert f"sets of layers are searched, so the model's mix {TEXTS[3]} is left out" in selection.warnings
+    assert selection.model().width == WIDTH
 
 
 def test_info_and_embed_take_a_saved_attention(tiny_bert, tmp_path):

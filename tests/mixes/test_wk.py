@@ -196,8 +196,6 @@ def test_pooled_views_and_onnx_are_refused(tiny_bert, sentences):
     views = LayerEncoder(tiny_bert).encode_layers(sentences)
     with pytest.raises(MixError, match=r"reads token states, but these are pooled views \(7, 1, 4, 32\)"):
         parse_mix(WK)(views)
-    with pytest.raises(MixError, match="takes no pooling"):
-        SbertWk(pooling="cls")
     pytest.importorskip("onnxruntime")
     with pytest.raises(MixError, match=r"reads token states, which ONNX graphs don't give; use the torch backend"):
         LayerModel(LayerEncoder(tiny_bert, backend="onnx"), WK)

@@ -125,7 +125,7 @@ def check_commands(folder, data):
     assert cut["tasks"]["stsb"] == pytest.approx(saved["tasks"]["stsb"], abs=1e-4)
     pairs = write(folder / "pairs.csv", [{"sentence1": a, "sentence2": b, "score": n % 6} for n, (a, b) in PAIRS])
     found = call_json("search", folder / "model", pairs, "--max-layer", 2, "--save", folder / "found")
-    assert set(found["best"]["layers"]) <= {0, 1, 2}
+    assert set(found["chosen"]["layers"]) <= {0, 1, 2}
     assert LayerModel.load(folder / "found", device="cpu").encoder.depth <= 2
 
 

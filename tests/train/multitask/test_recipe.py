@@ -161,7 +161,6 @@ def test_labels_may_be_written_as_numbers(tmp_path):
             r"Unknown task 'sts5'. Did you mean 'sts'\? Known: sst, cfimdb",
         ),
         (["task.sts5.metric=pearson"], r"Unknown task 'sts5'. Did you mean 'sts'\?"),
-        (["task.sst.head=mlp"], r'task .sst.: head = "mlp" is now written in an .* with task = "sst"'),
         (["trian.steps=3"], r"no such table. Did you mean 'train.steps'\?"),
     ],
 )
