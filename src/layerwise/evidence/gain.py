@@ -100,12 +100,13 @@ def summarise(estimate: float, redrawn: Numbers) -> Gain:
 
 
 def _with_two_more(spread: Numbers, tests: Sequence[Rows]) -> Numbers:
-    """Widen a spread as if two units more had reported, one for each side, with half a unit's weight.
+    """Widen a spread as if two units more had reported, one with a gain of a half, one with a loss of a half.
 
     Near-equal mixes differ on few units, of which a resample of few units may hold none: its spread is then too narrow,
-    or 0. This is Agresti and Min's correction for paired proportions, taken to means of values from 0 to 1.
+    or 0. Agresti and Min correct paired proportions so, with gains and losses of 1, which is too wide for means of
+    graded values (benchmarks/verdict.py).
     """
-    extra = 1 / (len(np.unique(np.concatenate(tests))) + 2)
+    extra = 0.5 / (len(np.unique(np.concatenate(tests))) + 2)
     deviation = float(np.nanstd(spread)) if np.isfinite(spread).any() else 0.0
     if deviation == 0:
         return extra * ndtri((np.arange(len(spread)) + 0.5) / len(spread))
