@@ -150,6 +150,7 @@ class Tabled:
 
     scans_fast: ClassVar[bool] = True
     starts: ClassVar[int] = 1
+    is_mean: ClassVar[bool] = True
 
     layers: int
     scored: NDArray[np.float64]

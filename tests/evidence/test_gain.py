@@ -124,10 +124,16 @@ def test_the_interval_of_repeated_units_is_that_of_the_groups():
     gain = paired_gain(item_scores(many), [np.arange(500)], size=500, groups=groups)
     single = paired_gain(item_scores(few), [np.arange(100)], size=100)
     naive = paired_gain(item_scores(many), [np.arange(500)], size=500)
-    widening = np.sqrt(100 / 99) * stats.t.ppf(0.975, 99) / stats.norm.ppf(0.975)
     assert gain.mean == pytest.approx(single.mean)
-    assert width(gain) == pytest.approx(widening * width(single))
+    assert width(gain) == pytest.approx(width(single))
     assert width(naive) < 0.55 * width(gain)
+
+
+def test_few_units_are_widened_to_students_t():
+    items = items_of(10, seed=2)
+    gain = paired_gain(item_scores(items), [np.arange(10)], size=10, resamples=20000)
+    interval = stats.ttest_1samp(np.diff(items[:, ::-1]).ravel(), 0).confidence_interval(0.95)
+    assert (gain.low, gain.high) == pytest.approx((interval.low, interval.high), abs=0.05)
 
 
 def test_few_groups_are_widened_to_students_t():

@@ -1,13 +1,14 @@
 """The gain of a choice over its baseline on unseen units, with an interval and a p-value by the paired bootstrap.
 
-Both are scored on the same drawn units. There are up to three corrections, whose effect on the interval's coverage is
+Both are scored on the same drawn units. There are up to four corrections, whose effect on the interval's coverage is
 in docs/search.md:
 
 - Resamples contain units several times, so that the gain of two similar mixes varies more between them than between
   samples: if their variance is larger than the jackknife's, it is scaled down to it.
 - Resamples hold the choices fixed, but test units of one split are dev units of others, so that the mean of several
   splits varies more than its resamples: they are scaled up by `SPREAD`.
-- Resamples of few groups are too narrow: they are widened to Student's t of the number of groups.
+- Where scores are means over units, the spread is widened as if two units more had reported.
+- Resamples of few units, or of few groups of them, are too narrow: they are widened to Student's t of their number.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,6 +56,7 @@ def paired_gain(
     smooth: bool = True,
     groups: ArrayLike | None = None,
     starts: int = 1,
+    are_means: bool = False,
 ) -> Gain:
     """Compute the mean gain over splits, each scored on its own reporting units.
 
@@ -70,6 +72,7 @@ def paired_gain(
         smooth: Whether no single unit changes the score much.
         groups: The group of every unit, drawn as a whole; those of `splits` by default.
         starts: Random seeds over which a score is averaged, if it depends on one.
+        are_means: Whether scores are means over units of values from 0 to 1, such as accuracy or NDCG.
     """
     tests = [split.test for split in splits] if isinstance(splits, Splits) else list(splits)
     functions = [scores] * len(tests) if callable(scores) else list(scores)
@@ -82,7 +85,8 @@ def paired_gain(
     estimate = float(np.mean([gain.estimate for gain in gains]))
     redrawn, left_out = (np.mean([getattr(gain, name) for gain in gains], axis=0) for name in ("redrawn", "left_out"))
     scale = _jackknife_scale(redrawn, left_out) * (SPREAD if len(gains) > 1 else 1.0) * _widening(tests, redraws)
-    return summarise(estimate, estimate + scale * (redrawn - estimate))
+    spread = scale * (redrawn - estimate)
+    return summarise(estimate, estimate + (_with_two_more(spread, tests) if are_means else spread))
 
 
 def summarise(estimate: float, redrawn: Numbers) -> Gain:
@@ -93,6 +97,20 @@ def summarise(estimate: float, redrawn: Numbers) -> Gain:
     low, high = (float(value) for value in np.quantile(gains, _QUANTILES))
     tail = min(int((gains <= 0).sum()), int((gains >= 0).sum()))
     return Gain(estimate, low, high, min(1.0, 2 * (tail + 1) / (len(gains) + 1)))
+
+
+def _with_two_more(spread: Numbers, tests: Sequence[Rows]) -> Numbers:
+    """Widen a spread as if two units more had reported, one with a gain of a half, one with a loss of a half.
+
+    Near-equal mixes differ on few units, of which a resample of few units may hold none: its spread is then too narrow,
+    or 0. Agresti and Min correct paired proportions so, with gains and losses of 1, which is too wide for means of
+    graded values (benchmarks/verdict.py).
+    """
+    extra = 0.5 / (len(np.unique(np.concatenate(tests))) + 2)
+    deviation = float(np.nanstd(spread)) if np.isfinite(spread).any() else 0.0
+    if deviation == 0:
+        return extra * ndtri((np.arange(len(spread)) + 0.5) / len(spread))
+    return spread * np.sqrt(1 + (extra / deviation) ** 2)
 
 
 def item_scores(items: Numbers) -> Scores:
@@ -134,10 +152,15 @@ def _jackknife_scale(redrawn: Numbers, left_out: Numbers) -> float:
 
 
 def _widening(tests: Sequence[Rows], redraws: Redraws) -> float:
-    """The factor on the spread of resamples of whole groups, of which few report; 1 for resamples of units."""
-    if redraws.groups is None:
+    """The factor from the spread of resamples of few units, or of few whole groups, to Student's t.
+
+    It counts those that report in any split: one that only chooses in one split reports in another. Units of several
+    splits are not widened: `SPREAD` does that.
+    """
+    if redraws.groups is None and len(tests) > 1:
         return 1.0
-    count = min(len(np.unique(redraws.groups[test])) for test in tests)
+    reporting = np.unique(np.concatenate(tests))
+    count = len(reporting) if redraws.groups is None else len(np.unique(redraws.groups[reporting]))
     if count < 2:
-        return float("nan")  # nothing is known of other groups
+        return float("nan")  # nothing is known of others
     return float(np.sqrt(count / (count - 1)) * stdtrit(count - 1, _QUANTILES[1]) / ndtri(_QUANTILES[1]))

@@ -226,6 +226,11 @@ class ClassScorer(Scorer):
         return Scored.mean(self.last_mix, [choice.last for choice in self.choices], self._prices.of_mix(self.last_mix))
 
     @property
+    def are_means(self) -> bool:
+        """Accuracies are means over rows."""
+        return True
+
+    @property
     def may_keep(self) -> bool:
         """Whether the last layer is among the sets."""
         return self.space is None or self.space.highest_single(self.rows.layers) == self.rows.layers - 1

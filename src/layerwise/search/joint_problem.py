@@ -37,6 +37,11 @@ class JointProblem:
         return all(task.scans_fast for task in self.tasks)
 
     @property
+    def is_mean(self) -> bool:
+        """Whether all tasks' scores are means over their units."""
+        return all(task.is_mean for task in self.tasks)
+
+    @property
     def starts(self) -> int:
         """The most random seeds that a task's score is averaged over."""
         return max(task.starts for task in self.tasks)

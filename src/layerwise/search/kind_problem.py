@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from layerwise.encoder import Array
 from layerwise.errors import InputError
 from layerwise.kinds import Outcome, Problem
-from layerwise.metrics import Redraw
+from layerwise.metrics import Redraw, redraw_mean
 from layerwise.mixes import Mean
 from layerwise.search.metrics import counts_of
 from layerwise.search.problems import RANDOM_STARTS, Progress, Rows, Scores, Weights, no_progress
@@ -52,6 +52,11 @@ class KindProblem:
                 row = int(np.flatnonzero(~np.isfinite(views).all((1, 2)))[0])
                 text = self.task.texts[role][row]
                 raise InputError(f"the views of {text[:60]!r} hold NaN or infinite numbers; check the weights")
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether the metric is a mean over its units."""
+        return self.redraw is redraw_mean
 
     @property
     def starts(self) -> int:

@@ -45,6 +45,10 @@ class SetProblem(Protocol):
         """The number of random seeds over which a score is averaged; 1 where none matters."""
 
     @property
+    def is_mean(self) -> bool:
+        """Whether a score is a mean over units of values from 0 to 1."""
+
+    @property
     def layers(self) -> int:
         """The number of layers."""
 
@@ -72,6 +76,7 @@ class PairProblem:
 
     scans_fast: ClassVar[bool] = True
     starts: ClassVar[int] = 1
+    is_mean: ClassVar[bool] = False
 
     source: PairSource
     gold: Gold

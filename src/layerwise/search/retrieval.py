@@ -88,6 +88,7 @@ class RetrievalProblem:
 
     scans_fast: ClassVar[bool] = True
     starts: ClassVar[int] = 1
+    is_mean: ClassVar[bool] = True
 
     queries: Tensor  # (queries, layers, width), float64
     candidates: Tensor

@@ -125,6 +125,11 @@ class Scorer(ABC):
         return True
 
     @property
+    def are_means(self) -> bool:
+        """Whether scores are means over units of values from 0 to 1."""
+        return False
+
+    @property
     def starts(self) -> int:
         """The number of random seeds over which a score is averaged; 1 where none matters."""
         return 1

@@ -385,6 +385,8 @@ class Selection:
         """The gain of a mix of each split over another on the split's reporting units."""
         if not self.has_evidence:
             raise InputError(_NONE_REPORT)
+        if list(mixes) == list(baselines):
+            return Gain(0.0, 0.0, 0.0, 1.0)
         scores = [self.scorer.redraw(number, pair) for number, pair in enumerate(zip(mixes, baselines, strict=True))]
         return paired_gain(
             scores,
@@ -394,6 +396,7 @@ class Selection:
             resamples=self.n_resamples,
             smooth=self.scorer.smooth,
             starts=self.scorer.starts,
+            are_means=self.scorer.are_means,
         )
 
 

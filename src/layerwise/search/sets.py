@@ -92,6 +92,11 @@ class SetScorer(Scorer):
         return self.space.count(self.layers) * len(self.problems) * len(self.splits)
 
     @property
+    def are_means(self) -> bool:
+        """Whether the problems are of queries, or of a kind whose metric is a mean over its units."""
+        return all(problem.is_mean for problem in self.problems.values())
+
+    @property
     def smooth(self) -> bool:
         """Whether the metric is one of pairs that no single pair changes much."""
         return all(isinstance(problem, PairProblem) and problem.metric.smooth for problem in self.problems.values())

@@ -125,6 +125,7 @@ class GuardedProblem:
 
     scans_fast: ClassVar[bool] = True
     starts: ClassVar[int] = 1
+    is_mean: ClassVar[bool] = False
 
     separation: PairProblem
 
