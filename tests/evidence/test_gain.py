@@ -210,3 +210,13 @@ def test_bad_seeds_resamples_and_groups_are_refused():
         check_resamples(0)
     with pytest.raises(InputError, match="2 groups for 3 units"):
         Redraws.of(3, groups=[0, 1])
+
+
+def test_means_of_mixes_that_differ_on_no_drawn_unit_have_an_interval_nevertheless():
+    def equal(draws):
+        return np.full((len(draws), 2), 0.5)
+
+    gain = paired_gain(equal, [np.arange(48)], size=48, smooth=False, are_means=True)
+    assert gain.mean == 0
+    assert gain.high == pytest.approx(-gain.low) == pytest.approx(1.96 * 0.5 / 50, rel=0.01)
+    assert paired_gain(equal, [np.arange(48)], size=48, smooth=False).high == 0

@@ -108,9 +108,8 @@ def _with_two_more(spread: Numbers, tests: Sequence[Rows]) -> Numbers:
     """
     extra = 0.5 / (len(np.unique(np.concatenate(tests))) + 2)
     deviation = float(np.nanstd(spread)) if np.isfinite(spread).any() else 0.0
-    if deviation == 0:
-        return extra * ndtri((np.arange(len(spread)) + 0.5) / len(spread))
-    return spread * np.sqrt(1 + (extra / deviation) ** 2)
+    normal: Numbers = ndtri((np.arange(len(spread)) + 0.5) / len(spread))
+    return spread * np.sqrt(1 + (extra / deviation) ** 2) if deviation else extra * normal
 
 
 def item_scores(items: Numbers) -> Scores:
