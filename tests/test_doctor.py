@@ -47,6 +47,7 @@ def everywhere_unwritable(tmp_path_factory):
     return folder, result
 
 
+@pytest.mark.slow
 def test_versions_are_those_installed(everywhere_unwritable):
     _, result = everywhere_unwritable
     check_schema(strict_json(result.stdout), "doctor")

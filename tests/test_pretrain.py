@@ -38,6 +38,7 @@ def test_pieces_hold_the_text_without_gap_or_overlap(script, text, tiny_bert):
     assert len(tokens) - len(packed) < 10
 
 
+@pytest.mark.slow
 def test_a_few_steps_give_an_encoder_whose_layers_are_read(script, text, tiny_bert, tmp_path, monkeypatch):
     import torch
 

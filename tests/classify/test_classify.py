@@ -11,6 +11,7 @@ from layerwise.classify import GRIDS, SentEvalProtocol, evaluate_classes, pair_f
 from layerwise.classify.grid import Guide
 from layerwise.classify.problems import Rows, predictions
 from layerwise.errors import InputError, LayerwiseError
+from support.slow_cases import most_slow
 from support.plain_classifiers import (
     plain_kfold,
     plain_train_dev_test,
@@ -71,7 +72,7 @@ def test_train_dev_and_test(classes):
     assert found.kind == "train-dev-test"
 
 
-@pytest.mark.parametrize("classes", [2, 4, 40])
+@pytest.mark.parametrize("classes", most_slow([2, 4, 40], now=[4]))
 def test_weights_are_scikit_learns(classes):
     features, labels = planted(classes=classes, rows=600)
     rows = Rows.of(torch.tensor(features).double(), torch.tensor(labels), classes)

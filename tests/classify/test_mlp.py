@@ -87,6 +87,7 @@ def test_it_learns_what_no_line_separates():
     assert curve > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("splits", [None, {"train": np.arange(400), "test": np.arange(400, 600)}])
 def test_the_three_protocols_take_it(splits):
     features, labels = planted(rows=600, noise=0.5)

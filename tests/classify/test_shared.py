@@ -50,6 +50,7 @@ def test_reviews_trained_on_a_part(shared, encoder):
     assert (found.predictions == predicted).mean() > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "every"), [("trec", 60), ("mrpc", 90)])
 def test_questions_and_paraphrases(shared, encoder, name, every):
     features, labels, splits = read_task(shared, encoder, name, every)

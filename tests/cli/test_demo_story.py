@@ -56,6 +56,7 @@ def test_the_last_line_opens_the_report(told):
     assert last == (folder / "report.html").resolve().as_uri()
 
 
+@pytest.mark.slow
 def test_a_program_learns_where_the_report_is(tiny_bert, tmp_path, monkeypatch):
     from layerwise.cli import demo
     from layerwise.errors import MissingExtraError

@@ -35,6 +35,7 @@ ONCE_ACCEPTED = [
 ]
 
 
+@pytest.mark.slow
 def test_generated_mistakes_are_one_line_each(mistakes, tmp_path):
     """One in so many, and those that were once accepted; `make attack` runs all."""
     every = sorted(set(mistakes["generate"]()))

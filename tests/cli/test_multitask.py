@@ -122,6 +122,7 @@ def test_mistakes_of_the_data_are_one_line(tiny_bert, data, tmp_path, capsys, mo
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_python_lines_of_the_docs_run(data, tiny_bert, tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs/multitask.md").read_text(encoding="utf-8")
     (tmp_path / "my-encoder").symlink_to(tiny_bert)
@@ -151,6 +152,7 @@ def train_mine(data, encoder, out, *more):
     return run("multitask", data / "mine.toml", "--model", encoder, "--data", data, "-o", out, "--device", "cpu", *more)
 
 
+@pytest.mark.slow
 def test_the_embeddings_are_scored_on_test_tasks(tiny_bert, data, tmp_path):
     pairs = [{"sentence1": "river", "sentence2": " ".join(WORDS[n : n + 3]), "score": n % 6} for n in range(12)]
     write(data / "pairs.csv", pairs)
@@ -177,6 +179,7 @@ def test_the_embeddings_are_scored_on_test_tasks(tiny_bert, data, tmp_path):
     assert not list((tmp_path / "untested").glob("checkpoint-*"))
 
 
+@pytest.mark.slow
 def test_a_run_without_its_settings_resumes(tiny_bert, data, tmp_path, capsys, monkeypatch):
     """A recipe that cannot be read is one line; without it, the settings are not compared."""
     train_mine(data, tiny_bert, tmp_path / "run", "--keep-checkpoints")

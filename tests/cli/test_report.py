@@ -91,6 +91,7 @@ def test_no_path_is_told_but_what_the_user_gave(told, tiny_bert, files, tmp_path
         assert str(place) not in rest
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_figures")  # report/test_build draws those of two models
 def test_two_models_are_compared_by_names_that_differ(files, tiny_bert, tiny_folders, tmp_path):
     for name in ("one", "two"):
@@ -231,6 +232,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_bert, files, tmp_path, 
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_every_layer_on_tasks(tiny_bert, tiny_folders, files, tmp_path, monkeypatch, capfd):
     """The matrix of an evaluation is a section; another model's, or one without layers, is refused."""
     (tmp_path / "task.toml").write_text(f'[[task]]\nname = "mine"\nkind = "sts"\nfile = "{files / "graded.csv"}"\n')

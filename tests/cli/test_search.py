@@ -639,6 +639,7 @@ def class_rows(made, parts):
     ]
 
 
+@pytest.mark.slow
 def test_a_task_of_classes(made, tiny_bert, tmp_path):
     parts = ["train"] * 30 + ["dev"] * 15 + ["test"] * 15
     rows = class_rows(made, parts)

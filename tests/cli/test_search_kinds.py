@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from layerwise import LayerModel
+from support.slow_cases import one_in
 from support.commands import assert_one_line, call, call_json, run_main
 from support.row_files import write
 from support.tiny import DEPTH, WORDS
@@ -45,7 +46,7 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "graded"])
+@pytest.mark.parametrize("name", one_in(2, [name for name in KINDS if name != "graded"]))
 def test_a_kind_by_its_metric_and_the_model_that_is_saved(tiny_bert, folder, tmp_path, name):
     """Half of the units choose among every set (or few: `classes` fits each); what is saved follows the verdict."""
     table, out = tmp_path / "table.csv", tmp_path / "model"
@@ -64,6 +65,7 @@ def test_a_kind_by_its_metric_and_the_model_that_is_saved(tiny_bert, folder, tmp
     assert len(table.read_text().splitlines()) == sets + 1
 
 
+@pytest.mark.slow
 def test_the_unseen_score_is_that_of_evaluate(tiny_bert, folder):
     """Test rows report where there are dev rows too: the score is what `evaluate` gives of the same layers."""
     said = call_json("search", tiny_bert, folder / "classes.toml", "--layers", "up to 2")
@@ -72,6 +74,7 @@ def test_the_unseen_score_is_that_of_evaluate(tiny_bert, folder):
         assert said[choice]["test"] == pytest.approx(scored["tasks"]["classes"]["accuracy"] / 100)
 
 
+@pytest.mark.slow
 def test_several_tasks_get_one_set(tiny_bert, folder, tmp_path):
     tasks = [folder / f"{name}.toml" for name in ("graded", "topics", "mined")]
     out, space = tmp_path / "model", ("--layers", "up to 2")

@@ -65,6 +65,7 @@ def test_the_best_views_are_found_priced_and_saved(llama, pairs, tmp_path):
     assert str(model.mix) == found["verdict"]["use"]
 
 
+@pytest.mark.slow
 def test_the_command_is_the_library(llama, pairs):
     found = call_json(
         "search", llama, pairs, "--prompts", "eol", "--remove", "none,mean", "--seed", 2, "--device", "cpu"
@@ -89,6 +90,7 @@ def test_people_are_told_the_verdict_the_cost_and_the_best_views_alone(llama, pa
     assert "Quality against cost" in said
 
 
+@pytest.mark.slow
 def test_prompts_of_a_file_and_a_corpus(tiny_bert, pairs, tmp_path):
     prompts, corpus = tmp_path / "mine.txt", tmp_path / "corpus.txt"
     prompts.write_text("the river {text}\n{text} is {mask}\n")

@@ -154,6 +154,7 @@ def test_recipes_run(recipe, text, more, tiny_bert, data, tmp_path):
     assert np.isfinite(LayerModel.load(out / "model").encode(WORDS[:4])).all()
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_to_the_same_end(tiny_bert, data, tmp_path):
     recipe = load_recipe("small-simcse", [*LOUD, f'data.files=["{data / "text.txt"}"]'])
 
@@ -294,6 +295,7 @@ def test_what_fails_before_a_first_step_leaves_nothing(tiny_bert, data, tmp_path
     assert made.is_dir()  # not ours to remove
 
 
+@pytest.mark.slow
 def test_seeds_are_added_and_layouts_not_mixed(tiny_bert, data, tmp_path):
     recipe = load_recipe("small-simcse", [*LOUD, "train.steps=2", f'data.files=["{data / "text.txt"}"]'])
 

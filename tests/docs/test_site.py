@@ -29,6 +29,8 @@ from support.slow_cases import covering
 
 SCREENS = {"desktop": {"width": 1280}, "phone": {"width": 375, "height": 812, "phone": True, "scheme": "dark"}}
 
+pytestmark = pytest.mark.slow  # builds the site: half a minute
+
 
 class Page(HTMLParser):
     """Where a page leads, what can be linked in it, and what a browser would load for it."""

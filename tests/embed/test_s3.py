@@ -137,6 +137,7 @@ def test_the_commands_of_the_page_run_and_print_what_it_shows(tmp_path, server, 
 # Stopped, and resumed
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_where_it_was(tiny_bert, bucket, written, forks, monkeypatch):
     """SIGKILL in the middle leaves the lock, which is taken over when it is not renewed; no shard is written twice."""
     code = f"""
@@ -206,6 +207,7 @@ def after_shards(count: int, act):
         yield
 
 
+@pytest.mark.slow
 def test_a_bucket_that_denies_writing(tiny_bert, bucket, written, server, monkeypatch, capfd):
     words = ("embed", tiny_bert, f"{bucket}/rows.csv", "-o", f"{bucket}/out", "--keep", "id", "--shard-rows", 5)
     with server.with_users() as user:
@@ -254,6 +256,7 @@ def test_no_bucket_no_credentials_no_server(tiny_bert, rows, server, monkeypatch
     assert os.environ["AWS_ACCESS_KEY_ID"]
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_lost_while_shards_are_written(tiny_bert, rows, bucket, written, server, monkeypatch):
     lost = pytest.raises(InputError, match=r"/out/_part-000002\.rows: cannot be written: .*run the same command again$")
     with lost, after_shards(2, server.stop):

@@ -223,6 +223,7 @@ def test_weights_changed_after_the_first_call_are_seen(tiny_bert, graph):
     assert arithmetic.startswith("onnx-int8-")
 
 
+@pytest.mark.slow
 def test_a_damaged_graph_and_a_damaged_plan_are_made_again(tiny_bert, graph, caplog):
     expected = load(tiny_bert).encode_layers(SENTENCES)
     graph.write_bytes(graph.read_bytes()[:1000])

@@ -102,6 +102,7 @@ def test_a_catalogue_task_by_name_needs_its_data(tmp_path):
         TaskEvaluator("stsb", data=str(tmp_path / "nowhere"))
 
 
+@pytest.mark.slow
 def test_the_trainer_chooses_its_best_model_by_a_task(tmp_path, host, pairs_task):
     pytest.importorskip("accelerate")
     datasets = pytest.importorskip("datasets")

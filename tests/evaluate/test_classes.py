@@ -115,6 +115,7 @@ def test_what_is_not_random_is_done_once(monkeypatch, splits, name, times):
     assert bool(found.sd) == (times > 1)
 
 
+@pytest.mark.slow
 def test_the_perceptron_is_run_by_its_own_seeds():
     rows, vectors = some_rows(("train", "dev", "test"))
     found = score_task(rows, vectors, Protocol("senteval-mlp", seeds=(1, 2)))

@@ -88,6 +88,7 @@ def test_a_run_that_is_better_stands_alone():
     assert ranking.runs[0].by_rows == type(ranking.runs[0].by_rows)(0.0, 0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_equal_runs_are_tied_though_they_are_many():
     # other seeds for the tosses than for the resamples: NumPy's seeds s and [s, 0] are the same
     drawn = (rank_runs(accuracies(10_000 + seed, 20, 1), resamples=500, seed=seed)[0] for seed in range(200))

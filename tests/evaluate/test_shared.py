@@ -138,6 +138,7 @@ def check_by_sentence_transformers(result, left, right, labels):
     assert ours["pearson"] / 100 == pytest.approx(expected["pearson_cosine"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_minilm_on_some_pairs_by_us_and_by_sentence_transformers(shared, tmp_path):
     pairs = pq.read_table(shared / "data" / "sts" / "stsb.parquet", filters=[("split", "=", "dev")])[::30]
     pq.write_table(pairs, tmp_path / "some.parquet")

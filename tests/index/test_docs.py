@@ -1,5 +1,6 @@
 """The commands of docs/indexing.md, and those of docs/running.md that change an index, run as they stand."""
 
+import pytest
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from support.commands import call, call_json
 from support.pages import DOCS, assert_shown, blocks_of, commands_of
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_run_and_print_what_it_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus.txt").write_text("\n".join(demo_corpus()) + "\n", encoding="utf-8")

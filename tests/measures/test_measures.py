@@ -194,6 +194,7 @@ def test_toksim_and_setsim_are_their_formulas(tiny_layers, states):
     check_smoothing(ModelOnPairs(tiny_layers, some_pairs(8), cache=False), states)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_toksim_and_setsim_of_a_real_encoder(shared):
     folder = shared / "models" / "wiki-mlm-12x384"

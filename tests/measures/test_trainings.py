@@ -89,6 +89,7 @@ def test_what_can_not_be_compared_is_refused(tmp_path):
         measure_negatives([tmp_path / "other"])
 
 
+@pytest.mark.slow
 def test_real_trainings_are_read(tiny_bert, tmp_path):
     data = save_dev(tmp_path / "data")
     (tmp_path / "text.txt").write_text("\n".join(said(32)) + "\n")

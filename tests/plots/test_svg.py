@@ -11,6 +11,7 @@ from PIL import Image
 
 from layerwise.errors import InputError
 from layerwise.plots import DARK, LIGHT, inline_svg, save_figure, theme_css
+from support.slow_cases import one_in
 from support.plotting import FIGURES, MEAN, TEXTS, example
 
 light = cache(example)
@@ -22,7 +23,7 @@ def ids(root: ET.Element) -> list[str]:
     return [element.get("id") for element in root.iter() if element.get("id")]
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", one_in(3, FIGURES))
 def test_an_inline_drawing_is_themed_by_variables_and_every_point_speaks(name):
     figure = light(name)
     text = inline_svg(figure, "fig-1")

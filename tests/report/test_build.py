@@ -492,6 +492,7 @@ def test_a_report_says_what_it_can_without_grades(ungraded):
     assert "without scores" in page.subtitle
 
 
+@pytest.mark.slow
 def test_models_with_attention_get_their_section(found, tiny_bert):
     mix = Attention("cls", "mean").with_fitted(network_of("softmax", WIDTH).float())
     model = LayerModel.load(tiny_bert, mix=mix, device="cpu")

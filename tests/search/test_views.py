@@ -547,6 +547,7 @@ def test_planted_views_are_stable_and_limits_hold_for_halves(planted, selection)
 # From a model to a saved model
 
 
+@pytest.mark.slow
 def test_a_real_decoder_from_pairs_to_a_saved_model(tmp_path):
     encoder = LayerEncoder(save_decoder("llama", tmp_path / "llama"), device="cpu")
     model, pairs = LayerModel(encoder), some_pairs(60)

@@ -290,6 +290,7 @@ def test_models_and_indexes_have_names(tiny_bert, tmp_path):
         load_served(ServeSettings(models=(str(tiny_bert),), index=(f"x={tmp_path}",), device="cpu"))
 
 
+@pytest.mark.slow
 def test_an_index_of_faiss_is_served_as_vectors_are(tiny_bert, embedded, tmp_path):
     build_index(VectorFiles.of(embedded), tmp_path / "index", kind="hnsw")
     places = (f"exact={embedded}", f"graph={tmp_path / 'index'}")

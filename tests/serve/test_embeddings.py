@@ -101,6 +101,7 @@ def until_graphs_are_made():
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_onnx_runs_fewer_blocks_for_low_layers_once_their_graph_is_there(on_onnx, tiny_layers, monkeypatch):
     read, highest = on_onnx.encoder.read, []
 

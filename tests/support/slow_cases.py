@@ -16,6 +16,11 @@ def most_slow(cases: Iterable, *, now: Container) -> list:
     return [_case(case, is_slow=case not in now) for case in cases]
 
 
+def one_in(count: int, cases: Iterable) -> list:
+    """The cases in their order; the first of each `count` is not slow."""
+    return [_case(case, is_slow=bool(number % count)) for number, case in enumerate(cases)]
+
+
 def covering(*axes: Iterable) -> list:
     """All combinations of values; enough of them that each value occurs are not slow."""
     values = [list(axis) for axis in axes]

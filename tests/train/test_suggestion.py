@@ -69,6 +69,7 @@ def test_a_decoders_views_teach_an_encoder(tmp_path, masked):
     assert np.isfinite(trained.model.encode(said(3))).all()
 
 
+@pytest.mark.slow
 def test_a_decoder_learns_its_own_searched_views(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus.txt").write_text("\n".join(said(40)))

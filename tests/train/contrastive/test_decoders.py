@@ -92,6 +92,7 @@ def test_lora_changes_only_the_linear_layers(llama, tmp_path):
     assert all("proj" in name for name in changed)
 
 
+@pytest.mark.slow
 def test_lora_is_resumed(llama, tmp_path):
     what = recipe(model={"pooler": "last @ mean", "dropout": 0.1, **LORA}, dev={"every": 3})
     whole = train_recipe(what, tmp_path / "whole", encoder=str(llama), corpus=texts(), device="cpu")

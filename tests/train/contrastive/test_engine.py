@@ -235,6 +235,7 @@ def test_a_rotation_that_cannot_be_is_refused_before_a_teacher_reads_the_text(ru
         run(what, texts(WIDTH - 1))
 
 
+@pytest.mark.slow
 def test_a_teachers_embeddings_are_read_by_the_next_seed_and_training(run, tiny_folders, monkeypatch):
     corpus, encoded = texts(8), []
     encode = LayerModel.encode

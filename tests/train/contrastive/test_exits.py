@@ -85,6 +85,7 @@ def test_exits_follow_the_teacher_of_distil(folder):
         build_student(recipe(exits), encoder, seed=0)
 
 
+@pytest.mark.slow
 def test_the_saved_model_is_cut_at_every_exit(folder, data, tmp_path):
     what = recipe(
         term("info-nce"),

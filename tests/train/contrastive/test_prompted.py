@@ -186,6 +186,7 @@ def test_a_denoised_pass_can_be_recorded_as_a_cuda_graph(folder, monkeypatch, po
     assert check.refused == []
 
 
+@pytest.mark.slow
 def test_it_learns_and_is_saved_without_denoising(folder, tmp_path):
     run = trainings(folder, tmp_path)
     model = {"pooler": POOLER, "denoise": True, "second_prompt": RIVER, "dropout": 0.02}

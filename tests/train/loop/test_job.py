@@ -112,6 +112,7 @@ def test_several_seeds_are_written_read_once_and_resumed(job, tmp_path):
     assert job.reads == 1
 
 
+@pytest.mark.slow
 def test_other_rows_are_not_resumed(job, tmp_path):
     def stop(_, step, *__):
         if step == 5:

@@ -122,6 +122,7 @@ def test_the_recipe_says_what_it_reached_by_its_own_encoder_and_by_the_best(tabl
     assert second.startswith("all-mpnet-base-v2, rate 4e-5, 1 seed(s): SST-5 0.600")
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_written_and_collected(rows, tables, monkeypatch, tiny_bert, tmp_path):
     import measure
     import multitask

@@ -300,6 +300,7 @@ def test_gradient_caching_repeats_the_dropout_of_its_first_pass(data, encoder):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_training_by_gradient_caching_has_the_losses_of_the_plain_one(data, run):
     tasks = all_tasks(data, mood={"dropout": 0.0}, same={"dropout": 0.0})
     plain, cached = (
@@ -358,6 +359,7 @@ def test_all_tasks_go_together_and_the_same_seed_is_the_same(data, run, mixing, 
     assert one.facts["tasks"]["near"]["rows"] == {"train": 40, "dev": 16}
 
 
+@pytest.mark.slow
 def test_learned_weights_come_to_one_over_the_loss_while_the_encoder_is_trained(data, run):
     """At a usual rate of the encoder, which alone would leave them where they start."""
     mixing = {"weights": "learned", "learned_rate": 0.06}
@@ -437,6 +439,7 @@ def test_the_best_checkpoint_by_the_overall_score_is_loaded(data, run, monkeypat
     assert scores(trained) == pytest.approx(dev.metrics(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_goes_on_with_the_same_rows_alone(tiny_bert, tmp_path):
     what = recipe(task("mood", save_tasks(tmp_path)), steps=6, dev={"every": 2})
 

@@ -15,6 +15,7 @@ from support.row_files import write
 from support.task_batches import all_tasks
 
 
+@pytest.mark.slow
 def test_a_confusion_has_the_true_class_in_its_row(data, tiny_bert, tmp_path):
     with (data / "mood.csv").open(newline="") as lines:
         rows = list(csv.DictReader(lines))
@@ -57,6 +58,7 @@ def test_a_diverged_task_has_no_score_and_leaves_no_overall_one(data, tiny_bert,
             trained.model.predict(name, [row] * 4)
 
 
+@pytest.mark.slow
 def test_a_step_without_a_score_is_never_the_best(data, tiny_bert, tmp_path, monkeypatch):
     looks = iter([np.nan, -0.9, np.nan, -0.95])
 

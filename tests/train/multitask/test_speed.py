@@ -100,6 +100,7 @@ def test_a_look_by_bfloat16_is_near_float32(data, encoder):
     assert np.abs(rough - exact).max() < 0.1
 
 
+@pytest.mark.slow
 def test_fewer_dev_rows_are_the_same_each_time_and_all_are_scored_at_the_end(data, tiny_bert, tmp_path, monkeypatch):
     (one,) = read(task("same", data))
     few = with_fewer_dev_rows(one, 5)
