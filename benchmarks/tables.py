@@ -31,6 +31,7 @@ from multitask_tables import multitask_reached, multitask_table
 from paper_figures import FIGURES
 from paper_tables import bert_lc_table, layer_att_pooler_table, minbert_table, sg_bert_table, sscl_table
 from ray_tables import plan_table, ray_table
+from setup import setup_table
 from search_tables import (
     chosen_once_table,
     class_poolings_table,
@@ -304,6 +305,7 @@ def _held(facts: dict) -> str:
 
 TABLES: dict[str, tuple[list[str], Callable[[], str]]] = {
     "install-results": (["docs/start/install.md"], install_table),
+    "setup-results": (["docs/start/install.md"], setup_table),
     "embed-results": (["docs/embed.md"], embed_table),
     "embed-gpu": (["docs/embed.md"], embed_gpu_table),
     "embed-gpu-parts": (["docs/embed.md"], gpu_parts_table),
