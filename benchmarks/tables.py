@@ -31,7 +31,6 @@ from multitask_tables import multitask_reached, multitask_table
 from paper_figures import FIGURES
 from paper_tables import bert_lc_table, layer_att_pooler_table, minbert_table, sg_bert_table, sscl_table
 from ray_tables import plan_table, ray_table
-from setup import setup_table
 from search_tables import (
     chosen_once_table,
     class_poolings_table,
@@ -46,6 +45,7 @@ from search_tables import (
     views_table,
 )
 from serve_tables import serve_gpu_table, serve_load_table, serve_table
+from setup import setup_table
 from training_tables import (
     decoder_table,
     exits_table,

@@ -11,13 +11,13 @@ from layerwise.classify import GRIDS, SentEvalProtocol, evaluate_classes, pair_f
 from layerwise.classify.grid import Guide
 from layerwise.classify.problems import Rows, predictions
 from layerwise.errors import InputError, LayerwiseError
-from support.slow_cases import most_slow
 from support.plain_classifiers import (
     plain_kfold,
     plain_train_dev_test,
     plain_train_test,
     planted,
 )
+from support.slow_cases import most_slow
 
 SMALL = SentEvalProtocol(folds=3, inner=3)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from layerwise import LayerModel
-from support.slow_cases import one_in
 from support.commands import assert_one_line, call, call_json, run_main
 from support.row_files import write
+from support.slow_cases import one_in
 from support.tiny import DEPTH, WORDS
 
 pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once")

@@ -1,8 +1,9 @@
 """The commands of docs/indexing.md, and those of docs/running.md that change an index, run as they stand."""
 
-import pytest
 from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 from layerwise.data import demo_corpus
 from layerwise.index import open_index

@@ -11,8 +11,8 @@ from PIL import Image
 
 from layerwise.errors import InputError
 from layerwise.plots import DARK, LIGHT, inline_svg, save_figure, theme_css
-from support.slow_cases import one_in
 from support.plotting import FIGURES, MEAN, TEXTS, example
+from support.slow_cases import one_in
 
 light = cache(example)
 parsed = ET.fromstring

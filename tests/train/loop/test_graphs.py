@@ -8,8 +8,8 @@ from layerwise.train.contrastive.decoders import attend_both_ways
 from layerwise.train.contrastive.student import BATCH, build_student
 from layerwise.train.loop.graphs import STEP, GraphedEncode, GraphedForward
 from support import multitasking
-from support.slow_cases import one_in
 from support.graph_capture import CaptureCheck
+from support.slow_cases import one_in
 from support.task_batches import all_tasks
 from support.tiny import save_decoder, save_tiny
 from support.training import encoder_of, recipe, term
