@@ -158,6 +158,7 @@ def packages(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_package_and_nothing_else(packages):
     (wheel,) = packages.glob("*.whl")
     assert wheel.name == f"layerwise-{__version__}-py3-none-any.whl"

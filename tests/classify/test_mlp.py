@@ -76,6 +76,7 @@ def test_a_model_is_the_same_alone_and_among_others():
             torch.testing.assert_close(one[number], other[0], atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_it_learns_what_no_line_separates():
     random = np.random.default_rng(0)
     features = random.uniform(-3, 3, size=(1200, 2)).astype(np.float32)

@@ -420,6 +420,7 @@ def test_nan_embeddings_are_one_line(monkeypatch, capfd, tmp_path, tiny_bert, mi
     assert_one_line(*ended, "the weights hold NaN or infinite numbers, e.g. in encoder.layer.3.output.dense.bias")
 
 
+@pytest.mark.slow
 def test_the_protocols_of_the_command_are_those_of_the_library(tiny_bert, tiny_layers, mine):
     found = call_json("evaluate", tiny_bert, "--tasks", mine / "two.toml", "--protocol", "senteval-mlp", "--seeds", "3")
     tasks = find_tasks([str(mine / "two.toml")])

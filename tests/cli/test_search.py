@@ -21,6 +21,7 @@ from layerwise.search import ClassProtocol, ClassRows, ClassScorer, Space
 from layerwise.search.unlabelled import dropout_passes
 from support.commands import assert_one_line, call, call_json, run_main
 from support.pair_files import PAIRS, made_up_sentences, write
+from support.slow_cases import one_in
 
 pytestmark = pytest.mark.usefixtures("tiny_models_loaded_once", "few_resamples")
 
@@ -281,6 +282,7 @@ def test_an_encoder_without_dropout_says_why_nothing_was_chosen_without_labels(t
     assert "chosen without labels" not in call("search", tiny_folders["modernbert"], pairs)
 
 
+@pytest.mark.slow
 def test_onnx_chooses_the_same(made, tiny_bert, pairs):
     said = call_json("search", tiny_bert, pairs, "--backend", "onnx", "--compare-unlabelled")
     assert said["chosen"]["layers"] == [1, 3]
@@ -298,7 +300,7 @@ SAVED = {
 }
 
 
-@pytest.mark.parametrize("options", SAVED)
+@pytest.mark.parametrize("options", one_in(2, SAVED))
 def test_the_saved_model_gives_the_chosen_mixes_embeddings(made, tiny_bert, pairs, tmp_path, monkeypatch, options):
     monkeypatch.setattr("layerwise.search.weights._STEPS", 40)
     blocks, mix = SAVED[options]
@@ -571,6 +573,7 @@ def test_the_same_in_a_process_of_its_own(tiny_bert, places, forks):
 # The real thing
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_a_real_encoder_on_real_pairs(shared, tmp_path):
     table = pq.read_table(shared / "data" / "sts" / "stsb.parquet", filters=[("split", "=", "dev")])

@@ -20,6 +20,7 @@ from layerwise.train import RECIPES, ContrastiveJob, format_spread, load_recipe,
 from layerwise.train.loop.scoring import tasks_to_score
 from layerwise.train.loop.summary import summarise
 from support.commands import check_schema, refused
+from support.slow_cases import one_in
 from support.tiny import WORDS
 
 STEPS = ["train.batch_size=8", "train.steps=5", "train.precision=float32", "train.learning_rate=1e-3", "dev.every=2"]
@@ -131,17 +132,20 @@ def test_several_seeds_have_their_mean(tiny_bert, data, tmp_path):
 
 @pytest.mark.parametrize(
     ("recipe", "text", "more"),
-    [
-        ("small-sg", "text.txt", []),  # stacked columns, but a text file has one
-        ("small-sg-opt", "", []),  # the data folder's own sts/stsb.parquet
-        ("small-sscl-progressive", "text.txt", []),
-        pytest.param("small-sscl-bert-cls", "text.txt", [], marks=pytest.mark.slow),
-        pytest.param(  # trained by train/test_suggestion.py, too
-            "small-sup", "triples.parquet", ["--columns", "a,b,c"], marks=pytest.mark.slow
-        ),
-        ("small-lap-sup-eq6", "triples.parquet", ["--columns", "a,b"]),
-        pytest.param("bt-sg-opt", "triples.parquet", ["--columns", "a,b"], marks=pytest.mark.slow),
-    ],
+    one_in(
+        2,
+        [
+            ("small-sg", "text.txt", []),  # stacked columns, but a text file has one
+            ("small-sg-opt", "", []),  # the data folder's own sts/stsb.parquet
+            ("small-sscl-progressive", "text.txt", []),
+            pytest.param("small-sscl-bert-cls", "text.txt", [], marks=pytest.mark.slow),
+            pytest.param(  # trained by train/test_suggestion.py, too
+                "small-sup", "triples.parquet", ["--columns", "a,b,c"], marks=pytest.mark.slow
+            ),
+            ("small-lap-sup-eq6", "triples.parquet", ["--columns", "a,b"]),
+            pytest.param("bt-sg-opt", "triples.parquet", ["--columns", "a,b"], marks=pytest.mark.slow),
+        ],
+    ),
 )
 def test_recipes_run(recipe, text, more, tiny_bert, data, tmp_path):
     short = [*STEPS, "train.steps=2", "dev.patience=0", "data.max_length=32"]

@@ -22,7 +22,7 @@ from layerwise.data import (
 from layerwise.data.catalog import TASKS
 from layerwise.data.published import READERS
 from layerwise.errors import InputError
-from support.slow_cases import most_slow
+from support.slow_cases import most_slow, one_in
 
 OWN = list(known_tasks().values())
 
@@ -315,7 +315,7 @@ SMALLEST = {t.source.reader: t for t in sorted(FROM_FILES, key=lambda t: -sum(t.
 @pytest.mark.shared
 @pytest.mark.parametrize(
     "name",
-    [t.name if t in SMALLEST.values() else pytest.param(t.name, marks=pytest.mark.slow) for t in FROM_FILES],
+    one_in(3, [t.name if t in SMALLEST.values() else pytest.param(t.name, marks=pytest.mark.slow) for t in FROM_FILES]),
 )
 def test_sources_give_the_rows_of_the_catalogue(tmp_path, shared, caplog, name):
     task = known_tasks()[name]

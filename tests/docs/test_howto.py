@@ -29,6 +29,8 @@ from support.tiny import WORDS
 from support.workspace import WITH_HEAD, link_data, link_models, save_data, save_files, save_models
 
 NOT_RUN = {  # how a line begins -> why no test runs it
+    "pipx install": "installs; tried by hand",
+    "uv tool install": "`make dist` does",
     "/opt/layerwise/bin/pip": "installs from the network, as root",
     "createdb ": "a database server of the reader's; index/test_postgres.py has its own",
     "docker ": "needs docker; serve/test_deploy.py checks the image's file and the command in it",

@@ -897,6 +897,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a worker ends as soon as Python lets it")
 def test_a_worker_ends_with_its_parent_whatever_it_is_doing(tmp_path):
     (tmp_path / "script.py").write_text(A_WORKER_THAT_HOLDS_THE_LOCK_OF_PYTHON)

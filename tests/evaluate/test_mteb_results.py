@@ -48,6 +48,7 @@ def ours(written, tiny_layers, tmp_path_factory) -> Evaluation:
     return evaluate(LayerSubject(tiny_layers, ["1,3"], cache=False), [task])
 
 
+@pytest.mark.slow
 def test_the_scores_are_ours_on_the_same_rows(written, ours):
     evaluation = read_mteb_folder(written[0] / "results" / "me__tiny1")
     assert evaluation.model == "me/tiny1"

@@ -9,7 +9,7 @@ from layerwise.encoder import LayerEncoder
 from layerwise.errors import ModelError
 from layerwise.mixes import fit_centres, parse_mix
 from layerwise.model import LayerModel
-from support.slow_cases import some_slow
+from support.slow_cases import one_in, some_slow
 from support.tiny import SENTENCES, save_decoder
 
 MIXES = [
@@ -48,7 +48,7 @@ CASES += [("bert", "2 @ mask in means"), ("bert", "views(1 @ mask in means; 4 @ 
 TAKEN_IN_TURN = [case for number, case in enumerate(CASES[:12]) if number % 4 in (1, 2)]  # bert's mix, llama's, bert's
 
 
-@pytest.mark.parametrize(("name", "mix"), some_slow(CASES, slow=TAKEN_IN_TURN))
+@pytest.mark.parametrize(("name", "mix"), one_in(3, some_slow(CASES, slow=TAKEN_IN_TURN)))
 def test_saved_models_of_views_give_the_same(encoders, name, mix, tmp_path):
     model = model_of(encoders[name], mix)
     embeddings = model.encode(SENTENCES)

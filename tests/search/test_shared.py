@@ -74,6 +74,7 @@ def rank_correlations(similarities, gold):
     return ranks @ grades / np.linalg.norm(ranks, axis=1) / np.linalg.norm(grades)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", one_in(2, SAMPLES))
 def test_every_set_scores_what_plain_scipy_says(name, samples, searched):
     texts, _, gold = samples[name]

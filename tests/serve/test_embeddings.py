@@ -82,6 +82,7 @@ def on_onnx(tiny_bert, tmp_path_factory, monkeypatch):
     return LayerModel.load(tiny_bert, device="cpu", backend="onnx")
 
 
+@pytest.mark.slow
 def test_onnx_gives_the_same_numbers_with_two_graphs(on_onnx, tiny_layers):
     with running({"tiny": on_onnx}) as server:
         for mix in (None, "0,4", "1-4 @ cls", "concat(0,4)", "last @ max | 2 @ mean"):

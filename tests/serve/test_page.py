@@ -10,6 +10,7 @@ import pytest
 
 from support.report_page import PHONE, fits, opened, text
 from support.serving import KEY, behind_a_key, running, with_index
+from support.slow_cases import one_in
 from support.tiny import SENTENCES
 
 
@@ -21,7 +22,9 @@ def compared(tab, server, *, go=True):
     tab.wait_for_selector("#result:not([hidden])")
 
 
-@pytest.mark.parametrize("look", [{"scheme": "light"}, {"scheme": "dark"}, PHONE], ids=["light", "dark", "phone"])
+@pytest.mark.parametrize(
+    "look", one_in(3, [{"scheme": "light"}, {"scheme": "dark"}, PHONE]), ids=["light", "dark", "phone"]
+)
 def test_sentences_are_compared_in_every_layer(browser, server, tiny_layers, look):
     with opened(browser, **look) as (tab, log):
         compared(tab, server)
@@ -72,6 +75,7 @@ def by_python(lines):
     return names["response"].data[0].embedding
 
 
+@pytest.mark.slow
 def test_the_lines_to_copy_give_the_numbers_of_mix_b(browser, server, tiny_layers, capsys):
     """With the pooling that was chosen before the page compared."""
     with opened(browser, **CLIPBOARD) as (tab, log):

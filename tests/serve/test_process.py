@@ -39,6 +39,7 @@ def test_sigterm_answers_what_was_accepted_and_exits_0(tiny_bert, forks, killed)
     assert_answered(answers, LayerModel.load(tiny_bert, device="cpu").encode(SENTENCES * 8))
 
 
+@pytest.mark.slow
 def test_a_request_beyond_the_time_to_drain_is_503_and_the_exit_is_0(tiny_bert, forks):
     head = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\n{"
     with started(forks, tiny_bert, "--drain", "0.5", "--backend", "torch") as (process, url):

@@ -4,6 +4,7 @@ from collections.abc import Container, Iterable, Sequence
 from itertools import product
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 
 def some_slow(cases: Iterable, *, slow: Container) -> list:
@@ -31,5 +32,7 @@ def covering(*axes: Iterable) -> list:
 
 
 def _case(case: object, is_slow: bool) -> object:
+    if isinstance(case, ParameterSet):
+        return case._replace(marks=[*case.marks, pytest.mark.slow]) if is_slow else case
     values: Sequence = case if isinstance(case, tuple) else (case,)
     return pytest.param(*values, marks=pytest.mark.slow if is_slow else ())

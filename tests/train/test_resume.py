@@ -16,7 +16,7 @@ from layerwise.train import read_corpus, read_metrics
 from layerwise.train.contrastive.dev import DevScore
 from layerwise.train.loop.callbacks import MetricsFile
 from layerwise.train.loop.checkpoints import last_checkpoint
-from support.slow_cases import covering, some_slow
+from support.slow_cases import covering, one_in, some_slow
 from support.training import (
     encoder_of,
     recipe,
@@ -138,7 +138,7 @@ COVERED = {  # "dropout" by the clock that goes back, by "epochs" and, its sched
 }
 
 
-@pytest.mark.parametrize("name", some_slow(BROKEN, slow=COVERED))
+@pytest.mark.parametrize("name", one_in(2, some_slow(BROKEN, slow=COVERED)))
 def test_killed_and_resumed_equals_uninterrupted(run, tmp_path, name):
     what, corpus = BROKEN[name], texts(18)  # three batches an epoch, the last of two rows
     whole = run(what, corpus, seed=1)

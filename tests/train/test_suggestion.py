@@ -9,6 +9,7 @@ import pytest
 from layerwise import LayerModel
 from layerwise.errors import InputError
 from layerwise.train import ContrastiveJob, load_recipe, pairs_task, suggest, train
+from support.slow_cases import one_in
 from support.tiny import save_decoder
 from support.training import said, save_masked_bert
 
@@ -36,12 +37,15 @@ def suggested(tmp_path, corpus, model, **options):
 
 @pytest.mark.parametrize(
     ("header", "texts", "extends"),
-    [
-        (["text"], ("text",), "small-simcse"),
-        (["positive", "anchor"], ("anchor", "positive"), "small-sup-eq6"),
-        (["one", "other"], ("one", "other"), "small-sup-eq6"),
-        (["negative", "positive", "anchor"], ("anchor", "positive", "negative"), "small-sup"),
-    ],
+    one_in(
+        2,
+        [
+            (["text"], ("text",), "small-simcse"),
+            (["positive", "anchor"], ("anchor", "positive"), "small-sup-eq6"),
+            (["one", "other"], ("one", "other"), "small-sup-eq6"),
+            (["negative", "positive", "anchor"], ("anchor", "positive", "negative"), "small-sup"),
+        ],
+    ),
 )
 def test_columns_decide_the_recipe_and_it_runs(tmp_path, masked, header, texts, extends):
     corpus = write_csv(tmp_path / "corpus.csv", header, source=lambda row: "here" if row % 2 else "there")

@@ -23,7 +23,7 @@ from layerwise.train.contrastive.student import build_student
 from layerwise.train.contrastive.teachers import rotated, teachers_vectors
 from layerwise.train.contrastive.terms import FrozenSettings
 from layerwise.train.loop.grad_cache import cached_backward
-from support.slow_cases import covering, some_slow
+from support.slow_cases import covering, one_in, some_slow
 from support.tiny import SENTENCES, WIDTH
 from support.training import (
     encoder_of,
@@ -147,11 +147,14 @@ def test_every_pooler_learns(run, pooler, head):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"similarities": "list-mle", "vectors": 0.0},
-        pytest.param({"similarities": "none", "vectors": 2.0}, marks=pytest.mark.slow),
-    ],
+    one_in(
+        2,
+        [
+            {},
+            {"similarities": "list-mle", "vectors": 0.0},
+            pytest.param({"similarities": "none", "vectors": 2.0}, marks=pytest.mark.slow),
+        ],
+    ),
 )
 def test_a_student_comes_nearer_to_its_teacher(run, tiny_folders, options):
     teacher = LayerModel.load(tiny_folders["roberta"], device="cpu")
@@ -428,7 +431,7 @@ CACHED = {
 }
 
 
-@pytest.mark.parametrize("name", some_slow(CACHED, slow={"pairs"}))
+@pytest.mark.parametrize("name", one_in(2, some_slow(CACHED, slow={"pairs"})))
 def test_gradient_caching_equals_the_plain_step(folder, name):
     what, columns = CACHED[name]
     encoder, corpus = encoder_of(folder), texts(4, columns)
@@ -534,15 +537,18 @@ def test_facts_and_the_text_are_recorded(run, data, tmp_path):
 
 @pytest.mark.parametrize(
     "model",
-    [
-        pytest.param({"pooler": "last @ mean"}, marks=pytest.mark.slow),  # as the two heads below
-        {"pooler": "last @ cls", "head": "mlp", "keep_head": True},
-        {"pooler": "first-last @ mean", "head": "linear", "width": 5, "keep_head": True},
-        {"pooler": "last @ cls", "head": "mlp-bn"},
-        {"pooler": "attention(cls, mean)", "inference": "last @ cls"},
-        pytest.param({"pooler": "attention(cls, mean, last=cls)"}, marks=pytest.mark.slow),
-        {"pooler": "last @ cls | last @ mean"},
-    ],
+    one_in(
+        2,
+        [
+            pytest.param({"pooler": "last @ mean"}, marks=pytest.mark.slow),  # as the two heads below
+            {"pooler": "last @ cls", "head": "mlp", "keep_head": True},
+            {"pooler": "first-last @ mean", "head": "linear", "width": 5, "keep_head": True},
+            {"pooler": "last @ cls", "head": "mlp-bn"},
+            {"pooler": "attention(cls, mean)", "inference": "last @ cls"},
+            pytest.param({"pooler": "attention(cls, mean, last=cls)"}, marks=pytest.mark.slow),
+            {"pooler": "last @ cls | last @ mean"},
+        ],
+    ),
 )
 def test_saved_and_loaded_again_it_gives_the_same_embeddings(run, tmp_path, model):
     trained = run(recipe(model=model, steps=2))

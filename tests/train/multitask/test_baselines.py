@@ -12,6 +12,7 @@ from layerwise.train import MultitaskJob
 from layerwise.train.multitask import baselines
 from layerwise.train.multitask.baselines import FROZEN, MAJORITY, score_baselines
 from support.multitasking import read, recipe, save_tasks, task, train_tasks
+from support.slow_cases import one_in
 
 
 def cosine(left, right):
@@ -56,7 +57,7 @@ def test_results_have_them_and_training_is_as_without(data, encoder, tmp_path):
     assert trained.facts["baselines"]["dev"]["mood/accuracy"].keys() == {MAJORITY, FROZEN}
 
 
-@pytest.mark.parametrize(("rows", "batch", "epochs"), [(40, 8, 30), (400, 8, 10), (8000, 8, 1)])
+@pytest.mark.parametrize(("rows", "batch", "epochs"), one_in(3, [(40, 8, 30), (400, 8, 10), (8000, 8, 1)]))
 def test_little_data_is_trained_for_more_epochs(tmp_path, encoder, rows, batch, epochs):
     folder = save_tasks(tmp_path, train=rows)
     what = recipe(task("mood", folder), batch_size=batch, steps=None)

@@ -21,6 +21,7 @@ from layerwise.train.multitask.student import build_student, second_view
 from layerwise.train.multitask.trainer import MultitaskTrainer
 from layerwise.train.multitask.weights import task_weights
 from support.multitasking import KINDS, read, recipe, save_tasks, setup, task, train_tasks
+from support.slow_cases import one_in
 from support.task_batches import NAMES, all_tasks, batches_of
 
 
@@ -58,7 +59,7 @@ def losses(trained):
 
 @pytest.mark.parametrize(
     "mixing",
-    [{"iteration": name} for name in ITERATIONS] + [{"iteration": "temperature", "temperature": 8.0}],
+    one_in(2, [{"iteration": name} for name in ITERATIONS] + [{"iteration": "temperature", "temperature": 8.0}]),
     ids=lambda mixing: "-".join(map(str, mixing.values())),
 )
 def test_a_step_has_what_the_schedule_says(data, encoder, tmp_path, mixing):
@@ -258,7 +259,7 @@ def test_a_frozen_encoder_stays_in_eval_mode_without_gradient(data, encoder):
 # Gradient caching
 
 
-@pytest.mark.parametrize("chunk", [3, 64])
+@pytest.mark.parametrize("chunk", one_in(2, [3, 64]))
 @pytest.mark.parametrize("frozen", [False, True])
 def test_gradient_caching_equals_the_plain_step(data, encoder, chunk, frozen):
     contrast = {} if frozen else {"contrast": 0.5, "contrast_dropout": 0.3}
@@ -316,17 +317,20 @@ def test_a_training_by_gradient_caching_has_the_losses_of_the_plain_one(data, ru
 
 @pytest.mark.parametrize(
     ("name", "steps", "more"),
-    [
-        pytest.param("mood", 50, {"head": "linear"}, marks=pytest.mark.slow),  # as with the contrast below
-        pytest.param("mood", 50, {"head": "mlp", "loss": "binary"}, marks=pytest.mark.slow),
-        ("mood", 40, {"contrast": 0.1, "contrast_dropout": 0.2}),
-        pytest.param("same", 90, {"features": "concat", "head": "mlp"}, marks=pytest.mark.slow),
-        pytest.param("same", 90, {"features": "difference-sum"}, marks=pytest.mark.slow),
-        ("same", 45, {"features": "all", "loss": "cross-entropy", "metric": "f1"}),
-        ("near", 25, {"head": "cosine"}),
-        ("near", 50, {"head": "linear", "features": "all", "metric": "spearman"}),
-        pytest.param("near", 140, {"head": "mlp"}, marks=pytest.mark.slow),
-    ],
+    one_in(
+        2,
+        [
+            pytest.param("mood", 50, {"head": "linear"}, marks=pytest.mark.slow),  # as with the contrast below
+            pytest.param("mood", 50, {"head": "mlp", "loss": "binary"}, marks=pytest.mark.slow),
+            ("mood", 40, {"contrast": 0.1, "contrast_dropout": 0.2}),
+            pytest.param("same", 90, {"features": "concat", "head": "mlp"}, marks=pytest.mark.slow),
+            pytest.param("same", 90, {"features": "difference-sum"}, marks=pytest.mark.slow),
+            ("same", 45, {"features": "all", "loss": "cross-entropy", "metric": "f1"}),
+            ("near", 25, {"head": "cosine"}),
+            ("near", 50, {"head": "linear", "features": "all", "metric": "spearman"}),
+            pytest.param("near", 140, {"head": "mlp"}, marks=pytest.mark.slow),
+        ],
+    ),
 )
 def test_every_head_feature_and_loss_learns(data, run, name, steps, more):
     # A fresh network on pairs needs longer than a layer, and steps small enough not to jump about.
@@ -338,16 +342,19 @@ def test_every_head_feature_and_loss_learns(data, run, name, steps, more):
 
 @pytest.mark.parametrize(
     ("mixing", "model"),
-    [
-        pytest.param(
-            {"iteration": "padding", "weights": "inverse-size"}, {}, marks=pytest.mark.slow
-        ),  # padding is trained by gradient caching above, the weights are in the loss above
-        ({"iteration": "truncating", "weights": "learned"}, {"pooler": "attention(cls, mean)"}),
-        pytest.param(
-            {"iteration": "proportional"}, {"pooler": "first-last @ mean", "head": "mlp"}, marks=pytest.mark.slow
-        ),  # broken off and resumed below
-        ({"iteration": "temperature", "temperature": 2.0}, {"pooler": "last @ cls | last @ mean"}),
-    ],
+    one_in(
+        2,
+        [
+            pytest.param(
+                {"iteration": "padding", "weights": "inverse-size"}, {}, marks=pytest.mark.slow
+            ),  # padding is trained by gradient caching above, the weights are in the loss above
+            ({"iteration": "truncating", "weights": "learned"}, {"pooler": "attention(cls, mean)"}),
+            pytest.param(
+                {"iteration": "proportional"}, {"pooler": "first-last @ mean", "head": "mlp"}, marks=pytest.mark.slow
+            ),  # broken off and resumed below
+            ({"iteration": "temperature", "temperature": 2.0}, {"pooler": "last @ cls | last @ mean"}),
+        ],
+    ),
 )
 def test_all_tasks_go_together_and_the_same_seed_is_the_same(data, run, mixing, model):
     what = recipe(*all_tasks(data), mixing=mixing, model=model, steps=2, weight_decay=0.1)
