@@ -51,6 +51,7 @@ def test_every_layer_scores_what_other_code_measured(encoder, stsb, tmp_path):
     assert isinstance(again, np.memmap)
 
 
+@pytest.mark.slow
 def test_the_real_encoder_cut_and_loaded_without_this_package(encoder, stsb, tmp_path, forks):
     sentences = stsb["sentence2"][:30]
     model = LayerModel(encoder, "0,1,4 @ mean")

@@ -177,6 +177,7 @@ def test_classes_that_only_test_rows_have_are_errors(caplog):
     assert found.accuracy <= 0.8
 
 
+@pytest.mark.slow
 def test_features_of_any_size_and_constant_ones():
     features, labels = planted(rows=200)
     wide = np.concatenate([30 * features, np.ones((200, 3)), np.zeros((200, 2))], 1)

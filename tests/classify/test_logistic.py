@@ -54,6 +54,7 @@ def test_the_optimum_in_float32(classes):
                                         else reference.predict_proba(features), abs=5e-3)  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 5])
 def test_where_saga_halts_is_not_the_optimum_and_we_halt_there_too(classes):
     features, labels, training = problem(classes, rows=1500, width=60)

@@ -137,6 +137,7 @@ def test_prompts_get_a_section(files, tiny_bert, tmp_path):
     assert f"layerwise report {tiny_bert} --prompts means" in page
 
 
+@pytest.mark.slow
 def test_pairs_without_scores_get_a_report_that_says_so(files, tiny_bert, tmp_path):
     out = tmp_path / "r.html"
     said = " ".join(call("report", tiny_bert, "--pairs", files / "plain.csv", "-o", out).split())

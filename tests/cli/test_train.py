@@ -190,6 +190,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny_bert, data, tmp_path):
     assert steps == []
 
 
+@pytest.mark.slow
 def test_a_training_begun_with_relative_paths_is_resumed_from_any_folder(tiny_bert, data, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()

@@ -24,7 +24,7 @@ from support.mteb_tasks import import_mteb, mteb_task
 from support.pages import DOCS, PAGES, ROOT, Block, assert_shown, blocks_of, commands_of, lines_of, name_of, run_python
 from support.postgres import postgres_server
 from support.serving import running, started
-from support.slow_cases import most_slow
+from support.slow_cases import most_slow, one_in
 from support.tiny import WORDS
 from support.workspace import WITH_HEAD, link_data, link_models, save_data, save_files, save_models
 
@@ -238,7 +238,7 @@ def run_line(line: str) -> None:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("page", most_slow(HOW_TO, now=QUICK))
+@pytest.mark.parametrize("page", one_in(2, most_slow(HOW_TO, now=QUICK)))
 def test_a_page_runs(page, workspace, capsys):
     """Line by line, in one folder and with one set of names."""
     how, blocks = HOW_TO[page], blocks_of(ROOT / page)

@@ -272,6 +272,7 @@ def test_a_connection_that_is_lost_while_shards_are_written(tiny_bert, rows, buc
     assert verify_vectors(f"{bucket}/out", model=str(tiny_bert)).faults == ()
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_lost_while_rows_are_read(tmp_path, tiny_bert, bucket, server, monkeypatch):
     monkeypatch.setattr(paths, "_BLOCK_BYTES", 100)
     monkeypatch.setattr(paths, "_BUFFER_BYTES", 100)

@@ -48,7 +48,7 @@ def pooled(states):
     }
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", one_in(2, DECODERS))
 def test_views_are_the_models_own_hidden_states(encoders, name):
     encoder = encoders[name]
     assert encoder.depth == DEPTH

@@ -9,6 +9,7 @@ from layerwise.encoder import LayerEncoder, dropout_rate
 from layerwise.encoder.dropout import dropout_on
 from layerwise.errors import InputError, ModelError
 from layerwise.search.unlabelled import dropout_passes
+from support.slow_cases import one_in
 from support.tiny import ARCHITECTURES, DEPTH, SENTENCES, VOCABULARY, WIDTH, tiny_tokenizer
 
 WITH_DROPOUT = [name for name in ARCHITECTURES if name not in ("albert", "modernbert")]  # by their configs' defaults
@@ -29,7 +30,7 @@ def without_dropout(tmp_path_factory) -> LayerEncoder:
     return LayerEncoder(folder, device="cpu")
 
 
-@pytest.mark.parametrize("name", WITH_DROPOUT)
+@pytest.mark.parametrize("name", one_in(2, WITH_DROPOUT))
 def test_passes_differ_by_seed_and_only_by_seed(tiny_folders, name):
     encoder = LayerEncoder(tiny_folders[name], device="cpu")
     plain = encoder.encode_layers(SENTENCES)

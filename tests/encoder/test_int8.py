@@ -233,6 +233,7 @@ def test_a_damaged_graph_and_a_damaged_plan_are_made_again(tiny_bert, graph, cap
     assert f"{graph}: the cached graph is damaged" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_layer_with_the_largest_error_is_blockwise(tiny_bert):
     encoder = LayerEncoder(tiny_bert, device="cpu")
     with torch.no_grad():

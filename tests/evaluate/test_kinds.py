@@ -16,6 +16,7 @@ from layerwise.evaluate import (
     layer_mixes,
 )
 from layerwise.kinds import Problem, problem_class
+from support.slow_cases import one_in
 from support.tiny import DEPTH
 
 MTEB = ("bitext", "clustering", "fewshot", "pair-classification", "reranking", "retrieval")
@@ -30,7 +31,7 @@ def test_every_declaration_names_a_problem_and_metrics_that_are_computed():
     assert set(MTEB) < set(KINDS)
 
 
-@pytest.mark.parametrize("kind", MTEB)
+@pytest.mark.parametrize("kind", one_in(2, MTEB))
 def test_every_layer_of_every_kind_from_one_pass(kind_tasks, tiny_layers, tmp_path, kind):
     task, store = kind_tasks[kind], ResultStore(tmp_path / "results")
     subject = LayerSubject(tiny_layers, layer_mixes(DEPTH, ("mean",)))

@@ -37,6 +37,7 @@ def test_an_encoder_is_read_as_the_mean_of_its_last_layer(tiny_bert, tiny_layers
     assert subject.name == str(tiny_bert)
 
 
+@pytest.mark.slow
 def test_every_layer_is_what_encoding_that_layer_alone_gives(tiny_bert):
     subject = load_subject(str(tiny_bert), every_layer=True, poolings=("mean", "cls", "max"), device="cpu")
     found = embedded(subject)

@@ -260,6 +260,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_killed_load_goes_on_with_the_same_command(server, sql, files, forks):
     """SIGKILL in a batch and while recall is measured: only missing rows are copied, each once."""
     to, versions = server.format("killed"), []

@@ -326,6 +326,7 @@ def chosen(tiny_layers):
     return known, measure_chosen_layers(known, splits=3, seed=4)
 
 
+@pytest.mark.slow
 def test_a_search_finds_the_layers_that_made_the_grades(chosen):
     _, found = chosen
     assert found.best.mix == "1,3 @ mean"

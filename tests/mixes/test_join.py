@@ -10,6 +10,7 @@ from layerwise.errors import LayerwiseError, MixError
 from layerwise.evaluate import evaluate, load_subject, to_markdown
 from layerwise.mixes import Concat, Mean
 from layerwise.model import is_native
+from support.slow_cases import one_in
 from support.tiny import DEPTH, SENTENCES, WIDTH
 
 TEXTS = [
@@ -88,7 +89,7 @@ def test_a_joins_embeddings_are_its_parts_side_by_side(text, tiny_bert, sentence
         assert np.abs(np.asarray(combined) - expected).max() < 1e-6
 
 
-@pytest.mark.parametrize("text", [*TEXTS, "1 @ cls | 2 @ mean"])
+@pytest.mark.parametrize("text", one_in(2, [*TEXTS, "1 @ cls | 2 @ mean"]))
 def test_a_saved_join_gives_the_same_embeddings(text, tiny_bert, sentences, tmp_path):
     width = parse_mix(text).width(WIDTH)
     heads = [Head(torch.randn(8, width, generator=torch.Generator().manual_seed(1)) / 8)]
@@ -110,7 +111,7 @@ def test_the_card_shows_the_join_in_one_cell(tiny_bert, tmp_path):
     assert rf"| layer mix | `{DEPTH} @ cls \| {DEPTH} @ mean` (" in card
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("text", one_in(2, TEXTS))
 def test_a_join_is_evaluated_by_its_own_embeddings(text, tiny_bert, pairs_task):
     subject = load_subject(str(tiny_bert), layers=[text, "2"], device="cpu")
     model = LayerModel.load(tiny_bert, mix=text, device="cpu")

@@ -46,6 +46,7 @@ def tiny_flow() -> Flow:
     return Flow(blocks=2, hidden=8, epochs=2, batch_size=16)
 
 
+@pytest.mark.slow
 def test_linear_maps_load_here_and_without_this_package(model, sentences, tmp_path, forks):
     behind = {str(number): model.with_postprocess(fit(fitted, model)) for number, fitted in enumerate(LINEAR)}
     for name, fitted in zip(behind, LINEAR, strict=True):

@@ -34,7 +34,7 @@ from support.plotting import (
     WEIGHTS,
     example,
 )
-from support.slow_cases import most_slow
+from support.slow_cases import most_slow, one_in
 
 light = cache(example)
 
@@ -65,8 +65,11 @@ def data_lines(figure: Drawing) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("name", "theme"),
-    [(name, LIGHT) for name in (*FIGURES, *EXTREMES)]
-    + most_slow(((name, DARK) for name in FIGURES), now=[(name, DARK) for name in [*FIGURES][::9]]),
+    one_in(
+        2,
+        [(name, LIGHT) for name in (*FIGURES, *EXTREMES)]
+        + most_slow(((name, DARK) for name in FIGURES), now=[(name, DARK) for name in [*FIGURES][::9]]),
+    ),
     ids=lambda value: getattr(value, "name", value),
 )
 def test_figures_are_drawn_without_a_warning_in_the_themes_colours(name, theme):

@@ -161,6 +161,7 @@ def test_dark_is_dark_and_all_text_has_contrast(browser, page_file, look):
     assert colours["light"][1] != colours["dark"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_the_toggle_changes_the_theme_and_it_is_kept(browser, page_file, scheme):
     paper = "getComputedStyle(document.documentElement).backgroundColor"
@@ -401,6 +402,7 @@ def test_explorer_orders_and_searches(browser, page_file):
         assert log.problems == []
 
 
+@pytest.mark.slow
 def test_a_thousand_pairs_of_two_models_without_grades(browser, tmp_path):
     explorer = some_explorer(1000, graded=False, second=True)
     file = write_page(some_page(explorer=explorer), tmp_path / "page.html")
@@ -436,6 +438,7 @@ def test_missing_values_break_the_line_only(browser, tmp_path):
         assert log.problems == []
 
 
+@pytest.mark.slow
 def test_contents_follow_the_reader_on_wide_screens(browser, page_file):
     with opened(browser, page_file) as (tab, _):
         assert text(tab, ".contents a[aria-current]") == "Answer"

@@ -378,6 +378,7 @@ def test_every_figure_draws(found, shallow, both, pages):
         MEASURES["chosen"].figure("sizes").draw(two_models)
 
 
+@pytest.mark.slow
 def test_an_own_mix_is_drawn_as_a_level_where_it_is_not_the_last_layer(found, tiny_bert):
     mixed = ModelOnPairs(LayerModel.load(tiny_bert, mix="1-3", device="cpu"), some_pairs(), cache=False)
     for name, label in (("geometry", "its own mix"), ("spectrum", "own mix")):

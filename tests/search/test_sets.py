@@ -30,6 +30,7 @@ from support.search_views import (
     problem_of,
     score_of,
 )
+from support.slow_cases import one_in
 
 
 def select(left, right, gold, **options):
@@ -198,7 +199,7 @@ def test_redrawn_scores_are_those_of_the_drawn_pairs(metric, rows):
     assert np.isnan(redrawn[-1]).all()  # one score only
 
 
-@pytest.mark.parametrize(("metric", "splits"), [("spearman", 1), ("spearman", 3), ("cosine_ap", 1)])
+@pytest.mark.parametrize(("metric", "splits"), one_in(2, [("spearman", 1), ("spearman", 3), ("cosine_ap", 1)]))
 def test_the_gain_is_the_paired_bootstrap_of_the_choices_on_unseen_pairs(metric, splits):
     """The jackknife does not hold for a place in a list, so that labels keep their resamples."""
     left, right, gold = graded_pairs(60, 3, seed=1)

@@ -468,6 +468,7 @@ def test_of_several_agreed_proposals_the_best_mean_gain_is_taken():
     assert Criteria("all", tuple(proposals[2:]), LAST).agreed is None
 
 
+@pytest.mark.slow
 def test_a_real_model_by_all_criteria(tiny_layers, texts, tmp_path):
     search = Search(criterion="all", poolings="all", prompts="means", max_views=2, beam_width=2, n_bootstraps=0)
     selection = search.fit(tiny_layers, texts).selection_
@@ -509,6 +510,7 @@ def test_dropout_gives_each_text_two_passes(tiny_layers, texts):
     assert np.array_equal(encode(inputs, ["mask in means"])["mask in means"], views["mask in means"])
 
 
+@pytest.mark.slow
 def test_dropout_chooses_views_no_worse_than_the_last_layer(tiny_layers, texts):
     search = Search(criterion="dropout", poolings=["mean", "cls"], prompts="means", max_views=2, beam_width=2)
     selection = search.fit(tiny_layers, texts).selection_

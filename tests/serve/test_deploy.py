@@ -86,6 +86,7 @@ def test_the_container_has_the_torch_of_the_constraints():
     assert f" {pin} " in " ".join(instruction("RUN"))
 
 
+@pytest.mark.slow
 def test_the_container_serves_by_its_environment_until_it_is_stopped(tiny_bert, forks, tmp_path):
     """Its command, with a free port and with its keys and cache in another folder, and its health check."""
     (tmp_path / "keys.txt").write_text(f"{KEY}\n")

@@ -112,6 +112,7 @@ def test_two_mixes_and_their_difference_are_shown(browser, server, tiny_layers):
     assert float(shown[2]) == pytest.approx(similarities[1] - similarities[0], abs=6e-4)
 
 
+@pytest.mark.slow
 def test_a_page_behind_keys_works_with_one_and_says_where_it_belongs(browser, tiny_layers, tmp_path):
     user = {"http_credentials": {"username": "anyone", "password": KEY}}  # what the browser asks for
     with behind_a_key({"tiny": tiny_layers}, tmp_path) as server:

@@ -59,6 +59,7 @@ def test_columns_decide_the_recipe_and_it_runs(tmp_path, masked, header, texts, 
     assert train(ContrastiveJob(short), tmp_path / "run", device="cpu").facts["steps"] == 2
 
 
+@pytest.mark.slow
 def test_a_decoders_views_teach_an_encoder(tmp_path, masked):
     decoder = LayerModel(
         str(save_decoder("llama", tmp_path / "llama")), "views(2*1,-1*2 @ mean; 4 @ last in eol; unit)"
@@ -105,6 +106,7 @@ def test_a_sentence_encoder_keeps_its_pooling(tmp_path):
     assert not any("small-prompt-views" in line for line in finished.reasons)
 
 
+@pytest.mark.slow
 def test_graded_pairs_pick_the_best_step(tmp_path, masked):
     corpus = write_csv(tmp_path / "corpus.csv", ["text"])
     pairs = write_csv(tmp_path / "pairs.csv", ["left side", "right side"], score=lambda row: row % 5)

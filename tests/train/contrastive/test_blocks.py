@@ -45,6 +45,7 @@ def test_blocks_that_the_encoder_does_not_have(blocks):
         kept_blocks(blocks, 12)
 
 
+@pytest.mark.slow
 def test_the_search_leaves_out_the_block_that_matters_least(folder):
     encoder = encoder_of(folder)
 

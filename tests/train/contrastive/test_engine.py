@@ -126,7 +126,7 @@ ALIKE = {
 }
 
 
-@pytest.mark.parametrize("name", some_slow(OBJECTIVES, slow=ALIKE))
+@pytest.mark.parametrize("name", one_in(2, some_slow(OBJECTIVES, slow=ALIKE)))
 def test_every_objective_learns(run, name):
     *terms, columns = (*OBJECTIVES[name], 1) if not isinstance(OBJECTIVES[name][-1], int) else OBJECTIVES[name]
     trained = run(recipe(*terms, columns=columns, steps=12, learning_rate=2e-3), texts(8, columns))
@@ -136,7 +136,7 @@ def test_every_objective_learns(run, name):
         assert parts == pytest.approx(losses(trained), rel=1e-4)
 
 
-@pytest.mark.parametrize(("pooler", "head"), some_slow(POOLERS, slow=COVERED))
+@pytest.mark.parametrize(("pooler", "head"), one_in(2, some_slow(POOLERS, slow=COVERED)))
 def test_every_pooler_learns(run, pooler, head):
     model = {"pooler": pooler, "head": head, "width": 8 if head == "linear" else None}
     model |= {"dropout": 0.02} if head == "mlp-bn" else {}  # batch norm of eight rows makes much of noise

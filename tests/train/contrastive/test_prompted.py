@@ -13,6 +13,7 @@ from layerwise.train.contrastive.prompted import TwoPrompts, prompt_tokenizer
 from layerwise.train.contrastive.student import build_student
 from layerwise.train.loop.grad_cache import cached_backward
 from support.graph_capture import CaptureCheck
+from support.slow_cases import one_in
 from support.tiny import SENTENCES, save_decoder
 from support.training import encoder_of, losses, recipe, save_masked_bert, term, texts, trainings
 
@@ -61,7 +62,7 @@ def denoised(encoder, template, text, first=0):
 
 
 @pytest.mark.parametrize("second", ["", RIVER])
-@pytest.mark.parametrize(("architecture", "first"), [("bert", 0), ("roberta", 1), ("modernbert", 0)])
+@pytest.mark.parametrize(("architecture", "first"), one_in(3, [("bert", 0), ("roberta", 1), ("modernbert", 0)]))
 def test_the_templates_own_states_are_taken_away(tiny_folders, architecture, first, second):
     student = student_of(tiny_folders[architecture], second=second)
     encoder, batch = student.encoder, batch_of(student.encoder, second)

@@ -52,6 +52,7 @@ def test_large_tasks_are_sampled_evenly(data, encoder, monkeypatch):
     assert sizes == [20, 7]
 
 
+@pytest.mark.slow
 def test_results_have_them_and_training_is_as_without(data, encoder, tmp_path):
     trained = train_tasks(recipe(task("mood", data), steps=2), encoder=encoder, folder=tmp_path / "run")
     assert trained.facts["baselines"]["dev"]["mood/accuracy"].keys() == {MAJORITY, FROZEN}

@@ -394,6 +394,7 @@ def test_learned_weights_have_a_rate_of_their_own_and_no_decay(data, run, monkey
     assert [trained.facts["tasks"][name]["weight"] for name in NAMES] != [1, 1, 0.5]
 
 
+@pytest.mark.slow
 def test_gradients_are_clipped(data, run, tiny_bert):
     """So hard that AdamW has nothing to go by, its epsilon being larger."""
     before = LayerEncoder(tiny_bert, device="cpu").model.state_dict()

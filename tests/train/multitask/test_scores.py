@@ -37,6 +37,7 @@ def test_a_confusion_has_the_true_class_in_its_row(data, tiny_bert, tmp_path):
     assert trained.facts["dev"]["confusions"]["mood"] == by_hand
 
 
+@pytest.mark.slow
 def test_a_diverged_task_has_no_score_and_leaves_no_overall_one(data, tiny_bert, tmp_path, monkeypatch):
     real = Predictor.outputs
 
