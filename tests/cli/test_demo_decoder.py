@@ -22,7 +22,6 @@ def test_a_decoders_views_are_shown_with_their_cost(tiny_bert, own_cache, tmp_pa
     assert found["verdict"]["text"][:20] in said
 
 
-@pytest.mark.slow
 def test_without_its_package_people_are_told_and_the_rest_goes_on(tiny_bert, tmp_path):
     found = call_json("demo", tiny_bert, "-o", tmp_path / "out", "--no-report", "--device", "cpu")
     assert found["decoder"] == {"note": f"{smollm.NAME} is not installed; {smollm.INSTALL}"}

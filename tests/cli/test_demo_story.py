@@ -71,3 +71,27 @@ def test_a_program_learns_where_the_report_is(tiny_bert, tmp_path, monkeypatch):
     output = call(*words)
     assert output.splitlines()[-1] == "the report needs jinja2: pip install 'layerwise[report]', for the report."
     assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_second_call_prints_the_first_while_nothing_has_changed(tmp_path, monkeypatch):
+    calls = []
+
+    def run_demo(model, out, device, **_):
+        calls.append(model)
+        for name in ("model", "corpus"):
+            (out / name).mkdir(parents=True, exist_ok=True)
+        for name in ("pairs.csv", "corpus.txt", "report.html"):
+            (out / name).write_text("here")
+        print(f"run {len(calls)}")
+
+    monkeypatch.setattr("layerwise.cli.demo.run_demo", run_demo)
+    out = tmp_path / "out"
+    assert call("demo", "-o", out).strip() == "run 1"
+    again = call("demo", "-o", out)
+    assert again.startswith("run 1\nNothing has changed since ")
+    assert call("demo", "-o", out, "--fresh").strip() == "run 2"
+    (out / "report.html").unlink()
+    assert call("demo", "-o", out).strip() == "run 3"
+    (out / ".demo.json").write_text("damaged")
+    assert call("demo", "-o", out).strip() == "run 4"
+    assert calls == ["default"] * 4

@@ -41,7 +41,6 @@ def test_a_training_begun_with_relative_paths_is_resumed_from_any_folder(tiny_be
     assert "wrote" in run("multitask", "../here/run/recipe.toml", *again)
 
 
-@pytest.mark.slow
 def test_a_training_and_its_predictions_by_the_command_line(tiny_bert, data, tmp_path, capsys, monkeypatch):
     given = ["multitask", data / "mine.toml", "--model", tiny_bert, "--data", data, "-o", tmp_path / "run"]
     given += ["--device", "cpu", "--seeds", "0,1"]

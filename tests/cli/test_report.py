@@ -233,7 +233,6 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_bert, files, tmp_path, 
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.slow
 def test_every_layer_on_tasks(tiny_bert, tiny_folders, files, tmp_path, monkeypatch, capfd):
     """The matrix of an evaluation is a section; another model's, or one without layers, is refused."""
     (tmp_path / "task.toml").write_text(f'[[task]]\nname = "mine"\nkind = "sts"\nfile = "{files / "graded.csv"}"\n')

@@ -74,7 +74,6 @@ def test_the_unseen_score_is_that_of_evaluate(tiny_bert, folder):
         assert said[choice]["test"] == pytest.approx(scored["tasks"]["classes"]["accuracy"] / 100)
 
 
-@pytest.mark.slow
 def test_several_tasks_get_one_set(tiny_bert, folder, tmp_path):
     tasks = [folder / f"{name}.toml" for name in ("graded", "topics", "mined")]
     out, space = tmp_path / "model", ("--layers", "up to 2")

@@ -16,7 +16,6 @@ from layerwise import Head, LayerModel
 from layerwise.muted import muted
 from support.commands import assert_one_line, call, call_json, run_main
 from support.pair_files import PAIRS, made_up_sentences, write
-from support.slow_cases import one_in
 from support.tiny import WIDTH, WORDS
 
 PROMPTS = {"query": f"{WORDS[0]} {WORDS[1]} ", "document": f"{WORDS[2]} ", "topic": f"{WORDS[3]} {WORDS[4]} "}
@@ -48,7 +47,7 @@ def test_prompts_are_told(folder, tiny_bert, pairs):
     assert "Put before" not in call("search", tiny_bert, pairs)
 
 
-@pytest.mark.parametrize("options", one_in(2, [(), ("--no-labels", "dropout"), ("--head",)]))
+@pytest.mark.parametrize("options", [(), ("--no-labels", "dropout"), ("--head",)])
 def test_the_saved_model_keeps_what_stands_around_the_mix(folder, pairs, tmp_path, options):
     facts = call_json("search", folder, pairs, "--layers", "exactly 2", *options, "--save", tmp_path / "new")
     model = LayerModel.load(tmp_path / "new")

@@ -468,7 +468,6 @@ def test_of_several_agreed_proposals_the_best_mean_gain_is_taken():
     assert Criteria("all", tuple(proposals[2:]), LAST).agreed is None
 
 
-@pytest.mark.slow
 def test_a_real_model_by_all_criteria(tiny_layers, texts, tmp_path):
     search = Search(criterion="all", poolings="all", prompts="means", max_views=2, beam_width=2, n_bootstraps=0)
     selection = search.fit(tiny_layers, texts).selection_

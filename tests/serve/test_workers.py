@@ -153,7 +153,6 @@ def test_a_killed_worker_is_replaced_while_the_other_answers(parent, expected):
     assert parent.metrics()["layerwise_requests_in_flight"] == 1
 
 
-@pytest.mark.slow
 def test_sigterm_to_all_processes_answers_what_was_accepted_and_exits_0(parent, expected):
     """As systemd sends it: the workers get it twice."""
     workers = parent.workers
